@@ -186,6 +186,14 @@ row(
 row("elu", lambda x: ops.elu(x, 1.7), KINKED, torch=lambda t, x: t.nn.functional.elu(x, 1.7), case="alpha")
 row("elu", ops.elu, KINKED, (4,), torch=lambda t, x, a: t.where(x > 0, x, a * x.expm1()), case="tensor alpha")
 row("celu", lambda x: ops.celu(x, 0.5), KINKED, torch=lambda t, x: t.nn.functional.celu(x, 0.5), case="alpha")
+row(
+    "celu",
+    ops.celu,
+    np.array([0.0, -0.5, 0.5, -0.0]),
+    torch=lambda t, x: t.nn.functional.celu(x),
+    case="its slope at 0",
+    order=1,
+)
 row("celu", lambda x: ops.celu(x, -2.0), KINKED, torch=lambda t, x: t.nn.functional.celu(x, -2.0), case="negative")
 row(
     "hardtanh",
@@ -675,6 +683,8 @@ for name in ("atan2", "hypot", "logaddexp"):
         torch=lambda t, x, y, f=name: getattr(t, f)(x, y),
         case="broadcast",
     )
+row("logaddexp", ops.logaddexp, ZEROS, ZEROS, torch=lambda t, x, y: t.logaddexp(x, y), case="ties", order=3)
+row("logcumsumexp", lambda x: ops.logcumsumexp(x, 1), ZEROS, torch=lambda t, x: x.logcumsumexp(1), case="ties")
 row("fmod", ops.fmod, KINKED, between(0.7, 0.75, *M), torch=lambda t, x, y: x.fmod(y))
 row("copysign", ops.copysign, KINKED, apart(-1.9, 2.2, *M), torch=lambda t, x, y: x.copysign(y))
 row("heaviside", lambda x: ops.heaviside(x, 0.5), KINKED, order=0)
@@ -785,6 +795,7 @@ for p in (1, 2, 3, 1.5, -2, float("inf")):
         torch=lambda t, x, p=p: t.linalg.vector_norm(x, p, 1),
         case=f"{p}",
     )
+row("norm", lambda x: ops.norm(x, 2, 1), ZEROS, torch=lambda t, x: t.linalg.vector_norm(x, 2, 1), case="2 of zeros")
 row("norm", lambda x: ops.norm(x, "fro", (0, 1)), M, torch=lambda t, x: t.linalg.matrix_norm(x), case="fro")
 row("norm", lambda x: ops.norm(x, 1, (0, 1)), KINKED, torch=lambda t, x: t.linalg.matrix_norm(x, 1), case="matrix")
 row("clip_by_value", lambda x: ops.clip_by_value(x, -1.0, 1.2), KINKED, torch=lambda t, x: x.clip(-1.0, 1.2))
@@ -973,6 +984,9 @@ loss_row("huber_loss", KINKED, apart(-4.9, 4.2, *M), delta=0.8)
 loss_row("smooth_l1_loss", KINKED, apart(-4.9, 4.2, *M), beta=0.8)
 loss_row("binary_cross_entropy", SHARES, between(0.0, 1.0, *M))
 loss_row("binary_cross_entropy_with_logits", M, SHARES)
+EQUAL_PLACES = np.where(np.eye(3, 4), 0.0, 0.3) + np.linspace(-1.0, 1.0, 12).reshape(3, 4)
+for name in ("huber_loss", "smooth_l1_loss"):
+    loss_row(name, EQUAL_PLACES, np.linspace(-1.0, 1.0, 12).reshape(3, 4), case="no distance")
 loss_row("kl_div", M, SHARES)
 row("kl_div", lambda x, y: ops.kl_div(x, y, "batchmean"), M, SHARES, case="batchmean")
 TABLE[-1] = TABLE[-1]._replace(torch=lambda t, x, y: t.nn.functional.kl_div(x, y, reduction="batchmean"))

@@ -122,7 +122,7 @@ row("sgn", SIGNED + 1j, expect=lambda x: x / np.abs(x))
 row("trunc", WHOLE, expect=np.trunc, exact=True)
 row("frac", WHOLE, expect=np.zeros_like, exact=True)
 row("asinh", [1e-12, 1e30, -1e300], expect=np.arcsinh)
-row("acosh", [1.0, 1.0 + 1e-12, 1e200], expect=np.arccosh)
+row("acosh", [1.0, 1.0 + 1e-12, 1e200, 0.5, -3.0, -1e10, -1e30], expect=np.arccosh)
 row("asin", [-1.0, 1.0, 1.5], expect=np.arcsin)
 row("acos", [-1.0, 0.0, 1.0, -1.5], expect=np.arccos)
 row("atanh", [-1.0, 1.0, 0.0], expect=np.arctanh)
@@ -159,6 +159,12 @@ EDGES = np.array([0.0, -0.0, 1.0, -1.0, 1e300, -3.0])
 for y in (0.0, 2.0, -1e300):
     row("atan2", EDGES[[0, 2, 3, 4, 5]], y, expect=lambda x, y=y: np.arctan2(x, y))
     row("hypot", EDGES, y, expect=lambda x, y=y: np.hypot(x, y))
+FAR = np.array([np.inf, -np.inf, 3.0, -3.0, np.nan])
+for y in (np.inf, -np.inf, 3.0, -3.0):
+    row("atan2", FAR, y, expect=lambda x, y=y: np.arctan2(x, y))
+    row("hypot", FAR[:4], y, expect=lambda x, y=y: np.hypot(x, y))
+row("atan2", [-0.0, 0.0, -0.0], [-1.0, -1.0, 1.0], expect=lambda x: np.array([-np.pi, np.pi, -0.0]))
+row("isclose", [10**9, 2**53 - 1], [10**9 + 1, 2**53 - 1], rtol=0.0, atol=0.0, expect=lambda x: np.array([False, True]))
 row("copysign", [1.0, 2.0, -3.0], [-0.0, 0.0, -np.inf], expect=lambda x: np.copysign(x, [-0.0, 0.0, -np.inf]))
 row("heaviside", WILD, 0.5, expect=lambda x: np.heaviside(x, 0.5))
 for pair in (np.array([np.nan, 1.0, np.nan]), np.array([np.inf, -np.inf, 2.0])):
@@ -413,6 +419,11 @@ for p in ("fro", 1, -1, np.inf, -np.inf):
 row("norm", CUBE, expect=lambda x: np.sqrt((x * x).sum()))
 row("norm", np.zeros(3), 1.5, expect=lambda x: np.array(0.0), exact=True)
 row("norm", np.array([3.0, 4.0]) * 1e200, 3, expect=lambda x: np.array(91 ** (1 / 3) * 1e200))
+for p in (None, 1, 3, 0.5, 1.5, -1, -2, -0.5, np.inf, -np.inf):
+    for far in ([np.inf, 1.0], [-np.inf, np.inf], [1.0, np.nan], [np.inf, np.nan], [np.nan, 0.0]):
+        if np.nan not in far[1:] or p is None or p > -np.inf:
+            row("norm", far, p, expect=lambda x, p=p: np.linalg.norm(x, p))
+row("norm", np.array([1e-25, 1e5], np.float32), -2, expect=lambda x: np.float32(1e-25))
 
 row("max", TIED, 1, return_indices=True, as_function=False, expect=lambda x: [x.max(1), x.argmax(1)], exact=True)
 row("min", TIED, keepdims=True, as_function=False, expect=lambda x: x.min(keepdims=True), exact=True)

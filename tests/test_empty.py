@@ -27,6 +27,8 @@ OTHERWISE = {
     "median": "there is no middle of nothing, where PyTorch has NaN",
     "conv1d": "without input channels a sum of nothing is 0; PyTorch leaves the output channels out as well",
     "conv2d": "the same, and windows of length 0 are refused",
+    "adaptive_avg_pool1d": "a window has pixels, where PyTorch has NaN of none",
+    "adaptive_avg_pool2d": "the same",
 }
 
 
@@ -93,8 +95,8 @@ def test_torch_agrees_about_empty_axes(r: Row, torch: Any) -> None:
             ones = [torch.ones_like(x) for x in their_outs]
             options = {"allow_unused": True, "materialize_grads": True}
             their_grads = torch.autograd.grad(their_outs, theirs, ones, **options) if r.order else ()
-        except (RuntimeError, IndexError, ValueError):
-            continue  # refused there
+        except (RuntimeError, IndexError, ValueError, UserWarning):
+            continue  # refused there, or stretched with a warning
         expected = [x.detach().resolve_conj().numpy() for x in (*their_outs, *their_grads)]
         try:
             out, pull = ops.vjp(empty.fn, *tensors(empty)) if r.order else (empty.fn(*tensors(empty)), None)

@@ -284,3 +284,14 @@ REFUSED = [
 def test_what_is_refused(call, kind, words):
     with pytest.raises(kind, match=words):
         call()
+
+
+def test_nearest_pixels_are_those_of_whole_numbers():
+    for old, new in [(30, 22), (45, 33), (26, 46), (7, 49), (60, 22)]:
+        line = Tensor(np.arange(float(old))[None, None])
+        assert ops.interpolate(line, new).asnumpy()[0, 0].tolist() == [i * old // new for i in range(new)]
+    for factor in (3, 49, 93, 98):  # 49 * (1 / 49) is below 1
+        line = Tensor(np.arange(3.0)[None, None])
+        assert (
+            ops.interpolate(line, None, factor).asnumpy()[0, 0].tolist() == np.repeat(np.arange(3.0), factor).tolist()
+        )

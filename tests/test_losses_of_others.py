@@ -228,6 +228,43 @@ def test_a_loss_in_a_loop_over_time(rng):
     assert snncell.grad(looped)(Tensor(x)).asnumpy().sum() == pytest.approx(by_hand)
 
 
+def test_what_is_nan_or_no_probability_shows():
+    for target in (np.nan, -1.0):
+        assert np.isnan(ops.kl_div(Tensor([0.0]), Tensor([target]), "none").item())
+    assert ops.kl_div(Tensor([-np.inf]), Tensor([0.0]), "none").item() == 0.0
+
+
+def test_equal_vectors_have_a_distance_without_eps(torch):
+    anchor, positive, negative = np.array([[1.0, 2.0]]), np.array([[1.0, 2.0]]), np.array([[1.0, 2.5]])
+    theirs = torch.tensor(anchor, requires_grad=True)
+    loss = torch.nn.functional.triplet_margin_loss(theirs, torch.tensor(positive), torch.tensor(negative), eps=0.0)
+    loss.backward()
+    value, grad = snncell.value_and_grad(lambda a: ops.triplet_margin_loss(a, positive, negative, eps=0.0))(
+        Tensor(anchor)
+    )
+    assert value.item() == pytest.approx(loss.item())
+    np.testing.assert_allclose(grad.asnumpy(), theirs.grad.numpy())
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_more_labels_than_float16_counts(dtype):
+    logits, labels = ops.zeros((70_000, 2), dtype), ops.zeros((70_000,), "int64")
+    for weight in (None, ops.ones((2,), dtype)):
+        loss, grad = snncell.value_and_grad(lambda x, w=weight: ops.cross_entropy(x, labels, w))(logits)
+        assert loss.dtype == logits.dtype
+        assert loss.item() == pytest.approx(np.log(2), rel=5e-3)
+        assert grad[0].tolist() == pytest.approx([-0.5 / 70_000, 0.5 / 70_000], rel=1e-2)
+    assert ops.nanmean(ops.ones((70_000,), dtype)).item() == 1.0
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_cosines_of_long_and_of_no_vectors(dtype):
+    long = ops.full((2, 3), 200.0, dtype)
+    loss = ops.cosine_embedding_loss(long, long, ops.ones((2,)))
+    assert (loss.dtype, loss.item()) == (long.dtype, pytest.approx(0.0, abs=1e-6))
+    assert ops.cosine_embedding_loss(long * 0, long * 0, ops.ones((2,))).item() == 1.0
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 X, Y = Tensor(VALUES), Tensor(LABELS)

@@ -302,3 +302,29 @@ def test_cell_list_registers_and_leaves_calling_to_others():
     assert list(cells.parameters_dict())[:2] == ["0.weight", "0.bias"]
     with pytest.raises(snncell.errors.SnncellError, match="CellList"):
         cells(ops.ones((1, 2)))
+
+
+NORMS = {
+    "batch": (lambda d: nn.BatchNorm2d(6, dtype=d), lambda t: t.nn.BatchNorm2d(6)),
+    "group": (lambda d: nn.GroupNorm(2, 6, dtype=d), lambda t: t.nn.GroupNorm(2, 6)),
+    "instance": (lambda d: nn.InstanceNorm2d(6, dtype=d), lambda t: t.nn.InstanceNorm2d(6)),
+    "layer": (lambda d: nn.LayerNorm((5,), dtype=d), lambda t: t.nn.LayerNorm(5)),
+}
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("parameters", ["float16", "float32"])
+@pytest.mark.parametrize("kind", NORMS)
+def test_a_variance_beyond_float16_is_none_beyond_it(kind, parameters, rng, torch):
+    make, theirs = NORMS[kind]
+    x = Tensor(400.0 * rng.standard_normal((4, 6, 5, 5))).astype("float16")
+    out = make(parameters).set_train()(x)
+    expected = theirs(torch)(torch.tensor(x.astype("float32").asnumpy().copy())).detach().numpy()
+    assert out.dtype.name == parameters
+    np.testing.assert_allclose(out.astype("float32").asnumpy(), expected, atol=4e-3)
+
+
+@pytest.mark.parametrize("kind", ["group", "instance", "layer"])
+def test_a_batch_of_nobody_is_normalised(kind):
+    net = NORMS[kind][0]("float32")
+    assert snncell.grad(lambda x: net(x).sum())(ops.zeros((0, 6, 5, 5))).shape == (0, 6, 5, 5)

@@ -203,3 +203,43 @@ def hooked_with(hook: Any) -> Tensor:
 
 def test_a_hook_may_give_a_wider_float():
     assert hooked_with(lambda g: g.double() * 2).dtype == "float32"
+
+
+def half_more(x: Tensor) -> Tensor:
+    x.register_hook(lambda g: g * 1.5)
+    return x
+
+
+IN_A_STEP = {
+    "a result": lambda x: half_more(ops.tanh(x)),
+    "what a result is made of": lambda x: ops.sigmoid(half_more(ops.tanh(x)) * 2.0),
+    "used twice": lambda x: half_more(ops.tanh(x)) * x,
+    "of exp": lambda x: half_more(ops.exp(x)),
+    "the input": lambda x: ops.sin(half_more(x * 1.0)),
+}
+
+
+@pytest.mark.parametrize("name", IN_A_STEP)
+@pytest.mark.parametrize("states", [False, True], ids=["of rows", "of states"])
+def test_in_a_loop_the_second_order_is_that_of_the_steps(name, states):
+    def step(h: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = IN_A_STEP[name](h * 0.5 + x if states else x)
+        return y, y * 2.0
+
+    def looped(h: Tensor, xs: Tensor) -> Tensor:
+        return ops.sin(ops.scan(step, h, xs)[1]).sum()
+
+    def unrolled(h: Tensor, xs: Tensor) -> Tensor:
+        total = 0.0
+        for x in xs:
+            h, y = step(h, x)
+            total = total + ops.sin(y).sum()
+        return total
+
+    h, xs = Tensor([0.3, -0.6], "float64"), Tensor([[0.4, 0.1], [-0.2, 0.5], [0.7, -0.3]], "float64")
+
+    def second(fn: Any) -> Any:
+        return ms.grad(lambda h, xs: sum(ops.sin(g).sum() for g in ms.grad(fn, (0, 1))(h, xs)), (0, 1))
+
+    for mine, theirs in zip(second(looped)(h, xs), second(unrolled)(h, xs), strict=True):
+        np.testing.assert_allclose(mine.asnumpy(), theirs.asnumpy(), rtol=1e-12)

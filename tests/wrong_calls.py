@@ -486,6 +486,7 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "bernoulli.p": ("numbers", lambda: 0.5),
     "leaky_relu.alpha": ("numbers", lambda: 0.2),
     "clip.min": ("numbers", lambda: 0.0),
+    "clamp.min": ("numbers", lambda: 0.0),
     "clip.max": ("numbers", lambda: 1.0),
     "select.condition": ("numbers", lambda: x23() > 0),
     "irfft.x": ("numbers", lambda: ops.rfft(x23())),

@@ -143,7 +143,7 @@ def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
         inputs = [*body.carry, *body.xs, *body.consts]
         notes: list[Note] = []
         with noting(notes):
-            own = len(body.carry) + len(body.xs)
+            own = [*body.carry, *(x for x in body.xs if x._data not in [y._data for y in body.residuals])]
             outs = [body.outs[n] for n in seeds]
             grads = pullback(tape.live(), outs, list(seeds.values()), inputs, once=True, own=own)
         _refuse_writes(body, trace)
@@ -195,8 +195,9 @@ def _from_saved(body: Body, reverse: Reverse) -> Reverse:
     """A copy of a reverse whose first sequences are those of the step and what it saves."""
     own = reverse.body
     douts = own.xs[len(own.xs) - sum(n < len(body.after) + len(body.ys) for n in reverse.seeded) :]
-    xs = [*body.xs, *(body.carry if body.saved is None else body.saved), *douts]
-    return replace(reverse, body=replace(own, xs=xs))
+    stored = body.carry if body.saved is None else body.saved
+    residuals = [*body.residuals, *stored]
+    return replace(reverse, body=replace(own, xs=[*body.xs, *stored, *douts], residuals=residuals))
 
 
 def _refuse_writes(body: Body, trace: BodyTrace) -> None:

@@ -191,7 +191,7 @@ class TracedVjp:
             seeds = [watched(trace.new_input(x.shape, x._data.dtype)) for x in outs]
             notes: list[Note] = []
             with noting(notes):
-                own = len(self.inputs) - self.from_outside
+                own = self.inputs[: len(self.inputs) - self.from_outside]
                 grads = pullback(list(self.entries), outs, seeds, self.inputs, once=True, own=own)
             results = [grad for grad in grads if grad is not None]
             noted = NotedResults(notes, results)

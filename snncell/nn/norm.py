@@ -15,6 +15,16 @@ from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.tensor import Tensor
 
 
+def widened(x: Tensor) -> Tensor:
+    """`x` in float32 at least: in float16 a variance above 65504 would be infinite, and each output 0."""
+    return x.astype(dtypes.computed(x.dtype.dtype))
+
+
+def narrowed(result: Tensor, x: Tensor, parameter: Tensor) -> Tensor:
+    """The result of `widened(x)` in the dtype of x, if that of the Parameters is the same."""
+    return result.astype(x.dtype) if x.dtype is parameter.dtype else result
+
+
 class BatchStatistics(Cell):
     """y = gain (x - mean) / sqrt(var + eps) gamma + beta: what all batch normalisations share.
 
@@ -95,7 +105,9 @@ class BatchStatistics(Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         self.refuse_shape(x)
-        return self.normalised(x, *(self.statistics(x) if self.from_batch else self.moving()))
+        wide = widened(x)
+        result = self.normalised(wide, *(self.statistics(wide) if self.from_batch else self.moving()))
+        return narrowed(result, x, self.gamma)
 
     def moving(self) -> tuple[Tensor, Tensor]:
         """The moving mean and variance."""
@@ -177,9 +189,10 @@ class LayerNorm(Cell):
     def construct(self, x: Tensor) -> Tensor:
         if x.shape[-len(self.normalized_shape) :] != self.normalized_shape:
             raise ShapeError(f"{self!r}: the input has shape {x.shape}; its last axes must be {self.normalized_shape}.")
-        mean = ops.mean(x, self.norm_axes, keepdims=True)
-        var = ops.var(x, self.norm_axes, keepdims=True)
-        return (x - mean) * ops.rsqrt(var + self.epsilon) * self.gamma + self.beta
+        wide = widened(x)
+        mean = ops.mean(wide, self.norm_axes, keepdims=True)
+        var = ops.var(wide, self.norm_axes, keepdims=True)
+        return narrowed((wide - mean) * ops.rsqrt(var + self.epsilon) * self.gamma + self.beta, x, self.gamma)
 
     def extend_repr(self) -> str:
         return f"normalized_shape={self.normalized_shape}, epsilon={self.epsilon}"

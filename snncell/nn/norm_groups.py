@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from snncell import dtype as dtypes, ops
 from snncell.arguments.kinds import Count, NotNegative, Probability
 from snncell.arguments.vocabulary import FloatDtype
 from snncell.cell import Cell
 from snncell.common.initializer import Init, initializer
 from snncell.errors import ArgumentError, ShapeError
+from snncell.nn.norm import narrowed, widened
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
@@ -59,11 +62,12 @@ class GroupNorm(Cell):
     def construct(self, x: Tensor) -> Tensor:
         if x.ndim < 2 or x.shape[1] != self.num_channels:
             raise ShapeError(f"{self!r}: the input has shape {x.shape}; it takes (N, {self.num_channels}, ...).")
-        groups = x.reshape((x.shape[0], self.num_groups, -1))
+        in_group = math.prod(x.shape[1:]) // self.num_groups
+        groups = widened(x).reshape((x.shape[0], self.num_groups, in_group))
         mean = ops.mean(groups, 2, keepdims=True)
         normal = ((groups - mean) * ops.rsqrt(ops.var(groups, 2, keepdims=True) + self.eps)).reshape(x.shape)
         each = (-1, *(1,) * (x.ndim - 2))
-        return normal * self.gamma.reshape(each) + self.beta.reshape(each)
+        return narrowed(normal * self.gamma.reshape(each) + self.beta.reshape(each), x, self.gamma)
 
     def extend_repr(self) -> str:
         return f"num_groups={self.num_groups}, num_channels={self.num_channels}, eps={self.eps}"

@@ -12,7 +12,7 @@ from snncell.common.initializer import initializer
 from snncell.errors import ShapeError
 from snncell.nn.groups import number_in
 from snncell.nn.layer import EVEN, positive, positive_number, weights
-from snncell.nn.norm import BatchStatistics
+from snncell.nn.norm import BatchStatistics, narrowed, widened
 from snncell.nn.sequences import sum_over_time, within_lengths
 from snncell.ops.base import as_float
 from snncell.tape.parameter import Parameter
@@ -31,23 +31,22 @@ class _OverTime(BatchStatistics):
             self.refuse_fewer(x)
             return super().construct(x)
         there = within_lengths(x, lengths, type(self).__name__)
-        x = ops.select(there, as_float(x, type(self).__name__), 0.0)
-        mean, var = self.statistics_within(x, there) if self.from_batch else self.moving()
-        return ops.select(there, self.normalised(x, mean, var), 0.0)
+        wide = widened(ops.select(there, as_float(x, type(self).__name__), 0.0))
+        mean, var = self.statistics_within(wide, there) if self.from_batch else self.moving()
+        return narrowed(ops.select(there, self.normalised(wide, mean, var), 0.0), x, self.gamma)
 
     def refuse_fewer(self, x: Tensor) -> None:
         """Raise a ShapeError if the input, without lengths, has fewer steps than training needs."""
 
     def statistics_within(self, x: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of x, 0 where it is not there, after the moving ones have followed them."""
-        wide = x.astype(dtypes.computed(x.dtype.dtype))
         count = self.added_up(there.astype(dtypes.int64)) * math.prod(x.shape[3:])
-        enough, count = count > 1, ops.maximum(count, 2).astype(wide.dtype)
-        mean = self.added_up(wide) / count
-        var = self.added_up(ops.square(ops.select(there, wide - self.spread(mean, x), 0.0))) / count
-        own = mean.astype(x.dtype), var.astype(x.dtype)
+        enough, count = count > 1, ops.maximum(count, 2).astype(x.dtype)
+        mean = self.added_up(x) / count
+        var = self.added_up(ops.square(ops.select(there, x - self.spread(mean, x), 0.0))) / count
+        own = mean, var
         used = [ops.select(enough, a, b.astype(x.dtype)) for a, b in zip(own, self.moving(), strict=True)]
-        self.follow(own[0], own[1] * (count / (count - 1.0)).astype(x.dtype), enough)
+        self.follow(own[0], own[1] * (count / (count - 1.0)), enough)
         return used[0], used[1]
 
     def added_up(self, x: Tensor) -> Tensor:

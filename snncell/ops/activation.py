@@ -174,10 +174,10 @@ def glu(x: Numbers, axis: int = -1) -> Tensor:
     """
     tensor = as_float(x, "glu")
     place = as_axis(axis, tensor.ndim, "glu")
-    if tensor.shape[place] % 2 or not tensor.shape[place]:
+    if tensor.shape[place] % 2:
         raise ShapeError(
             f"glu: axis {axis} of a Tensor of shape {tensor.shape} has length {tensor.shape[place]}; it is cut into "
             f"two halves, so it must be even."
         )
-    a, b = split(tensor, tensor.shape[place] // 2, place)
+    a, b = split(tensor, [tensor.shape[place] // 2] * 2, place)
     return mul(a, sigmoid(b))

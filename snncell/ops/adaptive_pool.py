@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,7 +35,7 @@ def _adaptive(pool: Callable[..., Tensor], x: Any, count: int, output_size: Any,
         raise ArgumentError(
             f"{name}: output_size is an int or {count} of them, one for each axis, not {output_size!r}."
         )
-    image = reshape(tensor, (-1, *tensor.shape[-count - 1 :]))
+    image = reshape(tensor, (math.prod(tensor.shape[: -count - 1]), *tensor.shape[-count - 1 :]))
     sizes = [length if size is None else size for size, length in zip(given, image.shape[2:], strict=True)]
     kernel = tuple(length // size for size, length in zip(sizes, image.shape[2:], strict=True))
     if all(size * k == length for size, k, length in zip(sizes, kernel, image.shape[2:], strict=True)):

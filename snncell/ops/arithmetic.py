@@ -201,7 +201,9 @@ def isclose(
     x: Numbers, x2: Numbers, rtol: NotNegative = 1e-05, atol: NotNegative = 1e-08, equal_nan: bool = False
 ) -> Tensor:
     """True where |x - x2| <= atol + rtol |x2|, or both are one infinity, or with `equal_nan` both NaN."""
-    a, b = as_float(x, "isclose"), as_float(as_tensor(x2, "isclose", "x2"), "isclose")
+    given = (as_tensor(x, "isclose"), as_tensor(x2, "isclose", "x2"))
+    # Of integers float32 has no more than 24 bits.
+    a, b = (number if number.dtype.category > 1 else astype(number, dtypes.float64) for number in given)
     finite = logical_not(logical_or(isinf(a), isinf(b)))
     near = logical_and(less_equal(abs(a - b), abs(b) * rtol + atol), finite)
     result: Tensor = logical_or(equal(a, b), near)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from snncell import dtype as dtypes
 from snncell.arguments.vocabulary import Numbers, Reduction, Share
 from snncell.errors import DTypeError, ShapeError
 from snncell.ops.base import as_float, as_tensor, astype
@@ -62,8 +63,14 @@ def of_classes(
     if reduction != "mean":
         return reduced(each, reduction)
     if weights is None:
-        return sum(each) / sum(astype(counts, log_p.dtype))
-    return sum(each) / sum(select(counts, gather(weights, select(counts, labels, 0), 0), 0.0))
+        return _mean_over(each, counts)
+    return _mean_over(each, select(counts, gather(weights, select(counts, labels, 0), 0), 0.0))
+
+
+def _mean_over(each: Tensor, parts: Tensor) -> Tensor:
+    """The sum over that of the weights, in float32 at least: float16 ends at 65504, of losses and of labels."""
+    wide = dtypes.computed(each.dtype.dtype)
+    return astype(sum(astype(each, wide)) / sum(astype(parts, wide)), each.dtype)
 
 
 def refuse_shapes(who: str, logits: Tensor, labels: Tensor) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 from snncell.arguments.vocabulary import Numbers, Share
 from snncell.interrupts import imported
 from snncell.ops.activation import sigmoid
+from snncell.ops.arithmetic import isinf
 from snncell.ops.base import as_float, elementwise, primitive
 from snncell.ops.elementwise import abs, clip, exp, log, log1p, maximum, square
-from snncell.ops.logic import equal, where
+from snncell.ops.logic import equal, logical_and, where
 from snncell.tape.tensor import Tensor
 
 Grads = Sequence[Any]
@@ -88,7 +89,8 @@ def logaddexp(x: Any, y: Any) -> Any:
 
 @logaddexp.def_bprop
 def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    share = where(equal(x, y), 0.5, sigmoid(where(equal(x, y), 0.0, x - y)))
+    # Only of equal infinities the difference is no number; elsewhere it stays, for the derivatives of higher orders.
+    share = sigmoid(where(logical_and(equal(x, y), isinf(x)), 0.0, x - y))
     return lambda: dout * share, lambda: dout * (1.0 - share)
 
 

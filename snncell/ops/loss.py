@@ -6,13 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from snncell import dtype as dtypes
 from snncell.arguments.kinds import NotNegative, Positive
 from snncell.arguments.vocabulary import Numbers, Reduction
 from snncell.errors import DTypeError, ShapeError
 from snncell.ops.activation import _softplus, relu
-from snncell.ops.base import as_float, as_tensor, elementwise
-from snncell.ops.elementwise import abs, exp, log, log1p, maximum, minimum, mul, pow, rsqrt, square, sub
+from snncell.ops.base import as_float, as_tensor, astype, elementwise
+from snncell.ops.elementwise import abs, clip, exp, log, log1p, maximum, minimum, mul, rsqrt, square, sub
 from snncell.ops.logic import equal, where
+from snncell.ops.norms import norm
 from snncell.ops.reduce import mean, sum
 from snncell.tape.tensor import Tensor
 
@@ -69,8 +71,8 @@ def l1_loss(x: Numbers, target: Numbers, reduction: Reduction = "mean") -> Tenso
 
 
 def _huber(x: Tensor, target: Tensor, delta: float) -> Tensor:
-    distance = abs(x - target)
-    near = minimum(distance, delta)
+    distance = x - target  # with its sign: |d| has slope 0 at 0, and d^2 / 2 made of it no second derivative there
+    near = clip(distance, -delta, delta)
     return mul(near, distance - near * 0.5)
 
 
@@ -168,16 +170,16 @@ def binary_cross_entropy_with_logits(
 
 
 def kl_div(x: Numbers, target: Numbers, reduction: Literal["mean", "sum", "none", "batchmean"] = "mean") -> Tensor:
-    """target (log target - x), for logarithms of probabilities `x`; 0 where target is 0.
+    """target (log target - x), for logarithms of probabilities `x`; 0 where target is 0, NaN where it is negative.
 
     With the reduction "batchmean" it is the sum over the first axis' length, which is the divergence of distributions;
     "mean" is over all elements.
     """
     log_q, p = of_one_shape("kl_div", x=x, target=target)
-    there = p > 0.0
-    each = where(there, p * (log(where(there, p, 1.0)) - log_q), 0.0)
+    nothing = equal(p, 0.0)
+    each = where(nothing, 0.0, p * (log(where(nothing, 1.0, p)) - log_q))
     if reduction == "batchmean":
-        return sum(each) / max(each.shape[0] if each.ndim else 1, 1)
+        return sum(each) / (each.shape[0] if each.ndim else 1)
     return reduced(each, reduction)
 
 
@@ -247,9 +249,10 @@ def cosine_embedding_loss(
             f"{who}: input1 and input2 are (N, D) and target (N,), or (D,) and a number; not {first.shape} and "
             f"{signs.shape}."
         )
-    tiny = 1e-12  # for vectors that are 0
-    lengths = (sum(square(first), -1) + tiny) * (sum(square(second), -1) + tiny)
-    cosine = sum(first * second, -1) * rsqrt(lengths)
+    tiny = 1e-12  # for vectors that are 0; there is no such number in float16, in which squares overflow too
+    a, b = (astype(vectors, dtypes.computed(vectors.dtype.dtype)) for vectors in (first, second))
+    lengths = (sum(square(a), -1) + tiny) * (sum(square(b), -1) + tiny)
+    cosine = astype(sum(a * b, -1) * rsqrt(lengths), dtypes.promote(first.dtype, second.dtype))
     return reduced(where(equal(signs, 1.0), 1.0 - cosine, relu(cosine - margin)), reduction)
 
 
@@ -269,14 +272,14 @@ def triplet_margin_loss(
         anchor, positive, negative: vectors (..., D) of one shape.
         margin: how much nearer the positive is to be.
         p: the order of the distance, (sum |a - b + eps|^p)^(1 / p).
-        eps: keeps the distance of equal vectors off 0, where it has no derivative.
+        eps: keeps the distance of equal vectors off 0, where its derivative is taken as 0.
         swap: take d(positive, negative) where that is smaller than d(anchor, negative).
         reduction: "mean", "sum" or "none".
     """
     a, near, far = of_one_shape("triplet_margin_loss", anchor=anchor, positive=positive, negative=negative)
 
     def distance(x: Tensor, y: Tensor) -> Tensor:
-        return pow(sum(pow(abs(x - y + eps), p), -1), 1.0 / p)
+        return norm(x - y + eps, p, -1)
 
     apart = distance(a, far)
     if swap:

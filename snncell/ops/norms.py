@@ -48,7 +48,9 @@ def norm(
     if isinstance(ord, str) and (ord != "fro" or len(axes) > 2):
         raise ArgumentError(f'norm: ord is a number or "fro", of one axis or two, not {ord!r}; ' + _SINGULAR)
     if ord is None or ord == "fro" or (ord == 2 and len(axes) < 2):
-        return el.root(reduce.sum(el.square(el.abs(tensor)), axes or None, keepdim)) if axes else el.abs(tensor)
+        # Of real numbers without abs, whose slope of 0 at 0 would be taken for that of the square to the second order.
+        squares = el.square(el.abs(tensor) if tensor.dtype.category == 3 else tensor)
+        return el.root(reduce.sum(squares, axes or None, keepdim)) if axes else el.abs(tensor)
     if dim is None and tensor.ndim > 1:
         raise ShapeError(f"norm: ord={ord} of a Tensor of shape {tensor.shape}; name the axis by dim, or flatten it.")
     if len(axes) == 2:
@@ -79,14 +81,14 @@ def _of_vectors(x: Tensor, p: float, axes: tuple[int, ...], keepdim: bool) -> Te
         return (reduce.max if p > 0 else reduce.min)(sizes, axes, keepdim)
     if p == 1:
         return reduce.sum(sizes, axes, keepdim)
-    # In units of the largest one, nothing overflows. The norm does not depend on the unit, nor does its gradient.
+    # In units of the one that counts most, nothing overflows. The norm does not depend on it, nor does its gradient.
     some_left = p < 0 or all(x.shape[axis] for axis in axes)  # the sum of nothing is 0
-    unit: Any = stop_gradient(reduce.max(sizes, axes, keepdims=True)) if some_left else 1.0
-    unit = lg.where(lg.equal(unit, 0.0), 1.0, unit)
+    unit: Any = stop_gradient((reduce.max if p > 0 else reduce.min)(sizes, axes, keepdims=True)) if some_left else 1.0
+    unit = lg.where(lg.logical_or(lg.equal(unit, 0.0), lg.equal(unit, math.inf)), 1.0, unit)
     nothing = lg.equal(sizes, 0.0)
     total = reduce.sum(lg.where(nothing, 0.0 if p > 0 else math.inf, _power(sizes / unit, nothing, p)), axes, True)
-    some = lg.logical_and(total > 0.0, lg.not_equal(total, math.inf))
-    result = lg.where(some, el.pow(lg.where(some, total, 1.0), 1.0 / p) * unit, 0.0)
+    none = lg.equal(total, 0.0 if p > 0 else math.inf)
+    result = lg.where(none, 0.0, el.pow(lg.where(none, 1.0, total), 1.0 / p) * unit)
     return result if keepdim else sh.squeeze(result, axes)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from snncell.arguments.kinds import NotNegative
-from snncell.arguments.vocabulary import Constant, Numbers
+from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.activation import leaky_relu
 from snncell.ops.base import as_float, as_tensor, elementwise
@@ -63,7 +63,9 @@ def celu(x: Numbers, alpha: float = 1.0) -> Tensor:
     if alpha == 0:
         raise ArgumentError("celu: alpha is a number other than 0, by which x is divided.")
     tensor = as_float(x, "celu")
-    return where(tensor > 0, tensor, mul(expm1(minimum(tensor, 0.0) / alpha), alpha))
+    positive = tensor > 0
+    low = where(positive, 0.0, tensor)  # not the minimum, whose gradient at 0 is shared: the slope there is 1
+    return where(positive, tensor, mul(expm1(low / alpha), alpha))
 
 
 # --- straight ---------------------------------------------------------------------------------------------------------
@@ -150,7 +152,7 @@ def softshrink(x: Numbers, lambd: NotNegative = 0.5) -> Tensor:
 # --- with learned slopes ----------------------------------------------------------------------------------------------
 
 
-def prelu(x: Numbers, weight: Constant) -> Tensor:
+def prelu(x: Numbers, weight: Numbers) -> Tensor:
     """x where x > 0, else weight x, with one weight or one for each channel.
 
     Args:
@@ -170,4 +172,4 @@ def prelu(x: Numbers, weight: Constant) -> Tensor:
         )
     if slopes.size == 1:
         return leaky_relu(tensor, reshape(slopes, ()))
-    return leaky_relu(tensor, reshape(slopes, (-1, *(1,) * (tensor.ndim - 2))))
+    return leaky_relu(tensor, reshape(slopes, (slopes.size, *(1,) * (tensor.ndim - 2))))

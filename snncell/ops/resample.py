@@ -49,17 +49,18 @@ def interpolate(
     if align_corners and mode == "nearest":
         raise ArgumentError('interpolate: align_corners is for the modes "linear" and "bilinear", not for "nearest".')
     result = snapshot(tensor)
-    for axis, (length, scale) in enumerate(_lengths(tensor.shape[2:], size, scale_factor), 2):
+    for axis, (length, old, new) in enumerate(_lengths(tensor.shape[2:], size, scale_factor), 2):
         if mode == "nearest":
-            places = np.minimum(np.floor(np.arange(length) * scale), tensor.shape[axis] - 1)
+            # A quotient that is whole is so exactly, where a product with a rounded factor may lie below.
+            places = np.minimum(np.floor(np.arange(length) * old / new), tensor.shape[axis] - 1)
             result = taken(result, places.astype(np.int64), axis)
         else:
-            result = _between(result, axis, length, scale, bool(align_corners))
+            result = _between(result, axis, length, old / new, bool(align_corners))
     return result
 
 
-def _lengths(lengths: Sequence[int], size: Any, scale_factor: Any) -> list[tuple[int, float]]:
-    """The new length of each axis, and how far a pixel of it is, in pixels of the old one."""
+def _lengths(lengths: Sequence[int], size: Any, scale_factor: Any) -> list[tuple[int, int, float]]:
+    """The new length of each axis, and how many pixels of the old one are as long as how many of the new."""
     if (size is None) == (scale_factor is None):
         raise ArgumentError("interpolate: give size or scale_factor, and not both.")
     name, given = ("size", size) if scale_factor is None else ("scale_factor", scale_factor)
@@ -67,9 +68,9 @@ def _lengths(lengths: Sequence[int], size: Any, scale_factor: Any) -> list[tuple
     if len(each) != len(lengths):
         raise ArgumentError(f"interpolate: {name} is a number, or one for each of {len(lengths)} axes, not {given!r}.")
     if scale_factor is None:
-        return [(new, old / new) for new, old in zip(each, lengths, strict=True)]
-    scaled = [(math.floor(old * factor), 1.0 / factor) for factor, old in zip(each, lengths, strict=True)]
-    if any(not length for length, _ in scaled):
+        return [(new, old, new) for new, old in zip(each, lengths, strict=True)]
+    scaled = [(math.floor(old * factor), 1, factor) for factor, old in zip(each, lengths, strict=True)]
+    if any(not length for length, _, _ in scaled):
         raise ArgumentError(f"interpolate: scale_factor={scale_factor!r} leaves nothing of lengths {tuple(lengths)}.")
     return scaled
 

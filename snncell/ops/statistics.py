@@ -96,8 +96,8 @@ def nanmean(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The mean of what is not NaN; NaN where all are."""
     tensor = as_float(x, "nanmean")
     count = reduce.sum(lg.logical_not(lg.isnan(tensor)), axis, keepdims)
-    mean: Tensor = reduce.sum(_without_nan(tensor), axis, keepdims) / astype(count, tensor.dtype)
-    return mean
+    wide = astype(_without_nan(tensor), dtypes.computed(tensor.dtype.dtype))  # float16 ends at 65504
+    return astype(reduce.sum(wide, axis, keepdims) / astype(count, wide.dtype), tensor.dtype)
 
 
 def _without_nan(x: Tensor) -> Tensor:

@@ -65,7 +65,8 @@ def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return (-dout * rsqrt((1.0 - x) * (x + 1.0)),)
 
 
-# The quotient of the smaller by the larger does not overflow; from there on to the right part of the circle.
+# The quotient of the smaller by the larger does not overflow; from there on to the right part of the circle. Of equal
+# lengths, infinite ones too, the angle is known. Left of the origin -0.0 is below the cut.
 @elementwise("float")
 def atan2(y: Any, x: Any) -> Any:
     """The angle in radians of the point (x, y), in [-pi, pi]; at the origin 0, and so is the gradient."""
@@ -73,8 +74,16 @@ def atan2(y: Any, x: Any) -> Any:
         abs(x) >= abs(y),
         where(
             x < 0.0,
-            where(y < 0.0, atan(y / x) - 3.141592653589793, atan(y / x) + 3.141592653589793),
-            where(y == 0.0, y, atan(y / x)),
+            where(
+                (y < 0.0) | (1.0 / y < 0.0),
+                where(x == y, -2.356194490192345, atan(y / x) - 3.141592653589793),
+                where(x == -y, 2.356194490192345, atan(y / x) + 3.141592653589793),
+            ),
+            where(
+                y == 0.0,
+                y,
+                where(x == y, 0.7853981633974483, where(x == -y, -0.7853981633974483, atan(y / x))),
+            ),
         ),
         where(y < 0.0, -1.5707963267948966 - atan(x / y), 1.5707963267948966 - atan(x / y)),
     )
@@ -89,11 +98,12 @@ def _(y: Tensor, x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return lambda: share * along, lambda: -share * across
 
 
+# What is its own half is 0 or infinite.
 @elementwise("float")
 def hypot(x: Any, y: Any) -> Any:
     """The length of the vector (x, y), sqrt(x^2 + y^2), without overflow; its gradient at (0, 0) is 0."""
     return where(
-        minimum(abs(x), abs(y)) == 0.0,
+        (minimum(abs(x), abs(y)) == 0.0) | (0.5 * maximum(abs(x), abs(y)) == maximum(abs(x), abs(y))),
         maximum(abs(x), abs(y)),
         maximum(abs(x), abs(y)) * sqrt(1.0 + (minimum(abs(x), abs(y)) / maximum(abs(x), abs(y))) ** 2),
     )
@@ -157,7 +167,7 @@ def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 @elementwise("float")
 def acosh(x: Any) -> Any:
     """The inverse of cosh, log(x + sqrt(x^2 - 1)), exact near 1; NaN below 1."""
-    return where(x > 1e9, log(x) + 0.6931471805599453, log1p(x - 1.0 + sqrt((x - 1.0) * (x + 1.0))))
+    return where(x > 1e9, log(x) + 0.6931471805599453, log1p(x - 1.0 + sqrt(x - 1.0) * sqrt(x + 1.0)))
 
 
 @acosh.def_bprop

@@ -165,7 +165,7 @@ def pullback(
     beside: Collection[Entry] = (),
     once: bool = False,
     release: bool = False,
-    own: int | None = None,
+    own: Sequence[Tensor] | None = None,
 ) -> list[Tensor | None]:
     """The gradients of `inputs` from those of `outs`: a vector-Jacobian product. None where no gradient arrives.
 
@@ -176,15 +176,15 @@ def pullback(
         beside: other entries where it ends.
         once: whether of several inputs in one place the first alone gets the gradient, so that a sum of them is right.
         release: whether the entries are needed no more.
-        own: so many of the inputs, the first ones, have here all of their gradient, so that the hooks on them are
-            called; all of them by default. Of the others a sweep further out has the rest, and calls them.
+        own: those of the inputs that have here all of their gradient, so that the hooks on them are called; all of
+            them by default. Of the others another sweep has the rest, and calls them.
     """
     cotangents: dict[Entry, list[Tensor | None]] = {}
     for out, dout in zip(outs, douts, strict=True):
         if dout is not None and out._entry is not None:
             deposit(cotangents, out._entry, out._index, dout)
     sweep(entries, cotangents, {x._entry for x in inputs if x._entry is not None}.union(beside), release)
-    for entry in {x._entry for x in inputs[:own] if x._entry is not None and x._entry.hooks}:
+    for entry in {x._entry for x in (inputs if own is None else own) if x._entry is not None and x._entry.hooks}:
         if entry in cotangents:
             cotangents[entry] = hooked(entry, cotangents[entry])
     grads: list[Tensor | None] = []

@@ -31,6 +31,7 @@ class Body:
         fused_users: steps that a pass has put behind those of the trace.
         fused_sums: sums over time that a pass has made part of `sums`.
         saved: the last of `ys`, if they are stored for the reverse alone.
+        residuals: of a reverse, those of `xs` that its forward stores; their gradients go on to it.
         reverse: what was traced to learn what to save, for all of the outputs but `saved` (`linearise.Reverse`).
     """
 
@@ -47,6 +48,7 @@ class Body:
     fused_users: list[Step] = field(default_factory=list)
     fused_sums: list[Step] = field(default_factory=list)
     saved: list[Tensor] | None = None
+    residuals: list[Tensor] = field(default_factory=list)
     reverse: Any = None
 
     @property
