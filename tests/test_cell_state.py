@@ -8,7 +8,7 @@ import pytest
 from cells import Leaf
 
 import snncell
-from snncell import Parameter, Tensor, nn, ops
+from snncell import Parameter, Tensor, nn, ops, train
 from snncell.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -407,6 +407,40 @@ INNER = "Inner(\n  (fc): Dense(input_channels=4, output_channels=3, has_bias=Tru
 )
 def test_repr(cell, wanted):
     assert repr(cell) == str(cell) == wanted
+
+
+def test_a_shallow_copy_loses_a_buffer_by_itself():
+    for copied in (copy.copy, copy.deepcopy):
+        cell = Counted()
+        twin = copied(cell)
+        del twin.mean
+        assert [path for path, _ in twin.named_buffers()] == ["cache"]
+        assert [path for path, _ in cell.named_buffers()] == ["mean", "cache"] and "mean" in cell.state_dict()
+
+
+class Weighted(nn.Cell):
+    """A loss with a buffer."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.register_buffer("weight", Tensor([weight]))
+
+    def construct(self, output, target):
+        return ((output - target) ** 2.0).mean() * self.weight[0]
+
+
+def test_a_training_keeps_the_buffers_of_its_loss(tmp_path):
+    def trained(weight, epochs, **options):
+        snncell.set_seed(1)
+        net, loss = nn.Dense(2, 1), Weighted(weight)
+        data = ops.ones((8, 2)), ops.zeros((8, 1))
+        sgd = nn.SGD(net.trainable_params(), 0.1)
+        result = train.fit(net, loss, sgd, data, epochs, accuracy=None, progress=False, **options)
+        return result.history, loss.weight.item()
+
+    file = tmp_path / "training.safetensors"
+    trained(2.0, 1, checkpoint=file)
+    assert trained(3.0, 2, resume=file) == trained(2.0, 2)
 
 
 def test_several_lines_of_settings_stand_on_lines_of_their_own():

@@ -122,9 +122,13 @@ class _Again:
             args, kwargs = structure.unflatten(self.arguments, own)
             return self.block(*args, **kwargs)
 
+        hooks = [(on, set(on)) for x in outside if x._entry is not None and (on := x._entry.hooks)]
         with together(Undo()), settings(watch=None):  # not cleared: what it writes is put back
             commit(self.before)
             recording = Recording(block, [leaves[n] for n in floats], range(len(floats)), None, {}, self.name)
+        for on, before in hooks:  # what the block puts on Tensors outside of it has been there since the forward
+            for number in on.keys() - before:
+                del on[number]
         outs = structure.flatten(recording.out)[0]
         if (shapes := _shapes(outs)) != self.shapes:
             who = getattr(self.owner, "__name__", type(self.owner).__name__)
@@ -133,7 +137,7 @@ class _Again:
                 f"looks at outside of its arguments has to be as it was."
             )
         recording.weights = ()  # further places, behind the arguments
-        recording.sources += outside
+        recording.own, recording.sources = len(floats), [*recording.sources, *outside]
         seeds = [zeros_of(spec, douts) if dout is None else dout for dout, spec in zip(douts, entry.specs, strict=True)]
         of_floats, of_outside = recording.pull(outs, seeds, release=True)
         spread = dict(zip(floats, of_floats, strict=True))

@@ -20,7 +20,7 @@ from snncell.train.fit import fit
 from snncell.train.loss_scale import scaler_of
 from snncell.train.model_data import columns_of
 from snncell.train.model_metrics import Loss, Metric, metrics_of
-from snncell.train.model_parts import First, Part, itself, measured_by
+from snncell.train.model_parts import First, Part, itself, measured_by, refuse_own_step
 
 
 class Model:
@@ -79,6 +79,7 @@ class Model:
         if isinstance(network, TrainOneStepCell):
             if loss_fn is not None or optimizer is not None:
                 raise ArgumentError("Model: a TrainOneStepCell has loss and optimiser; give none beside it.")
+            refuse_own_step(network)
             network, optimizer = network.network, cast(Any, network).optimizer
         self.network, self.loss_fn, self.optimizer = network, loss_fn, optimizer
         self.metrics = metrics_of(metrics)
