@@ -10,6 +10,7 @@ from snncell.amp import LossScaler
 from snncell.arguments.kinds import Count, Own, Positive, Size
 from snncell.arguments.shown import came, shown
 from snncell.cell import Cell
+from snncell.cells.modes import phases
 from snncell.errors import ArgumentError
 from snncell.io.checkpoint import path_to_write
 from snncell.nn.optim import Optimizer
@@ -17,7 +18,7 @@ from snncell.tape.tensor import Tensor
 from snncell.train.bar import Progress
 from snncell.train.callbacks import Callback, Result, Training, in_order
 from snncell.train.checkpoints import Checkpoint
-from snncell.train.evaluation import batches_of, phases
+from snncell.train.evaluation import batches_of
 from snncell.train.log import Log
 from snncell.train.loss_scale import ScaledLoss, scaler_of
 from snncell.train.metrics import named

@@ -9,13 +9,14 @@ from snncell.amp import LossScaler, auto_mixed_precision
 from snncell.arguments.kinds import Count, Own, Size
 from snncell.arguments.shown import came, instance_meant
 from snncell.cell import Cell
+from snncell.cells.modes import phases
 from snncell.compiler.jit import jit
 from snncell.errors import ArgumentError
 from snncell.nn.optim import Optimizer
 from snncell.nn.training import TrainOneStepCell
 from snncell.tape.given import as_data
 from snncell.train.callbacks import Callback, Result, Training, in_order
-from snncell.train.evaluation import evaluated, phases, statefuls, told_of
+from snncell.train.evaluation import evaluated, statefuls, told_of
 from snncell.train.fit import fit
 from snncell.train.loss_scale import scaler_of
 from snncell.train.model_data import columns_of

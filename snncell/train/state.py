@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell.cell import Cell
+from snncell.cells.state import replace_buffers
 from snncell.errors import CheckpointError
 from snncell.interrupts import imported
 from snncell.io.checkpoint import read_arrays, write_whole
 from snncell.nn.optim import Optimizer
 from snncell.ops.seeds import present_key, seeded, set_seed
-from snncell.tape.parameter import Parameter, assign_all
+from snncell.tape.parameter import Parameter, Undo, assign_all, together
 from snncell.tape.tensor import Tensor
 
 File = str | os.PathLike[str]
@@ -109,9 +110,10 @@ class Stored(NamedTuple):
 
     def load(self) -> None:
         """Put it into net, optimiser, loss and the random numbers: all of it or, if it is interrupted, nothing."""
-        assign_all([*self.values, seeded(*self.random)], "load_state", in_range=True)
-        for cell, name, value in self.buffers:
-            setattr(cell, name, value)
+        with together(written := Undo()):
+            assign_all([*self.values, seeded(*self.random)], "load_state", in_range=True)
+            replace_buffers(written, self.buffers)
+            written.clear()
         set_seed(*self.random)  # threads that begin to draw later do so from it
 
 
