@@ -10,7 +10,7 @@ from cells import Leaf
 
 import snncell
 from snncell import Parameter, Tensor, nn, ops
-from snncell.errors import ArgumentError
+from snncell.errors import ArgumentError, GradientError
 
 
 class Block(nn.Cell):
@@ -181,6 +181,8 @@ def test_the_reverse_sees_the_parameters_as_they_were():
 
 
 def test_an_error_in_the_reverse_leaves_parameters_and_random_numbers_alone():
+    fails = []  # no attribute: a Cell that has been changed is refused
+
     class Once(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -188,17 +190,15 @@ def test_an_error_in_the_reverse_leaves_parameters_and_random_numbers_alone():
 
         def construct(self, x):
             ops.assign(self.count, self.count + 1.0)
-            if self.count.item() < 1.0 or self.fails:
+            if self.count.item() < 1.0 or fails:
                 raise ValueError("again")
             return x * ops.uniform((1,))
 
-    cell = Once()
-    cell.fails = False
-    cell.recompute()
+    cell = Once().recompute()
 
     def loss(x):
         out = cell(x)
-        cell.fails = True
+        fails.append(True)
         return out.sum()
 
     snncell.set_seed(1)
@@ -263,3 +263,46 @@ def test_in_few_bits_too():
     net.recompute()
     for with_it, without in zip(snncell.grad(loss, None, net.trainable_params())(x), plain, strict=True):
         assert np.array_equal(with_it.asnumpy(), without.asnumpy())
+
+
+def test_smooth_spikes_are_smooth_in_the_reverse_too():
+    def gradient(recomputed):
+        snncell.set_seed(0)
+        spiking = [nn.MultiStep(nn.LIFNode()) for _ in range(2)]
+        net = nn.SequentialCell(nn.Dense(3, 3), spiking[0], nn.Dense(3, 3), spiking[1], nn.Dense(3, 1))
+        if recomputed:
+            net.recompute()
+        with snncell.surrogate.smooth():
+            out, pull = ops.vjp(net, 2.0 * ops.normal((4, 2, 3)))
+        return np.asarray(pull(ops.ones(out.shape))[0])  # outside of the context
+
+    assert np.abs(gradient(False)).max() > 0.0
+    assert (gradient(True) == gradient(False)).all()
+
+
+CHANGES = {
+    "its phase": lambda net: net[0].norm.set_train(False),
+    "a hook": lambda net: net[0].drop.register_forward_hook(lambda cell, inputs, out: out * 2.0),
+    "a buffer": lambda net: setattr(net, "shift", Tensor([3.0])),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_cell_that_has_been_changed_since_is_refused(change):
+    net = nn.SequentialCell(Block()).set_train()
+    net.register_buffer("shift", Tensor([1.0]))
+    net.recompute()
+    out, pull = ops.vjp(net, ops.ones((5, 3)))
+    CHANGES[change](net)
+    with pytest.raises(GradientError, match="has been changed since its forward"):
+        pull({"y": out["y"], "x": out["x"]})
+
+
+def test_a_phase_may_have_been_another_in_between():
+    net = nn.SequentialCell(nn.Dense(3, 3), nn.Dropout(p=0.5)).set_train().recompute()
+    out, pull = ops.vjp(net, ops.ones((5, 3)))
+    net.set_train(False)
+    net(ops.ones((5, 3)))
+    net.set_train()
+    (dx,) = pull(ops.ones(out.shape))
+    assert dx.shape == (5, 3)

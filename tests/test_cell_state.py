@@ -6,9 +6,10 @@ import pickle
 import numpy as np
 import pytest
 from cells import Leaf
+from interrupting import each_interruption
 
 import snncell
-from snncell import Parameter, Tensor, nn, ops
+from snncell import Parameter, Tensor, nn, ops, train
 from snncell.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -407,6 +408,96 @@ INNER = "Inner(\n  (fc): Dense(input_channels=4, output_channels=3, has_bias=Tru
 )
 def test_repr(cell, wanted):
     assert repr(cell) == str(cell) == wanted
+
+
+def test_a_shallow_copy_loses_a_buffer_by_itself():
+    for copied in (copy.copy, copy.deepcopy):
+        cell = Counted()
+        twin = copied(cell)
+        del twin.mean
+        assert [path for path, _ in twin.named_buffers()] == ["cache"]
+        assert [path for path, _ in cell.named_buffers()] == ["mean", "cache"] and "mean" in cell.state_dict()
+
+
+LOADS = {
+    "load_state_dict": lambda cell, state, file: cell.load_state_dict(state),
+    "load_param_into_net": lambda cell, state, file: snncell.load_param_into_net(cell, state),
+    "load_state": lambda cell, state, file: train.load_state(file, cell, nn.SGD([cell.w], 0.1)),
+}
+
+
+class Two(nn.Cell):
+    """A Parameter and two buffers."""
+
+    def __init__(self, start):
+        super().__init__()
+        self.w = Parameter(Tensor([start, 2.0]))
+        self.register_buffer("first", Tensor([start]))
+        self.register_buffer("wide", Tensor([start, start], "float64"))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # as in test_interrupts.py
+@pytest.mark.parametrize("way", LOADS)
+def test_a_load_that_is_interrupted_has_loaded_all_or_nothing(way, tmp_path):
+    source, cell, file = Two(5.0), Two(1.0), tmp_path / "training.safetensors"
+    train.save_state(file, source, nn.SGD([source.w], 0.1))
+    old, new = shown(cell.state_dict()), shown(source.state_dict())
+    state, seen = dict(source.state_dict()), []
+    for _ in each_interruption(lambda: LOADS[way](cell, state, file), 150):
+        seen.append(shown(cell.state_dict()))
+        for name in ("first", "wide"):
+            setattr(cell, name, Tensor(old[name], cell.get_buffer(name).dtype))
+        cell.w.set_data(Tensor(old["w"]))
+    assert all(one in (old, new) for one in seen), [one for one in seen if one not in (old, new)]
+    assert old in seen and len(seen) > 20
+
+
+@pytest.mark.parametrize("way", ["load_state_dict", "load_param_into_net"])
+def test_buffers_keep_their_dtype_and_are_no_parameters(way):
+    cell = Two(1.0)
+    given = {"w": Tensor([0.0, 1.0]), "first": Parameter(Tensor([3])), "wide": Tensor([0.5, 0.5])}
+    LOADS[way](cell, given, None)
+    assert [type(b) is Tensor for b in cell.buffers()] == [True, True]
+    assert [b.dtype for b in cell.buffers()] == [snncell.float32, snncell.float64]
+    assert shown(cell.state_dict()) == {"w": [0.0, 1.0], "first": [3.0], "wide": [0.5, 0.5]}
+    assert [path for path, _ in cell.parameters_and_names()] == ["w"]
+
+
+def test_an_extra_state_that_is_refused_leaves_all_as_it_was():
+    class Refusing(Counted):
+        def set_extra_state(self, state):
+            raise ValueError(state)
+
+    cell = Refusing()
+    before = shown(cell.state_dict())
+    with pytest.raises(ValueError, match="other"):
+        cell.load_state_dict({"w": Tensor([7.0, 7.0]), "mean": Tensor([1, 2, 3]), "_extra_state": "other"})
+    assert shown(cell.state_dict()) == before
+
+
+class Weighted(nn.Cell):
+    """A loss with a buffer."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.register_buffer("weight", Tensor([weight]))
+
+    def construct(self, output, target):
+        return ((output - target) ** 2.0).mean() * self.weight[0]
+
+
+def test_a_training_keeps_the_buffers_of_its_loss(tmp_path):
+    def trained(weight, epochs, **options):
+        snncell.set_seed(1)
+        net, loss = nn.Dense(2, 1), Weighted(weight)
+        data = ops.ones((8, 2)), ops.zeros((8, 1))
+        sgd = nn.SGD(net.trainable_params(), 0.1)
+        result = train.fit(net, loss, sgd, data, epochs, accuracy=None, progress=False, **options)
+        return result.history, loss.weight.item()
+
+    file = tmp_path / "training.safetensors"
+    trained(2.0, 1, checkpoint=file)
+    assert trained(3.0, 2, resume=file) == trained(2.0, 2)
 
 
 def test_several_lines_of_settings_stand_on_lines_of_their_own():

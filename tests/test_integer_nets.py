@@ -396,3 +396,19 @@ def test_files_that_are_damaged_or_others_are_refused(tmp_path: Any) -> None:
         Q.IntegerNet.load(file)
     with pytest.raises(CheckpointError, match="there is no file"):
         Q.IntegerNet.load(tmp_path / "none")
+
+
+def test_a_forward_hook_is_not_lost_silently_and_phases_stay():
+    net = Q.prepare(
+        nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LeakyNode(0.9))), Q.Uniform(4), Q.FixedPoint(12, 8)
+    )
+    net.set_train()
+    net[0].set_train(False)
+    Q.export(net)
+    assert [cell.training for cell in (net, net[0], net[1])] == [True, False, True]
+    handle = net[0].register_forward_hook(lambda cell, inputs, out: out * 2.0)
+    with pytest.raises(ArgumentError, match=r"export: 0 \(Dense\) has a forward hook"):
+        Q.export(net)
+    handle.remove()
+    net[0].register_backward_hook(lambda cell, grad_input, grad_output: None)
+    assert len(Q.export(net).layers) > 0

@@ -48,6 +48,26 @@ def made(kind=Plain, rate=0.05, **options):
     return net, nn.Adam(net.trainable_params(), rate, **options)
 
 
+class Halved(nn.TrainOneStepCell):
+    """A step of one's own, of which a Model would know the parts alone."""
+
+    def construct(self, *inputs):
+        loss, grads = ops.value_and_grad(self.network, None, self.optimizer.parameters)(*inputs)
+        self.optimizer(tuple(g * 0.5 for g in grads))
+        return loss
+
+
+def stepping(kind=nn.TrainOneStepCell, **options):
+    net, adam = made()
+    return kind(nn.WithLossCell(net, LOSS), adam, **options)
+
+
+def hooked():
+    step = stepping()
+    step.register_forward_hook(lambda cell, inputs, loss: loss * 2.0)
+    return step
+
+
 def bits(net):
     return [p.asnumpy().tobytes() for p in net.get_parameters()]
 
@@ -166,6 +186,9 @@ def test_the_other_cells():
         (lambda: nn.WithGradCell(made()[0], sens=Tensor([1.0]))(Tensor(X)), ShapeError, r"sens has shape \(1,\)"),
         (lambda: nn.GradAccumulationCell(nn.ReLU(), 3)(Tensor(X)), ShapeError, "cannot be cut into 3 equal parts"),
         (lambda: nn.ParameterUpdate(Tensor(1.0)), ParameterError, "param is a Parameter, not a Tensor"),
+        (lambda: train.Model(stepping(Halved)), ArgumentError, "the Halved has a construct of its own"),
+        (lambda: train.Model(stepping(sens=2.0)), ArgumentError, "the TrainOneStepCell has sens=2, a factor"),
+        (lambda: train.Model(hooked()), ArgumentError, "the TrainOneStepCell has hooks of its own"),
         (lambda: train.Model(LOSS, made()[1]), ArgumentError, r"Model\(network, loss_fn, optimizer\)"),
         (lambda: train.Model(made()[0], LOSS).train(1, batches()), ArgumentError, "there is no optimiser"),
         (lambda: train.Model(made()[0], LOSS).eval(batches()), ArgumentError, "there are no metrics"),
@@ -450,6 +473,8 @@ def test_early_stopping_takes_mindsporess_words():
     result = train.Model(net, LOSS, adam, {"accuracy"}).fit(9, batches(), batches(False), callbacks=stopping)
     assert result.stopped_early and len(result.history) == 3
     assert train.EarlyStopping(2, "loss", mode="max").higher_is_better is True
+    for name in ("eval_top5", "test_top5", "eval_accuracy"):
+        assert train.EarlyStopping(2, name).higher_is_better is train.ReduceLROnPlateau(name).higher_is_better is True
 
 
 @pytest.mark.parametrize(("patience", "cooldown"), [*itertools.product((1, 2, 3), (0, 1, 2))])
@@ -478,6 +503,10 @@ def test_a_rate_sinks_as_a_plain_loop_says(patience, cooldown):
             if waited >= patience:
                 rate, cooling, waited = max(rate * 0.5, 0.1), cooldown, 0
     assert [record["learning_rate"] for record in result.history] == rates
+    for group in sgd.groups:
+        group.set_learning_rate(1.0, "test")
+    again = train.fit(net, nn.MSELoss(), sgd, data, len(values), **{**options, "callbacks": [Telling(), slower]})
+    assert [record["learning_rate"] for record in again.history] == rates  # it begins anew with another training
 
 
 def test_functions_as_a_callback():

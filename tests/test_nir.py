@@ -443,6 +443,16 @@ def test_what_nothing_is_near_to_is_refused_always(text, lossy):
         to_nir(nn.SequentialCell(nn.Dense(3, 4), REFUSED[text]()), DT, 3, lossy=lossy)
 
 
+def test_a_forward_hook_is_not_lost_silently():
+    net = nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LIFNode(reset="zero")))
+    handle = net[0].register_forward_pre_hook(lambda cell, inputs: (inputs[0] * 2.0,))
+    with pytest.raises(NirError, match=r"to_nir: 0 \(Dense\) has a forward hook"):
+        to_nir(net, DT, 3, lossy=True)
+    handle.remove()
+    net[0].register_backward_hook(lambda cell, grad_input, grad_output: None)
+    to_nir(net, DT, 3, lossy=True)
+
+
 def test_batch_normalisation_without_weights_before_it_is_refused():
     with pytest.raises(NirError, match=r"to_nir: 1 \(BatchNorm1d\) is folded into the weights .* node '0' \(LI\)"):
         to_nir(nn.SequentialCell(nn.MultiStep(nn.LINode()), nn.TimeDistributed(nn.BatchNorm1d(3))), DT, 3)

@@ -16,6 +16,7 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip instal
 
 import joblib
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
@@ -253,6 +254,27 @@ def test_warm_start_goes_on():
         model.fit(X, np.where(Y == 2, 9, Y))
     with pytest.raises(ValueError, match="features"):
         model.fit(X[:, :2], Y)
+
+
+def test_a_network_that_comes_in_training_predicts_in_prediction():
+    def network(n_features, n_outputs):
+        return nn.SequentialCell(nn.Dense(n_features, n_outputs), nn.Dropout(p=0.5)).set_train()
+
+    estimator = SNNClassifier(network=network, encoder=None, epochs=1, random_state=0).fit(X, Y)
+    assert not any(cell.training for _, cell in estimator.net_.cells_and_names())
+    assert (estimator.predict_proba(X) == estimator.predict_proba(X)).all()
+
+
+def test_a_fit_that_fails_leaves_no_untrained_network_behind():
+    class Failing(train.Callback):
+        def on_step_begin(self, training):
+            raise OSError("no more")
+
+    estimator = small().fit(X, Y)
+    with pytest.raises(OSError, match="no more"):
+        estimator.set_params(callbacks=[Failing()]).fit(X, Y)
+    with pytest.raises(NotFittedError):
+        estimator.predict(X)
 
 
 def test_partial_fit():

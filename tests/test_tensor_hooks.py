@@ -134,6 +134,35 @@ def test_a_hook_on_what_a_loop_captures_gets_the_sum_over_time_once(unfused):
     assert found.item() == 18.0 and [g.item() for g in seen] == [6.0]
 
 
+@pytest.mark.parametrize("depth", [0, 1, 2, 3])
+def test_hooks_are_called_once_of_what_is_computed_again(depth):
+    seen, inside, at_input = Seen(5.0), Seen(2.0), Seen(7.0)
+    w = Parameter(Tensor([2.0, 3.0, 4.0]))
+    w.register_hook(seen)
+
+    def fn(x: Tensor) -> Tensor:
+        y = ops.sin(x)
+
+        def block(a: Tensor) -> Tensor:
+            a.register_hook(at_input)
+            y.register_hook(inside)
+            return a * a * y * w
+
+        def again(block):
+            return lambda a: ms.recompute(block, a)
+
+        for _ in range(depth):
+            block = again(block)
+        return (block(x * 1.0) * w).sum()
+
+    dx, dw = ms.grad(fn, 0, (w,))(X)
+    x, s = X.asnumpy(), np.sin(X.asnumpy())
+    v = w.asnumpy()
+    np.testing.assert_allclose(dw[0].asnumpy(), 5.0 * 2.0 * v * x * x * s, rtol=1e-5)
+    np.testing.assert_allclose(dx.asnumpy(), 7.0 * 2.0 * x * s * v * v + 2.0 * x * x * v * v * np.cos(x), rtol=1e-5)
+    assert len(seen) == len(inside) == len(at_input) == 1
+
+
 def test_second_order_goes_through_the_hook():
     def fn(x: Tensor) -> Tensor:
         y = x * x * x

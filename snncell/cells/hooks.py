@@ -84,6 +84,11 @@ class Hooked:
         """True if the Cell itself has any hook that is called with its calls."""
         return bool(self._pre_hooks or self._hooks or self._backward_pre_hooks or self._backward_hooks)
 
+    @property
+    def is_hooked_forward(self) -> bool:
+        """True if hooks may have its calls take, or give, something else than its construct says."""
+        return bool(self._pre_hooks or self._hooks)
+
     def register_forward_pre_hook(
         self, hook_fn: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> HookHandle:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 from snncell import dtype as dtypes
@@ -165,3 +166,16 @@ class Modes(Tree):
     def get_flags(self) -> dict[str, Any]:
         """The attributes that `add_flags` set, with the values that they were given."""
         return dict(self.__dict__.get("_flags_set", {}))
+
+
+@contextmanager
+def phases(*parts: Any) -> Iterator[None]:
+    """Each Cell of those parts that are Cells is in training, or in prediction, afterwards as before."""
+    # Of each Cell by itself: the user may have set some apart from the others.
+    cells = [cell for part in parts if isinstance(part, Modes) for _, cell in part.cells_and_names()]
+    before = [(cell, cell.training) for cell in cells]
+    try:
+        yield
+    finally:
+        for cell, training in before:
+            cell.training = training

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from snncell.cells.hooks import Hook, HookHandle
 from snncell.cells.tree import Tree
 from snncell.errors import ArgumentTypeError, CheckpointError, MissingNameError
 from snncell.tape.parameter import Parameter, Undo, assign_all, fits, together
-from snncell.tape.tensor import Tensor
+from snncell.tape.tensor import Tensor, wrap
 
 _EXTRA = "_extra_state"
 
@@ -174,6 +174,7 @@ class HasState(Tree):
             raise CheckpointError(f"load_state_dict: {type(self).__name__}: {' '.join(faults)}")
         with together(written := Undo()):
             assign_all([(p, value) for p, value in values if value is not None], "load_state_dict")
+            replace_buffers(written, [(cell, name, value) for cell, name, value in replaced if value is not None])
             for cell in [cell for _, cell in reversed(cells)]:
                 for hook in cell._load_hooks.values():
                     hook.function(cell, keys)
@@ -182,11 +183,9 @@ class HasState(Tree):
                     f"load_state_dict: the state does not fit {type(self).__name__}. Not in the state: "
                     f"{keys.missing_keys or 'nothing'}; not in the Cell: {keys.unexpected_keys or 'nothing'}."
                 )
+            for path, cell in extras:
+                cell.set_extra_state(given[path])
             written.clear()
-        for cell, name, value in replaced:
-            setattr(cell, name, value)
-        for path, cell in extras:
-            cell.set_extra_state(given[path])
         return keys
 
     def _state_places(self, given: dict[str, Any], keys: IncompatibleKeys) -> tuple[Any, Any, Any]:
@@ -235,6 +234,14 @@ class HasState(Tree):
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> HookHandle:
         """Call `hook(cell, incompatible_keys)` after loading; it may change the two lists, before `strict` asks."""
         return HookHandle(self, "_load_hooks", Hook(hook))
+
+
+def replace_buffers(written: Undo, values: Iterable[tuple[Any, str, Tensor]]) -> None:
+    """Set buffers, of Cells and attributes, to copies of values that fit, within `together(written)`."""
+    for cell, name, value in values:
+        before = vars(cell)[name]
+        written.note([(cell, name, before)])
+        setattr(cell, name, wrap(value._copied(before.dtype, before.device, name)))
 
 
 def _defines(cell: Any, name: str) -> bool:

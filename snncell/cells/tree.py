@@ -59,7 +59,8 @@ class Tree:
         old = self.__dict__.get(name)
         object.__delattr__(self, name)
         let_go(self, [member for _, member in _members_in(name, old)])
-        self.__dict__.get("_buffers", {}).pop(name, None)
+        if name in self._buffers:  # another dict: a shallow copy has this one too
+            self.__dict__["_buffers"] = {other: kept for other, kept in self._buffers.items() if other != name}
         self.__dict__["version"] += 2
 
     def __getstate__(self) -> dict[str, Any]:

@@ -16,10 +16,11 @@ from snncell import dtype as dtypes
 from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came, shown
 from snncell.cell import Cell
+from snncell.cells.state import replace_buffers
 from snncell.errors import CheckpointError, DTypeError
 from snncell.interrupts import imported
 from snncell.tape.names import refuse_equal_names
-from snncell.tape.parameter import Parameter, assign_all, fits
+from snncell.tape.parameter import Parameter, Undo, assign_all, fits, together
 from snncell.tape.tensor import Tensor
 
 
@@ -209,8 +210,8 @@ def load_param_into_net(
                 f"{want.dtype}{list(want.shape)} in {type(net).__name__}."
             )
     pairs = [(p, parameter_dict[path]) for path in shared if isinstance(p := own[path], Parameter)]
-    assign_all(pairs, "load_param_into_net")
-    for path in shared:
-        if path in buffers:
-            setattr(*buffers[path], parameter_dict[path].astype(own[path].dtype))
+    with together(written := Undo()):
+        assign_all(pairs, "load_param_into_net")
+        replace_buffers(written, [(*buffers[path], parameter_dict[path]) for path in shared if path in buffers])
+        written.clear()
     return missing, unused

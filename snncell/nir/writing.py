@@ -75,7 +75,7 @@ def to_nir(
     nir = package("nir", "to_nir")
     if not isinstance(net, Cell):
         raise ArgumentError(f"to_nir: net is a Cell, not {came(net)}.")
-    _refuse_quantised(net)
+    _refuse_changed(net)
     shape = _shape(input_shape)
     if method is not None:
         one_of(method, METHODS, "to_nir", "method")
@@ -116,9 +116,14 @@ def _shape(given: Any) -> Shape:
     return tuple(int(n) for n in axes)
 
 
-def _refuse_quantised(net: Cell) -> None:
-    """Raise for a network that computes with other numbers than its Parameters hold."""
+def _refuse_changed(net: Cell) -> None:
+    """Raise for a network that computes with other numbers than its Parameters hold, or with hooks."""
     for path, cell in net.cells_and_names():
+        if cell.is_hooked_forward:
+            raise NirError(
+                f"to_nir: {path or 'the net'} ({type(cell).__name__}) has a forward hook, which may change what it "
+                f"gives, and NIR has no words for that. Take it off: handle.remove()."
+            )
         if cell.quantisers is not None:
             raise NirError(
                 f"to_nir: {path or 'the net'} ({type(cell).__name__}) is quantised, which NIR has no words for. "

@@ -11,6 +11,7 @@ from snncell import nn, ops
 from snncell.arguments.kinds import Count
 from snncell.arguments.shown import came
 from snncell.cell import Cell
+from snncell.cells.modes import phases
 from snncell.dtype import float64
 from snncell.errors import ArgumentError
 from snncell.nn.norm import BatchStatistics
@@ -237,11 +238,14 @@ def export(net: Cell, *, largest_input: Count = 1) -> IntegerNet:
     """
     if not isinstance(net, Cell):
         raise ArgumentError(f"export: net is a Cell, not {came(net)}.")
-    training = net.training
-    net.set_train(False)
-    try:
+    for path, cell in net.cells_and_names():
+        if cell.is_hooked_forward:
+            raise ArgumentError(
+                f"export: {path or 'the net'} ({type(cell).__name__}) has a forward hook, which may change what it "
+                f"gives, and would be lost. Take it off: handle.remove()."
+            )
+    with phases(net):
+        net.set_train(False)
         exporter = _Exporter(net, largest_input)
         exporter.walk(net, "")
-    finally:
-        net.set_train(training)
     return IntegerNet(tuple(exporter.layers))

@@ -99,7 +99,9 @@ class SpikingEstimator(BaseEstimator):  # type: ignore[misc]
             more["patience"] = settings["patience"]
         with replaying(Tensor([seed, 0])):  # of other random numbers of snncell's it changes none
             if anew:
-                self.net_ = network_of(type(self).__name__, settings, samples[:1], outputs)
+                net = network_of(type(self).__name__, settings, samples[:1], outputs)
+                self.__dict__.pop("n_iter_", None)  # if it is interrupted, the new network is no fitted one
+                self.net_ = net.set_train(False)  # in which outputs are computed; `fit` trains, and puts it back
                 self.optimiser_ = optimiser_of(type(self).__name__, settings, self.net_)
                 self.history_, self._seed, self._size = [], seed, settings["batch_size"]
                 self._forward = jit(self.net_)

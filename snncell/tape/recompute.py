@@ -37,7 +37,8 @@ def recompute(block: Annotated[Callable[..., Any], Own()], *args: Any, **kwargs:
         args, kwargs: its arguments.
 
     Raises:
-        GradientError: if what `block` gives differs in shape when it is called again.
+        GradientError: if what `block` gives differs in shape when it is called again, or a Cell has been changed when
+            the gradient is taken: an attribute, a hook, whether it is in training.
         ArgumentError: if a Cell sets an attribute meanwhile, which would be another one the second time.
 
     Source: Chen, Xu, Zhang and Guestrin, "Training deep nets with sublinear memory cost", 2016.
@@ -70,6 +71,9 @@ def recompute(block: Annotated[Callable[..., Any], Own()], *args: Any, **kwargs:
     return structure.unflatten(shape_of_out, tracked(entry, [out._data for out in outs]))
 
 
+_HELD = ("smooth", "space", "unfused", "wide")  # settings of the thread by which a block is another function
+
+
 class _Again:
     """A call, as an operation of the tape whose reverse carries it out once more."""
 
@@ -79,6 +83,8 @@ class _Again:
         self.block, self.arguments = block, arguments
         self.owner = getattr(block, "__self__", block)  # of a Cell's method the Cell
         self.before: list[Write] = []  # the values of Parameters of a Cell, and of those that it wrote
+        self.held = {name: getattr(STATE, name) for name in _HELD}
+        self.versions: list[tuple[Any, int]] = []  # of the Cells that it consists of
         self.shapes: list[Any] = []
         self.count = 0  # of the Tensors among its arguments
 
@@ -89,14 +95,14 @@ class _Again:
         # Of a Cell, whose Parameters may be written before the reverse is run.
         parameters: Iterable[Parameter] = getattr(self.owner, "get_parameters", tuple)()
         held = [parameter.write_of(parameter._data) for parameter in parameters]
-        cells = [(cell, cell.version) for _, cell in getattr(self.owner, "cells_and_names", tuple)()]
+        self.versions = [(cell, cell.version) for _, cell in getattr(self.owner, "cells_and_names", tuple)()]
         with together(written), tape.active():
             args, kwargs = structure.unflatten(self.arguments, sources)
             results, tree = structure.flatten(self.block(*args, **kwargs))
             outs = [snapshot(result) for result in results]
             self.before = [*held, *written]
             written.clear()
-        for cell, version in cells:
+        for cell, version in self.versions:
             if cell.version != version:
                 raise ArgumentError(
                     f"recompute: construct of {type(cell).__name__} sets an attribute, so it would not be the same "
@@ -122,9 +128,19 @@ class _Again:
             args, kwargs = structure.unflatten(self.arguments, own)
             return self.block(*args, **kwargs)
 
-        with together(Undo()), settings(watch=None):  # not cleared: what it writes is put back
+        for cell, version in self.versions:
+            if cell.version != version:
+                raise GradientError(
+                    f"recompute: {type(cell).__name__} has been changed since its forward: an attribute, a buffer, a "
+                    f"hook, or whether it is in training. Pull the gradient first, or change it back."
+                )
+        hooks = [(on, set(on)) for x in outside if x._entry is not None and (on := x._entry.hooks)]
+        with together(Undo()), settings(watch=None, **self.held):  # not cleared: what it writes is put back
             commit(self.before)
             recording = Recording(block, [leaves[n] for n in floats], range(len(floats)), None, {}, self.name)
+        for on, before in hooks:  # what the block puts on Tensors outside of it has been there since the forward
+            for number in on.keys() - before:
+                del on[number]
         outs = structure.flatten(recording.out)[0]
         if (shapes := _shapes(outs)) != self.shapes:
             who = getattr(self.owner, "__name__", type(self.owner).__name__)
@@ -133,7 +149,7 @@ class _Again:
                 f"looks at outside of its arguments has to be as it was."
             )
         recording.weights = ()  # further places, behind the arguments
-        recording.sources += outside
+        recording.own, recording.sources = len(floats), [*recording.sources, *outside]
         seeds = [zeros_of(spec, douts) if dout is None else dout for dout, spec in zip(douts, entry.specs, strict=True)]
         of_floats, of_outside = recording.pull(outs, seeds, release=True)
         spread = dict(zip(floats, of_floats, strict=True))

@@ -50,6 +50,7 @@ class Recording:
         self.sources = [*watched, *(wrap(p._data, p._entry) for p in self.weights or ())]
         if STATE.trace is not None:
             STATE.trace.gradient_targets.update(p._entry for p in self.weights or () if p._entry is not None)
+        self.own: int | None = None  # how many of them, if not all, have all of their gradient here: see `pullback`
         self.tape = Tape()
         with self.tape.active():
             # As read: where fn returns a Parameter, the result is the value that it has now.
@@ -60,7 +61,7 @@ class Recording:
         leaves, _ = structure.flatten(out)
         seeds = _seeds(leaves, sens, self.who)
         release = release and STATE.tape is None  # an outer tape's sweep goes through the same entries
-        pulled = pullback(self.tape.live(), leaves, seeds, self.sources, release=release)
+        pulled = pullback(self.tape.live(), leaves, seeds, self.sources, release=release, own=self.own)
         grads = iter([_or_zeros(grad, source) for grad, source in zip(pulled, self.sources, strict=True)])
         of_arguments = [structure.unflatten(tree, [next(grads) for _ in watched]) for watched, tree in self.arguments]
         return of_arguments, None if self.weights is None else list(grads)

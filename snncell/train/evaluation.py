@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import Annotated, Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from snncell.arguments.kinds import Count, Own
 from snncell.arguments.shown import came
 from snncell.cell import Cell
+from snncell.cells.modes import phases
 from snncell.compiler.jit import jit
 from snncell.errors import ArgumentError
 from snncell.nn.stateful import Stateful
@@ -141,18 +142,6 @@ def cells_of(*parts: Any) -> list[Cell]:
 def statefuls(*parts: Any) -> list[Stateful]:
     """Those that keep states; each once."""
     return list(dict.fromkeys(cell for cell in cells_of(*parts) if isinstance(cell, Stateful)))
-
-
-@contextmanager
-def phases(*parts: Any) -> Iterator[None]:
-    """Each Cell is in training, or in prediction, afterwards as before."""
-    # Of each Cell by itself: the user may have set some apart from the others.
-    before = [(cell, cell.training) for cell in cells_of(*parts)]
-    try:
-        yield
-    finally:
-        for cell, training in before:
-            cell.training = training
 
 
 def measured(

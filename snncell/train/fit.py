@@ -10,6 +10,7 @@ from snncell.amp import LossScaler
 from snncell.arguments.kinds import Count, Own, Positive, Size
 from snncell.arguments.shown import came, shown
 from snncell.cell import Cell
+from snncell.cells.modes import phases
 from snncell.errors import ArgumentError
 from snncell.io.checkpoint import path_to_write
 from snncell.nn.optim import Optimizer
@@ -17,7 +18,7 @@ from snncell.tape.tensor import Tensor
 from snncell.train.bar import Progress
 from snncell.train.callbacks import Callback, Result, Training
 from snncell.train.checkpoints import Checkpoint
-from snncell.train.evaluation import batches_of, phases
+from snncell.train.evaluation import batches_of
 from snncell.train.given import in_order
 from snncell.train.log import Log
 from snncell.train.loss_scale import ScaledLoss, scaler_of
@@ -157,7 +158,7 @@ def fit(
     made += [] if checkpoint is None else [Checkpoint(checkpoint)]
     batches = batches_of(data, batch_size, True, "fit: data"), batches_of(test, batch_size, False, "fit: test")
     run = Run(Training(net, loss, optimiser, *batches, epochs), prefetch, ranks)
-    run.checkpoint, run.evaluates = checkpoint, _evaluated_epochs(test_every, log)
+    run.checkpoint, run.test_every = checkpoint, _evaluated_epochs(test_every, log)
     with ranks.together(), Spikes(cells_of(firing_rate, "fit: firing_rate")) as spikes, phases(net, loss):
         spikes.refuse_inner(net)
         limits = {"clip_norm": clip_norm, "clip_value": clip_value}
@@ -179,8 +180,8 @@ def _monitor(monitor: str | None, patience: int | None, test: Any) -> str | None
     return monitor
 
 
-def _evaluated_epochs(test_every: Any, log: Any) -> Callable[[int], bool]:
-    """A function that says of an epoch, by its number, whether there is an evaluation after it."""
+def _evaluated_epochs(test_every: Any, log: Any) -> int | list[int]:
+    """The number of epochs to the next evaluation, or the list of those with one after them."""
     several = isinstance(test_every, (list, tuple, set, frozenset))
     counts = [*test_every] if several else [test_every]
     if not counts or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in counts):
@@ -191,7 +192,7 @@ def _evaluated_epochs(test_every: Any, log: Any) -> Callable[[int], bool]:
         raise ArgumentError(
             "fit: with test_every records differ, and a .csv has one set of columns; log into a .jsonl."
         )
-    return (lambda epoch: epoch in counts) if several else (lambda epoch: epoch % test_every == 0)
+    return sorted(counts) if several else counts[0]
 
 
 def fits_together(net: Any, loss: Any, optimiser: Any, who: str) -> None:

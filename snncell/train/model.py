@@ -9,19 +9,20 @@ from snncell.amp import LossScaler, auto_mixed_precision
 from snncell.arguments.kinds import Count, Own, Size
 from snncell.arguments.shown import came
 from snncell.cell import Cell
+from snncell.cells.modes import phases
 from snncell.compiler.jit import jit
 from snncell.errors import ArgumentError
 from snncell.nn.optim import Optimizer
 from snncell.nn.training import TrainOneStepCell
 from snncell.tape.given import as_data
 from snncell.train.callbacks import Callback, Result, Training
-from snncell.train.evaluation import evaluated, phases, statefuls, told_of
+from snncell.train.evaluation import evaluated, statefuls, told_of
 from snncell.train.fit import fit
 from snncell.train.given import in_order
 from snncell.train.loss_scale import scaler_of
 from snncell.train.model_data import columns_of
 from snncell.train.model_metrics import Loss, Metric, metrics_of
-from snncell.train.model_parts import First, Part, itself, measured_by
+from snncell.train.model_parts import First, Part, itself, measured_by, refuse_own_step
 
 
 class Model:
@@ -80,6 +81,7 @@ class Model:
         if isinstance(network, TrainOneStepCell):
             if loss_fn is not None or optimizer is not None:
                 raise ArgumentError("Model: a TrainOneStepCell has loss and optimiser; give none beside it.")
+            refuse_own_step(network)
             network, optimizer = network.network, cast(Any, network).optimizer
         self.network, self.loss_fn, self.optimizer = network, loss_fn, optimizer
         self.metrics = metrics_of(metrics)

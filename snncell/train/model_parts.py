@@ -9,6 +9,7 @@ import numpy as np
 
 from snncell.arguments.shown import came
 from snncell.errors import ArgumentError
+from snncell.nn.training import TrainOneStepCell
 from snncell.train.callbacks import Callback, Training
 from snncell.train.model_metrics import Loss, Metric
 from snncell.train.run_context import RunContext
@@ -31,6 +32,21 @@ class Part:
                 f"Model.eval: eval_network gives a tuple, its loss at {self.place} (eval_indexes), not {came(outs)}."
             )
         return outs[self.place]
+
+
+def refuse_own_step(cell: TrainOneStepCell) -> None:
+    """Raise an ArgumentError for a step that does something else than `train.fit`, which takes its parts."""
+    if type(cell).construct is not TrainOneStepCell.construct or cell.is_hooked:
+        has = "hooks" if cell.is_hooked else "a construct"
+        raise ArgumentError(
+            f"Model: the {type(cell).__name__} has {has} of its own, and Model takes loss and optimiser alone out of a "
+            f"nn.TrainOneStepCell. Call it in a loop, jit(cell), or clip and scale by train.fit(clip_norm=...)."
+        )
+    if cell.sens is not None:
+        raise ArgumentError(
+            f"Model: the TrainOneStepCell has sens={cell.sens:g}, a factor of its gradients, and Model takes those of "
+            f"the loss. Leave it out, or call the step in a loop, jit(cell)."
+        )
 
 
 def measured_by(metrics: dict[str, Any]) -> dict[str, Any]:

@@ -65,6 +65,8 @@ class ReduceLROnPlateau(Callback):
                     f"ReduceLROnPlateau: the learning rate of the {type(training.optimiser).__name__} follows a "
                     f"schedule; make the optimiser with a number."
                 )
+        if not training.history:  # what it knows is of another training
+            self.best, self.waited, self.cooling = math.inf, 0, 0
 
     def on_epoch_end(self, training: Training) -> None:
         number = monitored(training, self.monitor, "ReduceLROnPlateau")

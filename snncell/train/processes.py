@@ -18,9 +18,10 @@ from snncell.errors import ArgumentError, RankError
 from snncell.nn.optim import Optimizer
 from snncell.nn.stateful import Stateful
 from snncell.ops.seeds import present_key, replaying
+from snncell.tape.tensor import Tensor
 from snncell.train.loss_scale import Scaling
 from snncell.train.sharded import Means, Numbers, Sharded, Share, Shares
-from snncell.train.state import description, difference, weights_of
+from snncell.train.state import buffers_of, description, difference, weights_of
 from snncell.train.steps import Accumulated, Clip, EachBatch, Step, fused_step, step_in_two
 
 Counted = tuple[int, Any]  # the samples of a batch, and the batch
@@ -172,11 +173,12 @@ class AllRanks(OneProcess):
         makes = {"net": parts[0], "loss": parts[1], "optimiser": optimiser}
         descriptions = {name: description(cell) for name, cell in makes.items() if isinstance(cell, Cell)}
         self._refuse_settings({**settings(), **descriptions})
-        named = {f"Parameter {path!r}": p for path, p in weights_of(parts[0], parts[1]).items()}
+        named: dict[str, Tensor] = {f"Parameter {path!r}": p for path, p in weights_of(parts[0], parts[1]).items()}
         trained = {id(p) for p in optimiser.parameters}
         named |= {
             f"the optimiser's {path!r}": p for path, p in optimiser.parameters_dict().items() if id(p) not in trained
         }
+        named |= {f"buffer {path!r}": buffer for path, (_, _, buffer) in buffers_of(parts[0], parts[1]).items()}
         own = [hashlib.blake2b(p.asnumpy().tobytes(), digest_size=16).digest() for p in named.values()]
         for rank, of_other in enumerate(self.ranks.texts(b"".join(own))):
             theirs = [of_other[n : n + 16] for n in range(0, len(of_other), 16)]

@@ -15,6 +15,7 @@ from snncell import dtype as dtypes
 from snncell.amp import LossScaler
 from snncell.arguments.kinds import Count, Own, Positive
 from snncell.cell import Cell
+from snncell.cells.modes import phases
 from snncell.data import Loader
 from snncell.errors import ArgumentError
 from snncell.nn.container import CellList
@@ -23,7 +24,7 @@ from snncell.ops.seeds import go_on_from, own_key
 from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.tensor import Tensor
 from snncell.train.clipping import clip_by_both
-from snncell.train.evaluation import batches_of, cells_of, parts_of, phases, statefuls
+from snncell.train.evaluation import batches_of, cells_of, parts_of, statefuls
 from snncell.train.fit import fits_together
 from snncell.train.loss_scale import scaler_of
 from snncell.train.steps import training_step

@@ -46,7 +46,7 @@ class Run:
         self.callbacks: list[Callback] = []
         self.checkpoint: File | None = None  # the file that errors name
         self.pass_: Pass | None = None  # the epoch that is under way
-        self.evaluates: Callable[[int], bool] = lambda epoch: True  # whether there is an evaluation after it
+        self.test_every: Any = 1  # number of epochs, or a list of those with an evaluation after them
         training.batches = len(training.data) if hasattr(training.data, "__len__") else None
         training.writer = self.save
 
@@ -87,7 +87,7 @@ class Run:
         training, self.callbacks, self.monitor = self.training, in_order(callbacks), monitor
         if resume is not None:
             self.take_up(resume)
-        self.processes.refuse(self.parts, training.optimiser, lambda: self.settings)
+        self.processes.refuse(self.parts, training.optimiser, lambda: {**self.settings, "call": self.called})
         if self.processes.first:
             warn_of_nan(training.test)
         with nullcontext() if self.checkpoint is None else noted(training.stop):
@@ -160,6 +160,11 @@ class Run:
         self.tell("on_step_end")
         return self.step.updated and self.stopped()
 
+    def evaluates(self, epoch: int) -> bool:
+        """True if there is an evaluation after an epoch."""
+        several = isinstance(self.test_every, list)
+        return epoch in self.test_every if several else epoch % self.test_every == 0
+
     def evaluate(self) -> None:
         """Measure on the test data, and put the numbers into the record."""
         training = self.training
@@ -198,6 +203,12 @@ class Run:
         loss = "" if isinstance(training.loss, Cell) else getattr(training.loss, "__qualname__", "")
         settings = {"loss": loss, "monitor": self.monitor, **self.asked}
         return {"data": told(training.data), "test data": told(training.test), "setting": settings}
+
+    @property
+    def called(self) -> dict[str, Any]:
+        """The settings that a resume may have changed, and by which processes meet each other or miss."""
+        training = self.training
+        return {"epochs": training.epochs, "epochs that are done": len(training.history), "test_every": self.test_every}
 
     def save(self, file: File) -> None:
         """Write the training; of several processes the first one does."""

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell.cell import Cell
+from snncell.cells.state import replace_buffers
 from snncell.errors import CheckpointError
 from snncell.interrupts import imported
 from snncell.io.checkpoint import read_arrays, write_whole
 from snncell.nn.optim import Optimizer
 from snncell.ops.seeds import present_key, seeded, set_seed
-from snncell.tape.parameter import Parameter, assign_all
+from snncell.tape.parameter import Parameter, Undo, assign_all, together
 from snncell.tape.tensor import Tensor
 
 File = str | os.PathLike[str]
@@ -35,9 +36,9 @@ def save_state(
 ) -> None:
     """Write a training to a file, so that `load_state` continues it to the bit; it is the old one or the new one.
 
-    It holds the Parameters of the net and of the loss, the step, rate and moments of the optimiser, where the random
-    numbers are, and how net, loss and optimiser are made, by which another one is told. It does not hold what a
-    `Stateful` keeps.
+    It holds the Parameters and buffers of the net and of the loss, the step, rate and moments of the optimiser, where
+    the random numbers are, and how net, loss and optimiser are made, by which another one is told. It does not hold
+    what a `Stateful` keeps.
 
     Args:
         file: the path, a safetensors file.
@@ -52,7 +53,7 @@ def save_state(
     save: Any = imported("safetensors.numpy").save
     makes = _made(net, optimiser, loss)
     tensors = {f"net/{path}": p.asnumpy() for path, p in weights_of(net, loss).items()}
-    tensors |= {f"buffer/{path}": vars(cell)[name].asnumpy() for path, (cell, name) in net.kept_buffers().items()}
+    tensors |= {f"buffer/{path}": buffer.asnumpy() for path, (_, _, buffer) in buffers_of(net, loss).items()}
     tensors |= {f"optimiser/{path}": p.asnumpy() for path, p in _own(optimiser).items()}
     tensors |= {f"more/{name}": value for name, value in (arrays or {}).items()} | {_RANDOM: present_key().asnumpy()}
     text = {"writer": "snncell", "made": json.dumps(makes), "notes": json.dumps(notes or {})}
@@ -109,9 +110,10 @@ class Stored(NamedTuple):
 
     def load(self) -> None:
         """Put it into net, optimiser, loss and the random numbers: all of it or, if it is interrupted, nothing."""
-        assign_all([*self.values, seeded(*self.random)], "load_state", in_range=True)
-        for cell, name, value in self.buffers:
-            setattr(cell, name, value)
+        with together(written := Undo()):
+            assign_all([*self.values, seeded(*self.random)], "load_state", in_range=True)
+            replace_buffers(written, self.buffers)
+            written.clear()
         set_seed(*self.random)  # threads that begin to draw later do so from it
 
 
@@ -145,11 +147,11 @@ def read_state(
         raise CheckpointError(f"load_state: {where} is damaged: {random.tolist()} is no place in the random numbers.")
     own: dict[str, Any] = {f"net/{path}": p for path, p in weights_of(net, loss).items()}
     own |= {f"optimiser/{path}": p for path, p in _own(optimiser).items()}
-    buffers = {f"buffer/{path}": place for path, place in net.kept_buffers().items()}
-    places = own | {path: vars(cell)[name] for path, (cell, name) in buffers.items()}
+    buffers = {f"buffer/{path}": place for path, place in buffers_of(net, loss).items()}
+    places = own | {path: buffer for path, (_, _, buffer) in buffers.items()}
     fitting = refuse_misfit(places, stored, f"load_state: {where}")
     values = [(own[path], Tensor(array)) for path, array in fitting.items() if path in own]
-    kept = [(*place, Tensor(fitting[path])) for path, place in buffers.items()]
+    kept = [(cell, name, Tensor(fitting[path])) for path, (cell, name, _) in buffers.items()]
     return Stored(notes, arrays, values, kept, (int(random[0]), int(random[1])))
 
 
@@ -188,6 +190,14 @@ def weights_of(net: Cell, loss: Any = None) -> dict[str, Parameter]:
     of_loss = loss.parameters_dict() if isinstance(loss, Cell) else {}
     known = {id(parameter) for parameter in weights.values()}
     return weights | {f"loss/{path}": p for path, p in of_loss.items() if id(p) not in known}
+
+
+def buffers_of(net: Cell, loss: Any = None) -> dict[str, tuple[Cell, str, Tensor]]:
+    """The buffers that are kept, with Cell and attribute, by path as in `weights_of`."""
+    places = dict(net.kept_buffers())
+    of_loss = loss.kept_buffers() if isinstance(loss, Cell) else {}
+    places |= {f"loss/{path}": place for path, place in of_loss.items() if place not in places.values()}
+    return {path: (cell, name, vars(cell)[name]) for path, (cell, name) in places.items()}
 
 
 def _made(net: Cell, optimiser: Optimizer, loss: Any) -> dict[str, Any]:

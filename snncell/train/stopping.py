@@ -59,7 +59,7 @@ class EarlyStopping(Callback):
         if patience is not None and not counts:
             raise ArgumentError(f"EarlyStopping: patience is a number of epochs of at least 1, not {patience!r}.")
         self.patience, self.min_delta = patience, min_delta
-        self.monitor = "test_" + monitor.removeprefix("eval_") if monitor.startswith("eval_") else monitor
+        self.monitor = name_in_records(monitor)
         if mode != "auto":
             higher_is_better = mode == "max"
         self.higher_is_better = is_better_higher(monitor) if higher_is_better is None else higher_is_better
@@ -151,7 +151,7 @@ def monitored(training: Training, monitor: str, who: str) -> float | None:
     Raises:
         ArgumentError: for a name that no record has.
     """
-    name = "test_" + monitor.removeprefix("eval_") if monitor.startswith("eval_") else monitor
+    name = name_in_records(monitor)
     if name in training.record:
         return float(training.record[name])
     if name.startswith("test_") and training.test is not None and "test_loss" not in training.record:
@@ -161,7 +161,12 @@ def monitored(training: Training, monitor: str, who: str) -> float | None:
 
 def is_better_higher(monitor: str) -> bool:
     """True of a number that is better higher, by its name."""
-    return "accuracy" in monitor or monitor.removeprefix("test_").startswith("top")
+    return "accuracy" in monitor or name_in_records(monitor).removeprefix("test_").startswith("top")
+
+
+def name_in_records(monitor: str) -> str:
+    """The name of a number in records, of which MindSpore's "eval_" may stand for "test_"."""
+    return "test_" + monitor.removeprefix("eval_") if monitor.startswith("eval_") else monitor
 
 
 def _is_of(notes: dict[str, Any], epochs: int) -> bool:

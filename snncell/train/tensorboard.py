@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from snncell.arguments.kinds import Count, Own
+from snncell.cells.modes import phases
 from snncell.errors import ArgumentError
 from snncell.interrupts import imported
 from snncell.monitoring import Monitor
@@ -22,7 +23,6 @@ from snncell.plot.pictures import drawn
 from snncell.report.probe import untouched
 from snncell.report.validate import parts
 from snncell.train.callbacks import Callback, Training
-from snncell.train.evaluation import phases
 from snncell.train.state import weights_of
 
 _LEFT_OUT = ("epoch", "step")

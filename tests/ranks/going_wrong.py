@@ -181,6 +181,33 @@ def other_settings(folder: Path) -> None:
     fit(clip_norm=1.0 + rank())
 
 
+def other_epochs(folder: Path) -> None:
+    """The ranks train for another number of epochs."""
+    fit(epochs=2 + rank())
+
+
+def other_evaluations(folder: Path) -> None:
+    """The ranks evaluate after other epochs."""
+    fit(test=(X, Y), test_every=[1 + rank()])
+
+
+def other_rates(folder: Path) -> None:
+    """A learning rate in a list differs."""
+    fit(rate=[0.01, 0.01 * (1 + rank())])
+
+
+def other_buffers(folder: Path) -> None:
+    """A buffer that is kept differs."""
+    net = nn.SequentialCell(nn.Dense(5, 3))
+    net.register_buffer("centre", Tensor([float(rank())]))
+    fit(net=net)
+
+
+def other_scale(folder: Path) -> None:
+    """The scales of the loss differ."""
+    fit(loss_scale=2.0 ** (1 + rank()))
+
+
 def other_rate(folder: Path) -> None:
     """The learning rates differ."""
     fit(rate=0.01 * (1 + rank()))
@@ -337,6 +364,7 @@ def threads(folder: Path) -> None:
 REFUSED = (
     *("unseeded", "other_data", "other_settings", "other_rate", "other_net", "other_order", "other_shards", "drawing"),
     *("stateful", "counting", "too_few", "again", "traced", "shapes", "ambiguous", "no_samples", "lists", "infinite"),
+    *("other_epochs", "other_evaluations", "other_rates", "other_buffers", "other_scale"),
     *("wrong_counts", "too_many", "no_tensors", "none_at_all", "no_target"),
 )
 
