@@ -7,7 +7,9 @@ from typing import Annotated
 from snncell import ops
 from snncell.arguments.kinds import Probability
 from snncell.arguments.misplaced import ByName
+from snncell.arguments.vocabulary import FloatDtype
 from snncell.cell import Cell
+from snncell.dtype import float32
 from snncell.errors import ArgumentError, ShapeError
 from snncell.tape.tensor import Tensor, snapshot
 
@@ -30,13 +32,19 @@ class Dropout(Cell):
         keep_prob: 1 - p, as MindSpore's first argument is; give it by name, for a number in its place is often meant
             for p, of which an ArgumentWarning tells.
         p: the probability of dropping; if given, `keep_prob` does not count.
+        dtype: accepted, for it makes no difference: the output is of the input's.
 
     Example:
         >>> nn.Dropout(p=0.2)(ops.ones(3)).asnumpy().tolist()  # in prediction
         [1.0, 1.0, 1.0]
     """
 
-    def __init__(self, keep_prob: Annotated[Probability, ByName(_which)] = 0.5, p: Probability | None = None) -> None:
+    def __init__(
+        self,
+        keep_prob: Annotated[Probability, ByName(_which)] = 0.5,
+        p: Probability | None = None,
+        dtype: FloatDtype = float32,
+    ) -> None:
         super().__init__()
         self.p = 1.0 - keep_prob if p is None else p
         if not 0.0 <= self.p <= 1.0:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came, instance_meant
 from snncell.cell import Cell
-from snncell.errors import ArgumentError
+from snncell.errors import ArgumentError, ArgumentTypeError
 from snncell.nn.optim import Optimizer
 from snncell.tape.tensor import Tensor
 from snncell.train.run_context import RunContext
@@ -281,10 +281,12 @@ def in_order(callbacks: Any) -> list[Callback]:
     """
     given = [callbacks] if isinstance(callbacks, Callback) else callbacks
     if not isinstance(given, (list, tuple)):
-        raise ArgumentError(f"fit: callbacks are a list of train.Callback, not {came(given)}{instance_meant(given)}.")
+        raise ArgumentTypeError(
+            f"fit: callbacks are a list of train.Callback, not {came(given)}{instance_meant(given)}."
+        )
     for callback in given:
         if not isinstance(callback, Callback):
-            raise ArgumentError(
+            raise ArgumentTypeError(
                 f"fit: callbacks are train.Callback, and there is {came(callback)} among them"
                 f"{instance_meant(callback)}. A function f is one as the method of a class: class Own(train.Callback): "
                 f"def on_epoch_end(self, training): f(training)."

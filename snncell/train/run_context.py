@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from snncell.errors import RecordError
+
 
 class RunParameters:
     """The parts of a run and where it is, by MindSpore's names: `RunContext.original_args()`.
@@ -76,6 +78,14 @@ class RunParameters:
         records = [self._training.record, *reversed(history)]
         found = ({k.removeprefix("test_"): x for k, x in one.items() if k.startswith("test_")} for one in records)
         return next(filter(None, found), {})
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self:
+            raise RecordError(f"original_args: there is no {name!r}.")
+        return getattr(self, name)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and hasattr(self, name)
 
     def get(self, name: str, default: Any = None) -> Any:
         """One of its attributes by name, or a default."""
