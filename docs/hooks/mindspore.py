@@ -377,6 +377,24 @@ def _() -> None:
 
 @row(
     "training",
+    "`Model(step)` with a `TrainOneStepCell` that has a `construct` of its own, or `sens`",
+    "trains by it",
+    "`ArgumentError`: a Model has a step of its own; such a Cell is called in a loop",
+)
+def _() -> None:
+    class Step(nn.TrainOneStepCell):
+        def construct(self, *inputs: Any) -> Any:
+            return self.network(*inputs)
+
+    net = nn.Dense(1, 1)
+    parts = nn.WithLossCell(net, nn.MSELoss()), nn.SGD(net.trainable_params(), 0.1)
+    for step in (Step(*parts), nn.TrainOneStepCell(*parts, sens=2.0)):
+        refused(errors.ArgumentError, r"step\(\*batch\)", lambda step=step: train.Model(step))  # type: ignore[misc]
+    assert train.Model(nn.TrainOneStepCell(*parts)).train(1, PAIRS).history
+
+
+@row(
+    "training",
     "an optimiser with `loss_scale=1024` in a training whose loss has no scale",
     "steps that are 1024 times too small",
     "`ArgumentError` of `train.fit`; there it is `loss_scale=1024` of `fit`",

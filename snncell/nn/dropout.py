@@ -47,6 +47,7 @@ class Dropout(Cell):
     ) -> None:
         super().__init__()
         self.p = 1.0 - keep_prob if p is None else p
+        self._kept = p is None  # which of the two it was made by, and is shown by
         if not 0.0 <= self.p <= 1.0:
             raise ArgumentError(f"{type(self).__name__}: the probability of dropping lies in [0, 1], not {self.p!r}.")
 
@@ -60,7 +61,7 @@ class Dropout(Cell):
         return ()
 
     def extend_repr(self) -> str:
-        return f"p={self.p}"
+        return f"keep_prob={1.0 - self.p:.12g}" if self._kept else f"p={self.p}"
 
 
 class Dropout2d(Dropout):

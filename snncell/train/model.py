@@ -79,6 +79,12 @@ class Model:
         if isinstance(network, TrainOneStepCell):
             if loss_fn is not None or optimizer is not None:
                 raise ArgumentError("Model: a TrainOneStepCell has loss and optimiser; give none beside it.")
+            if type(network).construct is not TrainOneStepCell.construct or network.sens != 1.0:
+                raise ArgumentError(
+                    f"Model: trains by a step of its own, in which the construct or sens of the "
+                    f"{type(network).__name__} would not count. Call it in a loop, `for batch in batches: "
+                    f"step(*batch)`, or give its parts: Model(network, optimizer=optimizer)."
+                )
             network, optimizer = network.network, cast(Any, network).optimizer
         self.network, self.loss_fn, self.optimizer = network, loss_fn, optimizer
         self.metrics = metrics_of(metrics)
