@@ -183,6 +183,9 @@ def _() -> None:
 )
 def _() -> None:
     with tempfile.TemporaryDirectory() as folder:
+        ms.save_checkpoint([{"name": "a", "data": X}], f"{folder}/list.ckpt")
+        assert ms.load_checkpoint(f"{folder}/list.ckpt")["a"].tolist() == X.tolist()
+        refused(errors.CheckpointError, "one name", lambda: ms.save_checkpoint([{"name": "a", "data": X}] * 2, "no"))
         file = str(Path(folder) / "net.ckpt")
         net = nn.SequentialCell(nn.Dense(2, 2))
         ms.save_checkpoint(net[0], file)
@@ -446,7 +449,8 @@ def _() -> None:
     net.weight.set_data(ops.zeros((1, 1)))
     assert stopping.update({"epoch": 2, "test_loss": 0.6}, net)
     stopping.restore(net)
-    assert net.weight.item() == 1.0 and train.EarlyStopping(1, monitor="eval_loss").monitor == "test_loss"
+    assert net.weight.item() == 1.0
+    assert train.EarlyStopping(monitor="eval_loss", patience=1, verbose=True).monitor == "test_loss"
 
 
 @row(
