@@ -907,6 +907,8 @@ WITH: dict[str, dict[str, Callable[[], Any]]] = {
     "latency": {"steps": lambda: 8},
     **{name: {"size": lambda: 2} for name in ("Upsample", "interpolate")},
     "clip": {"min": lambda: 0.0},
+    "clamp": {"min": lambda: 0.0},
+    "Dirac()": {"shape": lambda: (2, 2, 3)},
     "clip_by_value": {"clip_value_min": lambda: 0.0},
     "to_frames": {"n_bins": lambda: 2},
     "to_event_lists": {"n_bins": lambda: 2},
@@ -929,7 +931,8 @@ LEFT_OUT = {
     "WithLossCell()", "WithEvalCell()", "WithGradCell()", "TrainOneStepCell()", "ForwardValueAndGrad()",
     "HyperMap()", "Map()",  # these call what they are given with the arguments as they are
     "compare_reverse", "smooth", "unfused",
-    "LearningRateSchedule", "CellList()", "Initializer", "Log", "settings", "DType", "fans", "Array", "HOST",
+    "LearningRateSchedule", "CellList()", "CellDict()",
+    "Initializer", "Log", "settings", "DType", "fans", "Array", "HOST",
 }  # fmt: skip
 # A subject is found by one of these words in a message.
 ALSO = {"Parameter": "Tensor", "fill": "full", "value_and_grad": "grad", "cast": "astype"}
