@@ -29,6 +29,7 @@ from snncell import (
     surrogate as surrogate,
 )
 from snncell.arguments.guard import guard as _guard
+from snncell.arguments.imports import install as _install
 from snncell.arguments.names import missing_from as _missing_from
 from snncell.compiler.jit import explain as explain, explain_passes as explain_passes, jit as jit
 from snncell.compiler.jit_options import JitConfig as JitConfig
@@ -107,6 +108,7 @@ _OF_TRAIN = (
 )  # MindSpore has them here too
 
 _guard(globals())
+_install()
 
 __all__ = [
     "GRAPH_MODE",

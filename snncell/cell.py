@@ -56,6 +56,7 @@ class Cell(Hooked, Modes, HasState):
     """
 
     bprop_debug: bool
+    internal_params: Any = ()  # Parameters of which `bprop` gives gradients
     construct: Callable[..., Any]
     _checked_counts: set[int]
     _graph: Jitted | None = None

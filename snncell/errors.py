@@ -63,6 +63,10 @@ class MissingNameError(SnncellError, AttributeError):
         return MissingNameError, (str(self),)
 
 
+class MissingImportError(SnncellError, ImportError):
+    """An import of a name or module that snncell does not have, with what it is here."""
+
+
 class PackageError(SnncellError, ImportError):
     """A part of snncell that needs a package which is not installed."""
 
@@ -91,8 +95,8 @@ class TraceError(SnncellError, TypeError):
     """A traced function that needs a value which exists only when the Program runs."""
 
 
-class ParameterError(SnncellError, ValueError):
-    """Parameters with clashing names, or given where none is expected."""
+class ParameterError(SnncellError, TypeError, ValueError):
+    """Parameters with clashing names, or something else where one is expected."""
 
 
 class AssignError(SnncellError, TypeError, ValueError):
@@ -177,7 +181,7 @@ class GradientCheckError(SnncellError, AssertionError):
 
 
 class RecordError(ArgumentError, KeyError):
-    """A monitor has not recorded what is asked of it."""
+    """A monitor, or a run that callbacks are told of, does not have what is asked of it."""
 
     def __str__(self) -> str:
         return str(self.args[0])  # KeyError's would be its repr

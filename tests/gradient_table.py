@@ -1088,6 +1088,7 @@ NOT_A_ROW = {
         "a transformation of functions",
     ),
     **dict.fromkeys(["assign", "assign_add", "assign_sub"], "writes to a Parameter, for which a gradient is refused"),
+    "depend": "gives back its first argument",
     "get_grad": "finds a gradient among others",
     "set_seed": "no Tensors",
     "get_seed": "no Tensors",

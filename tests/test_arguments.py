@@ -9,6 +9,8 @@ import inspect
 import math
 import pickle
 import re
+import subprocess
+import sys
 import typing
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -374,3 +376,51 @@ def test_a_property_that_fails_says_itself_why():
         Broken().rate  # noqa: B018 (it is looked at)
     with pytest.raises(AttributeError, match="a Tensor on the CPU has no __cuda_array_interface__"):
         Tensor([1.0]).__cuda_array_interface__  # noqa: B018
+
+
+# --- imports ----------------------------------------------------------------------------------------------------------
+
+OF_MINDSPORE = """
+from {0}.train.callback import Callback, LossMonitor
+from {0}.train.serialization import load_checkpoint, save_checkpoint
+from {0}.ops import composite as C, functional as F, operations as P
+import {0}.ops.operations as Q
+from {0}.ops.composite import GradOperation
+from {0}.common import Parameter, ParameterTuple, Tensor, set_seed
+from {0}.common import dtype as mstype
+from {0}.common.api import jit
+from {0}.common.dtype import float32
+from {0}.common.parameter import Parameter
+from {0}.common.tensor import Tensor
+from {0}.nn.cell import Cell
+from {0}.nn.learning_rate_schedule import ExponentialDecayLR
+from {0}.nn.metrics import Accuracy
+from {0}.nn.wrap import TrainOneStepCell
+assert P is Q is F is C and P.ReLU and mstype.float32 is float32
+import {0}, sys
+assert {0}.ops.__spec__.name == {0}.ops.__name__ == "{0}.ops" and sys.modules["{0}.ops"] is P
+"""
+
+
+def test_imports_by_mindspores_paths_lead_to_what_is_here():
+    code = OF_MINDSPORE.format("snncell")  # in a process of its own, for it makes attributes of packages
+    assert [path for path in elsewhere.PATHS if path not in code] == ["snncell.ops.functional"]  # which F is
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("from snncell import jit_class", r"cannot import 'jit_class' from 'snncell'; here it is snncell\.jit\."),
+        ("from snncell.nn import Module", r"here it is nn\.Cell\."),
+        ("import snncell.numpy as mnp", r"here it is snncell\.ops\."),
+        ("from snncell.ops import Relu", r"Did you mean ops\.ReLU\?"),
+        ("from snncell.nn import Accuracy", r"train\.Accuracy"),
+    ],
+)
+def test_imports_of_what_is_not_there_say_what_is(line, words):
+    with pytest.raises(ImportError, match=words):
+        exec(line, {})
+    with pytest.raises(ImportError, match=r"cannot import name 'zzzz'"):
+        exec("from snncell.nn import zzzz", {})

@@ -397,6 +397,12 @@ INNER = "Inner(\n  (fc): Dense(input_channels=4, output_channels=3, has_bias=Tru
     [
         (nn.Dense(4, 3), "Dense(input_channels=4, output_channels=3, has_bias=True)"),
         (nn.Dense(4, 3, has_bias=False), "Dense(input_channels=4, output_channels=3)"),
+        (
+            nn.Dense(4, 3, has_bias=False, activation="relu"),
+            "Dense(\n  input_channels=4, output_channels=3, activation=ReLU()\n  (activation): ReLU()\n)",
+        ),
+        (nn.Dropout(keep_prob=0.8), "Dropout(keep_prob=0.8)"),
+        (nn.Dropout(p=0.2), "Dropout(p=0.2)"),
         (nn.ReLU(), "ReLU()"),
         (nn.Cell(), "Cell()"),
         (OnlyExt(), "OnlyExt(alpha=3)"),

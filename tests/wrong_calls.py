@@ -909,6 +909,7 @@ WITH: dict[str, dict[str, Callable[[], Any]]] = {
     **{name: {"size": lambda: 2} for name in ("Upsample", "interpolate")},
     "clip": {"min": lambda: 0.0},
     "clamp": {"min": lambda: 0.0},
+    "Dirac()": {"shape": lambda: (2, 2, 3)},
     "clip_by_value": {"clip_value_min": lambda: 0.0},
     "to_frames": {"n_bins": lambda: 2},
     "to_event_lists": {"n_bins": lambda: 2},

@@ -40,6 +40,7 @@ HEADS = {
     "reverses": ("a reverse of a Cell's own", "MindSpore 2.10", "here"),
     "gradients": ("gradients", "MindSpore 2.10", "here"),
     "parameters": ("Parameters, Cells, Tensors", "MindSpore 2.10", "here"),
+    "training": ("training", "MindSpore 2.10", "here"),
     "layers": ("layers and numbers", "MindSpore 2.10", "here"),
 }
 TABLES: dict[str, list[Row]] = {name: [] for name in HEADS}
@@ -182,6 +183,9 @@ def _() -> None:
 )
 def _() -> None:
     with tempfile.TemporaryDirectory() as folder:
+        ms.save_checkpoint([{"name": "a", "data": X}], f"{folder}/list.ckpt")
+        assert ms.load_checkpoint(f"{folder}/list.ckpt")["a"].tolist() == X.tolist()
+        refused(errors.CheckpointError, "one name", lambda: ms.save_checkpoint([{"name": "a", "data": X}] * 2, "no"))
         file = str(Path(folder) / "net.ckpt")
         net = nn.SequentialCell(nn.Dense(2, 2))
         ms.save_checkpoint(net[0], file)
@@ -295,6 +299,187 @@ def _() -> None:
 def _() -> None:
     refused(AttributeError, r"here it is nn\.L1Loss", lambda: nn.MAELoss)
     refused(AttributeError, r"here it is nn\.CellList", lambda: nn.ModuleList)
+
+
+@row(
+    "names",
+    "`from mindspore.ops import operations as P`, `from mindspore.train.callback import Callback`, "
+    "`from mindspore.common.parameter import Parameter` and the like",
+    "the same",
+    "they lead to `ops`, `train`, ...; an import of what is not there says what to write",
+)
+def _() -> None:
+    from snncell.ops import operations as P  # type: ignore[attr-defined]  # noqa: N812
+
+    assert P is ops
+    refused(ImportError, r"here it is snncell\.jit", lambda: exec("from snncell import jit_class", {}))
+
+
+@row(
+    "names",
+    "a subclass of `nn.TrainOneStepCell` with a `construct` of its own",
+    "the same: `self.network`, `self.weights`, `self.grad`, `self.sens`, `ops.depend`",
+    "nothing is reduced over processes: `self.grad_reducer` is not there",
+)
+def _() -> None:
+    class Step(nn.TrainOneStepCell):
+        def construct(self, *inputs: Any) -> Any:
+            loss = self.network(*inputs)
+            sens = ops.fill(loss.dtype, loss.shape, self.sens)
+            grads = self.grad(self.network, self.weights)(*inputs, sens)
+            return ops.depend(loss, self.optimizer(grads))
+
+    ends = []
+    for kind in (Step, nn.TrainOneStepCell):
+        net = nn.Dense(1, 1, weight_init="ones", has_bias=False)
+        step = kind(nn.WithLossCell(net, nn.MSELoss()), nn.SGD(net.trainable_params(), 0.1))
+        assert step(ops.ones((1, 1)), ops.zeros((1, 1))).item() == 1.0
+        ends.append(net.weight.item())
+    assert ends[0] == ends[1] == np.float32(0.8)
+
+
+@row(
+    "names",
+    "`super().__init__(learning_rate, params)` of an optimiser of one's own",
+    "`super().__init__(params, learning_rate)`",
+    "Parameters come first, as in each optimiser; the error says that the two are swapped",
+)
+def _() -> None:
+    weights = nn.Dense(1, 1).trainable_params()
+    refused(errors.ParameterError, "swapped", lambda: nn.Optimizer(0.1, weights))
+    assert nn.Optimizer(weights, 0.1).get_lr().item() == 0.1
+
+
+@row(
+    "names",
+    "words of arguments: `x.bmm(mat2=y)`, `x.pow(exponent=2)`, `x.sum(dim=0)`, `p.register_hook(hook_fn=f)`",
+    "the same",
+    "a method takes NumPy's, PyTorch's or MindSpore's word",
+)
+def _() -> None:
+    assert X.pow(exponent=2).tolist() == [1.0, 4.0] and X.sum(dim=0).item() == -1.0
+    assert X.add(other=X).tolist() == [2.0, -4.0] and X.matmul(tensor2=X).item() == 5.0
+    assert len(X.split(split_size=1)) == 2 and X[None].swapdims(dim0=0, dim1=1).shape == (2, 1)
+    Parameter(X, name="p").register_hook(hook_fn=lambda gradient: None).remove()
+
+
+@row(
+    "names", "`jit(..., dynamic=1)`", "compiles for shapes that are not known", "`ArgumentError`: each shape is traced"
+)
+def _() -> None:
+    refused(errors.ArgumentError, "each shape is traced", lambda: ms.jit(lambda x: x, dynamic=1))
+
+
+# --- training ---------------------------------------------------------------------------------------------------------
+
+
+def trained(**settings: Any) -> tuple[nn.Cell, train.Model]:
+    net = nn.Dense(1, 1, weight_init="ones", bias_init="zeros")
+    return net, train.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.1, **settings))
+
+
+PAIRS = [(np.ones((4, 1), np.float32), np.zeros((4, 1), np.float32))] * 3
+
+
+@row(
+    "training",
+    "a list of learning rates that is over",
+    "is read past its end",
+    "the last one holds on",
+)
+def _() -> None:
+    sgd, rates = nn.SGD([Parameter(X, name="p")], learning_rate=[0.1, 0.2]), []
+    for _ in range(4):
+        rates.append(sgd.get_lr().item())
+        sgd((ops.zeros(2),))
+    assert rates == [0.1, 0.2, 0.2, 0.2]
+
+
+@row(
+    "training",
+    "`Model(step)` with a `TrainOneStepCell` that has a `construct` of its own, or `sens`",
+    "trains by it",
+    "`ArgumentError`: a Model has a step of its own; such a Cell is called in a loop",
+)
+def _() -> None:
+    class Step(nn.TrainOneStepCell):
+        def construct(self, *inputs: Any) -> Any:
+            return self.network(*inputs)
+
+    net = nn.Dense(1, 1)
+    parts = nn.WithLossCell(net, nn.MSELoss()), nn.SGD(net.trainable_params(), 0.1)
+    for step in (Step(*parts), nn.TrainOneStepCell(*parts, sens=2.0)):
+        refused(errors.ArgumentError, r"step\(\*batch\)", lambda step=step: train.Model(step))  # type: ignore[misc]
+    assert train.Model(nn.TrainOneStepCell(*parts)).train(1, PAIRS).history
+
+
+@row(
+    "training",
+    "an optimiser with `loss_scale=1024` in a training whose loss has no scale",
+    "steps that are 1024 times too small",
+    "`ArgumentError` of `train.fit`; there it is `loss_scale=1024` of `fit`",
+)
+def _() -> None:
+    net, _model = trained()
+    sgd = nn.SGD(net.trainable_params(), 0.1, loss_scale=1024.0)
+    refused(
+        errors.ArgumentError,
+        "give it here: loss_scale=1024",
+        lambda: train.fit(net, nn.MSELoss(), sgd, PAIRS, 1, progress=False),
+    )
+
+
+@row(
+    "training",
+    "`run_context.request_stop()` within an epoch",
+    "at once or at the end of the epoch, by the mode",
+    "the training ends after that batch",
+)
+def _() -> None:
+    steps: list[int] = []
+
+    def stop(run: train.RunContext) -> None:
+        steps.append(run.original_args()["cur_step_num"])
+        run.request_stop()
+
+    trained()[1].train(4, PAIRS, train.LambdaCallback(on_train_step_end=stop))
+    assert steps == [1]
+
+
+@row("training", "the metric `Loss`", "the mean over batches", "the mean over samples: a short last batch counts less")
+def _() -> None:
+    net, _model = trained()
+    model = train.Model(net, nn.MSELoss(), metrics={"loss"})
+    last = (2 * np.ones((1, 1), np.float32), np.zeros((1, 1), np.float32))
+    assert abs(model.eval([PAIRS[0], last])["loss"] - (4 * 1.0 + 1 * 4.0) / 5) < 1e-6
+
+
+@row(
+    "training",
+    "`EarlyStopping`",
+    "`restore_best_weights=False`, `patience=0`",
+    "the best weights are put back, unless `restore_best_weights=False`; `patience` has to be given",
+)
+def _() -> None:
+    stopping, net = train.EarlyStopping(patience=1), nn.Dense(1, 1, weight_init="ones")
+    stopping.update({"epoch": 1, "test_loss": 0.5}, net)
+    net.weight.set_data(ops.zeros((1, 1)))
+    assert stopping.update({"epoch": 2, "test_loss": 0.6}, net)
+    stopping.restore(net)
+    assert net.weight.item() == 1.0
+    assert train.EarlyStopping(monitor="eval_loss", patience=1, verbose=True).monitor == "test_loss"
+
+
+@row(
+    "training",
+    "`ModelCheckpoint`",
+    "writes the training Cell: network, optimiser, step",
+    "writes the network; `train.Checkpoint` all that a training goes on from",
+)
+def _() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        trained()[1].train(1, PAIRS, train.ModelCheckpoint("own", folder, train.CheckpointConfig(3)))
+        assert sorted(ms.load_checkpoint(f"{folder}/own-1_3.ckpt")) == ["bias", "weight"]
 
 
 # --- reverses ---------------------------------------------------------------------------------------------------------
@@ -498,6 +683,42 @@ def _() -> None:
     assert branch(X).asnumpy().tolist() == [-1.0, 2.0]
 
 
+@row(
+    "gradients",
+    "`jvp` through a Cell with a `bprop`",
+    "the reverse, reversed",
+    "the transpose of the `bprop`, which is what `grad` uses",
+)
+def _() -> None:
+    cell = cell_with(lambda self, x, out, dout: (dout * 7,), lambda self, x: x * 2)
+    value, tangent = ms.jvp(cell, X, ops.ones(2))
+    assert value.tolist() == [2.0, -4.0] and tangent.tolist() == [7.0, 7.0]
+
+
+@row("gradients", "`vjp` with an input of integers", "zeros", "`None` in its place")
+def _() -> None:
+    of_x, of_n = ms.vjp(lambda x, n: x * n, X, Tensor([2, 3]))[1](ops.ones(2))
+    assert of_x.tolist() == [2.0, 3.0] and of_n is None
+
+
+@row("gradients", "the gradient of a norm at 0", "NaN", "0, which is one of its subgradients")
+def _() -> None:
+    assert ms.grad(lambda x: ops.norm(x))(ops.zeros(2)).tolist() == [0.0, 0.0]
+
+
+@row("gradients", "`GradOperation(get_by_list=True)(net)` without weights", "by the mode", "`GradientError`")
+def _() -> None:
+    net = nn.Dense(1, 1)
+    refused(errors.GradientError, "weights are missing", lambda: ops.GradOperation(get_by_list=True)(net)(X[:1]))
+
+
+@row("gradients", "a number as `sens`", "an error without names", "`GradientError`, with the Tensor to give")
+def _() -> None:
+    gradient = ops.GradOperation(sens_param=True)(lambda x: x * x)
+    refused(errors.GradientError, "ops.full_like", lambda: gradient(X, 2.0))
+    refused(TypeError, "", lambda: gradient(X, Tensor([1.0, 1.0], ms.float64)))
+
+
 # --- Parameters, Cells, Tensors ---------------------------------------------------------------------------------------
 
 
@@ -555,6 +776,175 @@ def _() -> None:
 def _() -> None:
     refused(errors.CheckpointError, "nowhere", lambda: ms.load_checkpoint("nowhere.ckpt"))
     assert issubclass(errors.CheckpointError, ValueError)
+
+
+@row("parameters", "two equal names in a `ParameterTuple`", "`ValueError`", "the same, of names that somebody gave")
+def _() -> None:
+    two = [Parameter(X, name="w"), Parameter(X, name="w")]
+    refused(ValueError, "'w'", lambda: ParameterTuple(two))
+    assert len(ParameterTuple([Parameter(X), Parameter(X)])) == 2 == len(ParameterTuple([two[0], two[0]]))
+    refused(TypeError, "", lambda: ParameterTuple([X]))
+
+
+@row(
+    "parameters",
+    "a Cell or a Parameter that several Cells hold",
+    "named by the last one",
+    "named by the first that holds it; when that lets go of it, by the next",
+)
+def _() -> None:
+    shared, net = nn.Dense(2, 2, has_bias=False), nn.Cell()
+    net.one = net.two = shared
+    assert [p.name for p in net.get_parameters()] == ["one.weight"]
+    del net.one
+    assert shared.weight.name == "two.weight"
+
+
+@row(
+    "parameters",
+    "a slice of a container, or a second one around the same Cells",
+    "renames their Parameters",
+    "leaves names alone; its own paths begin at 0",
+)
+def _() -> None:
+    net = nn.SequentialCell(nn.Dense(2, 2, has_bias=False), nn.Dense(2, 2, has_bias=False))
+    ((path, parameter),) = net[1:].parameters_and_names()
+    assert (path, parameter.name) == ("0.weight", "1.weight")
+    assert [p.name for p in nn.SequentialCell(net[1]).get_parameters()] == ["1.weight"]
+
+
+@row("parameters", "`insert_child_to_cell(name, cell)`", "leaves names alone", "names like an attribute does")
+def _() -> None:
+    net = nn.Cell()
+    net.insert_child_to_cell("part", nn.Dense(2, 2))
+    assert [p.name for p in net.get_parameters()] == ["part.weight", "part.bias"]
+
+
+@row("parameters", "keys of `parameters_dict()`", "names of Parameters", "attribute paths from the Cell on")
+def _() -> None:
+    net = nn.Dense(2, 2, has_bias=False)
+    net.weight.name = "mine"
+    assert list(net.parameters_dict()) == ["weight"] and list(net.state_dict()) == ["weight"]
+
+
+@row(
+    "parameters",
+    "`cell.set_grad(False)`",
+    "a flag of the Cell alone",
+    "no Parameter of it and of the Cells below has gradients any more; `set_grad()` gives them back",
+)
+def _() -> None:
+    net = nn.SequentialCell(nn.Dense(2, 2)).set_grad(False)
+    assert not net.trainable_params() and not net.requires_grad
+    assert len(net.set_grad().trainable_params()) == 2
+
+
+@row(
+    "parameters",
+    "`load_state_dict` of a state that does not fit",
+    "loads what fits before it raises",
+    "loads all or nothing",
+)
+def _() -> None:
+    net = nn.Dense(2, 2, weight_init="ones")
+    state = {"weight": ops.zeros((2, 2)), "bias": ops.zeros(3)}
+    refused(errors.CheckpointError, "bias", lambda: net.load_state_dict(state))
+    assert net.weight.asnumpy().all()
+
+
+@row(
+    "parameters",
+    "`recompute()` of a Cell that sets attributes in `construct`",
+    "they are set twice",
+    "`ArgumentError`",
+)
+def _() -> None:
+    def construct(self: Any, x: Tensor) -> Tensor:
+        self.kept = x
+        return x * 2
+
+    kind = type("Keeping", (nn.Cell,), {"construct": construct})
+    refused(errors.ArgumentError, "sets an attribute", lambda: ms.grad(kind().recompute())(X))
+
+
+@row(
+    "parameters",
+    "`to_float(float16)` of a Cell with a `bprop` and Parameters",
+    "casts its inputs",
+    "`ArgumentError`: its reverse knows the Parameters as they are",
+)
+def _() -> None:
+    w = Parameter(X, name="w")
+    cell = cell_with(lambda self, x, out, dout: (dout * self.w,), lambda self, x: x * self.w, w=w)
+    refused(errors.ArgumentError, "bprop", lambda: cell.to_float(ms.float16))
+
+
+@row("parameters", "`Parameter(initializer(...))`", "drawn at `init_data()`", "drawn at once; `init_data()` is itself")
+def _() -> None:
+    from snncell.common.initializer import initializer
+
+    p = Parameter(initializer("ones", (2,)), name="p")
+    assert p.asnumpy().tolist() == [1.0, 1.0] and p.init_data() is p
+
+
+@row("parameters", "`Tensor.from_numpy(array)`", "shares the array's memory", "copies: a Tensor does not change")
+def _() -> None:
+    array = np.ones(2, np.float32)
+    tensor = Tensor.from_numpy(array)
+    array[:] = 7.0
+    assert tensor.tolist() == [1.0, 1.0]
+
+
+@row("parameters", "`x[i] = v` of a Tensor", "writes", "`AssignError`; Parameters are written")
+def _() -> None:
+    refused(errors.AssignError, "Parameter", lambda: Tensor([1.0]).__setitem__(0, 5.0))  # type: ignore[attr-defined]
+
+
+@row(
+    "parameters", "`x[mask]`, `masked_select` in a graph", "shapes that follow the values", "`TraceError`; eager it is"
+)
+def _() -> None:
+    refused(errors.TraceError, "needs a value", lambda: ms.jit(lambda x: x[x > 0])(X))
+    assert X[X > 0].tolist() == [1.0]
+
+
+@row(
+    "parameters",
+    "`x.scatter_add(indices, updates)`",
+    "one signature",
+    "that, and `x.scatter_add(axis, index, src)`; a new Tensor either way",
+)
+def _() -> None:
+    x = ops.zeros(2)
+    assert x.scatter_add(0, Tensor([0, 0]), Tensor([1.0, 2.0])).tolist() == [3.0, 0.0]
+    assert x.scatter_add(Tensor([[1]]), Tensor([5.0])).tolist() == [0.0, 5.0] and x.tolist() == [0.0, 0.0]
+
+
+@row("parameters", "`ops.max(x, axis)`, `ops.min`", "(values, positions)", "values; `ops.argmax_with_value` has both")
+def _() -> None:
+    assert ops.max(X).item() == 1.0 and ops.max(X[None], 1).tolist() == [1.0]
+
+
+@row("parameters", "`ops.sort(x)`", "(values, positions)", "the same; positions are int64")
+def _() -> None:
+    values, positions = ops.sort(X)
+    assert values.tolist() == [-2.0, 1.0] and positions.tolist() == [1, 0] and positions.dtype is ms.int64
+
+
+@row(
+    "parameters",
+    "`CellList([3])`, `callbacks=[3]`, `p.requires_grad = 1`",
+    "`TypeError`",
+    "the same, with the name of what is wrong",
+)
+def _() -> None:
+    refused(TypeError, "element 0", lambda: nn.CellList([3]))
+    refused(TypeError, "'a'", lambda: nn.CellDict({"a": 3}))
+    refused(TypeError, "train.Callback", lambda: trained()[1].train(1, PAIRS, [3]))
+    refused(TypeError, "requires_grad", lambda: setattr(Parameter(X, name="p"), "requires_grad", 1))
+    cells = nn.CellList([nn.ReLU()])
+    cells += [nn.ReLU()]
+    assert len(cells) == 2 and tuple(nn.Cell().internal_params) == ()
 
 
 # --- layers and numbers -----------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ _IMAGE = "It is not there; ops.conv2d and ops.mean are what it is built from."
 _WEIGHT_NORM = "It is not there; the weight of nn.Dense is a Parameter, which a Cell of your own can compute."
 
 NN = {
+    "LossBase": "A loss is an nn.Cell of (logits, labels), or a function of ops.mean and others; nn.MSELoss is one.",
     "Module": "nn.Cell",
     "Sequential": "nn.SequentialCell",
     "ModuleList": "nn.CellList",
@@ -168,6 +169,22 @@ NN = {
     **_all("STDPLearner", "nn.STDP, nn.PlasticDense"),
 }
 OPS = {
+    "AssignAdd": "ops.assign_add",
+    "AssignSub": "ops.assign_sub",
+    "Depend": "ops.depend",
+    **_all("BiasAdd AddN AccumulateNV2", "ops.add"),
+    "Shape": "ops.shape",
+    "Rank": "x.dim()",
+    "Size": "x.size",
+    "DType": "x.dtype",
+    "Range": "ops.arange",
+    "ReduceAll": "ops.all",
+    "ReduceAny": "ops.any",
+    "L2Normalize": "x / ops.norm(x)",
+    "InsertGradientOf": "ops.HookBackward",
+    "TensorScatterUpdate": "x.index_put(indices, values)",
+    "Partial": "functools.partial, over functions of ops.add and others.",
+    "MultitypeFuncGraph": "A Python function with isinstance in it, which ops.HyperMap maps over a nest.",
     **_all("absolute Absolute", "ops.abs"),
     **_all("power", "ops.pow"),
     **_all("linear", "ops.matmul(x, weight.T) + bias, or nn.Dense"),
@@ -240,6 +257,22 @@ OPS = {
     **_all("Custom custom_op Function", "An nn.Cell with construct and bprop has a reverse of its own."),
 }
 SNNCELL = {
+    "grad_reducer": "Gradients are of one process; snncell.distributed.mean_gradients is for several.",
+    "grad_no_sens": "ops.GradOperation(get_by_list=True)",
+    **_all("set_acc set_broadcast_flag set_param_ps set_param_fl infer_param_pipeline_stage", _ONE_PROCESS),
+    "set_dynamic_inputs": "cell.set_inputs; a Cell is compiled for each shape that it is called with.",
+    "set_mixed_precision_type": "cell.to_float(snncell.float16)",
+    "cell_type": "cell.cls_name",
+    "cell_init_args": "cell.extend_repr()",
+    **_all("cast_inputs cast_param", "cell.to_float(snncell.float16)"),
+    "compile_and_run": "cell.compile(*inputs), and a call.",
+    "flatten_weights": "Weights stay as they are, cell.trainable_params(); what is faster is up to the compiler.",
+    "jit_config_dict": "cell.set_jit_config takes MindSpore's settings; snncell.jit has those that count here.",
+    "run_check": "python -m snncell info prints what snncell.get_context and the machine are.",
+    "is_tensor": "isinstance(x, snncell.Tensor)",
+    "FixedLossScaleManager": "amp.StaticLossScaler",
+    "DynamicLossScaleManager": "amp.DynamicLossScaler",
+    "hal": 'snncell.set_context(device_target="GPU")',
     **_all("tensor from_numpy as_tensor array asarray", "snncell.Tensor"),
     **_all("Module Cell", "nn.Cell"),
     "manual_seed": "snncell.set_seed",
@@ -293,6 +326,7 @@ ENCODE = {
     "repeat": "encode.current",
 }
 TRAIN = {
+    "LearningRateScheduler": "A learning rate is a list or a schedule, such as nn.ExponentialDecayLR.",
     "DataLoader": "train.Batches",
     **_all("Trainer", "train.fit"),
     **_all("clip_grad_norm_ clip_grad_norm", "train.clip_by_global_norm"),
@@ -345,6 +379,23 @@ MODULES = {
     "snncell.amp": AMP,
     "snncell.data": DATA,
     "snncell.plot": PLOT,
+}
+
+# MindSpore's modules, and those that have their names here.
+PATHS = {
+    "snncell.common.api": "snncell",
+    "snncell.common.dtype": "snncell.dtype",
+    "snncell.common.parameter": "snncell.tape.parameter",
+    "snncell.common.tensor": "snncell.tape.tensor",
+    "snncell.nn.cell": "snncell.cell",
+    "snncell.nn.learning_rate_schedule": "snncell.nn",
+    "snncell.nn.metrics": "snncell.train",
+    "snncell.nn.wrap": "snncell.nn",
+    "snncell.ops.composite": "snncell.ops",
+    "snncell.ops.functional": "snncell.ops",
+    "snncell.ops.operations": "snncell.ops",
+    "snncell.train.callback": "snncell.train",
+    "snncell.train.serialization": "snncell",
 }
 
 TENSOR = {

@@ -29,22 +29,23 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", "")
 
 
+def meant_in(module: str, name: str) -> str:
+    """The rest of the sentence for a name that a module does not have."""
+    table = MODULES.get(module, {})
+    own = vars(sys.modules[module])
+    if name not in table and _plain(name) not in map(_plain, own):  # a relu of nn is one of ops
+        homes = [other for other in MODULES if other in sys.modules and name in vars(sys.modules[other])]
+        if homes and not name.startswith("_"):
+            return f"; it is {homes[0].rpartition('.')[2]}.{name}."
+    return meant(name, table, own, f"{module.rpartition('.')[2]}.")
+
+
 def missing_from(module: str) -> Callable[[str], Any]:
     """The `__getattr__` of a module."""
-    short = module.rpartition(".")[2]
-
-    def look(name: str) -> str:
-        table = MODULES.get(module, {})
-        own = vars(sys.modules[module])
-        if name not in table and _plain(name) not in map(_plain, own):  # a relu of nn is one of ops
-            homes = [other for other in MODULES if other in sys.modules and name in vars(sys.modules[other])]
-            if homes and not name.startswith("_"):
-                return f"; it is {homes[0].rpartition('.')[2]}.{name}."
-        return meant(name, table, own, f"{short}.")
 
     def __getattr__(name: str) -> Any:  # noqa: N807 (it becomes the module's)
         # Looked for when the message is read: `hasattr` and other probes throw it away.
-        raise MissingNameError(f"module {module!r} has no attribute {cut(name)!r}", lambda: look(name))
+        raise MissingNameError(f"module {module!r} has no attribute {cut(name)!r}", lambda: meant_in(module, name))
 
     return __getattr__
 

@@ -115,7 +115,7 @@ class HasState(Tree):
     # --- as a dict ----------------------------------------------------------------------------------------------------
 
     def state_dict(
-        self, *, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
+        self, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
     ) -> dict[str, Any]:
         """The Parameters and the persistent buffers by attribute path, the Cell's own objects.
 

@@ -45,7 +45,7 @@ def save_checkpoint(
     persistent are written too.
 
     Args:
-        save_obj: the Cell, or the dict that its `state_dict` gives.
+        save_obj: the Cell, the dict that its `state_dict` gives, or a list of {"name": path, "data": Tensor}.
         ckpt_file_name: the path; it is written as it is given.
 
     Raises:
@@ -65,9 +65,19 @@ def save_checkpoint(
 
 
 def _as_tensors(save_obj: Any) -> dict[str, Tensor]:
-    """The Tensors of a dict by their paths."""
+    """The Tensors of a dict by their paths, or of a list of such pairs."""
+    if isinstance(save_obj, (list, tuple)) and all(
+        isinstance(x, dict) and {"name", "data"} <= set(x) for x in save_obj
+    ):
+        named = {entry["name"]: entry["data"] for entry in save_obj}
+        if len(named) < len(save_obj):
+            raise CheckpointError("save_checkpoint: two entries of save_obj have one name.")
+        save_obj = named
     if not isinstance(save_obj, dict):
-        raise CheckpointError(f"save_checkpoint: save_obj is a Cell, or the dict of one, not {came(save_obj)}.")
+        raise CheckpointError(
+            'save_checkpoint: save_obj is a Cell, the dict of one, or a list of {"name": ..., "data": ...}, not '
+            f"{came(save_obj)}."
+        )
     for path, value in save_obj.items():
         if not isinstance(path, str) or not isinstance(value, Tensor):
             raise CheckpointError(f"save_checkpoint: {path!r} of save_obj is {came(value)}; a checkpoint has Tensors.")

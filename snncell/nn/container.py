@@ -9,7 +9,7 @@ from typing import Any, Self
 from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.cells.names import rearrange
-from snncell.errors import ArgumentError, ArgumentTypeError, NameClashError, ShapeError, TensorIndexError
+from snncell.errors import ArgumentTypeError, NameClashError, ShapeError, TensorIndexError
 from snncell.tape import structure
 from snncell.tape.event_lists import EventLists
 from snncell.tape.tensor import Tensor
@@ -24,7 +24,7 @@ def _named(cells: tuple[Any, ...], who: str) -> list[tuple[str, Cell]]:
         named = [(str(position), cell) for position, cell in enumerate(cells[0] if one else cells)]
     for name, cell in named:
         if not isinstance(cell, Cell):
-            raise ArgumentError(f"{who}: element {name} of cells is a Cell, not {came(cell)}.")
+            raise ArgumentTypeError(f"{who}: element {name} of cells is a Cell, not {came(cell)}.")
     return named
 
 
@@ -98,6 +98,8 @@ class _Sequence(_Container):
         self._become([*self._named_children.items(), *several])
         return self
 
+    __iadd__ = extend
+
     def _checked(self, cell: Any) -> Cell:
         ((_, checked),) = _named(([cell],), type(self).__name__)
         return checked
@@ -133,7 +135,7 @@ class SequentialCell(_Sequence):
     keep their names; its own paths begin at 0.
 
     Raises:
-        ArgumentError: for an element that is no Cell.
+        ArgumentTypeError: for an element that is no Cell.
 
     Example:
         >>> net = nn.SequentialCell(nn.Dense(3, 4), nn.Dense(4, 1)).insert(1, nn.ReLU())
@@ -153,7 +155,7 @@ class CellList(_Sequence):
     Takes Cells, or a list of them.
 
     Raises:
-        ArgumentError: for an element that is no Cell.
+        ArgumentTypeError: for an element that is no Cell.
     """
 
 
@@ -164,7 +166,7 @@ class CellDict(_Container):
         cells: a dict, a CellDict, or pairs (name, cell), in their order.
 
     Raises:
-        ArgumentError: for a value that is no Cell.
+        ArgumentTypeError: for a value that is no Cell.
         NameClashError: for a key that is empty, contains a dot, or is a name that Cells have already, like "keys".
 
     Example:
@@ -224,10 +226,10 @@ class CellDict(_Container):
         try:
             pairs = [(name, cell) for name, cell in given]
         except (TypeError, ValueError):
-            raise ArgumentError(f"CellDict: cells is a dict, or pairs (name, cell), not {came(cells)}.") from None
+            raise ArgumentTypeError(f"CellDict: cells is a dict, or pairs (name, cell), not {came(cells)}.") from None
         for name, cell in pairs:
             if not isinstance(cell, Cell):
-                raise ArgumentError(f"CellDict: element {name!r} of cells is a Cell, not {came(cell)}.")
+                raise ArgumentTypeError(f"CellDict: element {name!r} of cells is a Cell, not {came(cell)}.")
         for name, cell in pairs:
             self.insert_child_to_cell(name, cell)
 

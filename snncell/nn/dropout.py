@@ -7,7 +7,9 @@ from typing import Annotated
 from snncell import ops
 from snncell.arguments.kinds import Probability
 from snncell.arguments.misplaced import ByName
+from snncell.arguments.vocabulary import FloatDtype
 from snncell.cell import Cell
+from snncell.dtype import float32
 from snncell.errors import ArgumentError, ShapeError
 from snncell.tape.tensor import Tensor, snapshot
 
@@ -30,15 +32,22 @@ class Dropout(Cell):
         keep_prob: 1 - p, as MindSpore's first argument is; give it by name, for a number in its place is often meant
             for p, of which an ArgumentWarning tells.
         p: the probability of dropping; if given, `keep_prob` does not count.
+        dtype: accepted, for it makes no difference: the output is of the input's.
 
     Example:
         >>> nn.Dropout(p=0.2)(ops.ones(3)).asnumpy().tolist()  # in prediction
         [1.0, 1.0, 1.0]
     """
 
-    def __init__(self, keep_prob: Annotated[Probability, ByName(_which)] = 0.5, p: Probability | None = None) -> None:
+    def __init__(
+        self,
+        keep_prob: Annotated[Probability, ByName(_which)] = 0.5,
+        p: Probability | None = None,
+        dtype: FloatDtype = float32,
+    ) -> None:
         super().__init__()
         self.p = 1.0 - keep_prob if p is None else p
+        self._kept = p is None  # which of the two it was made by, and is shown by
         if not 0.0 <= self.p <= 1.0:
             raise ArgumentError(f"{type(self).__name__}: the probability of dropping lies in [0, 1], not {self.p!r}.")
 
@@ -52,7 +61,7 @@ class Dropout(Cell):
         return ()
 
     def extend_repr(self) -> str:
-        return f"p={self.p}"
+        return f"keep_prob={1.0 - self.p:.12g}" if self._kept else f"p={self.p}"
 
 
 class Dropout2d(Dropout):

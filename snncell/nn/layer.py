@@ -92,9 +92,11 @@ class Dense(Cell):
         return out if self.activation is None else self.activation(out)
 
     def extend_repr(self) -> str:
+        activation = f", activation={self.activation}" if isinstance(self.activation, Cell) else ""
         return (
             f"input_channels={self.in_channels}, output_channels={self.out_channels}"
             + ", has_bias=True" * self.has_bias
+            + activation
         )
 
 

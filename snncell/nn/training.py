@@ -174,12 +174,23 @@ class TrainOneStepCell(Cell):
                 f"{came(optimizer)}."
             )
         self.network, self.optimizer = network, optimizer
-        self.sens, self.return_grad = sens, return_grad
+        self.sens, self.return_grad = 1.0 if sens is None else sens, return_grad
         _trained(network, optimizer, "TrainOneStepCell")
 
+    @property
+    def weights(self) -> Sequence[Parameter]:
+        """The Parameters that it trains, those of the optimiser."""
+        weights: Sequence[Parameter] = self.optimizer.parameters
+        return weights
+
+    @property
+    def grad(self) -> ops.GradOperation:
+        """For a `construct` of one's own: `self.grad(self.network, self.weights)(*inputs, sens)`."""
+        return ops.GradOperation(get_by_list=True, sens_param=True)
+
     def construct(self, *inputs: Any) -> Any:
-        weights = self.optimizer.parameters
-        loss, grads = _of_scaled(self.network, weights, self.sens, "TrainOneStepCell")(*inputs)
+        weights, sens = self.weights, None if self.sens == 1.0 else self.sens
+        loss, grads = _of_scaled(self.network, weights, sens, "TrainOneStepCell")(*inputs)
         self.optimizer(grads)
         if not self.return_grad:
             return loss

@@ -63,6 +63,7 @@ from snncell.ops.control import (
     assign as assign,
     assign_add as assign_add,
     assign_sub as assign_sub,
+    depend as depend,
     scan as scan,
 )
 from snncell.ops.conv import (

@@ -206,6 +206,23 @@ def _outline(tree: Any) -> str:
     return type(tree).__name__
 
 
+def depend(value: Any, expr: Any) -> Any:
+    """`value`, after `expr`: what stands before in the text is done before, in a jitted function too.
+
+    MindSpore's, whose graphs need to be told; here it says what is so anyway.
+
+    Args:
+        value: a Tensor, or anything else.
+        expr: what has been carried out, such as the result of an optimiser.
+
+    Example:
+        >>> p = Parameter(1.0, name="p")
+        >>> ops.depend(Tensor(2.0), ops.assign(p, 3.0)).item(), p.item()
+        (2.0, 3.0)
+    """
+    return value
+
+
 def assign(variable: Annotated[Parameter, Own()], value: Numbers) -> Parameter:
     """Replace a Parameter's value: now, or inside a jitted function when it runs.
 

@@ -166,18 +166,26 @@ def _method(function: Any, name: str = "") -> Any:
     def method(self: Tensor, *args: Any, **options: Any) -> Any:
         return function(self, *args, **options)
 
-    return functools.wraps(function, updated=())(method)
+    return _respelled(functools.wraps(function, updated=())(method))
 
 
-# NumPy's and PyTorch's words for one argument, of which a method takes any.
-_SPELLINGS = (("axis", "dim", "dims"), ("keepdims", "keepdim", "keep_dims"))
+# NumPy's, PyTorch's and MindSpore's words for one argument, of which a method takes any.
+_SPELLINGS = (
+    ("axis", "dim", "dims"),
+    ("axis0", "dim0"),
+    ("axis1", "dim1"),
+    ("keepdims", "keepdim", "keep_dims"),
+    ("y", "other", "exponent", "divisor", "mat2", "tensor2", "x2", "vec2"),
+    ("split_size_or_sections", "split_size"),
+    ("hook", "hook_fn"),
+)
 
 
 def _respelled(method: Any) -> Any:
     """A method whose arguments may be given by either of their names."""
-    known = inspect.signature(method).parameters
-    renamed = {other: name for names in _SPELLINGS for name in names if name in known for other in names}
-    renamed = {other: name for other, name in renamed.items() if other not in known}
+    known = list(inspect.signature(method).parameters)[1:]  # behind the Tensor
+    meant = {names: [name for name in names if name in known] for names in _SPELLINGS}
+    renamed = {other: own[0] for names, own in meant.items() if len(own) == 1 for other in names if other not in known}
     if not renamed:
         return method
 

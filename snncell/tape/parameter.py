@@ -13,7 +13,7 @@ from snncell.arguments.shown import shown
 from snncell.errors import ArgumentError, AssignError, DTypeError, ParameterError, ShapeError, TensorIndexError
 from snncell.interrupts import Write, attributes_held, undoing, write
 from snncell.kernels.space import HOST, Space, moved, space_called, space_of
-from snncell.tape.names import Home, Owner, next_number
+from snncell.tape.names import Home, Owner, next_number, refuse_equal_names
 from snncell.tape.state import STATE, settings
 from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor, beside, snapshot, to_array, wrap
@@ -271,7 +271,7 @@ class ParameterTuple(tuple[Parameter, ...]):
     """A tuple of Parameters.
 
     Raises:
-        ParameterError: if an element is no Parameter.
+        ParameterError: if an element is no Parameter, or two of them have one name that somebody gave them.
     """
 
     def __new__(cls, parameters: Iterable[Parameter] = ()) -> ParameterTuple:
@@ -283,6 +283,7 @@ class ParameterTuple(tuple[Parameter, ...]):
                 raise ParameterError(
                     f"ParameterTuple: element {position} of parameters is a {type(parameter).__name__}."
                 )
+        refuse_equal_names(members, "ParameterTuple")
         return super().__new__(cls, members)
 
     def clone(self, prefix: str, init: Any = "same") -> ParameterTuple:

@@ -127,6 +127,11 @@ def taken_sens(args: tuple[Any, ...], kwargs: dict[str, Any], who: str) -> tuple
         return args, sens
     if not args:
         raise GradientError(f"{who}: with sens_param the last argument is the gradient to start from; there is none.")
+    if isinstance(args[-1], (bool, int, float)):
+        raise GradientError(
+            f"{who}: with sens_param the last argument is the gradient to start from, a Tensor of the value's shape "
+            f"and dtype, not {came(args[-1])}. Write ops.full_like(value, {args[-1]!r})."
+        )
     return args[:-1], args[-1]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from snncell.arguments.calls import misfit
 from snncell.arguments.shown import came
-from snncell.errors import ArgumentError
+from snncell.errors import ArgumentError, ArgumentTypeError
 from snncell.train.callbacks import Callback
 
 # What Keras and Lightning call the events for which MindSpore's names differ from theirs.
@@ -39,10 +39,10 @@ def in_order(callbacks: Any) -> list[Callback]:
     """
     given = [callbacks] if isinstance(callbacks, Callback) else callbacks
     if not isinstance(given, (list, tuple)):
-        raise ArgumentError(f"fit: callbacks are a list of train.Callback, not {came(given)}.")
+        raise ArgumentTypeError(f"fit: callbacks are a list of train.Callback, not {came(given)}.")
     for callback in given:
         if not isinstance(callback, Callback):
-            raise ArgumentError(
+            raise ArgumentTypeError(
                 f"fit: callbacks are train.Callback, and among them there is {came(callback)}. A function f is one as "
                 f"the method of a class: class Own(train.Callback): def on_epoch_end(self, training): f(training)."
             )

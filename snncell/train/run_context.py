@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from snncell.arguments.names import meant
-from snncell.errors import MissingNameError
+from snncell.errors import MissingNameError, RecordError
 
 
 class RunParameters:
@@ -83,6 +83,14 @@ class RunParameters:
     def __getattr__(self, name: str) -> Any:
         known = [one for one in {*dir(type(self)), *vars(self)} if not one.startswith("_")]
         raise MissingNameError(f"RunContext.original_args() has no {name!r}{meant(name, {}, known, '')}")
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self:
+            raise RecordError(f"original_args: there is no {name!r}.")
+        return getattr(self, name)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and hasattr(self, name)
 
     def get(self, name: str, default: Any = None) -> Any:
         """One of its attributes by name, or a default."""

@@ -29,6 +29,7 @@ class EarlyStopping(Callback):
         higher_is_better: of a number that the rule of its name is wrong for.
         mode: the same in MindSpore's words: "min", "max", or "auto" for the rule.
         restore_best_weights: whether the weights of the best epoch are put back in the end.
+        verbose: whether the end is printed.
 
     Raises:
         ArgumentError: for a patience below 1, or a record without the number.
@@ -54,6 +55,7 @@ class EarlyStopping(Callback):
         higher_is_better: bool | None = None,
         mode: Literal["auto", "min", "max"] = "auto",
         restore_best_weights: bool = True,
+        verbose: bool = False,
     ) -> None:
         counts = isinstance(patience, int) and not isinstance(patience, bool) and patience >= 1
         if patience is not None and not counts:
@@ -63,7 +65,7 @@ class EarlyStopping(Callback):
         if mode != "auto":
             higher_is_better = mode == "max"
         self.higher_is_better = is_better_higher(monitor) if higher_is_better is None else higher_is_better
-        self.restore_best_weights = restore_best_weights
+        self.restore_best_weights, self.verbose = restore_best_weights, verbose
         self._begin()
 
     def _begin(self) -> None:
@@ -89,6 +91,8 @@ class EarlyStopping(Callback):
             self._stop(training)
 
     def _stop(self, training: Training) -> None:
+        if self.verbose:
+            print(f"Epoch {training.epoch:05d}: early stopping.", flush=True)
         training.stop(f"{self.monitor} was no better than in epoch {self.best_epoch} for {self.waited} epochs")
 
     def on_fit_end(self, training: Training) -> None:
