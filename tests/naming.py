@@ -100,7 +100,7 @@ class C:
 
 
 def released(old):
-    """What an attribute has let go of: the next one names it, and comes before it where both hold something."""
+    """Have the next attribute name what one has let go of, and come before it where both hold something."""
     for member in old if isinstance(old, list) else [old]:
         elect(member)
         if isinstance(member, C) and member.home is None:

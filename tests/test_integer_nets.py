@@ -140,7 +140,7 @@ def compare(seed: int, folder: Any, run: Callable[[Any], Any]) -> bool:
 def test_drawn_networks_give_the_same_bits(start: int, tmp_path: Any) -> None:
     with plainly():  # it is not kernels that decide here, and each network has others
         agreed = [compare(seed, tmp_path, lambda net: net) for seed in range(start, start + 20)]
-    assert sum(agreed) >= 5  # the others are refused: of 20 it is 13 on average
+    assert sum(agreed) >= 10  # the others are refused
 
 
 @pytest.mark.compiled

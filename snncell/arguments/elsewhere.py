@@ -326,7 +326,6 @@ ENCODE = {
     "repeat": "encode.current",
 }
 TRAIN = {
-    "LearningRateScheduler": "A learning rate is a list or a schedule, such as nn.ExponentialDecayLR.",
     "DataLoader": "train.Batches",
     **_all("Trainer", "train.fit"),
     **_all("clip_grad_norm_ clip_grad_norm", "train.clip_by_global_norm"),

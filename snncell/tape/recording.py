@@ -61,7 +61,8 @@ class Recording:
         leaves, _ = structure.flatten(out)
         seeds = _seeds(leaves, sens, self.who)
         release = release and STATE.tape is None  # an outer tape's sweep goes through the same entries
-        pulled = pullback(self.tape.live(), leaves, seeds, self.sources, release=release, own=self.own)
+        own = None if self.own is None else self.sources[: self.own]
+        pulled = pullback(self.tape.live(), leaves, seeds, self.sources, release=release, own=own)
         grads = iter([_or_zeros(grad, source) for grad, source in zip(pulled, self.sources, strict=True)])
         of_arguments = [structure.unflatten(tree, [next(grads) for _ in watched]) for watched, tree in self.arguments]
         return of_arguments, None if self.weights is None else list(grads)

@@ -42,7 +42,7 @@ def refuse_own_step(cell: TrainOneStepCell) -> None:
             f"Model: the {type(cell).__name__} has {has} of its own, and Model takes loss and optimiser alone out of a "
             f"nn.TrainOneStepCell. Call it in a loop, jit(cell), or clip and scale by train.fit(clip_norm=...)."
         )
-    if cell.sens is not None:
+    if cell.sens != 1.0:
         raise ArgumentError(
             f"Model: the TrainOneStepCell has sens={cell.sens:g}, a factor of its gradients, and Model takes those of "
             f"the loss. Leave it out, or call the step in a loop, jit(cell)."
