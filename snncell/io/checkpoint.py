@@ -17,7 +17,7 @@ from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came, shown
 from snncell.cell import Cell
 from snncell.cells.state import replace_buffers
-from snncell.errors import CheckpointError, DTypeError
+from snncell.errors import CheckpointError, DTypeError, ParameterError
 from snncell.interrupts import imported
 from snncell.tape.names import refuse_equal_names
 from snncell.tape.parameter import Parameter, Undo, assign_all, fits, together
@@ -146,7 +146,7 @@ def load_checkpoint(
     arrays, _ = read_arrays(source, "load_checkpoint")
     try:
         parameters = {path: Parameter(array, name=path) for path, array in arrays.items()}
-    except DTypeError as error:
+    except (DTypeError, ParameterError) as error:  # of an entry without a name, too
         raise CheckpointError(f"load_checkpoint: {source}: {error}") from None
     if net is not None:
         try:
