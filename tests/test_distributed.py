@@ -56,7 +56,9 @@ def test_a_sum_is_the_same_bits_however_many_ranks_add_parts_of_it(shards: int) 
 # --- before a job is joined -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("call", [distributed.rank, distributed.size, lambda: list(distributed.shards([1.0]))])
+@pytest.mark.parametrize(
+    "call", [distributed.rank, distributed.size, distributed.barrier, lambda: list(distributed.shards([1.0]))]
+)
 def test_a_job_is_joined_first(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "_JOB", [])  # that examples in docstrings may have joined here
     with pytest.raises(RankError, match=r"has joined no job: call snncell.distributed.init\(\), before"):

@@ -247,6 +247,13 @@ def alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.usefixtures("alone")
+def test_a_traced_function_waits_for_nobody() -> None:
+    distributed.barrier()
+    with pytest.raises(ArgumentError, match="a jitted function does not wait for other ranks; call it outside"):
+        snncell.jit(distributed.barrier)()
+
+
+@pytest.mark.usefixtures("alone")
 def test_a_job_of_one_rank_trains() -> None:
     assert (distributed.rank(), distributed.size()) == (0, 1)
     asked = {"norm": True, "dropout": True, "test": True, "metrics": ["confusion"], "samples": 10, "batch_size": 4}

@@ -14,6 +14,7 @@ from snncell.errors import ArgumentError, RankError
 from snncell.interrupts import imported
 from snncell.kernels.policy import set_number_of_threads
 from snncell.ops.seeds import go_on_from, present_key
+from snncell.tape.state import STATE
 
 SHARDS = 4
 _JOB: list[Ranks] = []
@@ -146,3 +147,22 @@ def size() -> int:
         True
     """
     return joined("distributed.size").size
+
+
+def barrier() -> None:
+    """Wait until every rank has come here: for a file that one of them writes, and the others read.
+
+    Raises:
+        ArgumentError: in a jitted function, which would wait while it is traced and never again.
+        RankError: before `init`, or if a rank has ended.
+
+    Example:
+        >>> snncell.distributed.init()
+        >>> if snncell.distributed.rank() == 0:
+        ...     pass  # write a file
+        >>> snncell.distributed.barrier()
+    """
+    ranks = joined("distributed.barrier")
+    if STATE.trace is not None:
+        raise ArgumentError("distributed.barrier: a jitted function does not wait for other ranks; call it outside.")
+    ranks.gathered(np.zeros(1, np.uint8))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,12 @@ def main() -> None:
     """Train, and write the first gradient, that of the whole batch, and the losses."""
     snncell.set_seed(3)
     distributed.init(fast=len(sys.argv) > 2)
+    there = Path(f"{sys.argv[1]}.there")
+    if distributed.rank() == 0:
+        time.sleep(0.3)  # the others would be faster
+        there.touch()
+    distributed.barrier()
+    assert there.exists()
     rng = np.random.default_rng(0)
     x, y = Tensor(rng.normal(size=(5, 22, 6)).astype(np.float32)), Tensor(rng.integers(0, 3, 22))
     net = nn.SequentialCell(nn.Dense(6, 8), nn.MultiStep(nn.LIFNode(tau=2.0)), nn.Dense(8, 3))
