@@ -362,6 +362,6 @@ def test_second_order_through_jit(fn):
 
 
 def test_the_reference_names_every_method_and_property():
-    page = Path(ms.__file__).parents[1] / "docs" / "reference" / "snncell.md"
+    page = Path(__file__).parents[1] / "docs" / "reference" / "snncell.md"
     named = set(re.findall(r"`(?:t\.)?(\w+)(?:\(.*?\))?`", page.read_text(encoding="utf-8")))
     assert [name for name in public(Tensor) if name not in named] == []

@@ -21,11 +21,18 @@ from snncell.tape.tape import Entry, conform, zeros_of
 from snncell.tape.tensor import Tensor
 
 _numbers = itertools.count()
-TAKES = {
+TAKES: dict[str, tuple[str, ...]] = {  # what each kind is called with
     "_pre_hooks": ("cell", "inputs"),
     "_hooks": ("cell", "inputs", "out"),
     "_backward_pre_hooks": ("cell", "grad_output"),
     "_backward_hooks": ("cell", "grad_input", "grad_output"),
+    "_state_pre_hooks": ("cell", "prefix", "keep_vars"),
+    "_state_hooks": ("cell", "state_dict", "prefix", "metadata"),
+    "_load_pre_hooks": (
+        *("cell", "state_dict", "prefix", "metadata", "strict"),
+        *("missing_keys", "unexpected_keys", "errors"),
+    ),
+    "_load_hooks": ("cell", "incompatible_keys"),
 }
 
 

@@ -220,7 +220,7 @@ def depend(value: Any, expr: Any) -> Any:
         >>> ops.depend(Tensor(2.0), ops.assign(p, 3.0)).item(), p.item()
         (2.0, 3.0)
     """
-    return value
+    return as_read(value)
 
 
 def assign(variable: Annotated[Parameter, Own()], value: Numbers) -> Parameter:
