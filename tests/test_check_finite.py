@@ -350,7 +350,7 @@ CASES = {
     "an update": Case(
         exploding_update,
         r"mul gives inf at entry \(0, 0\) \(and 3 more, of 4\), of finite operands: it starts here \(Parameter "
-        r"'weight' \(Dense\.weight\)\)\.",
+        r"'0\.weight' \(Dense\.weight\)\)\.",
         r"optim\.py:\d+: ",
         r"in SGD$",
         None,

@@ -305,3 +305,36 @@ def test_watched_gradients_of_a_constant_are_what_they_are_unwatched():
         watched = gradient(x)[0].asnumpy()
     np.testing.assert_array_equal(plain, watched)
     assert np.abs(plain).min() > 0
+
+
+@pytest.mark.parametrize("name", ["minimum", "logaddexp", "mul"])
+def test_a_bprop_that_takes_a_gradient_finds_its_constants_in_second_order(name):
+    """What it looks at is no operand of the reverse at first, and one where the reverse is reversed."""
+    weight, bound = (
+        Parameter(Tensor([[1.3, -0.2], [0.9, -1.4]], "float64"), name="w"),
+        Tensor([[0.4], [-0.4]], "float64"),
+    )
+
+    class Sloped(nn.Cell):
+        def construct(self, x):
+            return x
+
+        def bprop(self, x, out, dout):
+            slope = snncell.grad(lambda y: getattr(ops, name)(y, bound))(x)
+            return (out * slope * dout,)
+
+    cell = Sloped()
+
+    def first(rows):
+        def loss():
+            _, ys = ops.scan(lambda carry, row: ((), cell(weight) * 1.0), (), rows)
+            return ys.sum()
+
+        return snncell.grad(loss, None, weight)()
+
+    rows = ops.ones((3,), "float64")
+    second = snncell.grad(lambda rows: (first(rows) ** 2).sum(), None, weight)
+    with unfused():
+        expected = second(rows).asnumpy()
+    for found in (second, snncell.jit(second)):
+        np.testing.assert_allclose(found(rows).asnumpy(), expected, rtol=1e-12)

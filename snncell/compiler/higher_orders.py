@@ -41,6 +41,8 @@ def needed_by_higher_orders(
     operands = [x._data for entry in entries for x in entry.inputs if isinstance(x, Tensor)]
     if any(not isinstance(entry.op, (Primitive, Composite, NoneType)) for entry in entries):  # a bprop of a user's
         operands += [value for parameter, value in trace.carried.items() if parameter.dtype.is_float]
+        # It is called once more, and may look again at whatever it has found outside of the loop.
+        operands += [value for _, value in trace.captures.values()]
     if any(isinstance(entry.op, LoopOperation) for entry in entries):  # its step sees them too
         operands += [x._data for x in among if x._entry is None]
     inside = [x for x in operands if isinstance(x, Value) and x.trace in trace.lineage]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
@@ -25,7 +26,9 @@ _KEYS = ("params", "lr", "weight_decay", "grad_centralization")
 
 def number_in(value: Any, low: float, high: float, who: str, name: str) -> float:
     """A number in [low, high)."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value < high:
+    largest = sys.float_info.max  # of an int beyond it there is no float
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value < high
+    if not fits or abs(value) > largest:
         raise ArgumentError(f"{who}: {name} is a number in [{low}, {high}), not {value!r}.")
     return float(value)
 
