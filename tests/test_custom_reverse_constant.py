@@ -309,7 +309,7 @@ def test_watched_gradients_of_a_constant_are_what_they_are_unwatched():
 
 @pytest.mark.parametrize("name", ["minimum", "logaddexp", "mul"])
 def test_a_bprop_that_takes_a_gradient_finds_its_constants_in_second_order(name):
-    """What it looks at is no operand of the reverse at first, and one where the reverse is reversed."""
+    """A constant is no operand of the reverse at first, and is one where the reverse is reversed."""
     weight, bound = (
         Parameter(Tensor([[1.3, -0.2], [0.9, -1.4]], "float64"), name="w"),
         Tensor([[0.4], [-0.4]], "float64"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
@@ -29,7 +28,7 @@ def number_in(value: Any, low: float, high: float, who: str, name: str) -> float
     largest = sys.float_info.max  # of an int beyond it there is no float
     fits = isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value < high
     if not fits or abs(value) > largest:
-        raise ArgumentError(f"{who}: {name} is a number in [{low}, {high}), not {value!r}.")
+        raise ArgumentError(f"{who}: {name} is a number in [{low}, {high}), not {shown(value)}.")
     return float(value)
 
 

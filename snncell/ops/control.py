@@ -206,13 +206,13 @@ def _outline(tree: Any) -> str:
     return type(tree).__name__
 
 
-def depend(value: Any, expr: Any) -> Any:
+def depend(value: Tensor, expr: Any) -> Tensor:
     """`value`, after `expr`: what stands before in the text is done before, in a jitted function too.
 
     MindSpore's, whose graphs need to be told; here it says what is so anyway.
 
     Args:
-        value: a Tensor, or anything else.
+        value: a Tensor.
         expr: what has been carried out, such as the result of an optimiser.
 
     Example:
@@ -220,7 +220,8 @@ def depend(value: Any, expr: Any) -> Any:
         >>> ops.depend(Tensor(2.0), ops.assign(p, 3.0)).item(), p.item()
         (2.0, 3.0)
     """
-    return as_read(value)
+    result: Tensor = as_read(value)
+    return result
 
 
 def assign(variable: Annotated[Parameter, Own()], value: Numbers) -> Parameter:

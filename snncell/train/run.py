@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from snncell.amp import LossScaler
@@ -232,7 +231,7 @@ class Run:
     def take_up(self, file: File) -> None:
         """Go on from a checkpoint."""
         training, who = self.training, f"fit: {os.fspath(file)}"
-        if not Path(file).exists():
+        if not os.path.exists(file):  # where a path that is none is not there either
             raise CheckpointError(
                 f"fit: resume: there is no file {os.fspath(file)}; resume=Path(file).exists() goes on where there is "
                 f"one, and begins where there is none."
