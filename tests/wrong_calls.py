@@ -375,6 +375,7 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "repeat_interleave.repeats": ("whole", lambda: 2),
     "chunk.chunks": ("whole", lambda: 2),
     "full_like.fill_value": ("numbers", lambda: 0.5),
+    "depend.value": ("numbers", x23),
     "linspace.start": ("number", lambda: 0.0),
     "linspace.end": ("number", lambda: 1.0),
     "linspace.steps": ("whole", lambda: 3),
