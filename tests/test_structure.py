@@ -95,6 +95,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"cse", "dce", "turn_contractions"},
         {"canonicalise", "fold"},
         {
+            "begin_early",
             "fuse_into_loops",
             "hoist",
             "make_contiguous",

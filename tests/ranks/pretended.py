@@ -108,6 +108,11 @@ class Mpi:
     """The module `mpi4py.MPI` of one rank."""
 
     SUM, IN_PLACE, COMM_TYPE_SHARED = "sum", None, 1
+    THREAD_MULTIPLE = 3
+
+    @staticmethod
+    def Query_thread() -> int:
+        return Mpi.THREAD_MULTIPLE
 
     class Request:
         """Requests."""
