@@ -140,11 +140,9 @@ def handed_over(grads: Sequence[Tensor], taker: Taker) -> list[Tensor]:
     So what is done with them goes on beside the reverse of the layers before.
     """
     found: dict[int, Tensor] = {}
-    before: list[Tensor] = []  # so that buckets keep their order
     for bucket in taker.buckets:
-        taken = _TAKE.bind(*(grads[n] for n in bucket), *before, taker=taker, numbers=tuple(bucket))
+        taken = _TAKE.bind(*(grads[n] for n in bucket), taker=taker, numbers=tuple(bucket))
         found.update(zip(bucket, taken, strict=True))
-        before = [taken[0]]
     return [found[n] for n in range(len(grads))]
 
 
@@ -156,11 +154,11 @@ class _Take(Primitive):
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
         # Without taking them: a trace is this rank's own affair.
-        return [(x.shape, x.dtype) for x in inputs[: len(attrs["numbers"])]]
+        return [(x.shape, x.dtype) for x in inputs]
 
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
         _taken(*(moved(x, HOST) for x in arrays), **attrs)
-        return tuple(arrays[: len(attrs["numbers"])])
+        return tuple(arrays)
 
 
 class _End(Primitive):
@@ -177,8 +175,8 @@ class _End(Primitive):
 
 
 def _taken(*arrays: Array, taker: Taker, numbers: tuple[int, ...]) -> tuple[Array, ...]:
-    taker.take(numbers, arrays[: len(numbers)])
-    return arrays[: len(numbers)]
+    taker.take(numbers, arrays)
+    return arrays
 
 
 _TAKE = _Take("take_gradients", _taken, multiple=True).no_gradient()
