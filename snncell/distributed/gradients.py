@@ -17,11 +17,11 @@ from snncell.distributed.job import joined
 from snncell.distributed.ranks import Array, Ranks
 from snncell.distributed.sums import Layout, sums_of
 from snncell.errors import ArgumentError, ShapeError
-from snncell.kernels.space import DEVICE, HOST, moved
+from snncell.kernels.space import DEVICE, HOST, moved, space_of
 from snncell.tape.given import as_data
 from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.state import STATE
-from snncell.tape.tensor import Tensor
+from snncell.tape.tensor import Tensor, wrap
 
 
 def shards(*batch: Annotated[Any, Own()]) -> Iterator[tuple[Any, ...]]:
@@ -86,7 +86,7 @@ def mean_gradients(
         samples: how many samples they are of, n_i: a number, or a list of them; left out, all count the same.
 
     Returns:
-        Tensors of the shapes and dtypes of the gradients.
+        Tensors of the shapes and dtypes of the gradients, where these are.
 
     Raises:
         ArgumentError: for no gradients at all, or another number of samples than of gradients.
@@ -114,7 +114,10 @@ def mean_gradients(
     mean = _Mean(ranks, counts, [[(g.shape, g._data.dtype) for g in one] for one in tuples])
     flat = [g for one in tuples for g in one]
     if STATE.trace is None:
-        return tuple(map(Tensor, mean.of([g.asnumpy() for g in flat])))
+        arrays = mean.of([g.asnumpy() for g in flat])
+        if not tuples:
+            return tuple(map(Tensor, arrays))
+        return tuple([wrap(moved(x, space_of(g._data))) for x, g in zip(arrays, tuples[0], strict=True)])
     if not flat:
         raise ArgumentError("distributed.mean_gradients: in a jitted function a rank has gradients at each call.")
     means: tuple[Tensor, ...] = _END.bind(*handed_over(flat, mean), taker=mean)
