@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import starmap
 from operator import call, methodcaller
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any
 
@@ -143,6 +144,19 @@ def _deliver(gates: list[_Gate]) -> None:
                 gate.handler(gate.number, gate.waiting.pop())
         finally:
             _deliver(others)
+
+
+def taken_from(queue: SimpleQueue[Any]) -> Any:
+    """The next item of a queue, which is waited for.
+
+    A signal that comes between the interpreter's last look and the wait itself would not be heard before the item is
+    there, or ever. So the interpreter looks again each second.
+    """
+    while True:
+        try:
+            return queue.get(timeout=1.0)
+        except Empty:
+            continue
 
 
 def imported(name: str) -> Any:

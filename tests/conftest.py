@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,9 @@ PICTURES = (Path(__file__).parent / "baseline" / "MATPLOTLIB").read_text(encodin
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # What a script begins in the background ignores Ctrl-C, and so would what is begun here.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(config, "workerinput"):
         # One of several processes, which share the cores already. Two threads, so that kernels are shared out as for a
         # user. Nothing has imported Numba yet.

@@ -7,6 +7,7 @@ import itertools
 import json
 import multiprocessing
 import os
+import queue
 import signal
 import threading
 import time
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 
 import snncell
-from snncell import Tensor, data, nn, ops, train
+from snncell import Tensor, data, interrupts, nn, ops, train
 from snncell.data import Events, to_frames, workers as pools
 from snncell.data.padding import grid_length
 from snncell.errors import ArgumentError, DTypeError, ForkError, ShapeError, WorkerError
@@ -347,6 +348,29 @@ def test_an_interruption_while_a_batch_is_waited_for_leaves_nothing_behind(proce
         list(itertools.chain.from_iterable(loader for _ in range(1000)))
     timer.join()
     assert nothing_left()
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_interruption_that_comes_as_a_wait_begins_is_heard(late):
+    """As if a signal came behind the interpreter's last look: its handler runs at the next one."""
+    asked = []
+
+    class Queue:
+        def get(self, timeout: float) -> Any:
+            assert timeout <= 1.0
+            asked.append(timeout)
+            if len(asked) < 3:
+                raise queue.Empty
+            if late:
+                raise KeyboardInterrupt
+            return "a batch"
+
+    if late:
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.taken_from(Queue())
+    else:
+        assert interrupts.taken_from(Queue()) == "a batch"
+    assert len(asked) == 3
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")

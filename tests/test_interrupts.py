@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,14 +24,6 @@ from snncell.ops.seeds import _state
 MOST = None if os.environ.get("SNNCELL_TEST_SIZE") == "large" else 100
 REAL = 2500 if MOST is None else 40  # signals
 FIRST = 50 if MOST is None else 3  # interrupted first calls
-
-
-@pytest.fixture(autouse=True)
-def interruptible() -> Iterator[None]:
-    """Ctrl-C interrupts, as in a program in the foreground: what a script begins in the background ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 class Case(NamedTuple):

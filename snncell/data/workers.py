@@ -30,7 +30,7 @@ from typing import Any
 
 from snncell.errors import ArgumentError, ForkError, WorkerError
 from snncell.forks import after_fork, in_child
-from snncell.interrupts import deferring
+from snncell.interrupts import deferring, taken_from
 
 Make = Callable[[int, list[bool]], Any]
 NAME = "snncell data"
@@ -99,7 +99,7 @@ class _Pool:
                     "this process was forked while workers of its parent made batches, which are not here. "
                     "Go through the Loader in the process that began to, or give workers=0."
                 )
-            made, batch, error = self._made.get()
+            made, batch, error = taken_from(self._made)
             self._ready[made] = batch, error
         batch, error = self._ready.pop(number)
         if error is not None:

@@ -23,7 +23,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from snncell.errors import ForkError
-from snncell.interrupts import deferring
+from snncell.interrupts import deferring, taken_from
 from snncell.kernels.space import IN_USE
 from snncell.ops.seeds import draw_for, draws_for_main, go_on_from, own_key
 from snncell.tape.state import STATE
@@ -88,7 +88,7 @@ class _Ahead:
                     "through the data in the process that began to, or give prefetch=False."
                 )
             self._asked.put((own_key(),))
-            batch, key, error = self._made.get()
+            batch, key, error = taken_from(self._made)
             if key is not None:
                 go_on_from(key)
             if error is not None:
