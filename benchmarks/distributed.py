@@ -239,7 +239,7 @@ def page(launcher: str) -> list[str]:
 
 
 def overlapped(found: dict[str, float]) -> list[str]:
-    """What fast mode hides behind the reverse."""
+    """The section on what fast mode hides behind the reverse."""
     lines = ["", "## Exchanges beside the reverse", ""]
     lines.append(f"- fast mode, 2 ranks; {DEPTH} times Dense({WIDTH}) and LIF, {DEEP_STEPS} steps, {EACH} samples each")
     lines.append(f"- gradient {1e-6 * found['bytes']:.1f} MB; medians in milliseconds, of a second training each")

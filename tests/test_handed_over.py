@@ -17,7 +17,7 @@ from snncell import Parameter, Tensor, distributed, nn, ops, train
 from snncell.compiler.passes.begin_early import begin_early
 from snncell.compiler.pipeline import optimised
 from snncell.distributed import ending, job, progress as progress_module, sums
-from snncell.distributed.gradients import handed_over
+from snncell.distributed.handover import handed_over
 from snncell.distributed.progress import Progress
 from snncell.distributed.ranks import Ranks
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -13,11 +13,12 @@ from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came
 from snncell.distributed.cuts import Cutter, slices
 from snncell.distributed.draws import aside, draw_for_shard
+from snncell.distributed.handover import handed_over
 from snncell.distributed.job import joined
 from snncell.distributed.ranks import Array, Ranks
 from snncell.distributed.sums import Layout, sums_of
 from snncell.errors import ArgumentError, ShapeError
-from snncell.kernels.space import DEVICE, HOST, moved, space_of
+from snncell.kernels.space import DEVICE, moved, space_of
 from snncell.tape.given import as_data
 from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.state import STATE
@@ -124,46 +125,6 @@ def mean_gradients(
     return means
 
 
-class Taker(Protocol):
-    """Takes gradients as they are computed.
-
-    Attributes:
-        buckets: the numbers of those that it takes together, one bucket after another.
-    """
-
-    buckets: list[list[int]]
-
-    def take(self, numbers: Sequence[int], arrays: Sequence[Array]) -> None:
-        """Take the gradients of a bucket, given with their numbers."""
-
-
-def handed_over(grads: Sequence[Tensor], taker: Taker) -> list[Tensor]:
-    """Gradients, which somebody takes as they are: in a jitted function a bucket as soon as all of it is there.
-
-    So what is done with them goes on beside the reverse of the layers before.
-    """
-    found: dict[int, Tensor] = {}
-    for bucket in taker.buckets:
-        taken = _TAKE.bind(*(grads[n] for n in bucket), taker=taker, numbers=tuple(bucket))
-        found.update(zip(bucket, taken, strict=True))
-    return [found[n] for n in range(len(grads))]
-
-
-class _Take(Primitive):
-    """Gradients as they are, which are taken in passing."""
-
-    as_stored = EVERYWHERE
-    outside = early = True
-
-    def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
-        # Without taking them: a trace is this rank's own affair.
-        return [(x.shape, x.dtype) for x in inputs]
-
-    def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        _taken(*(moved(x, HOST) for x in arrays), **attrs)
-        return tuple(arrays)
-
-
 class _End(Primitive):
     """The means of gradients that were taken."""
 
@@ -177,12 +138,6 @@ class _End(Primitive):
         return tuple(moved(x, DEVICE) for x in attrs["taker"].end())
 
 
-def _taken(*arrays: Array, taker: Taker, numbers: tuple[int, ...]) -> tuple[Array, ...]:
-    taker.take(numbers, arrays)
-    return arrays
-
-
-_TAKE = _Take("take_gradients", _taken, multiple=True).no_gradient()
 _END = _End("mean_gradients", lambda *arrays, taker: tuple(taker.end()), multiple=True).no_gradient()
 
 Kind = tuple[tuple[int, ...], Any]  # shape and dtype

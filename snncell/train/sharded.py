@@ -12,7 +12,7 @@ import numpy as np
 from snncell.compiler.jit import jit
 from snncell.distributed.cuts import Cutter, slices
 from snncell.distributed.draws import aside, draw_for_shard
-from snncell.distributed.gradients import handed_over
+from snncell.distributed.handover import handed_over
 from snncell.distributed.ranks import Array, Ranks
 from snncell.distributed.sums import Layout, Vectors, summed, sums_of
 from snncell.errors import ArgumentError, RankError
