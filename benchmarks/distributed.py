@@ -1,8 +1,10 @@
 """A training step and the exchange of a gradient on 1, 2 and 4 ranks of this machine, and a model of up to 1,000.
 
-    python benchmarks/distributed.py [--markdown FILE]
+    python benchmarks/distributed.py [--markdown FILE] [--overlap "mpiexec ..."]
 
 The step is one of `train.fit`: the net of the SHD benchmarks (700-256-256-20, LIF, 100 steps), 64 samples in all.
+With `--overlap`, two ranks that are started by that command show what fast mode hides behind the reverse of a deeper
+net: on one machine memory is no network, so let the command be of two machines, or of two network namespaces.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ import json
 import math
 import os
 import platform
+import shlex
 import shutil
+import statistics
 import subprocess
 import sys
 import time
@@ -24,6 +28,8 @@ import numpy as np
 
 import snncell
 from snncell import distributed, nn, train
+from snncell.distributed import sums
+from snncell.train import processes, sharded
 
 STEPS, BATCH, ROUNDS = 100, 64, 40
 FLOATS = 1 << 20  # 4 MB
@@ -33,6 +39,7 @@ NETWORKS = {  # seconds for a message of no length, bytes in a second
 }
 MESSAGES = ("1 byte", "4 MB")  # there and back
 RANKS = (1, 2, 4, 8, 16, 64, 256, 1000)
+WIDTH, DEPTH, DEEP_STEPS, EACH = 512, 6, 64, 32  # of the deeper net, and its samples on each rank
 
 
 # --- a model of more ranks --------------------------------------------------------------------------------------------
@@ -131,12 +138,58 @@ def exchanges() -> dict[str, float]:
     return found
 
 
-def on_rank(fast: bool, file: Path) -> None:
+class Between(sharded.Sharded):
+    """A step that notes how long the update waits when the reverse has ended."""
+
+    seconds: list[float] = []  # noqa: RUF012 - of all steps
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        gradients, update = self.gradients, self.update
+
+        def timed_gradients(*batch: Any) -> Any:
+            results = gradients(*batch)
+            self.ended = time.perf_counter()
+            return results
+
+        def timed_update(*sums: Any) -> None:
+            self.seconds.append(time.perf_counter() - self.ended)
+            update(*sums)
+
+        self.gradients, self.update = timed_gradients, timed_update
+
+
+def overlap() -> dict[str, float]:
+    """The median milliseconds of steps of the deeper net, and of those the ones behind its reverse."""
+    processes.Sharded = Between  # type: ignore[misc]
+    found = {}
+    for name, bucket in (("at the end", 1 << 40), ("as they come", sums.BUCKET)) * 2:
+        sums.BUCKET = bucket
+        snncell.set_seed(0)
+        rng = np.random.default_rng(0)
+        layers = [nn.SequentialCell(nn.Dense(WIDTH, WIDTH), nn.MultiStep(nn.LIFNode())) for _ in range(DEPTH)]
+        net = nn.SequentialCell(*layers, nn.Dense(WIDTH, 10), nn.Readout("mean"))
+        x = (rng.random((DEEP_STEPS, 8 * EACH, WIDTH)) < 0.1).astype(np.float32)
+        batches = train.Batches(x, rng.integers(0, 10, 8 * EACH), batch_size=2 * EACH, time_first=True)
+        timed, adam = Timed(), nn.Adam(net.trainable_params(), 1e-3)
+        Between.seconds.clear()
+        more: dict[str, Any] = {"progress": False, "distributed": True, "callbacks": [timed]}
+        train.fit(net, nn.CrossEntropyLoss(), adam, batches, 12, **more)
+        found[name] = 1e3 * statistics.median(timed.seconds[8:])
+        found[f"{name}, behind"] = 1e3 * statistics.median(Between.seconds[8:])
+        found["bytes"] = sum(4.0 * p.size for p in net.trainable_params())
+    return found
+
+
+def on_rank(kind: str, file: Path) -> None:
     """Measure as one of the ranks; the first writes."""
-    distributed.init(fast=fast)
-    found = {"threads": snncell.kernels.policy.number_of_threads(), "step": step(True)}
-    found |= {"alone": step(False)} if distributed.size() == 1 else {}
-    found |= {} if fast else exchanges()
+    distributed.init(fast=kind != "in order")
+    if kind == "overlap":
+        found = overlap()
+    else:
+        found = {"threads": snncell.kernels.policy.number_of_threads(), "step": step(True)}
+        found |= {"alone": step(False)} if distributed.size() == 1 else {}
+        found |= {} if kind == "fast" else exchanges()
     if distributed.rank() == 0:
         file.write_text(json.dumps(found), encoding="utf-8")
 
@@ -144,12 +197,13 @@ def on_rank(fast: bool, file: Path) -> None:
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 
-def job(ranks: int, fast: bool) -> dict[str, float]:
+def job(ranks: int, kind: str, launcher: str = "") -> dict[str, float]:
     """The figures of a job of so many ranks."""
     beside = Path(sys.executable).with_name("mpiexec")
-    launcher = str(beside) if beside.exists() else shutil.which("mpiexec") or sys.exit("There is no mpiexec.")
+    usual = str(beside) if beside.exists() else shutil.which("mpiexec") or sys.exit("There is no mpiexec.")
     file = Path.cwd() / f".distributed-{os.getpid()}.json"
-    command = [launcher, "-n", str(ranks), sys.executable, __file__, "--rank", str(int(fast)), str(file)]
+    command = [*(shlex.split(launcher) or [usual]), "-n", str(ranks)]
+    command += [sys.executable, str(Path(__file__).resolve()), "--rank", kind, str(file)]
     try:
         subprocess.run(command, check=True, timeout=900)
         found: dict[str, float] = json.loads(file.read_text(encoding="utf-8"))
@@ -158,10 +212,10 @@ def job(ranks: int, fast: bool) -> dict[str, float]:
     return found
 
 
-def page() -> list[str]:
+def page(launcher: str) -> list[str]:
     """Measure, and write it down."""
     cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
-    found = {(ranks, fast): job(ranks, fast) for ranks in (1, 2, 4) for fast in (False, True)}
+    found = {(ranks, fast): job(ranks, ("in order", "fast")[fast]) for ranks in (1, 2, 4) for fast in (False, True)}
     alone = found[1, False]["alone"]
     lines = ["# Training on several processes", "", "- command: python benchmarks/distributed.py --markdown FILE"]
     lines.append(f"- {cores} cores; Python {platform.python_version()}, snncell {snncell.__version__}, MPICH's wheel")
@@ -179,7 +233,20 @@ def page() -> list[str]:
         lines.append(
             f"| {ranks} | {found[ranks, False]['gathered and added']:.1f} | {found[ranks, False]['Allreduce']:.1f} |"
         )
+    if launcher:
+        lines += overlapped(job(2, "overlap", launcher))
     return lines + model(found[1, False]["step"], found[2, False])
+
+
+def overlapped(found: dict[str, float]) -> list[str]:
+    """The section on what fast mode hides behind the reverse."""
+    lines = ["", "## Exchanges beside the reverse", ""]
+    lines.append(f"- fast mode, 2 ranks; {DEPTH} times Dense({WIDTH}) and LIF, {DEEP_STEPS} steps, {EACH} samples each")
+    lines.append(f"- gradient {1e-6 * found['bytes']:.1f} MB; medians in milliseconds, of a second training each")
+    lines += ["", "| gradients are sent | step | of it behind the reverse, up to the update |", "| --- | --- | --- |"]
+    for name in ("at the end", "as they come"):
+        lines.append(f"| {name} | {found[name]:.0f} | {found[f'{name}, behind']:.0f} |")
+    return lines
 
 
 def model(milliseconds: float, pair: dict[str, float]) -> list[str]:
@@ -195,6 +262,7 @@ def model(milliseconds: float, pair: dict[str, float]) -> list[str]:
     )
     lines.append(f"- {BATCH} samples on each rank: step {milliseconds:.1f} ms, gradient {1e-6 * size:.2f} MB")
     lines += [f"- {name}: {1e6 * a:g} us, {1e-9 * b:g} GB/s (assumed)" for name, (a, b) in NETWORKS.items()]
+    lines.append("- nothing is hidden behind the reverse: most of this net's gradient is its first layer's")
     lines += ["", "The share of each rank's time that is spent on its samples, by the model:", ""]
     head = [f"{network}, {way}" for network in NETWORKS for way in ("in order", "fast")]
     lines += [f"| ranks | {' | '.join(head)} |", f"| --- {'| --- ' * len(head)}|"]
@@ -212,12 +280,13 @@ def main() -> None:
     """Measure, print the page, and write it where it is wanted."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--markdown", type=Path)
+    parser.add_argument("--overlap", default="", metavar="LAUNCHER", help="mpiexec of two machines, without -n")
     parser.add_argument("--rank", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rank:
-        on_rank(bool(int(options.rank[0])), Path(options.rank[1]))
+        on_rank(options.rank[0], Path(options.rank[1]))
         return
-    text = "\n".join(page()) + "\n"
+    text = "\n".join(page(options.overlap)) + "\n"
     print(text)
     if options.markdown:
         options.markdown.write_text(text, encoding="utf-8")

@@ -95,6 +95,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"cse", "dce", "turn_contractions"},
         {"canonicalise", "fold"},
         {
+            "begin_early",
             "fuse_into_loops",
             "hoist",
             "make_contiguous",
@@ -121,7 +122,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"rules"},
         {"diagnose"},
     ],
-    "distributed": [{"cuts", "draws", "ending"}, {"ranks"}, {"job", "sums"}, {"gradients"}],
+    "distributed": [{"cuts", "draws", "ending", "progress"}, {"ranks"}, {"handover", "job", "sums"}, {"gradients"}],
     "quantise": [
         {"quantiser", "scales", "linear", "integer", "problem"},
         {"uniform", "levels", "winograd", "steps"},
@@ -386,6 +387,7 @@ LONG_FUNCTIONS = {
     "encode.timing.latency": "two thirds of it say what each argument means, in two conventions",
     "testing.gradients.check_grads": "two thirds of it say what is compared, and what each argument means",
     "testing.through_time.check_through_time": "two thirds of it say what is compared, and what each argument means",
+    "distributed.gradients.mean_gradients": "four fifths of it say what is added, and what each argument means",
     "quantise.prepare.prepare": "three quarters of it say what is rounded, and what each argument means",
     "nir.reading.from_nir": "two thirds of it say what each argument means",
     "nir.writing.to_nir": "half of it says what each argument means",

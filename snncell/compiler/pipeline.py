@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from snncell.compiler.ir.program import Program
+from snncell.compiler.passes.begin_early import begin_early
 from snncell.compiler.passes.dce import eliminate_dead_code
 from snncell.compiler.passes.fold import fold_constants
 from snncell.compiler.passes.fuse_into_loops import fuse_into_loops
@@ -81,6 +82,7 @@ PASSES = (
         "loops hold the products that they alone take",
         (HOST,),
     ),
+    Pass(begin_early, "steps are final", "what goes on beside other steps begins as early as it can"),
 )
 
 

@@ -13,14 +13,16 @@ from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came
 from snncell.distributed.cuts import Cutter, slices
 from snncell.distributed.draws import aside, draw_for_shard
+from snncell.distributed.handover import handed_over
 from snncell.distributed.job import joined
 from snncell.distributed.ranks import Array, Ranks
 from snncell.distributed.sums import Layout, sums_of
-from snncell.errors import ArgumentError, DeviceError, ShapeError
+from snncell.errors import ArgumentError, ShapeError
+from snncell.kernels.space import DEVICE, moved, space_of
 from snncell.tape.given import as_data
 from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.state import STATE
-from snncell.tape.tensor import Tensor
+from snncell.tape.tensor import Tensor, wrap
 
 
 def shards(*batch: Annotated[Any, Own()]) -> Iterator[tuple[Any, ...]]:
@@ -81,16 +83,15 @@ def mean_gradients(
     Args:
         grads: the gradients of this rank, a tuple of Tensors; or a list of such tuples, one for each of its `shards`.
             In a jitted function this is a step like others, which waits for the other ranks at each call; let there be
-            one of it.
+            one of it. In fast mode, gradients are on their way there while those of the layers before are computed.
         samples: how many samples they are of, n_i: a number, or a list of them; left out, all count the same.
 
     Returns:
-        Tensors of the shapes and dtypes of the gradients.
+        Tensors of the shapes and dtypes of the gradients, where these are.
 
     Raises:
         ArgumentError: for no gradients at all, or another number of samples than of gradients.
         ShapeError: for gradients of different shapes or dtypes.
-        DeviceError: in a function that is jitted for the GPU.
         RankError: before `init`.
 
     Example:
@@ -111,52 +112,93 @@ def mean_gradients(
     """
     ranks = joined("distributed.mean_gradients")
     tuples, counts = _by_shard(ranks, grads, samples)
+    mean = _Mean(ranks, counts, [[(g.shape, g._data.dtype) for g in one] for one in tuples])
+    flat = [g for one in tuples for g in one]
     if STATE.trace is None:
-        return tuple(map(Tensor, _mean([g.asnumpy() for one in tuples for g in one], counts)))
-    if not tuples or not tuples[0]:
+        arrays = mean.of([g.asnumpy() for g in flat])
+        if not tuples:
+            return tuple(map(Tensor, arrays))
+        return tuple([wrap(moved(x, space_of(g._data))) for x, g in zip(arrays, tuples[0], strict=True)])
+    if not flat:
         raise ArgumentError("distributed.mean_gradients: in a jitted function a rank has gradients at each call.")
-    means: tuple[Tensor, ...] = _MEAN.bind(*(g for one in tuples for g in one), counts=tuple(counts))
+    means: tuple[Tensor, ...] = _END.bind(*handed_over(flat, mean), taker=mean)
     return means
 
 
-def _mean(arrays: Sequence[Array], counts: Sequence[int]) -> list[Array]:
-    """The means of gradients over all ranks, given one tuple after another, for each of which there is a count."""
-    ranks = joined("distributed.mean_gradients")
-    ranks.begin_anew()
-    each = len(arrays) // max(1, len(counts))
-    found = {
-        shard: (n, [np.asarray(x) for x in arrays[number * each : (number + 1) * each]])
-        for number, (shard, n) in enumerate(zip(ranks.own, counts, strict=False))
-        if n
-    }
-    kinds = _agreed(ranks, [one for _, one in found.values()])
-    total = ranks.summed({shard: np.array([float(n)]) for shard, (n, _) in found.items()}, np.zeros(1))[0]
-    if not kinds or not total:
-        raise ArgumentError("distributed.mean_gradients: no rank has gradients of any sample.")
-    sums = sums_of(ranks, Layout.of([np.empty(shape, dtype) for shape, dtype in kinds]))
-    for shard, (n, one) in found.items():
-        sums.add(shard, n, one)
-    sums.begin()
-    return [(x * x.dtype.type(1.0 / total)).astype(dtype) for x, (_, dtype) in zip(sums.end(), kinds, strict=True)]
-
-
-class _Mean(Primitive):
-    """`mean_gradients` in a traced function."""
+class _End(Primitive):
+    """The means of gradients that were taken."""
 
     as_stored = EVERYWHERE
+    outside = True
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
-        # Without an exchange: a trace is this rank's own affair.
-        return [(x.shape, x.dtype) for x in inputs[: len(inputs) // len(attrs["counts"])]]
+        return list(attrs["taker"].kinds[0])
 
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        raise DeviceError(
-            "distributed.mean_gradients: a function that is jitted for the GPU exchanges nothing with other ranks. "
-            "Compute gradients in one jitted function, call mean_gradients, and give what it returns to the optimiser."
-        )
+        return tuple(moved(x, DEVICE) for x in attrs["taker"].end())
 
 
-_MEAN = _Mean("mean_gradients", lambda *arrays, counts: tuple(_mean(arrays, counts)), multiple=True).no_gradient()
+_END = _End("mean_gradients", lambda *arrays, taker: tuple(taker.end()), multiple=True).no_gradient()
+
+Kind = tuple[tuple[int, ...], Any]  # shape and dtype
+
+
+class _Mean:
+    """The mean of gradients over all ranks, for one call after another.
+
+    Args:
+        ranks: the job's.
+        counts: how many samples the gradients of each shard are of.
+        kinds: shape and dtype of the gradients of each shard. They are numbered, those of one shard after another.
+    """
+
+    def __init__(self, ranks: Ranks, counts: Sequence[int], kinds: Sequence[Sequence[Kind]]) -> None:
+        self.ranks, self.counts, self.kinds = ranks, counts, kinds
+        self.each = len(kinds[0]) if kinds else 0
+        # One shard may go in the buckets of its sums; several are added up first.
+        self.buckets = [list(range(self.each * len(kinds)))]
+        if len(kinds) == 1 and kinds[0]:
+            self.buckets = sums_of(ranks, _layout(kinds[0])).buckets
+
+    def __repr__(self) -> str:
+        return f"mean over {self.ranks.size} rank(s)"
+
+    def of(self, arrays: Sequence[Array]) -> list[Array]:
+        """The means of gradients that are all there."""
+        for bucket in self.buckets:
+            self.take(bucket, [arrays[number] for number in bucket])
+        return self.end()
+
+    def take(self, numbers: Sequence[int], arrays: Sequence[Array]) -> None:
+        """Take the gradients of a bucket."""
+        if list(numbers) == self.buckets[0]:
+            self._begin()
+        for row, count in enumerate(self.counts):
+            own = [n for n, number in enumerate(numbers) if number // self.each == row] if count else []
+            if own:
+                self.sums.expect(self.ranks.own[row], count, last=True)
+                self.sums.take([numbers[n] % self.each for n in own], [np.asarray(arrays[n]) for n in own])
+
+    def _begin(self) -> None:
+        """Agree with the other ranks on what there is."""
+        self.ranks.begin_anew()
+        there = [kinds for kinds, count in zip(self.kinds, self.counts, strict=True) if count]
+        self.agreed = _agreed(self.ranks, there)
+        self.total = self.ranks.gathered(np.array(float(sum(self.counts))))
+        if not self.agreed or not sum(self.total):
+            raise ArgumentError("distributed.mean_gradients: no rank has gradients of any sample.")
+        self.sums = sums_of(self.ranks, _layout(self.agreed))
+
+    def end(self) -> list[Array]:
+        """The means."""
+        self.sums.begin()
+        factor = 1.0 / float(sum(self.total))
+        sums = zip(self.sums.end(), self.agreed, strict=True)
+        return [(x * x.dtype.type(factor)).astype(dtype) for x, (_, dtype) in sums]
+
+
+def _layout(kinds: Sequence[Kind]) -> Layout:
+    return Layout.of([np.empty(shape, dtype) for shape, dtype in kinds])
 
 
 def _by_shard(ranks: Ranks, grads: Any, samples: Any) -> tuple[list[Sequence[Tensor]], list[int]]:
@@ -186,13 +228,13 @@ def _by_shard(ranks: Ranks, grads: Any, samples: Any) -> tuple[list[Sequence[Ten
     return list(tuples), [int(n) for n in numbers]
 
 
-def _agreed(ranks: Ranks, found: list[list[Array]]) -> list[tuple[tuple[int, ...], Any]]:
+def _agreed(ranks: Ranks, found: Sequence[Sequence[Kind]]) -> list[Kind]:
     """Shape and dtype of each gradient; no rank need have some.
 
     Raises:
         ShapeError: if they differ.
     """
-    own = [[[list(x.shape), x.dtype.name] for x in one] for one in found]
+    own = [[[list(shape), np.dtype(dtype).name] for shape, dtype in one] for one in found]
     kinds = [kind for text in ranks.texts(json.dumps(own).encode()) for kind in json.loads(text)]
     for kind in kinds:
         if kind != kinds[0]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from functools import cache
 from typing import Any
@@ -33,8 +34,8 @@ def init(shards: Count | None = None, *, fast: bool = False, threads: Count | No
         shards: into how many parts each batch is cut, at least the number of ranks; 4 unless it is given. What is
             computed of them is added in one order, so that results do not depend on the number of ranks, to the bit;
             they do depend on the number of shards.
-        fast: sums are MPI's own (Allreduce, a bucket of 4 MiB after another), each rank with one part of the batch: the
-            bits depend on the number of ranks, and may on where they run.
+        fast: sums are MPI's own (Allreduce, of buckets of 1 MiB, on their way while the reverse goes on), each rank
+            with one part of the batch: the bits depend on the number of ranks, and may on where they run.
         threads: for parallel kernels; the cores that this process may run on, divided by the ranks that share them,
             unless it is given, or NUMBA_NUM_THREADS is set.
 
@@ -70,6 +71,7 @@ def _joined(shards: int | None, fast: bool) -> Ranks:
         return _JOB[0]
     ranks = Ranks(mpi, number, fast)
     ranks.ending.watch()
+    atexit.register(ranks.progress.end)  # before MPI's own end
     asked = {(int(row[0]), bool(row[1])) for row in ranks.gathered(np.array([number, int(fast)]))}
     if len(asked) > 1:
         raise RankError(f"distributed.init: the ranks ask for different (shards, fast): {sorted(asked)}.")

@@ -12,12 +12,12 @@ import numpy as np
 
 from snncell.distributed.cuts import Node, added, nodes
 from snncell.distributed.ending import Ending
+from snncell.distributed.progress import Progress
 
 Array = np.ndarray[Any, Any]
 
 _PART = 3  # the tag of messages with a part of a vector
 LARGE = 1 << 16  # bytes from which on a sum is shared among the ranks: each adds a part of the elements
-BUCKET = 1 << 22  # bytes that are on their way at once in fast mode
 
 
 class Ranks:
@@ -36,12 +36,13 @@ class Ranks:
     def __init__(self, mpi: Any, shards: int, fast: bool) -> None:
         self.mpi, self.base = mpi, mpi.COMM_WORLD.Dup()
         self.comm = self.base.Dup()
-        self.left: list[Any] = []  # exchanges that an error has come between
+        self.left: list[Any] = []  # exchanges that were begun, or that an error has come between
         self.rank, self.size = int(self.comm.rank), int(self.comm.size)
         self.shards, self.fast = shards, fast
         self.nodes = nodes(shards, self.size)
         self.own = [shard for shard in range(shards) if shard * self.size // shards == self.rank]
         self.ending = Ending(mpi, mpi.COMM_WORLD.Dup())
+        self.progress = Progress(mpi, mpi.COMM_WORLD.Dup())
 
     def wait(self, requests: Iterable[Any]) -> None:
         """Wait until exchanges are done.
@@ -62,6 +63,7 @@ class Ranks:
                     if not asked % 200 and time.monotonic() - begun > 1.0:
                         self.ending.refuse_waiting()
             self.ending.taken += 1  # on all ranks alike, however many messages it was
+            self.left = [request for request in self.left if request not in under_way]
         except BaseException:
             self.left += under_way  # which hold their arrays: MPI may write to them still
             raise
@@ -73,6 +75,7 @@ class Ranks:
             self.begin_anew()
             yield
         except BaseException:
+            self.progress.end()
             self.ending.failed_here()
             raise
 
@@ -177,8 +180,14 @@ class Ranks:
         total = np.zeros_like(like)
         for vector in own.values():
             total += vector
-        self.wait([self.comm.Iallreduce(self.mpi.IN_PLACE, total, self.mpi.SUM)])
+        self.wait([self.sum_begun(total)])
         return total
+
+    def sum_begun(self, vector: Array) -> Any:
+        """The request of a sum by MPI, which is put in the vector's place; no rank waits here."""
+        request = self.comm.Iallreduce(self.mpi.IN_PLACE, vector, self.mpi.SUM)
+        self.left.append(request)  # which holds the vector, should nobody come to wait for it
+        return request
 
 
 def _let_others() -> None:

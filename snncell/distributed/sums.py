@@ -1,4 +1,4 @@
-"""Sums of gradients over all shards: to the same bits on any number of ranks, or in buckets while others are filled."""
+"""Sums of gradients over all shards: to the same bits on any number of ranks, or in buckets that go as they fill."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from snncell.distributed.ranks import BUCKET, Array, Ranks
+from snncell.distributed.ranks import Array, Ranks
 from snncell.dtype import computed
+
+BUCKET = 1 << 20  # bytes that go together in fast mode
 
 
 class Layout(NamedTuple):
@@ -47,6 +49,18 @@ class Layout(NamedTuple):
             found.append(vectors[dtype][begin : places[dtype]].reshape(shape))
         return found
 
+    def span(self, numbers: Sequence[int]) -> tuple[int, int]:
+        """The begin and the end, in the vector of their dtype, of arrays that follow each other there."""
+        dtype = self.dtypes[numbers[0]]
+        sizes = [int(np.prod(shape)) * (own == dtype) for shape, own in zip(self.shapes, self.dtypes, strict=True)]
+        return sum(sizes[: min(numbers)]), sum(sizes[: max(numbers) + 1])
+
+    def add(self, places: list[Array], numbers: Sequence[int], arrays: Sequence[Array], factor: float) -> None:
+        """Add some of the arrays, each times a number, to their places among all."""
+        for number, x in zip(numbers, arrays, strict=True):
+            place, dtype = places[number], self.dtypes[number]
+            place += x.astype(dtype, copy=False) * dtype.type(factor)
+
 
 Vectors = dict[int, dict[Any, Array]]  # by shard, and by dtype
 
@@ -60,13 +74,24 @@ def summed(ranks: Ranks, layout: Layout, own: Vectors) -> list[Array]:
 
 
 class Sums(Protocol):
-    """Sums of arrays over shards, and over the batches of a step: `add` each, `begin`, and `end`, which gives them."""
+    """Sums of arrays over shards, and over the batches of a step.
 
-    def add(self, shard: int, count: int, arrays: list[Array]) -> None:
-        """Add arrays, times a number."""
+    For each shard of each batch `expect`, then `take` of its arrays, in any order; then `begin`, and `end`.
+
+    Attributes:
+        buckets: the numbers of the arrays that are exchanged together.
+    """
+
+    buckets: list[list[int]]
+
+    def expect(self, shard: int, count: int, last: bool) -> None:
+        """The next arrays are of that shard, to be added times a number; `last` if nothing is added behind them."""
+
+    def take(self, numbers: Sequence[int], arrays: Sequence[Array]) -> None:
+        """Add some of the arrays, given with their numbers in the layout."""
 
     def begin(self) -> None:
-        """Begin to exchange them, of which nothing is added any more."""
+        """Begin to exchange what is not on its way yet."""
 
     def end(self) -> list[Array]:
         """The sums; afterwards there is nothing to be added to."""
@@ -77,76 +102,106 @@ class InOrder:
 
     def __init__(self, ranks: Ranks, layout: Layout) -> None:
         self.ranks, self.layout = ranks, layout
-        self.totals: Vectors = {}
+        self.buckets = [list(range(len(layout.shapes)))]  # exchanged at the end: the first in order is not there first
+        self.vectors: Vectors = {}
+        self.places: dict[int, list[Array]] = {}
+        self.present = (0, 0)
 
-    def add(self, shard: int, count: int, arrays: list[Array]) -> None:
-        """Add arrays, times a number."""
-        vectors = self.layout.vectors(arrays, float(count))
-        for dtype, total in self.totals.setdefault(shard, {}).items():
-            total += vectors.pop(dtype)
-        self.totals[shard] |= vectors
+    def __repr__(self) -> str:
+        return f"sums over {self.ranks.shards} shards"
+
+    def expect(self, shard: int, count: int, last: bool) -> None:
+        """The next arrays are of that shard."""
+        if shard not in self.vectors:
+            self.vectors[shard] = self.layout.empty()
+            self.places[shard] = self.layout.arrays(self.vectors[shard])
+        self.present = shard, count
+
+    def take(self, numbers: Sequence[int], arrays: Sequence[Array]) -> None:
+        """Add some of the arrays."""
+        shard, count = self.present
+        self.layout.add(self.places[shard], numbers, arrays, count)
 
     def begin(self) -> None:
         """Nothing: what comes first in the order is not what is there first."""
 
     def end(self) -> list[Array]:
         """The sums."""
-        sums, self.totals = summed(self.ranks, self.layout, self.totals), {}
+        sums = summed(self.ranks, self.layout, self.vectors)
+        self.vectors, self.places = {}, {}
         return sums
 
 
 class InBuckets:
-    """Sums by MPI, in whatever order: a bucket is on its way while the next one is filled.
+    """Sums by MPI, in whatever order: a bucket is on its way as soon as all of its arrays are there.
 
-    MPI goes on with what is on its way whenever it is asked something, as it is after each array.
+    Buckets go in the same order on all ranks, and that is from the last array to the first: as gradients come.
     """
 
     def __init__(self, ranks: Ranks, layout: Layout) -> None:
         self.ranks, self.layout = ranks, layout
-        self.vectors = layout.empty()
-        self.last: tuple[int, list[Array]] | None = None  # arrays that are not in the vectors yet
-        self.requests: list[Any] = []
+        self.buckets = _buckets(layout)
+        self._empty()
 
-    def add(self, shard: int, count: int, arrays: list[Array]) -> None:
-        """Add arrays, times a number."""
-        self._fill(dict.fromkeys(self.vectors))
-        self.last = count, arrays
+    def __repr__(self) -> str:
+        return f"sums over {self.ranks.size} ranks"
+
+    def _empty(self) -> None:
+        self.vectors = self.layout.empty()
+        self.places = self.layout.arrays(self.vectors)
+        self.present = (0, False)
+        self.complete: set[int] = set()  # the arrays that nothing is added to any more
+        self.requests: list[Any] = []
+        self.sent = 0  # buckets
+
+    def expect(self, shard: int, count: int, last: bool) -> None:
+        """The next arrays are of that shard."""
+        self.present = count, last
+
+    def take(self, numbers: Sequence[int], arrays: Sequence[Array]) -> None:
+        """Add some of the arrays, and send the buckets that are full."""
+        count, last = self.present
+        self.layout.add(self.places, numbers, arrays, count)
+        if last:
+            self.complete.update(numbers)
+            self._send()
 
     def begin(self) -> None:
-        """Send all that was added; what came last is added meanwhile."""
-        self._fill(dict.fromkeys(self.vectors, 0))
+        """Send the buckets that are left."""
+        self.complete.update(range(len(self.places)))
+        self._send()
 
-    def _fill(self, sent: dict[Any, int | None]) -> None:
-        """Add what came last to the vectors, sending each bucket that is full; or, where that is None, none."""
-        count, arrays = self.last or (0, [])
-        self.last = None
-        places = self.layout.arrays(self.vectors)
-        ends = dict.fromkeys(self.vectors, 0)
-        for number, (place, dtype) in enumerate(zip(places, self.layout.dtypes, strict=True)):
-            if arrays:
-                place += arrays[number] * dtype.type(count)
-            ends[dtype] += place.size
-            self._send(dtype, sent, ends[dtype])
-
-    def _send(self, dtype: Any, sent: dict[Any, int | None], end: int) -> None:
-        """Send the buckets that are full, of a vector that is filled up to there."""
-        begin = sent[dtype]
-        if begin is None:
-            return
-        vector, width = self.vectors[dtype], BUCKET // dtype.itemsize
-        while begin < end and (begin + width <= end or end == vector.size):
-            bucket = vector[begin : begin + width]
-            self.requests.append(self.ranks.comm.Iallreduce(self.ranks.mpi.IN_PLACE, bucket, self.ranks.mpi.SUM))
-            begin = min(begin + width, end)
-        sent[dtype] = begin
-        if self.requests:
-            self.requests[0].Test()
+    def _send(self) -> None:
+        while self.sent < len(self.buckets) and self.complete.issuperset(self.buckets[self.sent]):
+            bucket = self.buckets[self.sent]
+            vector = self.vectors[self.layout.dtypes[bucket[0]]]
+            begin, end = self.layout.span(bucket)
+            self.requests.append(self.ranks.sum_begun(vector[begin:end]))
+            self.ranks.progress.begin()
+            self.sent += 1
 
     def end(self) -> list[Array]:
         """The sums."""
+        self.ranks.progress.end()
         self.ranks.wait(self.requests)
-        sums, self.requests, self.vectors = self.layout.arrays(self.vectors), [], self.layout.empty()
+        sums = self.places
+        self._empty()
         return sums
+
+
+def _buckets(layout: Layout) -> list[list[int]]:
+    """The numbers of arrays that go together, at least BUCKET bytes of one dtype; from the last array to the first."""
+    buckets: list[list[int]] = []
+    open_ones: dict[Any, list[int]] = {}
+    for number in reversed(range(len(layout.shapes))):
+        bucket = open_ones.setdefault(layout.dtypes[number], [])
+        if not bucket:
+            buckets.append(bucket)
+        bucket.append(number)
+        begin, end = layout.span(bucket)
+        if (end - begin) * layout.dtypes[number].itemsize >= BUCKET:
+            del open_ones[layout.dtypes[number]]
+    return buckets
 
 
 def sums_of(ranks: Ranks, layout: Layout) -> Sums:

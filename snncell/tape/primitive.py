@@ -66,6 +66,8 @@ class Primitive:
     as_stored: tuple[str, ...] = ()
     watched = True  # whether its results are looked at while `check_finite` is on; a loop looks at its own
     view = False  # whether it gives the same elements in another order or shape, and moves none
+    outside = False  # whether it reaches other processes: then it is carried out at each run, and part of no CUDA graph
+    early = False  # whether it is carried out as soon as its operands are there: what it begins goes on meanwhile
     device_evaluate: Callable[..., Any] | None = None  # the forward on the GPU, given by `def_there`
 
     def __init__(self, name: str, evaluate: Callable[..., Any], *, multiple: bool = False) -> None:

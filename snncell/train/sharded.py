@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from snncell.compiler.jit import jit
 from snncell.distributed.cuts import Cutter, slices
 from snncell.distributed.draws import aside, draw_for_shard
+from snncell.distributed.handover import handed_over
 from snncell.distributed.ranks import Array, Ranks
 from snncell.distributed.sums import Layout, Vectors, summed, sums_of
 from snncell.errors import ArgumentError, RankError
@@ -144,9 +146,15 @@ class Sharded:
         scaled: bool,
     ) -> None:
         self.ranks, self.accumulate, self.scaled = ranks, accumulate, scaled
-        self.gradients, self.update = functions
+        of_part, self.update = functions
         self.statistics = statistics
-        self.sums = sums_of(ranks, Layout.of(optimiser.parameters))
+        self.sums = sums = sums_of(ranks, Layout.of(optimiser.parameters))
+
+        def gradients(*part: Tensor) -> tuple[Numbers, list[Tensor]]:
+            numbers, grads = of_part(*part)
+            return numbers, handed_over(grads, sums)
+
+        self.gradients = jit(gradients)
         self.numbers = Means(ranks)
         self.waiting = 0
         self.samples = 0
@@ -160,10 +168,9 @@ class Sharded:
                 draw_for_shard(key, shard)
                 _put(before)
                 count = len(part[-1])
+                self.sums.expect(shard, count, last=self.waiting + 1 == self.accumulate)
                 numbers, grads = self.gradients(*part)
-                arrays = [g.asnumpy() for g in grads]
-                finite = float(not self.scaled or all(np.isfinite(x).all() for x in arrays))
-                self.sums.add(shard, count, arrays)
+                finite = float(not self.scaled or all(np.isfinite(g.asnumpy()).all() for g in grads))
                 changed = [float(p._data is not value._data) for p, value in before]
                 found[shard] = count, {**numbers, _FINITE: finite, _CHANGED: np.array(changed)}
                 after[shard] = count, [p.asnumpy() for p in self.statistics.values()]

@@ -23,6 +23,17 @@ class Done:
         return True
 
 
+class Summed(Done):
+    """A sum that is done: nobody may have changed it meanwhile."""
+
+    def __init__(self, vector: Any) -> None:
+        self.vector, self.sum = vector, vector.copy()
+
+    def Test(self) -> bool:
+        assert np.array_equal(self.vector, self.sum, equal_nan=True)
+        return True
+
+
 class Heard:
     """A message that is waited for."""
 
@@ -85,7 +96,7 @@ class Comm:
 
     def Iallreduce(self, own: Any, found: Any, operation: str) -> Done:
         found[:] = sum(self._all((found if own is None else own).copy()))
-        return Done()
+        return Summed(found)
 
     def Allreduce(self, own: Any, found: Any) -> None:
         self.Iallreduce(own, found, "sum")
@@ -108,6 +119,11 @@ class Mpi:
     """The module `mpi4py.MPI` of one rank."""
 
     SUM, IN_PLACE, COMM_TYPE_SHARED = "sum", None, 1
+    THREAD_MULTIPLE = 3
+
+    @staticmethod
+    def Query_thread() -> int:
+        return Mpi.THREAD_MULTIPLE
 
     class Request:
         """Requests."""

@@ -6,7 +6,7 @@
 It pays at each run; but a folded result is held as long as the Program, so steps that make more than FOLDED_BYTES
 are left alone, as are those of constants on the device, which would be evaluated there while it is compiled. A step
 without any constant among its inputs (`zeros(shape)`, a broadcast number) is left alone too: it reads nothing, and
-held it would be memory to read.
+held it would be memory to read. What reaches other processes is to do so at each run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def fold_constants(program: Program) -> Program:
     steps, constants = [], list(program.constants)
     for step in program.steps:
         inputs = [known.get(x) if isinstance(x, Value) else x for x in step.inputs]
-        if not _is_foldable(inputs) or sum(map(_bytes_of, step.outputs)) > FOLDED_BYTES:
+        if step.op.outside or not _is_foldable(inputs) or sum(map(_bytes_of, step.outputs)) > FOLDED_BYTES:
             steps.append(step)
             continue
         out = step.op.run(inputs, inputs, step.attrs)

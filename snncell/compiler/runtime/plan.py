@@ -138,7 +138,7 @@ class Plan:
 
     def recorded(self) -> Recorded | None:
         """The plan as a CUDA graph, if that pays."""
-        if self.space is HOST:
+        if self.space is HOST or any(step.op.outside for step in self.program.steps):
             return None
         launches = sum(launch.launches for launch in self.launches)
         # A Parameter that it writes stays in the graph's own memory, and is not copied in.

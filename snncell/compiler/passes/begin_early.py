@@ -1,0 +1,29 @@
+"""Early beginnings: before an operation that is `early` stands what leads to it, and nothing else.
+
+    before: d1 = d2 @ w2.T; g2 = x2.T @ d2; g1 = x1.T @ d1; send(g2); send(g1)
+    after:  g2 = x2.T @ d2; send(g2); d1 = d2 @ w2.T; g1 = x1.T @ d1; send(g1)
+
+It pays where what such an operation begins goes on beside the steps that follow, as an exchange with other processes
+does. It costs fusion, since loops before and behind it are no longer one; and memory, since steps that lead to none of
+them come last.
+"""
+
+from __future__ import annotations
+
+from snncell.compiler.ir.program import Program, values_in
+
+
+def begin_early(program: Program) -> Program:
+    """Put the steps that lead to the first early one in front, then those that lead to the next, and so on."""
+    maker = {value: number for number, step in enumerate(program.steps) for value in step.outputs}
+    order: dict[int, None] = {}  # numbers of steps
+    for number, step in enumerate(program.steps):
+        if step.op.early:
+            leading, found = [number], {number}
+            while leading:
+                makers = {maker[x] for x in values_in(program.steps[leading.pop()]) if x in maker}
+                leading += makers - found - order.keys()
+                found |= makers
+            order |= dict.fromkeys(sorted(found - order.keys()))
+    order |= dict.fromkeys(range(len(program.steps)))
+    return program._replace(steps=[program.steps[number] for number in order])
