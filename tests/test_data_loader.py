@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import json
@@ -30,6 +31,19 @@ RNG = np.random.default_rng(0)
 LENGTHS = RNG.integers(0, 40, COUNT)
 LENGTHS[3] = 0
 RECORDINGS = [(RNG.normal(size=(length, 2)).astype(np.float32), int(length) % 3) for length in LENGTHS]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forked():
+    """Processes are forked where they can be: a new one would import everything, for each of some hundred here.
+
+    Those that are not forked, the default of some Pythons and systems, are in test_data_spawned.
+    """
+    before = multiprocessing.get_start_method(allow_none=True)
+    if "fork" in multiprocessing.get_all_start_methods():
+        multiprocessing.set_start_method("fork", force=True)
+    yield
+    multiprocessing.set_start_method(before, force=True)
 
 
 def jittered(x: Any, rng: np.random.Generator) -> Any:
@@ -274,9 +288,27 @@ class Wanting:
         return RECORDINGS[index]
 
 
+# What processes are given stands at the top of the module: not every system forks them.
+
+
 class UnportableError(Exception):
     def __init__(self, a: int, b: int) -> None:
         super().__init__(f"{a} {b}")
+
+
+def unportable(samples: Any) -> Any:
+    return threading.Lock()
+
+
+def kill(at: int, x: Any) -> Any:
+    if len(x) == LENGTHS[at] and x.tolist() == RECORDINGS[at][0].tolist():
+        os.kill(os.getpid(), signal.SIGKILL)
+    return x
+
+
+def slow(seconds: float, x: Any) -> Any:
+    time.sleep(seconds)
+    return x
 
 
 @pytest.mark.parametrize(("workers", "processes"), WORKERS)
@@ -298,19 +330,15 @@ def test_an_error_that_no_process_can_send_is_told_in_words():
     ):
         list(loader)
     with pytest.raises(WorkerError, match="a batch cannot be sent"):
-        list(data.Loader(RECORDINGS, 4, collate=lambda samples: threading.Lock(), processes=True))
+        list(data.Loader(RECORDINGS, 4, collate=unportable, processes=True))
     assert nothing_left()
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal here")
 @pytest.mark.parametrize("at", [0, 11, 22])
 def test_a_process_that_is_killed_is_named(at):
-    def kill(x: Any) -> Any:
-        if len(x) == LENGTHS[at] and x.tolist() == RECORDINGS[at][0].tolist():
-            os.kill(os.getpid(), signal.SIGKILL)
-        return x
-
-    loader = data.Loader(RECORDINGS, 4, False, transform=kill, workers=2, processes=True)
+    transform = functools.partial(kill, at)
+    loader = data.Loader(RECORDINGS, 4, False, transform=transform, workers=2, processes=True)
     with pytest.raises(WorkerError, match=rf"batch {at // 4} has ended, with exit code -9, killed by SIGKILL"):
         list(loader)
     assert nothing_left()
@@ -337,11 +365,8 @@ def test_what_is_left_or_forgotten_leaves_nothing_behind(workers, processes):
 
 @pytest.mark.parametrize("processes", [False, True])
 def test_an_interruption_while_a_batch_is_waited_for_leaves_nothing_behind(processes):
-    def slow(x: Any) -> Any:
-        time.sleep(0.02 if not processes else 30.0)
-        return x
-
-    loader = data.Loader(RECORDINGS, 10, transform=slow, workers=2, processes=processes)
+    transform = functools.partial(slow, 30.0 if processes else 0.02)
+    loader = data.Loader(RECORDINGS, 10, transform=transform, workers=2, processes=processes)
     timer = threading.Timer(0.3 if processes else 0.05, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):

@@ -1021,7 +1021,7 @@ def arguments_of(subject: Subject) -> list[inspect.Parameter]:
                 str(p.annotation), ()
             )
             for kind in shared:
-                given = vars(getattr(nn.neurons.base, kind))["__annotations__"]
+                given = inspect.get_annotations(getattr(nn.neurons.base, kind))
                 named = {one.name for one in found}
                 found += [
                     inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=..., annotation=hint)

@@ -228,7 +228,7 @@ def _limits(arrays: list[Array]) -> tuple[float, float]:
 def _stairs(axes: Any, array: Array, edges: Array, row: int, **style: Any) -> None:
     """A histogram that stands on its row."""
     counts = np.histogram(np.clip(array[np.isfinite(array)], edges[0], edges[-1]), edges)[0]
-    heights = np.where(counts > 0, row + _HEIGHT * counts / max(counts.max(), 1), np.nan)
+    heights = np.where(counts > 0, row + _HEIGHT * counts / max(int(counts.max()), 1), np.nan)
     axes.stairs(heights, edges, baseline=row, **style)
 
 
