@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came, shown
 from snncell.errors import ArgumentError, ShapeError
-from snncell.ops.control import scan
+from snncell.ops.control import run_scan
 from snncell.ops.shape import transpose
 from snncell.tape import structure
 from snncell.tape.recording import wraps
@@ -62,7 +62,7 @@ def _mapped(fn: Callable[..., Any], args: tuple[Any, ...], in_axes: Any, out_axe
         own = dict(zip(along, slices, strict=True))
         return carry, fn(*[own.get(n, x) for n, x in enumerate(args)])
 
-    _, ys = scan(one, (), xs)
+    _, ys = run_scan(one, (), xs, who="vmap")
     outs = ys if isinstance(ys, tuple) else (ys,)
     places = _axes(out_axes, len(outs), "out_axes", "result")
     moved = [_last(y, axis) for y, axis in zip(outs, places, strict=True)]

@@ -52,9 +52,15 @@ def axis_behind_steps(attrs: dict[str, Any], steps: int) -> dict[str, Any]:
 def one_after_another(
     evaluate: Callable[..., Any], arrays: Arrays, varying: Sequence[bool], attrs: dict[str, Any]
 ) -> Any:
-    """The results of all steps of an operation that has a result for one step at a time."""
+    """The results of all steps of an operation, of a step at a time; several where it gives a tuple."""
     each = [
         evaluate(*(x[t, ...] if varies else x for x, varies in zip(arrays, varying, strict=True)), **attrs)
         for t in range(steps_of(arrays, varying))
     ]
-    return np.concatenate([result.reshape(1, *result.shape) for result in each])
+    if isinstance(each[0], tuple):
+        return tuple(_joined(results) for results in zip(*each, strict=True))
+    return _joined(each)
+
+
+def _joined(results: Arrays) -> Any:
+    return np.concatenate([x.reshape(1, *x.shape) for x in results])
