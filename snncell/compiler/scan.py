@@ -101,8 +101,7 @@ class Scan(LoopOperation):
         self.events: Events = {}  # of its run, for monitors
         self._schedule: LoopSchedule | None = None
         self._lowered: Lowered | None = None
-        if not body.carry:
-            self.over_time = Nested(loop)
+        self.over_time = None if body.carry else Nested(loop)
 
     @property
     def schedule(self) -> LoopSchedule:

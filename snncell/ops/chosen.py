@@ -116,7 +116,7 @@ def _places(ordered: Any, v: Any, right: bool) -> Any:
 
 
 def _places_of_steps(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-    if not varying[0] and arrays[0].ndim == 1:  # one row for all
+    if arrays[0].ndim == 1:  # one row for all
         return _places.run_here(arrays, arrays, attrs)
     ordered, v = repeated(arrays, varying)
     values = v.reshape(len(v), math.prod(v.shape[1:])) if ordered.ndim == 2 else v
