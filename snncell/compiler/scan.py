@@ -173,8 +173,7 @@ class Scan(LoopOperation):
         specs += [((steps, *out.shape), out._data.dtype) for out in body.ys]
         specs += [(out.shape, out._data.dtype) for out in body.sums]
         if self.loop.interval is not None:
-            stored = -(-steps // self.loop.interval)
-            specs += [((stored, *x.shape), x._data.dtype) for x in body.carry]
+            specs += [((-(-steps // self.loop.interval), *x.shape), x._data.dtype) for x in body.carry]
         return specs
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
@@ -193,8 +192,7 @@ class Scan(LoopOperation):
 
     def _pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
         body, interval, who = self.loop.body, self.loop.interval, self.loop.who
-        steps, outs = entry.attrs["steps"], rebuilt(entry)
-        results = len(body.outs)
+        steps, outs, results = entry.attrs["steps"], rebuilt(entry), len(body.outs)
         if self.loop.recompute is not None:
             return self._pull_whole(entry, douts)
         with beside(*entry.inputs):

@@ -179,8 +179,7 @@ def _scatter_of_steps(arrays: Sequence[Any], varying: Sequence[bool], attrs: dic
         return _scatter_add.run_here(arrays, arrays, {"axis": axis + 1, "shape": (len(x), *shape)})
     if isinstance(x, DeviceArray):
         return one_after_another(scatter.scatter_add, arrays, varying, attrs)
-    every, indices = repeated(arrays, varying)
-    return rows.add(every, indices, axis, shape)
+    return rows.add(*repeated(arrays, varying), axis=axis, shape=shape)
 
 
 def _scatter_of_sum(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
