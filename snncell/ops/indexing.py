@@ -174,12 +174,13 @@ def _gather_of_steps(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict
 
 
 def _scatter_of_steps(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-    x, axis, shape = arrays[0], attrs["axis"], attrs["shape"]
     if not varying[1]:
-        return _scatter_add.run_here(arrays, arrays, {"axis": axis + 1, "shape": (len(x), *shape)})
-    if isinstance(x, DeviceArray):
+        further = {"axis": attrs["axis"] + 1, "shape": (len(arrays[0]), *attrs["shape"])}
+        return _scatter_add.run_here(arrays, arrays, further)
+    if isinstance(arrays[0], DeviceArray):
         return one_after_another(scatter.scatter_add, arrays, varying, attrs)
-    return rows.add(*repeated(arrays, varying), axis=axis, shape=shape)
+    x, indices = repeated(arrays, varying)
+    return rows.add(x, indices, **attrs)
 
 
 def _scatter_of_sum(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
