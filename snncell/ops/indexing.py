@@ -179,8 +179,7 @@ def _scatter_of_steps(arrays: Sequence[Any], varying: Sequence[bool], attrs: dic
         return _scatter_add.run_here(arrays, arrays, further)
     if isinstance(arrays[0], DeviceArray):
         return one_after_another(scatter.scatter_add, arrays, varying, attrs)
-    x, indices = repeated(arrays, varying)
-    return rows.add(x, indices, **attrs)
+    return rows.add(*repeated(arrays, varying), **attrs)
 
 
 def _scatter_of_sum(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:

@@ -1,4 +1,7 @@
-"""Jacobians: `jacrev`, a reverse for each element of the output; `jacfwd`, a `jvp` for each of the input."""
+"""Jacobians: `jacrev`, by the reverse from each element of the output; `jacfwd`, by `jvp` along each of the input.
+
+Both are linear maps of a unit vector, and `vmap` carries such a map out for all of them: the sweep is traced once.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +27,19 @@ from snncell.tape.recording import Recording, without_aux, wraps
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor, beside
 
-FEW = 8  # sweeps that, one after the other, take less than one for all, which has to be traced first
+FEW = 12  # sweeps that, one after the other, take less than one for all, which has to be traced first
 
 
 def jacrev(
     fn: Annotated[Callable[..., Any], Own()], grad_position: int | tuple[int, ...] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """A function that gives the Jacobian of `fn`, row by row: a reverse for each element of the output.
+    """A function that gives the Jacobian of `fn` in reverse: the rows, from each element of the output.
 
-    J[i, j] = d out[i] / d x[j], for all axes i of the output and j of the argument.
+    J[i, j] = d out[i] / d x[j], for all axes i of the output and j of the argument. In a jitted function all rows are
+    one reverse under `vmap`, whatever their number. Eager they are too where there are more than 12; fewer are pulled
+    one after the other, which takes less than to trace the reverse, and so are all of them where a `bprop` or hook of
+    a user's is on the way, for it may look at values. Of a thousand rows, what the reverse computes is in memory a
+    thousand times.
 
     Args:
         fn: a function or Cell of Tensors.
@@ -70,10 +77,11 @@ def jacrev(
 def jacfwd(
     fn: Annotated[Callable[..., Any], Own()], grad_position: int | tuple[int, ...] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """A function that gives the Jacobian of `fn`, column by column: `jvp` along each element of the argument.
+    """A function that gives the Jacobian of `fn` forwards: the columns, by `jvp` along each element of the argument.
 
-    It gives what `jacrev` gives, and is the cheaper one where the argument has fewer elements than the output. Through
-    a Cell with a `bprop` of its own both give the Jacobian of that bprop.
+    It gives what `jacrev` gives, and is the cheaper one where the argument has fewer elements than the output. Its
+    columns are computed together as the rows of `jacrev` are. Through a Cell with a `bprop` of its own both give the
+    Jacobian of that bprop. `jacfwd(jacrev(fn))` is a Hessian.
 
     Args:
         fn, grad_position, has_aux: as for `jacrev`.
