@@ -59,9 +59,12 @@ class Lowered:
         if (space, steps) not in self._plans:
             parts = self.schedule.parts
             made = {value for step in self.at_once for value in step.outputs}
-            taken = [*parts.ys, *parts.sums, *parts.summed, *(x for step in parts.reductions for x in values_in(step))]
-            results = [value for value in dict.fromkeys(taken) if value in made]
-            self._plans[space, steps] = Together(self.at_once, set(self.schedule.xs), results, steps, space)
+            on_sums = [step for step in parts.reductions if _on_sums(step)]
+            whole = [*parts.ys, *(x for step in parts.reductions if step not in on_sums for x in values_in(step))]
+            totals = [*parts.summed, *parts.sums, *(x for step in on_sums for x in values_in(step))]
+            results, summed = ([x for x in dict.fromkeys(kind) if x in made] for kind in (whole, totals))
+            sequences = set(self.schedule.xs)
+            self._plans[space, steps] = Together(self.at_once, sequences, results, summed, steps, space)
         return self._plans[space, steps]
 
     def kernels(self, steps: int, space: Space) -> list[tuple[Any, ...]]:
@@ -148,10 +151,10 @@ class Lowered:
         if IN_USE and any(space_of(array) is DEVICE for array in arrays):
             space = DEVICE
         if not self.has_loop:
-            sequences = self.plan_in(space, steps).run(known)
+            sequences, totals = self.plan_in(space, steps).run(known)
             known.update(sequences)
             varying.update(sequences)
-            return tuple(self._results(known, {}, varying, steps, space))
+            return tuple(self._results(known, totals, varying, steps, space))
         for step in schedule.prologue:
             known.update(zip(step.outputs, _over_time(step.op.over_time, step, known, varying), strict=True))
             varying.update(step.outputs)
@@ -190,7 +193,7 @@ class Lowered:
     ) -> None:
         """Complete the totals over time that the loop has not added up itself, and run the steps on totals."""
         parts = self.schedule.parts
-        on_sums = [step for step in parts.reductions if step.op.additive or step.op.proportional]
+        on_sums = [step for step in parts.reductions if _on_sums(step)]
         operands = [x for step in on_sums for x in values_in(step) if step.op.additive or x not in parts.fixed]
         for value in (*parts.summed, *parts.sums, *operands):
             if value not in totals and value in known:
@@ -205,6 +208,10 @@ class Lowered:
                 totals.update(zip(step.outputs, _evaluated(step, totals | constants), strict=True))
             else:
                 totals.update(zip(step.outputs, _over_time(step.op.summed, step, known, varying), strict=True))
+
+
+def _on_sums(step: Step) -> bool:
+    return step.op.additive or step.op.proportional is not None
 
 
 def _listed(title: str, placed: Sequence[Step]) -> list[str]:

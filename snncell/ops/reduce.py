@@ -56,7 +56,7 @@ _any = Reduction(
 )
 _all = Reduction("all", lambda x, axis, keepdims: np.all(x, axis, keepdims=keepdims), "{0} & {1}", lambda dtype: "True")
 _sum.times = el.mul
-# What the floors below need of arithmetic on the device, where NumPy's functions are not.
+# What the floors below need of arithmetic: on the device, where NumPy's functions are not, and in plans of all steps.
 DEVICE.arithmetic.update({"add": el.add, "mul": el.mul, "sum": _sum, "min": _min, "max": _max, "cast": cast_primitive})
 _any.no_gradient()
 _all.no_gradient()

@@ -17,6 +17,7 @@ from snncell.compiler.ir.formula import Elementwise, Reduction
 from snncell.compiler.ir.program import Program, values_in
 from snncell.compiler.ir.views import Reshape
 from snncell.compiler.runtime.plan import Plan
+from snncell.dtype import only_stored
 from snncell.kernels.space import DEVICE, HOST, Space, space_of
 from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.tracing import Step, Value
@@ -61,24 +62,33 @@ class Together:
         steps: those of one step of the loop, in order; each depends on a sequence, and has a rule for whole ones.
         sequences: the Values that are sequences before them.
         results: the Values of these steps that are wanted.
+        summed: those whose sums over all steps are.
         count: the number of steps of the loop.
         space: where the arrays are.
     """
 
     def __init__(
-        self, steps: Sequence[Step], sequences: Collection[Value], results: list[Value], count: int, space: Space
+        self,
+        steps: Sequence[Step],
+        sequences: Collection[Value],
+        results: Sequence[Value],
+        summed: Sequence[Value],
+        count: int,
+        space: Space,
     ) -> None:
         self.count = count
-        self.results = results
+        # In a storage format a sum would be rounded before it is added to others.
+        self.summed = [value for value in summed if not only_stored(value.dtype)]
+        self.results = list(dict.fromkeys([*results, *(value for value in summed if value not in self.summed)]))
         self.whole: dict[Value, Value] = {}
         self.steps: list[Step] = []
         self.inputs = list(dict.fromkeys(x for step in steps for x in values_in(step)))
-        made = {value for step in steps for value in step.outputs}
-        self.inputs = [value for value in self.inputs if value not in made]
+        self._lines = {value: step.line for step in steps for value in step.outputs}
+        self.inputs = [value for value in self.inputs if value not in self._lines]
         inputs = [self._sequence(value) if value in sequences else value for value in self.inputs]
         for step in steps:
             self._add(step)
-        outputs = [self.whole[value] for value in results]
+        outputs = [*(self.whole[value] for value in self.results), *map(self._total, self.summed)]
         self.plan = Plan(Program(inputs, {}, [], self.steps, outputs, {}), space)
         self._built = False
 
@@ -111,13 +121,22 @@ class Together:
         self.steps.append(new)
         return new.outputs[0]
 
-    def run(self, known: dict[Value, Any]) -> dict[Value, Any]:
-        """The sequences that are wanted, from the arrays of what goes in."""
+    def _total(self, value: Value) -> Value:
+        attrs = {"axis": (0,), "keepdims": False}
+        step = Step(DEVICE.arithmetic["sum"], (self.whole[value],), attrs, self._lines[value])
+        step.outputs = (Value(value.trace, value.shape, value.dtype),)
+        self.steps.append(step)
+        return step.outputs[0]
+
+    def run(self, known: dict[Value, Any]) -> tuple[dict[Value, Any], dict[Value, Any]]:
+        """The sequences and the sums that are wanted, from the arrays of what goes in."""
         if not self._built:
             self.plan.build()
             self._built = True
         arrays = self.plan.carry_out([known[value] for value in self.inputs])
-        return dict(zip(self.results, arrays, strict=True))
+        count = len(self.results)
+        sequences = dict(zip(self.results, arrays[:count], strict=True))
+        return sequences, dict(zip(self.summed, arrays[count:], strict=True))
 
     def explained(self) -> str:
         """The way it runs, in words."""
