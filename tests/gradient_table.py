@@ -74,9 +74,10 @@ class Row(NamedTuple):
     case: str = ""
     jit: bool = True
 
-    def arrays(self) -> list[np.ndarray]:
+    def arrays(self, number: int = 0) -> list[np.ndarray]:
+        """The arguments; for another number other ones, but for those that are given as arrays."""
         given = [Spec("normal", x) if type(x) is tuple else x for x in self.inputs]
-        return [x.draw(i) if isinstance(x, Spec) else x for i, x in enumerate(given)]
+        return [x.draw(i + 100 * number) if isinstance(x, Spec) else x for i, x in enumerate(given)]
 
     def __repr__(self) -> str:
         return f"{self.name}-{self.case}" if self.case else self.name

@@ -84,6 +84,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"runtime"},
         {"higher_orders", "replayed_steps"},
         {"linearise", "lower", "nan_replay"},
+        {"nested"},
         {"scan"},
         {"cuda_kernels", "explain", "dependencies", "copies", "jit_options"},
         {"vjp"},
@@ -131,7 +132,12 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"export", "fold"},
     ],
     "sklearn": [{"network"}, {"estimator"}, {"classifier", "regressor"}],
-    "compiler.runtime": [{"launches"}, {"eager_cuda", "graphs", "segments"}, {"plan"}, {"plans", "stepwise"}],
+    "compiler.runtime": [
+        {"launches"},
+        {"eager_cuda", "graphs", "segments"},
+        {"plan"},
+        {"plans", "stepwise", "together"},
+    ],
 }
 
 

@@ -2,6 +2,7 @@
 
     one kernel    all elementwise, or with products of rows and constant matrices (on the CPU)
     step by step  the launches of a plan, replayed at each step
+    no loop       without states, the launches of a plan for all steps at once
 
 The steps before and after it run on whole sequences, by the `over_time` rules of their operations.
 """
@@ -22,6 +23,7 @@ from snncell.compiler.ir.loop import Loop
 from snncell.compiler.ir.product import choice_in_loop
 from snncell.compiler.ir.program import by_line, values_in
 from snncell.compiler.runtime.stepwise import StepLoop
+from snncell.compiler.runtime.together import Together, over_all_steps
 from snncell.compiler.schedule.legality import obstacle
 from snncell.compiler.schedule.loop import LoopSchedule
 from snncell.kernels.space import DEVICE, HOST, IN_USE, Space, space_of
@@ -41,12 +43,39 @@ class Lowered:
         self.schedule = schedule
         self.reason = obstacle(self.schedule)
         self._loops: dict[Space, CPULoop | CUDALoop | StepLoop] = {}
+        parts = schedule.parts
+        self.at_once = [*parts.prologue, *parts.loop, *parts.epilogue]
+        self.has_loop = bool(schedule.carry) or not all(step.op.over_time for step in self.at_once)
+        self._plans: dict[tuple[Space, int], Together] = {}
 
     def loop_in(self, space: Space) -> CPULoop | CUDALoop | StepLoop:
         """The loop that runs the steps where the arrays are."""
         if space not in self._loops:
             self._loops[space] = self._new_loop(space)
         return self._loops[space]
+
+    def plan_in(self, space: Space, steps: int) -> Together:
+        """The plan that runs all steps at once where the arrays are, if there is no loop."""
+        if (space, steps) not in self._plans:
+            parts = self.schedule.parts
+            made = {value for step in self.at_once for value in step.outputs}
+            on_sums = [step for step in parts.reductions if _on_sums(step)]
+            whole = [*parts.ys, *(x for step in parts.reductions if step not in on_sums for x in values_in(step))]
+            totals = [*parts.summed, *parts.sums, *(x for step in on_sums for x in values_in(step))]
+            results, summed = ([x for x in dict.fromkeys(kind) if x in made] for kind in (whole, totals))
+            sequences = set(self.schedule.xs)
+            self._plans[space, steps] = Together(self.at_once, sequences, results, summed, steps, space)
+        return self._plans[space, steps]
+
+    def kernels(self, steps: int, space: Space) -> list[tuple[Any, ...]]:
+        """The kernels to be built."""
+        return self.loop_in(space).kernels(steps) if self.has_loop else list(self.plan_in(space, steps).plan.kernels())
+
+    def launches(self, steps: int) -> int:
+        """Kernels that it launches on the device."""
+        if self.has_loop:
+            return self.loop_in(DEVICE).launches(steps)
+        return sum(launch.launches for launch in self.plan_in(DEVICE, steps).plan.launches)
 
     def _new_loop(self, space: Space) -> CPULoop | CUDALoop | StepLoop:
         if self.reason is not None:
@@ -59,6 +88,8 @@ class Lowered:
 
     def explained(self, steps: int, space: Space) -> list[str]:
         """The form it took in a place, and why."""
+        if not self.has_loop:
+            return self._explained_at_once(steps, space)
         parts, body, loop = self.schedule.parts, self.loop.body, self.loop_in(space)
         lines = [f"{self.schedule.who}: {loop.explained(steps)}"]
         if self.reason is not None:
@@ -91,13 +122,21 @@ class Lowered:
             *((f"{rule}, else after it", own) for rule, own in added.items()),
             ("taken into the loop, added up over time", body.fused_sums),
         ):
-            lines += [f"  {title}:"] * bool(placed)
-            lines += [f"    {line}" for line in by_line(placed)]
+            lines += _listed(title, placed)
         return lines
+
+    def _explained_at_once(self, steps: int, space: Space) -> list[str]:
+        parts = self.schedule.parts
+        return [
+            f"{self.schedule.who}: {self.plan_in(space, steps).explained()}",
+            *_listed("once", self.schedule.invariant),
+            *_listed("for all steps together", self.at_once),
+            *_listed("on sums over all steps", [*parts.reductions, *self.loop.body.fused_sums]),
+        ]
 
     def moved(self, steps: int) -> int:
         """Bytes that go through memory inside of it, beside its inputs and outputs."""
-        return steps * self.loop_in(HOST).moved
+        return steps * self.loop_in(HOST).moved if self.has_loop else self.plan_in(HOST, steps).plan.moved()
 
     def run(self, arrays: Sequence[Any], steps: int) -> tuple[Any, ...]:
         """All outputs, from the arrays of all inputs."""
@@ -108,12 +147,17 @@ class Lowered:
         varying = set(schedule.xs).difference(schedule.recompute.carry if schedule.recompute else ())
         for step in schedule.invariant:
             known.update(zip(step.outputs, _evaluated(step, known), strict=True))
-        for step in schedule.prologue:
-            known.update(zip(step.outputs, _over_time(step.op.over_time, step, known, varying), strict=True))
-            varying.update(step.outputs)
         space: Space = HOST
         if IN_USE and any(space_of(array) is DEVICE for array in arrays):
             space = DEVICE
+        if not self.has_loop:
+            sequences, totals = self.plan_in(space, steps).run(known)
+            known.update(sequences)
+            varying.update(sequences)
+            return tuple(self._results(known, totals, varying, steps, space))
+        for step in schedule.prologue:
+            known.update(zip(step.outputs, _over_time(step.op.over_time, step, known, varying), strict=True))
+            varying.update(step.outputs)
         loop = self.loop_in(space)
         for step in schedule.products:
             (out,) = step.outputs
@@ -132,18 +176,24 @@ class Lowered:
         for step in parts.epilogue:
             known.update(zip(step.outputs, _over_time(step.op.over_time, step, known, varying), strict=True))
             varying.update(step.outputs)
+        return (*last, *self._results(known, totals, varying, steps, space), *stored)
+
+    def _results(
+        self, known: dict[Value, Any], totals: dict[Value, Any], varying: set[Value], steps: int, space: Space
+    ) -> list[Any]:
+        """The sequences and the sums."""
+        parts = self.schedule.parts
         if parts.sums or parts.reductions:
             self._reduce(known, totals, varying, steps, space)
         ys = [known[y] if y in varying else np.broadcast_to(known[y], (steps, *y.shape)) for y in parts.ys]
-        sums = [space.cast(totals[value], value.dtype) for value in parts.sums]
-        return (*last, *ys, *sums, *stored)
+        return [*ys, *(space.cast(totals[value], value.dtype) for value in parts.sums)]
 
     def _reduce(
         self, known: dict[Value, Any], totals: dict[Value, Any], varying: set[Value], steps: int, space: Space
     ) -> None:
         """Complete the totals over time that the loop has not added up itself, and run the steps on totals."""
         parts = self.schedule.parts
-        on_sums = [step for step in parts.reductions if step.op.additive or step.op.proportional]
+        on_sums = [step for step in parts.reductions if _on_sums(step)]
         operands = [x for step in on_sums for x in values_in(step) if step.op.additive or x not in parts.fixed]
         for value in (*parts.summed, *parts.sums, *operands):
             if value not in totals and value in known:
@@ -158,6 +208,14 @@ class Lowered:
                 totals.update(zip(step.outputs, _evaluated(step, totals | constants), strict=True))
             else:
                 totals.update(zip(step.outputs, _over_time(step.op.summed, step, known, varying), strict=True))
+
+
+def _on_sums(step: Step) -> bool:
+    return step.op.additive or step.op.proportional is not None
+
+
+def _listed(title: str, placed: Sequence[Step]) -> list[str]:
+    return [f"  {title}:", *(f"    {line}" for line in by_line(placed))] if placed else []
 
 
 def _by_rule(products: Sequence[Step], steps: int) -> dict[str, list[Step]]:
@@ -186,14 +244,7 @@ def _evaluated(step: Step, known: dict[Value, Any]) -> Sequence[Any]:
 def _over_time(rule: Any, step: Step, known: dict[Value, Any], varying: set[Value]) -> Sequence[Any]:
     """A step by one of its operation's rules for whole sequences."""
     arrays = [known[x] if isinstance(x, Value) else x for x in step.inputs]
-    if not step.op.view:  # storage formats are computed in float32; a view moves them as they are
-        arrays = [HOST.widened(x) if isinstance(x, np.ndarray) else x for x in arrays]
-    out = rule(arrays, [x in varying for x in step.inputs], step.attrs)
-    outs = out if step.op.multiple else (out,)
-    return [
-        part if space_of(part) is DEVICE else np.asarray(part, value.dtype)
-        for part, value in zip(outs, step.outputs, strict=True)
-    ]
+    return over_all_steps(rule, step, arrays, [x in varying for x in step.inputs])
 
 
 def _specs(values: Sequence[Value]) -> str:

@@ -15,12 +15,13 @@ from snncell.compiler.ir.program import values_used
 from snncell.compiler.linearise import Reverse, StepFunction, lacks_states, linearise, saving, trace_body
 from snncell.compiler.lower import Lowered
 from snncell.compiler.nan_replay import look_at_gradients, look_at_results
+from snncell.compiler.nested import Nested
 from snncell.compiler.passes.canonicalise import program_of
 from snncell.compiler.replayed_steps import Steps
 from snncell.compiler.schedule.legality import obstacle
 from snncell.compiler.schedule.loop import LoopSchedule, schedule
 from snncell.config import FINITE
-from snncell.kernels.space import DEVICE, HOST, Space
+from snncell.kernels.space import HOST, Space
 from snncell.tape.parameter import assign_all, commit
 from snncell.tape.primitive import EVERYWHERE, rebuilt
 from snncell.tape.state import EFFECTS, STATE, in_turn
@@ -100,6 +101,7 @@ class Scan(LoopOperation):
         self.events: Events = {}  # of its run, for monitors
         self._schedule: LoopSchedule | None = None
         self._lowered: Lowered | None = None
+        self.over_time = None if body.carry else Nested(loop)
 
     @property
     def schedule(self) -> LoopSchedule:
@@ -138,11 +140,11 @@ class Scan(LoopOperation):
 
     def kernels(self, attrs: dict[str, Any], space: Space = HOST) -> list[tuple[Any, ...]]:
         """The kernels of its loop, to be built."""
-        return self.lowered.loop_in(space).kernels(attrs["steps"])
+        return self.lowered.kernels(attrs["steps"], space)
 
     def launches(self, attrs: dict[str, Any]) -> int:
         """Kernels that it launches on the device."""
-        return self.lowered.loop_in(DEVICE).launches(attrs["steps"])
+        return self.lowered.launches(attrs["steps"])
 
     def moved(self, attrs: dict[str, Any]) -> int:
         """Bytes that the steps move, where they go one by one."""
@@ -171,8 +173,7 @@ class Scan(LoopOperation):
         specs += [((steps, *out.shape), out._data.dtype) for out in body.ys]
         specs += [(out.shape, out._data.dtype) for out in body.sums]
         if self.loop.interval is not None:
-            stored = -(-steps // self.loop.interval)
-            specs += [((stored, *x.shape), x._data.dtype) for x in body.carry]
+            specs += [((-(-steps // self.loop.interval), *x.shape), x._data.dtype) for x in body.carry]
         return specs
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
@@ -191,8 +192,7 @@ class Scan(LoopOperation):
 
     def _pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
         body, interval, who = self.loop.body, self.loop.interval, self.loop.who
-        steps, outs = entry.attrs["steps"], rebuilt(entry)
-        results = len(body.outs)
+        steps, outs, results = entry.attrs["steps"], rebuilt(entry), len(body.outs)
         if self.loop.recompute is not None:
             return self._pull_whole(entry, douts)
         with beside(*entry.inputs):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came, shown
 from snncell.errors import ArgumentError, ShapeError
-from snncell.ops.control import scan
+from snncell.ops.control import run_scan
 from snncell.ops.shape import transpose
 from snncell.tape import structure
 from snncell.tape.recording import wraps
@@ -18,9 +18,15 @@ from snncell.tape.tensor import Tensor
 def vmap(fn: Annotated[Callable[..., Any], Own()], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
     """A function that applies `fn` to each slice of its arguments along an axis, and stacks the results.
 
-    It is `ops.scan` without a carry: `fn` is traced once, and run slice after slice, in a compiled loop. So it means
-    the same for every function, with custom reverses, random numbers (each slice draws its own) and gradients inside
-    and outside; but it is a loop: a layer that takes a batch as it is, as those of `nn` do, is faster.
+    y[i] = fn(x[i], ...) for each slice i, as `ops.scan` without a carry gives it: `fn` is traced once. No slice waits
+    for the one before, so each operation is carried out for all slices at once, by the rule that it has for this
+    (`Primitive.over_time`), and the function that comes of it is fused and compiled like one that was written for a
+    batch, as are its gradients, inside and outside. Results are those of the slices: to rounding where a product or a
+    sum has another order for more rows, else to the bit.
+
+    Slice after slice goes what has a state: a function that draws random numbers (each slice draws its own) or writes
+    to Parameters, and in it `ops.scan` with a carry, a spiking layer over time. `snncell.explain` says which it is:
+    "no loop: all 64 steps at once", or "64 steps one by one". All slices are in memory together.
 
     Args:
         fn: a function or Cell of Tensors, which gives Tensors.
@@ -62,7 +68,7 @@ def _mapped(fn: Callable[..., Any], args: tuple[Any, ...], in_axes: Any, out_axe
         own = dict(zip(along, slices, strict=True))
         return carry, fn(*[own.get(n, x) for n, x in enumerate(args)])
 
-    _, ys = scan(one, (), xs)
+    _, ys = run_scan(one, (), xs, who="vmap")
     outs = ys if isinstance(ys, tuple) else (ys,)
     places = _axes(out_axes, len(outs), "out_axes", "result")
     moved = [_last(y, axis) for y, axis in zip(outs, places, strict=True)]

@@ -7,6 +7,7 @@ element by element, and keeps the shape.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +19,7 @@ from snncell.ops.base import as_axis, as_tensor, primitive, same_dtype
 from snncell.ops.indexing import gather
 from snncell.ops.positions import gather_elements
 from snncell.ops.rearrange import ravel
+from snncell.tape.all_steps import repeated
 from snncell.tape.tensor import Tensor, beside
 
 
@@ -113,7 +115,16 @@ def _places(ordered: Any, v: Any, right: bool) -> Any:
     return np.array(found, np.int64).reshape(v.shape)
 
 
+def _places_of_steps(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+    if arrays[0].ndim == 1:  # one row for all
+        return _places.run_here(arrays, arrays, attrs)
+    ordered, v = repeated(arrays, varying)
+    values = v.reshape(len(v), math.prod(v.shape[1:])) if ordered.ndim == 2 else v
+    return _places.run_here([ordered, values], arrays, attrs).reshape(v.shape)
+
+
 _places.name = "searchsorted"
+_places.over_time = _places_of_steps
 _places.no_gradient()
 
 

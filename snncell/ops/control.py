@@ -36,7 +36,8 @@ def scan(
     elementwise and its states have one shape; products of states (rows of one batch) and matrices that are the same at
     every step are allowed beside that. Any other `f` is carried out step by step over the same plan. What depends only
     on Tensors that are the same at every step is computed once, before the loop; Tensors that `f` captures have their
-    gradients. `snncell.explain` shows what became of it.
+    gradients. Without a carry there is no loop: all steps run at once, as those of `snncell.vmap`. `snncell.explain`
+    shows what became of it.
 
     Args:
         f: one step. The carry it returns must have the structure, shapes and dtypes of the one it got.

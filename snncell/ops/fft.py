@@ -17,6 +17,7 @@ from snncell.interrupts import imported
 from snncell.kernels.cuda import complexes
 from snncell.ops.base import as_float, as_int, astype, primitive
 from snncell.ops.creation import zeros_like
+from snncell.tape.all_steps import with_axis_of_steps
 from snncell.tape.tensor import Tensor, beside, snapshot
 
 Grads = Sequence[Any]
@@ -160,6 +161,10 @@ def _imag(x: Any) -> Any:
 @_real.def_there
 def _(x: Any) -> Any:
     return complexes.real(x)
+
+
+for _op in (_fft, _ifft, _rfft, _irfft, _real, _imag):
+    with_axis_of_steps(_op)  # transforms go along the last axis
 
 
 # The tape makes it complex, with an imaginary part of 0.

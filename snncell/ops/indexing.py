@@ -10,10 +10,12 @@ import numpy as np
 from snncell.arguments.kinds import Size
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, DTypeError, TensorIndexError
+from snncell.kernels import lookups as rows
 from snncell.kernels.cuda import gather as lookups, scatter
 from snncell.kernels.cuda.arrays import DeviceArray
-from snncell.kernels.space import DEVICE, IN_USE
+from snncell.kernels.space import DEVICE, IN_USE, space_of
 from snncell.ops.base import as_axis, as_int, as_tensor, primitive
+from snncell.tape.all_steps import axis_behind_steps, one_after_another, repeated, with_axis_of_steps
 from snncell.tape.primitive import EVERYWHERE, Primitive, moving
 from snncell.tape.tensor import Tensor, beside
 
@@ -45,6 +47,17 @@ def _(x: Any, index: Any, shape: tuple[int, ...]) -> Any:
     out = DEVICE.zeros(shape, x.dtype)
     out[index] = x
     return out
+
+
+def _behind_steps(attrs: dict[str, Any], steps: int) -> dict[str, Any]:
+    index = attrs["index"] if isinstance(attrs["index"], tuple) else (attrs["index"],)
+    moved = {"index": (slice(None), *index)}
+    return {**moved, "shape": (steps, *attrs["shape"])} if "shape" in attrs else moved
+
+
+for _op in (_getitem, _put):
+    with_axis_of_steps(_op, _behind_steps)
+    _op.additive = True
 
 
 @_getitem.def_bprop
@@ -147,6 +160,42 @@ def _scatter_add(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any
 scatter_add_primitive = _scatter_add
 
 
+def _gather_of_steps(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+    (x, indices), axis = arrays, attrs["axis"]
+    if not varying[1]:
+        return _gather.run_here(arrays, arrays, axis_behind_steps(attrs, len(x)))
+    if not varying[0]:
+        return rows.first(_gather.run_here(arrays, arrays, attrs), axis)
+    if isinstance(x, DeviceArray):
+        return one_after_another(lookups.take, arrays, varying, {"axis": axis})
+    if indices.size:
+        _check_gather(indices.min(), indices.max(), [x[0]], attrs)
+    return rows.take(x, indices, axis)
+
+
+def _scatter_of_steps(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+    if not varying[1]:
+        further = {"axis": attrs["axis"] + 1, "shape": (len(arrays[0]), *attrs["shape"])}
+        return _scatter_add.run_here(arrays, arrays, further)
+    if isinstance(arrays[0], DeviceArray):
+        return one_after_another(scatter.scatter_add, arrays, varying, attrs)
+    return rows.add(*repeated(arrays, varying), **attrs)
+
+
+def _scatter_of_sum(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+    """The sum of all steps, by whose positions the steps are more of them."""
+    x, indices = arrays
+    if not varying[1]:
+        return _scatter_add.run_here([space_of(x).sum(x), indices], arrays, attrs)
+    x, indices = repeated(arrays, varying)
+    return _scatter_add.run_here([rows.back(x, attrs["axis"]), indices], arrays, attrs)
+
+
+_gather.over_time = _gather_of_steps
+_gather.proportional = lambda inputs, varying: list(varying) == [True, False]
+_scatter_add.over_time, _scatter_add.summed = _scatter_of_steps, _scatter_of_sum
+
+
 @_scatter_add.def_there
 def _(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any:
     return scatter.scatter_add(x, indices, axis, shape)
@@ -204,6 +253,7 @@ def _ones_at(indices: Any, depth: int, axis: int, dtype: Any, name: str | tuple[
 
 _one_hot = _Lookup("one_hot", _ones_at, _check_hot, 0)
 _one_hot.no_gradient()
+with_axis_of_steps(_one_hot, axis_behind_steps)
 
 
 @_one_hot.def_there

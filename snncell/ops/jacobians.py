@@ -1,8 +1,12 @@
-"""Jacobians: `jacrev`, a reverse for each element of the output; `jacfwd`, a `jvp` for each of the input."""
+"""Jacobians: `jacrev`, by the reverse from each element of the output; `jacfwd`, by `jvp` along each of the input.
+
+Both are linear maps of a unit vector, and `vmap` carries such a map out for all of them: the sweep is traced once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from types import NoneType
 from typing import Annotated, Any
 
 import numpy as np
@@ -10,20 +14,32 @@ import numpy as np
 from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came
 from snncell.errors import GradientError
-from snncell.kernels.space import DEVICE, moved
-from snncell.ops.shape import reshape, stack
+from snncell.ops.base import astype
+from snncell.ops.batching import vmap
+from snncell.ops.logic import equal
+from snncell.ops.shape import reshape, stack, transpose, unstack
 from snncell.tape import structure
+from snncell.tape.body_trace import BodyTrace
+from snncell.tape.custom import Composite
 from snncell.tape.forward import Linear, full
+from snncell.tape.primitive import Primitive
 from snncell.tape.recording import Recording, without_aux, wraps
-from snncell.tape.tensor import Tensor, wrap
+from snncell.tape.state import STATE
+from snncell.tape.tensor import Tensor, beside
+
+FEW = 12  # sweeps that, one after the other, take less than one for all, which has to be traced first
 
 
 def jacrev(
     fn: Annotated[Callable[..., Any], Own()], grad_position: int | tuple[int, ...] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """A function that gives the Jacobian of `fn`, row by row: a reverse for each element of the output.
+    """A function that gives the Jacobian of `fn` in reverse: the rows, from each element of the output.
 
-    J[i, j] = d out[i] / d x[j], for all axes i of the output and j of the argument.
+    J[i, j] = d out[i] / d x[j], for all axes i of the output and j of the argument. In a jitted function all rows are
+    one reverse under `vmap`, whatever their number. Eager they are too where there are more than 12; fewer are pulled
+    one after the other, which takes less than to trace the reverse, and so are all of them where a `bprop` or hook of
+    a user's is on the way, for it may look at values. Of a thousand rows, what the reverse computes is in memory a
+    thousand times.
 
     Args:
         fn: a function or Cell of Tensors.
@@ -50,9 +66,8 @@ def jacrev(
         leaves, tree = _outputs(out, "jacrev")
         of_outputs = []
         for number, leaf in enumerate(leaves):
-            rows = [recording.pull(out, seeds, release=False)[0] for seeds in _basis(leaves, number)]
-            own = [[row[n] for row in rows] for n in range(len(chosen))]
-            of_outputs.append([_joined(own[n], 0, leaf, x) for n, x in enumerate(chosen)])
+            rows = _along_each(leaves, number, lambda seeds: recording.pull(out, seeds, release=False)[0], recording)
+            of_outputs.append([_jacobian(own, 0, leaf, x) for own, x in zip(rows, chosen, strict=True)])
         result = structure.unflatten(tree, map(_bare, of_outputs))
         return (result, aux) if has_aux else result
 
@@ -62,10 +77,11 @@ def jacrev(
 def jacfwd(
     fn: Annotated[Callable[..., Any], Own()], grad_position: int | tuple[int, ...] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """A function that gives the Jacobian of `fn`, column by column: `jvp` along each element of the argument.
+    """A function that gives the Jacobian of `fn` forwards: the columns, by `jvp` along each element of the argument.
 
-    It gives what `jacrev` gives, and is the cheaper one where the argument has fewer elements than the output. Through
-    a Cell with a `bprop` of its own both give the Jacobian of that bprop.
+    It gives what `jacrev` gives, and is the cheaper one where the argument has fewer elements than the output. Its
+    columns are computed together as the rows of `jacrev` are. Through a Cell with a `bprop` of its own both give the
+    Jacobian of that bprop. `jacfwd(jacrev(fn))` is a Hessian.
 
     Args:
         fn, grad_position, has_aux: as for `jacrev`.
@@ -85,8 +101,8 @@ def jacfwd(
         leaves, tree = _outputs(linear.out, "jacfwd")
         of_arguments = []
         for number, x in enumerate(chosen):
-            columns = [structure.flatten(linear.along(v))[0] for v in _basis(chosen, number)]
-            of_arguments.append([_joined([c[n] for c in columns], -1, out, x) for n, out in enumerate(leaves)])
+            columns = _along_each(chosen, number, lambda v: structure.flatten(linear.along(v))[0], linear.reverse)
+            of_arguments.append([_jacobian(own, -1, out, x) for own, out in zip(columns, leaves, strict=True)])
         result = structure.unflatten(tree, map(_bare, zip(*of_arguments, strict=True)))
         return (result, linear.aux) if has_aux else result
 
@@ -119,21 +135,51 @@ def _outputs(out: Any, who: str) -> tuple[list[Tensor], Any]:
     return leaves, tree
 
 
-def _basis(like: Sequence[Tensor], number: int) -> Iterator[list[Tensor]]:
-    """Tensors like these, zeros but for a single 1, which is in each place of one of them in turn."""
-    zeros, one = [full(0.0, x) for x in like], like[number]
-    for place in range(one.size):
-        unit = np.zeros(one.size, one._data.dtype)
-        unit[place] = 1
-        array = unit.reshape(one.shape)
-        yield [*zeros[:number], wrap(moved(array, DEVICE) if one.device == "gpu" else array), *zeros[number + 1 :]]
+def _along_each(
+    like: Sequence[Tensor], number: int, along: Callable[[list[Tensor]], Sequence[Tensor]], swept: Recording
+) -> list[Tensor]:
+    """The results of `along` for Tensors like these, zeros but for a 1 in each place of one of them, stacked.
+
+    Args:
+        like: Tensors of floats.
+        number: of the one that gets the 1.
+        along: linear.
+        swept: the recording that it sweeps.
+    """
+    one = like[number]
+    zeros = [full(0.0, x) for x in like]
+    with beside(one):
+        places = Tensor(np.arange(one.size).reshape(one.shape))
+        numbers = Tensor(np.arange(one.size))
+
+    def at(place: Tensor) -> tuple[Tensor, ...]:
+        unit = astype(equal(places, place), one.dtype)
+        return tuple(along([*zeros[:number], unit, *zeros[number + 1 :]]))
+
+    if _at_once(one.size, swept):
+        found: tuple[Tensor, ...] = vmap(at)(numbers)
+        return list(found)
+    rows = [at(place) for place in unstack(numbers)] or [tuple(along(zeros))]  # of nothing, an empty one
+    return [stack(each)[: one.size] for each in zip(*rows, strict=True)]
 
 
-def _joined(parts: list[Tensor], axis: int, out: Tensor, x: Tensor) -> Tensor:
-    """Rows, or columns, as one Jacobian; of nothing an empty one."""
-    shape = (*out.shape, *x.shape)
-    joined: Tensor = reshape(stack(parts, axis), shape) if parts else wrap(np.zeros(shape, out._data.dtype))
-    return joined
+def _at_once(count: int, swept: Recording) -> bool:
+    """True if that many sweeps are carried out as one: in a jitted function always."""
+    if not count:
+        return False
+    if STATE.trace is not None and not isinstance(STATE.trace, BodyTrace):
+        return True
+    # A sweep for all has to be traced, which takes as long as a few of them, and which reverses and hooks of a user's
+    # might not let be done: they may look at values.
+    entries = swept.tape.live()
+    ours = all(isinstance(entry.op, (Primitive, Composite, NoneType)) and not entry.hooks for entry in entries)
+    return count > FEW and (STATE.trace is not None or ours)
+
+
+def _jacobian(stacked: Tensor, axis: int, out: Tensor, x: Tensor) -> Tensor:
+    """Rows (axis 0), or columns (axis -1), as one Jacobian."""
+    last = transpose(stacked, (*range(1, stacked.ndim), 0)) if axis else stacked
+    return reshape(last, (*out.shape, *x.shape))
 
 
 def _bare(several: Sequence[Any]) -> Any:

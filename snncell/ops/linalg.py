@@ -121,6 +121,18 @@ def _einsum_evaluate(*arrays: Any, equation: str) -> Any:
 _einsum = Primitive("einsum", _einsum_evaluate)
 
 
+def _einsum_of_steps(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any], *, summed: bool) -> Any:
+    """The sums of all steps, or their sum: the steps are a letter more."""
+    left, out = attrs["equation"].split("->")
+    letter = next(c for c in string.ascii_letters if c not in left)
+    terms = [letter * varies + term for term, varies in zip(left.split(","), varying, strict=True)]
+    return _einsum.run_here(arrays, arrays, {"equation": f"{','.join(terms)}->{out if summed else letter + out}"})
+
+
+_einsum.over_time = partial(_einsum_of_steps, summed=False)
+_einsum.summed = partial(_einsum_of_steps, summed=True)
+
+
 @_einsum.def_there
 def _(*arrays: Any, equation: str) -> Any:
     return sums.einsum(equation, arrays)

@@ -13,6 +13,7 @@ from snncell.ops.arithmetic import isinf
 from snncell.ops.base import as_float, elementwise, primitive
 from snncell.ops.elementwise import abs, clip, exp, log, log1p, maximum, square
 from snncell.ops.logic import equal, logical_and, where
+from snncell.tape.all_steps import with_axis_of_steps
 from snncell.tape.tensor import Tensor
 
 Grads = Sequence[Any]
@@ -126,6 +127,10 @@ def _erfinv(x: Any) -> Any:
 @_erfinv.def_bprop
 def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
     return (dout * exp(square(out)) * (math.sqrt(math.pi) / 2.0),)
+
+
+for _op in (_erfc, _erfinv):
+    with_axis_of_steps(_op)
 
 
 def erfinv(x: Numbers) -> Tensor:

@@ -14,6 +14,7 @@ from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ShapeError
 from snncell.ops.base import as_ints, as_tensor
 from snncell.ops.indexing import taken
+from snncell.tape.all_steps import with_axis_of_steps
 from snncell.tape.primitive import moving
 from snncell.tape.tensor import Tensor, snapshot
 
@@ -31,6 +32,9 @@ _FROM_X: dict[str, tuple[Any, int | None]] = {
 @moving
 def _pad(x: Any, widths: tuple[tuple[int, int], ...], value: float) -> Any:
     return np.pad(x, widths, constant_values=value)
+
+
+with_axis_of_steps(_pad, lambda attrs, steps: {**attrs, "widths": ((0, 0), *attrs["widths"])})
 
 
 @_pad.def_bprop

@@ -23,6 +23,7 @@ from snncell.kernels.cpu.windows import Windows
 from snncell.kernels.cuda import gather, im2col, scan
 from snncell.kernels.space import DEVICE
 from snncell.ops import elementwise as el
+from snncell.tape.all_steps import repeated, steps_of
 from snncell.tape.primitive import Primitive
 from snncell.tape.tensor import Tensor
 
@@ -43,8 +44,7 @@ class Pooling(Primitive):
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
         """The images of all steps as one batch."""
-        steps = next(len(x) for x, varies in zip(arrays, varying, strict=True) if varies)
-        every = [x if v else np.broadcast_to(x, (steps, *x.shape)) for x, v in zip(arrays, varying, strict=True)]
+        every, steps = repeated(arrays, varying), steps_of(arrays, varying)
         joined = [x.reshape(steps * x.shape[1], *x.shape[2:]) for x in every]
         out = self.run_here(joined, joined, attrs)
         parts = [x.reshape(steps, every[0].shape[1], *x.shape[1:]) for x in (out if self.multiple else (out,))]

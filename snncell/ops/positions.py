@@ -20,6 +20,7 @@ from snncell.ops.base import as_axis, as_tensor, astype, same_dtype
 from snncell.ops.indexing import gather, scatter_add_primitive
 from snncell.ops.masks import masked_fill
 from snncell.ops.rearrange import ravel
+from snncell.tape.all_steps import repeated
 from snncell.tape.primitive import moving
 from snncell.tape.tensor import Tensor, beside
 from snncell.tape.tracing import Value
@@ -38,6 +39,16 @@ def _written(x: Any, positions: Any, values: Any) -> Any:
 
 
 _written.name = "scatter"
+
+
+def _written_of_steps(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+    x, positions, values = repeated(arrays, varying)
+    out = np.array(x)
+    out[np.arange(len(x))[:, None], positions] = values
+    return out
+
+
+_written.over_time = _written_of_steps
 
 
 @_written.def_bprop

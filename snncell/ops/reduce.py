@@ -27,6 +27,7 @@ from snncell.ops.base import (
     cast_primitive,
     primitive,
 )
+from snncell.tape.all_steps import axis_behind_steps, with_axis_of_steps
 from snncell.tape.custom import Composite
 from snncell.tape.tensor import Tensor, beside, snapshot
 from snncell.tape.transforms import stop_gradient
@@ -55,7 +56,7 @@ _any = Reduction(
 )
 _all = Reduction("all", lambda x, axis, keepdims: np.all(x, axis, keepdims=keepdims), "{0} & {1}", lambda dtype: "True")
 _sum.times = el.mul
-# What the floors below need of arithmetic on the device, where NumPy's functions are not.
+# What the floors below need of arithmetic: on the device, where NumPy's functions are not, and in plans of all steps.
 DEVICE.arithmetic.update({"add": el.add, "mul": el.mul, "sum": _sum, "min": _min, "max": _max, "cast": cast_primitive})
 _any.no_gradient()
 _all.no_gradient()
@@ -238,6 +239,10 @@ def _cumsum(x: Any, axis: int) -> Any:
     return np.cumsum(x, axis, x.dtype)
 
 
+with_axis_of_steps(_cumsum, axis_behind_steps)
+_cumsum.additive = True
+
+
 @_cumsum.def_there
 def _(x: Any, axis: int) -> Any:
     return lines.cumsum(x, axis)
@@ -276,8 +281,9 @@ def _(x: Any, axis: int) -> Any:
     return lines.argmin(x, axis)
 
 
-_argmax.no_gradient()
-_argmin.no_gradient()
+for _op in (_argmax, _argmin):
+    with_axis_of_steps(_op, axis_behind_steps)
+    _op.no_gradient()
 
 
 def argmax(x: Numbers, axis: int | None = None, keepdims: bool = False) -> Tensor:

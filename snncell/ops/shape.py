@@ -13,6 +13,7 @@ from snncell.arguments.vocabulary import Lengths, Numbers
 from snncell.compiler.ir.views import Broadcast, Reshape, Transpose
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_axes, as_axis, as_int, as_ints, as_shape, as_tensor, same_dtype
+from snncell.tape.all_steps import axis_behind_steps, with_axis_of_steps
 from snncell.tape.event_lists import EventLists
 from snncell.tape.primitive import EVERYWHERE, Primitive, moving
 from snncell.tape.tensor import Tensor, snapshot
@@ -176,6 +177,9 @@ def _flip(x: Any, axes: tuple[int, ...]) -> Any:
     return np.flip(x, axes)
 
 
+with_axis_of_steps(_flip, lambda attrs, steps: {"axes": tuple(axis + 1 for axis in attrs["axes"])})
+
+
 @_flip.def_bprop
 def _(_x: Tensor, _out: Tensor, dout: Tensor, *, axes: tuple[int, ...]) -> Grads:
     return (_flip.bind(dout, axes=axes),)
@@ -194,6 +198,9 @@ def flip(x: Numbers, dims: int | tuple[int, ...]) -> Tensor:
 @moving
 def _concat(*arrays: Any, axis: int, sizes: tuple[int, ...]) -> Any:
     return np.concatenate(arrays, axis)
+
+
+with_axis_of_steps(_concat, axis_behind_steps)
 
 
 @_concat.def_bprop
@@ -250,6 +257,8 @@ def _pieces(x: Any, bounds: tuple[int, ...], axis: int) -> Any:
 
 _pieces_op = Primitive("split", _pieces, multiple=True)
 _pieces_op.as_stored = EVERYWHERE
+with_axis_of_steps(_pieces_op, axis_behind_steps)
+_flip.additive = _concat.additive = _pieces_op.additive = True
 
 
 @_pieces_op.def_there

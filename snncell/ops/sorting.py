@@ -12,6 +12,7 @@ from snncell.errors import DTypeError
 from snncell.kernels.cuda import sort as rows
 from snncell.ops.base import as_axis, as_tensor, primitive
 from snncell.ops.shape import flip, swapaxes
+from snncell.tape.all_steps import with_axis_of_steps
 from snncell.tape.tensor import Tensor
 
 Grads = Sequence[Any]
@@ -43,6 +44,10 @@ def _back(x: Any, order: Any) -> Any:
     out = np.empty_like(x)
     np.put_along_axis(out, order, x, -1)
     return out
+
+
+for _op in (_argsort, _along, _back):
+    with_axis_of_steps(_op)  # they go along the last axis
 
 
 @_along.def_there

@@ -105,6 +105,8 @@ class Composite:
 
 alias = Primitive("alias", lambda x: x)  # the same value in a new place on the tape
 alias.as_stored = EVERYWHERE
+alias.additive = True
+alias.over_time = lambda arrays, varying, attrs: arrays[0]
 
 
 @alias.def_bprop

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gradient_table import EVERYWHERE, ON_THE_CPU, TABLE, Row
+from test_vmap import INDICES, LOOKUPS
 
 import snncell as ms
 from snncell import Tensor, nn, ops
@@ -333,3 +334,39 @@ def test_what_a_card_has_no_function_for_says_so() -> None:
         ops.einsum("ij,jk->ik", Tensor([[1, 2]]), Tensor([[1], [2]]))
     with pytest.raises(DeviceError, match=r"power: has no rule for int64 on the GPU"):
         ops.pow(Tensor([1, 2]), 4)
+
+
+# --- all slices at once -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("r", [r for r in EVERYWHERE if r.jit][::12], ids=repr)
+def test_slices_at_once_are_the_cpus(r: Row) -> None:
+    def both(*xs: Tensor) -> Any:
+        inside = ms.grad(lambda *xs: sum((x * x).sum() for x in leaves(r.fn(*xs))), tuple(range(len(xs))))
+        return [ms.vmap(r.fn)(*xs), *([ms.vmap(inside)(*xs)] if r.order else [])]
+
+    arrays = [np.stack(each) for each in zip(*(r.arrays(number) for number in range(2)), strict=True)]
+    agree(on("gpu", both, arrays), on("cpu", both, arrays), repr(r), 1e-9)
+
+
+@pytest.mark.parametrize("varying", [(0, 0), (0, None), (None, 0)], ids=["both", "values", "positions"])
+@pytest.mark.parametrize("name", [name for name in LOOKUPS if name.split()[0] not in ON_THE_CPU])
+def test_positions_that_differ_from_slice_to_slice(name: str, varying: tuple[Any, Any]) -> None:
+    fn, shape = LOOKUPS[name]
+    x = np.random.default_rng(0).standard_normal((3, *shape) if varying[0] == 0 else shape)
+
+    def both(x: Tensor, i: Tensor) -> Any:
+        return ms.value_and_grad(lambda x: (ms.vmap(fn, varying)(x, i) ** 2).sum())(x)
+
+    arrays = [x, INDICES if varying[1] == 0 else INDICES[0]]
+    agree(on("gpu", both, arrays), on("cpu", both, arrays), name)
+
+
+@pytest.mark.parametrize("size", [3, 12])
+def test_jacobians_are_the_cpus(size: int) -> None:
+    w = np.random.default_rng(size).standard_normal((size, size))
+    for jacobian in (ms.jacrev, ms.jacfwd):
+        for fn in (jacobian(lambda x, w: ops.softmax(x @ w)), ms.jacfwd(jacobian(lambda x, w: ops.tanh(x @ w).sum()))):
+            theirs = on("cpu", fn, [w[0], w])
+            agree(on("gpu", fn, [w[0], w]), theirs, "eager")
+            agree(on("gpu", ms.jit(fn), [w[0], w]), theirs, "compiled")

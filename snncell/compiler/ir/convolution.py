@@ -19,6 +19,7 @@ from snncell.dtype import BYTES, FLOATS
 from snncell.kernels import conv_events, convolution, windows, winograd
 from snncell.kernels.planes import Shape, axes_of, sizes_of
 from snncell.kernels.space import HOST, Space
+from snncell.tape.all_steps import one_after_another
 from snncell.tape.primitive import Primitive
 from snncell.words import percent
 
@@ -64,10 +65,7 @@ class Bilinear(Primitive):
             steps = len(arrays[varying.index(True)])
             out = self._evaluated(x, y, **attrs)
             return out.reshape(steps, len(out) // steps, *out.shape[1:])
-        steps = next(len(a) for a, varies in zip(arrays, varying, strict=True) if varies)
-        each = [[a[t] if varies else a for a, varies in zip(arrays, varying, strict=True)] for t in range(steps)]
-        results = [self._evaluated(*operands, **attrs) for operands in each]
-        return np.concatenate([out.reshape(1, *out.shape) for out in results])
+        return one_after_another(self._evaluated, arrays, varying, attrs)
 
     def summed(self, arrays: Arrays, varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
         """The sum over time: time as more images, or the total of what varies with what does not."""

@@ -43,10 +43,16 @@ class Broadcast(Primitive):
     """The same elements along further axes, or along axes of length 1."""
 
     as_stored = EVERYWHERE
-    view = True
+    view = additive = True
 
     def __init__(self) -> None:
         super().__init__("broadcast_to", lambda x, shape: np.broadcast_to(x, shape))
+
+    def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+        """Each step so: new axes go between the steps and their axes."""
+        (x,), shape = arrays, attrs["shape"]
+        new = (1,) * (len(shape) + 1 - x.ndim)
+        return np.broadcast_to(x.reshape(len(x), *new, *x.shape[1:]), (len(x), *shape))
 
 
 class Contiguous(Primitive):

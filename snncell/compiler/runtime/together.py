@@ -1,0 +1,144 @@
+"""Loops without states: nothing waits for the step before, so all steps run at once, as a plan over whole sequences.
+
+    each step:  y = sum(x * w, axis=0)      x (3, 4), w (4,), of T steps
+    at once:    y = sum(x * w, axis=1)      x (T, 3, 4)
+
+Elementwise operations and reductions stay what they are, and are fused as in any plan; others go by their `over_time`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell.compiler.ir.formula import Elementwise, Reduction
+from snncell.compiler.ir.program import Program, values_in
+from snncell.compiler.ir.views import Reshape
+from snncell.compiler.runtime.plan import Plan
+from snncell.dtype import only_stored
+from snncell.kernels.space import DEVICE, HOST, Space, space_of
+from snncell.tape.primitive import EVERYWHERE, Primitive
+from snncell.tape.tracing import Step, Value
+
+_RESHAPE = Reshape()
+
+
+def over_all_steps(rule: Any, step: Step, arrays: Sequence[Any], varying: Sequence[bool]) -> Sequence[Any]:
+    """The results of a step by one of its operation's rules for whole sequences."""
+    if not step.op.view:  # storage formats are computed in float32; a view moves them as they are
+        arrays = [HOST.widened(x) if isinstance(x, np.ndarray) else x for x in arrays]
+    out = rule(arrays, varying, step.attrs)
+    outs = out if step.op.multiple else (out,)
+    return [
+        part if space_of(part) is DEVICE else np.asarray(part, value.dtype)
+        for part, value in zip(outs, step.outputs, strict=True)
+    ]
+
+
+class _OfAllSteps(Primitive):
+    """A step's operation on whole sequences."""
+
+    as_stored = EVERYWHERE
+
+    def __init__(self, step: Step, varying: Sequence[bool]) -> None:
+        super().__init__(step.op.name, self._all, multiple=True)
+        self.step, self.varying = step, varying
+        self.view = step.op.view
+
+    def _all(self, *arrays: Any) -> Sequence[Any]:
+        return over_all_steps(self.step.op.over_time, self.step, arrays, self.varying)
+
+    def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        """The rule, which finds the operation's own there."""
+        return self._all(*arrays)
+
+
+class Together:
+    """The plan of all steps.
+
+    Args:
+        steps: those of one step of the loop, in order; each depends on a sequence, and has a rule for whole ones.
+        sequences: the Values that are sequences before them.
+        results: the Values of these steps that are wanted.
+        summed: those whose sums over all steps are.
+        count: the number of steps of the loop.
+        space: where the arrays are.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        sequences: Collection[Value],
+        results: Sequence[Value],
+        summed: Sequence[Value],
+        count: int,
+        space: Space,
+    ) -> None:
+        self.count = count
+        # In a storage format a sum would be rounded before it is added to others.
+        self.summed = [value for value in summed if not only_stored(value.dtype)]
+        self.results = list(dict.fromkeys([*results, *(value for value in summed if value not in self.summed)]))
+        self.whole: dict[Value, Value] = {}
+        self.steps: list[Step] = []
+        self.inputs = list(dict.fromkeys(x for step in steps for x in values_in(step)))
+        self._lines = {value: step.line for step in steps for value in step.outputs}
+        self.inputs = [value for value in self.inputs if value not in self._lines]
+        inputs = [self._sequence(value) if value in sequences else value for value in self.inputs]
+        for step in steps:
+            self._add(step)
+        outputs = [*(self.whole[value] for value in self.results), *map(self._total, self.summed)]
+        self.plan = Plan(Program(inputs, {}, [], self.steps, outputs, {}), space)
+        self._built = False
+
+    def _sequence(self, value: Value) -> Value:
+        self.whole[value] = Value(value.trace, (self.count, *value.shape), value.dtype)
+        return self.whole[value]
+
+    def _add(self, step: Step) -> None:
+        op, attrs = step.op, step.attrs
+        varying = [isinstance(x, Value) and x in self.whole for x in step.inputs]
+        inputs = [self.whole[x] if varies else x for x, varies in zip(step.inputs, varying, strict=True)]
+        if isinstance(op, Elementwise):
+            ndim = max(len(x.shape) for x in values_in(step))
+            inputs = [self._aligned(x, ndim, step) if v else x for x, v in zip(inputs, varying, strict=True)]
+        elif isinstance(op, Reduction):
+            attrs = {**attrs, "axis": tuple(axis + 1 for axis in attrs["axis"])}
+        else:
+            op, attrs = _OfAllSteps(step, varying), {}
+        new = Step(op, tuple(inputs), attrs, step.line)
+        new.outputs = tuple(self._sequence(value) for value in step.outputs)
+        self.steps.append(new)
+
+    def _aligned(self, x: Value, ndim: int, step: Step) -> Value:
+        """A sequence with axes of length 1 behind that of the steps: within a step shapes broadcast from the right."""
+        shape = (x.shape[0], *(1,) * (ndim + 1 - len(x.shape)), *x.shape[1:])
+        if shape == x.shape:
+            return x
+        new = Step(_RESHAPE, (x,), {"shape": shape}, step.line)
+        new.outputs = (Value(x.trace, shape, x.dtype),)
+        self.steps.append(new)
+        return new.outputs[0]
+
+    def _total(self, value: Value) -> Value:
+        attrs = {"axis": (0,), "keepdims": False}
+        step = Step(DEVICE.arithmetic["sum"], (self.whole[value],), attrs, self._lines[value])
+        step.outputs = (Value(value.trace, value.shape, value.dtype),)
+        self.steps.append(step)
+        return step.outputs[0]
+
+    def run(self, known: dict[Value, Any]) -> tuple[dict[Value, Any], dict[Value, Any]]:
+        """The sequences and the sums that are wanted, from the arrays of what goes in."""
+        if not self._built:
+            self.plan.build()
+            self._built = True
+        arrays = self.plan.carry_out([known[value] for value in self.inputs])
+        count = len(self.results)
+        sequences = dict(zip(self.results, arrays[:count], strict=True))
+        return sequences, dict(zip(self.summed, arrays[count:], strict=True))
+
+    def explained(self) -> str:
+        """The way it runs, in words."""
+        launches = len(self.plan.launches)
+        return f"no loop: all {self.count} steps at once, {launches} launch{'es' * (launches != 1)}"
