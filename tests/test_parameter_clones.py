@@ -106,6 +106,58 @@ def test_copies_writes_and_lazy_values(p):
     assert p.value() is not p and type(p.value()) is Tensor
 
 
+@pytest.mark.parametrize("dtype", [ms.float16, ms.float32, ms.float64, ms.int32], ids=repr)
+@pytest.mark.parametrize(
+    "init",
+    ["ones", rules.One(), 1, 1.0, initializer("ones", (2, 3)), "normal", rules.Normal(2.0), "he_uniform"],
+    ids=repr,
+)
+def test_a_tensor_is_made_of_a_shape_and_a_rule(init, dtype):
+    """MindSpore's way to initial values: as `initializer` has them, drawn at once, of a Parameter as well."""
+    ms.set_seed(3)
+    expected = initializer(init, (2, 3), dtype)
+    ms.set_seed(3)
+    for shape in ((2, 3), [2, 3]):
+        ms.set_seed(3)
+        found = Tensor(shape=shape, dtype=dtype, init=init)
+        assert (found.shape, found.dtype) == ((2, 3), dtype) and found.tolist() == expected.tolist()
+        assert Parameter(found.init_data(), name="w").tolist() == found.tolist()
+
+
+def test_data_by_either_name_beside_a_device():
+    for made in (
+        Tensor([1.0], ms.float16),
+        Tensor(data=[1.0], dtype=ms.float16),
+        Tensor(input_data=[1.0], dtype="float16"),
+    ):
+        assert made.tolist() == [1.0] and made.dtype == ms.float16
+    assert Tensor(input_data=[1.0], const_arg=True, device="CPU").device == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: Tensor(shape=(2,), dtype=ms.float32), "init is missing"),
+        (lambda: Tensor(shape=(2,), init="ones"), "dtype is missing"),
+        (lambda: Tensor(dtype=ms.float32, init="ones"), "shape is missing"),
+        (lambda: Tensor(init="ones"), "shape and dtype is missing"),
+        (lambda: Tensor([1.0], shape=(1,)), "not both"),
+        (lambda: Tensor(input_data=[1.0], shape=(1,), dtype=ms.float32, init="ones"), "not both"),
+        (lambda: Tensor([1.0], input_data=[1.0]), "data once"),
+        (lambda: Tensor(shape=(2,), dtype=ms.float32, init="nothing"), "init .*not 'nothing'"),
+        (lambda: Tensor(shape=(2,), dtype=ms.float32, init=initializer("ones", (3,))), "has shape"),
+        (lambda: Tensor(shape=(-2,), dtype=ms.float32, init="ones"), "-2"),
+        (lambda: Tensor(), "Tensor: data: "),
+        (lambda: Tensor([1.0], device="Ascend"), "there is no device 'Ascend'"),
+        (lambda: Tensor([1.0]).init_data(shape=(3,)), r"init_data: .* of shape \(1,\)"),
+        (lambda: Tensor([1.0]).init_data(0), "init_data: a Tensor is whole here"),
+    ],
+)
+def test_a_tensor_of_half_a_description_is_refused(call, text):
+    with pytest.raises(SnncellError, match=text):
+        call()
+
+
 # --- initialisers -----------------------------------------------------------------------------------------------------
 
 CLASSES: list[tuple[Any, tuple[int, ...], float, float]] = [  # an initialiser, a shape, and the deviation expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from tensor_table import ELSEWHERE, TABLE, Row
 
 import snncell as ms
-from snncell import Tensor, ops
+from snncell import Parameter, Tensor, ops
 from snncell.errors import SnncellError, TraceError
 
 
@@ -128,6 +129,20 @@ def test_values_do_not_change():
         SnncellError, match=r"assign_value: a Tensor of shape \(1,\) does not change. Make it a Parameter"
     ):
         x.assign_value(2.0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, bool])
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 3), (1, 2, 2)])
+def test_item_takes_the_places_that_numpys_does(shape, dtype):
+    array = (np.arange(math.prod(shape)).reshape(shape) % 3).astype(dtype)
+    indices: list[Any] = [*np.ndindex(*shape), *range(-array.size, array.size)]
+    for kind in (Tensor, Parameter):
+        x = kind(array)
+        if array.size == 1:
+            assert x.item() == x.item(None) == array.item()
+        for index in indices:
+            found = [x.item(index)] + ([x.item(*index), x.item(list(index))] if isinstance(index, tuple) else [])
+            assert all(type(each) is type(array.item(index)) and each == array.item(index) for each in found)
 
 
 # --- drawn ------------------------------------------------------------------------------------------------------------
@@ -287,6 +302,13 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda: ops.meshgrid(X, indexing="ji"), 'indexing is "xy" or "ij", not .ji.'),
     (lambda: X.bitwise_not(), "bitwise_not: takes integers or booleans, not Float32"),
     (lambda: X.cummax(2), "cummax: axis 2 of a Tensor with 2 axes"),
+    (lambda: X.item(), r"item: needs exactly one element, this Tensor has shape \(2, 2\)"),
+    (lambda: X.item(0, 0, 0), r"item: 3 places for a Tensor of shape \(2, 2\); .* x\.item\(0, 1\)"),
+    (lambda: X.item(4), r"there is no element 4 in a Tensor of shape \(2, 2\)"),
+    (lambda: X.item((0, 2)), r"there is no element \(0, 2\)"),
+    (lambda: X.item(0.5), "item: index is an int, or one for each axis, not 0.5"),
+    (lambda: X.itemset(0, 1.0), r"A Tensor does not change; a Parameter takes a new value by .*p\[\.\.\.\] = value"),
+    (lambda: ms.jit(lambda x: x.item(0))(X), r"item\(index\) needs a value while"),
 ]
 
 

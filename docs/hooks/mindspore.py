@@ -706,10 +706,16 @@ def _() -> None:
     assert ms.grad(lambda x: ops.norm(x))(ops.zeros(2)).tolist() == [0.0, 0.0]
 
 
-@row("gradients", "`GradOperation(get_by_list=True)(net)` without weights", "by the mode", "`GradientError`")
+@row(
+    "gradients",
+    "`GradOperation(get_by_list=True)(net)` without weights",
+    "by the mode",
+    "those of `net.trainable_params()`; of what is no Cell `GradientError`",
+)
 def _() -> None:
-    net = nn.Dense(1, 1)
-    refused(errors.GradientError, "weights are missing", lambda: ops.GradOperation(get_by_list=True)(net)(X[:1]))
+    net, of_weights = nn.Dense(1, 1), ops.GradOperation(get_by_list=True)
+    assert [g.tolist() for g in of_weights(net)(ops.ones((1, 1)))] == [[[1.0]], [1.0]]
+    refused(errors.GradientError, "weights are missing", lambda: of_weights(lambda x: x))
 
 
 @row("gradients", "a number as `sens`", "an error without names", "`GradientError`, with the Tensor to give")
@@ -887,6 +893,32 @@ def _() -> None:
     assert p.asnumpy().tolist() == [1.0, 1.0] and p.init_data() is p
 
 
+@row(
+    "parameters",
+    "`Tensor(shape=..., dtype=..., init=...)`",
+    "has no values before `init_data()`; without `init` what is in the memory",
+    "has them at once; `init` has to be there",
+)
+def _() -> None:
+    from snncell.common.initializer import One, initializer
+
+    for init in (One(), "ones", initializer("ones", (2,))):
+        x = Tensor(shape=(2,), dtype=ms.float32, init=init)
+        assert x.tolist() == x.init_data().tolist() == [1.0, 1.0]
+    refused(ValueError, "init is missing", lambda: Tensor(shape=(2,), dtype=ms.float32))
+
+
+@row(
+    "parameters",
+    "`x.item(0)`, `x.item((0, 1))`, `x.itemset(0, v)`",
+    "by the version",
+    "`item` takes a place as NumPy's does; what is written to is a Parameter, `p[0] = v`",
+)
+def _() -> None:
+    assert X.item(1) == X.item((1,)) == -2.0
+    refused(AttributeError, "a Parameter takes a new value", lambda: X.itemset(0, 1.0))
+
+
 @row("parameters", "`Tensor.from_numpy(array)`", "shares the array's memory", "copies: a Tensor does not change")
 def _() -> None:
     array = np.ones(2, np.float32)
@@ -982,6 +1014,19 @@ def _() -> None:
 def _() -> None:
     x = Tensor([21.0], ms.float64)
     assert 0.0 < ops.softplus(x).item() - 21.0 < 2e-9 and ops.softplus(x, threshold=20.0).item() == 21.0
+
+
+@row(
+    "layers",
+    "`nn.LSTM(..., dropout=0.5)`, `GRU`, `RNN` of one layer",
+    "a line in the log",
+    "an `ArgumentWarning`: it is between layers, of which `num_layers` says how many",
+)
+def _() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        refused(errors.ArgumentWarning, "num_layers=2", lambda: nn.LSTM(2, 2, dropout=0.5))
+        assert nn.LSTM(2, 2, num_layers=2, dropout=0.5).dropout == 0.5
 
 
 @row("layers", "losses of values whose shapes differ", "are broadcast", "`ShapeError`")

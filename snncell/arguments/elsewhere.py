@@ -175,7 +175,8 @@ OPS = {
     **_all("BiasAdd AddN AccumulateNV2", "ops.add"),
     "Shape": "ops.shape",
     "Rank": "x.dim()",
-    "Size": "x.size",
+    **_all("Size size numel", "x.size"),
+    "t": "x.T",
     "DType": "x.dtype",
     "Range": "ops.arange",
     "ReduceAll": "ops.all",
@@ -408,8 +409,8 @@ TENSOR = {
     **_all("requires_grad_", "p.requires_grad = True, of a snncell.Parameter"),
     "requires_grad": "Parameters have it; of a Tensor the gradient is that of an input: snncell.grad(fn)(x).",
     **_all(
-        "zero_ copy_ fill_ add_ sub_ mul_ div_ clamp_ relu_ exp_ normal_ uniform_ random_ masked_fill_ scatter_ "
-        "index_fill_ squeeze_ unsqueeze_ transpose_ sigmoid_ tanh_ sqrt_ neg_ abs_ zero_grad",
+        "itemset zero_ copy_ fill_ add_ sub_ mul_ div_ clamp_ relu_ exp_ normal_ uniform_ random_ masked_fill_ "
+        "scatter_ index_fill_ squeeze_ unsqueeze_ transpose_ sigmoid_ tanh_ sqrt_ neg_ abs_ zero_grad",
         _IN_PLACE,
     ),
     **_all("is_cuda", 'x.device == "gpu"'),

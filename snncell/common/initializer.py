@@ -15,7 +15,6 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import HOST
 from snncell.ops import random
 from snncell.ops.base import as_shape
-from snncell.tape.parameter import Parameter
 from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor
 
@@ -335,4 +334,4 @@ def initializer(init: Init, shape: Lengths | None = None, dtype: Dtype = dtypes.
 
 
 _guard(globals(), own=True)
-Parameter.initial_values = staticmethod(initializer)
+Tensor._initial_values = staticmethod(initializer)

@@ -112,8 +112,20 @@ def value(x: Tensor) -> Tensor:
     return snapshot(as_tensor(x, "value"))
 
 
-def init_data(x: Tensor) -> Tensor:
-    """The Tensor itself: `initializer` draws the values when it is called."""
+def init_data(x: Tensor, slice_index: Any = None, shape: Any = None, opt_shard_group: Any = None) -> Tensor:
+    """The Tensor itself: `initializer` draws the values when it is called.
+
+    Args:
+        slice_index, shape, opt_shard_group: MindSpore's, for a part of a Tensor on one of several machines, of which
+            there are none here.
+
+    Raises:
+        ArgumentError: for any of them but the Tensor's own shape.
+    """
+    if slice_index is not None or opt_shard_group is not None or (shape is not None and tuple(shape) != x.shape):
+        raise ArgumentError(
+            f"init_data: a Tensor is whole here, and has its values: those of shape {x.shape}. Write init_data()."
+        )
     return snapshot(as_tensor(x, "init_data"))
 
 

@@ -219,9 +219,6 @@ class Parameter(Tensor):
             raise ShapeError(f"Parameter {self.name!r} of shape {self.shape}, p[{index!r}] = value: {error}.") from None
         commit([self.write_of(self._limited(wrap(new))._data if self.limits else new)])
 
-    # Makes initial values of a rule, a shape and a dtype: `initializer`, which stands above and puts itself here.
-    initial_values: Callable[..., Tensor]
-
     def clone(self, init: Any = "same") -> Parameter:
         """A Parameter of its own with the same name and settings.
 
@@ -244,7 +241,7 @@ class Parameter(Tensor):
         return copied
 
     def _made_of(self, init: Any) -> Tensor:
-        return Parameter.initial_values(init, self.shape, self.dtype)
+        return Parameter._initial_values(init, self.shape, self.dtype)
 
     copy = clone
 
