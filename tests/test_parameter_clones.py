@@ -12,7 +12,7 @@ import snncell as ms
 from snncell import Parameter, ParameterTuple, Tensor, nn
 from snncell.common import initializer as rules
 from snncell.common.initializer import initializer
-from snncell.errors import AssignError, SnncellError
+from snncell.errors import AssignError, ParameterError, SnncellError
 
 
 @pytest.fixture
@@ -90,8 +90,36 @@ def test_whether_a_gradient_is_wanted_is_true_or_false(p):
             p.requires_grad = wrong
     p.requires_grad = False
     assert not p.requires_grad
-    with pytest.raises(AttributeError, match=r"A snncell\.Parameter is whole here"):
-        p.sliced  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["sliced", "unique", "key", "inited_param", "layerwise_parallel", "storage_format"])
+def test_what_belongs_to_clusters_is_kept_and_without_effect(p, name):
+    assert hasattr(Parameter(1.0), name)
+    setattr(p, name, "mine")
+    assert getattr(p, name) == "mine" and getattr(Parameter(1.0), name) != "mine"
+    assert (p.param_info.name, p.param_info.requires_grad) == ("w", True)
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype"),
+    [
+        (3, ms.int32),
+        (-(2**31), ms.int32),
+        (2**31, ms.int64),
+        (0.5, ms.float32),
+        ([3], ms.int64),
+        (np.int64(3), ms.int64),
+    ],
+)
+def test_a_number_is_a_parameter_of_32_bits(number, dtype):
+    p = Parameter(number, name="n")
+    assert p.dtype == dtype and p.tolist() == number
+    for flag in (True, False):
+        with pytest.raises(
+            ParameterError, match=rf"default_input is a number or an array, not {flag}.* Tensor\({flag}\)"
+        ):
+            Parameter(flag)
+    assert Parameter(Tensor(True)).dtype == ms.bool_
 
 
 def test_copies_writes_and_lazy_values(p):

@@ -14,7 +14,7 @@ from tensor_table import ELSEWHERE, TABLE, Row
 
 import snncell as ms
 from snncell import Parameter, Tensor, ops
-from snncell.errors import SnncellError, TraceError
+from snncell.errors import CallError, SnncellError, TraceError
 
 
 def leaves(result: Any) -> list[Any]:
@@ -121,6 +121,45 @@ def test_arguments_have_numpys_names_and_pytorchs(options):
     assert x.softmax(dim=0).tolist() == x.softmax(axis=0).tolist()
     assert x.narrow(dim=1, start=0, length=1).tolist() == [[1.0], [3.0]]
     assert x.topk(1, dim=0)[0].tolist() == [[3.0, 5.0]] and x.cumprod(axis=1).tolist() == [[1.0, 2.0], [3.0, 15.0]]
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "value"),
+    [
+        ("view", "shape", (3, 2)),
+        ("reshape", "shape", (3, 2)),
+        ("new_zeros", "size", (4,)),
+        ("new_ones", "size", (1, 4)),
+        ("expand", "size", (2, 2, 3)),
+        ("repeat", "repeats", (2, 1)),
+        ("permute", "axis", (1, 0)),
+        ("permute", "dims", (1, 0)),
+        ("permute", "axes", (1, 0)),
+        ("atan2", "other", 2.0),
+    ],
+)
+def test_arguments_that_are_several_may_be_given_by_name(name, word, value):
+    method = getattr(Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), name)
+    assert method(**{word: value}).tolist() == method(value).tolist()
+    if isinstance(value, tuple):
+        assert method(*value).tolist() == method(value).tolist()
+        with pytest.raises(TypeError):
+            method(*value, **{word: value})
+
+
+@pytest.mark.parametrize("by_name", range(4))
+def test_both_ways_to_scatter_add_take_names(by_name):
+    x, index, source = ops.zeros(2), Tensor([0, 0]), Tensor([1.0, 2.0])
+    for words in (("axis", "index", "src"), ("dim", "index", "src")):
+        given = (0, index, source)
+        named = dict(zip(words[3 - by_name :], given[3 - by_name :], strict=True))
+        assert x.scatter_add(*given[: 3 - by_name], **named).tolist() == [3.0, 0.0]
+    if by_name < 3:
+        given = (Tensor([[1]]), Tensor([5.0]))
+        named = dict(zip(("indices", "updates")[2 - by_name :], given[2 - by_name :], strict=True))
+        assert x.scatter_add(*given[: 2 - by_name], **named).tolist() == [0.0, 5.0]
+    with pytest.raises(CallError, match=r"scatter_add: takes \(indices, updates\) or \(dim, index, src\), not"):
+        x.scatter_add(index, src=source)
 
 
 def test_values_do_not_change():

@@ -768,6 +768,31 @@ def _() -> None:
     refused(ValueError, "shape", lambda: p.set_data(Tensor([1.0, 2.0, 3.0])))
 
 
+@row(
+    "parameters",
+    "`net.bias = None`, where it is a Parameter",
+    "is taken, and the call fails",
+    "`AssignError` with the mend; `net.weight = tensor` sets the data, as in MindSpore",
+)
+def _() -> None:
+    net = nn.Dense(2, 2, has_bias=False)
+    refused(errors.AssignError, "has_bias=False", lambda: setattr(nn.Dense(2, 2), "bias", None))
+    net.weight = ops.ones((2, 2))
+    assert isinstance(net.weight, Parameter) and net.weight.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    refused(ValueError, "weight.* has shape", lambda: setattr(net, "weight", X))
+
+
+@row(
+    "parameters",
+    "`net.to(ms.float16)`",
+    "casts Parameters and buffers",
+    "`ArgumentError`: `to` is for devices; layers are made with a `dtype`, `to_float` computes in few bits",
+)
+def _() -> None:
+    refused(errors.ArgumentError, "to_float", lambda: nn.Dense(2, 2).to(ms.float16))
+    assert nn.Dense(2, 2).to("CPU").weight.device == "cpu"
+
+
 @row("parameters", "`phase` of a Cell that was just made", '"train", though `training` is False', '"predict"')
 def _() -> None:
     assert (nn.ReLU().phase, nn.ReLU().training, nn.ReLU().set_train().phase) == ("predict", False, "train")

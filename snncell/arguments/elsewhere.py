@@ -422,10 +422,6 @@ TENSOR = {
     **_all("unflatten", "x.reshape(...)"),
     **_all("einsum", "ops.einsum"),
     **_all("apply_ map_", "A function of operations on the whole Tensor, ops.where among them."),
-    "inited_param": "A snncell.Parameter has its values from the start.",
-    "param_info": "A snncell.Parameter tells its name, shape, dtype and requires_grad itself.",
-    "key": "p.name, of a snncell.Parameter",
-    **_all("unique sliced", "A snncell.Parameter is whole here, not a part of one on several machines."),
 }
 CELL = {
     **_all("parameters", "cell.trainable_params(), cell.get_parameters()"),

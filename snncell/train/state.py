@@ -199,8 +199,7 @@ def weights_of(net: Cell, loss: Any = None) -> dict[str, Parameter]:
 
 def kept_of(net: Cell, loss: Any = None) -> dict[str, Tensor]:
     """The Parameters by path as in `weights_of`, and by "buffer/" and path the buffers."""
-    buffers = {f"buffer/{path}": buffer for path, (_, _, buffer) in buffers_of(net, loss).items()}
-    return {**weights_of(net, loss), **buffers}
+    return weights_of(net, loss) | {f"buffer/{path}": place[2] for path, place in buffers_of(net, loss).items()}
 
 
 def put_kept(net: Cell, loss: Any, values: dict[str, Any], who: str) -> None:
