@@ -809,6 +809,23 @@ def _() -> None:
     assert issubclass(errors.CheckpointError, ValueError)
 
 
+@row(
+    "parameters",
+    "`load_checkpoint(file, net)`",
+    "loads what fits",
+    "all of it has to fit, and what is read to be all; `strict_load=False` for what there is",
+)
+def _() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        ms.save_checkpoint(nn.Dense(2, 2, "ones"), f"{folder}/a.ckpt", append_dict={"epoch": 3})
+        net = nn.Dense(2, 2)
+        refused(
+            errors.CheckpointError, "not in the Cell: .'epoch'", lambda: ms.load_checkpoint(f"{folder}/a.ckpt", net)
+        )
+        read = ms.load_checkpoint(f"{folder}/a.ckpt", net, strict_load=False, filter_prefix="bias")
+    assert sorted(read) == ["epoch", "weight"] and read["epoch"].item() == 3 and net.weight.asnumpy().all()
+
+
 @row("parameters", "two equal names in a `ParameterTuple`", "`ValueError`", "the same, of names that somebody gave")
 def _() -> None:
     two = [Parameter(X, name="w"), Parameter(X, name="w")]
