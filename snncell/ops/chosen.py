@@ -13,6 +13,7 @@ import numpy as np
 
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, DTypeError, ShapeError
+from snncell.kernels.cuda import sort as order
 from snncell.ops import shape as sh
 from snncell.ops.base import as_axis, as_tensor, primitive, same_dtype
 from snncell.ops.indexing import gather
@@ -114,6 +115,13 @@ def _places(ordered: Any, v: Any, right: bool) -> Any:
 
 
 _places.name = "searchsorted"
+
+
+@_places.def_there
+def _(ordered: Any, v: Any, right: bool) -> Any:
+    return order.places(ordered, v, right)
+
+
 _places.no_gradient()
 
 

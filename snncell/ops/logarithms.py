@@ -8,6 +8,7 @@ from typing import Any
 
 from snncell.arguments.vocabulary import Numbers, Share
 from snncell.interrupts import imported
+from snncell.kernels.cuda import special
 from snncell.ops.activation import sigmoid
 from snncell.ops.arithmetic import isinf
 from snncell.ops.base import as_float, elementwise, primitive
@@ -107,13 +108,18 @@ def _erfc(x: Any) -> Any:
     return _special("erfc", x)
 
 
+@_erfc.def_there
+def _(x: Any) -> Any:
+    return special.erfc(x)
+
+
 @_erfc.def_bprop
 def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return (dout * exp(-square(x)) * (-2.0 / math.sqrt(math.pi)),)
 
 
 def erfc(x: Numbers) -> Tensor:
-    """1 - erf(x), exact where erf is close to 1. It runs on the CPU alone."""
+    """1 - erf(x), exact where erf is close to 1."""
     result: Tensor = _erfc.bind(as_float(x, "erfc"))
     return result
 
@@ -123,12 +129,17 @@ def _erfinv(x: Any) -> Any:
     return _special("erfinv", x)
 
 
+@_erfinv.def_there
+def _(x: Any) -> Any:
+    return special.erfinv(x)
+
+
 @_erfinv.def_bprop
 def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
     return (dout * exp(square(out)) * (math.sqrt(math.pi) / 2.0),)
 
 
 def erfinv(x: Numbers) -> Tensor:
-    """The inverse of erf on (-1, 1); infinite at its ends, NaN beyond. It runs on the CPU alone."""
+    """The inverse of erf on (-1, 1); infinite at its ends, NaN beyond."""
     result: Tensor = _erfinv.bind(as_float(x, "erfinv"))
     return result

@@ -15,6 +15,7 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
+from snncell.kernels.cuda import scatter as scatters
 from snncell.ops import creation as new, logic as lg, shape as sh
 from snncell.ops.base import as_axis, as_tensor, astype, same_dtype
 from snncell.ops.indexing import gather, scatter_add_primitive
@@ -38,6 +39,11 @@ def _written(x: Any, positions: Any, values: Any) -> Any:
 
 
 _written.name = "scatter"
+
+
+@_written.def_there
+def _(x: Any, positions: Any, values: Any) -> Any:
+    return scatters.put(x, positions, values)
 
 
 @_written.def_bprop
