@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gradient_table import TABLE, Row
+from tensor_table import TABLE as METHODS, Row as Method
 
 import snncell as ms
 from snncell import Tensor, nn, ops
@@ -93,6 +94,20 @@ def test_second_gradients_are_the_cpus(r: Row) -> None:
         return ms.grad(first, tuple(range(len(xs))))(*xs)
 
     agree(on("gpu", slopes, r.arrays()), on("cpu", slopes, r.arrays()), repr(r), 1e-9)
+
+
+@pytest.mark.parametrize("r", METHODS, ids=repr)
+def test_methods_of_tensors_are_the_cpus(r: Method) -> None:
+    def call(x: Tensor) -> Any:
+        return getattr(x, r.name)(*given(r.args), **{name: given(value) for name, value in r.options.items()})
+
+    def given(values: Any) -> Any:
+        if isinstance(values, tuple):
+            return tuple(map(given, values))
+        return Tensor(values) if isinstance(values, np.ndarray) else values
+
+    rtol = 3e-7 if r.array.dtype == np.float32 else 1e-11
+    agree(on("gpu", call, [r.array]), on("cpu", call, [r.array]), repr(r), rtol)
 
 
 # --- seeds of gradients -----------------------------------------------------------------------------------------------
