@@ -47,7 +47,8 @@ class Cell(Hooked, Modes, HasState):
     A call takes Tensors, and arrays of NumPy and other libraries, which become Tensors of the same dtype, and anything
     else as it is.
 
-    A Cell, a Parameter, or a list or tuple of them that is set as an attribute belongs to the Cell.
+    A Cell, a Parameter, or a list or tuple of them that is set as an attribute belongs to the Cell. What is put into
+    such a list later belongs to it as well, and has its name after `update_parameters_name()`.
 
     Values that `construct` keeps on `self` for `bprop` are those of the last call only; if the Cell is used twice,
     both reverses would see them. `self.save_for_bprop(...)` keeps values for each call. A Parameter that `bprop` reads

@@ -739,11 +739,20 @@ def _() -> None:
     refused(ValueError, "w", lambda: nn.SGD(two, learning_rate=0.1))
 
 
-@row("parameters", "a plain list or tuple of Cells or Parameters as an attribute", "is not registered", "is registered")
+@row(
+    "parameters",
+    "a plain list or tuple of Cells or Parameters as an attribute",
+    "is not registered",
+    "is registered; what is put into it later is named by `update_parameters_name()`",
+)
 def _() -> None:
     cell = nn.Cell()
     cell.weights = (Parameter(Tensor([1.0]), name="a"), Parameter(Tensor([2.0]), name="b"))
     assert len(cell.trainable_params()) == 2
+    net = nn.Cell(parts=[nn.ReLU()])
+    net.parts.append(nn.Dense(2, 2, has_bias=False))
+    net.update_parameters_name()
+    assert [(path, p.name) for path, p in net.parameters_and_names()] == [("parts.1.weight", "parts.1.weight")]
 
 
 @row(

@@ -18,6 +18,7 @@ from snncell.arguments.vocabulary import ON_HOST
 from snncell.dtype import DType
 from snncell.errors import (
     ArgumentError,
+    ArgumentTypeError,
     AssignError,
     DTypeError,
     ShapeError,
@@ -80,10 +81,11 @@ class Tensor:
     ) -> None:
         if input_data is not None or shape is not None or init is not None:
             data = _chosen_data(data, input_data, dtype, shape, init)
-        if device is None:
+        if device is None and const_arg is False:
             self._fill(data, dtype)
         else:
-            with settings(space=space_called(device, type(self).__name__)):
+            _refuse_settings(const_arg, device)
+            with settings(space=space_called(device, "Tensor")) if device is not None else nullcontext():
                 self._fill(data, dtype)
         self._entry = None
         self._index = 0
@@ -476,6 +478,14 @@ def to_array(data: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
     elif target.dtype != source.dtype and target.category <= dtypes.as_dtype(source.dtype).category:
         _refuse_loss(source, target, data)
     return np.array(source, dtype=target.dtype, order="C")
+
+
+def _refuse_settings(const_arg: Any, device: Any) -> None:
+    """Raise for settings of a new Tensor that are none."""
+    if not isinstance(const_arg, bool):
+        raise ArgumentTypeError(f"Tensor: const_arg is True or False, not {shown(const_arg)}.")
+    if device is not None and not isinstance(device, str):
+        raise ArgumentTypeError(f'Tensor: device is "CPU" or "GPU", or None, not {shown(device)}.')
 
 
 def _chosen_data(data: Any, input_data: Any, dtype: Any, shape: Any, init: Any) -> Any:
