@@ -85,7 +85,7 @@ class Tensor:
             self._fill(data, dtype)
         else:
             _refuse_settings(const_arg, device)
-            with settings(space=space_called(device, "Tensor")) if device is not None else nullcontext():
+            with settings(space=space_called(device, type(self).__name__)) if device is not None else nullcontext():
                 self._fill(data, dtype)
         self._entry = None
         self._index = 0
