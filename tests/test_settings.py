@@ -115,5 +115,5 @@ def test_settings_of_a_context_that_change_nothing():
         snncell.set_context(pynative_synchronize=value, deterministic="ON" if value else "OFF", save_graphs=0)
     snncell.set_context(mode=before, save_graphs=False)
     for wrong in (True, 1, 2, "no"):
-        with pytest.raises(ArgumentError, match="save_graphs is False, not .*explain_passes"):
+        with pytest.raises(ArgumentError, match=r"save_graphs is False, not .*explain_passes"):
             snncell.set_context(save_graphs=wrong)
