@@ -243,3 +243,22 @@ def test_sparse_sets_a_share_of_each_column_to_0():
 @pytest.mark.parametrize("name", ["zeros", "One", "XavierUniform", "xavier_uniform", "HeNormal", "truncatedNormal"])
 def test_initialisers_have_names(name):
     assert initializer(name, (3, 4)).shape == (3, 4)
+
+
+def test_rules_of_ones_own_write_into_an_array_or_give_one():
+    class Ramp(rules.Initializer):
+        def _initialize(self, arr):
+            arr[:] = np.arange(arr.size).reshape(arr.shape) * self._kwargs["step"]
+
+    class Twos(rules.Initializer):
+        def __call__(self, shape):
+            return np.full(shape, 2.0)
+
+    class Nothing(rules.Initializer):
+        pass
+
+    assert initializer(Ramp(step=0.5), (2, 2)).tolist() == [[0.0, 0.5], [1.0, 1.5]]
+    assert nn.Dense(2, 1, weight_init=Ramp(step=1)).weight.tolist() == [[0.0, 1.0]]
+    assert Tensor(shape=(2,), dtype=ms.float16, init=Twos()).tolist() == [2.0, 2.0]
+    with pytest.raises(SnncellError, match=r"Nothing: an Initializer has a method _initialize\(self, arr\)"):
+        initializer(Nothing(), (2,))

@@ -187,6 +187,8 @@ OPS = {
     "Partial": "functools.partial, over functions of ops.add and others.",
     "MultitypeFuncGraph": "A Python function with isinstance in it, which ops.HyperMap maps over a nest.",
     **_all("absolute Absolute", "ops.abs"),
+    **_all("constexpr _constexpr", "A Python function, called in a traced one: snncell.jit runs it once, as it is."),
+    "addn": "ops.add",
     **_all("power", "ops.pow"),
     **_all("linear", "ops.matmul(x, weight.T) + bias, or nn.Dense"),
     "tensordot": "ops.einsum",
@@ -258,6 +260,10 @@ OPS = {
     **_all("Custom custom_op Function", "An nn.Cell with construct and bprop has a reverse of its own."),
 }
 SNNCELL = {
+    "mutable": "A tuple, list or dict of Tensors is an argument as it is: snncell.jit(fn)((x, y)).",
+    "lazy_inline": "snncell.jit traces a Cell with all below it; nothing is to be said of one.",
+    **_all("dtype_to_nptype dtype_to_pytype", "snncell.float32.dtype"),
+    "issubclass_": "snncell.float32.is_float",
     "grad_reducer": "Gradients are of one process; snncell.distributed.mean_gradients is for several.",
     "grad_no_sens": "ops.GradOperation(get_by_list=True)",
     **_all("set_acc set_broadcast_flag set_param_ps set_param_fl infer_param_pipeline_stage", _ONE_PROCESS),
