@@ -180,7 +180,9 @@ def test_item_takes_the_places_that_numpys_does(shape, dtype):
         if array.size == 1:
             assert x.item() == x.item(None) == array.item()
         for index in indices:
-            found = [x.item(index)] + ([x.item(*index), x.item(list(index))] if isinstance(index, tuple) else [])
+            found = [x.item(index), x.item(index=index)] + (
+                [x.item(*index), x.item(list(index))] if isinstance(index, tuple) else []
+            )
             assert all(type(each) is type(array.item(index)) and each == array.item(index) for each in found)
 
 

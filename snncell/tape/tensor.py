@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Never, overload
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from snncell.errors import (
     ArgumentError,
     ArgumentTypeError,
     AssignError,
+    CallError,
     DTypeError,
     ShapeError,
     SnncellError,
@@ -163,21 +164,24 @@ class Tensor:
             array.base.flags.writeable = False
         return array.view()
 
-    def item(self, *index: Any) -> Any:
+    def item(self, *places: Any, index: Any = None, **unknown: Never) -> Any:
         """The value of a Tensor of one element, or of the element at an index, as a Python number.
 
         Args:
-            index: as NumPy's `item` takes it: the place in the flattened Tensor, `x.item(3)`, or one place along each
+            places: as NumPy's `item` takes them: the place in the flattened Tensor, `x.item(3)`, or one along each
                 axis, `x.item(0, 1)` or `x.item((0, 1))`.
+            index: the same by name.
 
         Raises:
             ShapeError: for more elements than one, without an index; for another number of places than there are axes.
             TensorIndexError: for a place that is not there.
         """
-        if not index or index == (None,):
+        if unknown:
+            raise CallError(f"Tensor.item: has no argument {next(iter(unknown))}. It takes index.")
+        given: Any = index if index is not None else places[0] if len(places) == 1 else places or None
+        if given is None:
             return self._single("item()")
-        given = index[0] if len(index) == 1 else index
-        places = given if isinstance(given, (tuple, list)) else index
+        places = tuple(given) if isinstance(given, (tuple, list)) else (given,)
         array = self._concrete("item(index)")
         try:
             return array.item(*map(operator.index, places))
