@@ -23,7 +23,7 @@ from snncell.cells.names import Place
 from snncell.cells.state import HasState
 from snncell.compiler.jit import Jitted
 from snncell.display import as_html, as_text
-from snncell.errors import ArgumentError, ArgumentTypeError, SnncellError
+from snncell.errors import ArgumentError, ArgumentTypeError, ConstructError
 from snncell.kernels.space import DEVICE, IN_USE
 from snncell.mixed import run_with_others
 from snncell.reverse import run_with_bprop
@@ -47,7 +47,8 @@ class Cell(Hooked, Modes, HasState):
     A call takes Tensors, and arrays of NumPy and other libraries, which become Tensors of the same dtype, and anything
     else as it is.
 
-    A Cell, a Parameter, or a list or tuple of them that is set as an attribute belongs to the Cell.
+    A Cell, a Parameter, or a list or tuple of them that is set as an attribute belongs to the Cell. What is put into
+    such a list later belongs to it as well, and has its name after `update_parameters_name()`.
 
     Values that `construct` keeps on `self` for `bprop` are those of the last call only; if the Cell is used twice,
     both reverses would see them. `self.save_for_bprop(...)` keeps values for each call. A Parameter that `bprop` reads
@@ -136,7 +137,7 @@ class Cell(Hooked, Modes, HasState):
             args, kwargs = before_call(self, args, kwargs)
         if getattr(self, "construct", None) is None:
             mend = " It has forward, PyTorch's name for it: rename that." * hasattr(type(self), "forward")
-            raise SnncellError(f"{type(self).__name__} has no method construct(self, ...) to be called by.{mend}")
+            raise ConstructError(f"{type(self).__name__} has no method construct(self, ...) to be called by.{mend}")
         passage = Passage.of(self) if self._backward_hooks or self._backward_pre_hooks else None
         if passage is not None:
             args, kwargs = passage.enter(args, kwargs)

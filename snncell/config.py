@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from snncell.errors import ArgumentError
 
@@ -30,6 +30,9 @@ def set_context(
     pool_limit: Any = None,
     check_finite: bool | None = None,
     device_id: Any = None,
+    pynative_synchronize: bool | None = None,
+    deterministic: Literal["ON", "OFF"] | None = None,
+    save_graphs: Any = None,
 ) -> None:
     """Choose how Cells run.
 
@@ -51,6 +54,9 @@ def set_context(
             rounded otherwise. Training takes a few times as long.
         device_id: 0, the number of the one device that a process computes on; which card that is,
             `CUDA_VISIBLE_DEVICES` says.
+        pynative_synchronize, deterministic: MindSpore's; accepted, and the same either way: an error comes from the
+            line that is to blame, and the same call gives the same bits.
+        save_graphs: MindSpore's; False or 0. `snncell.explain_passes` shows what a function is compiled to.
 
     Raises:
         ArgumentError: for an unknown mode or target, a limit that is no number of bytes, or a check_finite that is no
@@ -82,6 +88,11 @@ def set_context(
         raise ArgumentError(
             f"set_context: device_id is 0, for a process has one device, not {_quoted(device_id)}. Say which card that "
             f"is before it starts: CUDA_VISIBLE_DEVICES=1."
+        )
+    if save_graphs is not None and (type(save_graphs) not in (bool, int) or save_graphs):
+        raise ArgumentError(
+            f"set_context: save_graphs is False, not {_quoted(save_graphs)}; nothing is written to files. What a "
+            f"function is compiled to is shown by print(snncell.explain_passes(fn, *inputs))."
         )
     if pool_limit is not None:
         if isinstance(pool_limit, bool) or not isinstance(pool_limit, int) or not 0 <= pool_limit < 2**63:

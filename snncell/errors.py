@@ -91,6 +91,17 @@ class CallError(SnncellError, TypeError):
     """A Cell called with arguments that its construct does not take, or a neuron made with options it does not have."""
 
 
+class ConstructError(SnncellError, AttributeError, NotImplementedError):
+    """A Cell that is called and has no construct, as a CellList has none."""
+
+
+class MissingCellError(ArgumentError, KeyError):
+    """A name that an nn.CellDict does not have."""
+
+    def __str__(self) -> str:  # a KeyError's is the repr
+        return str(self.args[0])
+
+
 class TraceError(SnncellError, TypeError):
     """A traced function that needs a value which exists only when the Program runs."""
 

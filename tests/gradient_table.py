@@ -932,10 +932,6 @@ def _leaky(carry: Any, x: Any) -> Any:
 row("scan", lambda v, x: ops.scan(_leaky, v, x), (3,), (4, 3))
 row("scan", lambda v, x: ops.scan(_leaky, v, x, reverse=True), (3,), (4, 3), case="reverse")
 
-# What has no rule for the device, and says so.
-ON_THE_CPU = ("erfc", "erfinv", "scatter", "tensor_scatter_elements", "index_put", "searchsorted")
-EVERYWHERE = [r for r in TABLE if r.name not in ON_THE_CPU]
-
 # Public functions that have no float input to differentiate by, and where they are tested instead.
 for kind in ("avg", "max"):
     for size in (1, 2, 3):

@@ -38,9 +38,22 @@ class Net(nn.Cell):
             nn.Dropout(p=0.2),
             nn.Dense(8, CLASSES),
         )
+        self.register_buffer("factor", Tensor(1.0))
+        self.register_buffer("whole", Tensor([3, 4]))
 
     def construct(self, x):
-        return self.last(self.drop(ops.relu(self.norm(self.first(x)))))
+        return self.last(self.drop(ops.relu(self.norm(self.first(x)) * self.factor)))
+
+
+class Weighing(nn.Cell):
+    """A loss with a buffer, which it is multiplied by."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("factor", Tensor(1.0))
+
+    def construct(self, out, y):
+        return LOSS(out, y) * self.factor
 
 
 class Stream(nn.Cell):
@@ -88,6 +101,18 @@ class Lower(train.Callback):
                 training.optimiser.set_learning_rate(0.7 * training.optimiser.rates()[number].item(), group=number)
 
 
+FACTORS = (1.0, 1.2, 0.5, 1.3, 1.1)  # of each epoch, of which the second is the best
+
+
+class Counting(train.Callback):
+    """Changes buffers of net and loss in each epoch."""
+
+    def on_epoch_begin(self, training):
+        for cell in (training.net, training.loss):
+            if "factor" in vars(cell):
+                cell.factor = Tensor(FACTORS[training.epoch])
+
+
 DATA = {
     "arrays": samples,
     "Batches": lambda: train.Batches(*samples(), batch_size=BATCH),
@@ -107,7 +132,8 @@ CALLBACKS = {
     "none": lambda folder: [],
     "average": lambda folder: [train.EMA(0.8)],
     "best": lambda folder: [train.Checkpoint(folder / "best", best="test_loss"), train.EMA(0.5)],
-    "stopping": lambda folder: [train.EarlyStopping(1, "loss")],
+    "average with statistics": lambda folder: [Counting(), train.EMA(0.8, use_buffers=True)],
+    "stopping": lambda folder: [train.EarlyStopping(1, "loss"), Counting()],
     "rates": lambda folder: [Lower(), train.EMA(0.7)],
 }
 SETTINGS = {
@@ -147,7 +173,7 @@ def trained(chosen, seed, folder, *more, **options):
     callbacks = [*CALLBACKS[chosen["callbacks"]](folder), *more]
     made = {"batch_size": size, "test": test, "callbacks": callbacks, "progress": False, **names, **options}
     result = train.fit(net, LOSS, optimiser, given, 3, **made)
-    bits = [p.asnumpy().tobytes() for p in (*net.get_parameters(), *optimiser.get_parameters())]
+    bits = [p.asnumpy().tobytes() for p in (*net.get_parameters(), *net.buffers(), *optimiser.get_parameters())]
     return result, bits, ops.uniform(3).asnumpy().tolist()
 
 
@@ -376,6 +402,79 @@ def test_the_average_is_that_of_the_formula_and_the_steps_go_on_from_the_weights
     for weight in seen[1:]:
         expected = decay * expected + (1 - decay) * weight
     np.testing.assert_allclose(averaged, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("use_buffers", [False, True])
+def test_statistics_and_buffers_are_averaged_where_that_is_asked_for(use_buffers):
+    def run(*callbacks):
+        snncell.set_seed(2)
+        net = Net()
+        net.first.bias.requires_grad = False
+        seen = [shown(net)]
+
+        class Look(train.Callback):
+            order = -1  # before the average takes its place
+
+            def on_step_end(self, training):
+                seen.append(shown(net))
+
+        adam = nn.Adam(net.trainable_params(), 0.1)
+        data = train.Batches(*samples(), batch_size=BATCH, shuffle=False)
+        options = {"test": samples(9, 1), "progress": False}
+        train.fit(net, LOSS, adam, data, 2, callbacks=[Counting(), Look(), *callbacks], **options)
+        return shown(net), seen, {p.name for p in net.trainable_params()}
+
+    def shown(net):
+        return {path: np.array(x.asnumpy()) for path, x in net.state_dict().items()}
+
+    plain, seen, trained = run()
+    found, again, _ = run(train.EMA(0.8, use_buffers=use_buffers))
+    assert all((a[path] == b[path]).all() for a, b in zip(seen, again, strict=True) for path in a)
+    assert {"norm.moving_mean", "factor", "whole", "first.bias"} <= plain.keys() - trained
+    for path, end in found.items():
+        expected = seen[0][path].astype(np.float64)
+        for each in seen[1:]:
+            expected = 0.8 * expected + 0.2 * each[path]
+        if path in trained or (use_buffers and path != "whole"):
+            np.testing.assert_allclose(end, expected, rtol=2e-5, atol=1e-6, err_msg=path)
+            if path == "first.bias":
+                assert (end == plain[path]).all()  # to the bit, for it has never changed
+            else:
+                assert (end != plain[path]).any(), path
+        else:
+            assert (end == plain[path]).all(), path
+
+
+@pytest.mark.parametrize("restore", [True, False])
+@pytest.mark.parametrize("average", [False, True])
+def test_the_best_weights_come_with_the_statistics_of_their_epoch(average, restore):
+    snncell.set_seed(1)
+    net, loss = Net(), Weighing()
+    callbacks = [Counting(), train.EarlyStopping(None, restore_best_weights=restore)]
+    callbacks += [train.EMA(0.5, use_buffers=True)] if average else []
+    options = {"test": samples(20, 1), "callbacks": callbacks, "progress": False, "batch_size": BATCH}
+    result = train.fit(net, loss, nn.SGD(net.trainable_params(), 3.0), samples(), 4, **options)
+    losses = [record["test_loss"] for record in result.history]
+    best = min(losses) if restore else losses[-1]
+    assert min(losses) != losses[-1]
+    assert train.evaluate(net, loss, options["test"], batch_size=BATCH)["loss"] == pytest.approx(best, rel=1e-6)
+    epoch = losses.index(best) + 1
+    if not average:
+        assert net.factor.item() == loss.factor.item() == pytest.approx(FACTORS[epoch])
+
+
+def test_statistics_are_averaged_by_a_training_that_was_saved_so(tmp_path):
+    def run(use_buffers, **options):
+        net = Net()
+        sgd = nn.SGD(net.trainable_params(), 0.1)
+        callbacks = [train.EMA(0.5, use_buffers)]
+        train.fit(
+            net, LOSS, sgd, samples(), 1, callbacks=callbacks, checkpoint=tmp_path / "run", progress=False, **options
+        )
+
+    run(True)
+    with pytest.raises(CheckpointError, match="use_buffers was True and is False"):
+        run(False, resume=True)
 
 
 @pytest.mark.parametrize("accumulate", [1, 2, 3, 6, 7])

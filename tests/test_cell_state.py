@@ -272,7 +272,8 @@ def test_inputs_are_noted():
         cell.set_inputs(x, y=x)
     with pytest.raises(snncell.errors.CallError, match=r"Two\.construct takes"):
         cell.set_inputs(x, x, x)
-    cell.set_jit_config({"jit_level": "O1"})
+    for config in ({"jit_level": "O1"}, snncell.JitConfig(jit_level="O1")):
+        cell.set_jit_config(config)
     with pytest.raises(ArgumentTypeError, match="jit_config is a JitConfig or a dict"):
         cell.set_jit_config(3)
 

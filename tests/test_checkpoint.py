@@ -9,7 +9,7 @@ from safetensors.numpy import save_file
 
 import snncell
 from snncell import Parameter, Tensor, nn, ops
-from snncell.errors import CheckpointError
+from snncell.errors import ArgumentTypeError, CheckpointError
 
 
 def network(seed=0):
@@ -258,3 +258,56 @@ def test_only_cells_and_their_dicts_are_saved(tmp_path):
     with pytest.raises(CheckpointError, match=r"3 of save_obj is .*; a checkpoint has Tensors"):
         snncell.save_checkpoint({3: network()[0].weight}, tmp_path / "x")
     assert list(tmp_path.iterdir()) == []
+
+
+CHOSEN = [
+    ({}, ["first.weight", "first.bias", "second.weight", "second.bias"]),
+    ({"filter_prefix": "first"}, ["second.weight", "second.bias"]),
+    ({"filter_prefix": ("first.b", "second.w")}, ["first.weight", "second.bias"]),
+    ({"specify_prefix": ["second", "first.b"]}, ["first.bias", "second.weight", "second.bias"]),
+    ({"choice_func": lambda path: path.endswith("bias")}, ["first.bias", "second.bias"]),
+    ({"filter_prefix": "first", "choice_func": lambda path: path.endswith("bias")}, ["second.bias"]),
+]
+
+
+def two_layers(fill):
+    net = nn.Cell()
+    net.first, net.second = nn.Dense(2, 2, fill, fill), nn.Dense(2, 2, fill, fill)
+    return net
+
+
+@pytest.mark.parametrize(("options", "expected"), CHOSEN)
+def test_a_part_of_a_checkpoint_is_chosen_by_its_paths(options, expected, tmp_path):
+    snncell.save_checkpoint(two_layers("ones"), tmp_path / "p")
+    assert sorted(snncell.load_checkpoint(tmp_path / "p", **options)) == sorted(expected)
+    net = two_layers("zeros")
+    if len(expected) < 4:
+        with pytest.raises(CheckpointError, match="Not in the checkpoint"):
+            snncell.load_checkpoint(tmp_path / "p", net, **options)
+        assert not any(p.asnumpy().any() for p in net.get_parameters())
+    snncell.load_checkpoint(tmp_path / "p", net, strict_load=False, **options)
+    assert sorted(path for path, p in net.parameters_and_names() if p.asnumpy().all()) == sorted(expected)
+    if choose := options.get("choice_func"):
+        snncell.save_checkpoint(two_layers("ones"), tmp_path / "q", choice_func=choose)
+        assert all(map(choose, snncell.load_checkpoint(tmp_path / "q")))
+    with pytest.raises(CheckpointError, match=r"nothing is chosen of first\.bias, "):
+        snncell.load_checkpoint(tmp_path / "p", specify_prefix="third")
+
+
+def test_more_is_written_beside_a_cell(tmp_path):
+    more = {"epoch": 7, "best": 0.5, "done": True, "seen": Tensor([1, 2]), "again": Parameter(Tensor([3.0]), name="x")}
+    options = {"integrated_save": False, "async_save": True, "crc_check": True, "format": "safetensors"}
+    snncell.save_checkpoint(two_layers("ones"), tmp_path / "p", append_dict=more, **options)
+    found = snncell.load_checkpoint(tmp_path / "p", format="safetensors", crc_check=True)
+    assert {name: found[name].tolist() for name in more} == {**more, "seen": [1, 2], "again": [3.0]}
+    assert snncell.load_param_into_net(two_layers("zeros"), found) == ([], sorted(more))
+    for wrong, text in (({"first.bias": 1.0}, "is there already"), ({"text": "a"}, "'text' of save_obj is")):
+        with pytest.raises(CheckpointError, match=text):
+            snncell.save_checkpoint(two_layers("ones"), tmp_path / "q", append_dict=wrong)
+    for refused in (
+        lambda: snncell.save_checkpoint(two_layers("ones"), tmp_path / "q", enc_key=b"secret"),
+        lambda: snncell.load_checkpoint(tmp_path / "p", dec_key=b"secret"),
+    ):
+        with pytest.raises(ArgumentTypeError, match="_key is None"):
+            refused()
+    assert not (tmp_path / "q").exists()

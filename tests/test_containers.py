@@ -6,8 +6,15 @@ from collections import OrderedDict
 import pytest
 from cells import Leaf
 
-from snncell import Tensor, nn
-from snncell.errors import ArgumentError, ArgumentTypeError, NameClashError, TensorIndexError
+from snncell import Tensor, nn, ops
+from snncell.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    ConstructError,
+    MissingCellError,
+    NameClashError,
+    TensorIndexError,
+)
 
 LISTS = [nn.SequentialCell, nn.CellList]
 
@@ -134,9 +141,9 @@ def test_a_dict_of_cells():
 @pytest.mark.parametrize(
     ("change", "kind", "match"),
     [
-        (lambda net: net["no"], NameClashError, "CellDict: has no Cell 'no'; there are a"),
-        (lambda net: net.pop("no"), NameClashError, "has no Cell 'no'"),
-        (lambda net: net.__delitem__("no"), NameClashError, "has no Cell 'no'"),
+        (lambda net: net["no"], MissingCellError, "CellDict: has no Cell 'no'; there are a"),
+        (lambda net: net.pop("no"), KeyError, "has no Cell 'no'"),
+        (lambda net: net.__delitem__("no"), MissingCellError, "has no Cell 'no'"),
         (lambda net: net.update({"keys": Leaf()}), NameClashError, "has an attribute 'keys' already"),
         (lambda net: net.update({"a.b": Leaf()}), NameClashError, "without dots"),
         (lambda net: net.update({3: Leaf()}), ArgumentTypeError, "child_name is a str"),
@@ -150,3 +157,27 @@ def test_what_a_dict_refuses(change, kind, match):
         change(net)
     assert list(net) == ["a"]
     assert issubclass(NameClashError, KeyError)
+
+
+def test_a_cell_that_cannot_be_called_says_so():
+    class Empty(nn.Cell):
+        pass
+
+    for cell in (Empty(), nn.CellList([nn.ReLU()]), nn.CellDict({"a": nn.ReLU()}), nn.Cell()):
+        for kind in (ConstructError, AttributeError, NotImplementedError):
+            with pytest.raises(kind, match=f"{type(cell).__name__} has no method construct"):
+                cell(ops.ones(2))
+
+
+@pytest.mark.parametrize("part", [slice(None), slice(1, None), slice(None, None, -1), slice(2, 0, -1)])
+def test_a_slice_keeps_the_names_that_were_given(part):
+    """Numbers begin at 0 again."""
+    cells = [(name, nn.Dense(1, 1)) for name in ("first", "1", "last")]
+    net = nn.SequentialCell(OrderedDict(cells))
+    found, expected = net[part], cells[part]
+    assert list(found) == [cell for _, cell in expected]
+    named = [name if name != "1" else str(place) for place, (name, _) in enumerate(expected)]
+    assert [path for path, _ in found.parameters_and_names()] == [
+        f"{name}.{each}" for name in named for each in ("weight", "bias")
+    ]
+    assert [p.name for p in net.get_parameters()][::2] == ["first.weight", "1.weight", "last.weight"]

@@ -12,6 +12,7 @@ from snncell.errors import (
     CheckpointError,
     DTypeError,
     GradientError,
+    ShapeError,
     SnncellError,
     TensorIndexError,
 )
@@ -115,13 +116,39 @@ def test_an_output_of_several_tensors_is_collected():
     np.testing.assert_array_equal(spikes.asnumpy()[:, 0], [0.0, 1.0, 1.0])
 
 
-@pytest.mark.parametrize("value", [3, Tensor(X), [1.0]])
+@pytest.mark.parametrize("value", [3, X, [1.0]], ids=str)
 def test_a_parameter_is_not_lost_by_an_assignment(value):
     net = nn.Dense(3, 4)
     with pytest.raises(AssignError, match=r"Dense\.weight is a Parameter; a .* in its place.*set_data"):
         net.weight = value
     net.weight = Parameter(Tensor(X))
     assert net.weight.shape == (2, 3)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_tensor_in_the_place_of_a_parameter_is_its_new_value(compiled):
+    class Halving(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.w = Parameter(Tensor([2.0, 4.0]), name="w")
+
+        def construct(self, x):
+            self.w = self.w * 0.5
+            return x * self.w
+
+    net = Halving()
+    own = net.w
+    net.w = Tensor([4.0, 8.0])
+    assert net.w is own and own.tolist() == [4.0, 8.0]
+    call = snncell.jit(net) if compiled else net
+    assert [call(ops.ones(2)).tolist() for _ in range(2)] == [[2.0, 4.0], [1.0, 2.0]]
+    assert net.w is own and own.tolist() == [1.0, 2.0]
+    for wrong, error in ((Tensor([1.0]), ShapeError), (Tensor([1.0, 2.0], "float64"), DTypeError)):
+        with pytest.raises(error, match=r"Halving\.w = tensor: "):
+            net.w = wrong
+    with pytest.raises(AssignError, match="while a gradient is being recorded"):
+        snncell.grad(net)(ops.ones(2))
+    assert own.tolist() == [1.0, 2.0]
 
 
 @pytest.mark.parametrize(

@@ -332,6 +332,8 @@ def listening(names, calls):
         def method(self, run_context):
             args = run_context.original_args()
             calls.append((name, args.mode, args.cur_epoch_num, args.cur_step_num))
+            assert dict(args.items())["cur_step_num"] == args["cur_step_num"] == args.cur_step_num
+            assert {"network", "epoch_num"} < {*args.keys()} and not {"keys", "items"} & {*args.keys()}
 
         return method
 

@@ -130,6 +130,29 @@ def test_the_options_that_the_error_lists_are_those_there_are(kind):
     kind(**{name: getattr(default, name) for name in listed if name not in ("learnable", "v_rest")})
 
 
+@pytest.mark.parametrize("name", NEURONS)
+def test_each_neuron_has_a_spike_function_of_its_own(name):
+    entry = NEURONS[name]
+    one, other = entry.kind(**entry.constants), entry.kind(**entry.constants)
+    function = getattr(one, "surrogate_function", None)
+    assert function is None or function is not other.surrogate_function
+    cells = [value for value in entry.constants.values() if isinstance(value, nn.Cell)]
+    given = {id(below) for cell in cells for _, below in cell.cells_and_names()}
+    parts = [{id(cell) for _, cell in node.cells_and_names()} - given for node in (one, other)]
+    assert not parts[0] & parts[1]
+
+
+def test_a_hook_on_a_spike_function_is_on_that_neurons_alone():
+    seen = []
+    one, other = nn.IFNode(), nn.IFNode()
+    one.surrogate_function.register_forward_hook(lambda *_: seen.append("one"))
+    for node in (one, other):
+        node(ops.ones(2), ops.zeros(2))
+    assert seen == ["one"]
+    given = surrogate.ATan()
+    assert nn.IFNode(surrogate_function=given).surrogate_function is given
+
+
 def test_a_threshold_in_millivolts_is_allowed_where_a_reset_goes_below_it():
     assert nn.EIFNode(theta_rh=-50.0, v_rest=-70.0, v_threshold=-40.0, v_reset=-70.0).v_threshold == -40.0
 

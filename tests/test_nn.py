@@ -228,3 +228,10 @@ def test_a_transposed_convolution_names_itself():
         nn.Conv2dTranspose(2, 2, 3)(ops.ones((1, 3, 4, 4)))
     with pytest.raises(ShapeError, match=r"conv_transpose2d: takes \(N, C, H, W\) and a weight"):
         ops.conv_transpose2d(ops.ones((1, 3, 4, 4)), ops.ones((2, 1, 3, 3)))
+
+
+def test_windows_are_shown_as_mindspore_shows_them():
+    conv = "input_channels=1, output_channels=2, kernel_size=(3, 3), stride=(2, 1), pad_mode=same, padding=0"
+    assert repr(nn.Conv2d(1, 2, 3, (2, 1))) == f"Conv2d({conv}, dilation=(1, 1), group=1, has_bias=False)"
+    for kind in (nn.MaxPool2d, nn.AvgPool2d):
+        assert repr(kind(2, 2)) == f"{kind.__name__}(kernel_size=2, stride=2, pad_mode=VALID)"

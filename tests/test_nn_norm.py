@@ -328,3 +328,21 @@ def test_a_variance_beyond_float16_is_none_beyond_it(kind, parameters, rng, torc
 def test_a_batch_of_nobody_is_normalised(kind):
     net = NORMS[kind][0]("float32")
     assert snncell.grad(lambda x: net(x).sum())(ops.zeros((0, 6, 5, 5))).shape == (0, 6, 5, 5)
+
+
+@pytest.mark.parametrize("shape", [(3,), (4, 3), (2, 4, 3)])
+@pytest.mark.parametrize("begins", [{}, {"begin_norm_axis": -1}, "first", "counted", "one"])
+def test_layers_are_normalised_from_the_axis_that_the_shape_says(shape, begins):
+    """The axis may be given as MindSpore's examples do: where it is the one that normalized_shape begins with."""
+    x = Tensor(np.random.default_rng(0).standard_normal((5, 2, 4, 3)).astype(np.float32))
+    first = 4 - len(shape)
+    axes = {"first": (first, first), "counted": (-len(shape), first), "one": (-1, first)}
+    words = ("begin_norm_axis", "begin_params_axis")
+    given = dict(zip(words, axes[begins], strict=True)) if isinstance(begins, str) else begins
+    np.testing.assert_array_equal(nn.LayerNorm(shape, **given)(x).asnumpy(), nn.LayerNorm(shape)(x).asnumpy())
+    for wrong in (first - 1, first + 1):
+        for name in ("begin_norm_axis", "begin_params_axis"):
+            with pytest.raises(ShapeError, match=rf"begin with axis {first}, not {wrong} .*Leave both at -1"):
+                nn.LayerNorm(shape, **{name: wrong})(x)
+    with pytest.raises(ArgumentError, match="leave both at -1"):
+        nn.LayerNorm(shape, begin_norm_axis=-len(shape) - 1)

@@ -252,7 +252,7 @@ def test_a_rate_set_later_is_checked_too():
         ([P, Tensor(1.0)], r"Adam: element 1 is a Tensor, not a Parameter"),
         ([Parameter(1.0, "f", requires_grad=False)], r"Adam: Parameter 'f' has requires_grad=False"),
         (nn.Dense(1, 1), r"Adam: takes Parameters, not a Cell; write Adam\(net\.trainable_params\(\)"),
-        ([Parameter(1, "n")], r"Adam.*'n'.*Int64"),
+        ([Parameter(1, "n")], r"Adam.*'n'.*Int32"),
     ],
     ids=["twice", "none", "a Tensor", "frozen", "a Cell", "integers"],
 )

@@ -232,6 +232,27 @@ def test_the_dots_of_einsum_are_counted_from_the_right():
     close(ops.einsum("...,...->...", Tensor(y), Tensor(x)), x * y)
 
 
+@pytest.mark.parametrize("there", [None, np.inf, np.nan], ids=str)
+@pytest.mark.parametrize(
+    "equation", ["ii->i", "ii", "ii,ij->j", "iij->ji", "iji->j", "iii->i", "iijj->ij", "i...i->..."]
+)
+def test_einsum_takes_a_diagonal_and_nothing_beside_it(equation, there):
+    """NaN beside the diagonal is not in it, and gets no gradient."""
+    letters = equation.split("->")[0].split(",")[0].replace("...", "k")
+    shape = (3,) * len(letters)
+    x = np.random.default_rng(0).standard_normal(shape)
+    more = [np.ones((3, 3))] if "," in equation else []
+    if there is not None:
+        second = letters.index("i", 1)
+        x[tuple(int(axis == second) for axis in range(len(letters)))] = there
+    expected = np.array(np.einsum(equation, x, *more))
+    assert there is None or np.isfinite(expected).all()
+    close(ops.einsum(equation, Tensor(x), *map(Tensor, more)), expected)
+    slope = ms.grad(lambda x: ops.einsum(equation, x, *map(Tensor, more)).sum())(Tensor(x))
+    probe = np.array([[np.einsum(equation, one.reshape(shape), *more).sum() for one in np.eye(x.size)]])
+    close(slope, probe.reshape(shape))
+
+
 # --- indexing ---------------------------------------------------------------------------------------------------------
 
 

@@ -266,6 +266,24 @@ def test_nan_comes_through(f):
     assert np.isnan(found.flat[1] if found.size == 3 else found.flat[0])
 
 
+BOUNDS: list[Any] = [NAN, 0.5, np.array(NAN), np.array([NAN, 0.5, -2.0]), np.array([[0.0], [NAN]])]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("high", [None, *BOUNDS], ids=str)
+@pytest.mark.parametrize("low", [None, *BOUNDS], ids=str)
+def test_a_bound_that_is_nan_comes_through(low, high, compiled):
+    x = np.array([1.0, NAN, -1.0])
+    if (low is None and high is None) or low is high is BOUNDS[1]:
+        return
+    expected = x if low is None else np.maximum(x, low)
+    expected = expected if high is None else np.minimum(expected, high)
+    bounds = [Tensor(b) if isinstance(b, np.ndarray) else b for b in (low, high)]
+    for clip in (ops.clip, ops.clamp, ops.clip_by_value):
+        run = ms.jit(lambda x, clip=clip: clip(x, *bounds)) if compiled else lambda x, clip=clip: clip(x, *bounds)
+        same(run(Tensor(x)), expected)
+
+
 def test_operators_are_the_operations():
     x, y = Tensor([3.0, -2.0]), Tensor([2.0, 5.0])
     for ours, expected in [

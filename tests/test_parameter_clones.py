@@ -12,7 +12,7 @@ import snncell as ms
 from snncell import Parameter, ParameterTuple, Tensor, nn
 from snncell.common import initializer as rules
 from snncell.common.initializer import initializer
-from snncell.errors import AssignError, SnncellError
+from snncell.errors import AssignError, ParameterError, SnncellError
 
 
 @pytest.fixture
@@ -90,8 +90,36 @@ def test_whether_a_gradient_is_wanted_is_true_or_false(p):
             p.requires_grad = wrong
     p.requires_grad = False
     assert not p.requires_grad
-    with pytest.raises(AttributeError, match=r"A snncell\.Parameter is whole here"):
-        p.sliced  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["sliced", "unique", "key", "inited_param", "layerwise_parallel", "storage_format"])
+def test_what_belongs_to_clusters_is_kept_and_without_effect(p, name):
+    assert hasattr(Parameter(1.0), name)
+    setattr(p, name, "mine")
+    assert getattr(p, name) == "mine" and getattr(Parameter(1.0), name) != "mine"
+    assert (p.param_info.name, p.param_info.requires_grad) == ("w", True)
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype"),
+    [
+        (3, ms.int32),
+        (-(2**31), ms.int32),
+        (2**31, ms.int64),
+        (0.5, ms.float32),
+        ([3], ms.int64),
+        (np.int64(3), ms.int64),
+    ],
+)
+def test_a_number_is_a_parameter_of_32_bits(number, dtype):
+    p = Parameter(number, name="n")
+    assert p.dtype == dtype and p.tolist() == number
+    for flag in (True, False):
+        with pytest.raises(
+            ParameterError, match=rf"default_input is a number or an array, not {flag}.* Tensor\({flag}\)"
+        ):
+            Parameter(flag)
+    assert Parameter(Tensor(True)).dtype == ms.bool_
 
 
 def test_copies_writes_and_lazy_values(p):
@@ -104,6 +132,58 @@ def test_copies_writes_and_lazy_values(p):
     with pytest.raises(AssignError, match="does not change"):
         Tensor([1.0]).assign_value(1.0)
     assert p.value() is not p and type(p.value()) is Tensor
+
+
+@pytest.mark.parametrize("dtype", [ms.float16, ms.float32, ms.float64, ms.int32], ids=repr)
+@pytest.mark.parametrize(
+    "init",
+    ["ones", rules.One(), 1, 1.0, initializer("ones", (2, 3)), "normal", rules.Normal(2.0), "he_uniform"],
+    ids=repr,
+)
+def test_a_tensor_is_made_of_a_shape_and_a_rule(init, dtype):
+    """MindSpore's way to initial values: as `initializer` has them, drawn at once, of a Parameter as well."""
+    ms.set_seed(3)
+    expected = initializer(init, (2, 3), dtype)
+    ms.set_seed(3)
+    for shape in ((2, 3), [2, 3]):
+        ms.set_seed(3)
+        found = Tensor(shape=shape, dtype=dtype, init=init)
+        assert (found.shape, found.dtype) == ((2, 3), dtype) and found.tolist() == expected.tolist()
+        assert Parameter(found.init_data(), name="w").tolist() == found.tolist()
+
+
+def test_data_by_either_name_beside_a_device():
+    for made in (
+        Tensor([1.0], ms.float16),
+        Tensor(data=[1.0], dtype=ms.float16),
+        Tensor(input_data=[1.0], dtype="float16"),
+    ):
+        assert made.tolist() == [1.0] and made.dtype == ms.float16
+    assert Tensor(input_data=[1.0], const_arg=True, device="CPU").device == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: Tensor(shape=(2,), dtype=ms.float32), "init is missing"),
+        (lambda: Tensor(shape=(2,), init="ones"), "dtype is missing"),
+        (lambda: Tensor(dtype=ms.float32, init="ones"), "shape is missing"),
+        (lambda: Tensor(init="ones"), "shape and dtype is missing"),
+        (lambda: Tensor([1.0], shape=(1,)), "not both"),
+        (lambda: Tensor(input_data=[1.0], shape=(1,), dtype=ms.float32, init="ones"), "not both"),
+        (lambda: Tensor([1.0], input_data=[1.0]), "data once"),
+        (lambda: Tensor(shape=(2,), dtype=ms.float32, init="nothing"), "init .*not 'nothing'"),
+        (lambda: Tensor(shape=(2,), dtype=ms.float32, init=initializer("ones", (3,))), "has shape"),
+        (lambda: Tensor(shape=(-2,), dtype=ms.float32, init="ones"), "-2"),
+        (lambda: Tensor(), "Tensor: data: "),
+        (lambda: Tensor([1.0], device="Ascend"), "there is no device 'Ascend'"),
+        (lambda: Tensor([1.0]).init_data(shape=(3,)), r"init_data: .* of shape \(1,\)"),
+        (lambda: Tensor([1.0]).init_data(0), "init_data: a Tensor is whole here"),
+    ],
+)
+def test_a_tensor_of_half_a_description_is_refused(call, text):
+    with pytest.raises(SnncellError, match=text):
+        call()
 
 
 # --- initialisers -----------------------------------------------------------------------------------------------------
@@ -163,3 +243,22 @@ def test_sparse_sets_a_share_of_each_column_to_0():
 @pytest.mark.parametrize("name", ["zeros", "One", "XavierUniform", "xavier_uniform", "HeNormal", "truncatedNormal"])
 def test_initialisers_have_names(name):
     assert initializer(name, (3, 4)).shape == (3, 4)
+
+
+def test_rules_of_ones_own_write_into_an_array_or_give_one():
+    class Ramp(rules.Initializer):
+        def _initialize(self, arr):
+            arr[:] = np.arange(arr.size).reshape(arr.shape) * self._kwargs["step"]
+
+    class Twos(rules.Initializer):
+        def __call__(self, shape):
+            return np.full(shape, 2.0)
+
+    class Nothing(rules.Initializer):
+        pass
+
+    assert initializer(Ramp(step=0.5), (2, 2)).tolist() == [[0.0, 0.5], [1.0, 1.5]]
+    assert nn.Dense(2, 1, weight_init=Ramp(step=1)).weight.tolist() == [[0.0, 1.0]]
+    assert Tensor(shape=(2,), dtype=ms.float16, init=Twos()).tolist() == [2.0, 2.0]
+    with pytest.raises(SnncellError, match=r"Nothing: an Initializer has a method _initialize\(self, arr\)"):
+        initializer(Nothing(), (2,))

@@ -179,6 +179,13 @@ def test_the_rate_of_an_optimiser_is_a_parameter():
         optimiser.learning_rate = 0.1
 
 
+def test_the_rate_of_a_parameter_is_that_of_its_group():
+    sgd = nn.SGD([{"params": [P], "lr": 0.5}, {"params": [Q], "lr": nn.ExponentialDecayLR(0.25, 0.5, 2)}], 0.1)
+    assert sgd.get_lr_parameter(P).item() == 0.5 and [r.item() for r in sgd.get_lr_parameter([Q, P])] == [0.25, 0.5]
+    with pytest.raises(ParameterError, match=r"get_lr_parameter: Parameter \(name=other.* is none of its Parameters"):
+        sgd.get_lr_parameter([P, Parameter(1.0, name="other")])
+
+
 def test_which_rate_is_meant_is_asked_for():
     optimiser = nn.SGD([{"params": [P]}, {"params": [Q]}], 0.1)
     with pytest.raises(ArgumentError, match=r"SGD: its 2 groups have a learning rate each; say which, group=0"):

@@ -1,6 +1,7 @@
 """RNN, GRU, LSTM and their cells: beside PyTorch and a loop of numbers; jitted, with lengths, to the second order."""
 
 import itertools
+import warnings
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from against_torch import filled
 
 import snncell
 from snncell import Tensor, nn, ops, testing
-from snncell.errors import ArgumentError, ShapeError
+from snncell.errors import ArgumentError, ArgumentWarning, ShapeError
 
 T, B, D, H = 5, 3, 4, 2
 KINDS = {"RNN": nn.RNN, "GRU": nn.GRU, "LSTM": nn.LSTM}
@@ -213,7 +214,9 @@ def test_float16_stays():
 
 
 def test_dropout_is_between_layers_and_in_training(rng):
-    one, two = made("GRU", rng, dropout=0.9), made("GRU", rng, num_layers=2, dropout=0.9)
+    with pytest.warns(ArgumentWarning):
+        one = made("GRU", rng, dropout=0.9)
+    two = made("GRU", rng, num_layers=2, dropout=0.9)
     x = Tensor(rng.standard_normal((T, B, D)))
     for net, changes in ((one, False), (two, True)):
         before = net(x)[0].asnumpy()
@@ -261,3 +264,15 @@ REFUSED = [
 def test_what_is_refused(call, kind, words):
     with pytest.raises(kind, match=words):
         call()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_dropout_between_layers_of_which_there_is_one_is_warned_of(kind):
+    with pytest.warns(ArgumentWarning, match=rf"{kind}: dropout=0.5 is between layers.* num_layers=2") as caught:
+        net = KINDS[kind](D, H, dropout=0.5)
+    assert caught[0].filename == __file__
+    assert net.dropout == 0.5
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        KINDS[kind](D, H, num_layers=2, dropout=0.5)
+        KINDS[kind](D, H)

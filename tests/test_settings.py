@@ -107,3 +107,13 @@ def test_model_is_at_the_face_and_is_imported_when_it_is_used():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True"]
+
+
+def test_settings_of_a_context_that_change_nothing():
+    before = snncell.get_context("mode")
+    for value in (True, False):
+        snncell.set_context(pynative_synchronize=value, deterministic="ON" if value else "OFF", save_graphs=0)
+    snncell.set_context(mode=before, save_graphs=False)
+    for wrong in (True, 1, 2, "no"):
+        with pytest.raises(ArgumentError, match=r"save_graphs is False, not .*explain_passes"):
+            snncell.set_context(save_graphs=wrong)

@@ -168,6 +168,25 @@ def test_get_by_list_without_weights_is_an_error(x):
         ops.GradOperation(get_by_list=True)(lambda a: a)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("sens", [False, True])
+@pytest.mark.parametrize("get_all", [False, True])
+def test_a_cell_has_weights_of_its_own(x, get_all, sens, compiled):
+    """Without weights a Cell's gradients are those of what it trains, as they are at the call."""
+    net = nn.Dense(3, 2)
+    operation = ops.GradOperation(get_all, True, sens)
+    given = (x[None], *([ops.full((1, 2), 3.0, x.dtype)] if sens else []))
+    own, told = operation(net), operation(net, net.trainable_params())
+    for gradient in (snncell.jit(own) if compiled else own, nn.ForwardValueAndGrad(net, None, get_all, True, sens)):
+        found, expected = gradient(*given), told(*given)
+        found = found[1] if isinstance(gradient, nn.Cell) else found
+        assert len(found) == len(expected) == 2
+        for mine, theirs in zip(found, expected, strict=True):
+            assert [bits(g) for g in mine] == [bits(g) for g in theirs] if get_all else bits(mine) == bits(theirs)
+    net.bias.requires_grad = False
+    assert len(own(*given)[1] if get_all else own(*given)) == 1
+
+
 @pytest.mark.parametrize("how", ["last argument", "keyword"])
 def test_sens_param_is_the_gradient_to_start_from(x, how):
     gradient = ops.GradOperation(sens_param=True)(lambda a: a * a)

@@ -44,7 +44,7 @@ REFUSED = {
         {"weights": Parameter(1.0, "f", requires_grad=False)},
         r"Parameter 'f' has requires_grad=False",
     ),
-    "an integer weight": (lambda a: a, Tensor(1.0), {"weights": Parameter(1, "n")}, r"Parameter 'n' has dtype Int64"),
+    "an integer weight": (lambda a: a, Tensor(1.0), {"weights": Parameter(1, "n")}, r"Parameter 'n' has dtype Int32"),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ import pytest
 from tensor_table import ELSEWHERE, TABLE, Row
 
 import snncell as ms
-from snncell import Tensor, ops
-from snncell.errors import SnncellError, TraceError
+from snncell import Parameter, Tensor, ops
+from snncell.errors import CallError, SnncellError, TraceError
 
 
 def leaves(result: Any) -> list[Any]:
@@ -122,12 +123,67 @@ def test_arguments_have_numpys_names_and_pytorchs(options):
     assert x.topk(1, dim=0)[0].tolist() == [[3.0, 5.0]] and x.cumprod(axis=1).tolist() == [[1.0, 2.0], [3.0, 15.0]]
 
 
+@pytest.mark.parametrize(
+    ("name", "word", "value"),
+    [
+        ("view", "shape", (3, 2)),
+        ("reshape", "shape", (3, 2)),
+        ("new_zeros", "size", (4,)),
+        ("new_ones", "size", (1, 4)),
+        ("expand", "size", (2, 2, 3)),
+        ("repeat", "repeats", (2, 1)),
+        ("permute", "axis", (1, 0)),
+        ("permute", "dims", (1, 0)),
+        ("permute", "axes", (1, 0)),
+        ("atan2", "other", 2.0),
+    ],
+)
+def test_arguments_that_are_several_may_be_given_by_name(name, word, value):
+    method = getattr(Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), name)
+    assert method(**{word: value}).tolist() == method(value).tolist()
+    if isinstance(value, tuple):
+        assert method(*value).tolist() == method(value).tolist()
+        with pytest.raises(TypeError):
+            method(*value, **{word: value})
+
+
+@pytest.mark.parametrize("by_name", range(4))
+def test_both_ways_to_scatter_add_take_names(by_name):
+    x, index, source = ops.zeros(2), Tensor([0, 0]), Tensor([1.0, 2.0])
+    for words in (("axis", "index", "src"), ("dim", "index", "src")):
+        given = (0, index, source)
+        named = dict(zip(words[3 - by_name :], given[3 - by_name :], strict=True))
+        assert x.scatter_add(*given[: 3 - by_name], **named).tolist() == [3.0, 0.0]
+    if by_name < 3:
+        given = (Tensor([[1]]), Tensor([5.0]))
+        named = dict(zip(("indices", "updates")[2 - by_name :], given[2 - by_name :], strict=True))
+        assert x.scatter_add(*given[: 2 - by_name], **named).tolist() == [0.0, 5.0]
+    with pytest.raises(CallError, match=r"scatter_add: takes \(indices, updates\) or \(dim, index, src\), not"):
+        x.scatter_add(index, src=source)
+
+
 def test_values_do_not_change():
     x = Tensor([1.0])
     with pytest.raises(
         SnncellError, match=r"assign_value: a Tensor of shape \(1,\) does not change. Make it a Parameter"
     ):
         x.assign_value(2.0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, bool])
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 3), (1, 2, 2)])
+def test_item_takes_the_places_that_numpys_does(shape, dtype):
+    array = (np.arange(math.prod(shape)).reshape(shape) % 3).astype(dtype)
+    indices: list[Any] = [*np.ndindex(*shape), *range(-array.size, array.size)]
+    for kind in (Tensor, Parameter):
+        x = kind(array)
+        if array.size == 1:
+            assert x.item() == x.item(None) == array.item()
+        for index in indices:
+            found = [x.item(index), x.item(index=index)] + (
+                [x.item(*index), x.item(list(index))] if isinstance(index, tuple) else []
+            )
+            assert all(type(each) is type(array.item(index)) and each == array.item(index) for each in found)
 
 
 # --- drawn ------------------------------------------------------------------------------------------------------------
@@ -287,6 +343,13 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda: ops.meshgrid(X, indexing="ji"), 'indexing is "xy" or "ij", not .ji.'),
     (lambda: X.bitwise_not(), "bitwise_not: takes integers or booleans, not Float32"),
     (lambda: X.cummax(2), "cummax: axis 2 of a Tensor with 2 axes"),
+    (lambda: X.item(), r"item: needs exactly one element, this Tensor has shape \(2, 2\)"),
+    (lambda: X.item(0, 0, 0), r"item: 3 places for a Tensor of shape \(2, 2\); .* x\.item\(0, 1\)"),
+    (lambda: X.item(4), r"there is no element 4 in a Tensor of shape \(2, 2\)"),
+    (lambda: X.item((0, 2)), r"there is no element \(0, 2\)"),
+    (lambda: X.item(0.5), "item: index is an int, or one for each axis, not 0.5"),
+    (lambda: X.itemset(0, 1.0), r"A Tensor does not change; a Parameter takes a new value by .*p\[\.\.\.\] = value"),
+    (lambda: ms.jit(lambda x: x.item(0))(X), r"item\(index\) needs a value while"),
 ]
 
 

@@ -706,10 +706,16 @@ def _() -> None:
     assert ms.grad(lambda x: ops.norm(x))(ops.zeros(2)).tolist() == [0.0, 0.0]
 
 
-@row("gradients", "`GradOperation(get_by_list=True)(net)` without weights", "by the mode", "`GradientError`")
+@row(
+    "gradients",
+    "`GradOperation(get_by_list=True)(net)` without weights",
+    "by the mode",
+    "those of `net.trainable_params()`; of what is no Cell `GradientError`",
+)
 def _() -> None:
-    net = nn.Dense(1, 1)
-    refused(errors.GradientError, "weights are missing", lambda: ops.GradOperation(get_by_list=True)(net)(X[:1]))
+    net, of_weights = nn.Dense(1, 1), ops.GradOperation(get_by_list=True)
+    assert [g.tolist() for g in of_weights(net)(ops.ones((1, 1)))] == [[[1.0]], [1.0]]
+    refused(errors.GradientError, "weights are missing", lambda: of_weights(lambda x: x))
 
 
 @row("gradients", "a number as `sens`", "an error without names", "`GradientError`, with the Tensor to give")
@@ -733,11 +739,20 @@ def _() -> None:
     refused(ValueError, "w", lambda: nn.SGD(two, learning_rate=0.1))
 
 
-@row("parameters", "a plain list or tuple of Cells or Parameters as an attribute", "is not registered", "is registered")
+@row(
+    "parameters",
+    "a plain list or tuple of Cells or Parameters as an attribute",
+    "is not registered",
+    "is registered; what is put into it later is named by `update_parameters_name()`",
+)
 def _() -> None:
     cell = nn.Cell()
     cell.weights = (Parameter(Tensor([1.0]), name="a"), Parameter(Tensor([2.0]), name="b"))
     assert len(cell.trainable_params()) == 2
+    net = nn.Cell(parts=[nn.ReLU()])
+    net.parts.append(nn.Dense(2, 2, has_bias=False))
+    net.update_parameters_name()
+    assert [(path, p.name) for path, p in net.parameters_and_names()] == [("parts.1.weight", "parts.1.weight")]
 
 
 @row(
@@ -762,6 +777,31 @@ def _() -> None:
     refused(ValueError, "shape", lambda: p.set_data(Tensor([1.0, 2.0, 3.0])))
 
 
+@row(
+    "parameters",
+    "`net.bias = None`, where it is a Parameter",
+    "is taken, and the call fails",
+    "`AssignError` with the mend; `net.weight = tensor` sets the data, as in MindSpore",
+)
+def _() -> None:
+    net = nn.Dense(2, 2, has_bias=False)
+    refused(errors.AssignError, "has_bias=False", lambda: setattr(nn.Dense(2, 2), "bias", None))
+    net.weight = ops.ones((2, 2))
+    assert isinstance(net.weight, Parameter) and net.weight.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    refused(ValueError, "weight.* has shape", lambda: setattr(net, "weight", X))
+
+
+@row(
+    "parameters",
+    "`net.to(ms.float16)`",
+    "casts Parameters and buffers",
+    "`ArgumentError`: `to` is for devices; layers are made with a `dtype`, `to_float` computes in few bits",
+)
+def _() -> None:
+    refused(errors.ArgumentError, "to_float", lambda: nn.Dense(2, 2).to(ms.float16))
+    assert nn.Dense(2, 2).to("CPU").weight.device == "cpu"
+
+
 @row("parameters", "`phase` of a Cell that was just made", '"train", though `training` is False', '"predict"')
 def _() -> None:
     assert (nn.ReLU().phase, nn.ReLU().training, nn.ReLU().set_train().phase) == ("predict", False, "train")
@@ -776,6 +816,23 @@ def _() -> None:
 def _() -> None:
     refused(errors.CheckpointError, "nowhere", lambda: ms.load_checkpoint("nowhere.ckpt"))
     assert issubclass(errors.CheckpointError, ValueError)
+
+
+@row(
+    "parameters",
+    "`load_checkpoint(file, net)`",
+    "loads what fits",
+    "all of it has to fit, and what is read to be all; `strict_load=False` for what there is",
+)
+def _() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        ms.save_checkpoint(nn.Dense(2, 2, "ones"), f"{folder}/a.ckpt", append_dict={"epoch": 3})
+        net = nn.Dense(2, 2)
+        refused(
+            errors.CheckpointError, "not in the Cell: .'epoch'", lambda: ms.load_checkpoint(f"{folder}/a.ckpt", net)
+        )
+        read = ms.load_checkpoint(f"{folder}/a.ckpt", net, strict_load=False, filter_prefix="bias")
+    assert sorted(read) == ["epoch", "weight"] and read["epoch"].item() == 3 and net.weight.asnumpy().all()
 
 
 @row("parameters", "two equal names in a `ParameterTuple`", "`ValueError`", "the same, of names that somebody gave")
@@ -887,6 +944,32 @@ def _() -> None:
     assert p.asnumpy().tolist() == [1.0, 1.0] and p.init_data() is p
 
 
+@row(
+    "parameters",
+    "`Tensor(shape=..., dtype=..., init=...)`",
+    "has no values before `init_data()`; without `init` what is in the memory",
+    "has them at once; `init` has to be there",
+)
+def _() -> None:
+    from snncell.common.initializer import One, initializer
+
+    for init in (One(), "ones", initializer("ones", (2,))):
+        x = Tensor(shape=(2,), dtype=ms.float32, init=init)
+        assert x.tolist() == x.init_data().tolist() == [1.0, 1.0]
+    refused(ValueError, "init is missing", lambda: Tensor(shape=(2,), dtype=ms.float32))
+
+
+@row(
+    "parameters",
+    "`x.item(0)`, `x.item((0, 1))`, `x.itemset(0, v)`",
+    "by the version",
+    "`item` takes a place as NumPy's does; what is written to is a Parameter, `p[0] = v`",
+)
+def _() -> None:
+    assert X.item(1) == X.item((1,)) == -2.0
+    refused(AttributeError, "a Parameter takes a new value", lambda: X.itemset(0, 1.0))
+
+
 @row("parameters", "`Tensor.from_numpy(array)`", "shares the array's memory", "copies: a Tensor does not change")
 def _() -> None:
     array = np.ones(2, np.float32)
@@ -982,6 +1065,19 @@ def _() -> None:
 def _() -> None:
     x = Tensor([21.0], ms.float64)
     assert 0.0 < ops.softplus(x).item() - 21.0 < 2e-9 and ops.softplus(x, threshold=20.0).item() == 21.0
+
+
+@row(
+    "layers",
+    "`nn.LSTM(..., dropout=0.5)`, `GRU`, `RNN` of one layer",
+    "a line in the log",
+    "an `ArgumentWarning`: it is between layers, of which `num_layers` says how many",
+)
+def _() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        refused(errors.ArgumentWarning, "num_layers=2", lambda: nn.LSTM(2, 2, dropout=0.5))
+        assert nn.LSTM(2, 2, num_layers=2, dropout=0.5).dropout == 0.5
 
 
 @row("layers", "losses of values whose shapes differ", "are broadcast", "`ShapeError`")

@@ -175,7 +175,8 @@ OPS = {
     **_all("BiasAdd AddN AccumulateNV2", "ops.add"),
     "Shape": "ops.shape",
     "Rank": "x.dim()",
-    "Size": "x.size",
+    **_all("Size size numel", "x.size"),
+    "t": "x.T",
     "DType": "x.dtype",
     "Range": "ops.arange",
     "ReduceAll": "ops.all",
@@ -186,6 +187,8 @@ OPS = {
     "Partial": "functools.partial, over functions of ops.add and others.",
     "MultitypeFuncGraph": "A Python function with isinstance in it, which ops.HyperMap maps over a nest.",
     **_all("absolute Absolute", "ops.abs"),
+    **_all("constexpr _constexpr", "A Python function, called in a traced one: snncell.jit runs it once, as it is."),
+    "addn": "ops.add",
     **_all("power", "ops.pow"),
     **_all("linear", "ops.matmul(x, weight.T) + bias, or nn.Dense"),
     "tensordot": "ops.einsum",
@@ -257,6 +260,10 @@ OPS = {
     **_all("Custom custom_op Function", "An nn.Cell with construct and bprop has a reverse of its own."),
 }
 SNNCELL = {
+    "mutable": "A tuple, list or dict of Tensors is an argument as it is: snncell.jit(fn)((x, y)).",
+    "lazy_inline": "snncell.jit traces a Cell with all below it; nothing is to be said of one.",
+    **_all("dtype_to_nptype dtype_to_pytype", "snncell.float32.dtype"),
+    "issubclass_": "snncell.float32.is_float",
     "grad_reducer": "Gradients are of one process; snncell.distributed.mean_gradients is for several.",
     "grad_no_sens": "ops.GradOperation(get_by_list=True)",
     **_all("set_acc set_broadcast_flag set_param_ps set_param_fl infer_param_pipeline_stage", _ONE_PROCESS),
@@ -408,8 +415,8 @@ TENSOR = {
     **_all("requires_grad_", "p.requires_grad = True, of a snncell.Parameter"),
     "requires_grad": "Parameters have it; of a Tensor the gradient is that of an input: snncell.grad(fn)(x).",
     **_all(
-        "zero_ copy_ fill_ add_ sub_ mul_ div_ clamp_ relu_ exp_ normal_ uniform_ random_ masked_fill_ scatter_ "
-        "index_fill_ squeeze_ unsqueeze_ transpose_ sigmoid_ tanh_ sqrt_ neg_ abs_ zero_grad",
+        "itemset zero_ copy_ fill_ add_ sub_ mul_ div_ clamp_ relu_ exp_ normal_ uniform_ random_ masked_fill_ "
+        "scatter_ index_fill_ squeeze_ unsqueeze_ transpose_ sigmoid_ tanh_ sqrt_ neg_ abs_ zero_grad",
         _IN_PLACE,
     ),
     **_all("is_cuda", 'x.device == "gpu"'),
@@ -421,10 +428,6 @@ TENSOR = {
     **_all("unflatten", "x.reshape(...)"),
     **_all("einsum", "ops.einsum"),
     **_all("apply_ map_", "A function of operations on the whole Tensor, ops.where among them."),
-    "inited_param": "A snncell.Parameter has its values from the start.",
-    "param_info": "A snncell.Parameter tells its name, shape, dtype and requires_grad itself.",
-    "key": "p.name, of a snncell.Parameter",
-    **_all("unique sliced", "A snncell.Parameter is whole here, not a part of one on several machines."),
 }
 CELL = {
     **_all("parameters", "cell.trainable_params(), cell.get_parameters()"),

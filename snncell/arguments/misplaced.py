@@ -57,12 +57,12 @@ def warn_of_places(places: list[Place], by_name: dict[str, ByName], args: tuple[
     """Warn of arguments that are given by place and should be by name."""
     for (name, _), value in zip(places, args, strict=False):
         if name in by_name and (words := by_name[name].warning(value)):
-            warnings.warn(words, ArgumentWarning, stacklevel=_depth())
+            warn_of(words)
 
 
-def _depth() -> int:
-    """The `stacklevel`, for whoever calls this, of the innermost line outside of the package."""
-    frame, depth = sys._getframe(1), 1
+def warn_of(words: str) -> None:
+    """Warn of arguments, at the innermost line outside of the package."""
+    frame, depth = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
         frame, depth = frame.f_back, depth + 1
-    return depth
+    warnings.warn(words, ArgumentWarning, stacklevel=depth)

@@ -12,6 +12,7 @@ from snncell.cells.tree import Tree
 from snncell.errors import ArgumentError
 from snncell.mixed import refuse_quantised
 from snncell.tape.parameter import commit
+from snncell.tape.tensor import Tensor
 
 _FLOATS = (dtypes.float16, dtypes.bfloat16, dtypes.float32)
 _OF_CLUSTERS = ("mp_comm_recompute", "parallel_optimizer_comm_recompute", "recompute_slice_activation")
@@ -53,12 +54,25 @@ class Modes(Tree):
             cell.__dict__["requires_grad"] = bool(requires_grad)
         return self
 
-    def to(self, device: str) -> Self:
+    def to(self, device: Any = None, dtype: Any = None, non_blocking: bool = False) -> Self:
         """This Cell with its Parameters and buffers on `device`, "cpu" or "gpu".
+
+        Args:
+            device: a name, in either case, or None for where they are.
+            dtype: None: Parameters keep their dtype.
+            non_blocking: accepted, and the same either way.
 
         Raises:
             DeviceError: for another name, or where there is no GPU, saying what is missing.
+            ArgumentError: for a dtype.
         """
+        if dtype is not None or isinstance(device, (dtypes.DType, Tensor)):
+            raise ArgumentError(
+                f"to: {type(self).__name__} goes to a device, and its Parameters keep their dtype. Layers are made "
+                f"with a dtype; cell.to_float(snncell.float16) has this one compute in few bits."
+            )
+        if device is None:
+            return self
         commit([parameter.moving(device) for parameter in self.get_parameters()])
         for _, cell in self.cells_and_names():
             for name in cell._buffers:

@@ -42,6 +42,9 @@ class Tree:
         if STATE.trace is not None and type(old) in (bool, int, float) and isinstance(value, (bool, int, float)):
             warn_of_change(self, name)
         if isinstance(old, Parameter) and not isinstance(value, Parameter):
+            if isinstance(value, Tensor):
+                old.assign(value, f"{type(self).__name__}.{name} = tensor")
+                return
             refuse_for_parameter(self, name, value)
         if name in self._buffers and not (value is None or isinstance(value, Tensor)):
             raise ArgumentTypeError(f"{type(self).__name__}.{name} is a buffer: a Tensor or None, not {came(value)}.")

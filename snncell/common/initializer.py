@@ -15,16 +15,40 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import HOST
 from snncell.ops import random
 from snncell.ops.base import as_shape
-from snncell.tape.parameter import Parameter
 from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor
 
 
 class Initializer:
-    """A rule for initial values: `__call__(shape)` gives them as a float64 array."""
+    """A rule for initial values: `__call__(shape)` gives them as a float64 array.
+
+    One of one's own has that method or, as in MindSpore, `_initialize(arr)`, which writes the values into an array.
+
+    Args:
+        kwargs: settings, which become `self._kwargs`.
+
+    Example:
+        >>> class Identity(snncell.common.initializer.Initializer):
+        ...     def _initialize(self, arr):
+        ...         for i in range(min(arr.shape)):
+        ...             arr[i, i] = 1.0
+        >>> nn.Dense(3, 2, weight_init=Identity()).weight.tolist()
+        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        self._kwargs = kwargs
 
     def __call__(self, shape: tuple[Size, ...]) -> Any:
-        raise NotImplementedError
+        values = np.zeros(shape)
+        self._initialize(values)
+        return values
+
+    def _initialize(self, arr: Any) -> None:
+        raise ArgumentError(
+            f"{type(self).__name__}: an Initializer has a method _initialize(self, arr), which writes values into an "
+            f"array, or __call__(self, shape), which gives them."
+        )
 
 
 def fans(shape: tuple[int, ...]) -> tuple[int, int]:
@@ -335,4 +359,4 @@ def initializer(init: Init, shape: Lengths | None = None, dtype: Dtype = dtypes.
 
 
 _guard(globals(), own=True)
-Parameter.initial_values = staticmethod(initializer)
+Tensor._initial_values = staticmethod(initializer)

@@ -42,6 +42,11 @@ class JitConfig:
         self.jit_level, self.exc_mode, self.jit_syntax_level = jit_level, exc_mode, jit_syntax_level
         self.debug_level, self.infer_boost = debug_level, infer_boost
 
+    @property
+    def jit_config_dict(self) -> dict[str, str]:
+        """The settings by name."""
+        return dict(vars(self))
+
 
 def refuse_options(jit_config: Any, dynamic: Any, compile_once: Any, hash_args: Any, options: dict[str, Any]) -> None:
     """Raise an ArgumentError for an option of `jit` that asks for what there is not."""

@@ -6,9 +6,9 @@ import contextlib
 import json
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -37,7 +37,16 @@ def _path(file: Any, who: str) -> Path:
 
 
 def save_checkpoint(
-    save_obj: Annotated[Cell | dict[str, Tensor], Own()], ckpt_file_name: Annotated[str | os.PathLike[str], Own()]
+    save_obj: Annotated[Cell | dict[str, Tensor], Own()],
+    ckpt_file_name: Annotated[str | os.PathLike[str], Own()],
+    integrated_save: bool = True,
+    async_save: bool = False,
+    append_dict: dict[str, Any] | None = None,
+    enc_key: None = None,
+    enc_mode: Literal["AES-GCM", "AES-CBC", "SM4-CBC"] = "AES-GCM",
+    choice_func: Callable[[str], Any] | None = None,
+    crc_check: bool = False,
+    format: Literal["ckpt", "safetensors"] = "ckpt",
 ) -> None:
     """Write all Parameters of a Cell to a file, so that it is either the old one or the new one, never half.
 
@@ -47,10 +56,16 @@ def save_checkpoint(
     Args:
         save_obj: the Cell, the dict that its `state_dict` gives, or a list of {"name": path, "data": Tensor}.
         ckpt_file_name: the path; it is written as it is given.
+        append_dict: what to write beside, by names that are not there yet: Tensors, numbers, or True and False.
+        choice_func: called with each path, it gives True for those that are written.
+        format: either way the file is one of safetensors.
+        integrated_save, async_save, crc_check: accepted, and the same either way: a file is written whole, at once.
+        enc_key: None; files are not encrypted.
+        enc_mode: accepted.
 
     Raises:
         ParameterError: if two Parameters of one Cell share a name, naming both.
-        CheckpointError: if the file cannot be written.
+        CheckpointError: if the file cannot be written, or append_dict holds something else.
     """
     save: Any = imported("safetensors.numpy").save
     if isinstance(save_obj, Cell):
@@ -60,6 +75,11 @@ def save_checkpoint(
         }
     else:
         tensors = _as_tensors(save_obj)
+    tensors = {path: x for path, x in tensors.items() if choice_func is None or choice_func(path)}
+    for name, value in (append_dict or {}).items():
+        if name in tensors:
+            raise CheckpointError(f"save_checkpoint: {name!r} of append_dict is there already; choose another name.")
+        tensors |= _as_tensors({name: Tensor(value) if isinstance(value, (bool, int, float)) else value})
     content = save({path: np.array(x.asnumpy(), order="C") for path, x in tensors.items()}, {"writer": "snncell"})
     write_whole(ckpt_file_name, content, "save_checkpoint")
 
@@ -135,9 +155,29 @@ def read_arrays(file: str | os.PathLike[str], who: str) -> tuple[dict[str, Any],
 
 
 def load_checkpoint(
-    ckpt_file_name: Annotated[str | os.PathLike[str], Own()], net: Cell | None = None
+    ckpt_file_name: Annotated[str | os.PathLike[str], Own()],
+    net: Cell | None = None,
+    strict_load: bool = True,
+    filter_prefix: str | Sequence[str] | None = None,
+    dec_key: None = None,
+    dec_mode: Literal["AES-GCM", "AES-CBC", "SM4-CBC"] = "AES-GCM",
+    specify_prefix: str | Sequence[str] | None = None,
+    choice_func: Callable[[str], Any] | None = None,
+    crc_check: bool = False,
+    remove_redundancy: bool = False,
+    format: Literal["ckpt", "safetensors"] = "ckpt",
 ) -> dict[str, Parameter]:
     """Read a checkpoint: a dict of Parameters by attribute path; with `net`, put them into it as well.
+
+    Args:
+        ckpt_file_name: the path.
+        net: a Cell that they belong to.
+        strict_load: whether every path must be in `net` and in what is read.
+        filter_prefix: what paths begin with that are left out.
+        specify_prefix: what paths begin with that are read, if not all are.
+        choice_func: called with each path, it gives True for those that are read.
+        dec_key: None; files are not encrypted.
+        dec_mode, crc_check, remove_redundancy, format: accepted, and the same either way.
 
     Raises:
         CheckpointError: if the file is missing or damaged, or does not fit `net`; then nothing of it is loaded.
@@ -148,12 +188,26 @@ def load_checkpoint(
         parameters = {path: Parameter(array, name=path) for path, array in arrays.items()}
     except (DTypeError, ParameterError) as error:  # of an entry without a name, too
         raise CheckpointError(f"load_checkpoint: {source}: {error}") from None
+    without, within = _prefixes(filter_prefix), _prefixes(specify_prefix)
+    parameters = {
+        path: p
+        for path, p in parameters.items()
+        if not path.startswith(without)
+        and (not within or path.startswith(within))
+        and (choice_func is None or choice_func(path))
+    }
+    if arrays and not parameters:
+        raise CheckpointError(f"load_checkpoint: {source}: nothing is chosen of {', '.join(arrays)}.")
     if net is not None:
         try:
-            load_param_into_net(net, parameters, strict_load=True)
+            load_param_into_net(net, parameters, strict_load)
         except CheckpointError as error:
             raise CheckpointError(f"load_checkpoint: {source}: {error}") from None
     return parameters
+
+
+def _prefixes(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given or ())
 
 
 # What safetensors calls the dtypes. Its own reader of bytes does not know bfloat16.
@@ -178,7 +232,7 @@ def _array(dtype: str, shape: Sequence[int], data: bytes) -> Any:
 
 
 def load_param_into_net(
-    net: Cell, parameter_dict: dict[str, Any], strict_load: bool = False
+    net: Cell, parameter_dict: dict[str, Any], strict_load: bool = False, remove_redundancy: bool = False
 ) -> tuple[list[str], list[str]]:
     """Put Parameters into a Cell by attribute path.
 
@@ -186,6 +240,7 @@ def load_param_into_net(
         net: the Cell.
         parameter_dict: what `load_checkpoint` returned.
         strict_load: whether every path must be on both sides.
+        remove_redundancy: accepted, and the same either way.
 
     Returns:
         The paths of the Cell that got nothing, and those of the dict that had no place.

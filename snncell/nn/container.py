@@ -9,7 +9,7 @@ from typing import Any, Self
 from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.cells.names import rearrange
-from snncell.errors import ArgumentTypeError, NameClashError, ShapeError, TensorIndexError
+from snncell.errors import ArgumentTypeError, MissingCellError, ShapeError, TensorIndexError
 from snncell.tape import structure
 from snncell.tape.event_lists import EventLists
 from snncell.tape.tensor import Tensor
@@ -61,8 +61,10 @@ class _Sequence(_Container):
         return any(child is cell for child in self._children)
 
     def __getitem__(self, index: int | slice) -> Any:
-        chosen = self._children[index] if isinstance(index, slice) else self._children[self._place_of(index)]
-        return type(self)(*chosen) if isinstance(chosen, list) else chosen
+        if not isinstance(index, slice):
+            return self._children[self._place_of(index)]
+        chosen = list(self._named_children.items())[index]
+        return type(self)(OrderedDict(self._numbered(chosen)))
 
     def __setitem__(self, index: int, cell: Cell) -> None:
         name = list(self._named_children)[self._place_of(index)]
@@ -114,12 +116,17 @@ class _Sequence(_Container):
             raise TensorIndexError(f"{who}: there are {count} Cells, and none at index {place}.")
         return place + count if place < 0 else place
 
-    def _become(self, items: Sequence[tuple[str | None, Cell]]) -> None:
-        """Have these Cells in this order; those without a name of their own have their place as name."""
-        named = {
+    @staticmethod
+    def _numbered(items: Sequence[tuple[str | None, Cell]]) -> dict[str, Cell]:
+        """Cells by name: those that an OrderedDict named by that, the others by their places."""
+        return {
             name if name is not None and not name.isdigit() else str(place): cell
             for place, (name, cell) in enumerate(items)
         }
+
+    def _become(self, items: Sequence[tuple[str | None, Cell]]) -> None:
+        """Have these Cells in this order; those without a name of their own have their place as name."""
+        named = self._numbered(items)
         before, state = self._named_children, self.__dict__
         for name in before:
             del state[name]
@@ -132,7 +139,7 @@ class SequentialCell(_Sequence):
     """Cells called one after the other: `SequentialCell(a, b)(x)` is `b(a(x))`.
 
     Takes Cells, a list of them, or an OrderedDict that names them. A slice is a SequentialCell of the same Cells, which
-    keep their names; its own paths begin at 0.
+    keep their names; its own paths begin at 0, but for names that an OrderedDict gave.
 
     Raises:
         ArgumentTypeError: for an element that is no Cell.
@@ -181,7 +188,7 @@ class CellDict(_Container):
 
     def __getitem__(self, key: str) -> Cell:
         if key not in self:
-            raise NameClashError(f"CellDict: has no Cell {key!r}; there are {', '.join(self.keys()) or 'none'}.")
+            raise MissingCellError(f"CellDict: has no Cell {key!r}; there are {', '.join(self.keys()) or 'none'}.")
         return self._named_children[key]
 
     def __setitem__(self, key: str, cell: Cell) -> None:

@@ -82,9 +82,12 @@ class _Conv(Cell):
         return (ops.conv1d if self.axes == 1 else ops.conv2d)(x, self.weight, **options)
 
     def extend_repr(self) -> str:
+        stride, dilation = (
+            tuple_of(n, self.axes, type(self).__name__, "stride or dilation", 1) for n in (self.stride, self.dilation)
+        )
         return (
             f"input_channels={self.in_channels}, output_channels={self.out_channels}, kernel_size={self.kernel_size}, "
-            f"stride={self.stride}, pad_mode={self.pad_mode}, padding={self.padding}, dilation={self.dilation}, "
+            f"stride={stride}, pad_mode={self.pad_mode}, padding={self.padding}, dilation={dilation}, "
             f"group={self.group}, has_bias={self.has_bias}"
         )
 

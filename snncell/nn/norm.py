@@ -155,7 +155,8 @@ class LayerNorm(Cell):
 
     Args:
         normalized_shape: an int or the lengths of the last axes, which are normalised together; gamma and beta have it.
-        begin_norm_axis, begin_params_axis: kept for MindSpore's signature; -1, or the first of those axes.
+        begin_norm_axis, begin_params_axis: -1, or the first of those axes, counted from either end, as MindSpore's
+            examples give it; an input in which it is another one is refused.
         gamma_init, beta_init: how the Parameters begin.
         epsilon: added to the variance.
 
@@ -176,11 +177,14 @@ class LayerNorm(Cell):
         shape = normalized_shape if isinstance(normalized_shape, (tuple, list)) else (normalized_shape,)
         self.normalized_shape = tuple(positive(n, "LayerNorm", "normalized_shape") for n in shape)
         first = -len(self.normalized_shape)
-        if begin_norm_axis not in (-1, first) or begin_params_axis not in (-1, first):
-            raise ArgumentError(
-                f"LayerNorm: begin_norm_axis={begin_norm_axis}, begin_params_axis={begin_params_axis}; here the axes "
-                f"that are normalised are those of normalized_shape {self.normalized_shape}, so leave both at -1."
-            )
+        self.begin_norm_axis, self.begin_params_axis = begin_norm_axis, begin_params_axis
+        for axis in (begin_norm_axis, begin_params_axis):
+            if axis < 0 and axis not in (-1, first):
+                raise ArgumentError(
+                    f"LayerNorm: begin_norm_axis={begin_norm_axis}, begin_params_axis={begin_params_axis}; here the "
+                    f"axes that are normalised are those of normalized_shape {self.normalized_shape}, so leave both at "
+                    f"-1."
+                )
         self.norm_axes = tuple(range(first, 0))
         self.epsilon = epsilon
         self.gamma = Parameter(initializer(gamma_init, self.normalized_shape, dtype))
@@ -189,6 +193,14 @@ class LayerNorm(Cell):
     def construct(self, x: Tensor) -> Tensor:
         if x.shape[-len(self.normalized_shape) :] != self.normalized_shape:
             raise ShapeError(f"{self!r}: the input has shape {x.shape}; its last axes must be {self.normalized_shape}.")
+        first = x.ndim - len(self.normalized_shape)
+        for axis in (self.begin_norm_axis, self.begin_params_axis):
+            if axis >= 0 and axis != first:
+                raise ShapeError(
+                    f"{self!r}: the input has shape {x.shape}, of which the axes {self.normalized_shape} begin with "
+                    f"axis {first}, not {axis} (begin_norm_axis={self.begin_norm_axis}, "
+                    f"begin_params_axis={self.begin_params_axis}). Leave both at -1."
+                )
         wide = widened(x)
         mean = ops.mean(wide, self.norm_axes, keepdims=True)
         var = ops.var(wide, self.norm_axes, keepdims=True)

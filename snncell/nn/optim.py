@@ -15,7 +15,7 @@ from snncell.arguments.kinds import NotNegative, Positive
 from snncell.arguments.shown import shown
 from snncell.cell import Cell
 from snncell.dtype import DType
-from snncell.errors import ArgumentError, DeviceError, ShapeError
+from snncell.errors import ArgumentError, DeviceError, ParameterError, ShapeError
 from snncell.kernels.space import IN_USE
 from snncell.markup import element, joined, table
 from snncell.nn.container import CellList
@@ -121,6 +121,23 @@ class Optimizer(Cell):
     def get_lr(self) -> Tensor:
         """The learning rate of the next step, as float64; with several groups that of the first."""
         return self.rates()[0]
+
+    def get_lr_parameter(self, param: Parameter | Sequence[Parameter]) -> Any:
+        """The learning rate of the next step of a Parameter, as float64; of several a list.
+
+        Raises:
+            ParameterError: for one that it does not train.
+        """
+        rates, numbers = self.rates(), self.group_numbers()
+        several = [param] if isinstance(param, Parameter) else list(param)
+        for parameter in several:
+            if id(parameter) not in numbers:
+                raise ParameterError(
+                    f"{type(self).__name__}.get_lr_parameter: {parameter!r} is none of its Parameters; those are in "
+                    f"optimiser.parameters."
+                )
+        found = [rates[numbers[id(parameter)]] for parameter in several]
+        return found[0] if isinstance(param, Parameter) else found
 
     def group_numbers(self) -> dict[int, int]:
         """The number of each Parameter's group, by its id()."""

@@ -27,7 +27,7 @@ class _Pool(Cell):
         return self.operation(x, self.kernel_size, self.stride, **self.options)
 
     def extend_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, pad_mode={self.options['pad_mode']}"
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, pad_mode={self.options['pad_mode'].upper()}"
 
 
 class MaxPool2d(_Pool):

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from snncell import dtype as dtypes, ops
 from snncell.arguments.kinds import Count, Probability
+from snncell.arguments.misplaced import warn_of
 from snncell.arguments.vocabulary import FloatDtype
 from snncell.cell import Cell
 from snncell.common.initializer import Uniform, initializer
@@ -37,6 +38,11 @@ class _OverTime(Cell):
         dtype: FloatDtype = dtypes.float32,
     ) -> None:
         super().__init__()
+        if dropout and num_layers == 1:
+            warn_of(
+                f"{type(self).__name__}: dropout={dropout:g} is between layers, of which there is one: nothing is "
+                f"dropped. Write num_layers=2 or more, or put an nn.Dropout(p={dropout:g}) behind it."
+            )
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.has_bias, self.batch_first, self.dropout = has_bias, batch_first, dropout
         self.bidirectional = bidirectional
@@ -140,7 +146,8 @@ class RNN(_OverTime):
         nonlinearity: "tanh" or "relu".
         has_bias: whether there are b_ih and b_hh.
         batch_first: whether inputs and outputs are (B, T, ...); states never are.
-        dropout: probability with which, in training, elements between layers are 0.
+        dropout: probability with which, in training, elements between layers are 0; with one layer there is an
+            ArgumentWarning, for nothing is dropped.
         bidirectional: whether a second network goes from the last step to the first; outputs are side by side.
         dtype: of the Parameters, weight_ih_l0 (H, I), weight_hh_l0 (H, H), bias_ih_l0 and bias_hh_l0 (H,), for each
             layer l1, ... and those backwards l0_reverse; all begun evenly within 1 / sqrt(H).

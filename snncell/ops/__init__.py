@@ -212,7 +212,6 @@ from snncell.ops.matrices import (
     addmv as addmv,
     baddbmm as baddbmm,
     diag as diag,
-    diagonal as diagonal,
     dot as dot,
     inner as inner,
     matrix_power as matrix_power,
@@ -341,6 +340,7 @@ from snncell.ops.random import (
 )
 from snncell.ops.rearrange import (
     chunk as chunk,
+    diagonal as diagonal,
     diff as diff,
     expand as expand,
     hstack as hstack,

@@ -14,6 +14,7 @@ import numpy as np
 
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, DTypeError, ShapeError
+from snncell.kernels.cuda import sort as order
 from snncell.ops import shape as sh
 from snncell.ops.base import as_axis, as_tensor, primitive, same_dtype
 from snncell.ops.indexing import gather
@@ -125,6 +126,13 @@ def _places_of_steps(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict
 
 _places.name = "searchsorted"
 _places.over_time = _places_of_steps
+
+
+@_places.def_there
+def _(ordered: Any, v: Any, right: bool) -> Any:
+    return order.places(ordered, v, right)
+
+
 _places.no_gradient()
 
 

@@ -112,8 +112,20 @@ def value(x: Tensor) -> Tensor:
     return snapshot(as_tensor(x, "value"))
 
 
-def init_data(x: Tensor) -> Tensor:
-    """The Tensor itself: `initializer` draws the values when it is called."""
+def init_data(x: Tensor, slice_index: Any = None, shape: Any = None, opt_shard_group: Any = None) -> Tensor:
+    """The Tensor itself: `initializer` draws the values when it is called.
+
+    Args:
+        slice_index, shape, opt_shard_group: MindSpore's, for a part of a Tensor on one of several machines, of which
+            there are none here.
+
+    Raises:
+        ArgumentError: for any of them but the Tensor's own shape.
+    """
+    if slice_index is not None or opt_shard_group is not None or (shape is not None and tuple(shape) != x.shape):
+        raise ArgumentError(
+            f"init_data: a Tensor is whole here, and has its values: those of shape {x.shape}. Write init_data()."
+        )
     return snapshot(as_tensor(x, "init_data"))
 
 
@@ -183,13 +195,19 @@ def where(x: Tensor, condition: Numbers, y: Numbers) -> Tensor:
     return chosen
 
 
-def scatter_add(x: Tensor, *given: Any) -> Tensor:
-    """`tensor_scatter_add(indices, updates)`, or with three arguments `ops.scatter_add(dim, index, src)`."""
-    if len(given) == 2:
-        return positions.tensor_scatter_add(x, *given)
-    if len(given) != 3:
-        raise CallError(f"scatter_add: takes (indices, updates) or (dim, index, src), not {shown(given)}.")
-    return positions.scatter_add(x, *given)
+def scatter_add(x: Tensor, *given: Any, **named: Any) -> Tensor:
+    """`tensor_scatter_add(indices, updates)`, or with three arguments `ops.scatter_add(axis, index, src)`."""
+    named = {"axis" if name == "dim" else name: value for name, value in named.items()}
+    ways: dict[tuple[str, ...], Any] = {
+        ("indices", "updates"): positions.tensor_scatter_add,
+        ("axis", "index", "src"): positions.scatter_add,
+    }
+    for names, way in ways.items():
+        places = dict(zip(names, given, strict=False))
+        if len(given) + len(named) == len(names) and {*places, *named} == {*names}:
+            added: Tensor = way(x, **places, **named)
+            return added
+    raise CallError(f"scatter_add: takes (indices, updates) or (dim, index, src), not {shown((*given, *named))}.")
 
 
 def max(x: Tensor, axis: Axis = None, keepdims: bool = False, *, return_indices: bool = False) -> Any:

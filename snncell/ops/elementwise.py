@@ -20,7 +20,7 @@ from snncell.arguments.vocabulary import Dtype, Numbers
 from snncell.compiler.ir.formula import Elementwise
 from snncell.errors import ArgumentError
 from snncell.ops.base import as_float, as_tensor, astype, elementwise
-from snncell.ops.logic import equal, greater, less, where
+from snncell.ops.logic import equal, greater, isnan, less, logical_or, where
 from snncell.tape.tensor import Tensor, snapshot
 
 Grads = Sequence[Any]
@@ -277,8 +277,15 @@ def clip(x: Numbers, min: Numbers | None = None, max: Numbers | None = None) -> 
         min = None if type(min) is int and min <= limits.min else min
         max = None if type(max) is int and max >= limits.max else max
     # Comparisons, not maximum and minimum: on a bound x itself is taken, with its whole gradient, and NaN stays.
-    low: Tensor = x if min is None else where(less(x, min), min, x)
-    return low if max is None else where(greater(low, max), max, low)
+    low: Tensor = x if min is None else where(_past(less, x, min), min, x)
+    return low if max is None else where(_past(greater, low, max), max, low)
+
+
+def _past(compare: Any, x: Tensor, bound: Any) -> Tensor:
+    """Where a bound takes the place of x: where x is beyond it, and where it is NaN, which compares with nothing."""
+    beyond: Tensor = compare(x, bound)
+    number = isinstance(bound, (int, float)) and bound == bound
+    return beyond if number else logical_or(beyond, isnan(bound))
 
 
 # --- rounding ---------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from snncell.ops import creation as new, shape as sh
 from snncell.ops.base import as_tensor, same_dtype
 from snncell.ops.elementwise import conj
 from snncell.ops.event_lists import multiply
+from snncell.ops.rearrange import diagonal
 from snncell.ops.reduce import sum_primitive
 from snncell.tape.event_lists import EventLists
 from snncell.tape.primitive import Primitive
@@ -185,15 +186,12 @@ def einsum(equation: str, *operands: Numbers) -> Tensor:
                     f"einsum({equation!r}): {letter!r} is {length} in operand {position} of shape {x.shape}, "
                     f"{lengths[letter]} before."
                 )
-    free = iter(c for c in string.ascii_letters if c not in "".join(terms))
-    for position, term in enumerate(list(terms)):
-        for place, letter in enumerate(term):
-            if letter in term[:place]:  # a diagonal is a product with the identity, so that it has a reverse
-                other = next(free)
-                terms[position] = terms[position][:place] + other + terms[position][place + 1 :]
-                terms.append(letter + other)
-                with beside(tensors[position]):
-                    tensors.append(new.eye(lengths[letter], dtype=tensors[position].dtype))
+    for position, term in enumerate(terms):
+        for letter in dict.fromkeys(term):
+            while terms[position].count(letter) > 1:  # its two first axes become one, the last
+                first, second = [place for place, one in enumerate(terms[position]) if one == letter][:2]
+                tensors[position] = diagonal(tensors[position], 0, first, second)
+                terms[position] = terms[position].replace(letter, "", 2) + letter
     result: Tensor = _einsum.bind(*tensors, equation=f"{','.join(terms)}->{out}")
     return result
 

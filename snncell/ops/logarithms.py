@@ -8,6 +8,7 @@ from typing import Any
 
 from snncell.arguments.vocabulary import Numbers, Share
 from snncell.interrupts import imported
+from snncell.kernels.cuda import special
 from snncell.ops.activation import sigmoid
 from snncell.ops.arithmetic import isinf
 from snncell.ops.base import as_float, elementwise, primitive
@@ -108,13 +109,18 @@ def _erfc(x: Any) -> Any:
     return _special("erfc", x)
 
 
+@_erfc.def_there
+def _(x: Any) -> Any:
+    return special.erfc(x)
+
+
 @_erfc.def_bprop
 def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return (dout * exp(-square(x)) * (-2.0 / math.sqrt(math.pi)),)
 
 
 def erfc(x: Numbers) -> Tensor:
-    """1 - erf(x), exact where erf is close to 1. It runs on the CPU alone."""
+    """1 - erf(x), exact where erf is close to 1."""
     result: Tensor = _erfc.bind(as_float(x, "erfc"))
     return result
 
@@ -122,6 +128,11 @@ def erfc(x: Numbers) -> Tensor:
 @primitive
 def _erfinv(x: Any) -> Any:
     return _special("erfinv", x)
+
+
+@_erfinv.def_there
+def _(x: Any) -> Any:
+    return special.erfinv(x)
 
 
 @_erfinv.def_bprop
@@ -134,6 +145,6 @@ for _op in (_erfc, _erfinv):
 
 
 def erfinv(x: Numbers) -> Tensor:
-    """The inverse of erf on (-1, 1); infinite at its ends, NaN beyond. It runs on the CPU alone."""
+    """The inverse of erf on (-1, 1); infinite at its ends, NaN beyond."""
     result: Tensor = _erfinv.bind(as_float(x, "erfinv"))
     return result

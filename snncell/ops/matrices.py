@@ -9,39 +9,13 @@ import numpy as np
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import linalg, reduce, shape as sh
-from snncell.ops.base import as_axis, as_int, as_tensor, number_or_tensor, same_dtype
+from snncell.ops.base import as_int, as_tensor, number_or_tensor, same_dtype
 from snncell.ops.logic import where
 from snncell.ops.padding import pad
-from snncell.ops.rearrange import moveaxis
+from snncell.ops.rearrange import diagonal, moveaxis
 from snncell.tape.tensor import Tensor, beside, snapshot
 
 # --- diagonals and triangles ------------------------------------------------------------------------------------------
-
-
-def diagonal(x: Numbers, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
-    """The diagonals of the matrices along two axes, as the last axis.
-
-    Args:
-        x: at least two axes.
-        offset: of which diagonal; above the main one if it is positive.
-        axis1, axis2: rows and columns.
-
-    Raises:
-        ShapeError: for fewer axes, or the same one twice.
-    """
-    tensor = as_tensor(x, "diagonal")
-    first, second = (as_axis(a, tensor.ndim, "diagonal", "axis") for a in (axis1, axis2))
-    if first == second:
-        raise ShapeError(f"diagonal: axis1 and axis2 are two axes, not {axis1} twice.")
-    turned = moveaxis(tensor, (first, second), (-2, -1))
-    *batch, rows, columns = turned.shape
-    shift = as_int(offset, "diagonal", "offset")
-    start = shift if shift >= 0 else -shift * columns
-    count = max(0, min(rows + min(shift, 0), columns - max(shift, 0)))
-    flat = sh.reshape(turned, (*batch, rows * columns))
-    # From one element of a diagonal to the next is a row and a column.
-    places: Tensor = flat[..., start : start + count * (columns + 1) : columns + 1] if count else flat[..., :0]
-    return places[..., :count]
 
 
 def trace(x: Numbers) -> Tensor:

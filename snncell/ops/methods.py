@@ -171,28 +171,36 @@ def _method(function: Any, name: str = "") -> Any:
 
 # NumPy's, PyTorch's and MindSpore's words for one argument, of which a method takes any.
 _SPELLINGS = (
-    ("axis", "dim", "dims"),
+    ("axis", "dim", "dims", "axes"),
     ("axis0", "dim0"),
     ("axis1", "dim1"),
     ("keepdims", "keepdim", "keep_dims"),
     ("y", "other", "exponent", "divisor", "mat2", "tensor2", "x2", "vec2"),
+    ("x", "other"),
     ("split_size_or_sections", "split_size"),
     ("hook", "hook_fn"),
 )
 
 
+_LENGTHS = ("shape", "size", "axis", "repeats")  # of which a method takes several, one by one or in a tuple
+
+
 def _respelled(method: Any) -> Any:
     """A method whose arguments may be given by either of their names."""
-    known = list(inspect.signature(method).parameters)[1:]  # behind the Tensor
+    parameters = inspect.signature(method).parameters
+    known = list(parameters)[1:]  # behind the Tensor
+    several = next((name for name, p in parameters.items() if p.kind is p.VAR_POSITIONAL and name in _LENGTHS), None)
     meant = {names: [name for name in names if name in known] for names in _SPELLINGS}
     renamed = {other: own[0] for names, own in meant.items() if len(own) == 1 for other in names if other not in known}
-    if not renamed:
+    if not renamed and several is None:
         return method
 
     @functools.wraps(method)
     def call(*args: Any, **options: Any) -> Any:
         if options:
             options = {renamed.get(name, name): value for name, value in options.items()}
+            if several in options and len(args) == 1:  # x.view(shape=(2, 3)), as x.view(2, 3)
+                args = (*args, options.pop(several))
         return method(*args, **options)
 
     return call
@@ -214,8 +222,8 @@ _METHODS: dict[Any, str] = {
     running: "cummax cummin cumprod logcumsumexp",
     norms: "norm",
     sh: "reshape transpose swapaxes swapdims expand_dims squeeze broadcast_to flip split tile unstack unbind",
-    rearrange: "chunk diff expand moveaxis movedim narrow permute ravel repeat_interleave roll",
-    matrices: "addbmm addmm addmv baddbmm diag diagonal dot inner matrix_power mm mv outer trace tril triu",
+    rearrange: "chunk diagonal diff expand moveaxis movedim narrow permute ravel repeat_interleave roll",
+    matrices: "addbmm addmm addmv baddbmm diag dot inner matrix_power mm mv outer trace tril triu",
     linalg: "matmul bmm",
     indexing: "gather",
     positions: "gather_elements gather_nd index_fill index_put index_select scatter",

@@ -19,53 +19,14 @@ from snncell.ops import creation as new, logic as lg, shape as sh
 from snncell.ops.base import as_axis, as_tensor, astype, same_dtype
 from snncell.ops.indexing import gather, scatter_add_primitive
 from snncell.ops.masks import masked_fill
+from snncell.ops.position_primitives import like, written
 from snncell.ops.rearrange import ravel
-from snncell.tape.all_steps import repeated
-from snncell.tape.primitive import moving
 from snncell.tape.tensor import Tensor, beside
 from snncell.tape.tracing import Value
 
 Grads = Sequence[Any]
 
 # --- writing to positions ---------------------------------------------------------------------------------------------
-
-
-@moving
-def _written(x: Any, positions: Any, values: Any) -> Any:
-    """A copy of x (N,) with `values` (K,) at `positions` (K,); of several values for one position the last one."""
-    out = np.array(x)
-    out[positions] = values
-    return out
-
-
-_written.name = "scatter"
-
-
-def _written_of_steps(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-    x, positions, values = repeated(arrays, varying)
-    out = np.array(x)
-    out[np.arange(len(x))[:, None], positions] = values
-    return out
-
-
-_written.over_time = _written_of_steps
-
-
-@_written.def_bprop
-def _(_x: Tensor, positions: Tensor, _values: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    def of_values() -> Tensor:
-        # The value that is in the result is the last one for its position; those before it get nothing.
-        numbers = _like(np.arange(positions.size), positions)
-        last = gather(_written.bind(_like(np.zeros(dout.size, np.int64), positions), positions, numbers), positions)
-        taken: Tensor = lg.where(lg.equal(last, numbers), gather(dout, positions), 0.0)
-        return taken
-
-    return lambda: _written.bind(dout, positions, new.zeros_like(positions, dout.dtype)), None, of_values
-
-
-def _like(array: Any, x: Tensor) -> Tensor:
-    with beside(x):
-        return Tensor(array)
 
 
 def _write(
@@ -86,7 +47,7 @@ def _write(
     if accumulate:
         new_flat: Tensor = flat + scatter_add_primitive.bind(numbers, places, axis=0, shape=(x.size,))
     else:
-        new_flat = _written.bind(flat, places, numbers)
+        new_flat = written.bind(flat, places, numbers)
     return sh.reshape(new_flat, x.shape)
 
 
@@ -133,7 +94,7 @@ def _along(x: Tensor, axis: int, index: Tensor, name: str) -> Tensor:
         if a != axis:
             own += (np.arange(n) * strides[a]).reshape([n if b == a else 1 for b in range(x.ndim)])
     counted = _counted(index, x.shape[axis], x.size, name)
-    result: Tensor = counted * strides[axis] + _like(own, index)
+    result: Tensor = counted * strides[axis] + like(own, index)
     return result
 
 
@@ -281,7 +242,7 @@ def index_put(x: Numbers, indices: Any, values: Numbers, accumulate: bool = Fals
     points = _at(tensor.shape, named, "index_put")
     inner = math.prod(tensor.shape[len(named) :])
     rest = tensor.shape[len(named) :]
-    places = sh.reshape(points, (*points.shape, *(1,) * len(rest))) * inner + _like(
+    places = sh.reshape(points, (*points.shape, *(1,) * len(rest))) * inner + like(
         np.arange(inner).reshape(rest), points
     )
     return _write(tensor, places, values, "index_put", accumulate, "values")

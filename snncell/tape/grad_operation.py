@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from snncell.arguments.shown import came
 from snncell.errors import GradientError
 from snncell.tape.recording import Recording, listed_weights, wraps
 from snncell.tape.tensor import Tensor
@@ -17,7 +18,7 @@ class GradOperation:
     Args:
         get_all: gradients of all Tensor arguments as a tuple, instead of the first one's, bare.
         get_by_list: gradients of the Parameters given beside the function, as a tuple; with `get_all` a pair of
-            tuples.
+            tuples. Of a Cell without any, those of its `trainable_params()`.
         sens_param: the gradient function takes, as its last argument, the gradient to start from, of the value's shape
             and dtype.
 
@@ -41,8 +42,11 @@ class GradOperation:
     def with_value(self, fn: Callable[..., Any], weights: Any = None, who: str = "GradOperation") -> Callable[..., Any]:
         """A function that gives `(value, gradients)`, of one run of `fn`; errors are of `who`."""
         listed_weights(weights, who)
-        if self.get_by_list and weights is None:
-            raise GradientError(f"{who}(get_by_list=True)(fn, weights): the weights are missing.")
+        if self.get_by_list and weights is None and not hasattr(fn, "trainable_params"):
+            raise GradientError(
+                f"{who}(get_by_list=True)(fn, weights): the weights are missing, and {came(fn)} has none of its own, "
+                f"as a Cell has. Give them: net.trainable_params()."
+            )
 
         def gradients(*args: Any, **kwargs: Any) -> Any:
             args, sens = taken_sens(args, kwargs, who) if self.sens_param else (args, None)
@@ -51,7 +55,7 @@ class GradOperation:
                 positions = [i for i, x in enumerate(args) if isinstance(x, Tensor) and x.dtype.is_float]
                 if not positions:
                     raise GradientError(f"{who}(get_all=True): no argument is a Tensor of floats.")
-            chosen = weights if self.get_by_list else None
+            chosen = self._weights(fn, weights) if self.get_by_list else None
             recording = Recording(fn, args, positions, chosen, kwargs, who)
             of_arguments, of_weights = recording.pull(recording.out, sens, release=True)
             if of_weights is None:
@@ -60,3 +64,7 @@ class GradOperation:
             return recording.out, (tuple(of_arguments), own) if self.get_all else own
 
         return wraps(fn, gradients)
+
+    def _weights(self, fn: Any, weights: Any) -> Any:
+        """The Parameters that were given, or those of a Cell that are trained now."""
+        return fn.trainable_params() if weights is None else weights

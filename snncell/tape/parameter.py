@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from snncell.errors import ArgumentError, AssignError, DTypeError, ParameterErro
 from snncell.interrupts import Write, attributes_held, undoing, write
 from snncell.kernels.space import HOST, Space, moved, space_called, space_of
 from snncell.tape.names import Home, Owner, next_number, refuse_equal_names
-from snncell.tape.state import STATE, settings
+from snncell.tape.state import STATE
 from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor, beside, snapshot, to_array, wrap
 
@@ -25,12 +25,13 @@ class Parameter(Tensor):
     """A Tensor that a Cell owns and an optimiser updates.
 
     Args:
-        default_input: the initial value: whatever `Tensor` takes.
+        default_input: the initial value: whatever `Tensor` takes; an int gives an int32, True and False none.
         name: what it is called, until a Cell that it belongs to becomes part of another one: then it is its path,
             `fc1.weight`. Without a name it takes that of the attribute which it becomes first.
         requires_grad: whether gradients may be taken with respect to it.
         layerwise_parallel, parallel_optimizer, storage_format: MindSpore's, for its ways to share Parameters among
-            machines; kept as attributes, and without effect.
+            machines; kept as attributes, and without effect. So are `sliced`, `unique` and `key`; `inited_param` is
+            None and `param_info` the Parameter itself, which has its values, name and settings from the start.
         device: "CPU" or "GPU", where to keep it; by default where `set_context` says.
 
     A write (`p[0] = 1.`, `set_data`, `ops.assign`) puts a new array in its place. Tensors computed from the old value
@@ -39,6 +40,9 @@ class Parameter(Tensor):
 
     __slots__ = ("__dict__", "_name", "born_in", "home")
     _name: str | None
+    sliced = unique = False
+    key = -1
+    inited_param = None
     _number = 0  # of one without a name, once it has been asked for
     follows = False  # whether its value moves to where Programs that read it run, as the state of random numbers does
 
@@ -52,8 +56,14 @@ class Parameter(Tensor):
         storage_format: str = "",
         device: str | None = None,
     ) -> None:
-        with settings(space=space_called(device.lower(), "Parameter")) if device else nullcontext():
-            super().__init__(default_input)
+        if isinstance(default_input, bool):
+            raise ParameterError(
+                f"Parameter: default_input is a number or an array, not {default_input}. Write Tensor({default_input}) "
+                "for a Parameter of booleans, and requires_grad=... for whether it is trained."
+            )
+        # A number is an int32, as in MindSpore, if it is one.
+        narrow = type(default_input) is int and -(2**31) <= default_input < 2**31
+        super().__init__(default_input, dtypes.int32 if narrow else None, device=device)
         self.layerwise_parallel, self.parallel_optimizer = layerwise_parallel, parallel_optimizer
         self.storage_format = storage_format
         self.hooks: Any = {}  # on its gradient; they stay while it is frozen
@@ -131,7 +141,9 @@ class Parameter(Tensor):
         self.assign(value, "set_data")
         return self
 
-    assign_value = set_data
+    def assign_value(self, value: Any) -> Parameter:
+        """The same as `set_data`."""
+        return self.set_data(value)
 
     def init_data(self, layout: Any = None, set_sliced: bool = False) -> Parameter:
         """The Parameter itself: `initializer` draws its values when it is called, so that nothing is left to be done.
@@ -139,6 +151,11 @@ class Parameter(Tensor):
         Args:
             layout, set_sliced: MindSpore's, for Parameters shared among machines.
         """
+        return self
+
+    @property
+    def param_info(self) -> Parameter:
+        """Name and settings of the Parameter, which are its own attributes."""
         return self
 
     def value_in(self, space: Space) -> Any:
@@ -219,9 +236,6 @@ class Parameter(Tensor):
             raise ShapeError(f"Parameter {self.name!r} of shape {self.shape}, p[{index!r}] = value: {error}.") from None
         commit([self.write_of(self._limited(wrap(new))._data if self.limits else new)])
 
-    # Makes initial values of a rule, a shape and a dtype: `initializer`, which stands above and puts itself here.
-    initial_values: Callable[..., Tensor]
-
     def clone(self, init: Any = "same") -> Parameter:
         """A Parameter of its own with the same name and settings.
 
@@ -244,7 +258,7 @@ class Parameter(Tensor):
         return copied
 
     def _made_of(self, init: Any) -> Tensor:
-        return Parameter.initial_values(init, self.shape, self.dtype)
+        return Parameter._initial_values(init, self.shape, self.dtype)
 
     copy = clone
 

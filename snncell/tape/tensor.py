@@ -5,9 +5,10 @@ Its operators and most of its methods are operations, which live one floor above
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Never, overload
 
 import numpy as np
 
@@ -15,10 +16,20 @@ from snncell import dtype as dtypes
 from snncell.arguments.shown import shown
 from snncell.arguments.vocabulary import ON_HOST
 from snncell.dtype import DType
-from snncell.errors import ArgumentError, AssignError, DTypeError, ShapeError, SnncellError, TraceError
+from snncell.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    AssignError,
+    CallError,
+    DTypeError,
+    ShapeError,
+    SnncellError,
+    TensorIndexError,
+    TraceError,
+)
 from snncell.kernels.cuda import exchange
 from snncell.kernels.cuda.arrays import DeviceArray
-from snncell.kernels.space import DEVICE, HOST, IN_USE, moved, space_of
+from snncell.kernels.space import DEVICE, HOST, IN_USE, moved, space_called, space_of
 from snncell.markup import array
 from snncell.tape.state import STATE, here, settings
 from snncell.words import cut
@@ -35,11 +46,17 @@ class Tensor:
             speaks DLPack or has `__array__`. What another library has on the GPU (CuPy, PyTorch) is taken without a
             copy, so it must not be written to afterwards.
         dtype: the element type. Without it arrays keep theirs; lists of floats become float32, of ints int64.
+        shape, init: in place of data, with a dtype: the sizes, and the rule that `initializer` draws the values by,
+            `Tensor(shape=(2, 3), dtype=snncell.float32, init="normal")`. They are drawn at once.
+        const_arg: MindSpore's, for its graph compiler; without effect.
+        device: "CPU" or "GPU", where to make it; by default where `set_context` says.
+        input_data: MindSpore's word for data.
 
     Raises:
         ShapeError: for ragged lists.
         DTypeError: for data that are no numbers.
-        ArgumentError: for an array that does not give its elements away, such as PyTorch's with requires_grad.
+        ArgumentError: for an array that does not give its elements away, such as PyTorch's with requires_grad; for
+            data beside shape or init, or one of shape, dtype and init without the others.
 
     Example:
         >>> Tensor([[1.0, 2.0]]) * 2
@@ -52,7 +69,29 @@ class Tensor:
     _entry: Entry | None  # the tape entry that this is an output of, if a gradient may flow into it
     _index: int  # which output
 
-    def __init__(self, data: Any, dtype: Any = None) -> None:
+    def __init__(
+        self,
+        data: Any = None,
+        dtype: Any = None,
+        shape: Any = None,
+        init: Any = None,
+        const_arg: bool = False,
+        device: str | None = None,
+        *,
+        input_data: Any = None,
+    ) -> None:
+        if input_data is not None or shape is not None or init is not None:
+            data = _chosen_data(data, input_data, dtype, shape, init)
+        if device is None and const_arg is False:
+            self._fill(data, dtype)
+        else:
+            _refuse_settings(const_arg, device)
+            with settings(space=space_called(device, type(self).__name__)) if device is not None else nullcontext():
+                self._fill(data, dtype)
+        self._entry = None
+        self._index = 0
+
+    def _fill(self, data: Any, dtype: Any) -> None:
         if IN_USE and isinstance(getattr(data, "_data", data), DeviceArray):
             on_device = data if isinstance(data, Tensor) else wrap(data)
             self._data = on_device._copied(dtypes.as_dtype(dtype or on_device.dtype), "gpu", "Tensor(tensor)")
@@ -61,8 +100,9 @@ class Tensor:
             self._data = array if dtype is None else wrap(array)._copied(dtypes.as_dtype(dtype), "gpu", "Tensor(data)")
         else:
             self._data = placed(to_array(data, dtype))
-        self._entry = None
-        self._index = 0
+
+    # Makes initial values of a rule, a shape and a dtype: `initializer`, which stands above and puts itself here.
+    _initial_values: Callable[..., Tensor]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -124,9 +164,38 @@ class Tensor:
             array.base.flags.writeable = False
         return array.view()
 
-    def item(self) -> Any:
-        """The value of a Tensor of one element as a Python number."""
-        return self._single("item()")
+    def item(self, *places: Any, index: Any = None, **unknown: Never) -> Any:
+        """The value of a Tensor of one element, or of the element at an index, as a Python number.
+
+        Args:
+            places: as NumPy's `item` takes them: the place in the flattened Tensor, `x.item(3)`, or one along each
+                axis, `x.item(0, 1)` or `x.item((0, 1))`.
+            index: the same by name.
+
+        Raises:
+            ShapeError: for more elements than one, without an index; for another number of places than there are axes.
+            TensorIndexError: for a place that is not there.
+        """
+        if unknown:
+            raise CallError(f"Tensor.item: has no argument {next(iter(unknown))}. It takes index.")
+        given: Any = index if index is not None else places[0] if len(places) == 1 else places or None
+        if given is None:
+            return self._single("item()")
+        places = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+        array = self._concrete("item(index)")
+        try:
+            return array.item(*map(operator.index, places))
+        except TypeError:
+            raise TensorIndexError(f"Tensor.item: index is an int, or one for each axis, not {shown(given)}.") from None
+        except ValueError:
+            raise ShapeError(
+                f"Tensor.item: {len(places)} places for a Tensor of shape {self.shape}; give one for each axis, "
+                "x.item(0, 1), or one in the flattened Tensor, x.item(3)."
+            ) from None
+        except IndexError:
+            raise TensorIndexError(
+                f"Tensor.item: there is no element {shown(given)} in a Tensor of shape {self.shape}."
+            ) from None
 
     def _single(self, what: str) -> Any:
         if self.size != 1:
@@ -413,6 +482,33 @@ def to_array(data: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
     elif target.dtype != source.dtype and target.category <= dtypes.as_dtype(source.dtype).category:
         _refuse_loss(source, target, data)
     return np.array(source, dtype=target.dtype, order="C")
+
+
+def _refuse_settings(const_arg: Any, device: Any) -> None:
+    """Raise for settings of a new Tensor that are none."""
+    if not isinstance(const_arg, bool):
+        raise ArgumentTypeError(f"Tensor: const_arg is True or False, not {shown(const_arg)}.")
+    if device is not None and not isinstance(device, str):
+        raise ArgumentTypeError(f'Tensor: device is "CPU" or "GPU", or None, not {shown(device)}.')
+
+
+def _chosen_data(data: Any, input_data: Any, dtype: Any, shape: Any, init: Any) -> Any:
+    """The data of a new Tensor, by either of its names, or initial values of a shape and a dtype."""
+    given = [x for x in (data, input_data) if x is not None]
+    if len(given) == 1 and shape is None and init is None:
+        return given[0]
+    if given:
+        raise ArgumentError(
+            "Tensor: give data, Tensor(data, dtype), or a shape with a rule for the values, Tensor(shape=..., "
+            "dtype=..., init=...), not both; and data once."
+        )
+    missing = [name for name, value in (("shape", shape), ("dtype", dtype), ("init", init)) if value is None]
+    if missing:
+        raise ArgumentError(
+            f"Tensor: shape, dtype and init are given together; {' and '.join(missing)} is missing. "
+            'Write Tensor(shape=(2, 3), dtype=snncell.float32, init="zeros"), or ops.zeros((2, 3)).'
+        )
+    return Tensor._initial_values(init, shape, dtype)
 
 
 def _elements(data: Any) -> np.ndarray[Any, Any]:

@@ -7,12 +7,13 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from snncell.arguments.kinds import Within
+from snncell.cell import Cell
 from snncell.compiler.jit import jit
 from snncell.errors import ArgumentError, CheckpointError
-from snncell.tape.parameter import Parameter, assign_all
+from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 from snncell.train.callbacks import Callback, Training
-from snncell.train.state import refuse_misfit
+from snncell.train.state import buffers_of, put_all, refuse_misfit, weights_of
 
 
 class EMA(Callback):
@@ -21,12 +22,15 @@ class EMA(Callback):
     a <- d a + (1 - d) w   after each step of the optimiser,   a = w before the first
 
     Of the Parameters that the optimiser trains; what others hold, such as the statistics of a `BatchNorm`, stays as it
-    is. The steps go on from w: the average is in the net's Parameters during the evaluation alone, when
-    `EarlyStopping` and `fit(monitor=...)` keep it as the best weights. Checkpoints hold both: `load_state` puts w into
-    a net, and `fit(resume=file)` with as many epochs as are done, which trains no further, the average.
+    is, unless `use_buffers` says otherwise. The steps go on from w: the average is in the net's Parameters during the
+    evaluation alone, when `EarlyStopping` and `fit(monitor=...)` keep it as the best weights. Checkpoints hold both:
+    `load_state` puts w into a net, and `fit(resume=file)` with as many epochs as are done, which trains no further, the
+    average.
 
     Args:
         decay: d, in [0, 1). It averages over the last 1 / (1 - d) steps or so.
+        use_buffers: whether there are averages of the statistics too: of Parameters of the net and of the loss that
+            are not trained, and of buffers that are persistent, where these are floats.
 
     Source: Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", SIAM J. Control Optim. 1992;
         with d as Tarvainen and Valpola, "Mean teachers are better role models", NIPS 2017.
@@ -42,10 +46,11 @@ class EMA(Callback):
 
     order: ClassVar[int] = 2  # others have looked at the average when it takes that away
 
-    def __init__(self, decay: Annotated[float, Within(0.0, 1.0, open_high=True)]) -> None:
-        self.decay = float(decay)
+    def __init__(self, decay: Annotated[float, Within(0.0, 1.0, open_high=True)], use_buffers: bool = False) -> None:
+        self.decay, self.use_buffers = float(decay), use_buffers
         self.weights: list[Parameter] = []
         self.averages: list[Parameter] = []
+        self.buffers: dict[str, Tensor] = {}  # averages of buffers, by path
         self.in_place = False
 
     def on_fit_begin(self, training: Training) -> None:
@@ -53,55 +58,91 @@ class EMA(Callback):
 
     def _take(self, training: Training, values: dict[str, Any] | None) -> None:
         """Begin with the weights as they are, or go on from averages; of one training after another, too."""
-        self.weights = list(training.optimiser.parameters)
+        self.weights, buffers = self._averaged(training)
         if self.averages and values is None:
             return
-        own = [p.asnumpy() for p in self.weights] if values is None else [values[str(n)] for n in range(len(values))]
+        own = (
+            [p.asnumpy() for p in self.weights]
+            if values is None
+            else [values[str(n)] for n in range(len(self.weights))]
+        )
         self.averages = [Parameter(np.array(value), requires_grad=False) for value in own]
+        self.buffers = {path: x if values is None else Tensor(values[path]) for path, (_, _, x) in buffers.items()}
 
         @jit
         def update() -> None:
             for average, weight in zip(self.averages, self.weights, strict=True):
-                a, w = average.value(), weight.value()
-                average.assign((self.decay * a + (1.0 - self.decay) * w).astype(a.dtype))
+                average.assign(self._between(average.value(), weight.value()))
 
         self._update = update
+
+    def _averaged(self, training: Training) -> tuple[list[Parameter], dict[str, tuple[Cell, str, Tensor]]]:
+        """The Parameters that there are averages of, and the buffers."""
+        trained = list(training.optimiser.parameters)
+        if not self.use_buffers:
+            return trained, {}
+        known = {id(parameter) for parameter in trained}
+        others = [
+            p for p in weights_of(training.net, training.loss).values() if id(p) not in known and p.dtype.is_float
+        ]
+        buffers = buffers_of(training.net, training.loss).items()
+        return trained + others, {f"buffer/{path}": place for path, place in buffers if place[2].dtype.is_float}
+
+    def _between(self, a: Tensor, w: Tensor) -> Tensor:
+        # In this form what never changes, such as a frozen weight, stays the same to the bit.
+        return (w + self.decay * (a - w)).astype(a.dtype)
 
     def on_step_end(self, training: Training) -> None:
         if training.updated:
             self._update()
+            for path, (_, _, buffer) in self._averaged(training)[1].items():
+                average = self.buffers.get(path, buffer)
+                self.buffers[path] = buffer if average is buffer else self._between(average, buffer)
 
     def on_evaluation_begin(self, training: Training) -> None:
-        self._exchange()
+        self._exchange(training)
 
     def on_evaluation_end(self, training: Training) -> None:
-        self._exchange()
+        self._exchange(training)
 
     def on_fit_end(self, training: Training) -> None:
-        self._exchange()
+        self._exchange(training)
         self.averages, self.in_place = [], False  # in another `fit` it begins anew
 
     def on_error(self, training: Training, error: BaseException) -> None:
         if self.in_place:
-            self._exchange()
+            self._exchange(training)
         self.averages = []
 
-    def _exchange(self) -> None:
+    def _exchange(self, training: Training) -> None:
         """Put the averages in the place of the weights, and these in theirs."""
         both = [*zip(self.weights, self.averages, strict=True)]
         pairs = [(a, Tensor(np.array(b.asnumpy()))) for one, other in both for a, b in ((one, other), (other, one))]
-        assign_all(pairs, "EMA", in_range=True)
+        places = self._averaged(training)[1]
+        # A buffer that is set has what was traced before traced again; one that never changes stays.
+        changed = {path: place for path, place in places.items() if self.buffers.get(path, place[2]) is not place[2]}
+        put_all(pairs, [(cell, name, self.buffers[path]) for path, (cell, name, _) in changed.items()], "EMA")
+        self.buffers |= {path: buffer for path, (_, _, buffer) in changed.items()}
         self.in_place = not self.in_place
 
     def state(self) -> dict[str, Any]:
         averages = {str(n): np.array(average.asnumpy()) for n, average in enumerate(self.averages)}
-        return {"decay": self.decay, **averages}
+        return {
+            "decay": self.decay,
+            "use_buffers": self.use_buffers,
+            **averages,
+            **{path: np.array(x.asnumpy()) for path, x in self.buffers.items()},
+        }
 
     def resume(self, state: dict[str, Any], training: Training) -> None:
-        if state.get("decay") != self.decay:
-            raise ArgumentError(f"decay was {state.get('decay')} and is {self.decay}.")
-        averages = {name: value for name, value in state.items() if name != "decay"}
-        own = {str(n): parameter for n, parameter in enumerate(training.optimiser.parameters)}
+        settings = {"decay": self.decay, "use_buffers": self.use_buffers}
+        for name, setting in settings.items():
+            if (before := state.get(name, False)) != setting:
+                raise ArgumentError(f"{name} was {before} and is {setting}.")
+        averages = {name: value for name, value in state.items() if name not in settings}
+        weights, buffers = self._averaged(training)
+        own: dict[str, Tensor] = {str(n): parameter for n, parameter in enumerate(weights)}
+        own |= {path: buffer for path, (_, _, buffer) in buffers.items()}
         try:
             refuse_misfit(own, averages, "EMA: the state")
         except CheckpointError as error:

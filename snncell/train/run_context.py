@@ -81,8 +81,7 @@ class RunParameters:
         return next(filter(None, found), {})
 
     def __getattr__(self, name: str) -> Any:
-        known = [one for one in {*dir(type(self)), *vars(self)} if not one.startswith("_")]
-        raise MissingNameError(f"RunContext.original_args() has no {name!r}{meant(name, {}, known, '')}")
+        raise MissingNameError(f"RunContext.original_args() has no {name!r}{meant(name, {}, self.keys(), '')}")
 
     def __getitem__(self, name: str) -> Any:
         if name not in self:
@@ -91,6 +90,16 @@ class RunParameters:
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and hasattr(self, name)
+
+    def keys(self) -> list[str]:
+        """The names of its attributes."""
+        return sorted(
+            one for one in {*dir(type(self)), *vars(self)} - {"get", "keys", "items"} if not one.startswith("_")
+        )
+
+    def items(self) -> list[tuple[str, Any]]:
+        """Its attributes by name."""
+        return [(name, getattr(self, name)) for name in self.keys()]
 
     def get(self, name: str, default: Any = None) -> Any:
         """One of its attributes by name, or a default."""

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,11 +110,16 @@ class Stored(NamedTuple):
 
     def load(self) -> None:
         """Put it into net, optimiser, loss and the random numbers: all of it or, if it is interrupted, nothing."""
-        with together(written := Undo()):
-            assign_all([*self.values, seeded(*self.random)], "load_state", in_range=True)
-            replace_buffers(written, self.buffers)
-            written.clear()
+        put_all([*self.values, seeded(*self.random)], self.buffers, "load_state")
         set_seed(*self.random)  # threads that begin to draw later do so from it
+
+
+def put_all(values: Sequence[tuple[Parameter, Tensor]], buffers: Sequence[tuple[Cell, str, Tensor]], who: str) -> None:
+    """Put values that were together into Parameters and buffers: all of them or, if it is interrupted, none."""
+    with together(written := Undo()):
+        assign_all(values, who, in_range=True)
+        replace_buffers(written, buffers)
+        written.clear()
 
 
 def read_state(
@@ -190,6 +195,22 @@ def weights_of(net: Cell, loss: Any = None) -> dict[str, Parameter]:
     of_loss = loss.parameters_dict() if isinstance(loss, Cell) else {}
     known = {id(parameter) for parameter in weights.values()}
     return weights | {f"loss/{path}": p for path, p in of_loss.items() if id(p) not in known}
+
+
+def kept_of(net: Cell, loss: Any = None) -> dict[str, Tensor]:
+    """The Parameters by path as in `weights_of`, and by "buffer/" and path the buffers."""
+    return weights_of(net, loss) | {f"buffer/{path}": place[2] for path, place in buffers_of(net, loss).items()}
+
+
+def put_kept(net: Cell, loss: Any, values: dict[str, Any], who: str) -> None:
+    """Put arrays into the Parameters and buffers that `kept_of` gives by their names."""
+    own = weights_of(net, loss)
+    buffers = {f"buffer/{path}": (cell, name) for path, (cell, name, _) in buffers_of(net, loss).items()}
+    put_all(
+        [(own[path], Tensor(value)) for path, value in values.items() if path in own],
+        [(*buffers[path], Tensor(value)) for path, value in values.items() if path in buffers],
+        who,
+    )
 
 
 def buffers_of(net: Cell, loss: Any = None) -> dict[str, tuple[Cell, str, Tensor]]:

@@ -9,14 +9,14 @@ import numpy as np
 
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, CheckpointError, TrainingError
-from snncell.tape.parameter import assign_all
-from snncell.tape.tensor import Tensor
 from snncell.train.callbacks import Callback, Training
-from snncell.train.state import is_count, is_number, refuse_misfit, weights_of
+from snncell.train.state import is_count, is_number, kept_of, put_kept, refuse_misfit
 
 
 class EarlyStopping(Callback):
     """Keeps the weights of the epoch whose measure is best, and stops when it has not become better for long.
+
+    With the weights go the statistics of that epoch: Parameters that are not trained, and buffers that are persistent.
 
     `fit(monitor=..., patience=...)` has one. In a loop of one's own, call `update` after each epoch and `restore` at
     the end.
@@ -114,7 +114,7 @@ class EarlyStopping(Callback):
         value = -record[self.monitor] if self.higher_is_better else record[self.monitor]
         if value < self.best - self.min_delta:
             self.best, self.best_epoch, self.waited = value, record["epoch"], 0
-            self.weights = {path: np.array(p.asnumpy()) for path, p in weights_of(net, loss).items()}
+            self.weights = {path: np.array(x.asnumpy()) for path, x in kept_of(net, loss).items()}
         else:
             self.waited += 1
         return self.stopped
@@ -126,10 +126,7 @@ class EarlyStopping(Callback):
 
     def restore(self, net: Cell, loss: Any = None) -> None:
         """Put the best weights back, into those that `update` was given."""
-        own = weights_of(net, loss)
-        assign_all(
-            [(own[path], Tensor(value)) for path, value in self.weights.items()], "EarlyStopping.restore", in_range=True
-        )
+        put_kept(net, loss, self.weights, "EarlyStopping.restore")
 
     def state(self) -> dict[str, Any]:
         notes = {"best": self.best, "best_epoch": self.best_epoch, "waited": self.waited}
@@ -141,7 +138,7 @@ class EarlyStopping(Callback):
         if not _is_of(notes, len(training.history)):
             raise ArgumentError(f"EarlyStopping: the state is {str(notes)[:200]}, which it never is.")
         try:
-            own = weights_of(training.net, training.loss) if notes["best_epoch"] else {}
+            own = kept_of(training.net, training.loss) if notes["best_epoch"] else {}
             refuse_misfit(own, weights, "EarlyStopping: the state")
         except CheckpointError as error:
             raise ArgumentError(str(error)) from None

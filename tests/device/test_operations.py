@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gradient_table import EVERYWHERE, ON_THE_CPU, TABLE, Row
+from gradient_table import TABLE, Row
+from tensor_table import TABLE as METHODS, Row as Method
 from test_vmap import INDICES, LOOKUPS
 
 import snncell as ms
@@ -67,15 +68,7 @@ def values_and_gradients(r: Row) -> tuple[Callable[..., Any], Arrays]:
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ON_THE_CPU)
-def test_what_has_no_rule_for_the_device_is_refused_in_words(name: str) -> None:
-    for r in TABLE:
-        if r.name == name:
-            with pytest.raises(DeviceError, match=r"has no rule for arrays on the GPU.*x\.to\(.cpu.\)"):
-                on("gpu", r.fn, r.arrays())
-
-
-@pytest.mark.parametrize("r", EVERYWHERE, ids=repr)
+@pytest.mark.parametrize("r", TABLE, ids=repr)
 def test_values_and_gradients_are_the_cpus(r: Row) -> None:
     fn, arrays = values_and_gradients(r)
     theirs = on("cpu", fn, arrays)
@@ -85,14 +78,14 @@ def test_values_and_gradients_are_the_cpus(r: Row) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-@pytest.mark.parametrize("r", EVERYWHERE[:: len(EVERYWHERE) // 60], ids=repr)
+@pytest.mark.parametrize("r", TABLE[:: len(TABLE) // 60], ids=repr)
 def test_narrower_floats_are_computed_as_the_cpu_does(r: Row, dtype: str) -> None:
     fn, arrays = values_and_gradients(r)
     arrays = [x.astype(dtype) for x in arrays]
     agree(on("gpu", fn, arrays), on("cpu", fn, arrays), repr(r), 3e-2 if dtype == "float16" else 3e-6)
 
 
-@pytest.mark.parametrize("r", [r for r in EVERYWHERE if r.order > 1][::25], ids=repr)
+@pytest.mark.parametrize("r", [r for r in TABLE if r.order > 1][::25], ids=repr)
 def test_second_gradients_are_the_cpus(r: Row) -> None:
     def slopes(*xs: Tensor) -> Any:
         def first(*ys: Tensor) -> Any:
@@ -102,6 +95,20 @@ def test_second_gradients_are_the_cpus(r: Row) -> None:
         return ms.grad(first, tuple(range(len(xs))))(*xs)
 
     agree(on("gpu", slopes, r.arrays()), on("cpu", slopes, r.arrays()), repr(r), 1e-9)
+
+
+@pytest.mark.parametrize("r", METHODS, ids=repr)
+def test_methods_of_tensors_are_the_cpus(r: Method) -> None:
+    def call(x: Tensor) -> Any:
+        return getattr(x, r.name)(*given(r.args), **{name: given(value) for name, value in r.options.items()})
+
+    def given(values: Any) -> Any:
+        if isinstance(values, tuple):
+            return tuple(map(given, values))
+        return Tensor(values) if isinstance(values, np.ndarray) else values
+
+    rtol = 3e-7 if r.array.dtype == np.float32 else 1e-11
+    agree(on("gpu", call, [r.array]), on("cpu", call, [r.array]), repr(r), rtol)
 
 
 # --- seeds of gradients -----------------------------------------------------------------------------------------------
@@ -186,6 +193,45 @@ CASES: dict[str, tuple[Callable[..., Any], Arrays, float]] = {
     ),
     "half spectra that are not": (lambda x: ops.irfft(x), [COMPLEX], 1e-12),
     "single spectra": (lambda x: ops.abs(ops.fft(x)), [LONG[0].T[:, :8].astype(np.float32)], 1e-5),
+    "the last value for a place": (
+        lambda x, i, v: (ops.scatter(x, 0, i, v), ops.index_put(x, (i[:, 0],), v)),
+        [rng.standard_normal((7, 4)), PLACES, rng.standard_normal((5, 4))],
+        0,
+    ),
+    "truths written": (
+        lambda x, i: ops.index_put(x > 0, (i[0], i[1]), x[0] < 0),
+        [rng.standard_normal((4, 4)), PLACES % 3],
+        0,
+    ),
+    "no value for a place": (lambda x, i: ops.scatter(x, 0, i, x[:0]), [LONG[0, :7], np.zeros((0, 2), int)], 0),
+    "gradients of what was written": (
+        lambda x, i, v: ms.grad(lambda a, b: (ops.scatter(a, 1, i, b) * x[:5]).sum(), (0, 1))(x[:5], v),
+        [rng.standard_normal((7, 7)), PLACES, rng.standard_normal((5, 4))],
+        1e-12,
+    ),
+    "complex numbers written": (lambda x, i: ops.index_put(x, (i,), x[:2] * 2), [COMPLEX, np.array([2, 2])], 0),
+    **{
+        f"places in an order of {kind}, {side}": (
+            lambda x, v, side=side: (x.searchsorted(v, side), x[:, 0].searchsorted(v, side)),
+            [np.sort([UNORDERED, UNORDERED / 2]).astype(kind), np.stack([UNORDERED, UNORDERED[::-1]]).astype(kind)],
+            0,
+        )
+        for kind in ("float16", "float32", "float64", "bool")
+        for side in ("left", "right")
+    },
+    "places in an order of integers": (
+        lambda x, v: (x.searchsorted(v), x.searchsorted(v, "right"), x[:0].searchsorted(v), x.searchsorted(v[:0])),
+        [np.array([-5, 2, 2, 9]), rng.integers(-9, 12, (3, 5))],
+        0,
+    ),
+    **{
+        f"ends of error functions in {kind}": (
+            lambda x: (ops.erfc(x), ops.erfinv(x)),
+            [np.array([0, -0.0, -1, 1.5, np.inf, -np.inf, np.nan, 5, -5, 26, 1e-7, *1 - 10.0 ** -np.arange(17)], kind)],
+            limit,
+        )
+        for kind, limit in (("float16", 1e-3), ("float32", 1e-6), ("float64", 1e-14))
+    },
     "halves": (
         lambda x: (x * 2.3 - 1, x > 0.1, ops.where(x > 0, x, 0.5), x.sum(0), (x > 0).astype("float16"), x @ x.T),
         [rng.standard_normal((4, 5)).astype(np.float16)],
@@ -339,7 +385,7 @@ def test_what_a_card_has_no_function_for_says_so() -> None:
 # --- all slices at once -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("r", [r for r in EVERYWHERE if r.jit][::12], ids=repr)
+@pytest.mark.parametrize("r", [r for r in TABLE if r.jit][::12], ids=repr)
 def test_slices_at_once_are_the_cpus(r: Row) -> None:
     def both(*xs: Tensor) -> Any:
         inside = ms.grad(lambda *xs: sum((x * x).sum() for x in leaves(r.fn(*xs))), tuple(range(len(xs))))
@@ -350,7 +396,7 @@ def test_slices_at_once_are_the_cpus(r: Row) -> None:
 
 
 @pytest.mark.parametrize("varying", [(0, 0), (0, None), (None, 0)], ids=["both", "values", "positions"])
-@pytest.mark.parametrize("name", [name for name in LOOKUPS if name.split()[0] not in ON_THE_CPU])
+@pytest.mark.parametrize("name", LOOKUPS)
 def test_positions_that_differ_from_slice_to_slice(name: str, varying: tuple[Any, Any]) -> None:
     fn, shape = LOOKUPS[name]
     x = np.random.default_rng(0).standard_normal((3, *shape) if varying[0] == 0 else shape)

@@ -1,4 +1,4 @@
-"""Sums by integers, the reverse of lookups, without atomics: the terms of a sum are added in their order by one thread.
+"""Sums and writes by integers, without atomics: the terms of a sum are added in their order by one thread.
 
 The positions are sorted once, by Batcher's bitonic network, whose every round is a thread for each pair; then each
 result finds its terms side by side. The same terms give the same bits.
@@ -12,7 +12,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
-from snncell.kernels.cuda.elementwise import around, as_parts, kernel, launch, named, parts_of
+from snncell.kernels.cuda.elementwise import around, as_bits, as_parts, bits_of, kernel, launch, named, parts_of
 
 _LAST = 2**63 - 1  # a key behind all others
 _KEYS = dtypes.int64
@@ -69,14 +69,43 @@ out[i] = total
 """
 
 
-def scatter_add(x: DeviceArray, indices: DeviceArray, axis: int, shape: Sequence[int]) -> DeviceArray:
-    """Zeros of `shape` to which the slices of `x` are added at `indices` along `axis`, in their order."""
-    out = empty(shape, x.dtype)
-    _, length, inner = around(shape, axis)
+# The last value for a position is the one that counts.
+_PUT = """
+p = i % inner
+k = i // inner
+value = x[i]
+if starts[k + 1] > starts[k]:
+    value = values[places[starts[k + 1] - 1] * inner + p]
+out[i] = value
+"""
+
+
+def put(x: DeviceArray, positions: DeviceArray, values: DeviceArray) -> DeviceArray:
+    """A copy of x (N,) with `values` (K,) at `positions` (K,); of several values for one position the last one."""
+    out = empty(x.shape, x.dtype)
+    starts, places = _runs(positions, x.size)
+    bits, parts = bits_of(x)
+    arrays = ("starts", _IN), ("places", _IN), ("x", (bits, False)), ("values", (bits, False)), ("out", (bits, True))
+    compiled = kernel("put", (*named("inner"), *arrays), _PUT)
+    operands = starts, places, as_bits(contiguous(x)), as_bits(contiguous(values)), as_bits(out)
+    launch(compiled, out.size * parts, parts, *operands)
+    return out
+
+
+def _runs(indices: DeviceArray, length: int) -> tuple[DeviceArray, DeviceArray]:
+    """Where the terms for each position from 0 on begin among those of all, and the place that each term had."""
     keys, places = sorted_keys(indices, length)
     starts = empty((length + 1,), np.dtype(np.int64))
     compiled = kernel("starts", (*named("many"), ("keys", _IN), ("starts", _OUT)), _STARTS)
     launch(compiled, length + 1, indices.size, keys, starts)
+    return starts, places
+
+
+def scatter_add(x: DeviceArray, indices: DeviceArray, axis: int, shape: Sequence[int]) -> DeviceArray:
+    """Zeros of `shape` to which the slices of `x` are added at `indices` along `axis`, in their order."""
+    out = empty(shape, x.dtype)
+    _, length, inner = around(shape, axis)
+    starts, places = _runs(indices, length)
     kind, parts = parts_of(x)
     arrays = ("starts", _IN), ("places", _IN), ("x", (kind, False)), ("out", (kind, True))
     body = _SUM.format(code=kind.code)

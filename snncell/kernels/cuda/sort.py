@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from snncell import dtype as dtypes
+from snncell.errors import DeviceError
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
 from snncell.kernels.cuda.elementwise import as_bits, bits_of, kernel, launch, named
 from snncell.kernels.cuda.scatter import argsort as sorted_integers
@@ -87,4 +88,38 @@ def _moved(x: DeviceArray, order: DeviceArray, name: str, body: str) -> DeviceAr
         bits = bits_of(x)[0]
         compiled = kernel(name, (*named("length"), ("x", (bits, False)), ("order", _IN), ("out", (bits, True))), body)
         launch(compiled, x.size, x.shape[-1], as_bits(contiguous(x)), contiguous(order), as_bits(out))
+    return out
+
+
+# What is no number comes behind all others, and is equal to its like.
+_SEARCH = """
+value = v[i]
+low = i8(0)
+high = i8(length)
+row = (i // many) * length
+while low < high:
+    middle = (low + high) // 2
+    there = x[row + middle]
+    if {before}:
+        low = middle + 1
+    else:
+        high = middle
+out[i] = low
+"""
+_BEFORE = {
+    False: "there < value or (value != value and there == there)",
+    True: "not (value < there or (there != there and value == value))",
+}
+
+
+def places(ordered: DeviceArray, v: DeviceArray, right: bool) -> DeviceArray:
+    """`np.searchsorted` of `v` in rows that are in order: ordered (N,) and any v, or (..., N) and (..., K)."""
+    out = empty(v.shape, np.dtype(np.int64))
+    kind = dtypes.BY_NUMPY[ordered.dtype]
+    if kind.category > 2:
+        raise DeviceError('searchsorted: has no rule for complex numbers on the GPU. Move them: x.to("cpu").')
+    arrays = ("x", (kind, False)), ("v", (kind, False)), ("out", _OUT)
+    compiled = kernel(f"search_{right:d}", (*named("many length"), *arrays), _SEARCH.format(before=_BEFORE[right]))
+    many = max(v.size, 1) if ordered.ndim == 1 else v.shape[-1]
+    launch(compiled, v.size, many, ordered.shape[-1], contiguous(ordered), contiguous(v), out)
     return out

@@ -10,8 +10,7 @@ from snncell.arguments.kinds import Own
 from snncell.errors import CallError, SnncellError
 from snncell.nn.neurons.constants import one_of
 from snncell.nn.neurons.elsewhere import frameworks_with
-from snncell.nn.neurons.firing import SPIKE_FUNCTION, Thresholded, spike_function
-from snncell.surrogate import relusigmoid
+from snncell.nn.neurons.firing import DEFAULT, SPIKE_FUNCTION, Thresholded, spike_function
 from snncell.tape.tensor import Tensor
 
 
@@ -94,7 +93,7 @@ class Neuron(Thresholded):
         v_reset: Any = 0.0,
         reset: str | None = "subtract",
         detach_reset: bool = False,
-        surrogate_function: Any = relusigmoid(),
+        surrogate_function: Any = DEFAULT,
         compare: str = ">",
         delay: str | None = None,
         input_gain: Any = 1.0,

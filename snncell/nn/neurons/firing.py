@@ -11,6 +11,7 @@ from snncell.dtype import only_stored
 from snncell.errors import ArgumentError
 from snncell.interrupts import deferring
 from snncell.nn.neurons.constants import Membrane, one_of
+from snncell.surrogate import relusigmoid
 from snncell.surrogate.base import firing
 from snncell.surrogate.wrappers import Inclusive, Wrapper
 from snncell.tape.tensor import Tensor
@@ -62,9 +63,14 @@ class Rounding(Cell):
         return ops.clip(x, 0.0, float(self.most))
 
 
+# What signatures show as the default. A neuron gets one of its own in its place: a hook, or a constant that is set,
+# would else be every neuron's.
+DEFAULT = relusigmoid()
+
+
 def spike_function(surrogate_function: Any, compare: str, max_spikes: int | None, who: str) -> Any:
     """The spike function of a neuron, made to fire at the threshold too, or to count, where that is asked for."""
-    firing(surrogate_function, who)
+    surrogate_function = relusigmoid() if surrogate_function is DEFAULT else firing(surrogate_function, who)
     if max_spikes is not None and (
         isinstance(max_spikes, bool)
         or not isinstance(max_spikes, (int, float))

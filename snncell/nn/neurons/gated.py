@@ -10,9 +10,9 @@ from snncell import ops
 from snncell.common.held import Constant
 from snncell.common.ranges import GATE, LOGIT, POSITIVE, Range, checked_constant, numbers_of
 from snncell.nn.neurons.base import Firing, Neuron
+from snncell.nn.neurons.firing import DEFAULT
 from snncell.nn.neurons.integrate import EulerLeak
 from snncell.nn.neurons.parametric import logit
-from snncell.surrogate import relusigmoid
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
@@ -175,7 +175,7 @@ class GLIFNode(Neuron):
         v_subreset: Any = None,
         conduct: Any = 0.5,
         detach_reset: bool = False,
-        surrogate_function: Any = relusigmoid(),
+        surrogate_function: Any = DEFAULT,
         compare: str = ">",
     ) -> None:
         super().__init__({}, detach_reset=detach_reset, surrogate_function=surrogate_function, compare=compare)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Unpack
 from snncell.common.ranges import DECAY, TAU
 from snncell.nn.neurons.base import Firing, Neuron, Options
 from snncell.nn.neurons.constants import from_rest
-from snncell.surrogate import relusigmoid
+from snncell.nn.neurons.firing import DEFAULT
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
@@ -45,7 +45,7 @@ class IFNode(Neuron):
         self,
         v_threshold: Any = 1.0,
         fire: bool = True,
-        surrogate_function: Any = relusigmoid(),
+        surrogate_function: Any = DEFAULT,
         v_reset: Any = 0.0,
         reset: str | None = "subtract",
         detach_reset: bool = False,
@@ -146,7 +146,7 @@ class LIFNode(EulerLeak):
         reset: str | None = "subtract",
         detach_reset: bool = False,
         decay_input: bool = True,
-        surrogate_function: Any = relusigmoid(),
+        surrogate_function: Any = DEFAULT,
         *,
         v_rest: Any = None,
         **options: Unpack[Options],
