@@ -138,7 +138,7 @@ def test_copies_writes_and_lazy_values(p):
 @pytest.mark.parametrize(
     "init",
     ["ones", rules.One(), 1, 1.0, initializer("ones", (2, 3)), "normal", rules.Normal(2.0), "he_uniform"],
-    ids=repr,
+    ids=lambda rule: rule if isinstance(rule, str) else f"{type(rule).__name__}",
 )
 def test_a_tensor_is_made_of_a_shape_and_a_rule(init, dtype):
     """MindSpore's way to initial values: as `initializer` has them, drawn at once, of a Parameter as well."""
