@@ -38,7 +38,8 @@ def product(x: Any, y: Any) -> Any:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("density", [0.0, 0.1, 0.5, 1.0])
 @pytest.mark.parametrize(
-    ("count", "inner", "width"), [(1, 5, 3), (4, 1, 1), (5, 7, 300), (9, 10, 513), (3, 130, 96), (6, 64, 17), (4, 0, 3)]
+    ("count", "inner", "width"),
+    [(1, 5, 3), (4, 1, 1), (5, 7, 300), (9, 10, 513), (3, 130, 96), (6, 64, 17), (4, 0, 3), (5, 0, 70), (8, 33, 131)],
 )
 def test_products_are_numpys(count: int, inner: int, width: int, density: float, dtype: Any) -> None:
     rng = np.random.default_rng(0)

@@ -3,8 +3,8 @@
 Where a row holds few events, as spikes do, the rows of the matrix that belong to them are gathered; where it does not,
 four rows are multiplied at once, so that what is loaded of the matrix is used four times. Which of the two depends on
 those four rows alone, and the order of additions on nothing else, so a result does not depend on how the rows are
-shared among threads. On eight rows of 256 the dense way takes half of BLAS's time, which packs the matrix anew for each
-call; on whole batches BLAS is as fast, and outside of loops it is what multiplies (`kernels/products.py`).
+shared among threads. On eight rows of 256 the dense way takes less than half of BLAS's time, which packs the matrix
+anew for each call; on whole batches BLAS is as fast, and it multiplies outside of loops (`kernels/products.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from snncell.kernels.cpu.builtins import least
 from snncell.kernels.cpu.elements import copy, line_of, strip, tail
 from snncell.kernels.cpu.events import VECTORS, WORD
 from snncell.kernels.cpu.panels import add_rows, bits_of, lowest, others, store
+from snncell.kernels.cpu.row_tiles import VECTORS_OF_TILE, tile_4
 from snncell.kernels.policy import called, inlined
 
 GROUP = 4  # rows that are multiplied together
@@ -129,7 +130,11 @@ def multiply_four(x: Any, y: Any, out: Any, inner: int, width: int, sums: Any) -
     """`out = x @ y` for four rows, all flat: `x` (4, inner), `y` (inner, width), `out` (4, width)."""
     x0, x1, x2, x3 = tail(x, 0), tail(x, inner), tail(x, 2 * inner), tail(x, 3 * inner)
     s0, s1, s2, s3 = tail(sums, 0), tail(sums, STRIDE), tail(sums, 2 * STRIDE), tail(sums, 3 * STRIDE)
-    for first in range(0, width, STRIP):
+    wide = VECTORS_OF_TILE * line_of(y)
+    whole = width // wide * wide if inner > 0 else 0
+    for first in range(0, whole, wide):
+        tile_4(tail(out, first), width, x0, inner, tail(y, first), width, inner)
+    for first in range(whole, width, STRIP):
         count = least(STRIP, width - first)
         for place in range(4 * STRIDE):
             sums[place] = 0

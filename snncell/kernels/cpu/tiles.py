@@ -22,7 +22,8 @@ types: Any = imported("numba.core.types")
 PACK = 8  # rows whose weights lie together
 
 
-def _cut(count: int, size: int) -> list[range]:
+def cut(count: int, size: int) -> list[range]:
+    """The numbers below `count`, in ranges of `size` of them; the last may be shorter."""
     return [range(first, min(first + size, count)) for first in range(0, count, size)]
 
 
@@ -46,8 +47,8 @@ def _tile(rows: int, columns: int) -> Callable[..., None]:
         out, step, weights, image, offsets, count, more = operands
         vectors = Vectors(builder, out)
         room = 24 if registers()[0] == 32 else 12  # for sums; the others are for what is multiplied
-        for across in _cut(rows, min(rows, 8 if room == 24 else 4)):
-            for along in _cut(columns // vectors.lanes, room // len(across)):
+        for across in cut(rows, min(rows, 8 if room == 24 else 4)):
+            for along in cut(columns // vectors.lanes, room // len(across)):
 
                 def term(k: Any, sums: list[Any], across: range = across, along: range = along) -> list[Any]:
                     pixels = vectors.at(image, builder.load(vectors.at(offsets, k)))
@@ -127,7 +128,7 @@ def _adder(rows: int) -> Callable[..., None]:
         vectors = Vectors(builder, out)
         shifted = [vectors.at(image, builder.load(vectors.at(offsets, k))) for k in range(4)]
         firsts = [vectors.at(slopes, builder.mul(step, ir.Constant(I64, r))) for r in range(rows)]
-        for part in _cut(4, 4 if registers()[0] == 32 else 2):
+        for part in cut(4, 4 if registers()[0] == 32 else 2):
 
             def term(i: Any, sums: list[Any], part: range = part) -> list[Any]:
                 b = [vectors.load(vectors.at(shifted[k], i)) for k in part]
