@@ -64,7 +64,7 @@ def compared(name: str, batch: int, steps: int, width: int) -> str:
 
 def main() -> None:
     torch.set_num_threads(1)
-    blas = ", ".join(sorted({str(own.get("architecture")) for own in threadpool_info()}))
+    blas = ", ".join(sorted({own["architecture"] for own in threadpool_info() if "architecture" in own}))
     lines = [
         "# LSTM and GRU beside PyTorch",
         "",
