@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,14 @@ def _checked_calls():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build, "kernel_of", checked)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_figures():
+    """A figure that a test has drawn is nobody's afterwards: Matplotlib warns of many, in whichever test comes next."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
 
 
 @pytest.fixture(autouse=True)

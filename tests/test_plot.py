@@ -10,12 +10,6 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 
 
-@pytest.fixture(autouse=True)
-def _close_figures():
-    yield
-    plt.close("all")
-
-
 def test_a_raster_has_a_mark_for_every_spike():
     spikes = np.zeros((6, 4), np.float32)
     spikes[[0, 3, 5], [1, 3, 0]] = 1.0

@@ -7,18 +7,11 @@ import numpy as np
 import pytest
 
 mpl.use("Agg")
-import matplotlib.pyplot as plt
 from readable import assert_drawn_where_asked, assert_readable
 
 from snncell import errors, monitoring, nn, plot
 from snncell.monitoring import Counts, Work
 from snncell.monitoring.estimate import KINDS, joules_of
-
-
-@pytest.fixture(autouse=True)
-def _close_figures():
-    yield
-    plt.close("all")
 
 
 def dense(name, rows, columns, spikes, steps=20):

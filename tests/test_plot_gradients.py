@@ -12,14 +12,7 @@ from snncell import Parameter, Tensor, errors, nn, ops, plot, surrogate
 from snncell.ops.seeds import present_key
 
 mpl.use("Agg")
-import matplotlib.pyplot as plt
 from matplotlib.colors import LogNorm
-
-
-@pytest.fixture(autouse=True)
-def _close_figures():
-    yield
-    plt.close("all")
 
 
 def monitor(every: int = 1, surrogate_function=None, **recorded):

@@ -84,12 +84,6 @@ ALL = os.environ.get("SNNCELL_PANELS") == "all"
 WIDTH, HEIGHT = 0.45, 0.35
 
 
-@pytest.fixture(autouse=True)
-def _close_figures():
-    yield
-    plt.close("all")
-
-
 def test_every_plot_is_tried():
     drawn = {name for name, each in vars(plot).items() if inspect.isfunction(each) and "ax" in signature(each)}
     assert drawn == {name.split(",")[0] for name in PLOTS} - {"report"}

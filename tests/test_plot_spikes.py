@@ -18,13 +18,6 @@ from matplotlib.animation import FFMpegWriter
 from PIL import Image
 from readable import assert_readable, assert_told_apart
 
-
-@pytest.fixture(autouse=True)
-def _close_figures():
-    yield
-    plt.close("all")
-
-
 # --- what is drawn: the same numbers everywhere -----------------------------------------------------------------------
 
 T, B, N = 40, 6, 12

@@ -12,12 +12,6 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 
 
-@pytest.fixture(autouse=True)
-def _close_figures():
-    yield
-    plt.close("all")
-
-
 def legend_of(axes):
     return [text.get_text() for text in axes.get_legend().get_texts()]
 

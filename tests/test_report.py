@@ -531,7 +531,6 @@ def test_a_report_is_a_sequence_and_prints_as_text(sick):
 def test_a_pdf_is_written_where_the_path_says_so(tmp_path):
     import matplotlib.pyplot as plt
 
-    plt.close("all")  # what another test has left
     report = plot.report(made(), batch(), nn.CrossEntropyLoss(), path=str(tmp_path / "report.pdf"))
     data = report.path.read_bytes()
     pages = len(re.findall(rb"/Type /Page\b", data))
