@@ -390,7 +390,7 @@ def test_an_error_is_told_with_the_rank_that_has_it(monkeypatch: pytest.MonkeyPa
         sys.excepthook = hook
         atexit.unregister(ranks.ending._done)
     said = capsys.readouterr().err
-    assert ended == [1, 1] and slept == [0.0, ending.FIRST]
+    assert ended == [1, 1] and slept == [0.0, ending.TOLD, ending.FIRST, ending.TOLD]
     assert said.count("ValueError: the disk is full") == 2
     assert "rank 3 of 1 has ended by ValueError; this ends the job" in said
     ranks.ending._done()  # of one rank there is nobody to wait for

@@ -15,6 +15,7 @@ import numpy as np
 from snncell.errors import RankError
 
 _LEFT, _FAILED = 1, 2  # tags of messages: a rank's program is over; it has left `fit` by an error
+TOLD = 0.3  # seconds for the launcher to hand on what was said: it drops what it has not read when the job ends
 FIRST = 3.0  # seconds for which the others let rank 0 speak, of an error that all may have
 
 
@@ -60,6 +61,7 @@ class Ending:
             f"ends the job.\n"
         )
         sys.stderr.flush()
+        time.sleep(TOLD)
         self.mpi.COMM_WORLD.Abort(1)
 
     def _done(self) -> None:

@@ -140,5 +140,5 @@ class Together:
 
     def explained(self) -> str:
         """The way it runs, in words."""
-        launches = len(self.plan.launches)
+        launches = sum(launch.launches for launch in self.plan.launches)
         return f"no loop: all {self.count} steps at once, {launches} launch{'es' * (launches != 1)}"
