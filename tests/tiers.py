@@ -35,7 +35,7 @@ def chosen(cases: Sequence[Mapping[str, Any]], count: int) -> set[int]:
 
 
 def brings_a_value(case: Mapping[str, Any], seen: set[Hashable]) -> bool:
-    """True if a value of a parameter of this case is not among those seen, to which they are added."""
+    """Whether a value of a parameter of this case is not among those seen, to which they are added."""
     values = {(name, key(value)) for name, value in case.items()}
     new = not values <= seen
     seen |= values
