@@ -6,14 +6,13 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Generator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tiers import brings_a_value, chosen
+from tiers import chosen
 
 import snncell
 from snncell.kernels import build
@@ -85,28 +84,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("compiled"):
                 item.add_marker(skip)
-
-
-SEEN = pytest.StashKey[dict[Any, set[Any]]]()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    """With `--cov`, a case of a product all of whose values have been seen in others of its test runs untraced.
-
-    Until Python 3.12 a traced test takes twice as long, and combinations of what was seen hardly reach another line.
-    """
-    traced = sys.gettrace()
-    if not item.config.getoption("cov_source", None) or not isinstance(item, pytest.Function) or traced is None:
-        return (yield)
-    seen = item.config.stash.setdefault(SEEN, {}).setdefault((item.path, item.cls, item.originalname), set())
-    if not hasattr(item, "callspec") or brings_a_value(item.callspec.params, seen):
-        return (yield)
-    sys.settrace(None)
-    try:
-        return (yield)
-    finally:
-        sys.settrace(traced)
 
 
 def pytest_collection_finish() -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
 from itertools import combinations, pairwise, product
 from pathlib import Path
 
 import pytest
-from tiers import brings_a_value, chosen
+from tiers import chosen
 
 TESTS = Path(__file__).parent
 CASES = [dict(zip("abc", case, strict=True)) for case in product("pqrstu", range(4), (True, False))]
@@ -48,13 +47,3 @@ def test_no_file_is_left_out_by_default() -> None:
     marks = {path.name: heads.findall(path.read_text(encoding="utf-8")) for path in TESTS.glob("test_*.py")}
     assert len(marks) > 100 and any("mark.slow" in mark for mark in marks["test_threads.py"])
     assert [name for name, found in marks.items() if all("mark.slow" in mark for mark in found)] == []
-
-
-def test_a_case_brings_a_value_until_all_have_been_seen() -> None:
-    seen: set[Hashable] = set()
-    bringing = [case for case in CASES if brings_a_value(case, seen)]
-    for name in "abc":
-        assert {case[name] for case in bringing} == {case[name] for case in CASES}
-    assert len(bringing) == 6 + (4 - 1) + (2 - 1)
-    assert not any(brings_a_value(case, seen) for case in CASES)
-    assert brings_a_value({"a": 1.0}, {("a", (int, 1))})

@@ -34,14 +34,6 @@ def chosen(cases: Sequence[Mapping[str, Any]], count: int) -> set[int]:
     return set(range(len(cases))).difference(order)
 
 
-def brings_a_value(case: Mapping[str, Any], seen: set[Hashable]) -> bool:
-    """Whether a value of a parameter of this case is not among those seen, to which they are added."""
-    values = {(name, key(value)) for name, value in case.items()}
-    new = not values <= seen
-    seen |= values
-    return new
-
-
 def key(value: Any) -> Hashable:
     """The same for the same value of a parameter: of what has no hash, its place in memory."""
     try:
