@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import random
+import signal
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from interrupting import each_interruption
 from ranks.pretended import Mpi, on_ranks
 
 import snncell
@@ -289,6 +292,40 @@ def test_without_others_or_threads_nobody_asks(mpi: Any, size: int) -> None:
     progress.begin()
     assert progress.thread is None
     progress.end()
+
+
+def test_a_thread_that_is_begun_can_be_ended_wherever_an_interruption_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the two writes of its beginning: the signal waits until both are done."""
+    comm = Asked(2)
+    progress = Progress(Mpi(), comm)
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        if thread.name == "snncell exchanges":
+            signal.raise_signal(signal.SIGINT)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        progress.begin()
+    assert comm.often.wait(60.0)
+    progress.end()
+    assert progress.thread is None
+
+
+def test_what_is_begun_is_held_wherever_an_interruption_comes(alone: Ranks) -> None:
+    """MPI writes to a vector that it was given, so the request that holds it must be at hand."""
+    given = SimpleNamespace()
+    alone.mpi = SimpleNamespace(IN_PLACE=given, SUM=None)
+    alone.comm = SimpleNamespace(Iallreduce=setattr)  # a function in C, as mpi4py's is, that leaves a trace
+
+    def begin() -> None:
+        vars(given).clear()
+        alone.left.clear()
+        alone.sum_begun("vector")  # type: ignore[arg-type]
+
+    held = [len(alone.left) >= len(vars(given)) for _ in each_interruption(begin)]
+    assert len(held) > 3 and all(held)
 
 
 def test_an_error_ends_the_thread() -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from snncell.interrupts import deferring
+
 PAUSE = 2e-4  # seconds between two questions: they take the core from kernels
 _NOTHING = 4  # a tag that no message has
 
@@ -26,9 +28,12 @@ class Progress:
     def begin(self) -> None:
         """Go on from now on."""
         if self.helps and self.thread is None:
-            self.over.clear()
-            self.thread = threading.Thread(target=self._ask, name="snncell exchanges", daemon=True)
-            self.thread.start()
+            deferring(self._start)  # interrupted, it could be a thread that never begins, or one that nobody ends
+
+    def _start(self) -> None:
+        self.over.clear()
+        self.thread = threading.Thread(target=self._ask, name="snncell exchanges", daemon=True)
+        self.thread.start()
 
     def end(self) -> None:
         """Go on no more: no call of MPI is under way behind this."""

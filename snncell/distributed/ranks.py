@@ -185,9 +185,10 @@ class Ranks:
 
     def sum_begun(self, vector: Array) -> Any:
         """The request of a sum by MPI, which is put in the vector's place; no rank waits here."""
-        request = self.comm.Iallreduce(self.mpi.IN_PLACE, vector, self.mpi.SUM)
-        self.left.append(request)  # which holds the vector, should nobody come to wait for it
-        return request
+        # By functions in C alone: an interruption between them would free a vector that MPI still writes to. What is
+        # left holds it, should nobody come to wait for it.
+        self.left.extend(map(self.comm.Iallreduce, [self.mpi.IN_PLACE], [vector], [self.mpi.SUM]))
+        return self.left[-1]
 
 
 def _let_others() -> None:
