@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from timing import in_turns, medians
+from timing import in_turns, medians, tell
 
 import snncell
 from snncell import Tensor, grad, jacfwd, jacrev, jit, ops, vmap
@@ -157,10 +157,7 @@ def main() -> None:
         "| --- | --- | --- | --- | --- | --- |",
         *jacobian_rows(),
     ]
-    text = "\n".join(lines) + "\n"
-    print(text)
-    if options.markdown:
-        options.markdown.write_text(text, encoding="utf-8")
+    tell(lines, options.markdown)
 
 
 if __name__ == "__main__":

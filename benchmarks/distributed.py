@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from timing import tell
 
 import snncell
 from snncell import distributed, nn, train
@@ -286,10 +287,7 @@ def main() -> None:
     if options.rank:
         on_rank(options.rank[0], Path(options.rank[1]))
         return
-    text = "\n".join(page(options.overlap)) + "\n"
-    print(text)
-    if options.markdown:
-        options.markdown.write_text(text, encoding="utf-8")
+    tell(page(options.overlap), options.markdown)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from timing import in_turns
+from timing import in_turns, tell
 
 import snncell
 from snncell import data
@@ -91,10 +91,7 @@ def main() -> None:
             times = in_turns(contestants, rounds=15)
             one, other = (1e3 * min(seconds) * BATCH / SAMPLES for seconds in times.values())
             lines.append(f"| {name} | {one:.1f} | {other:.1f} | {one / other:.1f} |")
-    text = "\n".join(lines) + "\n"
-    print(text)
-    if options.markdown:
-        options.markdown.write_text(text, encoding="utf-8")
+    tell(lines, options.markdown)
 
 
 if __name__ == "__main__":

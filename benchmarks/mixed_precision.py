@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from timing import in_turns
+from timing import in_turns, tell
 
 import snncell
 from snncell import Tensor, amp, nn
@@ -72,10 +72,7 @@ def main() -> None:
         times = in_turns(steps(make), rounds=15)
         words = (make.__doc__ or "").removesuffix(".").lower()
         lines.append(f"| {words} | " + " | ".join(f"{1e3 * min(seconds):.1f}" for seconds in times.values()) + " |")
-    text = "\n".join(lines) + "\n"
-    print(text)
-    if options.markdown:
-        options.markdown.write_text(text, encoding="utf-8")
+    tell(lines, options.markdown)
 
 
 if __name__ == "__main__":

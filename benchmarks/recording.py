@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from timing import in_turns, medians
+from timing import in_turns, medians, tell
 
 import snncell
 from snncell import Tensor, nn
@@ -88,10 +88,7 @@ def main() -> None:
         lines.append(
             f"| {kind} | spikes per neuron and step: " + ", ".join(f"{r:.3f}" for r in rates.values()) + " | | |"
         )
-    text = "\n".join(lines) + "\n"
-    print(text)
-    if options.markdown:
-        options.markdown.write_text(text, encoding="utf-8")
+    tell(lines, options.markdown)
 
 
 if __name__ == "__main__":

@@ -1,43 +1,26 @@
 """Training steps and forward passes of LSTM and GRU beside PyTorch's, by size.
 
-    NUMBA_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python benchmarks/recurrent_layers.py
+    NUMBA_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python benchmarks/recurrent_layers.py [--markdown FILE]
 
-Both run on one thread, in one process, in turns. What counts is processor time, so that other programs on the machine
-disturb less; the best of the runs is taken. A training step here is the forward pass and the gradients of all weights.
-Writes `benchmarks/results/recurrent-layers.md`.
+Both run on one thread, in one process, in turns. A training step here is the forward pass and the gradients of all
+weights. On a machine where `OPENBLAS_CORETYPE` is set, NumPy's BLAS may not use what the processor has: unset it.
 """
 
 from __future__ import annotations
 
+import argparse
 import platform
-from collections.abc import Callable
 from pathlib import Path
-from time import process_time
-from typing import Any
 
 import numpy as np
 import torch
 from threadpoolctl import threadpool_info
+from timing import in_turns, medians, tell
 
 import snncell
 from snncell import Tensor, nn
 
 SIZES = [(32, 50, 64), (32, 50, 128), (32, 50, 256), (32, 50, 512), (128, 50, 64), (128, 50, 256), (32, 100, 128)]
-RUNS = 10
-RESULT = Path(__file__).parent / "results" / "recurrent-layers.md"
-
-
-def best(functions: list[Callable[[], Any]]) -> list[float]:
-    """Milliseconds of each, the best of runs that take turns."""
-    for function in functions:
-        function()
-    times: list[list[float]] = [[] for _ in functions]
-    for _ in range(RUNS):
-        for own, function in zip(times, functions, strict=True):
-            start = process_time()
-            function()
-            own.append((process_time() - start) * 1e3)
-    return [min(own) for own in times]
 
 
 def compared(name: str, batch: int, steps: int, width: int) -> str:
@@ -45,8 +28,7 @@ def compared(name: str, batch: int, steps: int, width: int) -> str:
     array = np.random.default_rng(0).standard_normal((steps, batch, width)).astype(np.float32)
     own, theirs = getattr(nn, name)(width, width), getattr(torch.nn, name)(width, width)
     x, y = Tensor(array), torch.from_numpy(array)
-    weights = list(own.trainable_params())
-    step = snncell.jit(snncell.value_and_grad(lambda x: (own(x)[0] ** 2).sum(), None, weights))
+    step = snncell.jit(snncell.value_and_grad(lambda x: (own(x)[0] ** 2).sum(), None, own.trainable_params()))
     forward = snncell.jit(lambda x: own(x)[0])
 
     def their_step() -> None:
@@ -57,31 +39,30 @@ def compared(name: str, batch: int, steps: int, width: int) -> str:
         with torch.no_grad():
             theirs(y)
 
-    a, b, c, d = best([lambda: step(x), their_step, lambda: forward(x), their_forward])
-    sizes = f"{name} | {batch} | {steps} | {width}"
-    return f"| {sizes} | {a:.1f} | {b:.1f} | {a / b:.2f} | {c:.1f} | {d:.1f} | {c / d:.2f} |"
+    cells = []
+    for ours, others in ((lambda: step(x), their_step), (lambda: forward(x), their_forward)):
+        seconds = medians(in_turns({"snncell": ours, "PyTorch": others}))
+        cells += [f"{1e3 * value:.1f}" for value in seconds.values()]
+        cells.append(f"{seconds['snncell'] / seconds['PyTorch']:.2f}")
+    return f"| {name} | {batch} | {steps} | {width} | {' | '.join(cells)} |"
 
 
 def main() -> None:
+    """Measure, print the page, and write it where it is wanted."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--markdown", type=Path)
+    options = parser.parse_args()
     torch.set_num_threads(1)
     blas = ", ".join(sorted({own["architecture"] for own in threadpool_info() if "architecture" in own}))
-    lines = [
-        "# LSTM and GRU beside PyTorch",
-        "",
-        "Processor time in milliseconds on one thread, float32, inputs as wide as the layer; the best of "
-        f"{RUNS} runs in turns (`benchmarks/recurrent_layers.py`). NumPy's BLAS uses its kernels for {blas}.",
-        "",
-        f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}, "
-        f"PyTorch {torch.__version__}.",
-        "",
-        "| layer | batch | steps | units | training step | PyTorch | ratio | forward | PyTorch | ratio |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for name in ("LSTM", "GRU"):
-        for size in SIZES:
-            lines.append(compared(name, *size))
-            print(lines[-1], flush=True)
-    RESULT.write_text("\n".join(lines) + "\n")
+    lines = ["# LSTM and GRU beside PyTorch", ""]
+    lines.append("- command: python benchmarks/recurrent_layers.py --markdown FILE, on one thread (see the script)")
+    lines.append(f"- Python {platform.python_version()}, snncell {snncell.__version__}, PyTorch {torch.__version__}")
+    lines.append(f"- numpy {np.__version__}, whose BLAS uses its kernels for {blas}")
+    lines.append("- float32, inputs as wide as the layer; medians in milliseconds, of calls in turns")
+    lines += ["", "| layer | batch | steps | units | training step | PyTorch | ratio | forward | PyTorch | ratio |"]
+    lines.append("|" + " --- |" * 10)
+    lines += [compared(name, *size) for name in ("LSTM", "GRU") for size in SIZES]
+    tell(lines, options.markdown)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from timing import tell
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # the networks are the tests' own
 
@@ -161,10 +162,7 @@ def main() -> None:
     lines += ["  after that, once", ""]
     for part in PARTS if options.part == "all" else [options.part]:
         lines += tables(part, *run(part, options.healthy, options.sick))
-    text = "\n".join(lines).rstrip() + "\n"
-    print(text)
-    if options.markdown:
-        options.markdown.write_text(text, encoding="utf-8")
+    tell(lines, options.markdown)
 
 
 if __name__ == "__main__":

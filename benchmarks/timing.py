@@ -1,4 +1,4 @@
-"""Measuring side by side: contestants in turns, and code in fresh processes."""
+"""Measuring side by side: contestants in turns, and code in fresh processes; and what becomes of the figures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -62,6 +63,14 @@ def _after(function: Callable[[Any], Any], state: Any) -> float:
 def medians(times: dict[str, list[float]]) -> dict[str, float]:
     """The median of each contestant."""
     return {name: statistics.median(values) for name, values in times.items()}
+
+
+def tell(lines: Sequence[str], file: Path | None) -> None:
+    """Print a page, and write it where it is wanted."""
+    text = "\n".join(lines).rstrip() + "\n"
+    print(text)
+    if file:
+        file.write_text(text, encoding="utf-8")
 
 
 def printed(code: str, **environment: str) -> str:
