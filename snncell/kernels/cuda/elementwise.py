@@ -38,9 +38,7 @@ def kernel(name: str, parameters: tuple[tuple[str, Any], ...], body: str) -> Any
         "    i = cuda.grid(1)",
     ]
     lines += ["    if i < count:", *(f"        {line}" if line else "" for line in body.strip("\n").split("\n"))]
-    called = [
-        name for name in ("cos", "erf", "erfc", "exp", "expm1", "log", "log1p", "sin", "sqrt") if f"{name}(" in body
-    ]
+    called = [function for function in _FUNCTIONS if f"{function}(" in body]
     imports = f"from math import {', '.join(called)}\n\n" if called else ""
     source = _HEAD.format(name=name, casts=casts, imports=imports) + "\n".join(lines) + "\n"
     return build(name, source, (INT, *(kind for _, kind in parameters)))
