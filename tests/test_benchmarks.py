@@ -110,7 +110,8 @@ def test_the_readme_has_a_place_for_the_table() -> None:
     assert BEGIN in (ROOT / "docs/cost-model.md").read_text(encoding="utf-8")
 
 
-def test_the_model_of_distributed_training() -> None:
+def test_the_model_of_distributed_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")  # as Python does for a script
     model = importlib.import_module("benchmarks.distributed")
     for way in (model.in_order, model.by_mpi, model.small):
         assert way(1, 1e6, 1e-6, 1e9) == 0.0
