@@ -1,20 +1,19 @@
 """Random settings of every preset against the framework itself: outputs, states and gradients.
 
-A few draws of each by default; `SNNCELL_PEER_DRAWS=150 pytest tests/test_peer_draws.py` has 150 of each.
+A few draws of each by default; `SNNCELL_DRAWS=150 pytest tests/test_peer_draws.py` has 150 of each.
 """
 
-import os
 from importlib import import_module
 
 import numpy as np
 import pytest
 from peers import PEERS, STATES, Random
+from random_cases import seeds
 from test_neurons_like import recorded
 
 from snncell import Tensor, nn, ops
 from snncell.nn.neurons.elsewhere import PRESETS
 
-DRAWS = int(os.environ.get("SNNCELL_PEER_DRAWS", "5"))
 NEEDS = {
     "SpikingJelly": "spikingjelly.activation_based.neuron",
     "snnTorch": "snntorch",
@@ -70,7 +69,7 @@ def close(found, wanted, what):
 @pytest.mark.parametrize("name", PEERS)
 def test_random_settings_give_what_the_framework_gives(name, request):
     peer, fired = installed(name, request), []
-    for draw in range(DRAWS):
+    for draw in seeds(5):
         random = Random(draw)
         settings, theirs = peer.draw(random)
         case = f"{name}, draw {draw}: {settings}"

@@ -1,9 +1,8 @@
 """Layers that other frameworks have under a name: random settings against the framework, golden values, and errors."""
 
-import os
-
 import numpy as np
 import pytest
+from random_cases import seeds
 from test_neurons_like import recorded
 from test_peer_draws import close
 
@@ -11,7 +10,6 @@ from snncell import Tensor, nn, ops
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.time import initial_states
 
-DRAWS = int(os.environ.get("SNNCELL_PEER_DRAWS", "5"))
 REASON = "SpikingJelly is not installed: there is nothing to compare with"
 
 
@@ -52,7 +50,7 @@ def stepwise(cell):
 @pytest.mark.peer
 @pytest.mark.filterwarnings("ignore")
 def test_spikingjelly_s_synapse_filter(jelly, torch):
-    for draw in range(DRAWS):
+    for draw in seeds(5):
         rng = np.random.default_rng(draw)
         tau, learnable = float(np.float32(rng.uniform(1.05, 9.0))), bool(draw % 2)
         theirs = jelly[0].SynapseFilter(tau=tau, learnable=learnable, step_mode="m").double()
@@ -66,7 +64,7 @@ def test_spikingjelly_s_synapse_filter(jelly, torch):
 @pytest.mark.peer
 @pytest.mark.filterwarnings("ignore")
 def test_spikingjelly_s_sliding_psn(jelly, torch):
-    for draw in range(DRAWS):
+    for draw in seeds(5):
         rng = np.random.default_rng(draw)
         order, steps = int(rng.integers(1, 6)), int(rng.integers(1, 9))
         theirs = jelly[1].SlidingPSN(k=order, exp_init=bool(draw % 2), step_mode="m")
@@ -84,7 +82,7 @@ def test_spikingjelly_s_sliding_psn(jelly, torch):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("training", [True, False])
 def test_spikingjelly_s_temporal_effective_batch_norm(jelly, torch, training):
-    for draw in range(DRAWS):
+    for draw in seeds(5):
         rng = np.random.default_rng(draw)
         steps, features, places = int(rng.integers(2, 6)), int(rng.integers(1, 4)), [(), (3,), (2, 3)][draw % 3]
         kind = ("1d", "1d", "2d")[draw % 3]
@@ -109,7 +107,7 @@ def test_spikingjelly_s_temporal_effective_batch_norm(jelly, torch, training):
 @pytest.mark.peer
 @pytest.mark.filterwarnings("ignore")
 def test_spikingjelly_s_neu_norm(jelly, torch):
-    for draw in range(DRAWS):
+    for draw in seeds(5):
         rng = np.random.default_rng(draw)
         features, k, shared = int(rng.integers(1, 4)), float(np.float32(rng.uniform(0.1, 0.95))), bool(draw % 2)
         theirs = jelly[0].NeuNorm(features, 2, 3, k, shared, step_mode="m").double()
