@@ -289,7 +289,7 @@ def main(kind: str, path: str, room: int, wanted: Any) -> None:
         facts = {"error": ("", f"cannot be read: {type(error).__name__}: {error}"[:500])}
     out.write(json.dumps(facts).encode() + b"\n")
     for array in arrays:
-        np.save(_Pipe(), array, allow_pickle=False)  # type: ignore[arg-type]
+        np.save(_Pipe(), array, allow_pickle=False)
     out.flush()
 
 
