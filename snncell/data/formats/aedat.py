@@ -98,10 +98,7 @@ def read_3(path: Any, data: bytes, sensor: Any = None, begin: int = -1, end: int
     """
     chip, start = _header_3(path, data)
     times, words, places = [np.zeros(0, np.int64)], [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]
-    while start < len(data):
-        kind, size, offset, overflow, capacity, number, valid = _packet(path, data, start)
-        body = start + PACKET.size
-        start = _packet_end(path, data, body + number * size, body + capacity * size)
+    for body, kind, size, offset, overflow, number, valid in _packets(path, data, start):
         if kind != POLARITY or not number:
             continue
         events = np.frombuffer(data, np.uint8, number * size, body).reshape(number, size)
@@ -145,18 +142,32 @@ def _header_3(path: Any, data: bytes) -> tuple[tuple[int, int, int] | None, int]
     return chip, start + len(HEADER_END)
 
 
-def _packet_end(path: Any, data: bytes, written: int, reserved: int) -> int:
-    """The end of a packet: after its events, or after its capacity if another packet or the file's end is there only.
+def _packets(path: Any, data: bytes, start: int, reserved: bool = False) -> list[tuple[int, ...]]:
+    """The words of all packets' headers: the place of the events, then type, size, place of the time, and numbers.
 
-    libcaer cuts packets before it writes them; others write all of their memory.
+    libcaer cuts a packet after its events before it writes it. Others write the memory that is `reserved` for its
+    capacity; a file is read so if it cannot be read otherwise.
     """
-    for end in (written, reserved):
-        if end == len(data):
-            return end
+    first, room = start, False
+    packets: list[tuple[int, ...]] = []
+    try:
+        while start < len(data):
+            kind, size, offset, overflow, capacity, number, valid = _packet(path, data, start)
+            body = start + PACKET.size
+            packets.append((body, kind, size, offset, overflow, number, valid))
+            start = body + size * (capacity if reserved else number)
+            room |= capacity > number
+        if start > len(data):
+            raise fault(
+                path, f"byte {body}", f"room for {capacity} events of {size} bytes is expected, and the file ends"
+            )
+    except FileError:
+        if reserved or not room:
+            raise
         with contextlib.suppress(FileError):
-            _packet(path, data, end)
-            return end
-    return written
+            return _packets(path, data, first, reserved=True)
+        raise
+    return packets
 
 
 def _packet(path: Any, data: bytes, start: int) -> tuple[int, int, int, int, int, int, int]:
