@@ -87,6 +87,7 @@ def _end_of_lines(data: bytes) -> int:
 HEADER_END = b"#!END-HEADER\r\n"
 # eventType, eventSource, eventSize, eventTSOffset, eventTSOverflow, eventCapacity, eventNumber, eventValid
 PACKET = struct.Struct("<HHiiiiii")
+LARGEST = 1 << 24  # bytes of an event, more than any frame has: a packet without events could announce any
 POLARITY = 1  # the type of events of pixels; others are frames, motion, and what else a camera sends
 
 
@@ -188,6 +189,8 @@ def _packet(path: Any, data: bytes, start: int) -> tuple[int, int, int, int, int
         raise refuse(12, f"a number of overflows of time is expected, not {overflow},")
     if not 0 <= number <= capacity:
         raise refuse(20, f"a number of events from 0 to the capacity, {capacity}, is expected, not {number},")
+    if size > LARGEST and not number:
+        raise refuse(4, f"events of at most {LARGEST} bytes are expected, not {size},")
     if not 0 <= valid <= number:
         raise refuse(24, f"a number of valid events from 0 to {number} is expected, not {valid},")
     if start + PACKET.size + number * size > len(data):
