@@ -20,6 +20,7 @@ TABLES = {  # which have a Layout
     b"PK\x03\x04": numpy_files.read_npz,
     b"MATLAB 5.0 MAT-file": mat.read,
 }
+HEAD = hdf5.USER_BLOCKS[-1] + 8  # bytes, in which HDF5 begins; its library reads the rest itself
 REFUSED = {
     b"Event Stream": "Event Stream (.es) is not read: convert it to .csv by the package faery",
     b"#ROSBAG V": "ROS bags are not read: convert the events to .npy by the package rosbags",
@@ -81,11 +82,13 @@ def read_events(
     if sensor_size is not None:
         sensor_of("read_events", sensor_size)
     layout = layout_of("read_events", columns, time_unit)
-    if hdf5.is_hdf5(contents(path, hdf5.USER_BLOCKS[-1] + 8)):
+    data = contents(path, HEAD)
+    if hdf5.is_hdf5(data):
         if layout.columns is None:
             _refuse(path, layout)
         return hdf5.read(path, sensor_size, layout)
-    data = contents(path)
+    if len(data) == HEAD:
+        data = contents(path)
     for begin, table in TABLES.items():
         if data.startswith(begin):
             return table(path, data, sensor_size, layout)
