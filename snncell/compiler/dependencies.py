@@ -52,7 +52,8 @@ class Dependencies:
 def cells_in(arguments: Any, fn: Any) -> dict[Any, None]:
     """The Cells among the fixed arguments, the one that `fn` is a method of, and all below them."""
     owners = [*structure.statics(arguments), getattr(fn, "__self__", None)]
-    return {cell: None for owner in owners if hasattr(owner, "cells_and_names") for _, cell in owner.cells_and_names()}
+    trees = [owner for owner in owners if hasattr(owner, "cells_and_names") and not isinstance(owner, type)]
+    return {cell: None for tree in trees for _, cell in tree.cells_and_names()}
 
 
 def refuse_leaks(trace: Trace) -> None:

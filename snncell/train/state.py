@@ -14,8 +14,7 @@ import numpy as np
 from snncell.cell import Cell
 from snncell.cells.state import replace_buffers
 from snncell.errors import CheckpointError
-from snncell.interrupts import imported
-from snncell.io.checkpoint import read_arrays, write_whole
+from snncell.io.checkpoint import read_arrays, write_arrays
 from snncell.nn.optim import Optimizer
 from snncell.ops.seeds import present_key, seeded, set_seed
 from snncell.tape.parameter import Parameter, Undo, assign_all, together
@@ -50,14 +49,13 @@ def save_state(
     Raises:
         CheckpointError: if the file cannot be written.
     """
-    save: Any = imported("safetensors.numpy").save
     makes = _made(net, optimiser, loss)
     tensors = {f"net/{path}": p.asnumpy() for path, p in weights_of(net, loss).items()}
     tensors |= {f"buffer/{path}": buffer.asnumpy() for path, (_, _, buffer) in buffers_of(net, loss).items()}
     tensors |= {f"optimiser/{path}": p.asnumpy() for path, p in _own(optimiser).items()}
     tensors |= {f"more/{name}": value for name, value in (arrays or {}).items()} | {_RANDOM: present_key().asnumpy()}
     text = {"writer": "snncell", "made": json.dumps(makes), "notes": json.dumps(notes or {})}
-    write_whole(file, save({name: np.array(value, order="C") for name, value in tensors.items()}, text), "save_state")
+    write_arrays(file, {name: np.asarray(value) for name, value in tensors.items()}, text, "save_state")
 
 
 def load_state(
