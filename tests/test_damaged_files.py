@@ -81,7 +81,7 @@ def of_training(path: Path) -> None:
 
 def integers(path: Path) -> None:
     net = nn.SequentialCell(nn.Dense(2, 3), nn.MultiStep(nn.IFNode()), nn.Dense(3, 2))
-    quantise.export(quantise.prepare(net)).save(path)
+    quantise.export(quantise.prepare(net, quantise.Uniform(4), quantise.FixedPoint(12, 8))).save(path)
 
 
 LOADERS = {

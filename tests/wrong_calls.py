@@ -1131,6 +1131,8 @@ def outcome(subject: Subject, argument: str, wrong: str) -> tuple[str, str]:
         return "hang", ""
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
+        if where.filename == __file__:
+            return "taken", ""  # of a function that the call was given: it is the caller's
         return "foreign", f"{type(error).__name__}: {str(error)[:300]} ({Path(where.filename).name}:{where.lineno})"
     if AND in argument:
         return "taken", ""  # whether several values make sense together is not known here

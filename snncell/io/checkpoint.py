@@ -122,7 +122,8 @@ def write_arrays(file: str | os.PathLike[str], arrays: dict[str, Any], text: dic
     """
     save: Any = imported("safetensors.numpy").save
     known = {dtype.dtype for dtype in _DTYPES.values()}
-    for name, array in arrays.items():
+    native = {name: np.array(a, a.dtype.newbyteorder("="), order="C") for name, a in arrays.items()}
+    for name, array in native.items():
         if array.dtype not in known:
             raise CheckpointError(
                 f"{who}: {name!r} is of dtype {array.dtype}, which safetensors files of snncell do not hold; they hold "
@@ -130,7 +131,7 @@ def write_arrays(file: str | os.PathLike[str], arrays: dict[str, Any], text: dic
                 + ('astype("complex64").' if array.dtype.kind == "c" else 'astype("float32").')
             )
     target = path_to_write(file, who)
-    content = save({name: np.array(array, order="C") for name, array in arrays.items()}, text)
+    content = save(native, text)
     files.remove_abandoned(target.parent)
     try:
         files.write(target, content, shared=True)
