@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from collections.abc import Callable
@@ -171,7 +172,7 @@ def changed(rng: np.random.Generator, tree: Any) -> Any:
     first = [path for path in known if len(path) == 1]
     known = first if rng.random() < 0.5 else known
     if not known:
-        return VALUES[rng.integers(len(VALUES))]
+        return copy.deepcopy(VALUES[rng.integers(len(VALUES))])
     *above, last = known[rng.integers(len(known))]
     node = tree
     for key in above:
@@ -179,7 +180,7 @@ def changed(rng: np.random.Generator, tree: Any) -> Any:
     if rng.random() < 0.3:
         del node[last]
     else:
-        node[last] = VALUES[rng.integers(len(VALUES))]
+        node[last] = copy.deepcopy(VALUES[rng.integers(len(VALUES))])
     return tree
 
 

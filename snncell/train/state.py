@@ -269,15 +269,20 @@ def _plain(value: Any) -> bool:
 
 def difference(before: Any, now: Any) -> str | None:
     """The first thing that differs, in words, or None."""
-    old, new = _flat(before), _flat(now)
+    if (found := first_difference(before, now)) is None:
+        return None
+    name, old, new = found
+    if old is None:
+        return f"{name} was not there, and is {new}"
+    return f"{name} was {old}, and is not there" if new is None else f"{name} was {old} and is {new}"
+
+
+def first_difference(one: Any, other: Any) -> tuple[str, str | None, str | None] | None:
+    """The path of the first value that differs between two nested dicts, and both values, None where it is absent."""
+    old, new = _flat(one), _flat(other)
     for path in [*new, *(path for path in old if path not in new)]:
-        name = re.sub(r"^\W+", "", path) or "it"
-        if path not in old:
-            return f"{name} was not there, and is {new[path]}"
-        if path not in new:
-            return f"{name} was {old[path]}, and is not there"
-        if old[path] != new[path]:
-            return f"{name} was {old[path]} and is {new[path]}"
+        if old.get(path) != new.get(path):
+            return re.sub(r"^\W+", "", path) or "it", old.get(path), new.get(path)
     return None
 
 
