@@ -41,7 +41,7 @@ class Ending:
         self.part, self.taken, self.failed = 0, 0, False
         self.left: dict[int, tuple[int, ...]] = {}  # those whose program is over: their part, and its exchanges
         self.caused: BaseException | None = None  # the error that another rank's has led to here
-        self.origin = comm.rank  # the rank that had it
+        self.origin: tuple[int, ...] = (comm.rank, 0)  # the rank that had it, and whether that was sys.exit
         self.waiting: dict[int, tuple[int, ...]] = {}  # where other ranks wait, as far as they have told
         self.told_waiting = (-1, -1)  # where this rank has told the others that it waits
         self.sent: list[Any] = []
@@ -94,10 +94,10 @@ class Ending:
     def failed_here(self, error: BaseException) -> None:
         """Tell the others that this rank goes on elsewhere, by an error."""
         self.failed = True
-        origin = self.origin if error is self.caused else self.comm.rank
         if isinstance(error, SystemExit):  # Python says nothing of it
             _say(f"rank {self.comm.rank} has left fit by sys.exit({error.code!r:.200}).")
-        self._tell(_FAILED, origin, int(isinstance(error, SystemExit)))
+        own = self.comm.rank, int(isinstance(error, SystemExit))
+        self._tell(_FAILED, *(self.origin if error is self.caused else own))
 
     def _tell(self, what: int, *more: int) -> None:
         """Send the others how far this rank has come, and more of what has happened."""
@@ -124,11 +124,10 @@ class Ending:
             while word := self._heard(rank, _FAILED):
                 if word[0] == self.part:  # not of a call that has failed here too
                     # A rank that has only heard of the error names the one that had it.
-                    self.origin = word[2]
-                    how = "by sys.exit" if word[3] else "by an error"
-                    mend = "" if word[3] else f" See what rank {self.origin} says of it."
+                    self.origin = origin, by_exit = word[2:]
+                    how, mend = ("sys.exit", "") if by_exit else ("an error", f" See what rank {origin} says of it.")
                     self.caused = RankError(
-                        f"fit: rank {self.origin} has left it {how}, and rank {self.comm.rank} waits for it.{mend}"
+                        f"fit: rank {origin} has left it by {how}, and rank {self.comm.rank} waits for it.{mend}"
                     )
                     raise self.caused
             if rank not in self.left and (word := self._heard(rank, _LEFT)):
