@@ -184,9 +184,9 @@ class CETemporalLoss(_CrossEntropy):
     def of_times(self, times: Tensor, labels: Tensor, end: float | None = None) -> Tensor:
         """The loss of first-spike times (B, C), in steps or any other unit, as a neuron gives them that computes times.
 
-        A silent neuron has the time inf. Without `end`, "reciprocal" takes it as 1 / (inf + 1) = 0. With "negate" it has
-        the probability 0, so the loss of its own class is inf, never NaN. With `end` it counts as a spike there, as do
-        all later ones: of_times(times, labels, end) = of_times(ops.minimum(times, end), labels).
+        A silent neuron has the time inf. Without `end`, "reciprocal" takes it as 1 / (inf + 1) = 0. With "negate" it
+        has the probability 0, so the loss of its own class is inf, never NaN. With `end` it counts as a spike there,
+        as do all later ones: of_times(times, labels, end) = of_times(ops.minimum(times, end), labels).
 
         Times of `EventPropLIF` have no gradient where a neuron is silent. To train on them, leave `end` out, and mask
         samples whose label neuron is silent out of the loss: its docstring has an example. With `end` such a sample
