@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, NirError
 from snncell.nir.description import Graph, Node, below
-from snncell.nir.drawn import Signal, drawn
 from snncell.nir.exported import Writer, array_of
 from snncell.nir.layers import Pass
 from snncell.nir.net import Net
@@ -23,8 +22,10 @@ from snncell.nir.package import package
 from snncell.nir.shapes import Shape, shape_after
 from snncell.nir.update import updated
 from snncell.nir.wiring import flatten, shapes_of, stages_of
+from snncell.nn.dataflow import DataFlow, kind_of, named, refuse_hooks, refuse_replaced
 from snncell.nn.neurons.constants import Membrane, one_of
 from snncell.nn.norm import BatchStatistics
+from snncell.tape.signal import Signal as Sum
 
 LEFT_OUT = (
     *(nn.Dropout, nn.Dropout2d, nn.TimeFixedDropout, nn.TimeFixedDropout2d, nn.Readout),
@@ -79,7 +80,7 @@ def to_nir(
     shape = _shape(input_shape)
     if method is not None:
         one_of(method, METHODS, "to_nir", "method")
-    otherwise = net.choices.method if isinstance(net, Net) else "euler"
+    otherwise = cast(Net, net).choices.method if kind_of(net) is Net else "euler"
     walk = _Walk(Writer(float(dt), method or otherwise))
     graph = walk.graph(net, shape)
     shapes = walk.check(graph)
@@ -117,18 +118,68 @@ def _shape(given: Any) -> Shape:
 
 
 def _refuse_changed(net: Cell) -> None:
-    """Raise for a network that computes with other numbers than its Parameters hold, or with hooks."""
+    """Raise for a network with hooks, or one that computes with other numbers than its Parameters hold."""
+    refuse_hooks(net, _error, "and NIR has no words for that")
     for path, cell in net.cells_and_names():
-        if cell.is_hooked_forward:
-            raise NirError(
-                f"to_nir: {path or 'the net'} ({type(cell).__name__}) has a forward hook, which may change what it "
-                f"gives, and NIR has no words for that. Take it off: handle.remove()."
-            )
         if cell.quantisers is not None:
-            raise NirError(
-                f"to_nir: {path or 'the net'} ({type(cell).__name__}) is quantised, which NIR has no words for. "
-                f"quantise.restore(copy.deepcopy(net), rounded=True) is the network with its weights on their grids."
+            raise _error(
+                f"{named(path, cell)} is quantised, which NIR has no words for. quantise.restore(copy.deepcopy(net), "
+                f"rounded=True) is the network with its weights on their grids."
             )
+
+
+def _error(text: str) -> NirError:
+    return NirError(f"to_nir: {text}")
+
+
+Signal = tuple[str, ...]  # the nodes whose sum it is
+
+
+class _Calls(DataFlow):
+    """The calls of a network's Cells, each of which becomes nodes."""
+
+    takes = "that NIR has no word for (it may give signals to Cells, and add them)"
+
+    def __init__(self, walk: _Walk, net: Cell, path: str, axes: int) -> None:
+        super().__init__(net, _error, self.takes, path, axes)
+        self.walk = walk
+        # A node has the name of the TimeDistributed or Stateful that its Cell is in.
+        around = [self.paths[id(c)] for _, c in net.cells_and_names() if type(c) in (nn.TimeDistributed, nn.Stateful)]
+        for outer in sorted(around, key=len, reverse=True):
+            inner = below(outer, "cell")
+            for key, place in self.paths.items():
+                if place == inner or place.startswith(f"{inner}."):
+                    self.paths[key] = (outer + place[len(inner) :]).lstrip(".")
+
+    def place(self, cell: Any, kind: type, path: str, sources: Signal) -> Signal | None:
+        """Put the nodes of a Cell behind a signal."""
+        walk = self.walk
+        if kind is nn.Stateful:
+            return self.through(cell.cell, Sum(sources), self.axes).sources
+        if kind is nn.SEWBlock and cell.connect == "ADD":
+            x = Sum(sources)
+            branch = self.through(cell.branch, x, self.axes)
+            return (branch + (x if cell.shortcut is None else self.through(cell.shortcut, x, self.axes))).sources
+        if ours(kind) and kind is not nn.SequentialCell:
+            refuse_replaced(cell, path, _error, "so it is not what NIR would say of it")
+        if kind is nn.MultiStep and not cell.return_states:
+            return walk.neuron(cell.cell, path, sources)
+        if kind is Pass:
+            return sources
+        if kind in LEFT_OUT:
+            walk.writer.lose(path, cell, "is not said in a graph", "Written is the net without it.")
+            return sources
+        if issubclass(kind, BatchStatistics):
+            return walk.folded(cell, path, sources)
+        nodes = walk.writer.layer(cell, walk.shapes[sources[0]], path, self.axes)
+        return None if nodes is None else walk.chain(path, nodes, sources)[1]
+
+    def unknown(self, cell: Any, path: str) -> Exception:
+        """The exception for a Cell that NIR has no node for."""
+        where = f"{path or 'the net'} is a {type(cell).__name__}"
+        if isinstance(cell, Membrane):
+            return _error(f"{where}, of one step: nn.MultiStep runs it.")
+        return _error(f"{where}, for which NIR has no node.")
 
 
 class _Walk:
@@ -140,14 +191,15 @@ class _Walk:
         self.edges: list[tuple[str, str]] = []
         self.shapes: dict[str, Shape] = {}
 
-    def graph(self, net: Cell, shape: Shape) -> Graph:
+    def graph(self, net: Any, shape: Shape) -> Graph:
         """The graph of a whole net."""
-        if isinstance(net, Net):
+        if kind_of(net) is Net:
+            refuse_replaced(net, "", _error, "so it is not what its graph says")
             inputs = [node for node in net.graph.nodes.values() if isinstance(node, Node) and node.kind == "Input"]
             if all(node.values["shape"] != shape for node in inputs):
                 raise ArgumentError(f"to_nir: input_shape={shape}, but the graph of the net says {inputs[0].values}.")
             return updated(net, self.writer)
-        end = self.through(net, "", self.node("input", Node("Input", {"shape": shape}), ()), 2)
+        end = _Calls(self, net, "", 2).run(self.node("input", Node("Input", {"shape": shape}), ()))
         self.node("output", Node("Output", {"shape": self.shapes[end[0]]}), end)
         return Graph(dict(self.nodes), self.edges)
 
@@ -196,43 +248,10 @@ class _Walk:
 
     # --- Cells --------------------------------------------------------------------------------------------------------
 
-    def through(self, cell: Any, path: str, signal: Signal, axes: int) -> Signal:
-        """Where a signal comes out of a Cell; `axes` is how many it has before those of a sample."""
-        shape, kind = self.shapes[signal[0]], type(cell)
-        if kind is nn.MultiStep and not cell.return_states:
-            return self.neuron(cell.cell, path, signal)
-        if kind is nn.Stateful:
-            return self.through(cell.cell, path, signal, axes)
-        if kind is nn.TimeDistributed:
-            return self.through(cell.cell, path, signal, 1)
-        if kind is nn.SequentialCell:
-            for name, inner in cell.name_cells().items():
-                signal = self.through(inner, below(path, name), signal, axes)
-            return signal
-        if kind is nn.SEWBlock and cell.connect == "ADD":
-            branch = self.through(cell.branch, below(path, "branch"), signal, axes)
-            if cell.shortcut is None:
-                return (*branch, *signal)
-            return (*branch, *self.through(cell.shortcut, below(path, "shortcut"), signal, axes))
-        if kind is Pass:
-            return signal
-        if kind in LEFT_OUT:
-            self.writer.lose(path, cell, "is not said in a graph", "Written is the net without it.")
-            return signal
-        if isinstance(cell, BatchStatistics):
-            return self.folded(cell, path, signal)
-        if (nodes := self.writer.layer(cell, shape, path, axes)) is not None:
-            return self.chain(path, nodes, signal)[1]
-        if isinstance(cell, Membrane):
-            raise NirError(f"to_nir: {path or 'the net'} is a {kind.__name__}, of one step: nn.MultiStep runs it.")
-        if ours(kind):
-            raise NirError(f"to_nir: {path or 'the net'} is a {kind.__name__}, for which NIR has no node.")
-        return drawn(self.through, cell, path, signal, axes)
-
-    def neuron(self, cell: Cell, path: str, signal: Signal) -> Signal:
+    def neuron(self, cell: Any, path: str, signal: Signal) -> Signal:
         """A neuron that MultiStep runs, and what comes back to it."""
         shape = self.shapes[signal[0]]
-        if type(cell) is not nn.Recurrent:
+        if kind_of(cell) is not nn.Recurrent:
             layer = self.writer.layer(cell, shape, path, 1)
             return self.chain(path, layer or self.writer.neuron(cell, shape, path), signal)[1]
         name = self.free(path.replace(".", "_") or "recurrent")
@@ -250,7 +269,7 @@ class _Walk:
         if nodes[0].kind == "Delay":
             raise NirError(f'to_nir: {inner} has order="read decay jump"; in a Recurrent, NIR has no word for it.')
         first, out = self.chain(inner, nodes, self.node("input", Node("Input", {"shape": shape}), ()))
-        back = self.through(cell.feedback, below(path, "feedback"), out, 1)
+        back = _Calls(self, cell.feedback, below(path, "feedback"), 1).run(out)
         if self.shapes[back[0]] != shape:
             raise NirError(f"to_nir: {path}.feedback gives {list(self.shapes[back[0]])}, it takes {list(shape)}.")
         self.edges += [(source, first) for source in back]
@@ -274,7 +293,7 @@ class _Walk:
     def folded(self, cell: BatchStatistics, path: str, signal: Signal) -> Signal:
         """Batch normalisation, as other weights of what stands before it."""
         where = f"to_nir: {path or 'the net'} ({type(cell).__name__})"
-        if type(cell) not in NORMS or cell.use_batch_statistics:
+        if kind_of(cell) not in NORMS or cell.use_batch_statistics:
             raise NirError(f"{where} is another function at each step, or of each batch; NIR has no node for that.")
         node = self.nodes[signal[0]]
         folds = isinstance(node, Node) and node.kind in ("Affine", "Linear", "Conv1d", "Conv2d")
