@@ -27,8 +27,8 @@ def fold(net: Cell) -> Cell:
 
     Args:
         net: its `SequentialCell`s, in which a BatchNorm1d, BatchNorm2d, ThresholdBatchNorm or what is made from them
-            follows a Dense, Conv1d or Conv2d directly, both in a `TimeDistributed` or not. A construct of your own should
-            call such a `SequentialCell` as a whole: the places of its Cells change.
+            follows a Dense, Conv1d or Conv2d directly, both in a `TimeDistributed` or not. A construct of your own
+            should call such a `SequentialCell` as a whole, because the places of its Cells change.
 
     Raises:
         ArgumentError: for a normalisation that stands elsewhere, has statistics for each step, or always takes those of
