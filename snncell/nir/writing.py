@@ -190,6 +190,7 @@ class _Walk:
         self.nodes: dict[str, Node | Graph] = {}
         self.edges: list[tuple[str, str]] = []
         self.shapes: dict[str, Shape] = {}
+        self.norms: dict[str, tuple[str, Any, Any, Any]] = {}  # name: Cell, gain, mean, beta
 
     def graph(self, net: Any, shape: Shape) -> Graph:
         """The graph of a whole net."""
@@ -201,6 +202,7 @@ class _Walk:
             return updated(net, self.writer)
         end = _Calls(self, net, "", 2).run(self.node("input", Node("Input", {"shape": shape}), ()))
         self.node("output", Node("Output", {"shape": self.shapes[end[0]]}), end)
+        self.merge()
         return Graph(dict(self.nodes), self.edges)
 
     def check(self, graph: Graph) -> dict[str, tuple[Shape, Shape]]:
@@ -223,7 +225,7 @@ class _Walk:
 
     def free(self, name: str) -> str:
         """A name that no node has yet."""
-        while name in self.nodes:
+        while name in self.nodes or name in self.norms:
             name += "_"
         return name
 
@@ -257,7 +259,6 @@ class _Walk:
         name = self.free(path.replace(".", "_") or "recurrent")
         graph = _Walk(self.writer, below(self.prefix, name), path).comes_back(cell, path, shape)
         self.nodes[name] = graph
-        self._bias_before(graph, signal)
         self.shapes[name] = shape
         self.edges += [(source, name) for source in self._apart(signal)]
         return (name,)
@@ -274,46 +275,63 @@ class _Walk:
             raise NirError(f"to_nir: {path}.feedback gives {list(self.shapes[back[0]])}, it takes {list(shape)}.")
         self.edges += [(source, first) for source in back]
         self.node("output", Node("Output", {"shape": shape}), out)
+        self.merge()
         return Graph(dict(self.nodes), self.edges, {}, self.prefix)
 
-    def _bias_before(self, graph: Graph, signal: Signal) -> None:
+    def folded(self, cell: BatchStatistics, path: str, signal: Signal) -> Signal:
+        """Batch normalisation: a node that `merge` puts into the weights before it."""
+        where = f"to_nir: {named(path, cell)}"
+        if kind_of(cell) not in NORMS or cell.use_batch_statistics:
+            raise NirError(f"{where} is another function at each step, or of each batch; NIR has no node for that.")
+        names = ("gamma", "beta", "moving_mean", "moving_variance")
+        gamma, beta, mean, variance = (array_of(getattr(cell, name)).astype(np.float64) for name in names)
+        name = self.free(path.replace(".", "_") or "norm")
+        self.shapes[name] = self.shapes[signal[0]]
+        self.edges += [(source, name) for source in self._apart(signal)]
+        self.norms[name] = where, cell.gain * gamma / np.sqrt(variance + cell.eps), mean, beta
+        return (name,)
+
+    # --- the whole graph ----------------------------------------------------------------------------------------------
+
+    def merge(self) -> None:
+        """Put into the weights before them what NIR has no node for, once it is known where each signal goes."""
+        for name, (where, gain, mean, beta) in self.norms.items():
+            node = self._serving(name)
+            if node is None or node.kind not in ("Affine", "Linear", "Conv1d", "Conv2d"):
+                source = next(a for a, b in self.edges if b == name)
+                raise NirError(
+                    f"{where} is folded into the weights of a Dense or a convolution, but it stands behind "
+                    f"{self.nodes[source]}: put it right behind one, of which nothing else takes the output."
+                )
+            weight = node.values["weight"]
+            if gain.shape != weight.shape[:1]:
+                raise NirError(f"{where} has {gain.size} features, and {node} before it gives {weight.shape[0]}.")
+            bias = node.values.get("bias", np.zeros(weight.shape[0]))
+            node.values["weight"] = (weight * gain.reshape(-1, *(1,) * (weight.ndim - 1))).astype(weight.dtype)
+            node.values["bias"] = ((bias - mean) * gain + beta).astype(weight.dtype)
+            node.kind = "Affine" if node.kind == "Linear" else node.kind
+            node.metadata.pop("has_bias", None)
+            before = next(a for a, b in self.edges if b == name)
+            self.edges = [(before if a == name else a, b) for a, b in self.edges if b != name]
+        for name, graph in self.nodes.items():
+            if isinstance(graph, Graph):
+                self._bias_before(graph, self._serving(name))
+
+    def _serving(self, name: str) -> Node | None:
+        """The only node before one, if it gives its output to that one alone."""
+        sources = [a for a, b in self.edges if b == name]
+        alone = len(sources) == 1 and [a for a, _ in self.edges].count(sources[0]) == 1
+        node = self.nodes.get(sources[0]) if alone else None
+        return node if isinstance(node, Node) else None
+
+    def _bias_before(self, graph: Graph, node: Node | None) -> None:
         """Move the bias of what comes back to the weights before the neuron, if they are there and serve it alone.
 
         It is the same current at each step, but some readers have nothing come back in the first one.
         """
         (source, _) = next(edge for edge in graph.edges if edge[1] == graph.edges[0][1] and edge[0] != "input")
-        last, node = graph.nodes[source], self.nodes[signal[0]]
-        if not isinstance(last, Node) or not isinstance(node, Node) or len(signal) > 1 or self._taken(signal[0]):
-            return
-        if last.kind == "Affine" and node.kind in ("Affine", "Linear"):
+        last = graph.nodes[source]
+        if isinstance(last, Node) and last.kind == "Affine" and node is not None and node.kind in ("Affine", "Linear"):
             bias = last.values.pop("bias")
             node.values["bias"] = node.values.get("bias", 0) + bias
             last.kind, node.kind = "Linear", "Affine"
-
-    def folded(self, cell: BatchStatistics, path: str, signal: Signal) -> Signal:
-        """Batch normalisation, as other weights of what stands before it."""
-        where = f"to_nir: {path or 'the net'} ({type(cell).__name__})"
-        if kind_of(cell) not in NORMS or cell.use_batch_statistics:
-            raise NirError(f"{where} is another function at each step, or of each batch; NIR has no node for that.")
-        node = self.nodes[signal[0]]
-        folds = isinstance(node, Node) and node.kind in ("Affine", "Linear", "Conv1d", "Conv2d")
-        if not isinstance(node, Node) or not folds or len(signal) > 1 or self._taken(signal[0]):
-            raise NirError(
-                f"{where} is folded into the weights of a Dense or a convolution, but it stands behind {node}: put it "
-                f"right behind one, of which nothing else takes the output."
-            )
-        names = ("gamma", "beta", "moving_mean", "moving_variance")
-        gamma, beta, mean, variance = (array_of(getattr(cell, name)).astype(np.float64) for name in names)
-        gain = cell.gain * gamma / np.sqrt(variance + cell.eps)
-        weight = node.values["weight"]
-        if gain.shape != weight.shape[:1]:
-            raise NirError(f"{where} has {gain.size} features, and {node} before it gives {weight.shape[0]}.")
-        bias = node.values.get("bias", np.zeros(weight.shape[0]))
-        node.values["weight"] = (weight * gain.reshape(-1, *(1,) * (weight.ndim - 1))).astype(weight.dtype)
-        node.values["bias"] = ((bias - mean) * gain + beta).astype(weight.dtype)
-        node.kind = "Affine" if node.kind == "Linear" else node.kind
-        node.metadata.pop("has_bias", None)
-        return signal
-
-    def _taken(self, name: str) -> bool:
-        return any(source == name for source, _ in self.edges)
