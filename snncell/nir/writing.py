@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, NirError
 from snncell.nir.description import Graph, Node, below
-from snncell.nir.drawn import Signal, drawn
 from snncell.nir.exported import Writer, array_of
 from snncell.nir.layers import Pass
 from snncell.nir.net import Net
@@ -23,8 +22,10 @@ from snncell.nir.package import package
 from snncell.nir.shapes import Shape, shape_after
 from snncell.nir.update import updated
 from snncell.nir.wiring import flatten, shapes_of, stages_of
+from snncell.nn.dataflow import DataFlow, kind_of, named, refuse_hooks, refuse_replaced
 from snncell.nn.neurons.constants import Membrane, one_of
 from snncell.nn.norm import BatchStatistics
+from snncell.tape.signal import Signal as Sum
 
 LEFT_OUT = (
     *(nn.Dropout, nn.Dropout2d, nn.TimeFixedDropout, nn.TimeFixedDropout2d, nn.Readout),
@@ -79,7 +80,7 @@ def to_nir(
     shape = _shape(input_shape)
     if method is not None:
         one_of(method, METHODS, "to_nir", "method")
-    otherwise = net.choices.method if isinstance(net, Net) else "euler"
+    otherwise = cast(Net, net).choices.method if kind_of(net) is Net else "euler"
     walk = _Walk(Writer(float(dt), method or otherwise))
     graph = walk.graph(net, shape)
     shapes = walk.check(graph)
@@ -117,18 +118,68 @@ def _shape(given: Any) -> Shape:
 
 
 def _refuse_changed(net: Cell) -> None:
-    """Raise for a network that computes with other numbers than its Parameters hold, or with hooks."""
+    """Raise for a network with hooks, or one that computes with other numbers than its Parameters hold."""
+    refuse_hooks(net, _error, "and NIR has no words for that")
     for path, cell in net.cells_and_names():
-        if cell.is_hooked_forward:
-            raise NirError(
-                f"to_nir: {path or 'the net'} ({type(cell).__name__}) has a forward hook, which may change what it "
-                f"gives, and NIR has no words for that. Take it off: handle.remove()."
-            )
         if cell.quantisers is not None:
-            raise NirError(
-                f"to_nir: {path or 'the net'} ({type(cell).__name__}) is quantised, which NIR has no words for. "
-                f"quantise.restore(copy.deepcopy(net), rounded=True) is the network with its weights on their grids."
+            raise _error(
+                f"{named(path, cell)} is quantised, which NIR has no words for. quantise.restore(copy.deepcopy(net), "
+                f"rounded=True) is the network with its weights on their grids."
             )
+
+
+def _error(text: str) -> NirError:
+    return NirError(f"to_nir: {text}")
+
+
+Signal = tuple[str, ...]  # the nodes whose sum it is
+
+
+class _Calls(DataFlow):
+    """The calls of a network's Cells, each of which becomes nodes."""
+
+    takes = "that NIR has no word for (it may give signals to Cells, and add them)"
+
+    def __init__(self, walk: _Walk, net: Cell, path: str, axes: int) -> None:
+        super().__init__(net, _error, self.takes, path, axes)
+        self.walk = walk
+        # A node has the name of the TimeDistributed or Stateful that its Cell is in.
+        around = [self.paths[id(c)] for _, c in net.cells_and_names() if type(c) in (nn.TimeDistributed, nn.Stateful)]
+        for outer in sorted(around, key=len, reverse=True):
+            inner = below(outer, "cell")
+            for key, place in self.paths.items():
+                if place == inner or place.startswith(f"{inner}."):
+                    self.paths[key] = (outer + place[len(inner) :]).lstrip(".")
+
+    def place(self, cell: Any, kind: type, path: str, sources: Signal) -> Signal | None:
+        """Put the nodes of a Cell behind a signal."""
+        walk = self.walk
+        if kind is nn.Stateful:
+            return self.through(cell.cell, Sum(sources), self.axes).sources
+        if kind is nn.SEWBlock and cell.connect == "ADD":
+            x = Sum(sources)
+            branch = self.through(cell.branch, x, self.axes)
+            return (branch + (x if cell.shortcut is None else self.through(cell.shortcut, x, self.axes))).sources
+        if ours(kind) and kind is not nn.SequentialCell:
+            refuse_replaced(cell, path, _error, "so it is not what NIR would say of it")
+        if kind is nn.MultiStep and not cell.return_states:
+            return walk.neuron(cell.cell, path, sources)
+        if kind is Pass:
+            return sources
+        if kind in LEFT_OUT:
+            walk.writer.lose(path, cell, "is not said in a graph", "Written is the net without it.")
+            return sources
+        if issubclass(kind, BatchStatistics):
+            return walk.folded(cell, path, sources)
+        nodes = walk.writer.layer(cell, walk.shapes[sources[0]], path, self.axes)
+        return None if nodes is None else walk.chain(path, nodes, sources)[1]
+
+    def unknown(self, cell: Any, path: str) -> Exception:
+        """The exception for a Cell that NIR has no node for."""
+        where = f"{path or 'the net'} is a {type(cell).__name__}"
+        if isinstance(cell, Membrane):
+            return _error(f"{where}, of one step: nn.MultiStep runs it.")
+        return _error(f"{where}, for which NIR has no node.")
 
 
 class _Walk:
@@ -139,16 +190,19 @@ class _Walk:
         self.nodes: dict[str, Node | Graph] = {}
         self.edges: list[tuple[str, str]] = []
         self.shapes: dict[str, Shape] = {}
+        self.norms: dict[str, tuple[str, Any, Any, Any]] = {}  # name: Cell, gain, mean, beta
 
-    def graph(self, net: Cell, shape: Shape) -> Graph:
+    def graph(self, net: Any, shape: Shape) -> Graph:
         """The graph of a whole net."""
-        if isinstance(net, Net):
+        if kind_of(net) is Net:
+            refuse_replaced(net, "", _error, "so it is not what its graph says")
             inputs = [node for node in net.graph.nodes.values() if isinstance(node, Node) and node.kind == "Input"]
             if all(node.values["shape"] != shape for node in inputs):
                 raise ArgumentError(f"to_nir: input_shape={shape}, but the graph of the net says {inputs[0].values}.")
             return updated(net, self.writer)
-        end = self.through(net, "", self.node("input", Node("Input", {"shape": shape}), ()), 2)
+        end = _Calls(self, net, "", 2).run(self.node("input", Node("Input", {"shape": shape}), ()))
         self.node("output", Node("Output", {"shape": self.shapes[end[0]]}), end)
+        self.merge()
         return Graph(dict(self.nodes), self.edges)
 
     def check(self, graph: Graph) -> dict[str, tuple[Shape, Shape]]:
@@ -171,7 +225,7 @@ class _Walk:
 
     def free(self, name: str) -> str:
         """A name that no node has yet."""
-        while name in self.nodes:
+        while name in self.nodes or name in self.norms:
             name += "_"
         return name
 
@@ -196,49 +250,15 @@ class _Walk:
 
     # --- Cells --------------------------------------------------------------------------------------------------------
 
-    def through(self, cell: Any, path: str, signal: Signal, axes: int) -> Signal:
-        """Where a signal comes out of a Cell; `axes` is how many it has before those of a sample."""
-        shape, kind = self.shapes[signal[0]], type(cell)
-        if kind is nn.MultiStep and not cell.return_states:
-            return self.neuron(cell.cell, path, signal)
-        if kind is nn.Stateful:
-            return self.through(cell.cell, path, signal, axes)
-        if kind is nn.TimeDistributed:
-            return self.through(cell.cell, path, signal, 1)
-        if kind is nn.SequentialCell:
-            for name, inner in cell.name_cells().items():
-                signal = self.through(inner, below(path, name), signal, axes)
-            return signal
-        if kind is nn.SEWBlock and cell.connect == "ADD":
-            branch = self.through(cell.branch, below(path, "branch"), signal, axes)
-            if cell.shortcut is None:
-                return (*branch, *signal)
-            return (*branch, *self.through(cell.shortcut, below(path, "shortcut"), signal, axes))
-        if kind is Pass:
-            return signal
-        if kind in LEFT_OUT:
-            self.writer.lose(path, cell, "is not said in a graph", "Written is the net without it.")
-            return signal
-        if isinstance(cell, BatchStatistics):
-            return self.folded(cell, path, signal)
-        if (nodes := self.writer.layer(cell, shape, path, axes)) is not None:
-            return self.chain(path, nodes, signal)[1]
-        if isinstance(cell, Membrane):
-            raise NirError(f"to_nir: {path or 'the net'} is a {kind.__name__}, of one step: nn.MultiStep runs it.")
-        if ours(kind):
-            raise NirError(f"to_nir: {path or 'the net'} is a {kind.__name__}, for which NIR has no node.")
-        return drawn(self.through, cell, path, signal, axes)
-
-    def neuron(self, cell: Cell, path: str, signal: Signal) -> Signal:
+    def neuron(self, cell: Any, path: str, signal: Signal) -> Signal:
         """A neuron that MultiStep runs, and what comes back to it."""
         shape = self.shapes[signal[0]]
-        if type(cell) is not nn.Recurrent:
+        if kind_of(cell) is not nn.Recurrent:
             layer = self.writer.layer(cell, shape, path, 1)
             return self.chain(path, layer or self.writer.neuron(cell, shape, path), signal)[1]
         name = self.free(path.replace(".", "_") or "recurrent")
         graph = _Walk(self.writer, below(self.prefix, name), path).comes_back(cell, path, shape)
         self.nodes[name] = graph
-        self._bias_before(graph, signal)
         self.shapes[name] = shape
         self.edges += [(source, name) for source in self._apart(signal)]
         return (name,)
@@ -250,51 +270,68 @@ class _Walk:
         if nodes[0].kind == "Delay":
             raise NirError(f'to_nir: {inner} has order="read decay jump"; in a Recurrent, NIR has no word for it.')
         first, out = self.chain(inner, nodes, self.node("input", Node("Input", {"shape": shape}), ()))
-        back = self.through(cell.feedback, below(path, "feedback"), out, 1)
+        back = _Calls(self, cell.feedback, below(path, "feedback"), 1).run(out)
         if self.shapes[back[0]] != shape:
             raise NirError(f"to_nir: {path}.feedback gives {list(self.shapes[back[0]])}, it takes {list(shape)}.")
         self.edges += [(source, first) for source in back]
         self.node("output", Node("Output", {"shape": shape}), out)
+        self.merge()
         return Graph(dict(self.nodes), self.edges, {}, self.prefix)
 
-    def _bias_before(self, graph: Graph, signal: Signal) -> None:
+    def folded(self, cell: BatchStatistics, path: str, signal: Signal) -> Signal:
+        """Batch normalisation: a node that `merge` puts into the weights before it."""
+        where = f"to_nir: {named(path, cell)}"
+        if kind_of(cell) not in NORMS or cell.use_batch_statistics:
+            raise NirError(f"{where} is another function at each step, or of each batch; NIR has no node for that.")
+        names = ("gamma", "beta", "moving_mean", "moving_variance")
+        gamma, beta, mean, variance = (array_of(getattr(cell, name)).astype(np.float64) for name in names)
+        name = self.free(path.replace(".", "_") or "norm")
+        self.shapes[name] = self.shapes[signal[0]]
+        self.edges += [(source, name) for source in self._apart(signal)]
+        self.norms[name] = where, cell.gain * gamma / np.sqrt(variance + cell.eps), mean, beta
+        return (name,)
+
+    # --- the whole graph ----------------------------------------------------------------------------------------------
+
+    def merge(self) -> None:
+        """Put into the weights before them what NIR has no node for, once it is known where each signal goes."""
+        for name, (where, gain, mean, beta) in self.norms.items():
+            node = self._serving(name)
+            if node is None or node.kind not in ("Affine", "Linear", "Conv1d", "Conv2d"):
+                source = next(a for a, b in self.edges if b == name)
+                raise NirError(
+                    f"{where} is folded into the weights of a Dense or a convolution, but it stands behind "
+                    f"{self.nodes[source]}: put it right behind one, of which nothing else takes the output."
+                )
+            weight = node.values["weight"]
+            if gain.shape != weight.shape[:1]:
+                raise NirError(f"{where} has {gain.size} features, and {node} before it gives {weight.shape[0]}.")
+            bias = node.values.get("bias", np.zeros(weight.shape[0]))
+            node.values["weight"] = (weight * gain.reshape(-1, *(1,) * (weight.ndim - 1))).astype(weight.dtype)
+            node.values["bias"] = ((bias - mean) * gain + beta).astype(weight.dtype)
+            node.kind = "Affine" if node.kind == "Linear" else node.kind
+            node.metadata.pop("has_bias", None)
+            before = next(a for a, b in self.edges if b == name)
+            self.edges = [(before if a == name else a, b) for a, b in self.edges if b != name]
+        for name, graph in self.nodes.items():
+            if isinstance(graph, Graph):
+                self._bias_before(graph, self._serving(name))
+
+    def _serving(self, name: str) -> Node | None:
+        """The only node before one, if it gives its output to that one alone."""
+        sources = [a for a, b in self.edges if b == name]
+        alone = len(sources) == 1 and [a for a, _ in self.edges].count(sources[0]) == 1
+        node = self.nodes.get(sources[0]) if alone else None
+        return node if isinstance(node, Node) else None
+
+    def _bias_before(self, graph: Graph, node: Node | None) -> None:
         """Move the bias of what comes back to the weights before the neuron, if they are there and serve it alone.
 
         It is the same current at each step, but some readers have nothing come back in the first one.
         """
         (source, _) = next(edge for edge in graph.edges if edge[1] == graph.edges[0][1] and edge[0] != "input")
-        last, node = graph.nodes[source], self.nodes[signal[0]]
-        if not isinstance(last, Node) or not isinstance(node, Node) or len(signal) > 1 or self._taken(signal[0]):
-            return
-        if last.kind == "Affine" and node.kind in ("Affine", "Linear"):
+        last = graph.nodes[source]
+        if isinstance(last, Node) and last.kind == "Affine" and node is not None and node.kind in ("Affine", "Linear"):
             bias = last.values.pop("bias")
             node.values["bias"] = node.values.get("bias", 0) + bias
             last.kind, node.kind = "Linear", "Affine"
-
-    def folded(self, cell: BatchStatistics, path: str, signal: Signal) -> Signal:
-        """Batch normalisation, as other weights of what stands before it."""
-        where = f"to_nir: {path or 'the net'} ({type(cell).__name__})"
-        if type(cell) not in NORMS or cell.use_batch_statistics:
-            raise NirError(f"{where} is another function at each step, or of each batch; NIR has no node for that.")
-        node = self.nodes[signal[0]]
-        folds = isinstance(node, Node) and node.kind in ("Affine", "Linear", "Conv1d", "Conv2d")
-        if not isinstance(node, Node) or not folds or len(signal) > 1 or self._taken(signal[0]):
-            raise NirError(
-                f"{where} is folded into the weights of a Dense or a convolution, but it stands behind {node}: put it "
-                f"right behind one, of which nothing else takes the output."
-            )
-        names = ("gamma", "beta", "moving_mean", "moving_variance")
-        gamma, beta, mean, variance = (array_of(getattr(cell, name)).astype(np.float64) for name in names)
-        gain = cell.gain * gamma / np.sqrt(variance + cell.eps)
-        weight = node.values["weight"]
-        if gain.shape != weight.shape[:1]:
-            raise NirError(f"{where} has {gain.size} features, and {node} before it gives {weight.shape[0]}.")
-        bias = node.values.get("bias", np.zeros(weight.shape[0]))
-        node.values["weight"] = (weight * gain.reshape(-1, *(1,) * (weight.ndim - 1))).astype(weight.dtype)
-        node.values["bias"] = ((bias - mean) * gain + beta).astype(weight.dtype)
-        node.kind = "Affine" if node.kind == "Linear" else node.kind
-        node.metadata.pop("has_bias", None)
-        return signal
-
-    def _taken(self, name: str) -> bool:
-        return any(source == name for source, _ in self.edges)

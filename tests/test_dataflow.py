@@ -1,0 +1,320 @@
+"""Code that reads a network: quantise.export, quantise.fold, nir.to_nir and nn.Stateful, on random structures.
+
+What they give computes what the network computes, or they raise an error that names a Cell. All numbers are short
+binary fractions, so that sums are exact in any order and no spike depends on rounding.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from random_cases import random_cases
+
+import snncell
+from snncell import Tensor, nn, quantise, surrogate
+from snncell.errors import ArgumentError, NirError
+from snncell.nir import from_nir, losses, to_nir
+
+T, B, N = 4, 2, 4
+DT = 1e-3
+
+
+@pytest.fixture(autouse=True)
+def _uncompiled() -> Iterator[None]:
+    with snncell.testing.unfused():
+        yield
+
+
+# --- Cells of one's own -----------------------------------------------------------------------------------------------
+
+
+class Twice(nn.Cell):
+    """Calls its member twice."""
+
+    def __init__(self, member: nn.Cell) -> None:
+        super().__init__()
+        self.member = member
+
+    def construct(self, x: Any) -> Any:
+        return self.member(self.member(x))
+
+
+class Backwards(nn.Cell):
+    """Calls its members last first, out of a list."""
+
+    def __init__(self, *members: nn.Cell) -> None:
+        super().__init__()
+        self.members = list(members)
+
+    def construct(self, x: Any) -> Any:
+        for member in reversed(self.members):
+            x = member(x)
+        return x
+
+
+class Skip(nn.Cell):
+    """Adds its input."""
+
+    def __init__(self, member: nn.Cell) -> None:
+        super().__init__()
+        self.member = member
+
+    def construct(self, x: Any) -> Any:
+        return x + self.member(x)
+
+
+class SkipSequence(nn.SequentialCell):
+    """A SequentialCell that adds its input."""
+
+    def construct(self, x: Any) -> Any:
+        return x + super().construct(x)
+
+
+class Partly(nn.Cell):
+    """Does not call all of its members, and calls one for nothing."""
+
+    def __init__(self, member: nn.Cell, other: nn.Cell) -> None:
+        super().__init__()
+        self.member, self.other = member, other
+
+    def construct(self, x: Any) -> Any:
+        self.other(x)
+        return self.member(x)
+
+
+class Keeping(nn.Cell):
+    """Keeps what it was given."""
+
+    def __init__(self, member: nn.Cell) -> None:
+        super().__init__()
+        self.member = member
+
+    def construct(self, x: Any) -> Any:
+        self.seen = x
+        return self.member(x)
+
+
+class Firing(nn.Cell):
+    """A spike function without a base class."""
+
+    bar = 0.0
+
+    def construct(self, x: Any) -> Any:
+        return (x > self.bar).astype(x.dtype)
+
+    def bprop(self, x: Any, out: Any, dout: Any) -> Any:
+        return (dout,)
+
+    def primitive(self, x: Any) -> Any:
+        return x
+
+
+class FiringLate(Firing):
+    """A spike function with a threshold of its own."""
+
+    bar = 0.5
+
+
+def halved(kind: type) -> type:
+    """A subclass whose construct gives half of what its base gives."""
+
+    def construct(self: Any, x: Any, *states: Any) -> Any:
+        out = kind.construct(self, x, *states)
+        return (out[0] * 0.5, *out[1:]) if isinstance(out, tuple) else out * 0.5
+
+    return type(f"Half{kind.__name__}", (kind,), {"construct": construct})
+
+
+# --- networks ---------------------------------------------------------------------------------------------------------
+
+
+class Drawing:
+    """A network (T, B, N) -> (T, B, N) of random pieces, with one distortion or none."""
+
+    def __init__(self, seed: int, norms: bool = False) -> None:
+        self.rng, self.norms = np.random.default_rng(seed), norms
+        self.made: list[nn.Cell] = []
+        self.features: set[str] = set()
+        self.x = (self.rng.random((T, B, N)) < 0.5).astype(np.float32)
+        self.net = nn.SequentialCell(*[self.piece(2) for _ in range(self.rng.integers(1, 5))])
+        if self.chance(0.15):
+            self.net.append(nn.Readout("sum"))
+        self.distort()
+        for _, cell in self.net.cells_and_names():
+            if isinstance(cell, (nn.BatchNorm1d, nn.ThresholdBatchNorm)):
+                for parameter, values in ((cell.moving_mean, (-0.5, 0.0, 1.0)), (cell.gamma, (0.5, 1.0, -2.0))):
+                    parameter.set_data(self.fractions(N, values))
+                cell.moving_variance.set_data(self.fractions(N, (4.0, 0.25)))
+
+    def chance(self, p: float) -> bool:
+        return bool(self.rng.random() < p)
+
+    def one_of(self, *values: Any) -> Any:
+        return values[self.rng.integers(len(values))]
+
+    def fractions(self, shape: Any, values: tuple[float, ...]) -> Tensor:
+        return Tensor(self.rng.choice(values, shape).astype(np.float32))
+
+    def dense(self) -> nn.Cell:
+        weight, bias = self.fractions((N, N), (-0.5, -0.25, 0.0, 0.5, 1.0)), self.fractions(N, (-0.25, 0.0, 0.25))
+        return nn.Dense(N, N, weight, bias, has_bias=self.chance(0.7))
+
+    def neuron(self) -> nn.Cell:
+        function = surrogate.ATan()
+        if self.chance(0.15):
+            self.features.add("spike function")
+            function = self.one_of(surrogate.StochasticSpike(surrogate.ATan()), Firing(), FiringLate())
+        options: Any = {"reset": self.one_of("zero", "value"), "surrogate_function": function}
+        return self.one_of(
+            lambda: nn.LeakyNode(0.5, **options),
+            lambda: nn.LIFNode(2.0, decay_input=False, **options),
+            lambda: nn.IFNode(**options),
+            lambda: nn.LINode(2.0),
+        )()
+
+    def stepping(self) -> nn.Cell:
+        neuron = self.neuron()
+        return nn.MultiStep(nn.Recurrent(neuron, self.dense()) if self.chance(0.2) else neuron)
+
+    def norm(self) -> nn.Cell:
+        self.features.add("norm")
+        return self.one_of(
+            lambda: nn.TimeDistributed(nn.BatchNorm1d(N, eps=0.0)), lambda: nn.ThresholdBatchNorm(N, eps=0.0)
+        )()
+
+    def piece(self, depth: int) -> nn.Cell:
+        if self.made and self.chance(0.15):
+            self.features.add("repeated")
+            return self.made[self.rng.integers(len(self.made))]
+        kinds: list[Callable[[], nn.Cell]] = [
+            self.dense,
+            self.dense,
+            self.stepping,
+            self.stepping,
+            lambda: nn.TimeDistributed(self.dense()),
+            lambda: nn.Flatten(2),
+            lambda: nn.Dropout(p=0.5),
+        ]
+        if self.norms:
+            kinds += [lambda: nn.SequentialCell(self.dense(), self.norm())] * 3 + [self.norm]
+        if depth:
+            below = lambda: self.piece(depth - 1)  # noqa: E731
+            kinds += [
+                lambda: nn.SequentialCell(*[below() for _ in range(self.rng.integers(1, 4))]),
+                lambda: nn.TimeDistributed(nn.SequentialCell(self.dense(), self.dense())),
+                lambda: self.own(below),
+            ]
+        self.made.append(self.one_of(*kinds)())
+        return self.made[-1]
+
+    def own(self, below: Callable[[], nn.Cell]) -> nn.Cell:
+        kind = self.one_of(Twice, Backwards, Skip, SkipSequence, Partly, Keeping)
+        self.features.add(kind.__name__)
+        return kind(*[below() for _ in range(2 if kind in (Backwards, Partly) else 1)])
+
+    def distort(self) -> None:
+        """Change the computation of one Cell of the net, in a way that its attributes do not show."""
+        cells = [cell for _, cell in self.net.cells_and_names() if not isinstance(cell, (surrogate.Surrogate, Firing))]
+        cell: Any = cells[self.rng.integers(len(cells))]
+        kind = self.one_of(None, None, "same", "half", "object", "hook", "pre-hook")
+        if kind == "same":  # which changes nothing
+            cell.__class__ = type("Same", (type(cell),), {"__doc__": "The same."})
+        elif kind == "half":
+            cell.__class__ = halved(type(cell))
+        elif kind == "object":
+            plain = cell.construct
+            scaled = lambda out: (out[0] * 0.5, *out[1:]) if isinstance(out, tuple) else out * 0.5  # noqa: E731
+            cell.construct = lambda x, *states: scaled(plain(x, *states))
+        elif kind == "hook":
+            cell.register_forward_hook(lambda cell, inputs, out: None if isinstance(out, tuple) else out * 0.5)
+        elif kind == "pre-hook":
+            cell.register_forward_pre_hook(lambda cell, inputs: (inputs[0] * 0.5, *inputs[1:]))
+        self.features |= set() if kind in (None, "same") else {kind}
+
+    def output(self, net: Any) -> Any:
+        return net.set_train(False)(Tensor(self.x)).asnumpy()
+
+    def names_a_cell(self, error: str, who: str) -> bool:
+        """Whether an error begins with `who` and a Cell of the net."""
+        found = re.match(rf"{who}: (?:some of the net.*?\n- )?(.*?)(?::| is | \((\w+)\))", error, re.S)
+        paths = {path or "the net": type(cell).__name__ for path, cell in self.net.cells_and_names()}
+        paths |= {type(self.net).__name__: ""}
+        short = {re.sub(r"\.cell\b", "", path) for path in paths}
+        return found is not None and (found[1] in paths or found[1] in short)
+
+
+CHAINED = {"repeated", "Twice", "Backwards"}  # features that leave a chain of layers
+TOO_LARGE = r"more than int32|are exact up to|bits before it is rounded|units"
+
+
+def attempt(call: Callable[[], Any], kind: type[Exception]) -> tuple[Any, str]:
+    """What a call gives, or the text of its error."""
+    try:
+        return call(), ""
+    except kind as error:
+        return None, str(error)
+
+
+@random_cases(120)
+def test_export_computes_what_the_net_computes(seed: int) -> None:
+    case = Drawing(seed)
+    prepare = lambda: quantise.prepare(  # noqa: E731
+        case.net, quantise.Uniform(3, scale_bits=1), quantise.FixedPoint(10, 4), decay_bits=2
+    )
+    if attempt(prepare, ArgumentError)[1]:  # there is nothing to quantise
+        return
+    whole, refused = attempt(lambda: quantise.export(case.net), ArgumentError)
+    if refused:
+        assert case.names_a_cell(refused, "export"), refused
+        assert case.features - CHAINED or re.search(TOO_LARGE, refused), refused
+        return
+    np.testing.assert_array_equal(whole.run(case.x) * whole.step, case.output(case.net))
+
+
+@random_cases(120)
+def test_fold_computes_what_the_net_computes(seed: int) -> None:
+    case = Drawing(seed, norms=True)
+    folded, refused = attempt(lambda: quantise.fold(case.net), ArgumentError)
+    if refused:
+        assert case.names_a_cell(refused, "fold") or "has no batch normalisation" in refused, refused
+    elif "spike function" not in case.features:  # StochasticSpike draws
+        np.testing.assert_allclose(case.output(folded), case.output(case.net), rtol=1e-5, atol=1e-6)
+
+
+@random_cases(120)
+def test_nir_computes_what_the_net_computes(seed: int) -> None:
+    pytest.importorskip("nir")
+    case = Drawing(seed, norms=True)
+    before = {path: dict(vars(cell)) for path, cell in case.net.cells_and_names()}
+    graph, refused = attempt(lambda: to_nir(case.net, DT, N, lossy=True), NirError)
+    if refused:
+        assert case.names_a_cell(refused, "to_nir"), refused
+        assert case.features - CHAINED - {"Skip", "SkipSequence"}, refused
+    elif all("(Dropout)" in text for text in losses(graph)):
+        back = from_nir(graph, DT)
+        np.testing.assert_allclose(case.output(back), case.output(case.net), rtol=1e-5, atol=1e-6)
+    for path, cell in case.net.cells_and_names():  # it is as it was
+        assert vars(cell).keys() == before[path].keys()
+
+
+@random_cases(60)
+def test_stateful_computes_what_its_multi_step_computes(seed: int) -> None:
+    case = Drawing(seed)
+    case.features.clear()
+    case.net = case.stepping()
+    if case.chance(0.5):
+        case.net.recompute()
+    case.distort()
+    case.net.set_train(case.chance(0.5))
+    if "spike function" in case.features:  # StochasticSpike draws
+        return
+    x, cut = Tensor(case.x), int(case.rng.integers(1, T))
+    stream = nn.Stateful(case.net)
+    assert stream.cell is case.net
+    whole = case.net(x).asnumpy()
+    parts = [stream(part).asnumpy() for part in (x[:cut], x[cut:])]
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
