@@ -56,7 +56,7 @@ class Compiled:
             refuse_leaks(trace)
             # Taken after the trace: what construct itself sets on a Cell belongs to the state it leaves behind.
             self.dependencies = Dependencies(trace)
-            self.gradient_targets = trace.gradient_targets
+            self.gradient_targets = {p._entry for p in trace.gradient_targets}
             self.vjp = self.plans = None
             if taped:
                 self.vjp = TracedVjp(f"jit({name})", trace, tape.live(), stand_ins, outs, self.up_to_date)
