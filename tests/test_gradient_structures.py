@@ -13,7 +13,7 @@ import snncell
 from snncell import Parameter, Tensor, nn, ops
 from snncell.errors import BpropError, GradientError
 
-# --- structures ------------------------------------------------------------------------------------------------------
+# --- structures -------------------------------------------------------------------------------------------------------
 
 
 def random_structure(rng: np.random.Generator, leaf: Callable[[], Any], depth: int = 3) -> Any:
@@ -133,7 +133,7 @@ def test_several_gradients_are_taken_one_by_one_or_in_the_structure_of_the_outpu
     assert pull({"b": ten})[0].tolist() == pull(({"b": ten},))[0].tolist() == [10.0]
 
 
-# --- Parameters that are frozen and thawed -----------------------------------------------------------------------------
+# --- Parameters that are frozen and thawed ------------------------------------------------------------------------------
 
 
 def _direct(p: Parameter) -> Callable[..., Any]:

@@ -111,9 +111,10 @@ class Parameter(Tensor):
         if not value:
             self._entry = None
         elif self._entry is None:
-            # One entry for ever: gradients under way and compiled functions know the Parameter by it.
-            self._source = self._source or Entry.source(self._data)
-            self._source.hooks = self.hooks
+            # The same entry as before: gradients under way and compiled functions know the Parameter by it.
+            if self._source is None or self._source.specs != ((self.shape, self._data.dtype),):
+                self._source = Entry.source(self._data)
+                self._source.hooks = self.hooks
             self._entry = self._source
 
     def _hooks_on(self) -> Any:

@@ -56,9 +56,7 @@ class Recording:
             # As read: where fn returns a Parameter, the result is the value that it has now.
             self.out = as_read(fn(*call_args, **kwargs))
 
-    def pull(
-        self, out: Any, sens: Sequence[Tensor] | None, release: bool
-    ) -> tuple[list[Any], list[Tensor] | None]:
+    def pull(self, out: Any, sens: Sequence[Tensor] | None, release: bool) -> tuple[list[Any], list[Tensor] | None]:
         """Gradients for each watched argument, and for the weights.
 
         Args:
