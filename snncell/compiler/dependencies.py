@@ -22,7 +22,8 @@ class Dependencies:
     def __init__(self, trace: Trace) -> None:
         self.versions = [(cell, cell.version) for cell in trace.cells]
         self.containers = [(x, list(map(id, items(x))), items(x)) for x in containers(trace.cells)]
-        self.parameters = [(p, p.requires_grad, p.limits, numbers(p._entry)) for p in trace.parameters]
+        parameters = {**trace.parameters, **trace.gradient_targets}  # a target may be read as an argument alone
+        self.parameters = [(p, p.requires_grad, p.limits, numbers(p._entry)) for p in parameters]
 
     def unchanged(self) -> bool:
         """True if no Cell, no list or dict that one holds, and no setting of a Parameter has been changed since."""
