@@ -94,7 +94,11 @@ class Plan:
         elif isinstance(error, TypeError):
             self.refuse_call(who, args, kwargs)
         elif isinstance(error, MemoryError) and self.closed:
-            raise DeviceMemoryError(f"{who}({self.given(args, kwargs)}): {error or 'out of memory'}.") from error
+            cause = str(error) or "Python or NumPy could not allocate an array or a list"
+            raise DeviceMemoryError(
+                f"{who}({self.given(args, kwargs)}): the main memory is full: {cause}. Take fewer samples, "
+                f"steps or neurons at once."
+            ) from error
 
     def refuse_call(self, who: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise a CallError if arguments are missing, or more are given than the function takes."""
