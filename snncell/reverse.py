@@ -17,7 +17,7 @@ from typing import Any
 from snncell.arguments.guard import ours
 from snncell.calls import CALLS, Call, named_inputs
 from snncell.config import FINITE
-from snncell.errors import BpropError, NotFiniteError, SnncellError, TraceError
+from snncell.errors import BpropError, GradientError, NotFiniteError, SnncellError, TraceError
 from snncell.ops.seeds import present_key, replaying
 from snncell.tape import structure
 from snncell.tape.custom import as_read, custom
@@ -213,9 +213,10 @@ class _Reverse:
             elif isinstance(value, Tensor):
                 gradients.append(self._fitted(grad, value, f"input {name!r}"))
             else:
-                parts, tree_of_grad = structure.flatten(grad)
-                if tree_of_grad != tree:
-                    raise self.error(f"the gradient for input {name!r} must have the structure of the input")
+                try:
+                    parts = structure.matched(tree, grad, f"the gradient for input {name!r}")
+                except GradientError as error:
+                    raise self.error(f"{error} A gradient must have the structure of the input") from None
                 gradients += [self._fitted(g, x, f"input {name!r}") for g, x in zip(parts, leaves, strict=True)]
         return gradients
 

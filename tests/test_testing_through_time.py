@@ -387,8 +387,8 @@ def test_a_kink_at_the_inputs_is_noted():
     for kind in (Hard, Other):
         net = nn.MultiStep(nn.LeakyNode(beta=0.0, surrogate_function=kind()))
         notes += [row.note for row in testing.check_through_time(net, ops.full((3, 1, 2), 1.5)).rows]
-    assert "beside the inputs that it met: at them there is a kink" in notes
-    assert "beside the inputs: at them there is a kink" in notes
+    assert "near the inputs that it met: at them there is a kink" in notes
+    assert "near the inputs: at them there is a kink" in notes
 
 
 def test_a_surrogate_that_layers_share_is_named_once_with_all_its_places():

@@ -240,7 +240,7 @@ def checked(function: Callable[..., Any], face: str, name: str, skip: int = 0) -
 
 
 def checked_method(method: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """A method that checks its arguments: `__init__`, `__call__`, or one that takes flags."""
+    """A method that checks its arguments: `__init__`, `__call__`, `init_state`, or one that takes flags."""
     plan: Plan | None = None
     by_class = name.startswith("__")
 
@@ -286,13 +286,14 @@ _OFTEN_MADE = ("Tensor",)  # checks what it is given itself
 def _guard_class(one: type) -> None:
     if one.__name__ in _OFTEN_MADE:
         return
-    flags = [name for name in dir(one) if not name.startswith("_") and name != "construct"]
-    for name in ("__init__", "__call__", *flags):
+    flags = [name for name in dir(one) if not name.startswith("_") and name not in ("construct", "init_state")]
+    for name in ("__init__", "__call__", "init_state", *flags):
         owner = next((kind for kind in one.__mro__ if name in vars(kind)), object)
         method = vars(owner).get(name)
         if not inspect.isfunction(method) or hasattr(method, "__wrapped__") or not ours(owner):
             continue
-        needs_check = {"__init__": _hints, "__call__": says_something}.get(name, _takes_a_flag)
+        always = {"__init__": _hints, "__call__": says_something, "init_state": says_something}
+        needs_check = always.get(name, _takes_a_flag)
         if needs_check(method):
             setattr(owner, name, checked_method(method, name))
     maker = getattr(vars(one).get("__new__"), "__func__", None)  # of arrays, which are not made by `__init__`

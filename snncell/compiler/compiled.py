@@ -12,6 +12,7 @@ from snncell.compiler.runtime.plan import Plan
 from snncell.compiler.runtime.plans import Plans
 from snncell.compiler.vjp import TracedVjp
 from snncell.tape import structure
+from snncell.tape.hooks import Hook, called_outside, register_hook
 from snncell.tape.state import recording_on, tracing_to
 from snncell.tape.tape import Entry, Tape, watched
 from snncell.tape.taps import Events, Note, NotedResults, noting
@@ -54,9 +55,10 @@ class Compiled:
             outs += self.noted.extra
             outputs = [trace.lift(out) for out in outs]
             refuse_leaks(trace)
+            self.hooks = _hooks_taken_from(stand_ins, entries) if taped else []
             # Taken after the trace: what construct itself sets on a Cell belongs to the state it leaves behind.
             self.dependencies = Dependencies(trace)
-            self.gradient_targets = trace.gradient_targets
+            self.gradient_targets = {p._entry for p in trace.gradient_targets}
             self.vjp = self.plans = None
             if taped:
                 self.vjp = TracedVjp(f"jit({name})", trace, tape.live(), stand_ins, outs, self.up_to_date)
@@ -81,9 +83,24 @@ class Compiled:
 
     def __call__(self, leaves: Sequence[Tensor]) -> Any:
         events: Events = {}
+        for number, hook in self.hooks:
+            register_hook(leaves[number], hook)
         if self.vjp is not None:
             results = self.vjp(leaves, events)
         else:
             arrays = [leaf._data for leaf in leaves]
             results = tuple([wrap(array) for array in self.plan(arrays).replay(arrays)])
         return structure.unflatten(self.structure_of_out, self.noted.pass_on(results, events))
+
+
+def _hooks_taken_from(stand_ins: Sequence[Tensor], entries: Sequence[Entry | None]) -> list[tuple[int, Hook]]:
+    """The hooks that a function puts on its own arguments, with their numbers, taken off the Tensors of the trace.
+
+    Each call puts them on the arguments themselves, whose gradients are whole outside of the function alone.
+    """
+    hooks: list[tuple[int, Hook]] = []
+    for number, (x, known) in enumerate(zip(stand_ins, entries, strict=True)):
+        if x._entry is not None and known is None:  # hooks on a known Parameter stay with it
+            hooks += [(number, called_outside(hook)) for _, hook in (x._entry.hooks or {}).values()]
+            x._entry.hooks = None
+    return hooks

@@ -22,7 +22,8 @@ class Dependencies:
     def __init__(self, trace: Trace) -> None:
         self.versions = [(cell, cell.version) for cell in trace.cells]
         self.containers = [(x, list(map(id, items(x))), items(x)) for x in containers(trace.cells)]
-        self.parameters = [(p, p.requires_grad, p.limits, numbers(p._entry)) for p in trace.parameters]
+        parameters = {**trace.parameters, **trace.gradient_targets}  # a target may be read as an argument alone
+        self.parameters = [(p, p.requires_grad, p.limits, numbers(p._entry)) for p in parameters]
 
     def unchanged(self) -> bool:
         """True if no Cell, no list or dict that one holds, and no setting of a Parameter has been changed since."""
@@ -52,7 +53,8 @@ class Dependencies:
 def cells_in(arguments: Any, fn: Any) -> dict[Any, None]:
     """The Cells among the fixed arguments, the one that `fn` is a method of, and all below them."""
     owners = [*structure.statics(arguments), getattr(fn, "__self__", None)]
-    return {cell: None for owner in owners if hasattr(owner, "cells_and_names") for _, cell in owner.cells_and_names()}
+    trees = [owner for owner in owners if hasattr(owner, "cells_and_names") and not isinstance(owner, type)]
+    return {cell: None for tree in trees for _, cell in tree.cells_and_names()}
 
 
 def refuse_leaks(trace: Trace) -> None:

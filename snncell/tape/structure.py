@@ -6,8 +6,11 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from snncell.arguments.shown import came, shown
 from snncell.dtype import NUMBERS
+from snncell.errors import GradientError
 from snncell.tape.tensor import Tensor
+from snncell.words import cut
 
 
 class Leaf(NamedTuple):
@@ -86,6 +89,68 @@ def mapped(function: Any, tree: Any) -> Any:
     """`tree` with `function` of each Tensor in its place."""
     leaves, structure = flatten(tree)
     return unflatten(structure, map(function, leaves))
+
+
+def matched(structure: Any, tree: Any, what: str) -> list[Tensor]:
+    """The Tensors of `tree` in the order of a structure: those of a dict by key, those of a tuple or list by place.
+
+    A flat tuple or list with one Tensor for each place also matches a structure without dicts.
+
+    Args:
+        structure: the structure to match, from `flatten`.
+        tree: the Tensors.
+        what: the subject of errors, "vjp: the gradient".
+
+    Raises:
+        GradientError: for another structure. It names the place, the expected container and the value.
+    """
+    if isinstance(tree, (tuple, list)) and all(isinstance(x, Tensor) for x in tree):
+        places = _count_places(structure)
+        if places == len(tree):
+            return list(tree)
+    return _match(structure, tree, what)
+
+
+def _count_places(structure: Any) -> int | None:
+    """The number of Tensors in a structure; None if it holds a dict, where an order without keys says nothing."""
+    if isinstance(structure, (Leaf, Static)):
+        return int(isinstance(structure, Leaf))
+    counts = [_count_places(child) for child in structure.children]
+    return None if structure.keys is not None or None in counts else sum(n for n in counts if n is not None)
+
+
+def _match(structure: Any, tree: Any, what: str) -> list[Tensor]:
+    if isinstance(structure, Static):
+        if flatten(tree)[0]:
+            raise GradientError(f"{what} is {came(tree)}, but there is no Tensor in this place. Leave it out.")
+        return []
+    if isinstance(structure, Leaf):
+        if not isinstance(tree, Tensor):
+            raise GradientError(f"{what} is {_outline(tree)}, but belongs to a Tensor. Give a Tensor.")
+        return [tree]
+    if structure.keys is None:
+        if not isinstance(tree, (tuple, list)) or len(tree) != len(structure.children):
+            raise GradientError(
+                f"{what} is {_outline(tree)}, but belongs to a {structure.kind.__name__} of {len(structure.children)}. "
+                f"Give one Tensor, or container of Tensors, for each item."
+            )
+        pairs = [(f"[{n}]", child, item) for n, (child, item) in enumerate(zip(structure.children, tree, strict=True))]
+    else:
+        children = {key.value: child for key, child in zip(structure.keys, structure.children, strict=True)}
+        needed = {key for key, child in children.items() if not isinstance(child, Static)}
+        if not isinstance(tree, dict) or not needed <= tree.keys() <= children.keys():
+            raise GradientError(
+                f"{what} is {_outline(tree)}, but belongs to a dict with the keys {cut(shown(list(children)), 60)}. "
+                f"Give a dict with these keys, in any order."
+            )
+        pairs = [(f"[{key!r}]", child, tree.get(key)) for key, child in children.items()]
+    return [x for place, child, item in pairs for x in _match(child, item, f"{what}{place}")]
+
+
+def _outline(tree: Any) -> str:
+    if isinstance(tree, dict):
+        return f"a dict with the keys {cut(shown(list(tree)), 60)}"
+    return f"a {type(tree).__name__} of {len(tree)}" if isinstance(tree, (tuple, list)) else str(came(tree))
 
 
 def statics(structure: Any) -> list[Any]:

@@ -81,8 +81,9 @@ def read_events(
         sensor_of("read_events", sensor_size)
     layout = layout_of("read_events", columns, time_unit)
     if hdf5.is_hdf5(contents(path, hdf5.USER_BLOCKS[-1] + 8)):
-        _refuse(path, layout)
-        return hdf5.read(path, sensor_size)
+        if layout.columns is None:
+            _refuse(path, layout)
+        return hdf5.read(path, sensor_size, layout)
     data = contents(path)
     for begin, table in TABLES.items():
         if data.startswith(begin):
