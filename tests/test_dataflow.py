@@ -240,7 +240,7 @@ class Drawing:
         return net.set_train(False)(Tensor(self.x)).asnumpy()
 
     def names_a_cell(self, error: str, who: str) -> bool:
-        """Whether an error begins with `who` and a Cell of the net."""
+        """Return True if an error begins with `who` and a Cell of the net."""
         found = re.match(rf"{who}: (?:some of the net.*?\n- )?(.*?)(?::| is | \((\w+)\))", error, re.S)
         paths = {path or "the net": type(cell).__name__ for path, cell in self.net.cells_and_names()}
         paths |= {type(self.net).__name__: ""}
@@ -249,7 +249,7 @@ class Drawing:
 
 
 def attempt(call: Callable[[], Any], kind: type[Exception]) -> tuple[Any, str]:
-    """What a call gives, or the text of its error."""
+    """Return the result of a call, or the text of its error."""
     try:
         return call(), ""
     except kind as error:
