@@ -358,6 +358,21 @@ def test_to_nir_changes_no_weights_that_a_skip_connection_uses_too(branch: Calla
         np.testing.assert_allclose(back(x).asnumpy(), net(x).asnumpy(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "narrow",
+    [
+        lambda net: quantise.prepare(net, quantise.Uniform(2)),
+        lambda net: snncell.amp.auto_mixed_precision(net, "O1"),
+    ],
+    ids=["quantise", "amp"],
+)
+def test_a_construct_on_the_object_is_refused_where_other_numbers_take_the_place_of_parameters(narrow: Any) -> None:
+    net = nn.SequentialCell(on_object(nn.Dense(N, N)))
+    narrow(net)
+    with pytest.raises(ArgumentError, match=r"Dense: its construct was set on the object .*Define it in a subclass"):
+        net(Tensor(np.ones((T, B, N), np.float32)))
+
+
 def test_a_subclass_with_an_init_alone_is_its_base() -> None:
     class Encoder(nn.Dense):
         """A Dense of fixed size."""
