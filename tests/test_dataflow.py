@@ -18,6 +18,7 @@ import snncell
 from snncell import Tensor, nn, quantise, surrogate
 from snncell.errors import ArgumentError, NirError
 from snncell.nir import from_nir, losses, to_nir
+from snncell.nn.dataflow import kind_of, overridden
 
 T, B, N = 4, 2, 4
 DT = 1e-3
@@ -239,7 +240,7 @@ class Drawing:
         return net.set_train(False)(Tensor(self.x)).asnumpy()
 
     def names_a_cell(self, error: str, who: str) -> bool:
-        """Whether an error begins with `who` and a Cell of the net."""
+        """Return True if an error begins with `who` and a Cell of the net."""
         found = re.match(rf"{who}: (?:some of the net.*?\n- )?(.*?)(?::| is | \((\w+)\))", error, re.S)
         paths = {path or "the net": type(cell).__name__ for path, cell in self.net.cells_and_names()}
         paths |= {type(self.net).__name__: ""}
@@ -247,16 +248,148 @@ class Drawing:
         return found is not None and (found[1] in paths or found[1] in short)
 
 
-CHAINED = {"repeated", "Twice", "Backwards"}  # features that leave a chain of layers
-TOO_LARGE = r"more than int32|are exact up to|bits before it is rounded|units"
-
-
 def attempt(call: Callable[[], Any], kind: type[Exception]) -> tuple[Any, str]:
-    """What a call gives, or the text of its error."""
+    """Return the result of a call, or the text of its error."""
     try:
         return call(), ""
     except kind as error:
         return None, str(error)
+
+
+# --- single cases -----------------------------------------------------------------------------------------------------
+
+
+def on_object(cell: Any) -> Any:
+    """A Cell whose construct is set on the object."""
+    cell.construct = lambda x, *states: x * 2.0
+    return cell
+
+
+def lif(**options: Any) -> Any:
+    """A neuron that NIR has."""
+    return nn.LIFNode(2.0, reset="zero", **options)
+
+
+class RunTwice(nn.Cell):
+    """Adds a signal to what batch normalisation, or a recurrent layer with a bias, makes of it."""
+
+    def __init__(self, branch: nn.Cell) -> None:
+        super().__init__()
+        self.dense, self.branch = nn.Dense(N, N), branch
+
+    def construct(self, x: Any) -> Any:
+        x = self.dense(x)
+        return sum([x, self.branch(x)])
+
+
+REFUSED: dict[str, tuple[str, Callable[[], nn.Cell]]] = {
+    "subclass": (r"0 \(HalfDense\): replaces construct of Dense", lambda: halved(nn.Dense)(N, N)),
+    "container": (r"0 \(HalfSequentialCell\): .*arithmetic", lambda: halved(nn.SequentialCell)(nn.Dense(N, N))),
+    "steps": (r"0 \(HalfMultiStep\): replaces construct of MultiStep", lambda: halved(nn.MultiStep)(lif())),
+    "recurrent": (
+        r"0\.cell \(HalfRecurrent\) replaces construct of Recurrent",
+        lambda: nn.MultiStep(halved(nn.Recurrent)(lif(), nn.Dense(N, N))),
+    ),
+    "feedback": (
+        r"0\.cell\.feedback \(HalfDense\) replaces construct of Dense",
+        lambda: nn.MultiStep(nn.Recurrent(lif(), halved(nn.Dense)(N, N))),
+    ),
+    "object": (r"0 \(Dense\): has another construct, set on the object", lambda: on_object(nn.Dense(N, N))),
+    "neuron": (
+        r"0\.cell \(LIFNode\) has another construct, set on the object",
+        lambda: nn.MultiStep(on_object(lif())),
+    ),
+    "kept": (r"0 \(Keeping\): .*keeping 'seen' on self", lambda: Keeping(nn.Dense(N, N))),
+    "decision": (r"0 \(Deciding\): .*a decision by the values", lambda: Deciding()),
+}
+
+
+class Deciding(nn.Cell):
+    """Branches on its input."""
+
+    def construct(self, x: Any) -> Any:
+        return x if x == 0.0 else x * 2.0
+
+
+@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("who", ["export", "to_nir"])
+def test_a_computation_that_attributes_do_not_show_is_refused_by_name(who: str, case: str) -> None:
+    text, make = REFUSED[case]
+    net = nn.SequentialCell(make())
+    if who == "export":
+        attempt(lambda: quantise.prepare(net, quantise.Uniform(4), quantise.FixedPoint(12, 8)), ArgumentError)
+    before = dict(vars(net[0]))
+    if who == "to_nir":
+        pytest.importorskip("nir")
+        with pytest.raises(NirError, match=f"(?s)to_nir: {text}"):
+            to_nir(net, DT, N)
+    else:
+        with pytest.raises(ArgumentError, match=f"(?s)export: {text}"):
+            quantise.export(net)
+    after = dict(vars(net[0]))
+    assert all(after[name] is value for name, value in before.items() if name != "version")
+    assert after.keys() == before.keys()
+
+
+@pytest.mark.parametrize("function", [surrogate.StochasticSpike(surrogate.ATan()), FiringLate()], ids=repr)
+def test_to_nir_refuses_spike_functions_with_a_rule_of_their_own(function: Any) -> None:
+    pytest.importorskip("nir")
+    with pytest.raises(NirError, match=rf"0 \(LIFNode\) fires by the rule of {type(function).__name__}"):
+        to_nir(nn.SequentialCell(nn.MultiStep(lif(surrogate_function=function))), DT, N)
+    assert to_nir(nn.MultiStep(lif(surrogate_function=Firing())), DT, N).nodes
+
+
+@pytest.mark.parametrize(
+    "branch",
+    [
+        lambda: nn.ThresholdBatchNorm(N, 0.5),
+        lambda: nn.MultiStep(nn.Recurrent(lif(), nn.Dense(N, N))),
+    ],
+    ids=["norm", "recurrent"],
+)
+def test_to_nir_changes_no_weights_that_a_skip_connection_uses_too(branch: Callable[[], nn.Cell]) -> None:
+    pytest.importorskip("nir")
+    net, x = RunTwice(branch()), Tensor(np.ones((T, B, N), np.float32))
+    try:
+        back = from_nir(to_nir(net, DT, N), DT)
+    except NirError as error:
+        assert "of which nothing else takes the output" in str(error)  # noqa: PT017 (or the same numbers)
+    else:
+        np.testing.assert_allclose(back(x).asnumpy(), net(x).asnumpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "narrow",
+    [
+        lambda net: quantise.prepare(net, quantise.Uniform(2)),
+        lambda net: snncell.amp.auto_mixed_precision(net, "O1"),
+    ],
+    ids=["quantise", "amp"],
+)
+def test_a_construct_on_the_object_is_refused_where_other_numbers_take_the_place_of_parameters(narrow: Any) -> None:
+    net = nn.SequentialCell(on_object(nn.Dense(N, N)))
+    narrow(net)
+    with pytest.raises(ArgumentError, match=r"Dense: its construct was set on the object .*Define it in a subclass"):
+        net(Tensor(np.ones((T, B, N), np.float32)))
+
+
+def test_a_subclass_with_an_init_alone_is_its_base() -> None:
+    class Encoder(nn.Dense):
+        """A Dense of fixed size."""
+
+        def __init__(self) -> None:
+            super().__init__(N, 2)
+
+    assert kind_of(Encoder()) is nn.Dense
+    assert overridden(halved(nn.Dense)(N, N)) == (nn.Dense, ["construct"])
+    assert kind_of(on_object(nn.Dense(N, N))) is object
+    assert [kind_of(cell) for cell in (lif(), nn.Dropout(p=0.5))] == [nn.LIFNode, nn.Dropout]
+
+
+# --- random structures ------------------------------------------------------------------------------------------------
+
+CHAINED = {"repeated", "Twice", "Backwards"}  # features that leave a chain of layers
+TOO_LARGE = r"more than int32|are exact up to|bits before it is rounded|units"
 
 
 @random_cases(120)

@@ -11,7 +11,7 @@ from snncell import ops
 from snncell.arguments.guard import ours
 from snncell.arguments.kinds import Count
 from snncell.arguments.shown import came
-from snncell.cell import Cell
+from snncell.cell import Cell, without_construct
 from snncell.compiler.jit import Jitted
 from snncell.dtype import float32
 from snncell.errors import ArgumentError, OutsideTensorError, ShapeError
@@ -40,13 +40,20 @@ def initial_states(cell: Cell, x: Tensor) -> tuple[Tensor, ...]:
 
 def state_count(cell: Cell) -> int:
     """The number of states that a neuron takes: the arguments of its construct after the first."""
-    parameters = inspect.signature(cell.construct).parameters.values()
+    parameters = _inputs_of(cell)
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         raise ArgumentError(
             f"{type(cell).__name__}: construct takes *args, so the number of states is unknown. Give the Cell a method "
             f"init_state(x), or pass the states."
         )
     return sum(p.default is p.empty for p in parameters) - 1
+
+
+def _inputs_of(cell: Cell) -> list[inspect.Parameter]:
+    """The arguments of a Cell's construct."""
+    if getattr(cell, "construct", None) is None:
+        raise without_construct(cell)
+    return list(inspect.signature(cell.construct).parameters.values())
 
 
 class _Last(threading.local):
@@ -222,7 +229,7 @@ class MultiStep(Cell):
             raise ArgumentError(
                 f"MultiStep: got one {type(states[0]).__name__} of states; pass them one by one, *states."
             )
-        parameters = list(inspect.signature(self.cell.construct).parameters.values())[1:]
+        parameters = _inputs_of(self.cell)[1:]
         names = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         open_ended = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         least = sum(p.default is p.empty for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
