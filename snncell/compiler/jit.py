@@ -104,11 +104,23 @@ class Jitted:
         if compiled is None or not compiled.up_to_date():
             self._report_storm(signature, compiled)
             entries, taped, *_, tree, _ = signature
-            compiled = Compiled(self.name, self.fn, leaves, tree, taped, entries)
+            outdated, compiled = compiled, Compiled(self.name, self.fn, leaves, tree, taped, entries)
+            if outdated is not None:
+                self._refuse_counters(outdated, compiled)
             if self.limit is not None and len(self.compiled) >= self.limit:
                 del self.compiled[next(iter(self.compiled))]
             self.compiled[signature] = compiled
         return compiled
+
+    def _refuse_counters(self, outdated: Compiled, compiled: Compiled) -> None:
+        """Raise if the function changes, at each call, a value that it reads: a trace cannot carry that out."""
+        again = [words for spot, words in compiled.own_changes.items() if spot in outdated.own_changes]
+        if again:
+            raise TraceError(
+                f"jit({self.name}): {again[0]} is read and changed by the function at each call, and a compiled "
+                f"function runs no Python. Make it a Parameter (requires_grad=False) and write to it by ops.assign, "
+                f"or pass it as an argument and return the new value."
+            )
 
     def _report_storm(self, signature: Any, outdated: Compiled | None) -> None:
         """Say once that a function is traced again and again, and what for."""
