@@ -83,6 +83,8 @@ def trace_body(
             )
         missing = [p for p in body.trace.written if all(p is not q for q in carried)]
         if not missing and not changes:
+            if STATE.trace is None:
+                state.warn_of_numbers()
             return body, carried
         earlier = (changes, body) if changes else None
         carried += missing

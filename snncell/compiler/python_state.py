@@ -10,9 +10,11 @@ bytecode, so that a later call can compare them. Library code (Python's, NumPy's
 
 from __future__ import annotations
 
+import ctypes
 import random
 import sys
 import threading
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
@@ -37,6 +39,7 @@ _SIMPLE = (bool, int, float, complex, str, bytes, type(None), np.generic)
 _ATOMS = frozenset([bool, int, float, complex, str, bytes, type(None), type(...), range, slice, np.dtype])
 _GENERATORS = (random.Random, np.random.RandomState, np.random.Generator, np.random.BitGenerator)
 _DESCRIPTORS = (FunctionType, property, cached_property, staticmethod, classmethod, MemberDescriptorType)
+_NUMBERS = (bool, int, float)
 _MISSING = object()
 # Methods that run when an instance is called or used in an expression; the others are followed where they are named.
 _NOT_CALLED = frozenset(
@@ -74,6 +77,7 @@ class Holder:
         self.id = _id_of(mapping, owner)
         self.words = "" if owner is None else f"{getattr(owner, '__name__', type(owner).__name__)}."
         self.values: dict[str, Any] = {}
+        self.numbers: dict[str, Any] = {}  # numbers that the code assigns, and need not read
         self._getter: Callable[[Any], tuple[Any, ...]] | None = None
         self._expected: tuple[Any, ...] = ()
         self._absent: list[str] = []
@@ -125,7 +129,6 @@ class PythonState:
         self._slots: list[tuple[Any, str, Any]] = []
         self._variables: list[tuple[CellType, str, Any]] = []
         self._containers: list[tuple[Any, list[int], list[Any]]] = []
-        self._appended: list[Any] = []
         self._arrays: list[tuple[np.ndarray[Any, Any], Any, bytes]] = []
         self._tensors: list[tuple[Tensor, Any]] = []
         self._iterators: list[Any] = []
@@ -250,6 +253,8 @@ class PythonState:
         holder = self._holder(there, None)
         for name in names.variables | names.appended | names.stored:
             value = there.get(name, _MISSING)
+            if name in names.stored and type(value) in _NUMBERS:
+                holder.numbers[name] = value
             if isinstance(value, ModuleType):
                 self._waiting.append(value)
                 continue
@@ -266,8 +271,6 @@ class PythonState:
         """Follow the value of a variable, unless the code only appends to it."""
         if name in names.variables or (name in names.appended and not isinstance(value, (list, dict, set, deque))):
             self._waiting.append(value)
-        elif name in names.appended:
-            self._appended.append(value)
 
     def _add_names(self, names: Names) -> None:
         self.names |= names.attributes
@@ -290,11 +293,13 @@ class PythonState:
                 continue
             value, read = own[name], name in self.names or (self.open and instance)
             if not read and name in self.appended and isinstance(value, (list, dict, set, deque)):
-                self._appended.append(value)
                 continue
             if read or not is_cell:
                 holder.values[name] = value
             self._waiting.append(value)
+        for name in self.stored.intersection(own):
+            if type(own[name]) in _NUMBERS and not (is_cell and name in _INTERNAL):
+                holder.numbers.setdefault(name, own[name])
         if not instance:
             return
         # Names that an attribute may get later, where there is none or one of the class.
@@ -397,6 +402,22 @@ class PythonState:
                     f"argument."
                 )
 
+    def warn_of_numbers(self) -> None:
+        """Warn of a number that the code assigns: a trace does so once."""
+        changed = [
+            f"{holder.words}{name}"
+            for holder in self._holders.values()
+            for name, value in holder.numbers.items()
+            if type(now := holder.mapping.get(name)) in _NUMBERS and not same(now, value)
+        ]
+        for name in changed:
+            warnings.warn(
+                f"{name} is changed inside a function that is traced: that happens once, not at each call or step. "
+                f"Return it as a state, or make it a Parameter (requires_grad=False) that ops.assign writes to.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
     def refuse_leaks(self, trace: Trace | None, who: str) -> None:
         """Raise if an object, variable or container holds a Tensor of this trace: it has no value later."""
         for cell, name, value in self._variables:
@@ -407,7 +428,7 @@ class PythonState:
             self._refuse_leak(vars(cell), cell, {}, trace, who)
         for holder in self._holders.values():
             self._refuse_leak(holder.mapping, holder.owner, holder.values, trace, who)
-        for container in [*(c for c, _, _ in self._containers), *self._appended]:
+        for container, _, _ in self._containers:
             if leaked(container, trace):
                 _purge(container, trace)
                 raise _leak(who, f"an item of a {type(container).__name__} outside of the function", "it")
@@ -415,10 +436,11 @@ class PythonState:
     def _refuse_leak(self, own: Any, owner: Any, values: dict[str, Any], trace: Trace | None, who: str) -> None:
         """Raise if an attribute or a global is such a Tensor, and put back what was there."""
         for name, now in list(own.items() if owner is not None else [(n, own.get(n)) for n in values]):
-            if not leaked(now, trace) or id(now) in self._seen or any(now is x for x in self._appended):
-                continue  # a container that was there before is looked into below
             old = values.get(name, _MISSING)
             known = old is not _MISSING and old is not now
+            # A container that was there before is looked into below, unless the code only appends to it.
+            if not (known or isinstance(now, Tensor)) or not leaked(now, trace):
+                continue
             if owner is None:
                 own[name] = old if known else None
             elif known:
@@ -513,12 +535,14 @@ class RandomStates:
 
     def __init__(self, state: PythonState) -> None:
         self.state = state
-        self.before = [(x, state_of(x)) for x in (_NUMPY, _PYTHON, *state.generators)]
+        of_all = state_of if state.draws else _position_of
+        self.before = [(x, of_all, of_all(x)) for x in (_NUMPY, _PYTHON)]
+        self.before += [(x, state_of, state_of(x)) for x in state.generators if id(x) not in _NAMES]
 
     def refuse_draws(self, who: str, every: str = "each call") -> None:
         """Raise if one of them has been advanced since: the numbers would be constants of the trace."""
-        for generator, before in self.before:
-            if state_of(generator) == before:
+        for generator, of, before in self.before:
+            if of(generator) == before:
                 continue
             shared = id(generator) in _NAMES
             # Another thread, which loads data, may have drawn from the generator that all share.
@@ -530,6 +554,15 @@ class RandomStates:
                 f"numbers. Draw with ops.normal(x.shape, 0.0, 1.0) or ops.uniform(x.shape), which give new numbers "
                 f"each time; or pass the noise as an argument."
             )
+
+
+def _position_of(generator: Any) -> Any:
+    """The position of NumPy's or Python's own generator: it changes by a draw, and takes 10 us, not 200, to read."""
+    if generator is _PYTHON:
+        _, words, following = generator.getstate()
+        return words[0], words[-1], following
+    bits = generator._bit_generator
+    return ctypes.string_at(bits.ctypes.state_address, 2500) if type(bits) is np.random.MT19937 else state_of(generator)
 
 
 def state_of(generator: Any) -> Any:
