@@ -59,6 +59,7 @@ class Compiled:
             trace.cells.update(cells_in(arguments, fn))  # fn may read attributes of Cells without calling them
             args, kwargs = structure.unflatten(arguments, stand_ins)
             outs, self.structure_of_out = structure.flatten(fn(*args, **kwargs))
+            structure.refuse_results(self.structure_of_out, who)
             self.noted = NotedResults(notes, outs)
             outs += self.noted.extra
             outputs = [trace.lift(out) for out in outs]

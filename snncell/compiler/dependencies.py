@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from snncell.compiler.python_state import PythonState, RandomStates
+from snncell.compiler.python_state import PythonState
+from snncell.compiler.random_states import RandomStates
 from snncell.tape import structure
 from snncell.tape.hooks import numbers
 from snncell.tape.tracing import Trace

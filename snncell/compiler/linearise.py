@@ -18,11 +18,11 @@ import numpy as np
 
 from snncell.compiler.dependencies import state_read_by
 from snncell.compiler.higher_orders import needed_by_higher_orders
+from snncell.compiler.holders import Spot
 from snncell.compiler.ir.body import Body
 from snncell.compiler.ir.program import values_used
 from snncell.compiler.passes.canonicalise import program_of
 from snncell.compiler.passes.rematerialise import values_to_save
-from snncell.compiler.python_state import Spot
 from snncell.errors import GradientError, TraceError
 from snncell.tape.body_trace import BodyTrace
 from snncell.tape.parameter import Parameter

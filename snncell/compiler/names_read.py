@@ -20,7 +20,8 @@ class Names(NamedTuple):
     """Names in a piece of code and in the functions that are written inside of it.
 
     Attributes:
-        variables: globals and variables of enclosing functions that it reads.
+        globals: globals that it reads.
+        free: variables of enclosing functions that it reads.
         attributes: attributes that it reads, and its strings, which may be names for `getattr`.
         appended: variables and attributes that it loads only to append to them.
         stored: variables and attributes that it assigns, and its strings, which may be names for `setattr`.
@@ -28,7 +29,8 @@ class Names(NamedTuple):
         open: whether it may read attributes of any name, as `vars(x)` does.
     """
 
-    variables: frozenset[str]
+    globals: frozenset[str]
+    free: frozenset[str]
     attributes: frozenset[str]
     appended: frozenset[str]
     stored: frozenset[str]
@@ -39,15 +41,17 @@ class Names(NamedTuple):
 @lru_cache(maxsize=4096)
 def names_in(code: CodeType) -> Names:
     """The names that a piece of code reads."""
-    variables, attributes, appended, stored, modules = set(), set(), set(), set(), set()
+    of_module, free, attributes, appended, stored, modules = (set[str]() for _ in range(6))
     pending: tuple[set[str], str] | None = None  # the last load, until the next instruction says what it is for
     for instruction in dis.get_instructions(code):
         name, kind = instruction.argval, instruction.opname
         if pending is not None:
             (appended if kind in _ATTRIBUTES and name in APPENDING else pending[0]).add(pending[1])
             pending = None
-        if kind in _GLOBALS or kind in _FREE:
-            pending = variables, name
+        if kind in _GLOBALS:
+            pending = of_module, name
+        elif kind in _FREE:
+            pending = free, name
         elif kind in _ATTRIBUTES:
             pending = attributes, name
         elif kind in ("STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR"):
@@ -55,11 +59,12 @@ def names_in(code: CodeType) -> Names:
         elif kind == "IMPORT_NAME":
             modules.add(name)
     strings = {x for x in code.co_consts if isinstance(x, str) and x.isidentifier()}
-    is_open = not _BY_ANY_NAME.isdisjoint(variables | attributes)
+    is_open = not _BY_ANY_NAME.isdisjoint(of_module | attributes)
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             names = names_in(inner)
-            variables |= names.variables
+            of_module |= names.globals
+            free |= names.free
             attributes |= names.attributes
             appended |= names.appended
             stored |= names.stored
@@ -67,5 +72,13 @@ def names_in(code: CodeType) -> Names:
             is_open = is_open or names.open
     attributes |= strings
     stored |= strings
-    appended -= variables | attributes
-    return Names(*map(frozenset, (variables, attributes, appended, stored, modules)), is_open)
+    appended -= of_module | free | attributes
+    return Names(
+        frozenset(of_module),
+        frozenset(free),
+        frozenset(attributes),
+        frozenset(appended),
+        frozenset(stored),
+        frozenset(modules),
+        is_open,
+    )
