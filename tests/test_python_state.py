@@ -616,6 +616,56 @@ def test_an_iterator_is_refused(make):
         jit(lambda x: x * next(items))(Tensor(X))
 
 
+# --- gradients --------------------------------------------------------------------------------------------------------
+
+
+class Reversed(nn.Cell):
+    """A neuron whose gradient reads, draws or counts."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.record, self.calls, self.factor = kind, Record(), 0, None
+
+    def construct(self, x, v):
+        return v + x, v + x
+
+    def bprop(self, x, v, out, dout):
+        d = dout[0] + dout[1]
+        if self.kind == "draw":
+            d = d * random.random()
+        elif self.kind == "count":
+            self.calls += 1
+            d = d * self.calls
+        elif self.kind == "cache":
+            if self.factor is None:
+                self.factor = 3.0
+            d = d * self.factor
+        return d * self.record.gain, d
+
+
+@pytest.mark.filterwarnings("ignore:.*is changed inside a function that is traced:RuntimeWarning")
+@pytest.mark.parametrize("wrap", [lambda f: f, jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("kind", ["read", "draw", "count", "cache"])
+def test_a_custom_gradient_is_treated_as_the_function(kind, wrap):
+    def gradients(wrap):
+        cell = Reversed(kind)
+        net = nn.MultiStep(cell)
+        gradient = wrap(snncell.grad(lambda x: (net(x) * x).sum()))
+        for gain in (1.0, 2.0, 2.0):
+            cell.record.gain = gain
+            yield gradient(Tensor(X)).asnumpy().tolist()
+
+    if kind in ("draw", "count"):
+        with pytest.raises(
+            TraceError, match=r"draws from Python's random|Reversed\.calls is read and changed by a step"
+        ):
+            list(gradients(wrap))
+        return
+    with snncell.testing.unfused():
+        expected = list(gradients(lambda f: f))
+    np.testing.assert_allclose(list(gradients(wrap)), expected)
+
+
 # --- results ----------------------------------------------------------------------------------------------------------
 
 

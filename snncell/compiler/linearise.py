@@ -76,11 +76,7 @@ def trace_body(
         # A step may keep a value for the next ones, such as a mask. Then it is traced again, with that value.
         changes = state.changes()
         if earlier is not None and (changes or _differ(earlier[1], body)):
-            raise TraceError(
-                f"{who}: {next(iter(earlier[0].values()))} is read and changed by a step, and a step is traced once, "
-                f"so all would see one value. Return it as a state, or make it a Parameter (requires_grad=False) and "
-                f"write to it by ops.assign."
-            )
+            raise _counted(who, next(iter(earlier[0].values())))
         missing = [p for p in body.trace.written if all(p is not q for q in carried)]
         if not missing and not changes:
             if STATE.trace is None:
@@ -88,6 +84,13 @@ def trace_body(
             return body, carried
         earlier = (changes, body) if changes else None
         carried += missing
+
+
+def _counted(who: str, words: str) -> TraceError:
+    return TraceError(
+        f"{who}: {words} is read and changed by a step, and a step is traced once, so all would see one value. Return "
+        f"it as a state, or make it a Parameter (requires_grad=False) and write to it by ops.assign."
+    )
 
 
 def _differ(one: Body, other: Body) -> bool:
@@ -165,7 +168,12 @@ def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
     assert tape is not None  # only bodies traced under a tape are asked
     float_states = [n for n, x in enumerate(body.carry) if x.dtype.is_float]
     seeded = [n for n in range(len(body.after), len(body.outs)) if has_dout[n]]
-    with tracing_to(trace), recording_on(tape if STATE.tape is not None else None):
+    who = f"the gradient of {body.trace.who}"
+    with (
+        state_read_by(body.trace.cells, who, "each step") as state,
+        tracing_to(trace),
+        recording_on(tape if STATE.tape is not None else None),
+    ):
         seeds = {
             n: watched(trace.new_input(body.outs[n].shape, body.outs[n]._data.dtype)) for n in (*float_states, *seeded)
         }
@@ -176,6 +184,9 @@ def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
             outs = [body.outs[n] for n in seeds]
             grads = pullback(tape.live(), outs, list(seeds.values()), inputs, once=True, own=own)
         _refuse_writes(body, trace)
+        state.refuse_leaks(trace, who)
+        for words in state.changes().values():
+            raise _counted(who, words)
         first, last = len(body.carry), len(body.carry) + len(body.xs)
         after = [_or_zeros(grads[n], inputs[n]) for n in float_states]
         ys = [grad for grad in grads[first:last] if grad is not None]
