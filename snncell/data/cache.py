@@ -80,10 +80,8 @@ class Cached:
             self.folder.mkdir(parents=True, exist_ok=True)
         except (OSError, ValueError) as error:
             raise ArgumentError(f"Cached: folder {str(folder)!r:.200} cannot be made: {error!s:.200}.") from None
-        for left in self.folder.glob("*/.*.tmp"):
-            # Of a process that was ended while it wrote.
-            if files.lives(left.name[1:].rpartition("-")[0]) is False:
-                left.unlink(missing_ok=True)
+        for part in self.folder.glob("*"):
+            files.remove_abandoned(part)
 
     def __len__(self) -> int:
         return len(self.dataset)
