@@ -104,7 +104,7 @@ OFF, ON, TIME_HIGH = 0x0, 0x1, 0x8  # TIME_HIGH in EVT 3.0 too
 
 
 def _decode_2(words: Array) -> tuple[Columns, Word]:
-    """The columns, and the number of an event's word by that of the event. Events before the first time are left out."""
+    """The columns, and the number of an event's word by the event's. Events before the first time are left out."""
     kinds = words >> 28
     highs = np.flatnonzero(kinds == TIME_HIGH)
     times = _unwrapped(words[highs] & 0xFFFFFFF, 28)
