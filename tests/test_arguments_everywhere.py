@@ -244,13 +244,29 @@ def test_a_class_in_the_place_of_an_object_says_how_one_is_made(call, text):
 # --- single words -----------------------------------------------------------------------------------------------------
 
 
-def test_a_cell_with_forward_is_told_of_construct():
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda cell: cell,
+        nn.MultiStep,
+        nn.Stateful,
+        nn.TimeDistributed,
+        lambda cell: nn.MultiStep(nn.Recurrent(cell, nn.Dense(3, 3))),
+        lambda cell: nn.MultiStep(nn.Truncated(cell, 2)),
+    ],
+)
+def test_a_cell_with_forward_is_told_of_construct(around):
     class Theirs(nn.Cell):
-        def forward(self, x):
-            return x
+        def forward(self, x, v):
+            return x, v
 
-    with pytest.raises(SnncellError, match=r"no method construct.* It has forward, PyTorch's name for it: rename that"):
-        Theirs()(X)
+    class Begun(Theirs):
+        def init_state(self, x):
+            return ops.zeros_like(x)
+
+    for cell in (Theirs(), Begun()):
+        with pytest.raises(SnncellError, match=r"no method construct.* It has forward, PyTorch's name.*: rename that"):
+            around(cell)(ops.ones((4, 2, 3)))
 
 
 def test_words_of_single_errors():

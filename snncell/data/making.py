@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ class Maker:
         seed: tuple[int, int],
         cut: Callable[[int], dict[int, slice]] | None = None,
     ) -> None:
-        self.cut = cut
+        self.cut, self.process = cut, os.getpid()
         self.dataset, self.transform, self.collate = dataset, transform, collate
         self.batch_size, self.seed = batch_size, seed
         count = len(dataset)
@@ -76,7 +77,7 @@ class Maker:
             return self.own(samples, chosen)
         try:
             # Nothing is drawn here, but if something is, it is not from the numbers of the thread that reads.
-            with sample_of(*self.seed, chosen[0]):
+            with self._drawing(chosen[0]):
                 return self.own(samples, chosen, self.last.batch)
         except Exception as error:
             failed = error
@@ -87,7 +88,7 @@ class Maker:
 
     def sample(self, index: int, wait: bool) -> Any:
         """A sample, transformed; if it is to wait, as far as it can be before the others are there."""
-        with sample_of(*self.seed, index) as generator, self._named(index):
+        with self._drawing(index) as generator, self._named(index):
             sample = self.dataset[index]
             name, value = next(iter(entries(sample).items()), (0, None))
             if wait and self.last is not None and self.own is not None and self.own.is_sequence(name):
@@ -108,8 +109,12 @@ class Maker:
         """Transform a sample that waits for others alone, for its errors."""
         waiting = next(iter(entries(sample).values()), None)
         if isinstance(waiting, Waiting):
-            with sample_of(*self.seed, index), self._named(index):
+            with self._drawing(index), self._named(index):
                 self.last(waiting.value)
+
+    def _drawing(self, index: int) -> AbstractContextManager[Callable[[], np.random.Generator]]:
+        """The context of a sample's random numbers; the global generators are the Loader's own in its processes."""
+        return sample_of(*self.seed, index, global_generators=os.getpid() != self.process)
 
     @contextmanager
     def _named(self, sample: int | str) -> Iterator[None]:

@@ -10,7 +10,7 @@ import numpy as np
 from snncell import config
 from snncell.dtype import computed
 from snncell.errors import DeviceError
-from snncell.kernels import arrays
+from snncell.kernels import arrays, sums
 from snncell.kernels.cuda import arrays as device_arrays, exchange, functions as functions, interop
 from snncell.kernels.cuda.runtime import IN_USE as IN_USE, runtime
 
@@ -81,7 +81,7 @@ class _Host(Space):
         return total
 
     def sum(self, array: Any) -> Any:
-        return self.cast(self.widened(array).sum(0), array.dtype)
+        return self.cast(sums.total(self.widened(array), (0,)), array.dtype)
 
     def times(self, array: Any, number: float) -> Any:
         return self.cast(self.widened(array) * number, array.dtype)

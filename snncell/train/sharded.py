@@ -136,8 +136,6 @@ class Sharded:
     ones) that the batch began with; behind it they are the mean over all samples.
     """
 
-    updated = False
-
     def __init__(
         self,
         ranks: Ranks,
@@ -178,17 +176,21 @@ class Sharded:
                 after[shard] = count, [p.asnumpy() for p in self.statistics.values()]
         self.samples += batch.samples
         self.waiting += 1
-        self.updated = self.waiting == self.accumulate
-        if self.updated:
+        full = self.waiting == self.accumulate
+        if full:
             self.sums.begin()
         numbers = self.numbers.of(found, batch)
         finite, changed = numbers.pop(_FINITE).item() == 1.0, numbers.pop(_CHANGED).asnumpy() > 0
         _put(before)
         if finite and changed.any():
             self._combine([p for p, one in zip(self.statistics.items(), changed, strict=True) if one], changed, after)
-        if self.updated:
+        if full:
             self._update()
         return numbers
+
+    @property
+    def updated(self) -> bool:
+        return not self.waiting
 
     def _combine(
         self, named: list[tuple[str, Parameter]], changed: Array, after: dict[int, tuple[int, list[Array]]]
