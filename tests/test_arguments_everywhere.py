@@ -281,6 +281,16 @@ def test_words_of_single_errors():
         nn.LIFNode()([[1.0], [1.0, 2.0]], X)
 
 
+@pytest.mark.parametrize("error", [MemoryError(), MemoryError("Unable to allocate 3.35 GiB")])
+def test_a_full_memory_is_named_with_the_call_whatever_the_error_says(monkeypatch, error):
+    def full(*_):
+        raise error
+
+    monkeypatch.setattr("snncell.ops.creation.refuse_size", full)
+    with pytest.raises(DeviceMemoryError, match=r"eye\(n=3\): the main memory is full: (Python|Unable).*Take"):
+        ops.eye(3)
+
+
 # --- the environment --------------------------------------------------------------------------------------------------
 
 

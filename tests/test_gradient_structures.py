@@ -133,7 +133,7 @@ def test_several_gradients_are_taken_one_by_one_or_in_the_structure_of_the_outpu
     assert pull({"b": ten})[0].tolist() == pull(({"b": ten},))[0].tolist() == [10.0]
 
 
-# --- Parameters that are frozen and thawed ------------------------------------------------------------------------------
+# --- Parameters that are frozen and thawed ----------------------------------------------------------------------------
 
 
 def _direct(p: Parameter) -> Callable[..., Any]:

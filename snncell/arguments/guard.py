@@ -94,7 +94,11 @@ class Plan:
         elif isinstance(error, TypeError):
             self.refuse_call(who, args, kwargs)
         elif isinstance(error, MemoryError) and self.closed:
-            raise DeviceMemoryError(f"{who}({self.given(args, kwargs)}): {error or 'out of memory'}.") from error
+            cause = str(error) or "Python or NumPy could not allocate an array or a list"
+            raise DeviceMemoryError(
+                f"{who}({self.given(args, kwargs)}): the main memory is full: {cause}. Take fewer samples, "
+                f"steps or neurons at once."
+            ) from error
 
     def refuse_call(self, who: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise a CallError if arguments are missing, or more are given than the function takes."""
@@ -138,12 +142,17 @@ class Plan:
 SEEDS = ("seed", "random_state", "generator", "rng")  # as other libraries call them
 
 
+def nearest_argument(name: str, known: Sequence[str]) -> str | None:
+    """The argument that a name stands for in other libraries, or the one of the nearest name, if any."""
+    here = [other for other in ARGUMENTS.get(name, ()) if all(part in known for part in other.split(" and "))]
+    return next(iter(here or difflib.get_close_matches(name, known, 1)), None)
+
+
 def refuse_name(who: str, name: str, known: Sequence[str]) -> Never:
     """Raise for an argument that there is not, naming those that there are."""
-    here = [other for other in ARGUMENTS.get(name, ()) if all(part in known for part in other.split(" and "))]
-    meant = next(iter(here or difflib.get_close_matches(name, known, 1)), None)
+    meant = nearest_argument(name, known)
     mend = f" Did you mean {meant}?" if meant else ""
-    if name in SEEDS and not here:
+    if name in SEEDS and meant not in ARGUMENTS.get(name, ()):
         mend = " snncell.set_seed(seed) decides its random numbers."
     raise CallError(f"{who}: has no argument {name}.{mend} It takes {', '.join(known) or 'none by name'}.")
 

@@ -24,14 +24,16 @@ NEAR = 32  # terms that are added one after another in the dtype of the elements
 CHUNK = 1 << 15  # elements that are converted to float64 together
 WIDE = 256  # elements of a row that pays for a call of NumPy's
 
+add: Any = np.add.reduce  # as Any: NumPy's types do not allow a bool variable as `keepdims`
+
 
 def total(x: Any, axis: Iterable[int] | None = None, keepdims: bool = False) -> Any:
     """`np.sum(x, axis, x.dtype, keepdims=keepdims)` with a bounded rounding error."""
     kind, axes = x.dtype, tuple(range(x.ndim)) if axis is None else tuple(axis)
     last = x.ndim - len(axes)
     in_pairs = x.flags.c_contiguous and min(axes, default=0) >= last
-    if kind.kind not in "fc" or in_pairs or math.prod([x.shape[a] for a in axes]) <= NEAR:
-        return np.add.reduce(x, axes, kind, None, keepdims)
+    if kind == far(kind) or in_pairs or math.prod([x.shape[a] for a in axes]) <= NEAR:
+        return add(x, axes, kind, keepdims=keepdims)
     order = range(x.ndim) if x.flags.c_contiguous else sorted(range(x.ndim), key=lambda a: -abs(x.strides[a]))
     out = _by_runs(x.transpose(order), [a in axes for a in order]).astype(kind, copy=False)
     left = [a for a in order if a not in axes]
@@ -43,7 +45,7 @@ def total(x: Any, axis: Iterable[int] | None = None, keepdims: bool = False) -> 
 def _by_runs(x: Any, summed: list[bool]) -> Any:
     """The sum along the axes that are `summed`, the innermost first; elements become float64 on the way."""
     if not x.flags.c_contiguous:
-        return np.add.reduce(x, tuple(a for a, own in enumerate(summed) if own), far(x.dtype))
+        return add(x, tuple(a for a, own in enumerate(summed) if own), far(x.dtype))
     shape, end = x.shape, x.ndim
     kept: tuple[int, ...] = ()
     while end:  # a run of axes up to `end`, all summed or all kept
@@ -53,7 +55,7 @@ def _by_runs(x: Any, summed: list[bool]) -> Any:
         run = shape[first:end]
         if summed[end - 1]:
             lead, n, inner = math.prod(shape[:first]), math.prod(run), math.prod(kept)
-            x = _middle(x.reshape(lead, n, inner)) if kept else np.add.reduce(x.reshape(lead, n), 1, x.dtype)
+            x = _middle(x.reshape(lead, n, inner)) if kept else add(x.reshape(lead, n), 1, x.dtype)
         else:
             kept = (*run, *kept)
         end = first
@@ -64,9 +66,9 @@ def _middle(x: Any) -> Any:
     """The sum along the second of three axes."""
     lead, n, inner = x.shape
     whole = n - n % NEAR
-    parts = np.add.reduce(x[:, :whole].reshape(lead, whole // NEAR, NEAR, inner), 2)
-    out = np.add.reduce(parts, 1, far(x.dtype))
-    return out if whole == n else out + np.add.reduce(x[:, whole:], 1)
+    parts = add(x[:, :whole].reshape(lead, whole // NEAR, NEAR, inner), 2)
+    out = add(parts, 1, far(x.dtype))
+    return out if whole == n else out + add(x[:, whole:], 1)
 
 
 def running(x: Any, axis: int) -> Any:

@@ -112,10 +112,11 @@ class MultiStep(Cell):
 
     The step is traced once for each kind of inputs, and becomes one forward and one backward kernel if it is
     elementwise, or elementwise but for products of states and weights; `snncell.explain` says what it became, and why.
-    So Python code in the Cell runs when it is traced, not at each step, and a branch on a value is an error. It is
-    traced anew when an attribute of a Cell changes, or a list or dict that is one, or a requires_grad; not when
-    something else does that the Cell looks at, such as a NumPy array that is edited in place, an attribute of an object
-    that is no Cell, or a global. Cells that have hooks or `bprop_debug` are run step by step.
+    So Python code in the Cell runs when it is traced, not at each step, and a branch on a value is an error. Python
+    values that the Cell reads are compared at each call, as `snncell.jit` does it, and the step is traced again if one
+    has changed. Random numbers of `np.random` or `random` in a step are an error, because all steps would have the
+    same: use `ops.normal`. So is an attribute that a step both reads and changes: return it as a state. Cells that have
+    hooks or `bprop_debug` are run step by step.
 
     The output of the Cell may be any structure of Tensors, which is collected as it is: to record potentials beside
     spikes, write a Cell whose construct returns `((spike, v), *states)`.

@@ -124,8 +124,8 @@ class CPULoop:
             lines = loops.scan_recomputing(self._begin(block, begin), once, steps, step, self.backwards, finish)
         else:
             begin = self._begin(block, begin)
-            around, after = self.scattered.around(), self.scattered.after()
-            lines = loops.scan_loop(begin, step, self.backwards, finish, around, after)
+            outside = {"around": self.scattered.around(), "after": self.scattered.after()}
+            lines = loops.scan_loop(begin, step, self.backwards, finish, **outside)
         self._finish(lines, [*self.recomputed, *self.steps], [*states, *self.carry])
 
     def _begin(self, block: Block, then: list[str]) -> list[str]:

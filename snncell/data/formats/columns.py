@@ -73,10 +73,16 @@ def ours(path: Any, names: Iterable[str], layout: Layout, place: str = "") -> di
         raise fault(
             path,
             place,
-            f"columns t, x, p and perhaps y are expected, and of {', '.join(names)} none is {wanted}; "
+            f"columns t, x, p and perhaps y are expected, and of {_listed(names)} none is {wanted}; "
             f'columns={{"t": ..., "x": ...}} would say which is which',
         )
     return found
+
+
+def _listed(names: list[str]) -> str:
+    """The first names of a file, in words."""
+    shown = [name[:60] for name in names[:24]]
+    return ", ".join([*shown, "..."] if len(names) > 24 else shown) or "none"
 
 
 def _found(path: Any, names: list[str], wanted: str | int, place: str) -> int:
@@ -84,7 +90,7 @@ def _found(path: Any, names: list[str], wanted: str | int, place: str) -> int:
     if isinstance(wanted, int) and wanted < len(names):
         return wanted
     if wanted not in names:
-        raise fault(path, place, f"there are columns {', '.join(names)}, and none is {wanted!r}, as columns has it")
+        raise fault(path, place, f"there are columns {_listed(names)}, and none is {wanted!r}, as columns has it")
     return names.index(str(wanted))
 
 

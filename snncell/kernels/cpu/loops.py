@@ -118,8 +118,8 @@ def _in_lanes(count: str, body: list[str], sums: list[Reduced], around: Callable
         ]
     lines += around(inner)
     for k, r in enumerate(sums):
-        parts = [f"far{k}[part]"] * r.two_levels + [f"lanes{k}[part]"]
-        lines += total(k, r, parts, str(LANES), r.target)
+        part = r.further(f"far{k}[part]", f"lanes{k}[part]") if r.two_levels else f"lanes{k}[part]"
+        lines += total(k, r, part, str(LANES), r.target)
     return lines
 
 
@@ -164,7 +164,7 @@ def _joined(
     sums: list[Reduced], axes_left: Sequence[int] = (), count: str = "len(parts0)", place: str = "part"
 ) -> list[str]:
     """The call after all units, for none of them: their results are joined."""
-    lines = [line for k, r in enumerate(sums) for line in total(k, r, [f"parts{k}[{place}]"], count, r.target)]
+    lines = [line for k, r in enumerate(sums) for line in total(k, r, f"parts{k}[{place}]", count, r.target)]
     return ["if start == stop:", *indent([*nest(list(axes_left), lines), "return"])]
 
 
@@ -246,13 +246,13 @@ def scan_recomputing(
     return units("part", [*prepare, *segments, *finish])
 
 
-def total(k: int, r: Reduced, parts: list[str], count: str, target: str) -> list[str]:
-    """Join `count` partial results in their order, each of which is in all of `parts`, at the place `part`."""
+def total(k: int, r: Reduced, part: str, count: str, target: str) -> list[str]:
+    """Join `count` partial results in their order, each of which is `part`."""
     result = f"total{k}" if target.startswith("parts") else f"{r.cast}(total{k})"
     return [
         f"total{k} = {r.far}({r.start})",
         f"for part in range({count}):",
-        *(f"    total{k} = {r.further(f'total{k}', part)}" for part in parts),
+        f"    total{k} = {r.further(f'total{k}', part)}",
         f"{target} = {result}",
     ]
 
