@@ -252,7 +252,7 @@ class Drawing:
         found = re.match(rf"{who}: (?:some of the net.*?\n- )?(.*?)(?::| is | \((\w+)\))", error, re.S)
         paths = {path for path, _ in every_path(self.net, "")}
         paths |= {"the net", type(self.net).__name__} | {re.sub(r"\.cell\b", "", path) for path in paths}
-        return found is not None and found[1] in paths
+        return found is not None and found[1] in paths - {""}
 
 
 def attempt(call: Callable[[], Any], kind: type[Exception]) -> tuple[Any, str]:
