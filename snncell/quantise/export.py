@@ -238,10 +238,10 @@ def export(net: Cell, *, largest_input: Count = 1) -> IntegerNet:
 
     Args:
         net: calls its Cells one after the other, as SequentialCell does. They are TimeDistributed, Dense, Conv1d,
-            Conv2d, pools, Flatten, Dropout, AxonalDelay with whole delays, Readout ("last", "max", "sum"), and MultiStep of a
-            neuron, or of a Recurrent with a Dense. Of neurons those whose equation of h is linear: IFNode, LIFNode,
-            LeakyNode, CubaLIFNode, LINode, and subclasses of nn.Neuron with a `charge` that is. All layers with weights
-            and all neurons have been prepared.
+            Conv2d, pools, Flatten, Dropout, AxonalDelay with whole delays, Readout ("last", "max", "sum"), and
+            MultiStep of a neuron, or of a Recurrent with a Dense. Of neurons those whose equation of h is linear:
+            IFNode, LIFNode, LeakyNode, CubaLIFNode, LINode, and subclasses of nn.Neuron with a `charge` that is. All
+            layers with weights and all neurons have been prepared.
         largest_input: the inputs are whole numbers from -largest_input to largest_input, 1 for spikes; not counted
             where the first layer quantises its inputs.
 
