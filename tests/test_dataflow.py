@@ -308,6 +308,8 @@ REFUSED: dict[str, tuple[str, Callable[[], nn.Cell]]] = {
     ),
     "kept": (r"0 \(Keeping\): .*keeping 'seen' on self", lambda: Keeping(nn.Dense(N, N))),
     "decision": (r"0 \(Deciding\): .*a decision by the values", lambda: Deciding()),
+    "call": (r"the net \(SequentialCell\): .*arithmetic", lambda: Calling()),
+    "caught": (r"0\.member \(Deciding\): .*a decision by the values", lambda: Trying()),
 }
 
 
@@ -316,6 +318,27 @@ class Deciding(nn.Cell):
 
     def construct(self, x: Any) -> Any:
         return x if x == 0.0 else x * 2.0
+
+
+class Calling(nn.Cell):
+    """Computes in its call."""
+
+    def __call__(self, x: Any) -> Any:
+        return x * 2.0
+
+
+class Trying(nn.Cell):
+    """Does something else where a Cell fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.member = Deciding()
+
+    def construct(self, x: Any) -> Any:
+        try:
+            return self.member(x)
+        except Exception:
+            return x
 
 
 @pytest.mark.parametrize("case", REFUSED)
