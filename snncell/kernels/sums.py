@@ -22,7 +22,7 @@ from snncell.dtype import far
 from snncell.kernels.arrays import empty
 
 NEAR = 32  # terms that are added one after another in the dtype of the elements
-LONG = 256  # terms of an Einstein sum
+LONG = 64  # terms of an Einstein sum that NumPy adds up
 CHUNK = 1 << 15  # elements that are converted to float64 together
 WIDE = 256  # elements of a row that pays for a call of NumPy's
 
