@@ -165,8 +165,8 @@ class _Device(Space):
 
     def has(self, data: Any) -> bool:
         """True if an object of another library has its elements on a card."""
-        if isinstance(data, (np.ndarray, np.generic, float, int, list, tuple)) or hasattr(data, "_data"):
-            return False  # a Tensor is asked for its own array
+        if isinstance(data, (np.ndarray, np.generic, float, int, list, tuple, type)) or hasattr(data, "_data"):
+            return False  # a class has no elements; a Tensor is asked for its own array
         if hasattr(data, "__cuda_array_interface__"):
             return True
         return hasattr(data, "__dlpack_device__") and data.__dlpack_device__()[0] == exchange.CUDA

@@ -184,15 +184,16 @@ def std(x: Numbers, axis: Axis = None, ddof: float = 0, keepdims: bool = False) 
 
 
 def logsumexp(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """log(sum(exp(x))), without overflow; of no elements -inf, the logarithm of their sum."""
+    """log(sum(exp(x))), without overflow; of no elements -inf, the logarithm of their sum.
+
+    The gradient is softmax(x). Where the result is infinite, the elements equal to it share the gradient evenly, as in
+    `logaddexp` and `logcumsumexp`.
+    """
     tensor = as_float(x, "logsumexp")
-    peak: Any = 0.0
-    if _count(tensor.shape, as_axes(axis, tensor.ndim, "logsumexp")):
-        peak = stop_gradient(_reduce(_max, tensor, axis, keepdims=True))
-        peak = lg.where(lg.isfinite(peak), peak, 0.0)  # -inf - -inf would be NaN
-    total = sum(el.exp(tensor - peak), axis, keepdims=True)
-    nothing = total == 0.0  # all are -inf: neither a fault nor a place for the slope of log at 0
-    result = lg.where(nothing, -math.inf, el.log(lg.where(nothing, 1.0, total))) + peak
+    if not _count(tensor.shape, as_axes(axis, tensor.ndim, "logsumexp")):
+        return sum(tensor, axis, keepdims) - math.inf
+    peak = stop_gradient(_reduce(_max, tensor, axis, keepdims=True))
+    result = el.log(sum(el.exp_below(tensor, peak), axis, keepdims=True)) + peak
     return result if keepdims else sh.squeeze(result, as_axes(axis, tensor.ndim, "logsumexp"))
 
 

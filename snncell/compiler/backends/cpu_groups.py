@@ -77,7 +77,6 @@ def emit(group: Group, uniform: set[Value]) -> Kernel:
     shared = math.prod(group.shape) * cost_of(group.steps) >= PARALLEL_SIZE
 
     body = _Body(len(sizes))
-    body.rounded = group.rounded()
     for number, operand in enumerate(arrays):
         body.load_from(operand, number)
     for step in group.steps:

@@ -33,7 +33,6 @@ class Statements:
         self.lines: list[str] = []
         self.names: dict[Value, str] = {}
         self.scalars: list[tuple[Any, Any]] = [] if scalars is None else scalars
-        self.rounded: set[Value] = set()  # Values that go out in a storage format: later statements use them so rounded
 
     def load(self, value: Value, element: str) -> None:
         """Give a Value a name that holds an element from outside."""
@@ -51,12 +50,12 @@ class Statements:
         comment = comment_on(step)
         if not self.lines or self.lines[-1] != comment:
             self.lines.append(comment)
-        result = f"{code_of(out)}({step.op.expression(operands, code.str[1:], self.functions)})"
-        # x.astype(float16) rounds at once, here; any other float16 stays float32 until it is stored.
-        converted = code == kind_of(out).dtype and step.op.operand_dtype(step.inputs) != out.dtype
-        self.lines.append(f"{name} = {result}")
-        if out in self.rounded or (converted and out.dtype != code):
-            self.lines.append(f"{name} = {self.functions[out.dtype.name].format(name)}")
+        self.lines.append(f"{name} = {code_of(out)}({step.op.expression(operands, code.str[1:], self.functions)})")
+        self.lines += self.rounding(out, name)
+
+    def rounding(self, value: Value, name: str) -> list[str]:
+        """The statement that rounds an element to float16 or bfloat16, as each eager operation does; else none."""
+        return [f"{name} = {self.functions[value.dtype.name].format(name)}"] if dtypes.only_stored(value.dtype) else []
 
     def _scalar(self, number: Any, step: Step, dtype: Any) -> str:
         """A Python number as an argument."""

@@ -151,4 +151,7 @@ class Block:
         arrays += [f"{array}{suffix}" for array in ("places", "values")]
         rows, matrix, result, *events = (f"tail({array}, 0)" for array in arrays)
         arguments = [rows, matrix, result, "high - low", inner, width, *events]
-        return [comment_on(step), f"rows.multiply_rows({', '.join(arguments)})"]
+        rounding = Statements().rounding(out, f"{array_of[out]}[i]")
+        if rounding:
+            rounding = [f"for i in range(count{self.of(out)}):", *loops.indent(rounding)]
+        return [comment_on(step), f"rows.multiply_rows({', '.join(arguments)})", *rounding]

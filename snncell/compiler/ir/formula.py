@@ -256,6 +256,14 @@ class _Fill(ast.NodeTransformer):
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
         return _expression(f"{self.literal}({node.value!r})")
 
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        if not isinstance(node.op, ast.FloorDiv) or not self.literal.startswith("i"):
+            return node
+        # Numba computes the least int64 // -1 as 0; NumPy's wraps around to itself.
+        left, right = (f"({ast.unparse(side)})" for side in (node.left, node.right))
+        return _expression(f"-{left} if {right} == {self.literal}(-1) else {left} // {right}")
+
     def visit_Call(self, node: ast.Call) -> ast.expr:
         assert isinstance(node.func, ast.Name)  # formulas call names only
         arguments = [ast.unparse(self.visit(argument)) for argument in node.args]
