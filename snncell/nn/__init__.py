@@ -83,6 +83,7 @@ from snncell.nn.online import OTTTDense as OTTTDense
 from snncell.nn.optim import (
     SGD as SGD,
     Adam as Adam,
+    AdaMax as AdaMax,
     AdamW as AdamW,
     CosineDecayLR as CosineDecayLR,
     ExponentialDecayLR as ExponentialDecayLR,

@@ -71,6 +71,10 @@ class Optimizer(Cell):
         loss_scale: the gradients are those of the loss times this number, and are divided by it first. For a scale that
             follows the gradients see `train.fit(loss_scale=...)`.
 
+    You can freeze a Parameter at any time, `p.requires_grad = False`: the optimiser leaves it and its moments alone
+    until it is thawed, `p.requires_grad = True`. Gradients are then those of `optimiser.trainable_params()`, or of all
+    Parameters as before, of which those of frozen ones are ignored.
+
     Attributes:
         parameters: all of them, in the order of the gradients.
         groups: a `ParameterGroup` for each group; one, if there are none.
@@ -139,6 +143,10 @@ class Optimizer(Cell):
         found = [rates[numbers[id(parameter)]] for parameter in several]
         return found[0] if isinstance(param, Parameter) else found
 
+    def trainable_params(self, recurse: bool = True) -> list[Parameter]:
+        """The Parameters that it trains now, those that are not frozen, in the order of their gradients."""
+        return [parameter for parameter in self.parameters if parameter.requires_grad]
+
     def group_numbers(self) -> dict[int, int]:
         """The number of each Parameter's group, by its id()."""
         return {id(p): number for p, number in zip(self.parameters, self._group_of, strict=True)}
@@ -162,6 +170,9 @@ class Optimizer(Cell):
             step = self.global_step + 1
             self.global_step.assign(step)
             for index, (parameter, grad) in enumerate(zip(self.parameters, grads, strict=True)):
+                if grad is None:
+                    parameter.value()  # so that a compiled step depends on it, and changes when it is thawed
+                    continue
                 group = self.group_of(index)
                 wide = _computed(parameter)
                 if self.loss_scale != 1.0:
@@ -184,14 +195,25 @@ class Optimizer(Cell):
         """The new value of a Parameter; moments are written on the way. What is only stored comes as float32."""
         raise NotImplementedError
 
-    def _checked(self, gradients: Any) -> Sequence[Tensor]:
+    def _checked(self, gradients: Any) -> Sequence[Tensor | None]:
+        """A gradient for each Parameter, None for a frozen one."""
         who = type(self).__name__
         if not isinstance(gradients, Iterable):
             raise ArgumentError(f"{who}: gradients are Tensors, one for each Parameter, not {shown(gradients)}.")
         grads = [gradients] if isinstance(gradients, Tensor) else list(gradients)
+        frozen = [not parameter.requires_grad for parameter in self.parameters]
+        if len(grads) == frozen.count(False) < len(self.parameters):  # those of trainable_params()
+            of_others = iter(grads)
+            grads = [None if skipped else next(of_others) for skipped in frozen]
         if len(grads) != len(self.parameters):
-            raise ArgumentError(f"{who}: {len(grads)} gradient(s) for {len(self.parameters)} Parameter(s).")
+            without = f", or for the {frozen.count(False)} that are not frozen" if any(frozen) else ""
+            raise ArgumentError(
+                f"{who}: {len(grads)} gradient(s) for {len(self.parameters)} Parameter(s). Give one for each{without}."
+            )
+        grads = [None if skipped else grad for grad, skipped in zip(grads, frozen, strict=True)]
         for position, (parameter, grad) in enumerate(zip(self.parameters, grads, strict=True)):
+            if grad is None and frozen[position]:
+                continue
             if not isinstance(grad, Tensor):
                 raise ArgumentError(f"{who}: the gradient of {parameter.name!r} is a {type(grad).__name__}, no Tensor.")
             if grad.shape != parameter.shape:
@@ -203,10 +225,10 @@ class Optimizer(Cell):
             self._check_places(who, grads)
         return grads
 
-    def _check_places(self, who: str, grads: Sequence[Tensor]) -> None:
+    def _check_places(self, who: str, grads: Sequence[Tensor | None]) -> None:
         """Raise before anything is written if not all is in one place."""
         for parameter, grad in zip(self.parameters, grads, strict=True):
-            if grad.device != parameter.device:
+            if grad is not None and grad.device != parameter.device:
                 raise DeviceError(
                     f"{who}: the gradient of {parameter.name!r} is on the {grad.device.upper()}, the Parameter on the "
                     f"{parameter.device.upper()}. Take gradients where the Parameters are."
@@ -341,9 +363,10 @@ class RMSProp(Optimizer):
 class Adam(Optimizer):
     """m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;  p = p - rate m^ / (sqrt(v^) + eps)
 
-    with m^ = m / (1 - beta1^t) and v^ = v / (1 - beta2^t) at step t. `weight_decay` is added to the gradient.
+    with m^ = m / (1 - beta1^t) and v^ = v / (1 - beta2^t) at step t. `weight_decay` is added to the gradient. With
+    `use_amsgrad`, v^ is made of the largest v so far, so that the rate of an element never grows.
 
-    Source: Kingma and Ba, "Adam", ICLR 2015.
+    Source: Kingma and Ba, "Adam", ICLR 2015; Reddi, Kale and Kumar, "On the convergence of Adam and beyond", ICLR 2018.
     """
 
     def __init__(
@@ -355,6 +378,7 @@ class Adam(Optimizer):
         eps: NotNegative = 1e-8,
         weight_decay: float = 0.0,
         loss_scale: Positive = 1.0,
+        use_amsgrad: bool = False,
     ) -> None:
         super().__init__(params, learning_rate, weight_decay, loss_scale)
         who = type(self).__name__
@@ -363,12 +387,17 @@ class Adam(Optimizer):
         self.eps = number_in(eps, 0.0, math.inf, who, "eps")
         self.moment1 = self.like_parameters("moment1")
         self.moment2 = self.like_parameters("moment2")
+        self.use_amsgrad = use_amsgrad
+        self.largest = self.like_parameters("largest") if use_amsgrad else []
 
     def updated(self, index: int, parameter: Tensor, grad: Tensor, rate: Tensor, step: Tensor) -> Tensor:
         moment1 = self.moment1[index] * self.beta1 + grad * (1.0 - self.beta1)
         moment2 = self.moment2[index] * self.beta2 + ops.square(grad) * (1.0 - self.beta2)
         self.moment1[index].assign(moment1)
         self.moment2[index].assign(moment2)
+        if self.use_amsgrad:
+            moment2 = ops.maximum(self.largest[index], moment2)
+            self.largest[index].assign(moment2)
         # The corrections are numbers: one for all elements.
         t = step.astype(parameter.dtype)
         correct1, correct2 = 1.0 - ops.pow(self.beta1, t), ops.sqrt(1.0 - ops.pow(self.beta2, t))
@@ -398,9 +427,51 @@ class AdamW(Adam):
         eps: NotNegative = 1e-8,
         weight_decay: float = 0.01,
         loss_scale: Positive = 1.0,
+        use_amsgrad: bool = False,
     ) -> None:
-        super().__init__(params, learning_rate, beta1, beta2, eps, weight_decay, loss_scale)
+        super().__init__(params, learning_rate, beta1, beta2, eps, weight_decay, loss_scale, use_amsgrad)
 
     def decayed(self, index: int, parameter: Tensor, rate: Tensor) -> Tensor:
         decay = self.group_of(index).weight_decay
         return parameter * (1.0 - rate * decay) if decay else parameter
+
+
+class AdaMax(Optimizer):
+    """m = beta1 m + (1 - beta1) g;  u = max(beta2 u, |g|);  p = p - rate / (1 - beta1^t) m / (u + eps)
+
+    Adam with the largest gradient of late in the place of the root of the mean square.
+
+    Source: Kingma and Ba, "Adam", ICLR 2015, section 7; eps is where MindSpore has it.
+
+    Example:
+        >>> p = Parameter([1.0, 2.0], name="p")
+        >>> _ = nn.AdaMax([p], 0.5)([Tensor([3.0, -0.1])])
+        >>> print(p.value())
+        [0.5 2.5]
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        learning_rate: Rate = 1e-3,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        eps: NotNegative = 1e-8,
+        weight_decay: float = 0.0,
+        loss_scale: Positive = 1.0,
+    ) -> None:
+        super().__init__(params, learning_rate, weight_decay, loss_scale)
+        who = type(self).__name__
+        self.beta1 = number_in(beta1, 0.0, 1.0, who, "beta1")
+        self.beta2 = number_in(beta2, 0.0, 1.0, who, "beta2")
+        self.eps = number_in(eps, 0.0, math.inf, who, "eps")
+        self.moment1 = self.like_parameters("moment1")
+        self.largest = self.like_parameters("largest")
+
+    def updated(self, index: int, parameter: Tensor, grad: Tensor, rate: Tensor, step: Tensor) -> Tensor:
+        moment1 = self.moment1[index] * self.beta1 + grad * (1.0 - self.beta1)
+        largest = ops.maximum(self.largest[index] * self.beta2, ops.abs(grad))
+        self.moment1[index].assign(moment1)
+        self.largest[index].assign(largest)
+        correct = 1.0 - ops.pow(self.beta1, step.astype(parameter.dtype))
+        return parameter - (rate / correct) * moment1 / (largest + self.eps)
