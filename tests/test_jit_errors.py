@@ -295,7 +295,7 @@ MADE_INSIDE = {
     "conv": lambda x: nn.Conv1d(3, 2, 1)(x.reshape((1, 3, -1))),
     "embedding": lambda x: nn.Embedding(3, 2)(x.astype("int32")),
     "recurrent": lambda x: nn.LSTM(3, 2)(x.reshape((1, -1, 3)))[0],
-    "norm": lambda x: nn.BatchNorm1d(3)(x),
+    "norm": lambda x: nn.LayerNorm((3,))(x),
     "learned": lambda x: nn.PReLU()(x),
 }
 

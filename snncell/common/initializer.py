@@ -11,11 +11,10 @@ from snncell import dtype as dtypes
 from snncell.arguments.guard import guard as _guard
 from snncell.arguments.kinds import UNFIT, Count, Kind, NotNegative, Positive, Size, kind_of
 from snncell.arguments.vocabulary import Dtype, Lengths, Share
-from snncell.errors import ArgumentError, ShapeError, TraceError
+from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import HOST
 from snncell.ops import random
 from snncell.ops.base import as_shape
-from snncell.tape.frames import user_line
 from snncell.tape.state import STATE, settings
 from snncell.tape.tensor import Tensor
 
@@ -75,11 +74,7 @@ def _normal(shape: tuple[int, ...], sigma: float, mean: float = 0.0) -> Any:
 def _refuse_trace() -> None:
     """Raise where a function is traced: a layer in it would be another one with each trace."""
     if STATE.trace is not None:
-        raise TraceError(
-            f"Initial values are drawn while {STATE.trace.who} traces a function: a layer or Parameter is made inside "
-            f"of it, and would keep its value from call to call. Make it outside, and call it inside.\n"
-            f"  at {user_line()}"
-        )
+        raise STATE.trace.made_inside("A layer or Parameter with random initial values")
 
 
 class Constant(Initializer):

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from snncell.compiler.dependencies import Dependencies, cells_in, refuse_leaks
+from snncell.compiler.dependencies import Dependencies, cells_in, state_read_by
 from snncell.compiler.passes.canonicalise import from_trace
+from snncell.compiler.python_state import PythonState
 from snncell.compiler.runtime.plan import Plan
 from snncell.compiler.runtime.plans import Plans
 from snncell.compiler.vjp import TracedVjp
@@ -44,7 +45,15 @@ class Compiled:
         entries: Sequence[Entry | None],
     ) -> None:
         trace, tape, notes = Trace(taped=taped), Tape(), list[Note]()
-        with tracing_to(trace), recording_on(None), tape.active() if taped else nullcontext(), noting(notes):
+        who, roots = f"jit({name})", [fn, *structure.statics(arguments)]
+        # First the state: to read it needs no trace, and what is drawn at random is known when all else has ended.
+        with (
+            state_read_by(roots, who) as state,
+            tracing_to(trace),
+            recording_on(None),
+            tape.active() if taped else nullcontext(),
+            noting(notes),
+        ):
             stand_ins = [trace.new_input(leaf.shape, leaf._data.dtype) for leaf in leaves]
             self.constant = _values_of_event_lists(arguments) if taped else []
             if taped:
@@ -54,27 +63,35 @@ class Compiled:
             trace.cells.update(cells_in(arguments, fn))  # fn may read attributes of Cells without calling them
             args, kwargs = structure.unflatten(arguments, stand_ins)
             outs, self.structure_of_out = structure.flatten(fn(*args, **kwargs))
+            structure.refuse_results(self.structure_of_out, who)
             self.noted = NotedResults(notes, outs)
             outs += self.noted.extra
             outputs = [trace.lift(out) for out in outs]
-            refuse_leaks(trace)
-            self.hooks = _hooks_taken_from(stand_ins, entries) if taped else []
-            # Taken after the trace: what construct itself sets on a Cell belongs to the state it leaves behind.
-            self.dependencies = Dependencies(trace)
+            state.include(trace.cells)
+            state.refuse_leaks(None, who)
+            state.warn_of_numbers()
+            # Values that the function itself has changed: the next call finds others, and is traced again.
+            self.own_changes = state.changes()
+            self.dependencies = Dependencies(trace, PythonState(roots) if self.own_changes else state)
             self.gradient_targets = {p._entry for p in trace.gradient_targets}
+            self.hooks = _hooks_taken_from(stand_ins, entries) if taped else []
             self.vjp = self.plans = None
             if taped:
-                self.vjp = TracedVjp(f"jit({name})", trace, tape.live(), stand_ins, outs, self.up_to_date)
+                self.vjp = TracedVjp(f"jit({name})", trace, tape.live(), stand_ins, outs, self.dependencies.unchanged)
         if not taped:
             self.plans = Plans(from_trace(trace, outputs))
             self.plans.of([leaf._data for leaf in leaves])  # so that errors of compilation come at once
 
     def up_to_date(self) -> bool:
         """True if nothing that was traced, forward or reverse, has been changed since."""
-        return self.dependencies.unchanged() and (self.vjp is None or self.vjp.unchanged())
+        if self.own_changes or not self.dependencies.unchanged():
+            return False
+        return self.vjp is None or self.vjp.unchanged()
 
     def changed(self) -> str:
         """The change that makes this trace out of date."""
+        if self.own_changes:
+            return next(iter(self.own_changes.values()))
         if self.vjp is not None and self.dependencies.unchanged():
             return self.vjp.changed()
         return self.dependencies.changed()

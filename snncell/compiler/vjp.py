@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from snncell.compiler.dependencies import Dependencies
+from snncell.compiler.dependencies import Dependencies, state_read_by
 from snncell.compiler.ir.program import interpret
 from snncell.compiler.passes.canonicalise import from_trace
 from snncell.compiler.runtime.plans import Plans
@@ -184,7 +184,13 @@ class TracedVjp:
 
     def _trace_reverse(self, present: tuple[int, ...]) -> _Reversed:
         trace, tape = Trace(parents=(self.trace, *self.trace.parents), taped=True), Tape()
-        with tracing_to(trace), recording_on(None), tape.active():
+        who = f"the gradient of {self.name}"
+        with (
+            state_read_by(self.trace.cells, who) as state,
+            tracing_to(trace),
+            recording_on(None),
+            tape.active(),
+        ):
             positions = [*self.outs, *(self._residuals[-1] if self._residuals else ())]
             outs = [positions[number] for number in present]
             seeds = [watched(trace.new_input(x.shape, x._data.dtype)) for x in outs]
@@ -195,7 +201,7 @@ class TracedVjp:
             results = [grad for grad in grads if grad is not None]
             noted = NotedResults(notes, results)
             results += noted.extra
-            self._dependencies.append(Dependencies(trace))
+            self._dependencies.append(Dependencies(trace, state))
             vjp = TracedVjp(f"reverse of {self.name}", trace, tape.live(), seeds, results, self.up_to_date)
         return _Reversed(vjp, [grad is not None for grad in grads], noted)
 

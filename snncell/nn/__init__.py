@@ -85,8 +85,6 @@ from snncell.nn.optim import (
     Adam as Adam,
     AdaMax as AdaMax,
     AdamW as AdamW,
-    CosineDecayLR as CosineDecayLR,
-    ExponentialDecayLR as ExponentialDecayLR,
     Momentum as Momentum,
     Optimizer as Optimizer,
     RMSProp as RMSProp,
@@ -142,6 +140,8 @@ from snncell.nn.reshaping import (
 )
 from snncell.nn.rnn import GRU as GRU, LSTM as LSTM, RNN as RNN
 from snncell.nn.schedule import (
+    CosineDecayLR as CosineDecayLR,
+    ExponentialDecayLR as ExponentialDecayLR,
     PiecewiseConstantLR as PiecewiseConstantLR,
     PolynomialDecayLR as PolynomialDecayLR,
     WarmUpLR as WarmUpLR,

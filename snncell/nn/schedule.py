@@ -1,4 +1,4 @@
-"""More learning-rate schedules: warm-up before another one, steps at given places, a polynomial."""
+"""Learning-rate schedules: decay along an exponential, a cosine or a polynomial; warm-up; steps at given places."""
 
 from __future__ import annotations
 
@@ -6,10 +6,41 @@ import math
 from collections.abc import Sequence
 
 from snncell import ops
-from snncell.arguments.kinds import NotNegative
+from snncell.arguments.kinds import Count, NotNegative, Positive
 from snncell.errors import ArgumentError
 from snncell.nn.groups import LearningRateSchedule, number_in
 from snncell.tape.tensor import Tensor
+
+
+class ExponentialDecayLR(LearningRateSchedule):
+    """learning_rate decay_rate^(step / decay_steps); with `is_stair` in whole steps of decay_steps."""
+
+    def __init__(
+        self, learning_rate: NotNegative, decay_rate: Positive, decay_steps: Count, is_stair: bool = False
+    ) -> None:
+        super().__init__()
+        self.learning_rate, self.decay_rate, self.decay_steps = learning_rate, decay_rate, decay_steps
+        self.is_stair = is_stair
+
+    def construct(self, step: Tensor) -> Tensor:
+        p = step / self.decay_steps
+        return ops.exp((ops.floor(p) if self.is_stair else p) * math.log(self.decay_rate)) * self.learning_rate
+
+
+class CosineDecayLR(LearningRateSchedule):
+    """min_lr + (max_lr - min_lr) (1 + cos(pi step / decay_steps)) / 2, and min_lr after decay_steps."""
+
+    def __init__(self, min_lr: NotNegative, max_lr: NotNegative, decay_steps: Count) -> None:
+        super().__init__()
+        self.min_lr, self.max_lr, self.decay_steps = min_lr, max_lr, decay_steps
+
+    def settle(self) -> None:
+        if "max_lr" in vars(self):
+            number_in(self.max_lr, self.min_lr, math.inf, "CosineDecayLR", "max_lr")
+
+    def construct(self, step: Tensor) -> Tensor:
+        p = ops.minimum(step / self.decay_steps, 1.0)
+        return (ops.cos(p * math.pi) + 1.0) * ((self.max_lr - self.min_lr) / 2) + self.min_lr
 
 
 class WarmUpLR(LearningRateSchedule):
@@ -30,12 +61,9 @@ class WarmUpLR(LearningRateSchedule):
         [0.0, 0.2498, 0.498, 0.0]
     """
 
-    def __init__(self, learning_rate: NotNegative | LearningRateSchedule, warmup_steps: int) -> None:
+    def __init__(self, learning_rate: NotNegative | LearningRateSchedule, warmup_steps: Count) -> None:
         super().__init__()
-        if not isinstance(learning_rate, LearningRateSchedule):
-            learning_rate = number_in(learning_rate, 0.0, math.inf, "WarmUpLR", "learning_rate")
-        self.learning_rate = learning_rate
-        self.warmup_steps = number_in(warmup_steps, 1, math.inf, "WarmUpLR", "warmup_steps")
+        self.learning_rate, self.warmup_steps = learning_rate, warmup_steps
 
     def construct(self, step: Tensor) -> Tensor:
         rate = self.learning_rate
@@ -64,11 +92,18 @@ class PiecewiseConstantLR(LearningRateSchedule):
 
     def __init__(self, milestones: Sequence[int], learning_rates: Sequence[float]) -> None:
         super().__init__()
+        self.milestones, self.learning_rates = list(milestones), list(learning_rates)
+
+    def settle(self) -> None:
+        if "learning_rates" not in vars(self):
+            return
         who = "PiecewiseConstantLR"
-        self.milestones = [number_in(step, 1, math.inf, who, "a milestone") for step in milestones]
-        self.learning_rates = [number_in(rate, 0.0, math.inf, who, "a learning rate") for rate in learning_rates]
+        for step in self.milestones:
+            number_in(step, 1, math.inf, who, "a milestone")
+        for rate in self.learning_rates:
+            number_in(rate, 0.0, math.inf, who, "a learning rate")
         if any(a >= b for a, b in zip(self.milestones, self.milestones[1:], strict=False)):
-            raise ArgumentError(f"{who}: milestones increase, these are {list(milestones)}.")
+            raise ArgumentError(f"{who}: milestones increase, these are {list(self.milestones)}.")
         if len(self.learning_rates) != len(self.milestones) + 1:
             raise ArgumentError(
                 f"{who}: {len(self.milestones)} milestone(s) need {len(self.milestones) + 1} learning rates, one "
@@ -101,13 +136,12 @@ class PolynomialDecayLR(LearningRateSchedule):
         [0.5, 0.25, 0.0, 0.0]
     """
 
-    def __init__(self, learning_rate: float, end_learning_rate: float, decay_steps: int, power: float = 1.0) -> None:
+    def __init__(
+        self, learning_rate: NotNegative, end_learning_rate: NotNegative, decay_steps: Count, power: NotNegative = 1.0
+    ) -> None:
         super().__init__()
-        who = "PolynomialDecayLR"
-        self.learning_rate = number_in(learning_rate, 0.0, math.inf, who, "learning_rate")
-        self.end_learning_rate = number_in(end_learning_rate, 0.0, math.inf, who, "end_learning_rate")
-        self.decay_steps = number_in(decay_steps, 1, math.inf, who, "decay_steps")
-        self.power = number_in(power, 0.0, math.inf, who, "power")
+        self.learning_rate, self.end_learning_rate = learning_rate, end_learning_rate
+        self.decay_steps, self.power = decay_steps, power
 
     def construct(self, step: Tensor) -> Tensor:
         left = 1.0 - ops.minimum(step / self.decay_steps, 1.0)

@@ -13,6 +13,7 @@ from snncell import dtype as dtypes
 from snncell.arguments.vocabulary import Numbers
 from snncell.compiler.ir.formula import Reduction, Sum
 from snncell.errors import DTypeError, ShapeError
+from snncell.kernels import sums
 from snncell.kernels.cuda import scan as lines
 from snncell.kernels.scalar import LOOP
 from snncell.kernels.space import DEVICE
@@ -237,7 +238,7 @@ def _along(function: Callable[..., Tensor], x: Any, axis: int, name: str) -> Ten
 
 @primitive
 def _cumsum(x: Any, axis: int) -> Any:
-    return np.cumsum(x, axis, x.dtype)
+    return sums.running(x, axis)
 
 
 with_axis_of_steps(_cumsum, axis_behind_steps)
@@ -256,7 +257,7 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, axis: int) -> Grads:
 
 
 def cumsum(x: Numbers, axis: int) -> Tensor:
-    """Running sums along `axis`."""
+    """Running sums along `axis`; those of float32 are carried on in float64."""
     tensor = not_narrow(x, "cumsum")
     result: Tensor = _cumsum.bind(tensor, axis=as_axis(axis, tensor.ndim, "cumsum"))
     return result

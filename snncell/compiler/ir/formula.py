@@ -22,6 +22,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.errors import ArgumentError, ShapeError, SnncellError
+from snncell.kernels import sums
 from snncell.kernels.scalar import LOOP, NUMPY, SLOW
 from snncell.tape.primitive import Primitive
 from snncell.tape.tracing import Step, Value
@@ -180,9 +181,7 @@ class Sum(Reduction):
     times: Elementwise
 
     def __init__(self) -> None:
-        super().__init__(
-            "sum", lambda x, axis, keepdims: np.sum(x, axis, x.dtype, keepdims=keepdims), "{0} + {1}", lambda dtype: "0"
-        )
+        super().__init__("sum", sums.total, "{0} + {1}", lambda dtype: "0")
 
 
 def _with_axes(x: Any, ndim: int) -> Any:
