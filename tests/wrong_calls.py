@@ -818,7 +818,7 @@ own(
     "number",
     lambda: 0.1,
     """
-    SGD Momentum Adam AdamW RMSProp Optimizer ExponentialDecayLR PolynomialDecayLR WarmUpLR""",
+    SGD Momentum Adam AdamW AdaMax RMSProp Optimizer ExponentialDecayLR PolynomialDecayLR WarmUpLR""",
     "learning_rate",
 )
 own(
@@ -841,7 +841,7 @@ own("numbers", train43, """
     SpikeTimes() SynapseFilter() AxonalDelay() TimeFixedDropout() PSN() EProp() SEWBlock() L1RateSparsity()
     SilenceRegulariser() SparsityRegulariser() TargetRateRegulariser() CountBoundRegulariser()
     """, "x spikes outputs")  # fmt: skip
-own("operands", lambda: [ops.ones((3,))], "SGD() Momentum() Adam() AdamW() RMSProp()", "gradients")
+own("operands", lambda: [ops.ones((3,))], "SGD() Momentum() Adam() AdamW() AdaMax() RMSProp()", "gradients")
 own(
     "numbers",
     lambda: Tensor(3.0),
