@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
+from snncell.arguments.tracebacks import traceback_at
 from snncell.calls import CALLS, Call, named_inputs
 from snncell.config import FINITE
 from snncell.errors import BpropError, NotFiniteError, SnncellError, TraceError
@@ -117,8 +118,8 @@ class _Reverse:
             CALLS.backward.pop()
 
     def error(self, text: str) -> BpropError:
-        """A BpropError about this Cell."""
-        return BpropError(f"The bprop of {self.name}: {text}.")
+        """A BpropError about this Cell, whose traceback ends at the bprop."""
+        return BpropError(f"The bprop of {self.name}: {text}.").with_traceback(traceback_at(self.cell.bprop))
 
     def _split(self, returned: Any) -> tuple[tuple[Any, ...], dict[Parameter, Tensor]]:
         """The returned gradients, as those of inputs and of internal_params."""
