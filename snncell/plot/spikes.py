@@ -13,6 +13,7 @@ from snncell.plot.axes import (
     array_of,
     axes_or_new,
     extent,
+    has_formula,
     label_axis,
     refuse_colour,
     room,
@@ -117,7 +118,8 @@ def _draw_raster(axes: Any, rows: Array, steps: Array, groups: list[Group], colo
         ends = np.cumsum([len(members) for _, members in groups])
         middles = [end - (len(members) + 1) / 2 for end, (_, members) in zip(ends, groups, strict=True)]
         every = math.ceil(8.5 * len(groups) / room(axes)[1])  # more names do not fit
-        axes.set_yticks(middles[::every], [name for name, _ in groups][::every])
+        names = [name for name, _ in groups][::every]
+        axes.set_yticks(middles[::every], names, parse_math=has_formula(*names))
         axes.tick_params(axis="y", length=0)
 
 
