@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came
+from snncell.arguments.tracebacks import hide_frames
 from snncell.compiler.compiled import Compiled
 from snncell.compiler.copies import reduced
 from snncell.compiler.explain import difference, report, report_on_passes
@@ -50,15 +51,19 @@ class Jitted:
         self.reported = False  # whether its user was warned of tracing again and again
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.signature is not None:
-            args = with_tensors(args)
-            refuse_other_arguments(self.signature, args, self.name)
-        if STATE.trace is not None:
-            return self.fn(*args, **kwargs)  # part of the Program that is being traced
-        if FINITE or STATE.unfused:  # operation by operation, each of which is looked at
-            return structure.mapped(snapshot, self.fn(*with_tensors(args), **with_tensors(kwargs)))
-        compiled, leaves = self.lookup(args, kwargs)
-        return compiled(leaves)
+        try:
+            if self.signature is not None:
+                args = with_tensors(args)
+                refuse_other_arguments(self.signature, args, self.name)
+            if STATE.trace is not None:
+                return self.fn(*args, **kwargs)  # part of the Program that is being traced
+            if FINITE or STATE.unfused:  # operation by operation, each of which is looked at
+                return structure.mapped(snapshot, self.fn(*with_tensors(args), **with_tensors(kwargs)))
+            compiled, leaves = self.lookup(args, kwargs)
+            return compiled(leaves)
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     def __reduce__(self) -> Any:
         return reduced(self, _jitted)
