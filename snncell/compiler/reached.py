@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.compiler.holders import MISSING, Holder, contents, id_of, items, of_cell
+from snncell.compiler.holders import MISSING, Holder, attributes_of, contents, id_of, in_slot, items, of_cell
 from snncell.compiler.names_read import Names, names_in
 from snncell.tape.tensor import Tensor
 
@@ -70,6 +70,7 @@ class Reached:
         self.appended: set[str] = set()  # of those that it only appends to
         self.stored: set[str] = set()  # of those that it may set
         self.open = False  # whether it may read attributes of any name
+        self.unseeded: set[str] = set()  # what the code makes a random generator with, without a seed
         self.draws = False  # whether the code names NumPy's or Python's global generator
         self.cells: dict[Any, None] = {}
         self.objects: list[Any] = []
@@ -99,8 +100,6 @@ class Reached:
                 self._visit_all()
                 if self._known() != known:  # a method has been found that names more attributes
                     number = 0
-        for holder in self._holders.values():
-            holder.finish()
 
     def _visit_all(self) -> None:
         while self._waiting:
@@ -141,13 +140,15 @@ class Reached:
             self.draws = self.draws or value is np.random or value is random
             if not library(value.__name__ if isinstance(value, ModuleType) else value.__module__):
                 self.objects.append(value)
-                self._waiting += [f for name in _MADE if isinstance(f := vars(value).get(name), FunctionType)]
+                for name in _MADE:
+                    if isinstance(made := vars(value).get(name), FunctionType):
+                        self._read_code(made, runs=False)
             elif value is np:
                 self.objects.append(value)
         elif hasattr(kind, "cells_and_names"):
             self._visit_cell(value)
         elif kind.__module__.partition(".")[0] in ("snncell", "numpy", "numba"):
-            self._waiting += _leading_on(getattr(value, "__dict__", {}).values())
+            self._waiting += _leading_on(attributes_of(value).values())
         elif not isinstance(value, Enum):
             self._visit_class(kind)
             self.objects.append(value)
@@ -185,10 +186,12 @@ class Reached:
                     if name.startswith("__") and name not in _NOT_CALLED and isinstance(value, FunctionType):
                         self._waiting.append(value)
 
-    def _read_code(self, function: FunctionType) -> None:
+    def _read_code(self, function: FunctionType, runs: bool = True) -> None:
+        """Add what a function reads; `runs` if it is called, as a class in `isinstance(x, kind)` is not."""
         code: CodeType = function.__code__
         names = names_in(code)
         self._add_names(names)
+        self.unseeded |= names.unseeded if runs else set()
         self._waiting += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             value = of_cell(cell)
@@ -224,7 +227,7 @@ class Reached:
             self.draws = self.draws or "random" in self.names
             return
         instance = not isinstance(one, (ModuleType, type))
-        own = getattr(one, "__dict__", {}) if instance else vars(one)
+        own: Any = attributes_of(one) if instance else vars(one)
         is_cell = hasattr(type(one), "cells_and_names")
         holder = self._holder(own, one)
         whole = instance and (self.open or is_cell)  # snncell itself reads attributes of Cells too
@@ -256,7 +259,7 @@ class Reached:
     def _read_slots(self, one: Any, names: Iterable[str]) -> None:
         for name in names:
             if (id(one), name) not in self._slots:
-                self._slots[id(one), name] = one, name, (value := getattr(one, name, MISSING))
+                self._slots[id(one), name] = one, name, (value := in_slot(one, name))
                 self._waiting.append(value)
 
     def _holder(self, mapping: Mapping[str, Any], owner: Any) -> Holder:
