@@ -20,6 +20,7 @@ from random_cases import random_cases
 
 import snncell
 from snncell import Tensor, jit, nn, ops, train
+from snncell.compiler import reached
 from snncell.errors import TraceError
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -621,6 +622,13 @@ def test_an_object_with_its_own_getattr_is_followed():
     found = [fn(Tensor(1.0)).item()]
     own.known["gain"] = 2.0
     assert [*found, fn(Tensor(1.0)).item()] == [1.0, 2.0]
+
+
+def test_many_objects_are_reported(monkeypatch):
+    monkeypatch.setattr(reached, "MOST", 50)
+    records = [Record() for _ in range(60)]
+    with pytest.warns(RuntimeWarning, match=r"can read more than .* Python objects.*Pass what it reads"):
+        jit(lambda x: x * records[59].gain)(Tensor(X))
 
 
 def test_draws_outside_of_the_trace_are_allowed():

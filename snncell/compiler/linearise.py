@@ -69,7 +69,7 @@ def trace_body(
     while True:
         # A Parameter that a step writes is a state. Which ones a step writes is known when it has been traced, and
         # reads of them before the write have to be traced as reads of the state: so it is traced again.
-        with state_read_by([f], who, "each step") as state:
+        with state_read_by([f], who, "each slice" if who == "vmap" else "each step") as state:
             body = _traced(f, carry, xs, backwards, who, carried)
         state.include(body.trace.cells)
         state.refuse_leaks(body.trace, who)

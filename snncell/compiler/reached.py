@@ -15,7 +15,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
@@ -26,9 +26,10 @@ from snncell.compiler.names_read import Names, names_in
 from snncell.tape.tensor import Tensor
 
 LIBRARIES = frozenset(sys.stdlib_module_names) | {
-    *("snncell", "numpy", "scipy", "numba", "llvmlite", "matplotlib", "tqdm", "pytest", "pandas", "sklearn"),
+    *("snncell", "numpy", "scipy", "numba", "llvmlite", "matplotlib", "tqdm", "pandas", "sklearn"),
     *("torch", "jax", "h5py", "nir", "tensorboardX"),
 }
+MOST = 100_000  # values that are followed
 _ATOMS = frozenset([bool, int, float, complex, str, bytes, type(None), type(...), range, slice, np.dtype])
 _GENERATORS = (random.Random, np.random.RandomState, np.random.Generator, np.random.BitGenerator)
 NUMPYS: Any = np.random.mtrand._rand  # the generator of np.random.normal, ...
@@ -72,6 +73,7 @@ class Reached:
         self.open = False  # whether it may read attributes of any name
         self.unseeded: set[str] = set()  # what the code makes a random generator with, without a seed
         self.draws = False  # whether the code names NumPy's or Python's global generator
+        self.complete = True  # whether all has been found, below the bound
         self.cells: dict[Any, None] = {}
         self.objects: list[Any] = []
         self._seen: dict[int, Any] = {}  # by id; the objects are kept, so that ids stay unique
@@ -113,6 +115,9 @@ class Reached:
         kind = type(value)
         if kind in _ATOMS or id(value) in self._seen:
             return
+        if len(self._seen) >= MOST:
+            self.complete = False
+            return
         self._seen[id(value)] = value
         if isinstance(value, Tensor):
             return  # its values do not change; a Parameter is read anew by each run
@@ -148,7 +153,8 @@ class Reached:
         elif hasattr(kind, "cells_and_names"):
             self._visit_cell(value)
         elif kind.__module__.partition(".")[0] in ("snncell", "numpy", "numba"):
-            self._waiting += _leading_on(attributes_of(value).values())
+            own = attributes_of(value)
+            self._waiting += [own["fn"]] if "fn" in own else _leading_on(own.values())  # `fn` of what is jitted
         elif not isinstance(value, Enum):
             self._visit_class(kind)
             self.objects.append(value)
@@ -277,4 +283,18 @@ def _leading_on(values: Iterable[Any]) -> list[Any]:
 
 def library(module: str | None) -> bool:
     """True if a module's code is not followed."""
-    return (module or "builtins").partition(".")[0] in LIBRARIES
+    return _is_library((module or "builtins").partition(".")[0])
+
+
+@lru_cache(maxsize=4096)
+def _is_library(package: str) -> bool:
+    """True of Python's and NumPy's packages, and of installed ones that do not import snncell."""
+    if package in LIBRARIES:
+        return True
+    file = getattr(sys.modules.get(package), "__file__", None) or ""
+    if "site-packages" not in file and "dist-packages" not in file:
+        return False
+    modules = [one for name, one in list(sys.modules.items()) if name.partition(".")[0] == package]
+    values = [x for one in modules for x in vars(one).values() if isinstance(x, (ModuleType, FunctionType, type))]
+    names = [x.__name__ if isinstance(x, ModuleType) else x.__module__ for x in values]
+    return not any((name or "").partition(".")[0] == "snncell" for name in names)
