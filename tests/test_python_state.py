@@ -484,6 +484,21 @@ def test_what_is_only_added_to_is_no_dependency():
     assert log == [(2,)]
 
 
+def test_an_attribute_that_depends_on_the_arguments_alone_is_no_counter():
+    class Net(nn.Cell):
+        def construct(self, x):
+            self.shape = x.shape
+            return x.reshape((-1,)) * self._factor()
+
+        def _factor(self):
+            return float(self.shape[0])
+
+    fn = jit(Net())
+    for _ in range(3):
+        for size in (2, 3):
+            assert fn(ops.ones((size, 2))).asnumpy().tolist() == [float(size)] * 2 * size
+
+
 @pytest.mark.parametrize("name", ["unread", "other"])
 def test_what_is_not_read_may_change(name):
     plain, traces = Plain(), []

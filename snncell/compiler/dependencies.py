@@ -56,7 +56,7 @@ class Dependencies:
                 return f"a hook on Parameter {parameter.name!r}"
             if parameter.limits != limits:
                 return f"the range of Parameter {parameter.name!r}"
-        return next(iter(self.state.changes().values()), "a value that it reads")
+        return next((change.words for change in self.state.changes().values()), "a value that it reads")
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
 from types import CellType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,13 @@ MISSING: Any = object()
 _SIMPLE = (bool, int, float, complex, str, bytes, type(None), np.generic)
 
 Spot = tuple[int, Any]  # the id of what holds a value, and the name or place of it there
+
+
+class Change(NamedTuple):
+    """A value that has changed: what an error calls it, and the value now, or what it contains."""
+
+    words: str
+    now: Any
 
 
 class Holder:
@@ -41,11 +48,11 @@ class Holder:
         """The names that had no value."""
         return [name for name, value in self.values.items() if value is MISSING]
 
-    def changes(self) -> Iterator[tuple[Spot, str]]:
-        """The values that changed: where they are, and what to call them."""
+    def changes(self) -> Iterator[tuple[Spot, Change]]:
+        """The values that changed, by the place where they are."""
         for name, value in self.values.items():
-            if not same(self.mapping.get(name, MISSING), value):
-                yield (self.id, name), f"{self.words}{name}"
+            if not same(now := self.mapping.get(name, MISSING), value):
+                yield (self.id, name), Change(f"{self.words}{name}", now)
 
 
 def same(now: Any, then: Any) -> bool:

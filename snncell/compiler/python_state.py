@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from operator import is_
 from typing import Any
 
-from snncell.compiler.holders import MISSING, Spot, contents, in_slot, items, name_of, of_cell, same
+from snncell.compiler.holders import MISSING, Change, Spot, contents, in_slot, items, name_of, of_cell, same
 from snncell.compiler.reached import CONTAINERS, NUMBERS, Reached
 from snncell.errors import TraceError
 from snncell.tape.tensor import Tensor
@@ -60,24 +60,25 @@ class PythonState(Reached):
 
         return unchanged
 
-    def changes(self) -> dict[Spot, str]:
-        """The values that are not what they were: where they are, and what to call them."""
-        found: dict[Spot, str] = {}
+    def changes(self) -> dict[Spot, Change]:
+        """The values that are not what they were, by the place where they are."""
+        found: dict[Spot, Change] = {}
         for holder in self._holders.values():
             found |= holder.changes()
         for cell, name, value in self._variables:
-            if not same(of_cell(cell), value):
-                found[id(cell), ""] = name
+            if not same(now := of_cell(cell), value):
+                found[id(cell), ""] = Change(name, now)
         for one, name, value in self._slots.values():
-            if not same(in_slot(one, name), value):
-                found[id(one), name] = f"{type(one).__name__}.{name}"
+            if not same(now := in_slot(one, name), value):
+                found[id(one), name] = Change(f"{type(one).__name__}.{name}", now)
         for container, _, inside in self._containers:
-            now = items(container)
-            if len(now) != len(inside) or not all(map(same, now, inside)):
-                found[id(container), ""] = f"a {type(container).__name__}{self._called(container)}"
+            there = items(container)
+            if len(there) != len(inside) or not all(map(same, there, inside)):
+                words = f"a {type(container).__name__}{self._called(container)}"
+                found[id(container), ""] = Change(words, tuple(there))
         for array, spec, content in self._arrays:
             if (array.shape, array.dtype) != spec or contents(array) != content:
-                found[id(array), ""] = f"an array{self._called(array)}"
+                found[id(array), ""] = Change(f"an array{self._called(array)}", contents(array))
         return found
 
     def _called(self, value: Any) -> str:
