@@ -13,6 +13,7 @@ from snncell.compiler.runtime.plan import Plan
 from snncell.compiler.runtime.plans import Plans
 from snncell.compiler.vjp import TracedVjp
 from snncell.tape import structure
+from snncell.tape.hooks import Hook, called_outside, register_hook
 from snncell.tape.state import recording_on, tracing_to
 from snncell.tape.tape import Entry, Tape, watched
 from snncell.tape.taps import Events, Note, NotedResults, noting
@@ -69,7 +70,8 @@ class Compiled:
             # Values that the function itself has changed: the next call finds others, and is traced again.
             self.own_changes = state.changes()
             self.dependencies = Dependencies(trace, PythonState(roots) if self.own_changes else state)
-            self.gradient_targets = trace.gradient_targets
+            self.gradient_targets = {p._entry for p in trace.gradient_targets}
+            self.hooks = _hooks_taken_from(stand_ins, entries) if taped else []
             self.vjp = self.plans = None
             if taped:
                 self.vjp = TracedVjp(f"jit({name})", trace, tape.live(), stand_ins, outs, self.dependencies.unchanged)
@@ -98,9 +100,24 @@ class Compiled:
 
     def __call__(self, leaves: Sequence[Tensor]) -> Any:
         events: Events = {}
+        for number, hook in self.hooks:
+            register_hook(leaves[number], hook)
         if self.vjp is not None:
             results = self.vjp(leaves, events)
         else:
             arrays = [leaf._data for leaf in leaves]
             results = tuple([wrap(array) for array in self.plan(arrays).replay(arrays)])
         return structure.unflatten(self.structure_of_out, self.noted.pass_on(results, events))
+
+
+def _hooks_taken_from(stand_ins: Sequence[Tensor], entries: Sequence[Entry | None]) -> list[tuple[int, Hook]]:
+    """The hooks that a function puts on its own arguments, with their numbers, taken off the Tensors of the trace.
+
+    Each call puts them on the arguments themselves, whose gradients are whole outside of the function alone.
+    """
+    hooks: list[tuple[int, Hook]] = []
+    for number, (x, known) in enumerate(zip(stand_ins, entries, strict=True)):
+        if x._entry is not None and known is None:  # hooks on a known Parameter stay with it
+            hooks += [(number, called_outside(hook)) for _, hook in (x._entry.hooks or {}).values()]
+            x._entry.hooks = None
+    return hooks

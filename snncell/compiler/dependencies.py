@@ -31,7 +31,8 @@ class Dependencies:
         state.include(trace.cells)
         self.state = state
         self.versions = [(cell, cell.version) for cell in trace.cells]
-        self.parameters = [(p, p.requires_grad, p.limits, numbers(p._entry)) for p in trace.parameters]
+        parameters = {**trace.parameters, **trace.gradient_targets}  # a target may be read as an argument alone
+        self.parameters = [(p, p.requires_grad, p.limits, numbers(p._entry)) for p in parameters]
         self._values_unchanged = state.guard(trace.cells)
 
     def unchanged(self) -> bool:
@@ -85,4 +86,5 @@ def state_read_by(roots: Iterable[Any], who: str, every: str = "each call") -> I
 def cells_in(arguments: Any, fn: Any) -> dict[Any, None]:
     """The Cells among the fixed arguments, the one that `fn` is a method of, and all below them."""
     owners = [*structure.statics(arguments), getattr(fn, "__self__", None)]
-    return {cell: None for owner in owners if hasattr(owner, "cells_and_names") for _, cell in owner.cells_and_names()}
+    trees = [owner for owner in owners if hasattr(owner, "cells_and_names") and not isinstance(owner, type)]
+    return {cell: None for tree in trees for _, cell in tree.cells_and_names()}

@@ -58,7 +58,6 @@ class TracedVjp:
         of_parameters = [wrap(trace.parameters[p], p._entry) for p in self.trainable]
         captured = [tensor for tensor, _ in trace.captures.values()]
         self.inputs = [*arguments, *captured, *of_parameters]
-        self.from_outside = len(captured) + len(of_parameters)  # the last of them, of which others have gradients too
         # Reversed, so that of several inputs in one place the first counts, as it does in `pullback(..., once=True)`.
         self.input_at = {_place(x): number for number, x in reversed(list(enumerate(self.inputs)))}
         self.up_to_date = up_to_date
@@ -197,8 +196,8 @@ class TracedVjp:
             seeds = [watched(trace.new_input(x.shape, x._data.dtype)) for x in outs]
             notes: list[Note] = []
             with noting(notes):
-                own = self.inputs[: len(self.inputs) - self.from_outside]
-                grads = pullback(list(self.entries), outs, seeds, self.inputs, once=True, own=own)
+                # No hooks on inputs: a further part of their gradients may come from outside.
+                grads = pullback(list(self.entries), outs, seeds, self.inputs, once=True, own=())
             results = [grad for grad in grads if grad is not None]
             noted = NotedResults(notes, results)
             results += noted.extra

@@ -9,9 +9,11 @@ from functools import partial
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
+from snncell.arguments.shown import came, shown
 from snncell.dtype import NUMBERS
-from snncell.errors import TraceError
+from snncell.errors import GradientError, TraceError
 from snncell.tape.tensor import Tensor
+from snncell.words import cut
 
 
 class Leaf(NamedTuple):
@@ -68,21 +70,30 @@ def _walk(tree: Any, leaves: list[Tensor]) -> Any:
         return Branch(type(tree), tuple(map(Static, tree)), tuple([_walk(child, leaves) for child in tree.values()]))
     if hasattr(type(tree), "__dataclass_fields__") and not hasattr(type(tree), "cells_and_names"):
         return _walk_dataclass(tree, leaves)
-    if type(tree) in _VIEWS:  # `mapping` is the dict that it shows
-        return Branch(type(tree), *_walk(dict(tree.mapping), leaves)[1:])
+    if type(tree) in _VIEWS:
+        return Branch(type(tree), *_walk(_by_key(tree), leaves)[1:])
     return NOTHING if tree is None else Static(tree)
 
 
 def _walk_dataclass(tree: Any, leaves: list[Tensor]) -> Any:
     """A dataclass with Tensors in it, or that could be changed, by its fields; others are what they are."""
-    names = [name for name in type(tree).__dataclass_fields__ if hasattr(tree, name)]
-    fields = {name: getattr(tree, name) for name in names} | getattr(tree, "__dict__", {})
+    fields = _by_key(tree)
     inside: list[Tensor] = []
     children = tuple([_walk(child, inside) for child in fields.values()])
     if not inside and type(tree).__hash__ is not None:
         return Static(tree)
     leaves += inside
     return Branch(type(tree), tuple(map(Static, fields)), children)
+
+
+def _by_key(tree: Any) -> dict[Any, Any]:
+    """The items of a dict, a view of a dict, or a dataclass, by key or field."""
+    if isinstance(tree, dict):
+        return tree
+    if type(tree) in _VIEWS:
+        return dict(tree.mapping)
+    names = [name for name in type(tree).__dataclass_fields__ if hasattr(tree, name)]
+    return {name: getattr(tree, name) for name in names} | getattr(tree, "__dict__", {})
 
 
 def unflatten(structure: Any, leaves: Iterable[Any]) -> Any:
@@ -122,20 +133,83 @@ def mapped(function: Any, tree: Any) -> Any:
     return unflatten(structure, map(function, leaves))
 
 
+def matched(structure: Any, tree: Any, what: str) -> list[Tensor]:
+    """The Tensors of `tree` in the order of a structure: those of a dict by key, those of a tuple or list by place.
+
+    A flat tuple or list with one Tensor for each place also matches a structure without dicts.
+
+    Args:
+        structure: the structure to match, from `flatten`.
+        tree: the Tensors.
+        what: the subject of errors, "vjp: the gradient".
+
+    Raises:
+        GradientError: for another structure. It names the place, the expected container and the value.
+    """
+    if isinstance(tree, (tuple, list)) and all(isinstance(x, Tensor) for x in tree):
+        places = _count_places(structure)
+        if places == len(tree):
+            return list(tree)
+    return _match(structure, tree, what)
+
+
+def _count_places(structure: Any) -> int | None:
+    """The number of Tensors in a structure; None if it holds a dict, where an order without keys says nothing."""
+    if isinstance(structure, (Leaf, Static)):
+        return int(isinstance(structure, Leaf))
+    counts = [_count_places(child) for child in structure.children]
+    return None if structure.keys is not None or None in counts else sum(n for n in counts if n is not None)
+
+
+def _match(structure: Any, tree: Any, what: str) -> list[Tensor]:
+    if isinstance(structure, Static):
+        if flatten(tree)[0]:
+            raise GradientError(f"{what} is {came(tree)}, but there is no Tensor in this place. Leave it out.")
+        return []
+    if isinstance(structure, Leaf):
+        if not isinstance(tree, Tensor):
+            raise GradientError(f"{what} is {_outline(tree)}, but belongs to a Tensor. Give a Tensor.")
+        return [tree]
+    if structure.keys is None:
+        if not isinstance(tree, (tuple, list)) or len(tree) != len(structure.children):
+            raise GradientError(
+                f"{what} is {_outline(tree)}, but belongs to a {structure.kind.__name__} of {len(structure.children)}. "
+                f"Give one Tensor, or container of Tensors, for each item."
+            )
+        pairs = [(f"[{n}]", child, item) for n, (child, item) in enumerate(zip(structure.children, tree, strict=True))]
+    else:
+        children = {key.value: child for key, child in zip(structure.keys, structure.children, strict=True)}
+        needed = {key for key, child in children.items() if not isinstance(child, Static)}
+        items = _by_key(tree) if isinstance(tree, (dict, structure.kind)) else {}
+        if not needed <= items.keys() <= children.keys():
+            raise GradientError(
+                f"{what} is {_outline(tree)}, but belongs to a {structure.kind.__name__} with the keys "
+                f"{cut(shown(list(children)), 60)}. Give a dict with these keys, in any order."
+            )
+        pairs = [(f"[{key!r}]", child, items.get(key)) for key, child in children.items()]
+    return [x for place, child, item in pairs for x in _match(child, item, f"{what}{place}")]
+
+
+def _outline(tree: Any) -> str:
+    if isinstance(tree, dict):
+        return f"a dict with the keys {cut(shown(list(tree)), 60)}"
+    return f"a {type(tree).__name__} of {len(tree)}" if isinstance(tree, (tuple, list)) else str(came(tree))
+
+
 def refuse_results(structure: Any, who: str) -> None:
     """Raise for results of a traced function that would be those of the trace at each call: iterators, and objects
     with Tensors inside.
     """
     for value in statics(structure):
         if isinstance(value, Iterator):
-            kind, mend = "is used up once", "Return list(...) or tuple(...) of it"
+            kind, fix = "is used up once", "Return list(...) or tuple(...) of it"
         elif _holds_tensor(value):
-            kind, mend = "holds Tensors of the trace", "Return the Tensors in a tuple, list, dict or dataclass"
+            kind, fix = "holds Tensors of the trace", "Return the Tensors in a tuple, list, dict or dataclass"
         else:
             continue
         raise TraceError(
             f"{who}: returned a {type(value).__name__}, which {kind}: every call would give the object of the first. "
-            f"{mend}."
+            f"{fix}."
         )
 
 
