@@ -91,7 +91,7 @@ class Compiled:
     def changed(self) -> str:
         """The change that makes this trace out of date."""
         if self.own_changes:
-            return next(iter(self.own_changes.values()))
+            return next(iter(self.own_changes.values())).words
         if self.vjp is not None and self.dependencies.unchanged():
             return self.vjp.changed()
         return self.dependencies.changed()

@@ -15,6 +15,7 @@ from snncell.arguments.tracebacks import hide_frames
 from snncell.compiler.compiled import Compiled
 from snncell.compiler.copies import reduced
 from snncell.compiler.explain import difference, report, report_on_passes
+from snncell.compiler.holders import same
 from snncell.compiler.jit_options import JitConfig, Level, as_signature, refuse_options, refuse_other_arguments
 from snncell.compiler.pipeline import stages
 from snncell.config import FINITE
@@ -119,10 +120,12 @@ class Jitted:
 
     def _refuse_counters(self, outdated: Compiled, compiled: Compiled) -> None:
         """Raise if the function changes, at each call, a value that it reads: a trace cannot carry that out."""
-        again = [words for spot, words in compiled.own_changes.items() if spot in outdated.own_changes]
-        if again:
+        # What has the same value after each trace, such as `self.shape = x.shape`, does not count them.
+        before, now = outdated.own_changes, compiled.own_changes
+        counting = [x.words for spot, x in now.items() if spot in before and not same(x.now, before[spot].now)]
+        if counting:
             raise TraceError(
-                f"jit({self.name}): {again[0]} is read and changed by the function at each call, and a compiled "
+                f"jit({self.name}): {counting[0]} is read and changed by the function at each call, and a compiled "
                 f"function runs no Python. Make it a Parameter (requires_grad=False) and write to it by ops.assign, "
                 f"or pass it as an argument and return the new value."
             )
