@@ -186,8 +186,8 @@ def jit(
     Python values that `fn` reads outside of its arguments are compared at each call: globals, variables of enclosing
     functions, defaults, attributes of Cells and other objects, lists, dicts, and NumPy arrays, also those that the
     functions read which `fn` calls. If one has changed, `fn` is traced again. For example, `loss_weight[0] = 0.5`
-    between two calls takes effect. To compare an array takes 0.1 ms per MB; above 16 MB, 65,536 of its elements are
-    compared. Tensors cost nothing. Code of libraries is not followed.
+    between two calls takes effect. To compare an array takes a copy of it, and some 0.1 ms per MB at each call; above
+    16 MB a warning says so. Tensors cost nothing. Code of libraries is not followed.
 
     Python code runs when `fn` is traced, not at each call, so these are errors: random numbers of `np.random` or
     `random` (use `ops.normal` or `ops.uniform`), a value that `fn` both reads and changes at each call, a Tensor that
