@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
@@ -69,21 +70,30 @@ def _walk(tree: Any, leaves: list[Tensor]) -> Any:
         return Branch(type(tree), tuple(map(Static, tree)), tuple([_walk(child, leaves) for child in tree.values()]))
     if hasattr(type(tree), "__dataclass_fields__") and not hasattr(type(tree), "cells_and_names"):
         return _walk_dataclass(tree, leaves)
-    if type(tree) in _VIEWS:  # `mapping` is the dict that it shows
-        return Branch(type(tree), *_walk(dict(tree.mapping), leaves)[1:])
+    if type(tree) in _VIEWS:
+        return Branch(type(tree), *_walk(_by_key(tree), leaves)[1:])
     return NOTHING if tree is None else Static(tree)
 
 
 def _walk_dataclass(tree: Any, leaves: list[Tensor]) -> Any:
     """A dataclass with Tensors in it, or that could be changed, by its fields; others are what they are."""
-    names = [name for name in type(tree).__dataclass_fields__ if hasattr(tree, name)]
-    fields = {name: getattr(tree, name) for name in names} | getattr(tree, "__dict__", {})
+    fields = _by_key(tree)
     inside: list[Tensor] = []
     children = tuple([_walk(child, inside) for child in fields.values()])
     if not inside and type(tree).__hash__ is not None:
         return Static(tree)
     leaves += inside
     return Branch(type(tree), tuple(map(Static, fields)), children)
+
+
+def _by_key(tree: Any) -> dict[Any, Any]:
+    """The items of a dict, a view of a dict, or a dataclass, by key or field."""
+    if isinstance(tree, dict):
+        return tree
+    if type(tree) in _VIEWS:
+        return dict(tree.mapping)
+    names = [name for name in type(tree).__dataclass_fields__ if hasattr(tree, name)]
+    return {name: getattr(tree, name) for name in names} | getattr(tree, "__dict__", {})
 
 
 def unflatten(structure: Any, leaves: Iterable[Any]) -> Any:
@@ -170,12 +180,13 @@ def _match(structure: Any, tree: Any, what: str) -> list[Tensor]:
     else:
         children = {key.value: child for key, child in zip(structure.keys, structure.children, strict=True)}
         needed = {key for key, child in children.items() if not isinstance(child, Static)}
-        if not isinstance(tree, dict) or not needed <= tree.keys() <= children.keys():
+        items = _by_key(tree) if isinstance(tree, (dict, structure.kind)) else {}
+        if not needed <= items.keys() <= children.keys():
             raise GradientError(
-                f"{what} is {_outline(tree)}, but belongs to a dict with the keys {cut(shown(list(children)), 60)}. "
-                f"Give a dict with these keys, in any order."
+                f"{what} is {_outline(tree)}, but belongs to a {structure.kind.__name__} with the keys "
+                f"{cut(shown(list(children)), 60)}. Give a dict with these keys, in any order."
             )
-        pairs = [(f"[{key!r}]", child, tree.get(key)) for key, child in children.items()]
+        pairs = [(f"[{key!r}]", child, items.get(key)) for key, child in children.items()]
     return [x for place, child, item in pairs for x in _match(child, item, f"{what}{place}")]
 
 
@@ -191,14 +202,14 @@ def refuse_results(structure: Any, who: str) -> None:
     """
     for value in statics(structure):
         if isinstance(value, Iterator):
-            kind, mend = "is used up once", "Return list(...) or tuple(...) of it"
+            kind, fix = "is used up once", "Return list(...) or tuple(...) of it"
         elif _holds_tensor(value):
-            kind, mend = "holds Tensors of the trace", "Return the Tensors in a tuple, list, dict or dataclass"
+            kind, fix = "holds Tensors of the trace", "Return the Tensors in a tuple, list, dict or dataclass"
         else:
             continue
         raise TraceError(
             f"{who}: returned a {type(value).__name__}, which {kind}: every call would give the object of the first. "
-            f"{mend}."
+            f"{fix}."
         )
 
 
@@ -220,10 +231,11 @@ def _holds_tensor(value: Any, depth: int = 4) -> bool:
     elif isinstance(value, partial):
         inside += [*value.args, *value.keywords.values()]
     else:
-        inside += getattr(value, "__dict__", {}).values()
-        for base in type(value).__mro__:
+        for base in type(value).__mro__:  # without a `__getattr__` of the user's
             slots = base.__dict__.get("__slots__", ())
-            inside += [getattr(value, name, None) for name in ([slots] if isinstance(slots, str) else slots)]
+            for name in ([slots] if isinstance(slots, str) else slots) if slots else ("__dict__",):
+                with suppress(AttributeError):
+                    inside.append(object.__getattribute__(value, name))
     return any(_holds_tensor(x, depth - 1) for x in inside)
 
 

@@ -223,7 +223,7 @@ def vjp(
         if all(isinstance(dout, Tensor) for dout in douts):
             seeds: list[Tensor] = list(douts)  # one by one, in the order of the outputs
         else:
-            single = len(douts) == 1 and (isinstance(out, dict) or not isinstance(douts[0], dict))
+            single = len(douts) == 1 and not (isinstance(out, (tuple, list)) and isinstance(douts[0], dict))
             seeds = seeds_for(out, douts[0] if single else douts, "vjp")
         of_arguments, of_weights = recording.pull(out, seeds, release=False)
         by_position = dict(zip(positions, of_arguments, strict=True))
