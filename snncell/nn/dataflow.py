@@ -223,7 +223,9 @@ class DataFlow:
         base, replaced = overridden(cell)
         layer = f"{_replacement(cell, base, replaced[0])}: " if replaced and _is_layer(base) else ""
         path = self.paths.get(id(cell), type(cell).__name__)
-        return self.error(f"{named(path, cell)}: {layer}its construct does something {self.takes}: {problem}.")
+        return self.error(
+            f"{named(path, cell)}: {layer}its construct does something {self.takes}: {problem.rstrip('.')}."
+        )
 
 
 _OfConstructs = (SnncellError, TypeError, AttributeError, ValueError, LookupError)  # what a Signal may raise in them
