@@ -11,6 +11,7 @@ import numpy as np
 
 from snncell.arguments.vocabulary import Numbers
 from snncell.compiler.ir.product import Contraction, Dot, Product
+from snncell.dtype import BYTES
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels import sums
 from snncell.kernels.cuda import einsum as device_einsum
@@ -23,6 +24,7 @@ from snncell.ops.rearrange import diagonal
 from snncell.ops.reduce import sum_primitive
 from snncell.tape.event_lists import EventLists
 from snncell.tape.primitive import Primitive
+from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor, beside
 
 Grads = Sequence[Any]
@@ -77,7 +79,9 @@ def matmul(x: Numbers | EventLists, y: Numbers) -> Tensor:
     """
     if isinstance(x, EventLists):
         return multiply(x, y)
-    x, y = same_dtype([as_tensor(x, "matmul"), as_tensor(y, "matmul", "y")], "matmul")
+    x, y = as_tensor(x, "matmul"), as_tensor(y, "matmul", "y")
+    if not _bytes_and_floats(x, y):
+        x, y = same_dtype([x, y], "matmul")
     if not x.ndim or not y.ndim:
         raise ShapeError(f"matmul: shapes {x.shape} and {y.shape}; a number is multiplied by *.")
     inner = y.shape[0] if y.ndim == 1 else y.shape[-2]
@@ -99,6 +103,18 @@ def matmul(x: Numbers | EventLists, y: Numbers) -> Tensor:
         raise ShapeError(f"matmul: the batch axes of shapes {x.shape} and {y.shape} do not broadcast.") from None
     result = _batched.bind(x, y)
     return result
+
+
+def _bytes_and_floats(x: Tensor, y: Tensor) -> bool:
+    """True for rows of bytes and a matrix of floats on the CPU, which are multiplied as they are.
+
+    The events are found in the bytes; only where there are too many of them a float copy is made, and not kept for the
+    gradient. In a trace `passes/spikes_as_bool.py` does the same.
+    """
+    rows, matrix = x._data, y._data
+    if STATE.trace is not None or not isinstance(rows, np.ndarray) or not isinstance(matrix, np.ndarray):
+        return False
+    return rows.dtype in BYTES and rows.ndim > 1 and matrix.ndim == 2 and matrix.dtype in (np.float32, np.float64)
 
 
 def bmm(x: Numbers, y: Numbers) -> Tensor:
