@@ -70,6 +70,7 @@ class Compiled:
             state.include(trace.cells)
             state.refuse_leaks(None, who)
             state.warn_of_numbers()
+            state.warn_of_arrays(who)
             # Values that the function itself has changed: the next call finds others, and is traced again.
             self.own_changes = state.changes()
             self.dependencies = Dependencies(trace, PythonState(roots) if self.own_changes else state)
@@ -91,7 +92,7 @@ class Compiled:
     def changed(self) -> str:
         """The change that makes this trace out of date."""
         if self.own_changes:
-            return next(iter(self.own_changes.values()))
+            return next(iter(self.own_changes.values())).words
         if self.vjp is not None and self.dependencies.unchanged():
             return self.vjp.changed()
         return self.dependencies.changed()
