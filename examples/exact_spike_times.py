@@ -9,7 +9,7 @@ import numpy as np
 import snncell
 from snncell import Tensor, nn, ops
 
-END = 50.0  # ms: a neuron that is silent counts as firing here
+END = 50.0  # ms: the time of a silent neuron; each time has its own target, so this makes no other neuron later
 
 
 def task(patterns: int, lines: int, outputs: int):

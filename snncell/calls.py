@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import inspect
 import threading
-import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from snncell.arguments.guard import from_inside, ours, plan_of
+from snncell.arguments.guard import ours, plan_of
 from snncell.arguments.kinds import REFUSED, Kind
-from snncell.arguments.shown import brief
+from snncell.arguments.shown import brief, from_inside
 from snncell.errors import ArgumentError, CallError, SnncellError
 from snncell.tape.frames import machinery
 from snncell.tape.given import as_data, is_array
@@ -153,12 +152,3 @@ def named_inputs(
             names.append(name)
             values.append(value)
     return names, values
-
-
-def warn_of_change(cell: Any, name: str) -> None:
-    """Warn that a traced function sets a number of a Cell, which happens once."""
-    text = (
-        "is changed inside a function that is traced: that happens once, not at each call or step. Return it as a state"
-    )
-    mend = "or make it a Parameter (requires_grad=False) that ops.assign writes to."
-    warnings.warn(f"{type(cell).__name__}.{name} {text}, {mend}", RuntimeWarning, stacklevel=3)

@@ -9,6 +9,7 @@ from snncell import config
 from snncell.arguments.guard import ours, refuse_name
 from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came
+from snncell.arguments.tracebacks import hide_frames
 from snncell.calls import innermost_call, named_inputs, refuse_arguments, taken, tell_call
 from snncell.cells.hooks import (
     Hooked,
@@ -26,7 +27,7 @@ from snncell.display import as_html, as_text
 from snncell.errors import ArgumentError, ArgumentTypeError, ConstructError
 from snncell.kernels.space import DEVICE, IN_USE
 from snncell.mixed import run_with_others
-from snncell.reverse import run_with_bprop
+from snncell.reverse import refuse_other_names, run_with_bprop
 from snncell.tape.frames import Running, machinery, tells
 from snncell.tape.given import TENSORS
 from snncell.tape.recompute import recompute
@@ -34,6 +35,12 @@ from snncell.tape.state import STATE, settings
 from snncell.tape.tensor import Tensor
 
 machinery(__file__)
+
+
+def without_construct(cell: Any) -> ConstructError:
+    """The error for a Cell that is to be called, and has no construct."""
+    mend = " It has forward, PyTorch's name for it: rename that." * hasattr(type(cell), "forward")
+    return ConstructError(f"{type(cell).__name__} has no method construct(self, ...) to be called by.{mend}")
 
 
 class Cell(Hooked, Modes, HasState):
@@ -97,6 +104,11 @@ class Cell(Hooked, Modes, HasState):
             setattr(self, name, value)
         self.add_flags(**(flags or {}))
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse a class whose gradient has another name than bprop, because nothing would call it."""
+        super().__init_subclass__(**options)
+        refuse_other_names(cls)
+
     # --- repr ---------------------------------------------------------------------------------------------------------
 
     def extend_repr(self) -> str:
@@ -112,11 +124,15 @@ class Cell(Hooked, Modes, HasState):
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if STATE.trace is not None:  # which is out of date once one of these Cells has changed
-            STATE.trace.cells.update((cell, None) for _, cell in self.cells_and_names())
-        elif config.get_context("mode") == config.GRAPH_MODE:
-            return self._in_graph()(*args, **kwargs)
-        return self._run(*args, **kwargs)
+        try:
+            if STATE.trace is not None:  # which is out of date once one of these Cells has changed
+                STATE.trace.cells.update((cell, None) for _, cell in self.cells_and_names())
+            elif config.get_context("mode") == config.GRAPH_MODE:
+                return self._in_graph()(*args, **kwargs)
+            return self._run(*args, **kwargs)
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     @tells(Running, lambda local: Running(local["self"], local["args"]))
     def _run(self, *args: Any, **kwargs: Any) -> Any:
@@ -136,8 +152,7 @@ class Cell(Hooked, Modes, HasState):
         if self._pre_hooks:
             args, kwargs = before_call(self, args, kwargs)
         if getattr(self, "construct", None) is None:
-            mend = " It has forward, PyTorch's name for it: rename that." * hasattr(type(self), "forward")
-            raise ConstructError(f"{type(self).__name__} has no method construct(self, ...) to be called by.{mend}")
+            raise without_construct(self)
         passage = Passage.of(self) if self._backward_hooks or self._backward_pre_hooks else None
         if passage is not None:
             args, kwargs = passage.enter(args, kwargs)

@@ -284,9 +284,9 @@ def test_check_grads_prints_a_table():
     ]
 
 
-def test_check_grads_at_a_kink_looks_beside_it():
+def test_check_grads_at_a_kink_looks_near_it():
     found = testing.check_grads(lambda x: ops.relu(x) * 2.0, X * 0.0)
-    assert found.rows[0].note == "beside the inputs: at them there is a kink"
+    assert found.rows[0].note == "near the inputs: at them there is a kink"
 
     class Wrongly(nn.Cell):
         def construct(self, x):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
 import typing
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Never
@@ -20,17 +19,14 @@ from snncell.arguments.elsewhere import ARGUMENTS
 from snncell.arguments.kinds import REFUSED, UNFIT, Kind, kind_of, refusal
 from snncell.arguments.misplaced import marks_of, misplaced, warn_of_arguments
 from snncell.arguments.names import missing_from
-from snncell.arguments.shown import brief
+from snncell.arguments.shown import brief, from_inside
+from snncell.arguments.tracebacks import hide_frames
 from snncell.errors import (
     ArgumentError,
     ArgumentTypeError,
     CallError,
     DeviceMemoryError,
-    DTypeError,
-    ParameterError,
-    ShapeError,
     SnncellError,
-    TensorIndexError,
 )
 from snncell.words import nearest
 
@@ -94,7 +90,11 @@ class Plan:
         elif isinstance(error, TypeError):
             self.refuse_call(who, args, kwargs)
         elif isinstance(error, MemoryError) and self.closed:
-            raise DeviceMemoryError(f"{who}({self.given(args, kwargs)}): {error or 'out of memory'}.") from error
+            cause = str(error) or "Python or NumPy could not allocate an array or a list"
+            raise DeviceMemoryError(
+                f"{who}({self.given(args, kwargs)}): the main memory is full: {cause}. Take fewer samples, "
+                f"steps or neurons at once."
+            ) from error
 
     def refuse_call(self, who: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise a CallError if arguments are missing, or more are given than the function takes."""
@@ -190,37 +190,7 @@ def _takes_a_flag(method: Any) -> bool:
     return inspect.isfunction(method) and "bool" in _hints(method)
 
 
-def from_inside(error: SnncellError, who: str, arguments: str) -> SnncellError | None:
-    """An error with the call that it comes from, if it does not name it, or with what that was given, if it names no
-    argument, or is of shapes or dtypes and names no array; None for one that says both.
-    """
-    text = str(error)
-    if error.told or type(error) not in _TOLD:
-        return None
-    named = who in text.partition(": ")[0]
-    arrays = _ARRAY.findall(arguments) if isinstance(error, (ShapeError, DTypeError)) else []
-    if not named:
-        text = f"{who}({arguments}): {text}"
-    elif arguments and not _names_one_of(arrays or _NAME.findall(arguments), text):
-        text = f"{text} It was given {arguments}."
-    else:
-        return None
-    told: SnncellError = type(error)(text)
-    told.told = not named  # a layer around an operation that names itself says which layer it is
-    return told
-
-
-_NAME = re.compile(r"(\w+)(?:\[\d+\])?=")
-_ARRAY = re.compile(_NAME.pattern + r"\w+\[[\d, ]*\]")  # x=float32[2, 3]
-
-
-def _names_one_of(names: list[str], text: str) -> bool:
-    # Not in the code of a mend: "take ops.real(x) first", "convert it by x.astype('int64')".
-    return any(re.search(rf"\b{name}\b(?!\)|\.\w)", text) for name in names)
-
-
 _CHECKED: dict[Callable[..., Any], Callable[..., Any]] = {}  # what two modules show is one function
-_TOLD = (ArgumentError, ArgumentTypeError, DTypeError, ShapeError, TensorIndexError, ParameterError)
 
 
 def checked(function: Callable[..., Any], face: str, name: str, skip: int = 0) -> Callable[..., Any]:
@@ -230,14 +200,18 @@ def checked(function: Callable[..., Any], face: str, name: str, skip: int = 0) -
     @functools.wraps(function)
     def check_and_call(*args: Any, **kwargs: Any) -> Any:
         nonlocal plan
-        # With the first call: annotations may name classes of modules that are imported later than this one.
-        if plan is None:
-            plan = plan_of(function)
-        args = plan.taken(name, args, kwargs, skip)
         try:
-            return function(*args, **kwargs)
+            # With the first call: annotations may name classes of modules that are imported later than this one.
+            if plan is None:
+                plan = plan_of(function)
+            args = plan.taken(name, args, kwargs, skip)
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                plan.tell(error, name, args, kwargs)
+                raise
         except Exception as error:
-            plan.tell(error, name, args, kwargs)
+            hide_frames(error)
             raise
 
     check_and_call.__module__, check_and_call.__qualname__ = face, name
@@ -245,22 +219,26 @@ def checked(function: Callable[..., Any], face: str, name: str, skip: int = 0) -
 
 
 def checked_method(method: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """A method that checks its arguments: `__init__`, `__call__`, or one that takes flags."""
+    """A method that checks its arguments: `__init__`, `__call__`, `init_state`, or one that takes flags."""
     plan: Plan | None = None
     by_class = name.startswith("__")
 
     @functools.wraps(method)
     def check_and_begin(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         nonlocal plan
-        if plan is None:
-            plan = plan_of(method)
-        who = type(self).__name__ if by_class else f"{type(self).__name__}.{name}"
-        args = plan.taken(who, (self, *args), kwargs, 1)
         try:
-            return method(*args, **kwargs)
+            if plan is None:
+                plan = plan_of(method)
+            who = type(self).__name__ if by_class else f"{type(self).__name__}.{name}"
+            args = plan.taken(who, (self, *args), kwargs, 1)
+            try:
+                return method(*args, **kwargs)
+            except Exception as error:
+                if getattr(type(self), name) is check_and_begin:  # the outermost, not that of a class above
+                    plan.tell(error, who, args, kwargs)
+                raise
         except Exception as error:
-            if getattr(type(self), name) is check_and_begin:  # the outermost, not that of a class above
-                plan.tell(error, who, args, kwargs)
+            hide_frames(error)
             raise
 
     return check_and_begin
@@ -291,13 +269,14 @@ _OFTEN_MADE = ("Tensor",)  # checks what it is given itself
 def _guard_class(one: type) -> None:
     if one.__name__ in _OFTEN_MADE:
         return
-    flags = [name for name in dir(one) if not name.startswith("_") and name != "construct"]
-    for name in ("__init__", "__call__", *flags):
+    flags = [name for name in dir(one) if not name.startswith("_") and name not in ("construct", "init_state")]
+    for name in ("__init__", "__call__", "init_state", *flags):
         owner = next((kind for kind in one.__mro__ if name in vars(kind)), object)
         method = vars(owner).get(name)
         if not inspect.isfunction(method) or hasattr(method, "__wrapped__") or not ours(owner):
             continue
-        needs_check = {"__init__": _hints, "__call__": says_something}.get(name, _takes_a_flag)
+        always = {"__init__": _hints, "__call__": says_something, "init_state": says_something}
+        needs_check = always.get(name, _takes_a_flag)
         if needs_check(method):
             setattr(owner, name, checked_method(method, name))
     maker = getattr(vars(one).get("__new__"), "__func__", None)  # of arrays, which are not made by `__init__`

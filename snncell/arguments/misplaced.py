@@ -84,9 +84,9 @@ def warn_of_arguments(
             warn_of(words)
 
 
-def warn_of(words: str) -> None:
-    """Warn of arguments, at the innermost line outside of the package."""
+def warn_of(words: str, category: type[Warning] = ArgumentWarning) -> None:
+    """Warn at the innermost line outside of the package."""
     frame, depth = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
         frame, depth = frame.f_back, depth + 1
-    warnings.warn(words, ArgumentWarning, stacklevel=depth)
+    warnings.warn(words, category, stacklevel=depth)

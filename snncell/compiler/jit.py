@@ -11,9 +11,11 @@ from typing import Annotated, Any, Literal
 
 from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came
+from snncell.arguments.tracebacks import hide_frames
 from snncell.compiler.compiled import Compiled
 from snncell.compiler.copies import reduced
 from snncell.compiler.explain import difference, report, report_on_passes
+from snncell.compiler.holders import same
 from snncell.compiler.jit_options import JitConfig, Level, as_signature, refuse_options, refuse_other_arguments
 from snncell.compiler.pipeline import stages
 from snncell.config import FINITE
@@ -50,15 +52,19 @@ class Jitted:
         self.reported = False  # whether its user was warned of tracing again and again
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.signature is not None:
-            args = with_tensors(args)
-            refuse_other_arguments(self.signature, args, self.name)
-        if STATE.trace is not None:
-            return self.fn(*args, **kwargs)  # part of the Program that is being traced
-        if FINITE or STATE.unfused:  # operation by operation, each of which is looked at
-            return structure.mapped(snapshot, self.fn(*with_tensors(args), **with_tensors(kwargs)))
-        compiled, leaves = self.lookup(args, kwargs)
-        return compiled(leaves)
+        try:
+            if self.signature is not None:
+                args = with_tensors(args)
+                refuse_other_arguments(self.signature, args, self.name)
+            if STATE.trace is not None:
+                return self.fn(*args, **kwargs)  # part of the Program that is being traced
+            if FINITE or STATE.unfused:  # operation by operation, each of which is looked at
+                return structure.mapped(snapshot, self.fn(*with_tensors(args), **with_tensors(kwargs)))
+            compiled, leaves = self.lookup(args, kwargs)
+            return compiled(leaves)
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     def __reduce__(self) -> Any:
         return reduced(self, _jitted)
@@ -104,11 +110,25 @@ class Jitted:
         if compiled is None or not compiled.up_to_date():
             self._report_storm(signature, compiled)
             entries, taped, *_, tree, _ = signature
-            compiled = Compiled(self.name, self.fn, leaves, tree, taped, entries)
+            outdated, compiled = compiled, Compiled(self.name, self.fn, leaves, tree, taped, entries)
+            if outdated is not None:
+                self._refuse_counters(outdated, compiled)
             if self.limit is not None and len(self.compiled) >= self.limit:
                 del self.compiled[next(iter(self.compiled))]
             self.compiled[signature] = compiled
         return compiled
+
+    def _refuse_counters(self, outdated: Compiled, compiled: Compiled) -> None:
+        """Raise if the function changes, at each call, a value that it reads: a trace cannot carry that out."""
+        # What has the same value after each trace, such as `self.shape = x.shape`, does not count them.
+        before, now = outdated.own_changes, compiled.own_changes
+        counting = [x.words for spot, x in now.items() if spot in before and not same(x.now, before[spot].now)]
+        if counting:
+            raise TraceError(
+                f"jit({self.name}): {counting[0]} is read and changed by the function at each call, and a compiled "
+                f"function runs no Python. Make it a Parameter (requires_grad=False) and write to it by ops.assign, "
+                f"or pass it as an argument and return the new value."
+            )
 
     def _report_storm(self, signature: Any, outdated: Compiled | None) -> None:
         """Say once that a function is traced again and again, and what for."""
@@ -157,12 +177,23 @@ def jit(
     """Compile a function of Tensors: it is traced once for each signature and replayed as a list of kernels.
 
     The signature is made of the Tensors' shapes and dtypes and of all other arguments as they are. Gradients,
-    optimiser steps and writes to Parameters inside `fn` become part of the Program. If an attribute of a Cell that
-    `fn` calls is changed, `fn` is traced again. Other values that it finds outside of its arguments, Tensors among
-    them, are constants: they stay as they were when it was traced. A Python number among the arguments is part of the
-    signature, so each new value is traced again (which compiles nothing new); what changes at every step is better a
-    Tensor or a Parameter. Results agree with eager ones to rounding, and to the bit in arithmetic and comparisons.
-    While `snncell.set_context(check_finite=True)` holds, `fn` is not compiled but run operation by operation.
+    optimiser steps and writes to Parameters inside `fn` become part of the Program. A Python number among the arguments
+    is part of the signature, so each new value is traced again (which compiles nothing new); you should make a number
+    that changes at every step a Tensor or a Parameter. Results agree with eager ones to rounding, and to the bit in
+    arithmetic and comparisons. While `snncell.set_context(check_finite=True)` holds, `fn` is not compiled but run
+    operation by operation.
+
+    Python values that `fn` reads outside of its arguments are compared at each call: globals, variables of enclosing
+    functions, defaults, attributes of Cells and other objects, lists, dicts, and NumPy arrays, also those that the
+    functions read which `fn` calls. If one has changed, `fn` is traced again. For example, `loss_weight[0] = 0.5`
+    between two calls takes effect. To compare an array takes a copy of it, and some 0.1 ms per MB at each call; above
+    16 MB a warning says so. Tensors cost nothing. Code of libraries is not followed.
+
+    Python code runs when `fn` is traced, not at each call, so these are errors: random numbers of `np.random` or
+    `random` (use `ops.normal` or `ops.uniform`), a value that `fn` both reads and changes at each call, a Tensor that
+    is kept in an attribute or a global, an iterator that is read or returned, and a result that is an object with
+    Tensors inside. Results may be Tensors in tuples, lists, dicts, views of dicts, and dataclasses. `log.append(...)`
+    on a list that `fn` does not read is allowed, and happens when `fn` is traced.
 
     Args:
         fn: a function or Cell. Python code in it runs while it is traced, so a branch on a Tensor's value is an error.
@@ -178,7 +209,7 @@ def jit(
         A callable with the same arguments and results.
 
     Raises:
-        TraceError: if `fn` looks at a value that is not there yet, naming the line.
+        TraceError: if `fn` looks at a value that is not there yet, naming the line; and for the errors above.
         ArgumentError: for an argument that is neither Tensor nor hashable.
 
     Example:

@@ -13,6 +13,7 @@ from snncell.data.collate import Collate, Waiting, entries, length_of, with_entr
 from snncell.data.drawing import sample_of, takes_rng
 from snncell.data.padding import quantiles
 from snncell.data.transforms.base import by_batches
+from snncell.errors import ArgumentError
 
 LOOKED_AT = 256  # samples of which `buckets=` a number takes the lengths
 
@@ -70,7 +71,8 @@ class Maker:
                 return None
             samples.append(self.sample(index, wait=True))
         if self.own is None:
-            return self.collate(samples)
+            with self._named(", ".join(map(str, chosen[:8])) + ", ..." * (len(chosen) > 8)):
+                return self.collate(samples)
         if self.last is None:
             return self.own(samples, chosen)
         try:
@@ -115,12 +117,18 @@ class Maker:
         return sample_of(*self.seed, index, global_generators=os.getpid() != self.process)
 
     @contextmanager
-    def _named(self, index: int) -> Iterator[None]:
-        """A context whose errors say which sample they are of."""
+    def _named(self, sample: int | str) -> Iterator[None]:
+        """A context whose errors say which sample they are of, or which samples of a batch."""
+        where = f"sample {sample} of the {type(self.dataset).__name__}"
         try:
             yield
+        except StopIteration as error:  # it would end, or confuse, the generators that it goes through
+            raise ArgumentError(
+                f"Loader: the data set, the transform or collate has raised StopIteration for {where}: next() of an "
+                f"iterator that is at its end, for example. Give it a default, next(iterator, None)."
+            ) from error
         except Exception as error:
-            error.add_note(f"Loader: this is of sample {index} of the {type(self.dataset).__name__}.")
+            error.add_note(f"Loader: this is of {where}.")
             raise
 
 

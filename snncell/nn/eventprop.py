@@ -70,11 +70,15 @@ class EventPropLIF(Cell):
     which obey tau_mem lambda_V' = -lambda_V and tau_syn lambda_I' = lambda_V - lambda_I backwards in time; lambda_V
     jumps by (v_threshold lambda_V + g_k) / (tau_mem V'(T_k)) at T_k, and the gradient of w_e is -tau_syn lambda_I(t_e).
 
-    Two things have no gradient, as in the paper. A neuron that does not spike: its times are inf, and it learns nothing
-    from them. Start with weights that make it spike (the default does), and let the loss be finite without it, for
-    instance ops.minimum(T, t_max); what brings silent neurons back is a step of the optimiser's own, as adding a little
-    to the weights of neurons that were silent in a whole batch. And the appearance of a spike: where V just touches the
-    threshold V' is 0 and gradients grow without bound, so clip them.
+    Silent neurons. A neuron without a spike has the time inf and no gradient, as in the paper. A sample whose label
+    neuron is silent must be masked out of the loss and of a regulariser of the label's time, as in the second example.
+    Do not replace inf by a late time (ops.minimum) in a loss where classes compete, such as a cross entropy: the label
+    neuron cannot move, so the loss falls only by making all others later, and in the end they are silent too. Start
+    with weights that make neurons spike (the default does). To bring neurons back that were silent in a whole batch,
+    add a small constant to their weights after the optimiser's step.
+
+    Spikes that appear or vanish. Where V just touches the threshold, V' is 0 and gradients grow without bound. You
+    should clip them, for example by `train.clip_by_global_norm`.
 
     Args:
         in_channels: input neurons, N_in.
@@ -111,6 +115,20 @@ class EventPropLIF(Cell):
         [[[5.983]]]
         >>> print(grad(lambda t: layer(t).sum())(times).asnumpy().round(3))  # both inputs later: the spike as well
         [[0.258 0.742]]
+
+        Samples with a silent label neuron are masked out, because they have no gradient:
+
+        >>> entropy = nn.CETemporalLoss(reduction="none")
+        >>> def loss(times, labels):  # (B, C), the first spikes; (B,)
+        ...     own = ops.gather_elements(times, 1, labels.expand_dims(1))[:, 0]  # the label neuron's time
+        ...     spiked = ops.isfinite(own)
+        ...     early = 0.01 * ops.exp(ops.select(spiked, own, 0.0) / 20.0)  # the regulariser: spike early
+        ...     each = ops.select(spiked, entropy.of_times(times, labels) + early, 0.0)
+        ...     return each.sum() / ops.maximum(spiked.astype(each.dtype).sum(), 1.0)
+        >>> times = Tensor([[5.0, 6.0], [float("inf"), 6.0]])  # the label neuron of the second sample is silent
+        >>> print(grad(loss)(times, Tensor([0, 0])).asnumpy().round(3))
+        [[ 0.27  -0.269]
+         [ 0.     0.   ]]
     """
 
     tau_mem = _constant("tau_mem", _above_zero)

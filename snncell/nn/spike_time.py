@@ -184,10 +184,13 @@ class CETemporalLoss(_CrossEntropy):
     def of_times(self, times: Tensor, labels: Tensor, end: float | None = None) -> Tensor:
         """The loss of first-spike times (B, C), in steps or any other unit, as a neuron gives them that computes times.
 
-        A silent neuron has the time inf. With `end` it counts as firing there, as do all that fire later:
-        of_times(times, labels, end) = of_times(ops.minimum(times, end), labels). That has no gradient for them. Without
-        `end` inf is taken as it is: with "reciprocal" 1 / (inf + 1) = 0; with "negate" a silent neuron has the
-        probability 0, so the loss of its own class is inf, never NaN.
+        A silent neuron has the time inf. Without `end`, "reciprocal" takes it as 1 / (inf + 1) = 0. With "negate" it
+        has the probability 0, so the loss of its own class is inf, never NaN. With `end` it counts as a spike there,
+        as do all later ones: of_times(times, labels, end) = of_times(ops.minimum(times, end), labels).
+
+        Times of `EventPropLIF` have no gradient where a neuron is silent. To train on them, leave `end` out, and mask
+        samples whose label neuron is silent out of the loss: its docstring has an example. With `end` such a sample
+        only makes the other neurons later, until they are silent too.
         """
         if end is not None:
             times = ops.minimum(times, end)
@@ -266,8 +269,9 @@ class MSETemporalLoss(ClassLoss):
     def of_times(self, times: Tensor, targets: Tensor, steps: Count | Tensor) -> Tensor:
         """The loss of spike times (B, C), or (F, B, C), within a number of steps, or one for each sample, (B, 1).
 
-        The loss of a silent neuron's time, if that is inf, is inf; ops.minimum(times, steps - 1) lets it fire at the
-        end, as here.
+        The loss of a time of inf, a silent neuron, is inf. ops.minimum(times, steps - 1) counts it as a spike at the
+        end, as here. It has no gradient then, and because each neuron has a target of its own, the others' gradients
+        stay as they are.
         """
         late = times - self._wanted(as_tensor(targets, "MSETemporalLoss"), times, steps)
         if self.tolerance:

@@ -8,7 +8,7 @@ import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import positive
-from snncell.plot.axes import SMALL, axes_or_new, extent, label_axis, marker, room, series, titled, whole_steps
+from snncell.plot.axes import SMALL, axes_or_new, extent, in_key, label_axis, marker, room, series, titled, whole_steps
 from snncell.plot.groups import Group, groups_of
 from snncell.plot.keys import legend, name_rows, text_width
 from snncell.plot.sources import Array, fired, one_layer, spiking_layers, steps_of
@@ -40,7 +40,8 @@ def psth(
 
     Raises:
         ShapeError: if spikes have fewer than two axes, or if there are not as many classes as rows.
-        ArgumentError: if width is no integer of at least 1, or for a layer that is unknown or does not fire.
+        ArgumentError: if width is no integer of at least 1, for an array without elements, or for a layer that is
+            unknown or does not fire.
     """
     name, array = one_layer(spikes, "spikes", layer, "psth")
     rows = rows_of(fired(array, "psth"), "psth")
@@ -64,6 +65,8 @@ def rows_of(spikes: Array, who: str) -> Array:
 def _has_rows(spikes: Array, who: str) -> None:
     if spikes.ndim < 2:
         raise ShapeError(f"{who}: takes (T, N) or (T, B, ...), not shape {spikes.shape}. One neuron: x[:, None].")
+    if spikes.size == 0:
+        raise ArgumentError(f"{who}: an array of shape {spikes.shape} holds nothing to count spikes in.")
 
 
 def bins_of(steps: Array, width: int, who: str) -> Array:
@@ -89,7 +92,7 @@ def draw_psth(axes: Any, rows: Array, edges: Array, width: int, groups: list[Gro
         each = binned(rows[:, members], width)
         rate = each.mean(1) if len(members) else np.zeros(len(each))
         style = series(number)
-        axes.stairs(rate, edges, label=name, linewidth=1.2, baseline=None, **style)
+        axes.stairs(rate, edges, label=in_key(name), linewidth=1.2, baseline=None, **style)
         if band and len(members) > 1:
             error = each.std(1, ddof=1) / np.sqrt(len(members))
             options = {"fill": True, "alpha": 0.2, "color": style["color"], "linewidth": 0}
@@ -106,8 +109,6 @@ def rates_of(spikes: Array, who: str) -> Array:
     """Spikes per step of each neuron, over all samples: (T, N) or (T, B, ...) -> (N,)."""
     array = fired(spikes, who)
     _has_rows(array, who)
-    if array.size == 0:
-        raise ArgumentError(f"{who}: an array of shape {array.shape} holds nothing to count spikes in.")
     means: Array = array.mean(0) if array.ndim == 2 else array.mean((0, 1)).reshape(-1)
     return means
 
@@ -147,7 +148,7 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
         height = heights[min(int(np.searchsorted(edges, median, "right")) - 1, bins - 1)]
         look = {"marker": marker(number), "markersize": 5, "markevery": [1], "clip_on": False, "linewidth": 0.8}
         axes.plot([median, median], [0.0, height], label="_median", **look, **style)
-        keys.append(Line2D([], [], label=label, linewidth=1.2, **style))
+        keys.append(Line2D([], [], label=in_key(label), linewidth=1.2, **style))
         peak = max(peak, float(heights.max()))
     _headroom(axes, peak, len(rates))
     label_axis(axes.xaxis, "spikes per neuron and step", "spikes per step")

@@ -44,6 +44,7 @@ class Parameter(Tensor):
     key = -1
     inited_param = None
     _number = 0  # of one without a name, once it has been asked for
+    _source: Entry | None = None  # its entry on the tape, kept while it is frozen
     follows = False  # whether its value moves to where Programs that read it run, as the state of random numbers does
 
     def __init__(
@@ -61,6 +62,9 @@ class Parameter(Tensor):
                 f"Parameter: default_input is a number or an array, not {default_input}. Write Tensor({default_input}) "
                 "for a Parameter of booleans, and requires_grad=... for whether it is trained."
             )
+        traced = isinstance(default_input, Tensor) and default_input.device == "cpu"
+        if traced and STATE.trace is not None and not isinstance(default_input._data, np.ndarray):
+            raise STATE.trace.made_inside("A Parameter, or a layer with one,")
         # A number is an int32, as in MindSpore, if it is one.
         narrow = type(default_input) is int and -(2**31) <= default_input < 2**31
         super().__init__(default_input, dtypes.int32 if narrow else None, device=device)
@@ -107,10 +111,14 @@ class Parameter(Tensor):
     def requires_grad(self, value: bool) -> None:
         if not isinstance(value, (bool, np.bool_)):
             raise ParameterError(f"Parameter {self.name!r}: requires_grad is True or False, not {shown(value)}.")
-        if bool(value) != self.requires_grad:  # a gradient that is under way knows the Parameter by its entry
-            self._entry = Entry.source(self._data) if value else None
-            if self._entry is not None:
-                self._entry.hooks = self.hooks
+        if not value:
+            self._entry = None
+        elif self._entry is None:
+            # The same entry as before: gradients under way and compiled functions know the Parameter by it.
+            if self._source is None or self._source.specs != ((self.shape, self._data.dtype),):
+                self._source = Entry.source(self._data)
+                self._source.hooks = self.hooks
+            self._entry = self._source
 
     def _hooks_on(self) -> Any:
         return self.hooks

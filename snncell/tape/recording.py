@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from snncell.arguments.shown import shown
+from snncell.arguments.tracebacks import hide_frames
 from snncell.errors import DTypeError, GradientError, ShapeError
 from snncell.kernels.space import DEVICE, moved
 from snncell.tape import structure
@@ -49,15 +50,21 @@ class Recording:
         # Tensors of their own, for a Parameter may be frozen, or replaced, before the gradient is pulled.
         self.sources = [*watched, *(wrap(p._data, p._entry) for p in self.weights or ())]
         if STATE.trace is not None:
-            STATE.trace.gradient_targets.update(p._entry for p in self.weights or () if p._entry is not None)
+            STATE.trace.gradient_targets.update(dict.fromkeys(self.weights or ()))
         self.own: int | None = None  # how many of them, if not all, have all of their gradient here: see `pullback`
         self.tape = Tape()
         with self.tape.active():
             # As read: where fn returns a Parameter, the result is the value that it has now.
             self.out = as_read(fn(*call_args, **kwargs))
 
-    def pull(self, out: Any, sens: Any, release: bool) -> tuple[list[Any], list[Tensor] | None]:
-        """Gradients for each watched argument, and for the weights."""
+    def pull(self, out: Any, sens: Sequence[Tensor] | None, release: bool) -> tuple[list[Any], list[Tensor] | None]:
+        """Gradients for each watched argument, and for the weights.
+
+        Args:
+            out: the outputs.
+            sens: a gradient for each of the outputs, in order (see `seeds_for`); ones by default.
+            release: whether the recording is needed no more.
+        """
         leaves, _ = structure.flatten(out)
         seeds = _seeds(leaves, sens, self.who)
         release = release and STATE.tape is None  # an outer tape's sweep goes through the same entries
@@ -132,7 +139,16 @@ def _weights(weights: Any, who: str) -> tuple[Parameter, ...] | None:
     return parameters
 
 
-def _seeds(leaves: list[Tensor], sens: Any, who: str) -> list[Tensor | None]:
+def seeds_for(out: Any, sens: Any, who: str) -> list[Tensor]:
+    """The gradients in `sens` in the order of the outputs: those in a dict are matched by key.
+
+    Raises:
+        GradientError: if `sens` has another structure than `out`.
+    """
+    return structure.matched(structure.flatten(out)[1], sens, f"{who}: the gradient of the output")
+
+
+def _seeds(leaves: list[Tensor], sens: Sequence[Tensor] | None, who: str) -> list[Tensor | None]:
     """The gradients that go in at the outputs: `sens`, or ones for each output that can carry a gradient."""
     if not leaves:
         raise GradientError(f"{who}: the function returned no Tensor, so there is nothing to differentiate.")
@@ -141,10 +157,9 @@ def _seeds(leaves: list[Tensor], sens: Any, who: str) -> list[Tensor | None]:
         raise GradientError(f"{who}: the function returned {kinds}, which has no gradient. Return floats.")
     if sens is None:
         return [_ones(leaf) if leaf.dtype.is_float else None for leaf in leaves]
-    seeds, _ = structure.flatten(sens)
-    if len(seeds) != len(leaves):
-        raise GradientError(f"{who}: {len(seeds)} gradient(s) for {len(leaves)} output(s); give one for each.")
-    for number, (seed, leaf) in enumerate(zip(seeds, leaves, strict=True)):
+    if len(sens) != len(leaves):
+        raise GradientError(f"{who}: {len(sens)} gradient(s) for {len(leaves)} output(s); give one for each.")
+    for number, (seed, leaf) in enumerate(zip(sens, leaves, strict=True)):
         if seed.shape != leaf.shape:
             raise ShapeError(
                 f"{who}: the gradient for output {number} has shape {seed.shape}, the output itself {leaf.shape}."
@@ -154,7 +169,7 @@ def _seeds(leaves: list[Tensor], sens: Any, who: str) -> list[Tensor | None]:
                 f"{who}: the gradient for output {number} has dtype {seed.dtype}, the output itself {leaf.dtype}. "
                 f"Convert it: sens.astype({leaf.dtype.name!r})."
             )
-    return list(seeds)
+    return list(sens)
 
 
 def _ones(leaf: Tensor) -> Tensor:
@@ -170,8 +185,17 @@ def without_aux(out: Any, who: str) -> tuple[Any, tuple[Any, ...]]:
 
 
 def wraps(fn: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
-    """Carry over the name and documentation of a function; a Cell's attributes are its own."""
-    return functools.wraps(fn, updated=())(wrapper) if hasattr(fn, "__name__") else wrapper
+    """Make the entry point of a function of gradients, with the name and documentation of the function itself."""
+
+    def entry(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return wrapper(*args, **kwargs)
+        except Exception as error:
+            hide_frames(error)
+            raise
+
+    # A Cell's attributes are its own.
+    return functools.wraps(fn, updated=())(entry) if hasattr(fn, "__name__") else entry
 
 
 def has_float(x: Any) -> bool:

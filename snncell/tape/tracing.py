@@ -19,7 +19,6 @@ from snncell.tape.tensor import Tensor, stale, wrap
 if TYPE_CHECKING:
     from snncell.tape.parameter import Parameter
     from snncell.tape.primitive import Primitive
-    from snncell.tape.tape import Entry
 
 _MENDS = {
     "if/while/bool() on a Tensor": "Choose element by element with ops.select(condition, a, b) instead of if (with "
@@ -95,7 +94,7 @@ class Trace:
         self.steps: list[Step] = []
         self.constants: dict[int, tuple[Any, Value]] = {}  # by id of the array, which is kept so that ids stay unique
         self.parameters: dict[Parameter, Value] = {}
-        self.gradient_targets: set[Entry] = set()  # entries of Parameters that inner gradients are of
+        self.gradient_targets: dict[Parameter, None] = {}  # Parameters that inner gradients are of
         self.written: dict[Parameter, Value] = {}
         self.cells: dict[Any, None] = {}  # Cells that were called: if an attribute changes, the trace is out of date
 
@@ -116,10 +115,7 @@ class Trace:
             return data if data.trace is self else self._capture(x, data)
         if type(x) is not Tensor:
             if x.born_in is self:
-                raise TraceError(
-                    f"Parameter {x.name!r} is made inside a function that {self.who} traces; it would keep its value "
-                    f"from call to call. Make it outside.\n  at {user_line()}"
-                )
+                raise self.made_inside(f"Parameter {x.name!r}")
             parameter: Any = x  # a Parameter is read anew at each run; any other array is a constant
             if parameter in self.written:
                 return self.written[parameter]
@@ -171,6 +167,13 @@ class Trace:
         return TraceError(
             f"{what} needs a value while {self.who} traces the function, and there is none yet.\n  at {user_line()}\n"
             f"{_MENDS.get(what, _MENDS[''])}"
+        )
+
+    def made_inside(self, what: str) -> TraceError:
+        """The error for a Parameter, or a layer with one, that the traced function makes."""
+        return TraceError(
+            f"{what} is made inside a function that {self.who} traces; it would keep its value from call to call. Make "
+            f"it outside.\n  at {user_line()}"
         )
 
     def outside(self, inputs: Any) -> bool:

@@ -15,8 +15,9 @@ import numpy as np
 from snncell.errors import BpropError, GradientCheckError, SnncellError
 from snncell.tape.state import STATE, settings, smoothed, unfused
 from snncell.tape.tensor import Tensor
-from snncell.testing.bprops import check_bprop
+from snncell.testing.bprops import KINK, check_bprop
 from snncell.testing.calls import Called, Net, Sample, chosen_weights, steps_of
+from snncell.testing.kinks import compare_arrays, search_at
 from snncell.testing.locate import Search, sentence
 from snncell.testing.precision import InFloat64, real
 from snncell.testing.problem import Array, Problem, Tolerance, slope_of
@@ -24,7 +25,6 @@ from snncell.testing.result import Row
 from snncell.testing.stops import Opened, Site
 
 CALLS = 4  # of each Cell, that are checked one by one
-KINK = "beside the inputs that it met: at them there is a kink"
 
 
 # --- custom reverses -------------------------------------------------------------------------------------------------
@@ -63,7 +63,8 @@ def _checked_calls(net: Net, path: str, calls: Sequence[Called]) -> tuple[list[R
     wrong: list[Wrong] = []
     for call in calls:
         try:
-            rows_of_call = _checked_call(net.cells[path], call)
+            with smoothed(False):  # or a run with smooth spikes would compare the primitive with itself
+                rows_of_call = check_bprop(net.cells[path], *call.inputs).rows
         except (GradientCheckError, BpropError) as error:
             wrong.append(Wrong(path, call, error))
             continue
@@ -87,26 +88,6 @@ def _spread(calls: Sequence[Called]) -> list[Called]:
         return []
     x = calls[0].inputs[0]
     return [Called((Tensor(np.random.default_rng(0).uniform(-1.0, 1.0, x.shape)).to(x.device),), None, None, False)]
-
-
-def _checked_call(cell: Any, call: Called) -> Sequence[Row]:
-    """The verdict of check_bprop; where it fails, at inputs moved a little: at a kink, several gradients are right."""
-    # Not smooth, even if the run around it is: it would compare the primitive with itself.
-    with smoothed(False):
-        try:
-            return check_bprop(cell, *call.inputs).rows
-        except GradientCheckError:
-            rng = np.random.default_rng(0)
-            rows = check_bprop(cell, *[_moved(x, rng) for x in call.inputs]).rows
-            return [row.noted(KINK) for row in rows]
-
-
-def _moved(x: Any, rng: np.random.Generator) -> Any:
-    """A float input, moved by some 1e-5 of its size, off the kink where it may be; anything else as it is."""
-    if not real(x):
-        return x
-    array = x.asnumpy().astype(np.float64)
-    return Tensor(array + 1e-5 * (1 + np.abs(array)) * rng.standard_normal(x.shape)).to(x.device)
 
 
 def _worst_of_each(rows: Sequence[Row]) -> list[Row]:
@@ -269,11 +250,17 @@ def _fault_of(cell: Any, call: Called, tolerance: Tolerance, steps: int | None) 
     with by_itself(cell, call) as problem:
         if problem is None:
             return ""
-        search = Search(problem, problem.scalar, problem.point, problem.gradient(problem.scalar), tolerance)
-        extra = problem.rounding(problem.point, tolerance.eps)
-        for number, name in enumerate(problem.names):
-            if not search.agree(search.only(number), extra)[0]:
-                return sentence(search.worst_entry(number), name, _whole(call, steps) and name.startswith("input"))
+        _, wrong = compare_arrays(
+            lambda distance: search_at(problem, problem.scalar, tolerance, distance),
+            "",
+            range(len(problem.names)),
+            False,
+        )
+        if wrong is not None and wrong.number is not None:
+            name = problem.names[wrong.number]
+            return sentence(
+                wrong.search.worst_entry(wrong.number), name, _whole(call, steps) and name.startswith("input")
+            )
     return ""
 
 

@@ -11,13 +11,11 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.state import unfused
 from snncell.testing.blame import cause
 from snncell.testing.calls import Net, cells_in, chosen_weights, steps_of
-from snncell.testing.locate import BESIDE, Search, beside, relative, sentence
+from snncell.testing.kinks import Wrong, compare_arrays, search_at
+from snncell.testing.locate import Search, sentence
 from snncell.testing.precision import InFloat64
 from snncell.testing.problem import Problem, Scalar, Tolerance
 from snncell.testing.result import Checked, Row
-
-Wrong = tuple[int | None, float, float]  # the array, if it is a single one; its slope from the reverse; by differences
-SEEN = 1e-3  # the relative fault that is to be found
 
 
 def check_grads(
@@ -41,7 +39,9 @@ def check_grads(
     cause is looked for by experiments: each custom bprop by itself at the inputs it met; the gradient with
     `ops.stop_gradient` let through, everywhere and then at one place at a time; each Cell by itself. The first axis of
     an input counts as time if its length is that of a loop over time that ran, or the number of calls of a Cell.
-    At a kink, where the slopes to both sides differ and several gradients are right, they are compared beside it.
+    At a kink, for example equal values in a window of max pooling, several gradients are right. Where the slopes to
+    both sides differ, the gradients are compared at random points near the inputs, farther and farther away. Where all
+    of these are at kinks too, the array counts as not checked.
 
     Args:
         fn: a function or Cell of Tensors.
@@ -78,58 +78,23 @@ def check_grads(
 
 
 def _checked(problem: Problem, fn: Scalar, net: Net, level: int, tolerance: Tolerance) -> list[Row]:
-    """A row for each array, if all are right: at the inputs, or beside them where they are at a kink."""
-    search = Search(problem, fn, problem.point, problem.gradient(fn), tolerance)
-    rows, wrong = _compared(search, level)
-    if wrong is not None and search.kinked():
-        point = beside(problem.point)
-        search = Search(problem, fn, point, problem.gradient(fn, point), tolerance)
-        rows, wrong = _compared(search, level)
-        rows = [row.noted(BESIDE) for row in rows]
+    """A row for each array, if all are right: at the inputs, or near them where they are at a kink."""
+    # First along one direction of all arrays at once; of a gradient's gradient no more is looked at.
+    separate = range(len(problem.names)) if len(problem.names) > 1 and level == 1 else ()
+    rows, wrong = compare_arrays(
+        lambda distance: search_at(problem, fn, tolerance, distance), f"order {level}", [None, *separate], True
+    )
     if wrong is not None:
-        raise GradientCheckError(_message(search, net, level, *wrong))
+        raise GradientCheckError(_message(wrong, net, level))
     return rows
 
 
-def _compared(search: Search, level: int) -> tuple[list[Row], Wrong | None]:
-    """A row for each array; or the one that is wrong, None for all of them together, with both slopes."""
-    # First along one direction of all arrays at once; of a gradient's gradient no more is looked at.
-    problem, part = search.problem, f"order {level}"
-    analytic, numeric = search.along(search.everywhere())
-    if not search.tolerance.agree(analytic, numeric):
-        return [], (None, analytic, numeric)
-    if len(problem.names) == 1 or level > 1:
-        return [Row(part, ", ".join(problem.names), relative(analytic, numeric))], None
-    return by_array(search, part)
-
-
-def by_array(search: Search, part: str) -> tuple[list[Row], Wrong | None]:
-    """A row for each array, moved by itself; or the first one that is wrong, with both slopes."""
-    extra = search.problem.rounding(search.point, search.tolerance.eps)
-    rows: list[Row] = []
-    for number, name in enumerate(search.problem.names):
-        right, analytic, numeric = search.agree(search.only(number), extra)
-        if not right:
-            return rows, (number, analytic, numeric)
-        rows.append(_row(search, part, name, extra, analytic, numeric))
-    return rows, None
-
-
-def _row(search: Search, part: str, name: str, extra: float, analytic: float, numeric: float) -> Row:
-    """A row, with a note on a gradient that is so small that differences would not show a fault."""
-    size, noise = max(abs(analytic), abs(numeric)), extra + search.tolerance.atol
-    if size <= noise:
-        return Row(part, name, 0.0, note="the gradient is zero" if size == 0.0 else "the gradient is zero to rounding")
-    hidden = f"so small that a fault below {noise / size:.2g} of it would go unseen" if noise > SEEN * size else ""
-    return Row(part, name, relative(analytic, numeric), note=hidden)
-
-
-def _message(search: Search, net: Net, level: int, number: int | None, analytic: float, numeric: float) -> str:
-    problem = search.problem
-    of = "" if number is None else f" of {problem.names[number]}"
+def _message(wrong: Wrong, net: Net, level: int) -> str:
+    search, number = wrong.search, wrong.number
+    of = "" if number is None else f" of {search.problem.names[number]}"
     first = (
-        f"check_grads, order {level}: the reverse gives {analytic:.10g} along a random direction{of}, finite "
-        f"differences {numeric:.10g}."
+        f"check_grads, order {level}: the reverse gives {wrong.analytic:.10g} along a random direction{of}, finite "
+        f"differences {wrong.numeric:.10g}."
     )
     number = search.worst_array() if number is None else number
     return " ".join([first, *explanation(search, net, number, explain=level == 1)]).strip()

@@ -10,8 +10,9 @@ import numpy as np
 from snncell.testing.compare import index_of
 from snncell.testing.problem import Array, Problem, Scalar, Tolerance, moved, slope_of
 
+UNDECIDED = 0.05  # the part of a fault that kinks and curvature may account for
 LIMIT = 64  # entries of the worst array that are looked at one by one
-BESIDE = "beside the inputs: at them there is a kink"
+BESIDE = "near the inputs: at them there is a kink"
 
 
 class Worst(NamedTuple):
@@ -69,23 +70,26 @@ class Search:
                 return True, *again
         return False, analytic, numeric
 
-    def kinked(self) -> bool:
-        """True if the slopes to both sides of the point differ, along a direction of some array."""
-        eps, extra = self.tolerance.eps, self.problem.rounding(self.point, self.tolerance.eps)
+    def decided(self, direction: Sequence[Array | None], analytic: float) -> bool:
+        """True if the function is smooth along a direction, so that differences decide that a slope is wrong."""
+        return any(self._smooth(direction, analytic, self.tolerance.eps * by) for by in (1.0, *self.tolerance.others))
+
+    def _smooth(self, direction: Sequence[Array | None], analytic: float, eps: float) -> bool:
+        """True if slopes to both sides, and those over a quarter of the distance, differ by far less than the fault.
+
+        A kink at the point makes the two sides differ; one at some distance makes the two widths differ.
+        """
         noted = self.problem.noted(self.fn, self.point)
 
-        def value(point: Sequence[Array]) -> float:
-            return self.problem.value(self.fn, point, noted)
+        def value(by: float) -> float:
+            return self.problem.value(self.fn, moved(self.point, direction, by), noted)
 
-        here = value(self.point)
-        for number in range(len(self.point)):
-            direction = self.only(number)
-            ahead = (value(moved(self.point, direction, eps)) - here) / eps
-            behind = (here - value(moved(self.point, direction, -eps))) / eps
-            # Curvature makes them differ too, in proportion to eps: far less than a kink does.
-            if abs(ahead - behind) > 1e-3 * max(abs(ahead), abs(behind)) + 2 * extra:
-                return True
-        return False
+        here, slopes = value(0.0), []
+        for step in (eps, eps / 4):
+            slopes += [(value(step) - here) / step, (here - value(-step)) / step]
+        fault = _nan_as_inf(abs(analytic - sum(slopes[2:]) / 2))
+        rounding = self.problem.rounding(self.point, eps / 4)
+        return max(slopes) - min(slopes) + rounding <= UNDECIDED * fault
 
     def worst_array(self) -> int:
         """The array along which they differ most, as a part of what there is."""
@@ -98,14 +102,20 @@ class Search:
         while len(block) > LIMIT:  # a derivative costs two evaluations, whether along one entry or along many
             halves = np.array_split(block, 2)
             block = halves[int(np.argmax([self._difference(number, half) for half in halves]))]
-        pairs = [self.along(self._direction(number, block[n : n + 1], np.ones(1))) for n in range(len(block))]
+        pairs = [self._closest(self._direction(number, block[n : n + 1], np.ones(1))) for n in range(len(block))]
         n = int(np.argmax([_nan_as_inf(abs(a - b)) for a, b in pairs]))
         index = index_of(block[n], self.point[number].shape)
         return Worst(number, index, *pairs[n], len(block), size, _common_ratio(pairs))
 
     def _difference(self, number: int, block: Any) -> float:
-        analytic, numeric = self.along(self._direction(number, block, self.rng.standard_normal(len(block))))
+        analytic, numeric = self._closest(self._direction(number, block, self.rng.standard_normal(len(block))))
         return _nan_as_inf(abs(analytic - numeric))
+
+    def _closest(self, direction: Sequence[Array | None]) -> tuple[float, float]:
+        """Both slopes along a direction, by the width that agrees best: a wide one may reach over a kink."""
+        widths = {1.0, min(1.0, *self.tolerance.others)}
+        pairs = [self.along(direction, self.tolerance.eps * by) for by in sorted(widths, reverse=True)]
+        return min(pairs, key=lambda pair: _nan_as_inf(abs(pair[0] - pair[1])))
 
     def _direction(self, number: int, entries: Any, values: Any) -> list[Array | None]:
         direction: list[Array | None] = [None] * len(self.point)
@@ -114,11 +124,11 @@ class Search:
         return direction
 
 
-def beside(point: Sequence[Array]) -> list[Array]:
-    """A point near by, where no entry is what it was: away from kinks, and from potentials at the threshold."""
+def beside(point: Sequence[Array], distance: float = 1e-3) -> list[Array]:
+    """A random point near by, where no entry is what it was: away from kinks, and from potentials at the threshold."""
     # 0.1 moves entries that are 0 as well: silent inputs are where the kinks are.
     rng = np.random.default_rng(1)
-    return [x + 1e-3 * (0.1 + np.abs(x)) * rng.standard_normal(x.shape) for x in point]
+    return [x + distance * (0.1 + np.abs(x)) * rng.standard_normal(x.shape) for x in point]
 
 
 def relative(analytic: float, numeric: float) -> float:

@@ -12,9 +12,10 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.state import smoothed, unfused
 from snncell.testing.blame import bprop_text, checked_bprops
 from snncell.testing.calls import Net, cells_in, chosen_weights, steps_of
-from snncell.testing.gradients import by_array, explanation
+from snncell.testing.cut_gradients import refuse_cut_gradients
+from snncell.testing.gradients import explanation
 from snncell.testing.kernels import check_kernels
-from snncell.testing.locate import BESIDE, Search, beside
+from snncell.testing.kinks import compare_arrays, search_at
 from snncell.testing.precision import InFloat64
 from snncell.testing.problem import Problem, Tolerance
 from snncell.testing.result import Checked, Row
@@ -42,9 +43,10 @@ def check_through_time(
        step by step, to 1e-9 of the largest entry, before a Cell is blamed for anything. Within `unfused()` this part is
        left out, and takes no compiler.
 
-    At a kink (a silent input, max of equal values) several gradients are right; where a comparison fails it is done
-    once more beside the point, and counts if it fails there too. A spike that differs between kernels and tape, as its
-    potential is within rounding of the threshold, is told apart in the same way, and noted in the result.
+    At a kink (a silent input, equal values in a window of max pooling) several gradients are right. A comparison that
+    fails is therefore repeated at random points near the inputs, and counts only where the function is smooth. If there
+    is no such point, the result says that the array was not checked. A spike that differs between kernels and tape,
+    because its potential is within rounding of the threshold, is noted in the result.
 
     Args:
         net: a Cell, or a function that calls Cells, such as a loss; those that its body names are found.
@@ -62,7 +64,8 @@ def check_through_time(
 
     Raises:
         GradientCheckError: naming the layer, time step and entry that is worst, and the cause: a surrogate, a custom
-            bprop, a path that is stopped (a detached reset), a layer, or a kernel.
+            bprop, a path that is stopped (a detached reset), a layer, or a kernel; and for a Parameter whose gradient
+            is exactly zero, because all its paths go through a comparison.
         ArgumentError: for a function without Cells.
 
     Example:
@@ -87,6 +90,7 @@ def check_through_time(
             with suppress(BpropError):  # a reverse that raises has no gradients to compare
                 check_kernels(problem, cells)  # which is the cause if it differs
             raise blamed from None
+        refuse_cut_gradients(problem, cells)
         rows += check_kernels(problem, cells)
     return Checked(WHO, rows)
 
@@ -102,17 +106,17 @@ def _bprops(problem: Problem, net: Net) -> list[Row]:
 
 def _smooth(problem: Problem, net: Net, tolerance: Tolerance) -> list[Row]:
     with smoothed(True), unfused():
-        for point, note in ((problem.point, ""), (beside(problem.point), BESIDE)):
-            gradient = problem.gradient(problem.scalar, point)
-            search = Search(problem, problem.scalar, point, gradient, tolerance)
-            rows, wrong = by_array(search, "smooth")
-            if wrong is None:
-                return [row.noted(note) for row in rows]
-        assert wrong is not None  # or the loop would have returned
-        number, analytic, numeric = wrong
-        assert number is not None  # `by_array` compares each by itself
-        first = (
-            f"{WHO}: with smooth spikes the reverse gives {analytic:.10g} along a random direction of "
-            f"{problem.names[number]}, finite differences {numeric:.10g}."
+        rows, wrong = compare_arrays(
+            lambda distance: search_at(problem, problem.scalar, tolerance, distance),
+            "smooth",
+            range(len(problem.names)),
+            False,
         )
-        raise GradientCheckError(" ".join([first, *explanation(search, net, number)]).strip())
+        if wrong is None:
+            return rows
+        assert wrong.number is not None  # each array is compared by itself
+        first = (
+            f"{WHO}: with smooth spikes the reverse gives {wrong.analytic:.10g} along a random direction of "
+            f"{problem.names[wrong.number]}, finite differences {wrong.numeric:.10g}."
+        )
+        raise GradientCheckError(" ".join([first, *explanation(wrong.search, net, wrong.number)]).strip())
