@@ -193,7 +193,7 @@ RULES: dict[str, Rule] = {
     "loss curve: test rises": graded(_LOST_AGAIN, _STOP, lost=above(note=0.3)),
     "growth: a rate": warning(
         _RATE_GOES + ": neurons are on their way to firing all the time.",
-        "Regularise the rates (nn.RateRegulariser), lower the learning rate, or normalise the current.",
+        "Regularise the rates (nn.TargetRateRegulariser), lower the learning rate, or normalise the current.",
     ),
     "growth: a rate dies out": graded(
         _RATE_GOES + ", {left:%} of what it was: neurons fall silent.",
