@@ -5,6 +5,7 @@ Each pair is measured in turns (A B A B ...), and medians and ratios are printed
 - import: `import snncell` in fresh processes.
 - eager: one operation with its tape entry on 64 elements, forward only, recorded.
 - first call: a jitted function in a fresh process, with an empty and with a filled disk cache.
+- guards: the comparison of the Python values that a jitted function reads, at each call.
 - step: a 64-128-128-10 MLP training step with Adam, batch 64, float32.
 """
 
@@ -73,6 +74,42 @@ def eager_op(torch: Any) -> dict[str, float]:
     return figures
 
 
+SCALE, SHIFT = 2.0, Tensor(np.ones(64, np.float32))
+
+
+def scaled(x: Tensor) -> Tensor:
+    return x * SCALE + SHIFT
+
+
+def guards() -> dict[str, float]:
+    class Settings:
+        gain, bias = 1.5, 0.5
+
+    settings, gains, array = Settings(), [1.0, 2.0], np.ones(256, np.float32)
+    settings.gain = 2.5
+
+    def plain(x: Tensor) -> Tensor:
+        return scaled(x) * settings.gain
+
+    def many(x: Tensor) -> Tensor:
+        return scaled(x) * settings.gain * gains[0] + settings.bias + Tensor(array[:1])
+
+    layers = [nn.Dense(64, 64), nn.MultiStep(nn.LIFNode())]
+    net = nn.SequentialCell(*layers, nn.Dense(64, 64), nn.MultiStep(nn.LIFNode()))
+    figures = {}
+    for name, fn, x in (
+        ("5 values", plain, Tensor(np.ones(64, np.float32))),
+        ("9 values, a list, an array", many, Tensor(np.ones(64, np.float32))),
+        ("a net of 4 layers", net, Tensor(np.ones((2, 3, 64), np.float32))),
+    ):
+        jitted = snncell.jit(fn)
+        jitted(x)
+        (compiled,) = jitted.compiled.values()
+        found = medians(in_turns({"all": lambda c=compiled: c.dependencies._values_unchanged()}, 2000))
+        figures[f"guards, {name}, us"] = found["all"] * 1e6
+    return figures
+
+
 def training_step(torch: Any) -> dict[str, float]:
     rng = np.random.default_rng(0)
     data, classes = rng.standard_normal((64, 64)).astype(np.float32), rng.integers(0, 10, 64)
@@ -124,7 +161,7 @@ def main() -> None:
     except ImportError:
         torch = None
         print("PyTorch is not installed: its columns are left out.")
-    figures = {**import_time(), **first_call(), **eager_op(torch), **training_step(torch)}
+    figures = {**import_time(), **first_call(), **eager_op(torch), **guards(), **training_step(torch)}
     for name, value in figures.items():
         print(f"{name:<46} {value:>10.3f}")
     for name in [name for name in figures if ", torch" in name]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import threading
-import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -153,12 +152,3 @@ def named_inputs(
             names.append(name)
             values.append(value)
     return names, values
-
-
-def warn_of_change(cell: Any, name: str) -> None:
-    """Warn that a traced function sets a number of a Cell, which happens once."""
-    text = (
-        "is changed inside a function that is traced: that happens once, not at each call or step. Return it as a state"
-    )
-    mend = "or make it a Parameter (requires_grad=False) that ops.assign writes to."
-    warnings.warn(f"{type(cell).__name__}.{name} {text}, {mend}", RuntimeWarning, stacklevel=3)

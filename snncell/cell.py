@@ -27,7 +27,7 @@ from snncell.display import as_html, as_text
 from snncell.errors import ArgumentError, ArgumentTypeError, ConstructError
 from snncell.kernels.space import DEVICE, IN_USE
 from snncell.mixed import run_with_others
-from snncell.reverse import run_with_bprop
+from snncell.reverse import refuse_other_names, run_with_bprop
 from snncell.tape.frames import Running, machinery, tells
 from snncell.tape.given import TENSORS
 from snncell.tape.recompute import recompute
@@ -35,6 +35,12 @@ from snncell.tape.state import STATE, settings
 from snncell.tape.tensor import Tensor
 
 machinery(__file__)
+
+
+def without_construct(cell: Any) -> ConstructError:
+    """The error for a Cell that is to be called, and has no construct."""
+    mend = " It has forward, PyTorch's name for it: rename that." * hasattr(type(cell), "forward")
+    return ConstructError(f"{type(cell).__name__} has no method construct(self, ...) to be called by.{mend}")
 
 
 class Cell(Hooked, Modes, HasState):
@@ -98,6 +104,11 @@ class Cell(Hooked, Modes, HasState):
             setattr(self, name, value)
         self.add_flags(**(flags or {}))
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse a class whose gradient has another name than bprop, because nothing would call it."""
+        super().__init_subclass__(**options)
+        refuse_other_names(cls)
+
     # --- repr ---------------------------------------------------------------------------------------------------------
 
     def extend_repr(self) -> str:
@@ -141,8 +152,7 @@ class Cell(Hooked, Modes, HasState):
         if self._pre_hooks:
             args, kwargs = before_call(self, args, kwargs)
         if getattr(self, "construct", None) is None:
-            mend = " It has forward, PyTorch's name for it: rename that." * hasattr(type(self), "forward")
-            raise ConstructError(f"{type(self).__name__} has no method construct(self, ...) to be called by.{mend}")
+            raise without_construct(self)
         passage = Passage.of(self) if self._backward_hooks or self._backward_pre_hooks else None
         if passage is not None:
             args, kwargs = passage.enter(args, kwargs)

@@ -69,6 +69,7 @@ BYTES = (bool_.dtype, uint8.dtype)  # what spikes, and counts of events, are kep
 STORED_IN_USE: list[bool] = []  # not empty once there may be arrays of what is only stored: see `computed`
 _BITS = {bool_: np.dtype(np.uint8), bfloat16: np.dtype(np.uint16)}
 _COMPUTED = {float16.dtype: float32.dtype, bfloat16.dtype: float32.dtype}
+_FAR = {float32.dtype: float64.dtype, complex64.dtype: complex128.dtype}
 _PROMOTED: dict[tuple[DType, DType], DType] = dict.fromkeys(((float16, bfloat16), (bfloat16, float16)), float32)
 
 
@@ -135,6 +136,11 @@ def scalar_dtype(value: bool | int | float | complex, beside: DType) -> DType:
 def computed(dtype: Any) -> Any:
     """The NumPy dtype that elements are computed in: float16 and bfloat16 are ways to store float32."""
     return _COMPUTED.get(dtype, dtype)
+
+
+def far(dtype: Any) -> Any:
+    """The NumPy dtype in which partial sums of elements of this one are added up."""
+    return _FAR.get(dtype, dtype)
 
 
 def only_stored(dtype: Any) -> bool:

@@ -119,7 +119,7 @@ class DeviceError(SnncellError, RuntimeError):
 
 
 class DeviceMemoryError(DeviceError, MemoryError):
-    """A device whose memory has no room for an array, even after what freed arrays left behind was given back."""
+    """A device, or the main memory, has no room for an array, even after freed memory was given back."""
 
 
 class KernelMemoryError(SnncellError, MemoryError):

@@ -57,10 +57,15 @@ def _narrowed(inner: Any, args: tuple[Any, ...], kwargs: dict[str, Any], narrow:
 
 def _constructed(cell: Any, inner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of the copy, which nothing may have been kept on."""
+    name = type(cell).__name__
+    if "construct" in vars(cell):
+        raise ArgumentError(
+            f"{name}: its construct was set on the object, and reads the Parameters as they are, not in few bits. "
+            f"Define it in a subclass of {name}, or leave the Cell out of quantise.prepare or amp."
+        )
     out = inner.construct(*args, **kwargs)
     if inner.__dict__["version"] == cell.version:
         return out
-    name = type(cell).__name__
     if cell.quantisers is None:
         where = "mixed precision. Leave it in float32: amp.auto_mixed_precision(net, ..., black_list=[{}])."
     else:

@@ -6,15 +6,19 @@ error that names the Cell, the input, and the mend.
 
 from __future__ import annotations
 
+import difflib
 import inspect
+import itertools
 from collections.abc import Sequence
 from contextlib import nullcontext
+from types import FunctionType
 from typing import Any
 
+from snncell.arguments.guard import ours
 from snncell.arguments.tracebacks import traceback_at
 from snncell.calls import CALLS, Call, named_inputs
 from snncell.config import FINITE
-from snncell.errors import BpropError, NotFiniteError, SnncellError, TraceError
+from snncell.errors import BpropError, GradientError, NotFiniteError, SnncellError, TraceError
 from snncell.ops.seeds import present_key, replaying
 from snncell.tape import structure
 from snncell.tape.custom import as_read, custom
@@ -27,6 +31,32 @@ from snncell.tape.tensor import Tensor, beside
 from snncell.testing import compare_reverse
 
 machinery(__file__)
+
+
+OTHER_NAMES = ("backward", "grad", "vjp")  # of the gradient, in other frameworks
+
+
+def refuse_other_names(kind: type) -> None:
+    """Raise for a class of Cells that defines its gradient by another name, or a misspelling of bprop, and no bprop.
+
+    Raises:
+        BpropError: naming the class, the method, and bprop.
+    """
+    own = list(itertools.takewhile(lambda base: not ours(base), kind.__mro__))
+    if any("bprop" in vars(base) for base in own):
+        return
+    for name, value in ((name, value) for base in own for name, value in vars(base).items()):
+        plain = name.lower().replace("_", "")
+        close = plain[:1] == "b" and difflib.SequenceMatcher(None, plain, "bprop").ratio() >= 0.8
+        if isinstance(value, _METHODS) and (name in OTHER_NAMES or "backprop" in plain or close):
+            raise BpropError(
+                f"{kind.__name__} has a method {name}, which nothing calls: a Cell gives its gradient by bprop(self, "
+                f"*inputs, out, dout), a tuple with a gradient for each input. Rename {name} to bprop; a method for "
+                f"something else needs another name."
+            )
+
+
+_METHODS = (FunctionType, staticmethod, classmethod)
 
 
 def run_with_bprop(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -184,9 +214,10 @@ class _Reverse:
             elif isinstance(value, Tensor):
                 gradients.append(self._fitted(grad, value, f"input {name!r}"))
             else:
-                parts, tree_of_grad = structure.flatten(grad)
-                if tree_of_grad != tree:
-                    raise self.error(f"the gradient for input {name!r} must have the structure of the input")
+                try:
+                    parts = structure.matched(tree, grad, f"the gradient for input {name!r}")
+                except GradientError as error:
+                    raise self.error(f"{error} A gradient must have the structure of the input") from None
                 gradients += [self._fitted(g, x, f"input {name!r}") for g, x in zip(parts, leaves, strict=True)]
         return gradients
 

@@ -191,11 +191,13 @@ def test_padding_may_be_numpys():
             ops.pad(Tensor(x), pairs)
 
 
-def test_a_vector_over_time_is_run_with_a_word():
-    net = nn.MultiStep(nn.IFNode())
-    with pytest.warns(RuntimeWarning, match=r"its shape is \(8,\): this runs 8 steps of one neuron"):
-        spikes = net(ops.ones((8,)))
-    np.testing.assert_array_equal(spikes.asnumpy(), net(ops.ones((8, 1))).asnumpy()[:, 0])
+def test_multi_step_refuses_a_vector():
+    net = nn.SequentialCell(nn.MultiStep(nn.IFNode()))
+    with pytest.raises(
+        ShapeError, match=r"MultiStep: .*shape is \(8,\)\. One step of 8 neurons is x\.reshape\(\(1, -1\)\)"
+    ):
+        net(ops.ones((8,)))
+    assert net(ops.ones((8,)).reshape((1, -1))).shape == (1, 8)
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------

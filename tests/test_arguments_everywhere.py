@@ -244,13 +244,29 @@ def test_a_class_in_the_place_of_an_object_says_how_one_is_made(call, text):
 # --- single words -----------------------------------------------------------------------------------------------------
 
 
-def test_a_cell_with_forward_is_told_of_construct():
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda cell: cell,
+        nn.MultiStep,
+        nn.Stateful,
+        nn.TimeDistributed,
+        lambda cell: nn.MultiStep(nn.Recurrent(cell, nn.Dense(3, 3))),
+        lambda cell: nn.MultiStep(nn.Truncated(cell, 2)),
+    ],
+)
+def test_a_cell_with_forward_is_told_of_construct(around):
     class Theirs(nn.Cell):
-        def forward(self, x):
-            return x
+        def forward(self, x, v):
+            return x, v
 
-    with pytest.raises(SnncellError, match=r"no method construct.* It has forward, PyTorch's name for it: rename that"):
-        Theirs()(X)
+    class Begun(Theirs):
+        def init_state(self, x):
+            return ops.zeros_like(x)
+
+    for cell in (Theirs(), Begun()):
+        with pytest.raises(SnncellError, match=r"no method construct.* It has forward, PyTorch's name.*: rename that"):
+            around(cell)(ops.ones((4, 2, 3)))
 
 
 def test_words_of_single_errors():
@@ -263,6 +279,16 @@ def test_words_of_single_errors():
         data.padded([[[1.0]]], steps=2**40)
     with pytest.raises(SnncellError, match=r"LIFNode\(x=\[\[1.0\], \[1.0, 2.0\]\]"):
         nn.LIFNode()([[1.0], [1.0, 2.0]], X)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), MemoryError("Unable to allocate 3.35 GiB")])
+def test_a_full_memory_is_named_with_the_call_whatever_the_error_says(monkeypatch, error):
+    def full(*_):
+        raise error
+
+    monkeypatch.setattr("snncell.ops.creation.refuse_size", full)
+    with pytest.raises(DeviceMemoryError, match=r"eye\(n=3\): the main memory is full: (Python|Unable).*Take"):
+        ops.eye(3)
 
 
 # --- the environment --------------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import shutil
 import stat
 import subprocess
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -526,8 +525,20 @@ def test_loops_of_all_threads_work_without_a_folder(blocked: Path) -> None:
     assert total.item() == 1_500_000.0
 
 
+def no_new_file(number: int) -> Any:
+    """An `os.open` that reads, and makes no file."""
+    usual = os.open
+
+    def opened(path: Any, flags: int, *more: Any) -> int:
+        if flags & os.O_CREAT:
+            raise OSError(number, os.strerror(number))
+        return usual(path, flags, *more)
+
+    return opened
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO])
-@pytest.mark.parametrize("step", ["os.replace", "tempfile.mkstemp"])
+@pytest.mark.parametrize("step", ["replace", "open"])
 def test_a_full_or_read_only_disk_warns_once_and_works(
     folder: Path, number: int, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -535,7 +546,7 @@ def test_a_full_or_read_only_disk_warns_once_and_works(
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patch:
-        patch.setattr(step, failing)
+        patch.setattr(os, step, no_new_file(number) if step == "open" else failing)
         with pytest.warns(RuntimeWarning, match="compiled kernels of this process are not kept") as said:
             assert (compute(), again()) == (3.25, 3.25)
         assert len(said) == 1 and os.strerror(number) in str(said[0].message)
@@ -588,11 +599,7 @@ def test_a_file_that_cannot_be_finished_does_not_stay(tmp_path: Path) -> None:
 @pytest.mark.compiled
 def test_a_full_cache_that_cannot_be_written_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compute()
-
-    def failing(*_: Any, **__: Any) -> Any:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-    monkeypatch.setattr(tempfile, "mkstemp", failing)
+    monkeypatch.setattr(os, "open", no_new_file(errno.EROFS))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert again() == 3.25

@@ -1,14 +1,18 @@
 """Checkpoints: what is written can be read, a file is whole or not there, and nothing is loaded by half."""
 
 import os
+import re
+import signal
 import stat
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
 import snncell
-from snncell import Parameter, Tensor, nn, ops
+from snncell import Parameter, Tensor, nn, ops, train
 from snncell.errors import ArgumentTypeError, CheckpointError
 
 
@@ -223,6 +227,61 @@ def test_the_file_is_complete_before_it_takes_its_name(saved, monkeypatch):
     monkeypatch.setattr(os, "replace", watching)
     snncell.save_checkpoint(network(seed=1), saved)
     assert len(seen) == 1 and "0.weight" in seen[0]
+
+
+KILLED_WHILE_WRITING = """
+import os, signal, sys
+import snncell
+from snncell import nn
+os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+snncell.save_checkpoint(nn.Dense(2, 2), sys.argv[1])
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no SIGKILL here")
+def test_the_temporary_file_of_a_killed_process_goes_at_the_next_write(saved):
+    before = saved.read_bytes()
+    foreign = saved.with_name(".snncell-notes.tmp")
+    foreign.write_text("a file of somebody else")
+    subprocess.run([sys.executable, "-c", KILLED_WHILE_WRITING, str(saved)], check=False)
+    assert len(list(saved.parent.iterdir())) == 3 and saved.read_bytes() == before
+    snncell.save_checkpoint(network(seed=1), saved.with_name("other.ckpt"))
+    assert {p.name for p in saved.parent.iterdir()} == {"net.ckpt", "other.ckpt", foreign.name}
+
+
+def by_checkpoint(array, path):
+    net = nn.Cell()
+    net.p = Parameter(array, name="p", requires_grad=False)
+    snncell.save_checkpoint(net, path)
+
+
+def beside_a_training(array, path):
+    net = nn.Dense(2, 2)
+    train.save_state(path, net, nn.SGD(net.trainable_params(), 0.1), arrays={"p": array})
+
+
+@pytest.mark.parametrize(
+    ("write", "dtype"),
+    [
+        (by_checkpoint, "complex128"),
+        *((beside_a_training, dtype) for dtype in ("complex128", "uint16", "uint64", "U3", "O", "M8[s]")),
+    ],
+)
+def test_a_dtype_that_no_file_holds_is_refused_before_anything_is_written(tmp_path, write, dtype):
+    array = np.zeros(2, dtype)
+    with pytest.raises(CheckpointError, match=rf"'(more/)?p' is of dtype {re.escape(str(array.dtype))}.*Convert it"):
+        write(array, tmp_path / "p")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("dtype", ["complex64", ">f4", ">i8"])
+def test_other_dtypes_and_byte_orders_beside_a_training_come_back(tmp_path, dtype):
+    net = nn.Dense(2, 2)
+    adam = nn.Adam(net.trainable_params(), 0.1)
+    array = np.arange(6).reshape(2, 3).astype(dtype)
+    train.save_state(tmp_path / "p", net, adam, arrays={"p": array})
+    _, arrays = train.load_state(tmp_path / "p", net, adam)
+    np.testing.assert_array_equal(arrays["p"], array)
 
 
 def test_an_overwritten_file_has_the_new_content(saved):

@@ -106,6 +106,24 @@ def test_a_wrong_signature_is_found_at_the_first_call_without_any_gradient(run):
         run(Short())(X, X)
 
 
+@pytest.mark.parametrize("base", [nn.Cell, snncell.surrogate.ATan], ids=["Cell", "ATan"])
+@pytest.mark.parametrize("name", ["backward", "grad", "vjp", "bporp", "brop", "bprob", "b_prop", "backprop"])
+def test_a_gradient_by_another_name_is_refused_where_the_class_is_defined(name, base):
+    def method(self, *values):
+        return values[-1:]
+
+    text = (
+        rf"Spike has a method {name}, which nothing calls: .*bprop\(self, \*inputs, out, dout\).*Rename {name} to bprop"
+    )
+    for value in (method, staticmethod(method)):
+        with pytest.raises(BpropError, match=text):
+            type("Spike", (base,), {name: value})
+    with pytest.raises(BpropError, match=text):
+        type("Spike", (type("Mixin", (), {name: method}), base), {})
+    type("Spike", (base,), {name: method, "bprop": method})  # a helper of its bprop
+    type("Spike", (base,), {name: 0.5, "prop": method, "drop": method, "bias": method})
+
+
 def test_a_bprop_that_takes_more_than_there_is():
     class Long(nn.Cell):
         def construct(self, x):

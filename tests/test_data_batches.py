@@ -267,3 +267,25 @@ def test_frames_of_a_list_have_the_length_that_they_are_asked_for() -> None:
         longer, again = frames.batch(kept, lambda own: int(own.max()) + 3)
         np.testing.assert_array_equal(longer[:-3], x)
         assert not longer[-3:].any() and again.tolist() == lengths.tolist()
+
+
+def stop_at_three(x):
+    return next(iter(())) if x[0] == 3 else x
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("place", ["transform", "data set", "collate"])
+def test_a_stop_iteration_is_an_error_that_names_the_sample(workers, place):
+    """It would end the generators that it goes through, or become a RuntimeError that says nothing."""
+
+    class Stops(list):
+        def __getitem__(self, index):
+            return super().__getitem__(index) if index != 3 or place != "data set" else next(iter(()))
+
+    options = {"transform": {"transform": stop_at_three}, "collate": {"collate": lambda _: next(iter(()))}}
+    samples = Stops((np.full(2, n, np.float32), n) for n in range(8))
+    loader = data.Loader(samples, 2, shuffle=False, workers=workers, **options.get(place, {}))
+    sample = "0, 1" if place == "collate" else "3"
+    with pytest.raises(ArgumentError, match=f"has raised StopIteration for sample {sample} of the Stops") as caught:
+        list(loader)
+    assert isinstance(caught.value.__cause__, StopIteration)

@@ -246,6 +246,55 @@ def test_what_a_transform_calls_or_looks_up_is_part_of_it(tmp_path, monkeypatch)
     assert made(data.Cached(Counting(samples, helped), tmp_path)) == []
 
 
+def fill_padding(events: Events, rng: Any) -> Events:
+    """The same events, with random bytes where their records have padding: NumPy leaves them uninitialized."""
+    other = events.copy()
+    inside = np.ones(events.dtype.itemsize, bool)
+    for field, offset in events.dtype.fields.values():
+        inside[offset : offset + field.itemsize] = False
+    raw = other.view(np.ndarray).view(np.uint8).reshape(len(events), -1)
+    raw[:, inside] = rng.integers(1, 256, (len(events), int(inside.sum())))
+    return other
+
+
+EQUAL_EVENTS: dict[str, Any] = {
+    "other padding": lambda events, rng: fill_padding(events, rng),
+    "joined": lambda events, rng: np.concatenate([events[:3], events[3:]]),
+    "masked": lambda events, rng: np.concatenate([events, events])[np.arange(2 * len(events)) < len(events)],
+    "jittered": lambda events, rng: data.TimeJitter(1e-9)(events),
+    "restored": lambda events, rng: pickle.loads(pickle.dumps(events)),
+}
+
+
+@pytest.mark.parametrize("rows", [True, False])
+@pytest.mark.parametrize("way", EQUAL_EVENTS)
+def test_equal_events_have_one_digest_and_one_file_whatever_is_in_their_padding(tmp_path, way, rows):
+    rng = np.random.default_rng(rows)
+    sensor = (9, 9 if rows else 1, 2)
+    columns = {name: rng.integers(0, size, 20) for name, size in zip("xyp", sensor, strict=True)}
+    events = Events(np.arange(20), columns["x"], columns["y"] if rows else None, columns["p"], sensor_size=sensor)
+    stored = set()
+    for number in range(3):
+        same = EQUAL_EVENTS[way](fill_padding(events, rng), rng)
+        np.testing.assert_array_equal(same, events)
+        cached = data.Cached(Counting([same]), tmp_path)
+        assert made(cached) == ([] if number else [0])
+        (file,) = cached.folder.rglob("*.sample")
+        file.unlink()
+        assert made(cached) == [0]
+        stored.add(file.read_bytes())
+    assert len(stored) == 1
+
+
+def test_records_within_records_have_no_padding_on_disk(tmp_path):
+    inner = np.dtype({"names": ["a", "b"], "formats": ["u1", "<f8"], "offsets": [0, 8], "itemsize": 24})
+    outer = np.dtype([("several", inner, (2,)), ("c", "u1")], align=True)
+    for seed in range(2):
+        array = np.random.default_rng(seed).integers(0, 256, 5 * outer.itemsize, np.uint8).view(outer)
+        array["several"]["a"], array["several"]["b"], array["c"] = 1, 2.0, 3
+        assert made(data.Cached(Counting([array]), tmp_path)) == ([] if seed else [0])
+
+
 class Files:
     """Samples in files, of which it holds the path, or the folder's."""
 

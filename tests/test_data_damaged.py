@@ -10,7 +10,7 @@ import pytest
 import scipy.io
 
 from snncell import data
-from snncell.data.formats import aedat, bin, hdf5, mat, numpy_files, text
+from snncell.data.formats import aedat, bin, libraries, mat, numpy_files, text
 from snncell.errors import FileError
 
 MEMORY = 1 << 28  # bytes: what packed files may unpack to, twice
@@ -146,7 +146,7 @@ def test_a_bomb_in_a_mat_is_refused(tmp_path):
 @pytest.fixture
 def spoken(tmp_path, monkeypatch):
     pytest.importorskip("h5py")
-    monkeypatch.setattr(hdf5, "SECONDS", 1.0)
+    monkeypatch.setattr(libraries, "SECONDS", 1.0)
     write.write_shd(tmp_path / "whole.h5", np.random.default_rng(0), [5, 0, 9], chunks=(2,))
     return tmp_path / "shd.h5", (tmp_path / "whole.h5").read_bytes()
 
@@ -212,8 +212,9 @@ def test_flipped_bits_in_the_heaps_of_an_hdf5_whose_tables_are_known(spoken):
 def test_a_library_that_finds_no_end_is_given_up(spoken, monkeypatch):
     path, whole = spoken
     path.write_bytes(whole)
-    monkeypatch.setattr(hdf5, "SECONDS", 0.0)
-    with pytest.raises(FileError, match=r"shd.h5: HDF5's library found no end in 0 s: the file is damaged"):
+    monkeypatch.setattr(libraries, "SECONDS", 0.0)
+    monkeypatch.setattr(libraries, "MOST", 0.0)
+    with pytest.raises(FileError, match=r"shd.h5: h5py found no end in 0 s: the file is damaged"):
         data.SHD(path)
 
 
@@ -221,10 +222,10 @@ def test_a_library_that_breaks_down_is_told(spoken, monkeypatch, tmp_path):
     path, whole = spoken
     path.write_bytes(whole)
     for program, said in (
-        ("import os; print('ready', flush=True); os.abort()", r"HDF5's library broke down, with exit code -?\d+"),
+        ("import os; print('ready', flush=True); os.abort()", r"h5py crashed, with exit code -?\d+"),
         ("raise SystemExit(1)", r"h5py does not start in .*: python -c 'import h5py' says why"),
     ):
         (tmp_path / "program.py").write_text(program)
-        monkeypatch.setattr(hdf5.hdf5_tables, "__file__", str(tmp_path / "program.py"))
+        monkeypatch.setattr(libraries.library_reader, "__file__", str(tmp_path / "program.py"))
         with pytest.raises(FileError, match=said):
             data.SHD(path)

@@ -366,12 +366,12 @@ def ragged(rows, dtype):
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("spikes/times", None, r"dataset /spikes/times: a dataset is expected, and there is none"),
+        ("spikes/times", None, r"dataset /spikes/times: a dataset is expected, as SHD has it, and there is none"),
         ("spikes/units", np.zeros(2), r"dataset /spikes/units: a list of integers of any length a sample is expected"),
         ("spikes/times", ([[1], [2]], np.int32), r"dataset /spikes/times: a list of floats, in seconds, of any length"),
         ("labels", [0], r"dataset /labels: as many samples are expected in each of them, not 2 in /spikes/times, 2 in"),
-        ("labels", [0, 3], r"dataset /labels, index 1: one of 3 classes is expected, not 3"),
-        ("labels", [-1, 0], r"dataset /labels, index 0: one of 3 classes"),
+        ("labels", [0, 3], r"dataset /labels, index 1: a label from 0 to 2 is expected, not 3"),
+        ("labels", [-1, 0], r"dataset /labels, index 0: a label from 0 to 2"),
         ("labels", [0.5, 0], r"dataset /labels: one integer a sample is expected, not float64"),
         ("extra/speaker", [0, 1, 2], r"dataset /extra/speaker: 2 speakers are expected, not 3"),
         ("spikes/times", ([[0.1], [0.2, 0.3]], "f2"), r"dataset /spikes/times, index 0: as many times as units"),

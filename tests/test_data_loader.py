@@ -9,6 +9,7 @@ import json
 import multiprocessing
 import os
 import queue
+import random
 import signal
 import threading
 import time
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from random_cases import random_cases
 
 import snncell
 from snncell import Tensor, data, interrupts, nn, ops, train
@@ -123,6 +125,43 @@ def test_the_callers_random_numbers_go_on_as_if_nothing_had_been_loaded(workers,
     before = present_key().tolist()
     for _ in loader:
         assert present_key().tolist() == before
+
+
+def with_global_numbers(x: Any) -> Any:
+    """A transform that draws from the global generators of NumPy and Python, as many users write it."""
+    return np.array([[np.random.random(), random.random(), np.random.normal()]])
+
+
+@random_cases(4)
+def test_global_generators_are_seeded_for_each_sample_in_processes(seed):
+    chance = random.Random(seed)
+    own = {"seed": seed} if chance.random() < 0.7 else {}
+
+    def loader():
+        return data.Loader(
+            list(range(11)), chance.choice([1, 2, 5]), False, transform=with_global_numbers, processes=True,
+            workers=chance.choice([1, 2, 3]), **own,
+        )  # fmt: skip
+
+    def rows(batches):
+        return np.concatenate([np.array(x)[0] for x, _ in batches])
+
+    snncell.set_seed(seed)
+    before = random.getstate(), np.random.get_state()[1].tolist()
+    one = loader()
+    both = rows(one), rows(one)
+    for column in np.concatenate(both).T:  # no number comes twice: in no sample, worker or epoch
+        assert len(set(column.tolist())) == 22
+    snncell.set_seed(seed)
+    two = loader()
+    np.testing.assert_array_equal(rows(two), both[0])
+    passed = iter(two)
+    taken = [next(passed) for _ in range(2)]
+    three = data.Loader(list(range(11)), two.batch_size, False, transform=with_global_numbers, processes=True, **own)
+    three.resume(two.state())
+    passed.close()
+    np.testing.assert_array_equal(np.concatenate([rows(taken), rows(three)]), both[1])
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before
 
 
 def test_without_a_seed_set_seed_decides():

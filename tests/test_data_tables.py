@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,9 @@ import event_files as write
 import numpy as np
 import pytest
 import scipy.io
+from random_cases import random_cases
 
-from snncell.data import EventFolder, read_events
+from snncell.data import EventFolder, read_events, to_frames
 from snncell.errors import ArgumentError, FileError
 
 Columns = dict[str, Any]
@@ -126,22 +129,149 @@ def test_what_is_ambiguous_is_no_guess(tmp_path: Path, content: str, words: str)
     assert len(read_events(path, columns=columns, time_unit="s")) > 0
 
 
-@pytest.mark.parametrize("content", ["1,1,0,1\n2,2,1,0\n", "1,1,0,1\n", "0,3,3,0\n0,3,4,0\n"])
-def test_the_usual_order_wins_where_the_numbers_allow_it(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "file.csv"
-    path.write_text(content, encoding="utf-8")
+ORDERS = ("txyp", "xytp", "xypt")
+
+
+@random_cases(60)
+def test_a_table_without_a_header_is_read_only_in_the_one_order_that_fits(tmp_path: Path, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, 6))
+    longest = int(rng.choice([2, 20, 2000, 200_000]))
+    table = rng.integers(0, [longest, longest, 2, longest], (count, 4))[:, rng.permutation(4)]
+    table = np.sort(table, axis=0) if rng.random() < 0.7 else table
+
+    def fits(order: str) -> bool:
+        t, x, y, p = (table[:, order.index(name)].tolist() for name in "txyp")
+        return t == sorted(t) and (set(p) <= {0, 1} or set(p) <= {-1, 1}) and max(x + y) < 65_535
+
+    fitting = [order for order in ORDERS if fits(order)]
+    write_text(tmp_path / "a.csv", "\n".join(",".join(map(str, row)) for row in table.tolist()))
+    if len(fitting) > 1:
+        with pytest.raises(FileError, match=rf"the columns can be {' or '.join(' '.join(each) for each in fitting)}; "):
+            read_events(tmp_path / "a.csv")
+    elif fitting:
+        events = read_events(tmp_path / "a.csv")
+        for name in "txyp":
+            np.testing.assert_array_equal(events[name], table[:, fitting[0].index(name)])
+    else:
+        with pytest.raises(FileError, match=r"(the columns (are not|can be)|is from 0 up to below 65535)"):
+            read_events(tmp_path / "a.csv")
+
+
+def write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize("content", ["5,2,1,3\n1,3,0,4\n", "35,443,1,913716224\n5,443,1,913716225\n"])
+def test_x_y_p_t_is_in_microseconds_as_text_and_in_milliseconds_as_npy(tmp_path: Path, content: str) -> None:
+    write_text(tmp_path / "file.csv", content)
     rows = [tuple(map(int, line.split(","))) for line in content.splitlines()]
-    assert [tuple(event) for event in read_events(path)[["t", "x", "y", "p"]].tolist()] == rows
+    found = read_events(tmp_path / "file.csv")
+    assert found[["x", "y", "p", "t"]].tolist() == rows
+    np.save(tmp_path / "file.npy", np.array(rows))
+    with pytest.warns(RuntimeWarning, match=r'file\.npy: its columns are x y p t, .*Say time_unit="ms", or "us"'):
+        tonics = read_events(tmp_path / "file.npy")
+    np.testing.assert_array_equal(tonics["t"], found["t"] * 1000)
+    np.testing.assert_array_equal(tonics, read_events(tmp_path / "file.npy", time_unit="ms"))
+    np.savez(tmp_path / "file.npz", np.array(rows))
+    np.testing.assert_array_equal(read_events(tmp_path / "file.npz"), found)
 
 
-@pytest.mark.parametrize("content", ["5,2,1,3\n1,3,0,4\n", "5,2,1,0.25\n1,3,0,0.5\n"])
-def test_tonics_order_is_in_milliseconds_and_says_so(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "file.csv"
-    path.write_text(content, encoding="utf-8")
-    with pytest.warns(RuntimeWarning, match=r'file\.csv: its columns are x y p t, .*Say time_unit="ms", or "us"'):
-        found = read_events(path)
-    assert found["t"].tolist() == [1000 * float(line.split(",")[3]) for line in content.splitlines()]
-    np.testing.assert_array_equal(found, read_events(path, time_unit="ms"))
+def test_x_y_p_t_with_fractions_as_text_needs_a_unit(tmp_path: Path) -> None:
+    write_text(tmp_path / "file.csv", "5,2,1,0.25\n1,3,0,0.5\n")
+    with pytest.raises(FileError, match=r'line 1 .*: t has integers of microseconds, not 0\.25, .* time_unit="s"'):
+        read_events(tmp_path / "file.csv")
+    assert read_events(tmp_path / "file.csv", time_unit="ms")["t"].tolist() == [250, 500]
+
+
+@random_cases(40)
+def test_text_has_the_microseconds_of_its_digits(tmp_path: Path, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    unit = str(rng.choice(["s", "ms", "us", "ns"]))
+    start = Fraction(int(rng.choice([0, 10**6, 1_700_000_000 * 10**6])))
+    scale = Fraction(10) ** {"s": 6, "ms": 3, "us": 0, "ns": -3}[unit]
+    decimals = {"s": 9, "ms": 6, "us": 3, "ns": 0}[unit]  # nanoseconds in each unit
+    nanoseconds = rng.integers(0, 10**12, 20).tolist()
+    # Not at half a microsecond, where floats and integers round differently.
+    exact = [start + Fraction(each if each % 1000 != 500 else each + 1, 1000) for each in nanoseconds]
+    digits = [f"{int(each / scale * 10**decimals):0{decimals + 1}d}" for each in exact]
+    times = [each[:-decimals] + "." + each[-decimals:] if decimals else each for each in digits]
+    header, delimiter = bool(rng.random() < 0.5), str(rng.choice([",", " ", ";"]))
+    lines = [delimiter.join("txp")] * header + [delimiter.join([each, "3", "1"]) for each in times]
+    write_text(tmp_path / "file", "\n".join(lines))
+    options: Any = {} if header else {"columns": {"t": 0, "x": 1, "p": 2}}
+    found = read_events(tmp_path / "file", time_unit=unit, **options)["t"].tolist()
+    assert found == [int(each + Fraction(1, 2)) for each in exact]
+
+
+def test_nanoseconds_since_1970_as_integers_without_a_float_between(tmp_path: Path) -> None:
+    now = 1_700_000_000_123_456_789
+    write_text(tmp_path / "file", f"t x p\n{now} 1 0\n{now + 1} 1 0\n{now - 290} 1 0\n")
+    assert read_events(tmp_path / "file", time_unit="ns")["t"].tolist() == [
+        1_700_000_000_123_457,
+        1_700_000_000_123_457,
+        1_700_000_000_123_456,
+    ]
+    assert read_events(tmp_path / "file")["t"].tolist() == [now, now + 1, now - 290]
+    write_text(tmp_path / "file", f"t x p\n{now}.5 1 0\n")
+    with pytest.raises(FileError, match=r"line 2 \(byte 6\): t has integers of microseconds, not 1\.7"):
+        read_events(tmp_path / "file")
+
+
+def test_long_numbers_take_no_more_memory_than_their_file(tmp_path: Path) -> None:
+    row = "1700000000123456789 1 0\n"
+    write_text(tmp_path / "file", "t x p\n" + row * 2000 + "0" * 1_000_000 + row)
+    tracemalloc.start()
+    try:
+        assert len(set(read_events(tmp_path / "file", time_unit="ns")["t"].tolist())) == 1
+        assert tracemalloc.get_traced_memory()[1] < 1 << 26
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("blank", ["", "# of a camera\n", "\n"])
+def test_a_first_line_with_width_and_height_is_the_sensor(tmp_path: Path, blank: str) -> None:
+    write_text(tmp_path / "events.txt", f"{blank}240 180\n{blank}0.5 3 7 1\n0.25 9 8 0\n")  # E2VID's, out of order
+    events = read_events(tmp_path / "events.txt", time_unit="s")
+    assert events.sensor_size == (240, 180, 2)
+    assert events.tolist() == [(500_000, 3, 7, 1), (250_000, 9, 8, 0)]
+    columns = {"t": 0, "x": 2, "y": 1, "p": 3}
+    assert read_events(tmp_path / "events.txt", columns=columns, time_unit="s")["x"].tolist() == [7, 8]
+    write_text(tmp_path / "events.txt", f"{blank}9 180\n0.5 3 7 1\n0.25 9 8 0\n")
+    with pytest.raises(FileError, match=r"line \d .*: x is from 0 up to below 9 of sensor_size \(9, 180, 2\), not 9"):
+        read_events(tmp_path / "events.txt", time_unit="s")
+
+
+def test_two_columns_are_no_width_and_height(tmp_path: Path) -> None:
+    write_text(tmp_path / "file", "240 180\n250 3\n")
+    assert read_events(tmp_path / "file", columns={"t": 0, "x": 1})["t"].tolist() == [240, 250]
+
+
+FOREIGN = [
+    ("t,x@640,y@480,on", (640, 480, 2)),  # faery's
+    ("timestamp,x_pos,y_pos,polarity", None),
+    ("Time, pos_x, pos_y, sign", None),
+    ("ts,xs,ys,ps", None),
+    ("t,x_addr,y_addr,pol", None),
+    ("times,x_coordinate,y_coordinate,is_on", None),
+]
+
+
+@pytest.mark.parametrize(("header", "sensor"), FOREIGN)
+def test_the_names_that_other_packages_have(tmp_path: Path, header: str, sensor: Any) -> None:
+    write_text(tmp_path / "file", f"{header}\n10,3,7,1\n12,4,8,0\n")
+    events = read_events(tmp_path / "file")
+    assert events.tolist() == [(10, 3, 7, 1), (12, 4, 8, 0)]
+    assert events.sensor_size == (sensor or (5, 9, 2))
+    names = [name.strip() for name in header.split(",")]
+    array = np.zeros(2, list(zip(names, ["<u8", "<i2", "<i2", "?"], strict=True)))
+    for name, own in zip(names, "txyp", strict=True):
+        array[name] = events[own]
+    for frames in (to_frames(array, (5, 9, 2), n_bins=2), to_frames([array], (5, 9, 2), n_bins=2)[:, 0]):
+        np.testing.assert_array_equal(frames, to_frames(events, (5, 9, 2), n_bins=2))
+    with (tmp_path / "npy").open("wb") as file:
+        np.save(file, array)
+    np.testing.assert_array_equal(read_events(tmp_path / "npy"), events)
 
 
 def test_no_events_are_not_ambiguous(tmp_path: Path) -> None:

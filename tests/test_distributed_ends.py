@@ -18,55 +18,58 @@ from ranks.started import begun, ended, run
 pytestmark = pytest.mark.compiled
 
 # What a job is called in ranks/going_wrong.py, and what every rank says of it.
+# Of three ranks ODD is the one that differs; all of them name it.
 REFUSED = {
-    "unseeded": r"RankError: fit: Parameter 'weight' differs between rank \d and rank \d before the first step. Make",
-    "other_data": r"RankError: fit: rank \d and rank \d were given another data: .* Every rank is given all of the",
-    "other_settings": r"RankError: fit: rank \d and rank \d were given another setting: of rank \d, clip_norm was",
-    "other_rate": r"RankError: fit: rank \d and rank \d were given another optimiser: of rank \d, learning_rate was",
-    "other_epochs": r"RankError: fit: rank \d and rank \d were given another call: of rank \d, epochs was",
-    "other_evaluations": r"RankError: fit: rank \d and rank \d were given another call: of rank \d, test_every was",
-    "other_rates": r"RankError: fit: rank \d and rank \d were given another optimiser: of rank \d, \S*rates was",
-    "other_buffers": r"RankError: fit: buffer 'centre' differs between rank \d and rank \d before the first step",
-    "other_scale": r"RankError: fit: rank \d and rank \d were given another setting: of rank \d, loss_scale.first was",
-    "other_net": r"RankError: fit: rank \d and rank \d were given another net: of rank \d, ",
-    "other_order": r"RankError: fit: rank \d has another batch than others. All ranks go through the same batches",
+    "unseeded": r"RankError: fit: Parameter 'weight' of rank ODD differs from that of rank \d",
+    "other_data": r"RankError: fit: rank ODD was given another data than rank \d: .* Every rank is given all of the",
+    "other_settings": r"RankError: fit: rank ODD was given another setting than rank \d: clip_norm is 2.0 on rank ODD",
+    "other_rate": r"RankError: fit: rank ODD was given another optimiser than rank \d: learning_rate is 0.02 on",
+    "other_epochs": r"RankError: fit: rank ODD was given another call than rank \d: epochs is 3 on rank ODD and 2 on",
+    "other_evaluations": r"RankError: fit: rank ODD was given another call than rank \d: test_every is .2. on rank ODD",
+    "other_rates": r"RankError: fit: rank ODD was given another optimiser than rank \d: \S*rates is .* on rank ODD and",
+    "other_buffers": r"RankError: fit: buffer 'centre' of rank ODD differs from that of rank \d before the first step",
+    "other_scale": r"RankError: fit: rank ODD was given another setting than rank \d: loss_scale.first is 4.0",
+    "other_net": r"RankError: fit: rank ODD was given another net than rank \d: ",
+    "other_order": r"RankError: fit: rank ODD has another batch than rank \d. All ranks go through the same batches",
+    "drawing": r"RankError: fit: rank ODD has drawn another number of random numbers than rank \d",
+    "shapes": r"ShapeError: distributed.mean_gradients: the gradients of a shard on rank ODD are .*4.*, and of one on",
     "other_shards": r"CheckpointError: load_state: .* was written with another setting: shards was 8 and is 4",
-    "drawing": r"RankError: fit: rank \d and rank \d have drawn different numbers of random numbers",
     "stateful": r"ArgumentError: fit: a Stateful keeps states from batch to batch",
     "counting": r"ArgumentError: fit: Parameter '\w+.seen', int64, is not trained, and shards of a batch give it diff",
-    "too_few": r"ArgumentError: distributed.init: 1 shards leave 1 of 2 ranks without work. Give more: .*shards=2",
+    "too_few": r"ArgumentError: distributed.init: 1 shards leave 2 of 3 ranks without work. Give more: .*shards=3",
     "again": r"RankError: distributed.init: this process has joined its job with shards=4, fast=False; that stays",
     "traced": r"ArgumentError: distributed.shards: a jitted function is traced once, and shards are other ones at each",
-    "shapes": r"ShapeError: distributed.mean_gradients: the gradients of one shard are .*3.*, and of another .*4",
     "ambiguous": r"ArgumentError: distributed: an input of shape \(4, 4, 2\) in a batch of 4 samples may be",
     "no_samples": r"ArgumentError: distributed: an input of shape \(4, 1, 5\) has no axis for the 8 samples",
     "lists": r"ArgumentError: distributed: a batch of EventLists is not cut into shards",
     "infinite": r"TrainingError: fit: the loss of epoch 1 is (nan|inf)",
     "wrong_counts": r"ArgumentError: distributed.mean_gradients: samples are a number for each of 1 gradients, not \[1",
-    "too_many": r"ArgumentError: distributed.mean_gradients: there are gradients of 3 shards, and this rank has 2",
+    "too_many": r"ArgumentError: distributed.mean_gradients: there are gradients of 3 shards, and this rank has \d",
     "no_tensors": r"ArgumentError: distributed.mean_gradients: takes a tuple of Tensors, or a list of such tuples, not",
     "none_at_all": r"ArgumentError: distributed.mean_gradients: no rank has gradients of any sample",
     "no_target": r"ArgumentError: distributed.shards: takes inputs and a target with an entry for each sample, not",
 }
 
 
-def test_what_is_refused_is_refused_in_words_on_all_ranks_and_they_can_go_on(tmp_path: Path) -> None:
-    out = run(2, "-m", "ranks.going_wrong", "refused", str(tmp_path))
+@pytest.mark.parametrize("odd", ["1", *(pytest.param(odd, marks=pytest.mark.slow) for odd in "02")])
+def test_what_is_refused_is_refused_in_words_on_all_ranks_and_they_can_go_on(odd: str, tmp_path: Path) -> None:
+    out = run(3, "-m", "ranks.going_wrong", "refused", str(tmp_path), env={"ODD": odd})
     for name, words in REFUSED.items():
-        for rank in (0, 1):
-            assert re.search(rf"{name}, rank {rank}: {words}", out), (name, rank, out)
-    assert all(f"rank {rank}: 2 epochs" in out for rank in (0, 1))
+        for rank in range(3):
+            assert re.search(rf"{name}, rank {rank}: {words.replace('ODD', odd)}", out), (name, rank, out)
+    assert all(f"rank {rank}: 2 epochs" in out for rank in range(3))
 
 
 ENDED = {
     "raising": r"ValueError: the disk of rank 1 is full[\s\S]*rank 1 of 2 has ended by ValueError; this ends the job",
     "leaving": r"RankError: distributed: rank 1 has ended its program, and rank 0 waits for it",
+    "leaving_fit": r"rank 1 has left fit by sys.exit\(0\)[\s\S]*rank 1 has left it by sys.exit, and rank 0",
     "different": r"RankError: distributed.init: the ranks ask for different \(shards, fast\): .*4, False.*5, False",
-    "other_rate": r"RankError: fit: rank \d and rank \d were given another optimiser",
+    "other_rate": r"RankError: fit: rank 1 was given another optimiser than rank 0",
 }
 
 
-QUICK = ("raising", "leaving")
+QUICK = ("raising", "leaving_fit")
 
 
 @pytest.mark.parametrize(
@@ -83,8 +86,8 @@ def test_an_error_that_one_rank_catches_is_told_to_those_that_wait_for_it(tmp_pa
     for attempt in (0, 1):
         assert f"rank 1, attempt {attempt}: ValueError: the disk of rank 1 is full" in out
         for rank in (0, 2):
-            # Of rank 1, or of the other one, which has heard of it first.
-            assert re.search(rf"rank {rank}, attempt {attempt}: RankError: fit: rank \d has left it by an error", out)
+            # Even if it has heard of it from the other one, which has left by an error of its own by then.
+            assert f"rank {rank}, attempt {attempt}: RankError: fit: rank 1 has left it by an error" in out
     assert all(f"rank {rank}: 2 epochs" in out for rank in range(3))
 
 
@@ -94,6 +97,23 @@ def test_a_rank_that_is_killed_ends_the_job(where: str, tmp_path: Path) -> None:
     code, out, errors = ended(begun(2, "-m", "ranks.going_wrong", name, str(tmp_path)))
     assert code != 0
     assert "kill" in (out + errors).lower()  # in mpiexec's own words
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="processes cannot be stopped here")
+def test_a_rank_that_is_stopped_is_named_while_the_others_wait(tmp_path: Path) -> None:
+    job = begun(3, "-m", "ranks.going_wrong", "stopped_for_good", str(tmp_path))
+    limit = time.monotonic() + 120.0
+    while not (tmp_path / "stopped").exists():
+        assert time.monotonic() < limit and job.poll() is None, ended(job, 1.0)
+        time.sleep(0.05)
+    time.sleep(7.0)
+    os.kill(int((tmp_path / "stopped").read_text()), signal.SIGCONT)
+    code, out, errors = ended(job)
+    assert code == 0 and all(f"rank {rank} is done" in out for rank in range(3))
+    said = re.findall(r"rank (\d) has waited (\d+) s for (ranks? [\d, ]+) in (.*), and goes on waiting", errors)
+    assert said and {(who, awaited) for who, _, awaited, _ in said} == {("0", "rank 1")}, errors
+    assert len(said) == 1 and said[0][-1].startswith("fit")
 
 
 def test_a_job_that_is_killed_as_it_writes_goes_on_from_the_file_before(tmp_path: Path) -> None:

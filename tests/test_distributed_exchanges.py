@@ -163,6 +163,36 @@ def test_a_rank_that_leaves_by_an_error_is_not_waited_for_but_after_another_begi
     assert on_ranks(2, both) == [1, 1]
 
 
+@pytest.mark.parametrize(("error", "words"), [(ValueError("full"), "by an error"), (SystemExit(3), "by sys.exit")])
+def test_the_rank_that_had_the_error_is_named_by_those_that_hear_of_it_from_another_one(error: Any, words: str) -> None:
+    first, second, third = on_ranks(3, lambda mpi: Ranks(mpi, 3, False))
+    with pytest.raises(type(error)), second.together():
+        raise error
+    for ranks in (first, third):  # the last one hears of the first one's error before that of the second
+        with pytest.raises(RankError, match=f"rank 1 has left it {words}, and rank {ranks.rank}"), ranks.together():
+            ranks.ending.refuse_waiting()
+
+
+def test_after_some_time_the_lowest_rank_that_waits_names_the_ones_it_waits_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    clock = iter(range(10**9))
+    monkeypatch.setattr(ranks_module.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(ranks_module.time, "sleep", lambda _: None)
+    first, _, third = on_ranks(3, lambda mpi: Ranks(mpi, 3, False))
+    third.ending._tell(ending._WAITS)
+    later = Later()
+    later.asked = -20_000  # a hundred times a second by this clock
+    first.wait([later], "a test")
+    assert capsys.readouterr().err.count("rank 0 has waited") == 2  # after 30 and 60 s
+    later = Later()
+    later.asked = -10_000
+    third.ending.taken = 0
+    first.ending._tell(ending._WAITS)  # of the exchange after
+    third.wait([later], "a test")
+    assert capsys.readouterr().err == ""  # rank 0 says so for both
+
+
 def test_all_may_fail_alike(pair: Any) -> None:
     for ranks in pair:
         with pytest.raises(ValueError, match=r"^the loss is nan$"), ranks.together():
@@ -331,7 +361,7 @@ def test_what_gradients_are_not(grads: Any, samples: Any, error: Any, words: str
 @pytest.mark.usefixtures("alone")
 def test_gradients_of_shards_are_of_one_shape() -> None:
     if job.joined("a test").shards > 1:
-        with pytest.raises(ShapeError, match=r"the gradients of one shard are .* and of another"):
+        with pytest.raises(ShapeError, match=r"the gradients of a shard on rank 0 are .*4.* and of one on rank 0 .*3"):
             distributed.mean_gradients([(ops.ones(3),), (ops.ones(4),)])
 
 

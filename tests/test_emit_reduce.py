@@ -163,13 +163,13 @@ def test_more_columns_than_one_strip(length: int) -> None:
     np.testing.assert_array_equal(total, a.sum(axis=0), strict=True)
 
 
-def test_a_sum_is_made_of_sixteen_partial_sums() -> None:
-    # One large term swallows only what shares its lane: naive addition would lose nearly everything.
+def test_a_large_term_swallows_the_terms_of_its_block_only() -> None:
+    # A single float32 would lose all 1599 ones, a block loses its other 31 terms.
     a = np.ones(1600, np.float32)
     a[0] = 2.0**25
     (total,) = run_plainly(lambda x: x.sum(), a)
-    assert total.item() == 2.0**25 + 1500
-    assert math.fsum(a) - total.item() == 99.0
+    assert total.item() == 2.0**25 + 1599 - 31
+    assert math.fsum(a) - total.item() == 31.0
 
 
 @pytest.mark.parametrize(("shape", "axis"), PATTERNS, ids=NAMES)

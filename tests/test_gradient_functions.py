@@ -142,7 +142,7 @@ def test_get_grad_finds_a_gradient_by_position_parameter_and_name():
         (lambda x: ops.GradOperation(False, "yes"), TypeError, "get_by_list is True or False"),
         (lambda x: grad(lambda x: x, return_ids=1), TypeError, "return_ids is True or False"),
         (lambda x: snncell.get_grad(x, 0), GradientError, r"gradients are those of grad\(..., return_ids=True\)"),
-        (lambda x: snncell.jvp(lambda x: x, x, (x, x)), GradientError, r"v has 2 Tensor\(s\) for 1 of inputs"),
+        (lambda x: snncell.jvp(lambda x: x, x, (x, x)), GradientError, r"v is a tuple of 2, but belongs to a Tensor"),
         (lambda x: snncell.jvp(lambda x: x, x, x[:2]), ShapeError, "direction 0 has shape"),
         (lambda x: snncell.jvp(lambda x: x, x, x.astype("float32")), DTypeError, "direction 0 has dtype Float32"),
         (lambda x: snncell.jvp(lambda x: x, Tensor([1]), Tensor([1])), GradientError, "left out of inputs"),
@@ -368,10 +368,10 @@ class Block(nn.Cell):
         super().__init__()
         self.first, self.norm, self.drop = nn.Dense(3, 4), nn.BatchNorm1d(4), nn.Dropout(p=0.5)
         self.last = nn.Dense(4, 3)
-        self.calls = 0
+        self.calls: list[int] = []
 
     def construct(self, x: Tensor) -> Tensor:
-        vars(self)["calls"] += 1
+        self.calls.append(1)
         return self.last(self.drop(ops.tanh(self.norm(self.first(x)))))
 
 
@@ -400,7 +400,7 @@ def test_recompute_changes_no_bit(compiled, nested):
         after = ops.uniform((4,))
         results.append([y.asnumpy() if isinstance(y, Tensor) else y for y in (value, of_x, *of_weights, *kept, after)])
         if not compiled:
-            assert blocks[0].calls == (3 if nested else 2) if recomputed else blocks[0].calls == 1
+            assert len(blocks[0].calls) == ((3 if nested else 2) if recomputed else 1)
     for plain, again in zip(*results, strict=True):
         np.testing.assert_array_equal(plain, again)
 

@@ -70,7 +70,9 @@ LAYERS: dict[str, Row] = {
     "AdaptiveMaxPool2d": Row(lambda: nn.AdaptiveMaxPool2d(2), lambda t: t.AdaptiveMaxPool2d(2), IMAGE),
     "AvgPool1d": Row(lambda: nn.AvgPool1d(3, 2), lambda t: t.AvgPool1d(3, 2), LINE),
     "AvgPool1d padded": Row(
-        lambda: nn.AvgPool1d(3, 2, "pad", 1, False), lambda t: t.AvgPool1d(3, 2, 1, count_include_pad=False), LINE
+        lambda: nn.AvgPool1d(3, 2, "pad", 1, count_include_pad=False),
+        lambda t: t.AvgPool1d(3, 2, 1, count_include_pad=False),
+        LINE,
     ),
     "MaxPool1d": Row(lambda: nn.MaxPool1d(3, 2, "pad", 1), lambda t: t.MaxPool1d(3, 2, 1), LINE),
     "Pad": Row(lambda: nn.Pad(((0, 0), (1, 2), (0, 3))), lambda t: t.ConstantPad2d((0, 3, 1, 2), 0.0), LINE),

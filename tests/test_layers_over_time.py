@@ -477,6 +477,39 @@ def test_a_stream_in_chunks_equals_the_whole(run, make, cuts):
         np.testing.assert_array_equal(kept.asnumpy(), last.asnumpy())
 
 
+@pytest.mark.parametrize("returns", [False, True])
+def test_stateful_runs_the_multi_step_that_it_was_given(run, returns):
+    class Halved(nn.MultiStep):
+        """A MultiStep that gives half."""
+
+        def construct(self, x, *states):
+            out = super().construct(x, *states)
+            return (out[0] * 0.5, out[1]) if self.return_states else out * 0.5
+
+    inner, heard = Halved(lif(), return_states=returns), []
+    inner.register_forward_hook(lambda cell, inputs, out: heard.append(type(out)))
+    inner.recompute()
+    inner.set_train()
+    net = nn.Stateful(inner)
+    assert net.cell is inner and inner.training
+    x = currents()
+    whole = nn.MultiStep(lif())(x).asnumpy() * 0.5
+    call = run(net)
+    np.testing.assert_array_equal(np.concatenate([call(x[:3]).asnumpy(), call(x[3:]).asnumpy()]), whole)
+    assert set(heard) == {tuple if returns else Tensor}
+
+
+def test_stateful_refuses_a_multi_step_whose_states_it_cannot_see():
+    class Other(nn.MultiStep):
+        """A MultiStep that runs nothing."""
+
+        def construct(self, x, *states):
+            return x
+
+    with pytest.raises(ArgumentError, match=r"Stateful: the construct of Other does not run MultiStep's"):
+        nn.Stateful(Other(lif()))(currents())
+
+
 def test_reset_goes_back_to_the_beginning(run):
     x, net = currents(), nn.Stateful(nn.MultiStep(nn.IFNode(v_reset=0.1)))
     assert net.states == ()

@@ -292,12 +292,12 @@ def test_gradients_that_do_not_fit_change_nothing(gradients, kind, message):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: nn.SGD([P], 0.1, weight_decay=-1.0), "weight_decay is a number"),
+        (lambda: nn.SGD([P], 0.1, weight_decay=-1.0), "weight_decay is a finite number of at least 0, not -1"),
         (lambda: nn.SGD([P], 0.1, momentum=float("nan")), "momentum is a finite number"),
         (lambda: nn.SGD([P], 0.1, nesterov=True), "nesterov needs a momentum above 0 and no dampening"),
-        (lambda: nn.Adam([P], beta1=1.0), r"beta1 is a number in \[0\.0, 1\.0\), not 1\.0"),
-        (lambda: nn.Adam([P], beta2=-0.1), "beta2 is a number"),
-        (lambda: nn.RMSProp([P], decay=2.0), "decay is a number"),
+        (lambda: nn.Adam([P], beta1=1.0), r"beta1 is a finite number in \[0, 1\), not 1\.0"),
+        (lambda: nn.Adam([P], beta2=-0.1), "beta2 is a finite number in"),
+        (lambda: nn.RMSProp([P], decay=2.0), "decay is a finite number in"),
         (lambda: nn.ExponentialDecayLR(0.1, 0.9, 0), "decay_steps"),
         (lambda: nn.ExponentialDecayLR(0.1, 0.0, 5), "decay_rate"),
         (lambda: nn.CosineDecayLR(0.5, 0.1, 5), "max_lr is a number"),

@@ -175,8 +175,8 @@ def test_the_rate_of_an_optimiser_is_a_parameter():
     assert optimiser.get_lr().item() == optimiser.learning_rate.item() == 0.5 and optimiser.weight_decay == 0.5
     with pytest.raises(AttributeError, match="learning_rate"):
         _ = nn.SGD([P], nn.ExponentialDecayLR(0.5, 0.5, 2)).learning_rate
-    with pytest.raises(AttributeError, match="learning_rate"):
-        optimiser.learning_rate = 0.1
+    optimiser.learning_rate = 0.125
+    assert optimiser.get_lr().item() == 0.125
 
 
 def test_the_rate_of_a_parameter_is_that_of_its_group():

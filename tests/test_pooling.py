@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from random_cases import random_cases
 
 import snncell
-from snncell import Tensor, ops
+from snncell import Tensor, nn, ops
+from snncell.errors import ArgumentError
 from snncell.kernels import policy, pooling
 from snncell.kernels.cpu.pooling import LANES, UNROLLED
 from snncell.kernels.cpu.windows import Windows
@@ -44,8 +46,19 @@ class Case(NamedTuple):
 
 
 def drawn(seed: int, dilated: bool = True) -> Case:
-    """Windows that fit; now and then they tile the image, or are longer than LANES, or are the whole image."""
+    """Windows that fit, none of them in the padding alone; see `random_windows`."""
     rng = np.random.default_rng(seed)
+    cases = (random_windows(rng, dilated) for _ in itertools.count())
+    return next(case for case in cases if not has_padding_alone(case))
+
+
+def has_padding_alone(case: Case) -> bool:
+    """True if a window has no element of the image, by trying all."""
+    return any(not any(members(case, where)) for where in np.ndindex(*naive_counts(case)))
+
+
+def random_windows(rng: np.random.Generator, dilated: bool) -> Case:
+    """Windows that fit; now and then they tile the image, or are longer than LANES, or are the whole image."""
     count = int(rng.choice([1, 2, 2, 2, 3]))
     longest = {1: 80, 2: 24, 3: 8}[count]
     if not policy.compiles():
@@ -153,7 +166,6 @@ def test_sums_and_means_are_those_of_loops(seed: int, what: str) -> None:
     case = drawn(1000 + seed, dilated=False)
     x = values(case, np.float64, seed) / 7
     weights = np.random.default_rng(seed).normal(size=(*case.shape[:2], *naive_counts(case)))
-    weights[np.isnan(naive_sum(case, x, weights, what)[0])] = 0.0  # of padding alone there is no mean
     out, grad = naive_sum(case, x, weights, what)
     options = {} if what == "no" else {"count_include_pad": what == "all"}
     function = pool.sum_pool if what == "no" else pool.avg_pool
@@ -185,11 +197,95 @@ def test_reverses_are_adjoint_to_any_order(seed: int, what: str) -> None:
     along = snncell.grad(lambda w: (back(w) * u).sum())
     np.testing.assert_allclose((along(w) * w).sum().item(), (back(w) * u).sum().item(), rtol=1e-9, atol=1e-12)
     there, here = pooled(x + 1e-6 * u).asnumpy(), pooled(x - 1e-6 * u).asnumpy()
-    finite = np.where(np.isfinite(there), there, 0.0) - np.where(np.isfinite(here), here, 0.0)  # of padding alone -inf
-    np.testing.assert_allclose(along(w).asnumpy(), finite / 2e-6, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(along(w).asnumpy(), (there - here) / 2e-6, rtol=1e-4, atol=1e-6)
     # A third order: the gradient by u of what is linear in u and w.
     again = snncell.grad(lambda u: (snncell.grad(lambda w: (back(w) * u).sum())(w) * w).sum())(u)
     np.testing.assert_allclose(again.asnumpy(), back(w).asnumpy(), rtol=1e-9, atol=1e-12)
+
+
+def with_ceil_mode(case: Case) -> Case:
+    """The case with a last window along each axis that reaches beyond the end, if it begins before the padding."""
+    padding = []
+    for n, k, s, d, (before, after) in zip(case.shape[2:], *case.windows, strict=True):
+        reach, count = (k - 1) * d + 1, 0
+        while count * s + reach <= n + before + after:
+            count += 1
+        if (count - 1) * s + reach < n + before + after and count * s < n + before:
+            count += 1
+        padding.append((before, (count - 1) * s + reach - n - before))
+    return Case(case.shape, case.windows._replace(padding=tuple(padding)))
+
+
+@random_cases(6)
+def test_ceil_mode_and_divisor_override_are_those_of_loops_and_of_pytorch(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    while True:
+        case = random_windows(rng, True)
+        even = tuple((max(pair), max(pair)) for pair in case.windows.padding)
+        case = Case(case.shape, case.windows._replace(padding=even))
+        wider = with_ceil_mode(case)
+        if len(case.shape) < 5 and not has_padding_alone(case) and not has_padding_alone(wider):
+            break
+    x = values(case, np.float64, seed) / 7
+    dout = np.zeros((*case.shape[:2], *naive_counts(wider)))
+    options = {**case.options, "ceil_mode": True}
+    found = pool.max_pool(x, dilation=case.windows.dilation, **options).asnumpy()
+    np.testing.assert_array_equal(found, naive_max(wider, x, dout)[0])
+    means: dict[Any, Any] = {}
+    for included, divisor in itertools.product((True, False), (None, 3)):
+        straight = Case(case.shape, case.windows._replace(dilation=(1,) * len(even)))
+        ceiled = with_ceil_mode(straight)
+        if has_padding_alone(straight) or has_padding_alone(ceiled):
+            break
+        mean = pool.avg_pool(x, **options, count_include_pad=included, divisor_override=divisor).asnumpy()
+        total = naive_sum(ceiled, x, np.zeros(mean.shape))[0]
+        padded = Case(
+            (*case.shape[:2], *(n + 2 * p for n, (p, _) in zip(case.shape[2:], even, strict=True))), ceiled[1]
+        )
+        beyond = tuple((0, after - own) for (_, after), (_, own) in zip(ceiled.windows.padding, even, strict=True))
+        area = padded._replace(windows=ceiled.windows._replace(padding=beyond)) if included else ceiled
+        by = divisor or naive_sum(area, np.ones(area.shape), np.zeros(mean.shape))[0]
+        np.testing.assert_allclose(mean, total / by, rtol=1e-12)
+        means[included, divisor] = mean
+    try:
+        import torch
+    except ImportError:
+        return
+    size, stride, dilation, padding = case.windows
+    each = [p for p, _ in padding]
+    if all(2 * p <= k for p, k in zip(each, size, strict=True)):  # PyTorch refuses more
+        count, image = len(each), torch.tensor(x)
+        theirs = getattr(torch, f"max_pool{count}d")(image, size, stride, each, dilation, True)
+        np.testing.assert_array_equal(found, theirs.numpy())
+        for (included, divisor), mean in means.items():
+            if count == 2 or divisor is None:
+                pooled = getattr(torch.nn.functional, f"avg_pool{count}d")
+                more = {"divisor_override": divisor} if count == 2 else {}
+                theirs = pooled(image, size, stride, each, True, included, **more)
+                np.testing.assert_allclose(mean, theirs.numpy(), rtol=1e-12)
+
+
+@random_cases(40)
+def test_windows_in_the_padding_alone_are_refused(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for case in itertools.islice((random_windows(rng, True) for _ in itertools.count()), 40):
+        if has_padding_alone(case):
+            with pytest.raises(ArgumentError, match=r"lies wholly in the padding .* Pad by at most half"):
+                pool.max_pool(np.zeros(case.shape), dilation=case.windows.dilation, **case.options)
+            return
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: ops.avg_pool2d(x, 2, pad_mode="pad", padding=2), "avg_pool2d: a window of 2 elements"),
+        (lambda x: ops.max_pool2d(x, 2, pad_mode="same", ceil_mode=True), '"same" sets the output size'),
+        (lambda x: nn.AvgPool2d(2, divisor_override=0)(x), "divisor_override"),
+    ],
+)
+def test_options_of_pooling_that_make_no_sense(call: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        call(ops.ones((1, 1, 4, 4)))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"])

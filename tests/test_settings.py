@@ -39,7 +39,7 @@ def test_options_that_change_nothing(options):
     [
         ({"dynamic": 1}, "dynamic=1: each shape is traced by itself"),
         ({"compile_once": True}, "compile_once=True would go on"),
-        ({"hash_args": 3}, "hash_args: what a function finds outside"),
+        ({"hash_args": 3}, "hash_args: values that a function reads outside"),
         ({"jit_config": "O2"}, "jit_config is a JitConfig, not a str"),
         ({"jit_level": "O7"}, "jit_level"),
         ({"capture_mode": "magic"}, "capture_mode"),

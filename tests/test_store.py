@@ -115,7 +115,7 @@ PLACES = {
     "code": lambda folder: folder / name(1),
     "code of a card": lambda folder: folder / name(1, ".cubin"),
     "claim": lambda folder: folder / (name(1) + ".claim"),
-    "temporary": lambda folder: folder / f".{files.owner()}-hostile.tmp",
+    "temporary": lambda folder: folder / f".snncell-{files.owner()}-hostile.tmp",
 }
 
 
@@ -365,11 +365,14 @@ def dead() -> int:
 
 def test_what_dead_processes_were_writing_goes(folder: Path) -> None:
     here = files.owner().partition("-")[0]
-    left = folder / f".{here}-{dead()}-abc.tmp", folder / f".00000000-{os.getpid()}-old.tmp"
-    stays = folder / f".{files.owner()}-abc.tmp", folder / f".00000000-{dead()}-abc.tmp"  # of here; of another machine
+    left = folder / f".snncell-{here}-{dead()}-abc.tmp", folder / f".snncell-00000000-{os.getpid()}-old.tmp"
+    stays = (  # of this process; of another machine
+        folder / f".snncell-{files.owner()}-abc.tmp",
+        folder / f".snncell-00000000-{dead()}-abc.tmp",
+    )
     for path in (*left, *stays):
         path.write_bytes(b"x")
-    os.utime(left[1], (time.time() - 2 * bound.LONGEST_WRITE,) * 2)
+    os.utime(left[1], (time.time() - 2 * files.LONGEST_WRITE,) * 2)
     (folder / (name(1) + ".claim")).write_text(f"{here}-{dead()}")
     store.write_source(folder / name(1, ".py"), SOURCE)  # the first file that is written looks
     assert {path.name for path in folder.iterdir()} == {name(1, ".py"), *(path.name for path in stays)}
@@ -458,18 +461,26 @@ def test_the_second_process_waits_for_the_firsts_file(folder: Path) -> None:
     assert [path.name for path in folder.iterdir()] == [path.name]
 
 
-@pytest.mark.parametrize("ends", ["dies", "killed"])
+@pytest.mark.parametrize("ends", ["dies", "killed", "zombie"])
 def test_nobody_waits_for_the_dead(folder: Path, ends: str) -> None:
+    if ends == "zombie" and not Path("/proc/self/stat").exists():
+        pytest.skip("without /proc nothing tells a zombie from a living process")
     path = folder / name(1)
     with process(path, "dies") as first:
         assert first.stdout.readline() == "makes\n"
         if ends == "dies":
             first.communicate("\n", timeout=30)
-    told: list[int] = []
-    path.unlink(missing_ok=True)
-    assert (folder / (path.name + ".claim")).exists()
-    store.claim(path, lambda: told.append(1))
-    assert told == [] and (folder / (path.name + ".claim")).read_text() == files.owner()
+        elif ends == "killed":
+            first.kill()
+            first.wait()
+        else:
+            first.kill()  # and its parent, this process, has not waited for it yet
+            os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)
+        told: list[int] = []
+        path.unlink(missing_ok=True)
+        assert (folder / (path.name + ".claim")).exists()
+        store.claim(path, lambda: told.append(1))
+        assert told == [] and (folder / (path.name + ".claim")).read_text() == files.owner()
     store.release(path)
     assert list(folder.iterdir()) == []
 

@@ -77,16 +77,16 @@ LOCAL: dict[tuple[str, str], str] = {
 # The same inside packages: what stands in one row may not import another member of the row.
 INNER_FLOORS: dict[str, list[set[str]]] = {
     "compiler": [
-        {"ir"},
-        {"passes"},
-        {"pipeline", "schedule"},
-        {"backends"},
+        {"holders", "ir", "names_read"},
+        {"passes", "reached"},
+        {"pipeline", "python_state", "schedule"},
+        {"backends", "random_states"},
         {"runtime"},
-        {"higher_orders", "replayed_steps"},
+        {"dependencies", "higher_orders", "replayed_steps"},
         {"linearise", "lower", "nan_replay"},
         {"nested"},
         {"scan"},
-        {"cuda_kernels", "explain", "dependencies", "copies", "jit_options"},
+        {"cuda_kernels", "explain", "copies", "jit_options"},
         {"vjp"},
         {"compiled"},
         {"jit"},
@@ -327,55 +327,11 @@ def test_every_module_and_public_name_is_documented(module: str) -> None:
     assert list(undocumented(tree.body, "")) == []
 
 
-# The repository's own: the package, and beside it what is not installed with it.
-FOLDERS = ("snncell", "tests", "benchmarks", "examples", "plots", "docs")
-DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-
-
-def docstrings(text: str) -> Iterator[tuple[str, str]]:
-    """Name and docstring of a module, and of each class and function in it."""
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, DOCUMENTED) and (found := ast.get_docstring(node)):
-            yield getattr(node, "name", ""), found
-
-
-def opens_with_a_question(docstring: str) -> bool:
-    """True for "What it does", "Whether it is so", "How it goes": a docstring names the thing, or says what to do."""
-    return re.match(r"(What|Whether|How)\b", docstring) is not None
-
-
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_no_docstring_opens_with_a_question(folder: str) -> None:
-    found = [
-        f"{path.relative_to(ROOT.parent)}: {name}: {text.splitlines()[0]}"
-        for path in sorted((ROOT.parent / folder).rglob("*.py"))
-        for name, text in docstrings(path.read_text(encoding="utf-8"))
-        if opens_with_a_question(text)
-    ]
-    assert found == []
-
-
-def test_a_docstring_that_opens_with_a_question_is_found() -> None:
-    text = "QWhat it is. Q\nclass A:\n    QWhether. Q\n    async def f(self):\n        QHow\n        so. Q\n"
-    text = text.replace("Q", '"' * 3)
-    assert [name for name, found in docstrings(text) if opens_with_a_question(found)] == ["", "A", "f"]
-    assert not any(map(opens_with_a_question, ("Whatever it takes.", "True if it is so.", "However it comes.")))
-
-
 # --- size -------------------------------------------------------------------------------------------------------------
 
 LONG_MODULES = {
-    "common.initializer": "a table of rules, each a class of a few lines",
-    "ops": "a list of names",
-    "tape.parameter": "one class, and the writes to it, which come all or none",
-    "ops.elementwise": "one place for each operation: formula and reverse, and there are many",
-    "ops.reduce": "one family: an operation and its reverse after the other",
-    "ops.shape": "a table of operations like ops.elementwise",
-    "tape.tensor": "one class, with a method for each way to look at an array",
-    "nn.optim": "a table of optimisers and schedules",
     "arguments.elsewhere": "the table of names of other frameworks: data",
-    "report.rules": "the table of all that a report may say: data, of which half is words",
-    "kernels.cpu.mathematics": "the scalar functions that do not vectorise elsewhere, in both precisions",
+    "tape.tensor": "one class, with a method for each way to look at an array",
 }
 LONG_FUNCTIONS = {
     "compiler.jit.jit": "most of it says what each argument means",
@@ -406,8 +362,8 @@ def functions(tree: ast.AST) -> Iterator[ast.FunctionDef]:
     return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 
-def test_modules_over_three_hundred_lines_are_listed() -> None:
-    long = {module for module, path in MODULES.items() if len(path.read_text(encoding="utf-8").splitlines()) > 300}
+def test_modules_over_five_hundred_lines_are_listed() -> None:
+    long = {module for module, path in MODULES.items() if len(path.read_text(encoding="utf-8").splitlines()) > 500}
     assert long <= LONG_MODULES.keys()
     assert LONG_MODULES.keys() <= long, "no longer long: take them off the list"
 

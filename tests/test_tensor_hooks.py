@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from random_cases import random_cases
 
 import snncell as ms
 from snncell import Parameter, Tensor, nn, ops, testing
-from snncell.errors import SnncellError
+from snncell.errors import SnncellError, TraceError
 
 
 class Seen(list[Any]):
@@ -272,3 +273,76 @@ def test_in_a_loop_the_second_order_is_that_of_the_steps(name, states):
 
     for mine, theirs in zip(second(looped)(h, xs), second(unrolled)(h, xs), strict=True):
         np.testing.assert_allclose(mine.asnumpy(), theirs.asnumpy(), rtol=1e-12)
+
+
+# --- on the arguments of blocks ---------------------------------------------------------------------------------------
+
+BLOCKS = {
+    "recompute": lambda block: lambda *args: ms.recompute(block, *args),
+    "jit": ms.jit,
+    "call": lambda block: lambda *args: block(*args),
+}
+
+
+@random_cases(24)
+def test_a_hook_on_an_argument_of_a_block_sees_the_whole_gradient(seed: int) -> None:
+    """A block within blocks is transparent: hooks on its arguments see what they see in a plain call."""
+    rng = np.random.default_rng(seed)
+    kinds = rng.choice(list(BLOCKS), rng.integers(1, 4)).tolist()
+    factors, weights = rng.choice([1.0, 0.5, 3.0], (2, 2)), rng.integers(1, 5, (4, 2)).astype("f")
+    hooked, order = rng.integers(2, size=2).astype(bool), 1 + seed % 2
+    passing = bool(rng.integers(2))
+
+    def gradient(kinds: list[str]) -> tuple[list[float], float]:
+        seen: list[float] = []
+
+        def hook(factor: float) -> Any:
+            return lambda g: (seen.append(g.item()), g * factor)[1]
+
+        def block(a: Tensor, b: Tensor) -> Any:
+            for x, factor, wanted in zip((a, b), factors[0], hooked, strict=True):
+                if wanted:
+                    x.register_hook(hook(float(factor)))
+            return (a if passing else a * weights[0, 0]), a * b * weights[0, 1]
+
+        for kind in kinds:
+            block = BLOCKS[kind](block)
+
+        def fn(x: Tensor) -> Tensor:
+            a, b = ops.split(ops.stack([x * x, x * weights[1, 0]]), 1)
+            a.register_hook(hook(float(factors[1, 0])))
+            y, z = block(a, b)
+            return (y * weights[2, 0] * a + z * b * weights[2, 1]).sum()
+
+        for _ in range(order - 1):
+            fn = ms.grad(fn)
+        return seen, ms.grad(fn)(Tensor(2.0)).item()
+
+    seen, found = gradient(kinds)
+    expected_seen, expected = gradient([])
+    assert sorted(seen) == pytest.approx(sorted(expected_seen)) and found == pytest.approx(expected)
+
+
+def test_a_hook_on_an_argument_of_a_jitted_function_cannot_use_what_is_inside():
+    def block(x: Tensor) -> Tensor:
+        y = x * 2.0
+        x.register_hook(lambda g: g * y)
+        return y
+
+    with pytest.raises(TraceError, match=r"cannot use Tensors from inside .* \(x \* 1.0\).register_hook\(hook\)"):
+        ms.grad(ms.jit(block))(X)
+
+
+def test_a_hook_put_by_a_block_can_be_removed():
+    kept: list[Any] = []
+
+    def block(x: Tensor) -> Tensor:
+        kept.append(x.register_hook(lambda g: g * 2.0))
+        return x * 3.0
+
+    def fn(x: Tensor) -> Tensor:
+        y = ms.recompute(block, x * 1.0)
+        kept[0].remove()
+        return y
+
+    assert ms.grad(fn)(Tensor(1.0)).item() == 3.0

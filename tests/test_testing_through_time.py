@@ -466,6 +466,42 @@ def test_it_takes_cells():
         testing.check_through_time(lambda x: x * 2.0, X)
 
 
+class Step(nn.Cell):
+    """A spike function that forgets its bprop."""
+
+    def construct(self, x):
+        return (x > 0.0).astype(x.dtype)
+
+
+class Inline(nn.Cell):
+    """A neuron with a comparison, and a spike function if it is given one."""
+
+    def __init__(self, spike=None):
+        super().__init__()
+        self.spike = spike or (lambda x: (x > 0.0).astype(x.dtype))
+
+    def construct(self, x, v):
+        v = 0.5 * v + x
+        s = self.spike(v - 0.5)
+        return s, v - s
+
+
+@pytest.mark.parametrize(
+    ("neuron", "where"),
+    [(lambda: Inline(), r"layer lif2\.cell \(Inline\)"), (lambda: Inline(Step()), r"lif2\.cell\.spike \(Step\)")],
+    ids=["inline", "Cell"],
+)
+def test_parameters_that_reach_the_output_by_a_comparison_alone_are_named(neuron, where):
+    net = Net(second=nn.MultiStep(neuron()))
+    with pytest.raises(GradientCheckError, match=rf"'dense1\.weight'.* is exactly zero.*a comparison.*{where}.*bprop"):
+        testing.check_through_time(net, X)
+    for parameter in [*net.dense1.get_parameters(), *net.middle.get_parameters()]:
+        parameter.requires_grad = False
+    testing.check_through_time(net, X)
+    with testing.unfused():
+        testing.check_through_time(Net(second=nn.MultiStep(Inline(surrogate.ATan()))), X)
+
+
 def test_a_gradient_that_is_zero_is_noted():
     rows = testing.check_through_time(nn.SequentialCell(nn.Dense(4, 3), lif(surrogate.Rect())), X * 0.0).rows
     assert {row.note for row in rows if row.part == "smooth"} == {"the gradient is zero"}

@@ -362,3 +362,58 @@ def test_time_distributed_needs_time_and_a_kept_first_axis():
 
     with pytest.raises(ShapeError, match=r"Sums gave shape \(4,\) for 8 steps of a batch of 2; .* stay 16"):
         nn.TimeDistributed(Sums())(currents())
+
+
+OVER_TIME = {
+    "MultiStep": (lambda: nn.MultiStep(nn.LIFNode()), (5, 2, 3)),
+    "AxonalDelay": (lambda: nn.AxonalDelay(3, 2), (5, 2, 3, 3)),
+    "TimeFixedDropout": (lambda: nn.TimeFixedDropout(p=0.5), (5, 2, 3)),
+    "ThresholdBatchNorm": (lambda: nn.ThresholdBatchNorm(3), (5, 2, 4, 3)),
+    "GRU": (lambda: nn.GRU(3, 3), (5, 2, 4, 3)),
+    "Stateful": (lambda: nn.Stateful(nn.LIFNode()), (5, 2, 3)),
+    "SlidingPSN": (lambda: nn.SlidingPSN(2), (5, 2, 3)),
+    "Readout": (lambda: nn.Readout("sum"), (5, 2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", OVER_TIME)
+def test_time_distributed_refuses_layers_over_time(name):
+    make, shape = OVER_TIME[name]
+
+    class Holder(nn.Cell):
+        """A Cell that hides its layer from the TimeDistributed around it."""
+
+        def __init__(self):
+            super().__init__()
+            self.layer = make()
+
+        def construct(self, x):
+            return self.layer(x)
+
+    text = rf"TimeDistributed: {name}\S* runs over time.*Put it after the TimeDistributed"
+    for make_inner in (make, Holder, lambda: nn.SequentialCell(make())):
+        with pytest.raises(ArgumentError, match=text):
+            nn.TimeDistributed(make_inner()).set_train()(ops.ones(shape))
+
+
+def test_time_distributed_refuses_a_multi_step_where_it_is_made():
+    for cell in (nn.MultiStep(nn.LIFNode()), nn.SequentialCell(nn.Dense(3, 3), nn.MultiStep(nn.LIFNode()))):
+        with pytest.raises(ArgumentError, match=r"TimeDistributed: MultiStep runs over time"):
+            nn.TimeDistributed(cell)
+
+
+def test_time_distributed_takes_a_cell_with_time_steps_of_its_own():
+    class Repeating(nn.Cell):
+        """Three steps of a neuron for each frame."""
+
+        def __init__(self):
+            super().__init__()
+            self.steps = nn.MultiStep(nn.LIFNode())
+
+        def construct(self, x):
+            return self.steps(ops.stack([x, x, x])).sum(0)
+
+    x = ops.uniform((5, 2, 3)) * 3.0
+    cell = Repeating()
+    expected = np.stack([cell(frame).asnumpy() for frame in x])
+    np.testing.assert_array_equal(nn.TimeDistributed(cell)(x).asnumpy(), expected)

@@ -33,7 +33,7 @@ def test_a_right_call_is_right(name, tmp_path, monkeypatch):
     subject = SUBJECTS[name]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a film that nobody plays
-        wrong_calls.call(subject, None, None)
+        wrong_calls.call(subject, {})
         pyplot.close("all")
         if name == "animate":
             gc.collect()  # the film says so as it goes

@@ -67,6 +67,8 @@ WRONG: dict[str, Callable[[], Any]] = {
     "bytes": lambda: b"a",
     "object": object,
     "class": lambda: _Class,
+    "np.ndarray": lambda: np.ndarray,
+    "Cell class": lambda: nn.LIFNode,
     "function": lambda: lambda *args, **options: None,
     "module": lambda: types,
     "Ellipsis": lambda: ...,
@@ -79,6 +81,8 @@ WRONG: dict[str, Callable[[], Any]] = {
     "1.5": lambda: 1.5,
     "2**40": lambda: 2**40,
     "-2**40": lambda: -(2**40),
+    "2**70": lambda: 2**70,
+    "-2**70": lambda: -(2**70),
     "10**400": lambda: 10**400,
     "10**5000": lambda: 10**5000,
     "complex": lambda: 1 + 2j,
@@ -86,6 +90,7 @@ WRONG: dict[str, Callable[[], Any]] = {
     "()": tuple,
     "[1, 'a']": lambda: [1, "a"],
     "[None]": lambda: [None],
+    "(0, 2**70)": lambda: (0, 2**70),
     "[1.5, nan]": lambda: [1.5, float("nan")],
     "ragged": lambda: [[1.0], [1.0, 2.0]],
     "{}": dict,
@@ -94,29 +99,35 @@ WRONG: dict[str, Callable[[], Any]] = {
     "generator": lambda: (i for i in (1, 2)),
     "Tensor of another shape": lambda: Tensor(np.ones((7, 5, 3), np.float32)),
     "empty Tensor": lambda: Tensor(np.ones((0,), np.float32)),
+    "Tensor of no steps": lambda: Tensor(np.ones((0, 2, 3), np.float32)),
+    "empty array": lambda: np.ones((0, 3)),
     "Tensor of integers": lambda: Tensor(np.ones((2, 3), np.int64)),
     "complex Tensor": lambda: Tensor(np.ones((2, 3), np.complex64)),
     "Tensor of booleans": lambda: Tensor(np.ones((2, 3), bool)),
     "Tensor of NaN": lambda: Tensor(np.full((2, 3), np.nan, np.float32)),
+    "array of complex128": lambda: np.ones((2, 3), np.complex128),
     "array of str": lambda: np.array(["a", "b"]),
     "array of objects": lambda: np.array([None, 1], object),
     "Cell": lambda: nn.ReLU(),
 }
 
 JUNK = {
+    "np.ndarray", "Cell class",
     "bytes", "object", "class", "module", "Ellipsis", "[1, 'a']", "[None]", "ragged", "set", "array of str",
     "array of objects",
 }  # fmt: skip
 TENSORS = {name for name in WRONG if "Tensor" in name}
 TEXT = {"str", "empty str", "numeral", "long str"}
 WHOLE = {"-1", "0", "2**40", "-2**40"}
+LARGE = {"2**70", "-2**70"}  # more than 64 bits have, and a float
+ARRAYS = {"empty array", "array of complex128"}
 HUGE = {"10**400", "10**5000"}
 REAL = WHOLE | {"1.5", "nan", "inf", "-inf"}
-LISTS = {"[]", "()", "[1, 'a']", "[None]", "[1.5, nan]", "ragged"}
+LISTS = {"(0, 2**70)", "[]", "()", "[1, 'a']", "[None]", "[1.5, nan]", "ragged"}
 
 # What makes sense, by the kind of argument; None does where it is the default.
 SENSE: dict[str, set[str]] = {
-    "number": WHOLE | {"1.5"},
+    "number": WHOLE | {"1.5"} | LARGE,
     "whole": WHOLE,
     "flag": {"True"},
     "text": TEXT,
@@ -124,12 +135,15 @@ SENSE: dict[str, set[str]] = {
     "cell": {"Cell"},
     "function": {"function", "Cell"},
     "loss": {"function", "Cell"},
-    "numbers": REAL | {"True", "complex", "[]", "()", "[1.5, nan]"} | TENSORS,
-    "constant": WHOLE | {"1.5"} | TENSORS - {"Tensor of NaN", "empty Tensor", "complex Tensor", "Tensor of booleans"},
-    "reach": WHOLE | {"1.5", "inf", "-inf"} | TENSORS - {"Tensor of NaN", "empty Tensor", "complex Tensor"},
+    "numbers": REAL | LARGE | {"True", "complex", "[]", "()", "[1.5, nan]"} | TENSORS | ARRAYS,
+    "constant": WHOLE
+    | LARGE
+    | {"1.5"}
+    | TENSORS - {"Tensor of NaN", "empty Tensor", "complex Tensor", "Tensor of booleans"},
+    "reach": WHOLE | LARGE | {"1.5", "inf", "-inf"} | TENSORS - {"Tensor of NaN", "empty Tensor", "complex Tensor"},
     "axes": WHOLE | {"[]", "()"},
     "shape": WHOLE | {"[]", "()"},
-    "init": WHOLE | {"1.5", "function"} | TENSORS,
+    "init": WHOLE | LARGE | {"1.5", "function"} | TENSORS | ARRAYS,
     "indices": WHOLE | {"True", "[]", "()"} | TENSORS,
     "structure": set(WRONG),
     "path": TEXT | {"bytes"},
@@ -138,11 +152,11 @@ SENSE: dict[str, set[str]] = {
     "layers": {"Cell", "[]", "()", "{}"},
     "names": TEXT | {"[]", "()"},
     "mapping": {"{}", "{'a': 1}"},
-    "operands": {"[]", "()", "[1.5, nan]", "ragged"} | TENSORS,
+    "operands": {"[]", "()", "[1.5, nan]", "ragged"} | TENSORS | ARRAYS,
     "choice": set(),
     "recording": set(),
     "generator": {"0"},
-    "key": TEXT | REAL | HUGE | {"True", "()"},
+    "key": TEXT | REAL | LARGE | HUGE | {"True", "()"},
 }
 
 # --- what is right ----------------------------------------------------------------------------------------------------
@@ -983,6 +997,10 @@ def subjects() -> Iterator[Subject]:
         named = (plain, getattr(one, "__name__", None), getattr(one, "name", None), ALSO.get(plain), kin)
         words = tuple(word for word in named if isinstance(word, str))
         yield Subject(name, words, lambda one=one: one, inspect.signature(one), plain)
+        if inspect.isfunction(method := getattr(one, "init_state", None)):
+            kept = inspect.Signature(list(inspect.signature(method).parameters.values())[1:])
+            make = lambda one=one, plain=plain: made(one, plain).init_state  # noqa: E731 (it is bound as it is now)
+            yield Subject(f"{name}.init_state()", words, make, kept, f"{plain}.init_state()")
         called = instance_call(one)
         if called is not None and f"{name}()" not in LEFT_OUT:
             yield Subject(f"{name}()", words, lambda one=one, plain=plain: made(one, plain), called, f"{plain}()")
@@ -1055,6 +1073,8 @@ def base(subject: Subject) -> dict[str, Any]:
     return found | {name: value() for name, value in WITH.get(subject.name, {}).items()}
 
 
+AND, RIGHT = " & ", "right"  # in the names of several arguments, and in those of their values
+
 # --- one call ---------------------------------------------------------------------------------------------------------
 
 
@@ -1066,11 +1086,11 @@ def _over(*_: Any) -> None:
     raise TooLong
 
 
-def call(subject: Subject, argument: str | None, value: Any) -> Any:
-    """Call with one argument replaced, or with none."""
+def call(subject: Subject, replaced: dict[str, Any]) -> Any:
+    """Call with some arguments replaced by other values, by name."""
     given = base(subject)
     star = given.pop("*", [])
-    if argument is not None:
+    for argument, value in replaced.items():
         p = next(p for p in arguments_of(subject) if p.name == argument)
         if p.kind is p.VAR_POSITIONAL:
             star = [value]
@@ -1093,13 +1113,16 @@ def call(subject: Subject, argument: str | None, value: Any) -> Any:
 
 
 def outcome(subject: Subject, argument: str, wrong: str) -> tuple[str, str]:
-    """One call's outcome, and its message."""
-    parameter = next(p for p in arguments_of(subject) if p.name == argument)
-    kind, _ = entry_for(subject.owner, argument, parameter.annotation)
-    value = WRONG[wrong]()
+    """One call's outcome, and its message; `argument` and `wrong` are names, or several joined by AND."""
+    parameters = {p.name: p for p in arguments_of(subject)}
+    kinds = {name: entry_for(subject.owner, name, parameters[name].annotation) for name in argument.split(AND)}
+    values = {
+        name: kinds[name][1]() if one == RIGHT else WRONG[one]()
+        for name, one in zip(kinds, wrong.split(AND), strict=True)
+    }
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            call(subject, argument, value)
+            call(subject, values)
     except SnncellError as error:
         message = str(error)
         named = any(word in message for word in subject.words) and bool(re.search(rf"\b{argument}\b", message))
@@ -1108,13 +1131,35 @@ def outcome(subject: Subject, argument: str, wrong: str) -> tuple[str, str]:
         return "hang", ""
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
+        if where.filename == __file__:
+            return "taken", ""  # of a function that the call was given: it is the caller's
         return "foreign", f"{type(error).__name__}: {str(error)[:300]} ({Path(where.filename).name}:{where.lineno})"
+    if AND in argument:
+        return "taken", ""  # whether several values make sense together is not known here
+    parameter, kind, value = parameters[argument], kinds[argument][0], values[argument]
     default = parameter.default
     none = default is None or "None" in str(getattr(parameter.annotation, "__forward_arg__", parameter.annotation))
     fine = wrong in SENSE[kind] or (wrong == "None" and none)
     fine = fine or (wrong in ("[]", "()") and str(parameter.annotation) in ("Axis", "Lengths"))  # none of them, or all
     fine = fine or (default is not parameter.empty and type(default) is type(value) and default == value)
     return ("taken" if fine else "nonsense"), ""
+
+
+def several(count: int, seed: int = 0) -> list[tuple[str, str, str]]:
+    """Random calls in which several arguments are replaced at once: by right values, unusual ones, now and then wrong
+    ones.
+    """
+    rng = random.Random(seed)
+    known = [s for s in subjects() if sum(p.kind is not p.VAR_KEYWORD for p in arguments_of(s)) > 1]
+    found = []
+    for subject in rng.choices(known, k=count):
+        names = [p.name for p in arguments_of(subject) if p.kind is not p.VAR_KEYWORD]
+        chosen = rng.sample(names, rng.randint(2, min(4, len(names))))
+        hints = {p.name: p.annotation for p in arguments_of(subject)}
+        unusual = [sorted(SENSE[entry_for(subject.owner, name, hints[name])[0]]) or [RIGHT] for name in chosen]
+        wrong = [rng.choice(rng.choices([[RIGHT], values, [*WRONG]], [3, 6, 1])[0]) for values in unusual]
+        found.append((subject.name, AND.join(chosen), AND.join(wrong)))
+    return found
 
 
 def calls(words: list[str]) -> list[tuple[str, str, str]]:
@@ -1207,7 +1252,7 @@ def table(outcomes: list[tuple[str, str, str, str, str]]) -> str:
     homes = {name: str(getattr(one, "__module__", "snncell")).split(".") for name, one in public().items()}
     rows: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for name, _, _, result, _ in outcomes:
-        home = homes[name.removesuffix("()")]
+        home = homes[name.removesuffix("()").removesuffix(".init_state")]
         for row in (home[1] if len(home) > 1 else "snncell", "all"):
             rows[row][result] += 1
     lines = ["| package | calls | " + " | ".join(kinds) + " |", "| --- " * (len(kinds) + 2) + "|"]
@@ -1234,8 +1279,10 @@ def main() -> None:
     parser.add_argument("--show", action="append", default=[], help="list the calls of this outcome")
     parser.add_argument("--write", type=Path, help="where to write the table")
     parser.add_argument("--json", type=Path, help="where to write every outcome")
+    parser.add_argument("--several", type=int, default=0, help="so many random calls with several replaced arguments")
+    parser.add_argument("--seed", type=int, default=0, help="of the random calls")
     given = parser.parse_args()
-    outcomes = list(run(calls(given.words)))
+    outcomes = list(run(several(given.several, given.seed) if given.several else calls(given.words)))
     for name, argument, wrong, result, message in outcomes:
         if result in given.show:
             print(f"{result}: {name}, {argument} = {wrong}: {message[:300]}")

@@ -90,7 +90,11 @@ class Plan:
         elif isinstance(error, TypeError):
             self.refuse_call(who, args, kwargs)
         elif isinstance(error, MemoryError) and self.closed:
-            raise DeviceMemoryError(f"{who}({self.given(args, kwargs)}): {error or 'out of memory'}.") from error
+            cause = str(error) or "Python or NumPy could not allocate an array or a list"
+            raise DeviceMemoryError(
+                f"{who}({self.given(args, kwargs)}): the main memory is full: {cause}. Take fewer samples, "
+                f"steps or neurons at once."
+            ) from error
 
     def refuse_call(self, who: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise a CallError if arguments are missing, or more are given than the function takes."""
@@ -134,12 +138,17 @@ class Plan:
 SEEDS = ("seed", "random_state", "generator", "rng")  # as other libraries call them
 
 
+def nearest_argument(name: str, known: Sequence[str]) -> str | None:
+    """The argument that a name stands for in other libraries, or the one of the nearest name, if any."""
+    here = [other for other in ARGUMENTS.get(name, ()) if all(part in known for part in other.split(" and "))]
+    return next(iter(here or difflib.get_close_matches(name, known, 1)), None)
+
+
 def refuse_name(who: str, name: str, known: Sequence[str]) -> Never:
     """Raise for an argument that there is not, naming those that there are."""
-    here = [other for other in ARGUMENTS.get(name, ()) if all(part in known for part in other.split(" and "))]
-    meant = next(iter(here or difflib.get_close_matches(name, known, 1)), None)
+    meant = nearest_argument(name, known)
     mend = f" Did you mean {meant}?" if meant else ""
-    if name in SEEDS and not here:
+    if name in SEEDS and meant not in ARGUMENTS.get(name, ()):
         mend = " snncell.set_seed(seed) decides its random numbers."
     raise CallError(f"{who}: has no argument {name}.{mend} It takes {', '.join(known) or 'none by name'}.")
 
@@ -210,7 +219,7 @@ def checked(function: Callable[..., Any], face: str, name: str, skip: int = 0) -
 
 
 def checked_method(method: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """A method that checks its arguments: `__init__`, `__call__`, or one that takes flags."""
+    """A method that checks its arguments: `__init__`, `__call__`, `init_state`, or one that takes flags."""
     plan: Plan | None = None
     by_class = name.startswith("__")
 
@@ -260,13 +269,14 @@ _OFTEN_MADE = ("Tensor",)  # checks what it is given itself
 def _guard_class(one: type) -> None:
     if one.__name__ in _OFTEN_MADE:
         return
-    flags = [name for name in dir(one) if not name.startswith("_") and name != "construct"]
-    for name in ("__init__", "__call__", *flags):
+    flags = [name for name in dir(one) if not name.startswith("_") and name not in ("construct", "init_state")]
+    for name in ("__init__", "__call__", "init_state", *flags):
         owner = next((kind for kind in one.__mro__ if name in vars(kind)), object)
         method = vars(owner).get(name)
         if not inspect.isfunction(method) or hasattr(method, "__wrapped__") or not ours(owner):
             continue
-        needs_check = {"__init__": _hints, "__call__": says_something}.get(name, _takes_a_flag)
+        always = {"__init__": _hints, "__call__": says_something, "init_state": says_something}
+        needs_check = always.get(name, _takes_a_flag)
         if needs_check(method):
             setattr(owner, name, checked_method(method, name))
     maker = getattr(vars(one).get("__new__"), "__func__", None)  # of arrays, which are not made by `__init__`

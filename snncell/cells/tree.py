@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from snncell.arguments.names import missing_of_cell
 from snncell.arguments.shown import came
-from snncell.calls import warn_of_change
 from snncell.cells.names import Place, let_go, link, take
 from snncell.errors import ArgumentTypeError, MissingNameError, NameClashError, SnncellError
 from snncell.tape.given import refuse_for_parameter
 from snncell.tape.names import refuse_same_names
 from snncell.tape.parameter import Parameter
-from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
 
 _SIMPLE = (bool, int, float, str, bytes, type(None))
@@ -39,8 +37,6 @@ class Tree:
         # By repr: 0.0 and -0.0 are equal and compute otherwise, NaN and NaN are not and compute the same.
         if old is value or (type(old) is type(value) and isinstance(value, _SIMPLE) and repr(old) == repr(value)):
             return
-        if STATE.trace is not None and type(old) in (bool, int, float) and isinstance(value, (bool, int, float)):
-            warn_of_change(self, name)
         if isinstance(old, Parameter) and not isinstance(value, Parameter):
             if isinstance(value, Tensor):
                 old.assign(value, f"{type(self).__name__}.{name} = tensor")

@@ -122,7 +122,7 @@ class Range:
 
 
 def _bounded(end: Any) -> bool:
-    return isinstance(end, Tensor) or bool(np.all(np.isfinite(end)))
+    return isinstance(end, Tensor) or bool(np.all(np.isfinite(numbers_of(end))))
 
 
 def _end(end: Any, value: Tensor, gap: Any, most: Any) -> Any:
@@ -147,7 +147,8 @@ def checked_constant(value: Any, who: str, name: str) -> Any:
     """A constant: a number for all, or a Tensor or Parameter; an array becomes a Tensor, one for each."""
     if isinstance(value, (np.ndarray, list, tuple)):
         try:
-            value = Tensor(np.asarray(value, np.float32 if getattr(value, "dtype", None) == np.float32 else np.float64))
+            array = np.asarray(value)
+            value = Tensor(array if array.dtype.kind == "c" or array.dtype == np.float32 else array.astype(np.float64))
         except (SnncellError, TypeError, ValueError, OverflowError):
             raise ArgumentError(f"{who}: {name} is an array of numbers, not {quoted(value)}.") from None
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating, Tensor)):

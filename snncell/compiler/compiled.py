@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from snncell.compiler.dependencies import Dependencies, cells_in, refuse_leaks
+from snncell.compiler.dependencies import Dependencies, cells_in, state_read_by
 from snncell.compiler.passes.canonicalise import from_trace
+from snncell.compiler.python_state import PythonState
 from snncell.compiler.runtime.plan import Plan
 from snncell.compiler.runtime.plans import Plans
 from snncell.compiler.vjp import TracedVjp
 from snncell.tape import structure
+from snncell.tape.hooks import Hook, called_outside, register_hook
 from snncell.tape.state import recording_on, tracing_to
 from snncell.tape.tape import Entry, Tape, watched
 from snncell.tape.taps import Events, Note, NotedResults, noting
@@ -41,7 +43,15 @@ class Compiled:
         entries: Sequence[Entry | None],
     ) -> None:
         trace, tape, notes = Trace(taped=taped), Tape(), list[Note]()
-        with tracing_to(trace), recording_on(None), tape.active() if taped else nullcontext(), noting(notes):
+        who, roots = f"jit({name})", [fn, *structure.statics(arguments)]
+        # First the state: to read it needs no trace, and what is drawn at random is known when all else has ended.
+        with (
+            state_read_by(roots, who) as state,
+            tracing_to(trace),
+            recording_on(None),
+            tape.active() if taped else nullcontext(),
+            noting(notes),
+        ):
             stand_ins = [trace.new_input(leaf.shape, leaf._data.dtype) for leaf in leaves]
             if taped:
                 stand_ins = [watched(x) for x in stand_ins]
@@ -50,26 +60,35 @@ class Compiled:
             trace.cells.update(cells_in(arguments, fn))  # fn may read attributes of Cells without calling them
             args, kwargs = structure.unflatten(arguments, stand_ins)
             outs, self.structure_of_out = structure.flatten(fn(*args, **kwargs))
+            structure.refuse_results(self.structure_of_out, who)
             self.noted = NotedResults(notes, outs)
             outs += self.noted.extra
             outputs = [trace.lift(out) for out in outs]
-            refuse_leaks(trace)
-            # Taken after the trace: what construct itself sets on a Cell belongs to the state it leaves behind.
-            self.dependencies = Dependencies(trace)
-            self.gradient_targets = trace.gradient_targets
+            state.include(trace.cells)
+            state.refuse_leaks(None, who)
+            state.warn_of_numbers()
+            # Values that the function itself has changed: the next call finds others, and is traced again.
+            self.own_changes = state.changes()
+            self.dependencies = Dependencies(trace, PythonState(roots) if self.own_changes else state)
+            self.gradient_targets = {p._entry for p in trace.gradient_targets}
+            self.hooks = _hooks_taken_from(stand_ins, entries) if taped else []
             self.vjp = self.plans = None
             if taped:
-                self.vjp = TracedVjp(f"jit({name})", trace, tape.live(), stand_ins, outs, self.up_to_date)
+                self.vjp = TracedVjp(f"jit({name})", trace, tape.live(), stand_ins, outs, self.dependencies.unchanged)
         if not taped:
             self.plans = Plans(from_trace(trace, outputs))
             self.plans.of([leaf._data for leaf in leaves])  # so that errors of compilation come at once
 
     def up_to_date(self) -> bool:
         """True if nothing that was traced, forward or reverse, has been changed since."""
-        return self.dependencies.unchanged() and (self.vjp is None or self.vjp.unchanged())
+        if self.own_changes or not self.dependencies.unchanged():
+            return False
+        return self.vjp is None or self.vjp.unchanged()
 
     def changed(self) -> str:
         """The change that makes this trace out of date."""
+        if self.own_changes:
+            return next(iter(self.own_changes.values()))
         if self.vjp is not None and self.dependencies.unchanged():
             return self.vjp.changed()
         return self.dependencies.changed()
@@ -81,9 +100,24 @@ class Compiled:
 
     def __call__(self, leaves: Sequence[Tensor]) -> Any:
         events: Events = {}
+        for number, hook in self.hooks:
+            register_hook(leaves[number], hook)
         if self.vjp is not None:
             results = self.vjp(leaves, events)
         else:
             arrays = [leaf._data for leaf in leaves]
             results = tuple([wrap(array) for array in self.plan(arrays).replay(arrays)])
         return structure.unflatten(self.structure_of_out, self.noted.pass_on(results, events))
+
+
+def _hooks_taken_from(stand_ins: Sequence[Tensor], entries: Sequence[Entry | None]) -> list[tuple[int, Hook]]:
+    """The hooks that a function puts on its own arguments, with their numbers, taken off the Tensors of the trace.
+
+    Each call puts them on the arguments themselves, whose gradients are whole outside of the function alone.
+    """
+    hooks: list[tuple[int, Hook]] = []
+    for number, (x, known) in enumerate(zip(stand_ins, entries, strict=True)):
+        if x._entry is not None and known is None:  # hooks on a known Parameter stay with it
+            hooks += [(number, called_outside(hook)) for _, hook in (x._entry.hooks or {}).values()]
+            x._entry.hooks = None
+    return hooks

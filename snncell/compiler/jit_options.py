@@ -64,8 +64,8 @@ def refuse_options(jit_config: Any, dynamic: Any, compile_once: Any, hash_args: 
         )
     if hash_args is not None:
         raise ArgumentError(
-            "jit: hash_args: what a function finds outside of its arguments is a constant. Pass it as an argument: "
-            "whatever can be hashed is part of the signature."
+            "jit: hash_args: values that a function reads outside of its arguments are compared at each call, and if "
+            "one has changed, it is traced again. Leave it out."
         )
     if options:
         raise ArgumentError(f"jit: there is no option {shown(next(iter(options)))}.")

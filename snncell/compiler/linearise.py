@@ -14,12 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from snncell.compiler.dependencies import state_read_by
 from snncell.compiler.higher_orders import needed_by_higher_orders
+from snncell.compiler.holders import Spot
 from snncell.compiler.ir.body import Body
 from snncell.compiler.ir.program import values_used
 from snncell.compiler.passes.canonicalise import program_of
 from snncell.compiler.passes.rematerialise import values_to_save
-from snncell.errors import GradientError
+from snncell.errors import GradientError, TraceError
 from snncell.tape.body_trace import BodyTrace
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE, recording_on, tracing_to
@@ -61,14 +65,42 @@ def trace_body(
         The body, and the Parameters that it writes: they are its last states.
     """
     carried: list[Parameter] = []
+    earlier: tuple[dict[Spot, str], Body] | None = None  # what the first trace changed of Python's values
     while True:
         # A Parameter that a step writes is a state. Which ones a step writes is known when it has been traced, and
         # reads of them before the write have to be traced as reads of the state: so it is traced again.
-        body = _traced(f, carry, xs, backwards, who, carried)
+        with state_read_by([f], who, "each step") as state:
+            body = _traced(f, carry, xs, backwards, who, carried)
+        state.include(body.trace.cells)
+        state.refuse_leaks(body.trace, who)
+        # A step may keep a value for the next ones, such as a mask. Then it is traced again, with that value.
+        changes = state.changes()
+        if earlier is not None and (changes or _differ(earlier[1], body)):
+            raise _counted(who, next(iter(earlier[0].values())))
         missing = [p for p in body.trace.written if all(p is not q for q in carried)]
-        if not missing:
+        if not missing and not changes:
+            if STATE.trace is None:
+                state.warn_of_numbers()
             return body, carried
+        earlier = (changes, body) if changes else None
         carried += missing
+
+
+def _counted(who: str, words: str) -> TraceError:
+    return TraceError(
+        f"{who}: {words} is read and changed by a step, and a step is traced once, so all would see one value. Return "
+        f"it as a state, or make it a Parameter (requires_grad=False) and write to it by ops.assign."
+    )
+
+
+def _differ(one: Body, other: Body) -> bool:
+    """True if two traces of a step compute different things, from the same states."""
+    if len(one.carry) != len(other.carry):
+        return False  # the first did not know all states
+    if str(program_of(one)) != str(program_of(other)):
+        return True
+    pairs = zip(one.captured, other.captured, strict=True)
+    return any(a._data is not b._data and not np.array_equal(a._data, b._data, equal_nan=True) for a, b in pairs)
 
 
 def _traced(
@@ -136,7 +168,12 @@ def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
     assert tape is not None  # only bodies traced under a tape are asked
     float_states = [n for n, x in enumerate(body.carry) if x.dtype.is_float]
     seeded = [n for n in range(len(body.after), len(body.outs)) if has_dout[n]]
-    with tracing_to(trace), recording_on(tape if STATE.tape is not None else None):
+    who = f"the gradient of {body.trace.who}"
+    with (
+        state_read_by(body.trace.cells, who, "each step") as state,
+        tracing_to(trace),
+        recording_on(tape if STATE.tape is not None else None),
+    ):
         seeds = {
             n: watched(trace.new_input(body.outs[n].shape, body.outs[n]._data.dtype)) for n in (*float_states, *seeded)
         }
@@ -147,6 +184,9 @@ def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
             outs = [body.outs[n] for n in seeds]
             grads = pullback(tape.live(), outs, list(seeds.values()), inputs, once=True, own=own)
         _refuse_writes(body, trace)
+        state.refuse_leaks(trace, who)
+        for words in state.changes().values():
+            raise _counted(who, words)
         first, last = len(body.carry), len(body.carry) + len(body.xs)
         after = [_or_zeros(grads[n], inputs[n]) for n in float_states]
         ys = [grad for grad in grads[first:last] if grad is not None]

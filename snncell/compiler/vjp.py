@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from snncell.compiler.dependencies import Dependencies
+from snncell.compiler.dependencies import Dependencies, state_read_by
 from snncell.compiler.ir.program import interpret
 from snncell.compiler.passes.canonicalise import from_trace
 from snncell.compiler.runtime.plans import Plans
@@ -58,7 +58,6 @@ class TracedVjp:
         of_parameters = [wrap(trace.parameters[p], p._entry) for p in self.trainable]
         captured = [tensor for tensor, _ in trace.captures.values()]
         self.inputs = [*arguments, *captured, *of_parameters]
-        self.from_outside = len(captured) + len(of_parameters)  # the last of them, of which others have gradients too
         # Reversed, so that of several inputs in one place the first counts, as it does in `pullback(..., once=True)`.
         self.input_at = {_place(x): number for number, x in reversed(list(enumerate(self.inputs)))}
         self.up_to_date = up_to_date
@@ -185,18 +184,24 @@ class TracedVjp:
 
     def _trace_reverse(self, present: tuple[int, ...]) -> _Reversed:
         trace, tape = Trace(parents=(self.trace, *self.trace.parents), taped=True), Tape()
-        with tracing_to(trace), recording_on(None), tape.active():
+        who = f"the gradient of {self.name}"
+        with (
+            state_read_by(self.trace.cells, who) as state,
+            tracing_to(trace),
+            recording_on(None),
+            tape.active(),
+        ):
             positions = [*self.outs, *(self._residuals[-1] if self._residuals else ())]
             outs = [positions[number] for number in present]
             seeds = [watched(trace.new_input(x.shape, x._data.dtype)) for x in outs]
             notes: list[Note] = []
             with noting(notes):
-                own = self.inputs[: len(self.inputs) - self.from_outside]
-                grads = pullback(list(self.entries), outs, seeds, self.inputs, once=True, own=own)
+                # No hooks on inputs: a further part of their gradients may come from outside.
+                grads = pullback(list(self.entries), outs, seeds, self.inputs, once=True, own=())
             results = [grad for grad in grads if grad is not None]
             noted = NotedResults(notes, results)
             results += noted.extra
-            self._dependencies.append(Dependencies(trace))
+            self._dependencies.append(Dependencies(trace, state))
             vjp = TracedVjp(f"reverse of {self.name}", trace, tape.live(), seeds, results, self.up_to_date)
         return _Reversed(vjp, [grad is not None for grad in grads], noted)
 

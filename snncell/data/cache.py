@@ -15,7 +15,7 @@ import numpy as np
 from snncell.arguments.kinds import Own
 from snncell.data.collate import check_dataset, entries, with_entry
 from snncell.data.events import Events
-from snncell.data.fingerprint import fingerprint
+from snncell.data.fingerprint import fingerprint, without_padding
 from snncell.errors import ArgumentError, DTypeError, TensorIndexError
 from snncell.kernels.store import files
 from snncell.tape.given import is_array, on_host
@@ -80,10 +80,8 @@ class Cached:
             self.folder.mkdir(parents=True, exist_ok=True)
         except (OSError, ValueError) as error:
             raise ArgumentError(f"Cached: folder {str(folder)!r:.200} cannot be made: {error!s:.200}.") from None
-        for left in self.folder.glob("*/.*.tmp"):
-            # Of a process that was ended while it wrote.
-            if files.lives(left.name[1:].rpartition("-")[0]) is False:
-                left.unlink(missing_ok=True)
+        for part in self.folder.glob("*"):
+            files.remove_abandoned(part)
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -148,7 +146,7 @@ def _structure(thing: Any, stream: io.BytesIO, index: int) -> Any:
     if is_array(thing) or isinstance(thing, (Tensor, np.generic)):
         array = np.asarray(thing) if isinstance(thing, (np.ndarray, np.generic)) else on_host(thing)
         if array.dtype.kind != "O" and (array.dtype.names or np.dtype(array.dtype.str) == array.dtype):
-            np.lib.format.write_array(stream, np.asarray(array), allow_pickle=False)
+            np.lib.format.write_array(stream, without_padding(np.asarray(array)), allow_pickle=False)
             return {"number": 0} if isinstance(thing, np.generic) else {"array": getattr(thing, "sensor_size", None)}
     raise DTypeError(
         f"Cached: sample {index} has a {type(thing).__name__}, which is not kept; samples are arrays, events, numbers, "

@@ -1,8 +1,14 @@
-"""Random numbers of one sample: those of a generator, and snncell's own, whatever thread makes it."""
+"""Random numbers of one sample: those of a generator, and snncell's own, whatever thread makes it.
+
+A process of a Loader also seeds the global generators of NumPy, Python and PyTorch for each sample. All such processes
+begin with the same state, that of their parent, so they would all draw the same numbers, in every pass.
+"""
 
 from __future__ import annotations
 
 import inspect
+import random
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,13 +30,26 @@ def takes_rng(transform: Callable[..., Any]) -> bool:
 
 
 @contextmanager
-def sample_of(seed: int, epoch: int, index: int) -> Iterator[Callable[[], np.random.Generator]]:
+def sample_of(
+    seed: int, epoch: int, index: int, global_generators: bool = False
+) -> Iterator[Callable[[], np.random.Generator]]:
     """A context in which this thread draws from the sequence of a sample, and afterwards goes on with its own.
 
-    It gives a function that makes the sample's generator.
+    It gives a function that makes the sample's generator. With `global_generators` it seeds those of the process too.
     """
     mixed = np.random.SeedSequence((seed, epoch, index))
+    if global_generators:
+        _seed_global_generators(mixed.spawn(1)[0])
     key = int(mixed.generate_state(1, np.uint64)[0]) >> 2
     # A thread that makes data ahead for another one does not wait for its turn: these numbers are not the other's.
     with settings(turn=None, space=HOST), replaying(Tensor(np.array([key, 0]))):
         yield lambda: np.random.default_rng(mixed)
+
+
+def _seed_global_generators(mixed: np.random.SeedSequence) -> None:
+    """Seed `np.random`, `random`, and `torch` where it is imported."""
+    words = mixed.generate_state(8)
+    np.random.seed(words)
+    random.seed(words.tobytes())
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.manual_seed(int(words[0]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,14 @@ from snncell.kernels.binning import LINE, RECORD
 
 Array = np.ndarray[Any, Any]
 Sensor = tuple[int, int, int]
+
+NAMES = {  # of columns in files and arrays of other packages, in lower case
+    "t": ("t", "ts", "time", "times", "timestamp", "timestamps"),
+    "x": ("x", "xs", "x_pos", "pos_x", "xpos", "x_position", "x_coord", "x_coordinate", "x_addr", "x_address",
+          "unit", "units", "channel"),
+    "y": ("y", "ys", "y_pos", "pos_y", "ypos", "y_position", "y_coord", "y_coordinate", "y_addr", "y_address"),
+    "p": ("p", "ps", "pol", "polarity", "polarities", "on", "is_on", "sign"),
+}  # fmt: skip
 
 
 class Events(np.ndarray[Any, Any]):
@@ -134,12 +142,12 @@ def sensor_of(who: str, size: Any) -> Sensor:
 
 
 def as_events(who: str, events: Any, sensor_size: Any = None) -> Events:
-    """A structured array of anybody's, as those of tonic's data sets, as Events; Events as they are.
+    """A structured array as Events, with the names of tonic's data sets or others in `NAMES`; Events as they are.
 
     Raises:
-        ArgumentError: if it has no t, x, p, or lies outside of the sensor, or nobody knows the sensor's size.
+        ArgumentError: if it has no t, x, p, or lies outside of the sensor, or its sensor's size is unknown.
     """
-    names = getattr(getattr(events, "dtype", None), "names", None) or ()
+    names = match_names(getattr(getattr(events, "dtype", None), "names", None) or ())
     if not {"t", "x", "p"} <= set(names):
         raise ArgumentError(f"{who}: events are a structured array with t, x, p and perhaps y, not {brief(events)}.")
     size = getattr(events, "sensor_size", None) if sensor_size is None else sensor_size
@@ -148,7 +156,18 @@ def as_events(who: str, events: Any, sensor_size: Any = None) -> Events:
     # NumPy packs records that it joins: kernels read them as RECORD and LINE have them.
     if isinstance(events, Events) and tuple(size) == events.sensor_size and events.dtype in (RECORD, LINE):
         return events
-    return Events(events["t"], events["x"], events["y"] if "y" in names else None, events["p"], sensor_size=size)
+    columns = {own: events[name] for own, name in names.items()}
+    return Events(columns["t"], columns["x"], columns.get("y"), columns["p"], sensor_size=size)
+
+
+def match_names(names: Iterable[str]) -> dict[str, str]:
+    """The names of the columns t, x, y and p among `names`, as far as they are there.
+
+    Case and blanks do not matter, nor what follows an "@" (faery writes `x@640`).
+    """
+    known = {name.partition("@")[0].strip().lower(): name for name in names}
+    matches = {own: next((known[one] for one in others if one in known), None) for own, others in NAMES.items()}
+    return {own: name for own, name in matches.items() if name is not None}
 
 
 def _column(name: str, column: Any) -> Array:

@@ -99,7 +99,7 @@ class _Digest:
             self.add_several(array.ravel().tolist())
             return
         self.say(type(array).__name__, str(array.dtype.descr), str(array.shape))
-        self.sum.update(np.ascontiguousarray(array).tobytes())
+        self.sum.update(np.ascontiguousarray(without_padding(array)).tobytes())
         self.add(getattr(array, "sensor_size", None))
 
     def add_path(self, path: Path) -> None:
@@ -194,6 +194,20 @@ class _Digest:
         build, arguments, *state = reduced
         parts = [list(part) if hasattr(part, "__next__") else part for part in state]
         self.add_several([build, list(arguments), *parts])
+
+
+def without_padding(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array with zeros in the padding bytes of its records.
+
+    NumPy leaves padding uninitialized when it joins or masks structured arrays, so that equal records can differ in
+    their bytes.
+    """
+    if array.dtype.names is None:
+        return array
+    clean = np.zeros(array.shape, array.dtype)
+    for name in array.dtype.names:
+        clean[name] = without_padding(np.asarray(array)[name])
+    return clean
 
 
 def _names_in(code: types.CodeType) -> list[str]:

@@ -45,7 +45,9 @@ class Loader:
             become Tensors.
         workers: threads that make batches while the caller computes; with 0 they are made when they are asked for.
         processes: whether each worker has a process of its own: for transforms that hold Python's lock. They, the data
-            set and `collate` are forked, or pickled where processes are not forked.
+            set and `collate` are forked, or pickled where processes are not forked. There `np.random`, `random` and
+            `torch` are seeded by (seed, e, i) before sample i, so you can draw from them. A Generator that a transform
+            keeps is copied into each process, which then all draw the same; use `rng` instead.
         prefetch: how many batches are made ahead; at least one for each worker.
         seed: of order and transforms; without it each pass draws one of snncell's random numbers (`set_seed`).
         drop_last: leave out a last batch that is not full.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from snncell.data.collate import Collate, Waiting, entries, length_of, with_entr
 from snncell.data.drawing import sample_of, takes_rng
 from snncell.data.padding import quantiles
 from snncell.data.transforms.base import by_batches
+from snncell.errors import ArgumentError
 
 LOOKED_AT = 256  # samples of which `buckets=` a number takes the lengths
 
@@ -43,7 +45,7 @@ class Maker:
         seed: tuple[int, int],
         cut: Callable[[int], dict[int, slice]] | None = None,
     ) -> None:
-        self.cut = cut
+        self.cut, self.process = cut, os.getpid()
         self.dataset, self.transform, self.collate = dataset, transform, collate
         self.batch_size, self.seed = batch_size, seed
         count = len(dataset)
@@ -69,12 +71,13 @@ class Maker:
                 return None
             samples.append(self.sample(index, wait=True))
         if self.own is None:
-            return self.collate(samples)
+            with self._named(", ".join(map(str, chosen[:8])) + ", ..." * (len(chosen) > 8)):
+                return self.collate(samples)
         if self.last is None:
             return self.own(samples, chosen)
         try:
             # Nothing is drawn here, but if something is, it is not from the numbers of the thread that reads.
-            with sample_of(*self.seed, chosen[0]):
+            with self._drawing(chosen[0]):
                 return self.own(samples, chosen, self.last.batch)
         except Exception as error:
             failed = error
@@ -85,7 +88,7 @@ class Maker:
 
     def sample(self, index: int, wait: bool) -> Any:
         """A sample, transformed; if it is to wait, as far as it can be before the others are there."""
-        with sample_of(*self.seed, index) as generator, self._named(index):
+        with self._drawing(index) as generator, self._named(index):
             sample = self.dataset[index]
             name, value = next(iter(entries(sample).items()), (0, None))
             if wait and self.last is not None and self.own is not None and self.own.is_sequence(name):
@@ -106,16 +109,26 @@ class Maker:
         """Transform a sample that waits for others alone, for its errors."""
         waiting = next(iter(entries(sample).values()), None)
         if isinstance(waiting, Waiting):
-            with sample_of(*self.seed, index), self._named(index):
+            with self._drawing(index), self._named(index):
                 self.last(waiting.value)
 
+    def _drawing(self, index: int) -> AbstractContextManager[Callable[[], np.random.Generator]]:
+        """The context of a sample's random numbers; the global generators are the Loader's own in its processes."""
+        return sample_of(*self.seed, index, global_generators=os.getpid() != self.process)
+
     @contextmanager
-    def _named(self, index: int) -> Iterator[None]:
-        """A context whose errors say which sample they are of."""
+    def _named(self, sample: int | str) -> Iterator[None]:
+        """A context whose errors say which sample they are of, or which samples of a batch."""
+        where = f"sample {sample} of the {type(self.dataset).__name__}"
         try:
             yield
+        except StopIteration as error:  # it would end, or confuse, the generators that it goes through
+            raise ArgumentError(
+                f"Loader: the data set, the transform or collate has raised StopIteration for {where}: next() of an "
+                f"iterator that is at its end, for example. Give it a default, next(iterator, None)."
+            ) from error
         except Exception as error:
-            error.add_note(f"Loader: this is of sample {index} of the {type(self.dataset).__name__}.")
+            error.add_note(f"Loader: this is of {where}.")
             raise
 
 

@@ -14,8 +14,12 @@ import numpy as np
 
 from snncell.errors import RankError
 
-_LEFT, _FAILED = 1, 2  # tags of messages: a rank's program is over; it has left `fit` by an error
+# Tags of messages: a rank's program is over; it has left `fit` by an error; it has waited for long in an exchange.
+_LEFT, _FAILED, _WAITS = 1, 2, 5
+_WORDS = 4  # of a message: part and exchanges; of an error, the rank that had it first, and whether it was sys.exit
 TOLD = 0.3  # seconds for the launcher to hand on what was said: it drops what it has not read when the job ends
+SILENT = 30.0  # seconds for which a rank waits without a word
+GRACE = 3.0  # seconds before, when it asks the others whether they wait too
 FIRST = 3.0  # seconds for which the others let rank 0 speak, of an error that all may have
 
 
@@ -35,8 +39,11 @@ class Ending:
         self.mpi, self.comm = mpi, comm
         self.others = [rank for rank in range(comm.size) if rank != comm.rank]
         self.part, self.taken, self.failed = 0, 0, False
-        self.left: dict[int, tuple[int, int]] = {}  # those whose program is over: their part, and its exchanges
+        self.left: dict[int, tuple[int, ...]] = {}  # those whose program is over: their part, and its exchanges
         self.caused: BaseException | None = None  # the error that another rank's has led to here
+        self.origin: tuple[int, ...] = (comm.rank, 0)  # the rank that had it, and whether that was sys.exit
+        self.waiting: dict[int, tuple[int, ...]] = {}  # where other ranks wait, as far as they have told
+        self.told_waiting = (-1, -1)  # where this rank has told the others that it waits
         self.sent: list[Any] = []
         self.before = sys.excepthook
         self.process = os.getpid()  # a child that is forked is no rank
@@ -70,28 +77,42 @@ class Ending:
             return
         self._tell(_LEFT)
         left = [rank for rank in self.others if rank not in self.left]
-        words = np.zeros((len(left), 2), np.int64)
+        words = np.full((len(left), _WORDS), -1, np.int64)
         self.sent += [self.comm.Irecv(word, rank, _LEFT) for word, rank in zip(words, left, strict=True)]
+        patience = SILENT
+        begun = time.monotonic()
         while not self.mpi.Request.Testall(self.sent):
             time.sleep(1e-3)
+            if time.monotonic() - begun > patience:
+                patience *= 2
+                awaited = [rank for word, rank in zip(words, left, strict=True) if word[0] < 0]
+                _say(
+                    f"rank {self.comm.rank} has ended its program and waits for {_ranks(awaited)} to end as well, for "
+                    f"{time.monotonic() - begun:.0f} s by now."
+                )
 
-    def failed_here(self) -> None:
+    def failed_here(self, error: BaseException) -> None:
         """Tell the others that this rank goes on elsewhere, by an error."""
         self.failed = True
-        self._tell(_FAILED)
+        if isinstance(error, SystemExit):  # Python says nothing of it
+            _say(f"rank {self.comm.rank} has left fit by sys.exit({error.code!r:.200}).")
+        own = self.comm.rank, int(isinstance(error, SystemExit))
+        self._tell(_FAILED, *(self.origin if error is self.caused else own))
 
-    def _tell(self, what: int) -> None:
-        """Send the others how far this rank has come."""
-        word = np.array([self.part, self.taken], np.int64)
+    def _tell(self, what: int, *more: int) -> None:
+        """Send the others how far this rank has come, and more of what has happened."""
+        word = np.zeros(_WORDS, np.int64)
+        word[: 2 + len(more)] = self.part, self.taken, *more
+        self.sent = [request for request in self.sent if not request.Test()]
         self.sent += [self.comm.Isend(word, rank, what) for rank in self.others]
 
-    def _heard(self, rank: int, what: int) -> tuple[int, int] | None:
-        """The part and the exchanges that a rank had come to when it told that, if it has."""
-        word = np.zeros(2, np.int64)
+    def _heard(self, rank: int, what: int) -> tuple[int, ...] | None:
+        """What a rank has told of that kind, if it has: its part and exchanges at that time, and more."""
+        word = np.zeros(_WORDS, np.int64)
         if not self.comm.Iprobe(rank, what):
             return None
         self.comm.Recv(word, rank, what)
-        return int(word[0]), int(word[1])
+        return tuple(map(int, word))
 
     def refuse_waiting(self) -> None:
         """Raise a RankError if this rank would wait forever for another one.
@@ -102,16 +123,60 @@ class Ending:
         for rank in self.others:
             while word := self._heard(rank, _FAILED):
                 if word[0] == self.part:  # not of a call that has failed here too
+                    # A rank that has only heard of the error names the one that had it.
+                    self.origin = origin, by_exit = word[2:]
+                    how, mend = ("sys.exit", "") if by_exit else ("an error", f" See what rank {origin} says of it.")
                     self.caused = RankError(
-                        f"fit: rank {rank} has left it by an error, and rank {self.comm.rank} waits for it. See what "
-                        f"rank {rank} says of it."
+                        f"fit: rank {origin} has left it by {how}, and rank {self.comm.rank} waits for it.{mend}"
                     )
                     raise self.caused
             if rank not in self.left and (word := self._heard(rank, _LEFT)):
-                self.left[rank] = word
+                self.left[rank] = word[:2]
             if rank in self.left and self.left[rank] <= (self.part, self.taken):
                 raise RankError(
                     f"distributed: rank {rank} has ended its program, and rank {self.comm.rank} waits for it. All "
                     f"ranks go through the same calls of snncell.distributed and fit(distributed=True): see what only "
                     f"some of them do (if rank() == 0: ...; sys.exit())."
                 )
+
+    def wait_on(self, what: str, seconds: float, patience: float) -> float:
+        """Go on waiting: notice ranks that have left, and say which ones are awaited when the patience is over.
+
+        The awaited ranks are those that do not wait in the same exchange. A rank that waits for long tells the others,
+        which tell it whether they wait too. The lowest of the waiting ranks says so, on behalf of all.
+
+        Args:
+            what: the name of the exchange.
+            seconds: the time that this rank has waited.
+            patience: the time after which it says so.
+
+        Returns:
+            The time after which it says so again.
+        """
+        self.refuse_waiting()
+        here = self.part, self.taken
+        for rank in self.others:
+            while word := self._heard(rank, _WAITS):
+                self.waiting[rank] = word[:2]
+        together = [rank for rank in self.others if self.waiting.get(rank, (-1, -1)) >= here]
+        if (together or seconds > patience - GRACE) and self.told_waiting != here:
+            self._tell(_WAITS)
+            self.told_waiting = here
+        if seconds <= patience:
+            return patience
+        awaited = [rank for rank in self.others if rank not in together]
+        if awaited and self.comm.rank < min(together, default=self.comm.size):
+            _say(
+                f"rank {self.comm.rank} has waited {seconds:.0f} s for {_ranks(awaited)} in {what}, and goes on "
+                f"waiting. Is a process stopped, does it still compute, or does it go through other calls?"
+            )
+        return 2 * patience
+
+
+def _ranks(numbers: list[int]) -> str:
+    return f"rank{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"snncell.distributed: {text}\n")
+    sys.stderr.flush()

@@ -15,7 +15,7 @@ from snncell.distributed.cuts import Cutter, slices
 from snncell.distributed.draws import aside, draw_for_shard
 from snncell.distributed.handover import handed_over
 from snncell.distributed.job import joined
-from snncell.distributed.ranks import Array, Ranks
+from snncell.distributed.ranks import Array, Ranks, odd_rank
 from snncell.distributed.sums import Layout, sums_of
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import DEVICE, moved, space_of
@@ -184,7 +184,7 @@ class _Mean:
         self.ranks.begin_anew()
         there = [kinds for kinds, count in zip(self.kinds, self.counts, strict=True) if count]
         self.agreed = _agreed(self.ranks, there)
-        self.total = self.ranks.gathered(np.array(float(sum(self.counts))))
+        self.total = self.ranks.gathered(np.array(float(sum(self.counts))), "distributed.mean_gradients")
         if not self.agreed or not sum(self.total):
             raise ArgumentError("distributed.mean_gradients: no rank has gradients of any sample.")
         self.sums = sums_of(self.ranks, _layout(self.agreed))
@@ -235,10 +235,13 @@ def _agreed(ranks: Ranks, found: Sequence[Sequence[Kind]]) -> list[Kind]:
         ShapeError: if they differ.
     """
     own = [[[list(shape), np.dtype(dtype).name] for shape, dtype in one] for one in found]
-    kinds = [kind for text in ranks.texts(json.dumps(own).encode()) for kind in json.loads(text)]
-    for kind in kinds:
-        if kind != kinds[0]:
-            raise ShapeError(
-                f"distributed.mean_gradients: the gradients of one shard are {kinds[0]}, and of another {kind}."
-            )
+    texts = ranks.texts(json.dumps(own).encode(), "distributed.mean_gradients")
+    of_ranks = [(rank, kind) for rank, text in enumerate(texts) for kind in json.loads(text)]
+    kinds = [kind for _, kind in of_ranks]
+    if kinds and (odd := odd_rank([json.dumps(kind) for kind in kinds])):
+        (rank, kind), (other, usual) = of_ranks[odd[0]], of_ranks[odd[1]]
+        raise ShapeError(
+            f"distributed.mean_gradients: the gradients of a shard on rank {rank} are {kind}, and of one on rank "
+            f"{other} {usual}."
+        )
     return [(tuple(shape), dtypes.as_dtype(name).dtype) for shape, name in kinds[0]] if kinds else []

@@ -72,7 +72,7 @@ def _joined(shards: int | None, fast: bool) -> Ranks:
     ranks = Ranks(mpi, number, fast)
     ranks.ending.watch()
     atexit.register(ranks.progress.end)  # before MPI's own end
-    asked = {(int(row[0]), bool(row[1])) for row in ranks.gathered(np.array([number, int(fast)]))}
+    asked = {(int(row[0]), bool(row[1])) for row in ranks.gathered(np.array([number, int(fast)]), "distributed.init")}
     if len(asked) > 1:
         raise RankError(f"distributed.init: the ranks ask for different (shards, fast): {sorted(asked)}.")
     _JOB.append(ranks)
@@ -167,4 +167,4 @@ def barrier() -> None:
     ranks = joined("distributed.barrier")
     if STATE.trace is not None:
         raise ArgumentError("distributed.barrier: a jitted function does not wait for other ranks; call it outside.")
-    ranks.gathered(np.zeros(1, np.uint8))
+    ranks.gathered(np.zeros(1, np.uint8), "distributed.barrier")

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from snncell.distributed import ending
 from snncell.distributed.cuts import Node, added, nodes
-from snncell.distributed.ending import Ending
 from snncell.distributed.progress import Progress
 
 Array = np.ndarray[Any, Any]
 
+_SUM = "a sum over all shards"  # of gradients, losses or statistics; the name of the exchange
 _PART = 3  # the tag of messages with a part of a vector
 LARGE = 1 << 16  # bytes from which on a sum is shared among the ranks: each adds a part of the elements
 
@@ -41,17 +43,21 @@ class Ranks:
         self.shards, self.fast = shards, fast
         self.nodes = nodes(shards, self.size)
         self.own = [shard for shard in range(shards) if shard * self.size // shards == self.rank]
-        self.ending = Ending(mpi, mpi.COMM_WORLD.Dup())
+        self.ending = ending.Ending(mpi, mpi.COMM_WORLD.Dup())
         self.progress = Progress(mpi, mpi.COMM_WORLD.Dup())
 
-    def wait(self, requests: Iterable[Any]) -> None:
-        """Wait until exchanges are done.
+    def wait(self, requests: Iterable[Any], what: str = "an exchange") -> None:
+        """Wait until exchanges are done. After 30 s it says which ranks are awaited, and goes on waiting.
+
+        Args:
+            requests: those of MPI.
+            what: the name of the exchange, for that message.
 
         Raises:
             RankError: if another rank has ended its program, or has left `fit` by an error.
         """
         under_way = [*requests]
-        begun, asked = time.monotonic(), 0
+        begun, asked, patience = time.monotonic(), 0, ending.SILENT
         try:
             for request in under_way:
                 while not request.Test():
@@ -60,8 +66,8 @@ class Ranks:
                         _let_others()
                     else:
                         time.sleep(5e-5)
-                    if not asked % 200 and time.monotonic() - begun > 1.0:
-                        self.ending.refuse_waiting()
+                    if not asked % 200 and (seconds := time.monotonic() - begun) > 1.0:
+                        patience = self.ending.wait_on(what, seconds, patience)
             self.ending.taken += 1  # on all ranks alike, however many messages it was
             self.left = [request for request in self.left if request not in under_way]
         except BaseException:
@@ -74,32 +80,32 @@ class Ranks:
         try:
             self.begin_anew()
             yield
-        except BaseException:
+        except BaseException as error:
             self.progress.end()
-            self.ending.failed_here()
+            self.ending.failed_here(error)
             raise
 
     def begin_anew(self) -> None:
         """Where a call of `fit` has failed, it has on all ranks: what some may have waited in is over from now on."""
-        ending = self.ending
-        if ending.failed:
+        end = self.ending
+        if end.failed:
             self.comm, request = self.base.Idup()  # the one before stays: nobody knows what is under way in it
-            ending.part, ending.taken, ending.failed = ending.part + 1, 0, False
-            self.wait([request])
+            end.part, end.taken, end.failed = end.part + 1, 0, False
+            self.wait([request], "the beginning of another call after an error")
 
-    def gathered(self, own: Array) -> list[Array]:
-        """The array of every rank; they have one shape."""
+    def gathered(self, own: Array, what: str = "an exchange") -> list[Array]:
+        """The array of every rank; they have one shape. `what` names the exchange, as in `wait`."""
         own = np.asarray(own, order="C")
         found = np.empty((self.size, *own.shape), own.dtype)
-        self.wait([self.comm.Iallgather(_bytes(own), _bytes(found))])
+        self.wait([self.comm.Iallgather(_bytes(own), _bytes(found))], what)
         return list(found)
 
-    def texts(self, own: bytes) -> list[bytes]:
-        """The bytes of every rank, of any length."""
-        lengths = [int(n) for n in self.gathered(np.array(len(own)))]
+    def texts(self, own: bytes, what: str = "an exchange") -> list[bytes]:
+        """The bytes of every rank, of any length. `what` names the exchange, as in `wait`."""
+        lengths = [int(n) for n in self.gathered(np.array(len(own)), what)]
         padded = np.zeros(max(lengths), np.uint8)
         padded[: len(own)] = np.frombuffer(own, np.uint8)
-        return [part[:length].tobytes() for part, length in zip(self.gathered(padded), lengths, strict=True)]
+        return [part[:length].tobytes() for part, length in zip(self.gathered(padded, what), lengths, strict=True)]
 
     def any(self, flag: bool) -> bool:
         """True if it is on one of the ranks."""
@@ -128,7 +134,7 @@ class Ranks:
         mine = [added(node, known) for node in self.nodes[self.rank]]
         if self.size == 1:
             return mine[0] if mine[0] is not None else np.zeros_like(like)
-        there = np.logical_or.reduce(self.gathered(there))
+        there = np.logical_or.reduce(self.gathered(there, _SUM))
         parts = [np.zeros_like(like) if part is None else part for part in mine]
         if like.nbytes < LARGE:
             return self._tree(self._from_all(parts, like.size, like.dtype), there)
@@ -137,14 +143,14 @@ class Ranks:
         own_part = np.zeros(width, like.dtype)
         own_part[: ends[self.rank + 1] - ends[self.rank]] = self._tree(self._exchanged(parts, ends), there)
         total = np.empty(width * self.size, like.dtype)
-        self.wait([self.comm.Iallgather(_bytes(own_part), _bytes(total))])
+        self.wait([self.comm.Iallgather(_bytes(own_part), _bytes(total))], _SUM)
         return total[: like.size]
 
     def _from_all(self, parts: list[Array], width: int, dtype: Any) -> list[Array]:
         """Of every rank the vectors of its nodes, in their order."""
         found = np.empty((sum(map(len, self.nodes)), width), dtype)
         counts = [len(own) * width * found.itemsize for own in self.nodes]
-        self.wait([self.comm.Iallgatherv(_bytes(np.concatenate(parts)), [_bytes(found), counts])])
+        self.wait([self.comm.Iallgatherv(_bytes(np.concatenate(parts)), [_bytes(found), counts])], _SUM)
         return list(found)
 
     def _exchanged(self, parts: list[Array], ends: list[int]) -> list[Array]:
@@ -165,7 +171,7 @@ class Ranks:
             if rank != self.rank:
                 pieces = [part[ends[rank] : ends[rank + 1]] for part in parts]
                 requests += [self.comm.Isend(_bytes(piece), rank, _PART) for piece in pieces]
-        self.wait(requests)
+        self.wait(requests, _SUM)
         return rows
 
     def _tree(self, rows: list[Array], there: Array) -> Array:
@@ -180,7 +186,7 @@ class Ranks:
         total = np.zeros_like(like)
         for vector in own.values():
             total += vector
-        self.wait([self.sum_begun(total)])
+        self.wait([self.sum_begun(total)], _SUM)
         return total
 
     def sum_begun(self, vector: Array) -> Any:
@@ -189,6 +195,16 @@ class Ranks:
         # left holds it, should nobody come to wait for it.
         self.left.extend(map(self.comm.Iallreduce, [self.mpi.IN_PLACE], [vector], [self.mpi.SUM]))
         return self.left[-1]
+
+
+def odd_rank(values: Sequence[Hashable]) -> tuple[int, int] | None:
+    """The lowest rank whose value differs from that of most ranks, and the lowest of these; None if all are equal.
+
+    Every rank gets the same answer, so that all of them name the same rank. Of two ranks, rank 1 is the odd one.
+    """
+    usual, _ = Counter(values).most_common(1)[0]  # of equal counts the first
+    odd = next((rank for rank, value in enumerate(values) if value != usual), None)
+    return None if odd is None else (odd, values.index(usual))
 
 
 def _let_others() -> None:

@@ -183,7 +183,7 @@ class InBuckets:
     def end(self) -> list[Array]:
         """The sums."""
         self.ranks.progress.end()
-        self.ranks.wait(self.requests)
+        self.ranks.wait(self.requests, "a sum of gradients")
         sums = self.places
         self._empty()
         return sums

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,6 +17,7 @@ from snncell.cell import Cell
 from snncell.cells.state import replace_buffers
 from snncell.errors import CheckpointError, DTypeError, ParameterError
 from snncell.interrupts import imported
+from snncell.kernels.store import files
 from snncell.tape.names import refuse_equal_names
 from snncell.tape.parameter import Parameter, Undo, assign_all, fits, together
 from snncell.tape.tensor import Tensor
@@ -65,9 +64,9 @@ def save_checkpoint(
 
     Raises:
         ParameterError: if two Parameters of one Cell share a name, naming both.
-        CheckpointError: if the file cannot be written, or append_dict holds something else.
+        CheckpointError: if the file cannot be written, append_dict holds something else, or a dtype is one that such
+            files do not hold (complex128).
     """
-    save: Any = imported("safetensors.numpy").save
     if isinstance(save_obj, Cell):
         refuse_equal_names(save_obj.get_parameters(), "save_checkpoint")
         tensors: dict[str, Tensor] = save_obj.parameters_dict() | {
@@ -80,8 +79,8 @@ def save_checkpoint(
         if name in tensors:
             raise CheckpointError(f"save_checkpoint: {name!r} of append_dict is there already; choose another name.")
         tensors |= _as_tensors({name: Tensor(value) if isinstance(value, (bool, int, float)) else value})
-    content = save({path: np.array(x.asnumpy(), order="C") for path, x in tensors.items()}, {"writer": "snncell"})
-    write_whole(ckpt_file_name, content, "save_checkpoint")
+    arrays = {path: x.asnumpy() for path, x in tensors.items()}
+    write_arrays(ckpt_file_name, arrays, {"writer": "snncell"}, "save_checkpoint")
 
 
 def _as_tensors(save_obj: Any) -> dict[str, Tensor]:
@@ -116,22 +115,28 @@ def path_to_write(file: str | os.PathLike[str], who: str) -> Path:
     return target
 
 
-def write_whole(file: str | os.PathLike[str], content: bytes, who: str) -> None:
-    """Write a file, so that there is either the old one or the new one, never half."""
+def write_arrays(file: str | os.PathLike[str], arrays: dict[str, Any], text: dict[str, str], who: str) -> None:
+    """Write arrays and texts to a safetensors file, so that it is either the old file or the new one, never half.
+
+    Temporary files that killed processes left in the same folder are removed.
+    """
+    save: Any = imported("safetensors.numpy").save
+    known = {dtype.dtype for dtype in _DTYPES.values()}
+    native = {name: np.array(a, a.dtype.newbyteorder("="), order="C") for name, a in arrays.items()}
+    for name, array in native.items():
+        if array.dtype not in known:
+            raise CheckpointError(
+                f"{who}: {name!r} is of dtype {array.dtype}, which safetensors files of snncell do not hold; they hold "
+                f"{', '.join(sorted(map(str, known)))}. Convert it first, for example by "
+                + ('astype("complex64").' if array.dtype.kind == "c" else 'astype("float32").')
+            )
     target = path_to_write(file, who)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    content = save(native, text)
+    files.remove_abandoned(target.parent)
     try:
-        with temporary.open("xb") as stream:
-            stream.write(content)
-            stream.flush()
-            # Or the new name might outlive a crash of the machine, and its content not.
-            os.fsync(stream.fileno())
-        os.replace(temporary, target)
+        files.write(target, content, shared=True)
     except OSError as error:
         raise CheckpointError(f"{who}: {_argument(who)} {target} cannot be written: {error}.") from None
-    finally:
-        with contextlib.suppress(OSError):  # a name that is too long for one is no file either
-            temporary.unlink()  # gone already, unless something went wrong
 
 
 def read_arrays(file: str | os.PathLike[str], who: str) -> tuple[dict[str, Any], dict[str, str]]:
@@ -151,7 +156,7 @@ def read_arrays(file: str | os.PathLike[str], who: str) -> tuple[dict[str, Any],
         raise CheckpointError(f"{who}: {source}: {error}") from None
     except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise CheckpointError(f"{who}: {source} is damaged or no safetensors file: {error}.") from None
-    return arrays, header.get("__metadata__", {})
+    return arrays, header.get("__metadata__") or {}
 
 
 def load_checkpoint(

@@ -10,7 +10,7 @@ import numpy as np
 from snncell import config
 from snncell.dtype import computed
 from snncell.errors import DeviceError
-from snncell.kernels import arrays
+from snncell.kernels import arrays, sums
 from snncell.kernels.cuda import arrays as device_arrays, exchange, functions as functions, interop
 from snncell.kernels.cuda.runtime import IN_USE as IN_USE, runtime
 
@@ -81,7 +81,7 @@ class _Host(Space):
         return total
 
     def sum(self, array: Any) -> Any:
-        return self.cast(self.widened(array).sum(0), array.dtype)
+        return self.cast(sums.total(self.widened(array), (0,)), array.dtype)
 
     def times(self, array: Any, number: float) -> Any:
         return self.cast(self.widened(array) * number, array.dtype)
@@ -165,8 +165,8 @@ class _Device(Space):
 
     def has(self, data: Any) -> bool:
         """True if an object of another library has its elements on a card."""
-        if isinstance(data, (np.ndarray, np.generic, float, int, list, tuple)) or hasattr(data, "_data"):
-            return False  # a Tensor is asked for its own array
+        if isinstance(data, (np.ndarray, np.generic, float, int, list, tuple, type)) or hasattr(data, "_data"):
+            return False  # a class has no elements; a Tensor is asked for its own array
         if hasattr(data, "__cuda_array_interface__"):
             return True
         return hasattr(data, "__dlpack_device__") and data.__dlpack_device__()[0] == exchange.CUDA

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from snncell import nn
+from snncell.arguments.guard import ours
 from snncell.cell import Cell
 from snncell.common.ranges import quoted
 from snncell.errors import NirError
@@ -14,7 +15,9 @@ from snncell.nir.description import Node
 from snncell.nir.layers import Delay, Heaviside, Scale
 from snncell.nir.neurons import Equation, constants_of, equation_of
 from snncell.nir.shapes import Shape
+from snncell.nn.dataflow import beyond_threshold, kind_of
 from snncell.ops.conv import padding_of, tuple_of
+from snncell.ops.seeds import present_key, replaying
 from snncell.tape.tensor import Tensor
 
 Loss = tuple[str, str]  # what NIR cannot say, and what is written
@@ -53,6 +56,7 @@ class Writer:
         Args:
             kept: metadata of the graph that it comes from: what they say is not lost.
         """
+        _refuse_rule(cell, path)
         plain = self._plain(cell, path)
         equation = equation_of(plain)
         if equation is None:
@@ -86,14 +90,15 @@ class Writer:
 
     def _plain(self, cell: Any, path: str) -> Any:
         """A neuron as it is; in place of one that is near to one of NIR's, that one, noting what is lost."""
-        if type(cell) not in NEAR:
+        kind = kind_of(cell)
+        if kind not in NEAR:
             return cell
-        self.lose(path, cell, NEAR[type(cell)], "Written is an LIF without that.")
+        self.lose(path, cell, NEAR[kind], "Written is an LIF without that.")
         now = constants_of(cell)
         options = {name: now[name] for name in ("v_threshold", "v_reset", "input_gain")}
         options |= {"reset": cell.reset, "compare": cell.compare}
-        if type(cell) in (nn.ALIFNode, nn.MultiSpikeLIFNode):
-            return nn.LeakyNode(now["alpha" if type(cell) is nn.ALIFNode else "beta"], **options)
+        if kind in (nn.ALIFNode, nn.MultiSpikeLIFNode):
+            return nn.LeakyNode(now["alpha" if kind is nn.ALIFNode else "beta"], **options)
         return nn.LIFNode(now["tau"], decay_input=cell.decay_input, v_rest=now["v_rest"], **options)
 
     def _options(self, cell: Any, path: str, kept: dict[str, Any]) -> dict[str, Any]:
@@ -109,7 +114,7 @@ class Writer:
         if cell.delay is not None and kept.get("delay") != cell.delay:
             what = f"has delay={cell.delay!r}"
             self.lose(path, cell, what, "Written is that in the metadata, for from_nir; others reset in the same step.")
-        if cell.max_spikes != 1 and type(cell) not in NEAR:
+        if cell.max_spikes != 1 and kind_of(cell) not in NEAR:
             self.lose(path, cell, "gives several spikes in a step", "Written is one at most.")
         return {"reset": reset, "compare": cell.compare} | late
 
@@ -145,7 +150,7 @@ class Writer:
 
     def layer(self, cell: Any, shape: Shape, path: str, axes: int) -> list[Node] | None:
         """The nodes of a layer, None for what is none; `axes` is how many there are before those of a sample."""
-        kind = type(cell)
+        kind = kind_of(cell)
         if kind in (nn.Dense, nn.Linear):
             if cell.activation is not None:
                 self.lose(path, cell, "has an activation", "Written is the layer without it.")
@@ -182,22 +187,43 @@ class Writer:
         return None
 
     def _pool(self, cell: Any, shape: Shape, path: str) -> Node:
-        options = cell.options
+        options, pool = cell.options, kind_of(cell)
         size, stride = (tuple_of(n, 2, type(cell).__name__, "kernel_size", 1) for n in (cell.kernel_size, cell.stride))
         spread = tuple_of(options.get("dilation", 1), 2, type(cell).__name__, "dilation", 1)
-        if type(cell) is nn.MaxPool2d:
+        if pool is nn.MaxPool2d:
             if spread != (1, 1):
                 raise NirError(f"to_nir: {path} (MaxPool2d) has dilation={spread}, and no pool of NIR has that.")
             self.lose(path, cell, "takes the largest of a window", "Written is an AvgPool2d.")
         widths = _padding(cell, shape, size, stride, spread, options["pad_mode"], options["padding"], path)
         counted = options["pad_mode"] == "pad" and options.get("count_include_pad", True)
-        if any(widths) and type(cell) is nn.AvgPool2d and not counted:
+        if any(widths) and pool is nn.AvgPool2d and not counted:
             self.lose(path, cell, "leaves its padding out of the mean", "Written is one that counts it.")
-        kind = "SumPool2d" if type(cell) is nn.SumPool2d else "AvgPool2d"
+        kind = "SumPool2d" if pool is nn.SumPool2d else "AvgPool2d"
         return Node(kind, {"kernel_size": size, "stride": stride, "padding": widths})
 
 
 _EXACT = (nn.IFNode, nn.LIFNode, nn.LeakyNode, nn.ParametricLIFNode, nn.LINode, nn.CubaLIFNode, nn.WithSynapse)
+
+
+def _refuse_rule(cell: Any, path: str) -> None:
+    """Raise for a neuron whose spike function does not fire above a threshold, as NIR's neurons do."""
+    inner = cell.cell if kind_of(cell) is nn.WithSynapse else cell
+    function = None if getattr(inner, "own_function", True) else beyond_threshold(inner.surrogate_function)
+    if function is not None and (ours(type(function)) or not _fires_above_zero(function)):
+        raise NirError(
+            f"to_nir: {path or 'the net'} ({type(cell).__name__}) fires by the rule of {type(function).__name__}, and "
+            f"NIR's neurons fire above a threshold. Give it a spike function whose construct is x > 0, such as "
+            f"snncell.surrogate.ATan()."
+        )
+
+
+def _fires_above_zero(function: Any) -> bool:
+    """True if a spike function gives 1 where x > 0 and else 0, at many x of all sizes."""
+    size = 2.0 ** np.arange(-126, 100, dtype=np.float32)
+    even = np.linspace(-4.0, 4.0, 2001, dtype=np.float32)
+    x = np.concatenate([np.zeros(1, np.float32), size, -size, even])
+    with replaying(present_key()):  # the next numbers drawn are those that would have been
+        return bool((np.asarray(function(Tensor(x)).asnumpy(), np.float32) == (x > 0)).all())
 
 
 def array_of(value: Any) -> Any:
@@ -218,7 +244,7 @@ def _spread(value: Any, shape: Shape, path: str, name: str) -> Any:
 
 
 def _convolution(cell: Any, shape: Shape, path: str) -> Node:
-    axes, who = cell.axes, type(cell).__name__
+    axes, who = cell.axes, kind_of(cell).__name__
     stride, spread = (tuple_of(n, axes, who, "stride", 1) for n in (cell.stride, cell.dilation))
     widths = _padding(cell, shape, cell.kernel_size, stride, spread, cell.pad_mode, cell.padding, path)
     weight = array_of(cell.weight)
@@ -241,7 +267,7 @@ def _padding(cell: Any, shape: Shape, size: Any, stride: Any, spread: Any, mode:
     pairs = list(zip(flat[::2], flat[1::2], strict=True))[::-1]
     if all(before == after for before, after in pairs):
         return tuple(before for before, _ in pairs)
-    if mode == "same" and all(step == 1 for step in stride) and "Conv" in type(cell).__name__:
+    if mode == "same" and all(step == 1 for step in stride) and "Conv" in kind_of(cell).__name__:
         return "same"
     raise NirError(
         f"to_nir: {path} ({type(cell).__name__}) adds {pairs} before and after its axes, and NIR the same on both "

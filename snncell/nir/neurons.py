@@ -12,6 +12,7 @@ from snncell.cell import Cell
 from snncell.common.ranges import numbers_of
 from snncell.errors import NirError, SnncellError
 from snncell.nir.description import DEFAULTS, FIRING, Node
+from snncell.nn.dataflow import kind_of
 from snncell.surrogate import ATan
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
@@ -184,7 +185,7 @@ def constants_of(cell: Any) -> dict[str, Any]:
 
 def equation_of(cell: Any) -> Equation | None:
     """The equation of a neuron, None if NIR has none for it."""
-    kind = type(cell)
+    kind = kind_of(cell)
     if kind is nn.WithSynapse:
         return _behind_synapse(cell)
     if kind in (nn.LIFNode, nn.ParametricLIFNode, nn.LINode):

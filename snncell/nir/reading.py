@@ -25,6 +25,7 @@ from snncell.nir.wiring import Flat, Stage, flatten, shapes_of, stages_of
 from snncell.nn.neurons.constants import one_of
 
 LARGE = 0.2  # of dt / tau, from which on Euler's step is worth a warning
+LEAST = 1.0  # of an IF neuron's threshold, reached in a step by all inputs together: below it, there is a warning
 
 
 def from_nir(
@@ -50,7 +51,8 @@ def from_nir(
 
     Args:
         graph: the path of a file, or an `nir.NIRGraph`. Files of nir 1.0.4 and older have no v_reset: it is 0.
-        dt: seconds of a step.
+        dt: seconds of a step. IF neurons add r x dt in each. sinabs writes r = 1 and weights for dt=1; with a dt for
+            which all inputs together do not fire an IF neuron in a step, a warning says which dt its weights imply.
         method: "euler" or "exponential"; left out, what the graph's metadata say, or else "euler". Where dt is more
             than a fifth of a time constant, and the graph does not say that it was made for it, there is a warning.
         reset: of neurons whose metadata do not say: "value" puts v to v_reset, as nir 1.0.8 has it and all who
@@ -91,10 +93,11 @@ def from_nir(
     _refuse_unknown(described, names)
     choices = Choices(float(dt), method or said, reset, surrogate_function, names, dtypes.as_dtype(dtype))
     try:
-        net = _Builder(described, choices, [] if lossy else None).net()
+        builder = _Builder(described, choices, [] if lossy else None)
+        net = builder.net()
     except NirError as error:
         raise error if str(error).startswith("from_nir") else NirError(f"from_nir: {error}") from None
-    _warn(net, described, said)
+    _warn(net, builder.flat, described, said)
     return net
 
 
@@ -116,9 +119,12 @@ def _refuse_unknown(graph: Graph, names: tuple[str, ...]) -> None:
         raise ArgumentError(f"from_nir: learnable has {unknown[0]!r}; its neurons have {', '.join(sorted(known))}.")
 
 
-def _warn(net: Net, graph: Graph, said: str) -> None:
+def _warn(net: Net, flat: Flat, graph: Graph, said: str) -> None:
     choices, written = net.choices, graph.metadata.get("dt")
-    made_for_it = said == "euler" and isinstance(written, (float, np.floating)) and math.isclose(written, choices.dt)
+    made_for_it = isinstance(written, (float, np.floating)) and math.isclose(written, choices.dt)
+    if not made_for_it:
+        _warn_of_integrators(flat, choices.dt)
+    made_for_it = made_for_it and said == "euler"
     if choices.method == "euler" and net.error > LARGE and not made_for_it:
         warnings.warn(
             f"from_nir: dt={choices.dt:g} s is {net.error:.2g} of the shortest time constant, so a step of Euler's "
@@ -127,6 +133,45 @@ def _warn(net: Net, graph: Graph, said: str) -> None:
             RuntimeWarning,
             stacklevel=4,
         )
+
+
+def _warn_of_integrators(flat: Flat, dt: float) -> None:
+    """Warn of IF neurons that need several steps of dt even if all inputs are 1: their weights are for longer steps."""
+    for name, node in flat.nodes.items():
+        reach = _reach(flat, name) if node.kind == "IF" else math.inf
+        if not math.isfinite(reach) or not reach:
+            continue
+        r, threshold = (np.abs(node.values[value]).astype(np.float64) for value in ("r", "v_threshold"))
+        share = float((r * reach / threshold.clip(np.finfo(np.float64).tiny)).max())  # of the threshold, in a second
+        if not share or share * dt >= LEAST:
+            continue
+        unit = 1.0 / float(r.max())
+        implied = unit if share * unit >= LEAST else 1.0 / share
+        warnings.warn(
+            f"from_nir: {node} reaches at most {share * dt:.2g} of its threshold in a step of dt={dt:g} s, if all its "
+            f"inputs are 1. Its weights imply a step of about {implied:.2g} s: sinabs, for example, writes IF neurons "
+            f"for dt=1. If they were made for such steps, use from_nir(..., dt={implied:.2g}).",
+            RuntimeWarning,
+            stacklevel=5,
+        )
+        return
+
+
+def _reach(flat: Flat, name: str) -> float:
+    """The largest input of a node if all signals before its last weights are 1; infinite if it has none there."""
+    total = 0.0
+    for source in flat.sources(name):
+        node, factor = flat.nodes[source], 1.0
+        while node.kind in ("SumPool2d", "AvgPool2d", "Flatten", "Delay") and len(flat.sources(source)) == 1:
+            factor *= math.prod(node.values["kernel_size"]) if node.kind == "SumPool2d" else 1.0
+            (source,) = flat.sources(source)
+            node = flat.nodes[source]
+        if "weight" not in node.values:
+            return math.inf
+        weight = np.abs(node.values["weight"]).astype(np.float64)
+        sums = weight.sum(-1) if node.kind in ("Linear", "Affine") else weight.reshape(len(weight), -1).sum(-1)
+        total += factor * float((sums + np.abs(node.values.get("bias", 0.0))).max())
+    return total
 
 
 class _Builder:

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 
-from snncell import nn
-from snncell.arguments.guard import ours
 from snncell.arguments.kinds import Own, Positive
 from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, NirError
-from snncell.nir.description import Graph, Node, below
-from snncell.nir.drawn import Signal, drawn
-from snncell.nir.exported import Writer, array_of
-from snncell.nir.layers import Pass
+from snncell.nir.exported import Writer
 from snncell.nir.net import Net
 from snncell.nir.neurons import METHODS
 from snncell.nir.objects import written
 from snncell.nir.package import package
-from snncell.nir.shapes import Shape, shape_after
-from snncell.nir.update import updated
-from snncell.nir.wiring import flatten, shapes_of, stages_of
-from snncell.nn.neurons.constants import Membrane, one_of
-from snncell.nn.norm import BatchStatistics
-
-LEFT_OUT = (
-    *(nn.Dropout, nn.Dropout2d, nn.TimeFixedDropout, nn.TimeFixedDropout2d, nn.Readout),
-    *(nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.GELU, nn.Sigmoid, nn.Tanh, nn.Softplus, nn.Softmax, nn.LogSoftmax),
-)
-NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.ThresholdBatchNorm)
+from snncell.nir.shapes import Shape
+from snncell.nir.walk import Walk, error_of
+from snncell.nn.dataflow import kind_of, named, refuse_hooks
+from snncell.nn.neurons.constants import one_of
 
 
 def to_nir(
@@ -79,8 +67,8 @@ def to_nir(
     shape = _shape(input_shape)
     if method is not None:
         one_of(method, METHODS, "to_nir", "method")
-    otherwise = net.choices.method if isinstance(net, Net) else "euler"
-    walk = _Walk(Writer(float(dt), method or otherwise))
+    otherwise = cast(Net, net).choices.method if kind_of(net) is Net else "euler"
+    walk = Walk(Writer(float(dt), method or otherwise))
     graph = walk.graph(net, shape)
     shapes = walk.check(graph)
     if walk.writer.lost and not lossy:
@@ -117,184 +105,11 @@ def _shape(given: Any) -> Shape:
 
 
 def _refuse_changed(net: Cell) -> None:
-    """Raise for a network that computes with other numbers than its Parameters hold, or with hooks."""
+    """Raise for a network with hooks, or one that computes with other numbers than its Parameters hold."""
+    refuse_hooks(net, error_of, "and NIR has no words for that")
     for path, cell in net.cells_and_names():
-        if cell.is_hooked_forward:
-            raise NirError(
-                f"to_nir: {path or 'the net'} ({type(cell).__name__}) has a forward hook, which may change what it "
-                f"gives, and NIR has no words for that. Take it off: handle.remove()."
-            )
         if cell.quantisers is not None:
-            raise NirError(
-                f"to_nir: {path or 'the net'} ({type(cell).__name__}) is quantised, which NIR has no words for. "
-                f"quantise.restore(copy.deepcopy(net), rounded=True) is the network with its weights on their grids."
+            raise error_of(
+                f"{named(path, cell)} is quantised, which NIR has no words for. quantise.restore(copy.deepcopy(net), "
+                f"rounded=True) is the network with its weights on their grids."
             )
-
-
-class _Walk:
-    """A walk through a net along the signal, which is the sum of what some nodes give."""
-
-    def __init__(self, writer: Writer, prefix: str = "", path: str = "") -> None:
-        self.writer, self.prefix, self.path = writer, prefix, path
-        self.nodes: dict[str, Node | Graph] = {}
-        self.edges: list[tuple[str, str]] = []
-        self.shapes: dict[str, Shape] = {}
-
-    def graph(self, net: Cell, shape: Shape) -> Graph:
-        """The graph of a whole net."""
-        if isinstance(net, Net):
-            inputs = [node for node in net.graph.nodes.values() if isinstance(node, Node) and node.kind == "Input"]
-            if all(node.values["shape"] != shape for node in inputs):
-                raise ArgumentError(f"to_nir: input_shape={shape}, but the graph of the net says {inputs[0].values}.")
-            return updated(net, self.writer)
-        end = self.through(net, "", self.node("input", Node("Input", {"shape": shape}), ()), 2)
-        self.node("output", Node("Output", {"shape": self.shapes[end[0]]}), end)
-        return Graph(dict(self.nodes), self.edges)
-
-    def check(self, graph: Graph) -> dict[str, tuple[Shape, Shape]]:
-        """The shapes of what each node gets and gives, by path."""
-        flat = flatten(graph)
-        stages = stages_of(flat, lambda node: False)
-        before, after = shapes_of(flat, [name for stage in stages for name in stage.names], shape_after)
-        return {path: (before[path], after[path]) for path in flat.nodes}
-
-    # --- nodes --------------------------------------------------------------------------------------------------------
-
-    def node(self, name: str, node: Node, signal: Signal) -> Signal:
-        """Put a node behind a signal; the signal that it gives."""
-        name = self.free(name)
-        node.path = below(self.prefix, name)
-        self.shapes[name] = shape_after(node, self.shapes[signal[0]] if signal else node.values["shape"])
-        self.nodes[name] = node
-        self.edges += [(source, name) for source in self._apart(signal)]
-        return (name,)
-
-    def free(self, name: str) -> str:
-        """A name that no node has yet."""
-        while name in self.nodes:
-            name += "_"
-        return name
-
-    def _apart(self, signal: Signal) -> Signal:
-        """A signal in which no node counts twice: between two nodes there is one edge."""
-        sources: list[str] = []
-        for name in signal:
-            if name in sources:
-                ones = np.ones(self.shapes[name], np.float32)
-                (name,) = self.node(f"{name}_again", Node("Scale", {"scale": ones}), (name,))
-            sources.append(name)
-        return tuple(sources)
-
-    def chain(self, path: str, nodes: list[Node], signal: Signal) -> tuple[str, Signal]:
-        """Put nodes behind a signal; the name of the first, and the signal that the last gives."""
-        first = ""
-        for number, node in enumerate(nodes):
-            base = path.removeprefix(f"{self.path}.").replace(".", "_") or node.kind.lower()
-            signal = self.node(base if number == 0 else f"{base}_{node.kind.lower()}", node, signal)
-            first = first or signal[0]
-        return first, signal
-
-    # --- Cells --------------------------------------------------------------------------------------------------------
-
-    def through(self, cell: Any, path: str, signal: Signal, axes: int) -> Signal:
-        """Where a signal comes out of a Cell; `axes` is how many it has before those of a sample."""
-        shape, kind = self.shapes[signal[0]], type(cell)
-        if kind is nn.MultiStep and not cell.return_states:
-            return self.neuron(cell.cell, path, signal)
-        if kind is nn.Stateful:
-            return self.through(cell.cell, path, signal, axes)
-        if kind is nn.TimeDistributed:
-            return self.through(cell.cell, path, signal, 1)
-        if kind is nn.SequentialCell:
-            for name, inner in cell.name_cells().items():
-                signal = self.through(inner, below(path, name), signal, axes)
-            return signal
-        if kind is nn.SEWBlock and cell.connect == "ADD":
-            branch = self.through(cell.branch, below(path, "branch"), signal, axes)
-            if cell.shortcut is None:
-                return (*branch, *signal)
-            return (*branch, *self.through(cell.shortcut, below(path, "shortcut"), signal, axes))
-        if kind is Pass:
-            return signal
-        if kind in LEFT_OUT:
-            self.writer.lose(path, cell, "is not said in a graph", "Written is the net without it.")
-            return signal
-        if isinstance(cell, BatchStatistics):
-            return self.folded(cell, path, signal)
-        if (nodes := self.writer.layer(cell, shape, path, axes)) is not None:
-            return self.chain(path, nodes, signal)[1]
-        if isinstance(cell, Membrane):
-            raise NirError(f"to_nir: {path or 'the net'} is a {kind.__name__}, of one step: nn.MultiStep runs it.")
-        if ours(kind):
-            raise NirError(f"to_nir: {path or 'the net'} is a {kind.__name__}, for which NIR has no node.")
-        return drawn(self.through, cell, path, signal, axes)
-
-    def neuron(self, cell: Cell, path: str, signal: Signal) -> Signal:
-        """A neuron that MultiStep runs, and what comes back to it."""
-        shape = self.shapes[signal[0]]
-        if type(cell) is not nn.Recurrent:
-            layer = self.writer.layer(cell, shape, path, 1)
-            return self.chain(path, layer or self.writer.neuron(cell, shape, path), signal)[1]
-        name = self.free(path.replace(".", "_") or "recurrent")
-        graph = _Walk(self.writer, below(self.prefix, name), path).comes_back(cell, path, shape)
-        self.nodes[name] = graph
-        self._bias_before(graph, signal)
-        self.shapes[name] = shape
-        self.edges += [(source, name) for source in self._apart(signal)]
-        return (name,)
-
-    def comes_back(self, cell: nn.Recurrent, path: str, shape: Shape) -> Graph:
-        """A neuron and what comes back to it, as a graph in the graph: not all readers know cycles among others."""
-        inner = below(path, "cell")
-        nodes = self.writer.neuron(cell.cell, shape, inner)
-        if nodes[0].kind == "Delay":
-            raise NirError(f'to_nir: {inner} has order="read decay jump"; in a Recurrent, NIR has no word for it.')
-        first, out = self.chain(inner, nodes, self.node("input", Node("Input", {"shape": shape}), ()))
-        back = self.through(cell.feedback, below(path, "feedback"), out, 1)
-        if self.shapes[back[0]] != shape:
-            raise NirError(f"to_nir: {path}.feedback gives {list(self.shapes[back[0]])}, it takes {list(shape)}.")
-        self.edges += [(source, first) for source in back]
-        self.node("output", Node("Output", {"shape": shape}), out)
-        return Graph(dict(self.nodes), self.edges, {}, self.prefix)
-
-    def _bias_before(self, graph: Graph, signal: Signal) -> None:
-        """Move the bias of what comes back to the weights before the neuron, if they are there and serve it alone.
-
-        It is the same current at each step, but some readers have nothing come back in the first one.
-        """
-        (source, _) = next(edge for edge in graph.edges if edge[1] == graph.edges[0][1] and edge[0] != "input")
-        last, node = graph.nodes[source], self.nodes[signal[0]]
-        if not isinstance(last, Node) or not isinstance(node, Node) or len(signal) > 1 or self._taken(signal[0]):
-            return
-        if last.kind == "Affine" and node.kind in ("Affine", "Linear"):
-            bias = last.values.pop("bias")
-            node.values["bias"] = node.values.get("bias", 0) + bias
-            last.kind, node.kind = "Linear", "Affine"
-
-    def folded(self, cell: BatchStatistics, path: str, signal: Signal) -> Signal:
-        """Batch normalisation, as other weights of what stands before it."""
-        where = f"to_nir: {path or 'the net'} ({type(cell).__name__})"
-        if type(cell) not in NORMS or cell.use_batch_statistics:
-            raise NirError(f"{where} is another function at each step, or of each batch; NIR has no node for that.")
-        node = self.nodes[signal[0]]
-        folds = isinstance(node, Node) and node.kind in ("Affine", "Linear", "Conv1d", "Conv2d")
-        if not isinstance(node, Node) or not folds or len(signal) > 1 or self._taken(signal[0]):
-            raise NirError(
-                f"{where} is folded into the weights of a Dense or a convolution, but it stands behind {node}: put it "
-                f"right behind one, of which nothing else takes the output."
-            )
-        names = ("gamma", "beta", "moving_mean", "moving_variance")
-        gamma, beta, mean, variance = (array_of(getattr(cell, name)).astype(np.float64) for name in names)
-        gain = cell.gain * gamma / np.sqrt(variance + cell.eps)
-        weight = node.values["weight"]
-        if gain.shape != weight.shape[:1]:
-            raise NirError(f"{where} has {gain.size} features, and {node} before it gives {weight.shape[0]}.")
-        bias = node.values.get("bias", np.zeros(weight.shape[0]))
-        node.values["weight"] = (weight * gain.reshape(-1, *(1,) * (weight.ndim - 1))).astype(weight.dtype)
-        node.values["bias"] = ((bias - mean) * gain + beta).astype(weight.dtype)
-        node.kind = "Affine" if node.kind == "Linear" else node.kind
-        node.metadata.pop("has_bias", None)
-        return signal
-
-    def _taken(self, name: str) -> bool:
-        return any(source == name for source, _ in self.edges)

@@ -10,6 +10,7 @@ from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.cells.names import rearrange
 from snncell.errors import ArgumentTypeError, MissingCellError, ShapeError, TensorIndexError
+from snncell.nn.sequences import joined_axes, rows
 from snncell.tape import structure
 from snncell.tape.event_lists import EventLists
 from snncell.tape.tensor import Tensor
@@ -247,21 +248,24 @@ class TimeDistributed(Cell):
     One large product instead of T small ones; BatchNorm inside sees the statistics over time and batch.
 
     Args:
-        cell: any Cell whose outputs keep the first axis.
+        cell: any Cell whose outputs keep the first axis, and that has no layer over time, such as `MultiStep`.
 
     Raises:
+        ArgumentError: for a layer over time in `cell`: it would take the T B rows for steps.
         ShapeError: for an input without time and batch axes, or a Cell that does not keep the first axis.
     """
 
     def __init__(self, cell: Cell) -> None:
         super().__init__()
+        refuse_over_time(cell)
         self.cell = cell
 
     def construct(self, x: Tensor | EventLists) -> Any:
         if x.ndim < 2:
             raise ShapeError(f"TimeDistributed: takes (T, B, ...), the shape is {x.shape}.")
         steps, batch = x.shape[:2]
-        out = self.cell(x.reshape((steps * batch, *x.shape[2:])))
+        with rows(steps * batch):
+            out = self.cell(x.reshape((steps * batch, *x.shape[2:])))
         if isinstance(out, EventLists) and out.shape[:1] == (steps * batch,):
             return out.reshape(steps, batch, *out.shape[1:])
         leaves, tree = structure.flatten(out)
@@ -272,3 +276,12 @@ class TimeDistributed(Cell):
                     f"of {batch}; its first axis must stay {steps * batch}."
                 )
         return structure.unflatten(tree, [leaf.reshape((steps, batch, *leaf.shape[1:])) for leaf in leaves])
+
+
+def refuse_over_time(cell: Any) -> None:
+    """Raise for a Cell over time, also in a SequentialCell, where the TimeDistributed is made."""
+    if getattr(cell, "_over_time", False):
+        raise joined_axes(type(cell).__name__)
+    if isinstance(cell, SequentialCell):
+        for child in cell:
+            refuse_over_time(child)

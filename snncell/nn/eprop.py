@@ -127,7 +127,7 @@ class EProp(Ranged, Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         fitting(self, x, 3, self.in_channels)
-        runs_over(x)
+        runs_over(x, type(self).__name__)
         current = ops.matmul(as_float(x, self.weight.dtype), self.weight.T)
         feedback = self.others(self.recurrent).T
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
 from collections.abc import Iterable, Sequence
@@ -10,7 +11,8 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.kinds import Own
+from snncell.arguments.guard import ours, plan_of
+from snncell.arguments.kinds import REFUSED, UNFIT, Kind, Own, refusal
 from snncell.arguments.shown import instance_meant, shown
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ArgumentTypeError, ParameterError
@@ -25,6 +27,7 @@ _KEYS = ("params", "lr", "weight_decay", "grad_centralization")
 
 def number_in(value: Any, low: float, high: float, who: str, name: str) -> float:
     """A number in [low, high)."""
+    value = value.item() if isinstance(value, np.number) else value
     largest = sys.float_info.max  # of an int beyond it there is no float
     fits = isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value < high
     if not fits or abs(value) > largest:
@@ -32,7 +35,45 @@ def number_in(value: Any, low: float, high: float, who: str, name: str) -> float
     return float(value)
 
 
-class LearningRateSchedule(Cell):
+_SETTINGS: dict[type, dict[str, Kind]] = {}  # of each class
+
+
+def settings_of(kind: type) -> dict[str, Kind]:
+    """The settings of a class by name: arguments of its constructor, and of those of the package's classes above it."""
+    if kind not in _SETTINGS:
+        classes = [one for one in kind.__mro__ if "__init__" in vars(one) and one is not Cell and ours(one)]
+        plans = [plan_of(inspect.unwrap(vars(one)["__init__"])) for one in reversed(classes) if issubclass(one, Cell)]
+        _SETTINGS[kind] = {name: one for plan in plans for name, one in plan.names.items() if name != "self"}
+    return _SETTINGS[kind]
+
+
+class Settings(Cell):
+    """A Cell whose settings can be changed: they are checked as its constructor checks them, by its annotations."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if (kind := settings_of(type(self)).get(name)) is None:
+            super().__setattr__(name, value)
+            return
+        taken, before = kind.take(value), vars(self).get(name)
+        if taken is REFUSED or taken is UNFIT:
+            error = ArgumentTypeError if taken is REFUSED else ArgumentError
+            raise error(refusal(type(self).__name__, name, kind, value, ...))
+        super().__setattr__(name, taken)
+        try:
+            self.settle()
+        except ArgumentError:
+            super().__setattr__(name, before)
+            raise
+
+    def settle(self) -> None:
+        """Check settings against each other and make what they need, after each change; also while it is being made.
+
+        Raises:
+            ArgumentError: for settings that exclude each other; the change is undone.
+        """
+
+
+class LearningRateSchedule(Settings):
     """A learning rate that depends on the step: `construct(step)` gives it, for a float64 Tensor of shape ()."""
 
     def extend_repr(self) -> str:
@@ -44,7 +85,7 @@ class LearningRateSchedule(Cell):
 class ListedLR(LearningRateSchedule):
     """The learning rates of a list, one for each step, and the last one from there on."""
 
-    def __init__(self, rates: Iterable[Any], who: str) -> None:
+    def __init__(self, rates: Any, who: str) -> None:
         super().__init__()
         each = [number_in(rate, 0.0, math.inf, who, f"learning_rate[{n}]") for n, rate in enumerate(rates)]
         if not each:
@@ -82,7 +123,7 @@ def schedule_of(rate: Any, who: str, number_words: str = "a finite number of at 
     return float(number)
 
 
-class ParameterGroup(Cell):
+class ParameterGroup(Settings):
     """The settings of some of an optimiser's Parameters.
 
     Attributes:
@@ -99,14 +140,22 @@ class ParameterGroup(Cell):
         self.names = [p.name if isinstance(p, Parameter) and not p.anonymous else None for p in params]
         self.weight_decay = number_in(weight_decay, 0.0, math.inf, who, "weight_decay")
         self.centralise = centralise
-        self.schedule: Cell | None = None
-        self.initial_rate: float | None = None
         chosen = schedule_of(rate, who)
-        if isinstance(chosen, Cell):
-            self.schedule = chosen
-        else:
-            self.initial_rate = chosen
-            self.learning_rate = Parameter(Tensor(chosen, dtypes.float64), requires_grad=False)
+        self.schedule: Cell | None = chosen if isinstance(chosen, Cell) else None
+        self.initial_rate: float | None = None if isinstance(chosen, Cell) else chosen
+        if self.initial_rate is not None:
+            self.learning_rate = Parameter(Tensor(self.initial_rate, dtypes.float64), requires_grad=False)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        made = "initial_rate" in vars(self)
+        if made and name == "learning_rate" and not isinstance(value, Parameter):
+            self.set_learning_rate(value, type(self).__name__)
+            return
+        if made and name == "schedule":
+            raise ArgumentError(f"{type(self).__name__}: make another optimiser for another schedule.")
+        if made and name == "weight_decay":
+            value = number_in(value, 0.0, math.inf, type(self).__name__, name)
+        super().__setattr__(name, value)
 
     def construct(self, step: Tensor) -> Tensor:
         """The learning rate at a step, as float64."""

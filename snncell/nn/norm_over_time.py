@@ -13,7 +13,7 @@ from snncell.errors import ShapeError
 from snncell.nn.groups import number_in
 from snncell.nn.layer import EVEN, positive, positive_number, weights
 from snncell.nn.norm import BatchStatistics, narrowed, widened
-from snncell.nn.sequences import sum_over_time, within_lengths
+from snncell.nn.sequences import runs_over, sum_over_time, within_lengths
 from snncell.ops.base import as_float
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
@@ -27,6 +27,7 @@ class _OverTime(BatchStatistics):
 
     def construct(self, x: Tensor, lengths: Any = None) -> Tensor:
         self.refuse_shape(x)
+        runs_over(x, type(self).__name__)
         if lengths is None:
             self.refuse_fewer(x)
             return super().construct(x)

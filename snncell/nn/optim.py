@@ -8,33 +8,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.kinds import NotNegative, Positive
+from snncell.arguments.guard import nearest_argument, ours
+from snncell.arguments.kinds import Count, NotNegative, Positive, Within
 from snncell.arguments.shown import shown
-from snncell.cell import Cell
 from snncell.dtype import DType
 from snncell.errors import ArgumentError, DeviceError, ParameterError, ShapeError
 from snncell.kernels.space import IN_USE
 from snncell.markup import element, joined, table
 from snncell.nn.container import CellList
-from snncell.nn.groups import LearningRateSchedule, ParameterGroup, Rate, grouped, number_in
+from snncell.nn.groups import LearningRateSchedule, ParameterGroup, Rate, Settings, grouped, number_in, settings_of
 from snncell.tape.frames import Updating, tells
 from snncell.tape.parameter import Parameter, Undo, together
 from snncell.tape.state import EFFECTS, STATE
 from snncell.tape.tensor import Tensor
 from snncell.words import cut
 
+BelowOne = Annotated[float, Within(0.0, 1.0, open_high=True)]
+
 
 class ExponentialDecayLR(LearningRateSchedule):
     """learning_rate decay_rate^(step / decay_steps); with `is_stair` in whole steps of decay_steps."""
 
-    def __init__(self, learning_rate: float, decay_rate: float, decay_steps: int, is_stair: bool = False) -> None:
+    def __init__(
+        self, learning_rate: NotNegative, decay_rate: Positive, decay_steps: Count, is_stair: bool = False
+    ) -> None:
         super().__init__()
-        self.learning_rate = number_in(learning_rate, 0.0, math.inf, "ExponentialDecayLR", "learning_rate")
-        self.decay_rate = number_in(decay_rate, math.ulp(0.0), math.inf, "ExponentialDecayLR", "decay_rate")
-        self.decay_steps = number_in(decay_steps, 1, math.inf, "ExponentialDecayLR", "decay_steps")
+        self.learning_rate, self.decay_rate, self.decay_steps = learning_rate, decay_rate, decay_steps
         self.is_stair = is_stair
 
     def construct(self, step: Tensor) -> Tensor:
@@ -45,18 +47,20 @@ class ExponentialDecayLR(LearningRateSchedule):
 class CosineDecayLR(LearningRateSchedule):
     """min_lr + (max_lr - min_lr) (1 + cos(pi step / decay_steps)) / 2, and min_lr after decay_steps."""
 
-    def __init__(self, min_lr: float, max_lr: float, decay_steps: int) -> None:
+    def __init__(self, min_lr: NotNegative, max_lr: NotNegative, decay_steps: Count) -> None:
         super().__init__()
-        self.min_lr = number_in(min_lr, 0.0, math.inf, "CosineDecayLR", "min_lr")
-        self.max_lr = number_in(max_lr, min_lr, math.inf, "CosineDecayLR", "max_lr")
-        self.decay_steps = number_in(decay_steps, 1, math.inf, "CosineDecayLR", "decay_steps")
+        self.min_lr, self.max_lr, self.decay_steps = min_lr, max_lr, decay_steps
+
+    def settle(self) -> None:
+        if "max_lr" in vars(self):
+            number_in(self.max_lr, self.min_lr, math.inf, "CosineDecayLR", "max_lr")
 
     def construct(self, step: Tensor) -> Tensor:
         p = ops.minimum(step / self.decay_steps, 1.0)
         return (ops.cos(p * math.pi) + 1.0) * ((self.max_lr - self.min_lr) / 2) + self.min_lr
 
 
-class Optimizer(Cell):
+class Optimizer(Settings):
     """The base of optimisers.
 
     Args:
@@ -90,24 +94,54 @@ class Optimizer(Cell):
         [0.0001, 0.01]
     """
 
-    def __init__(self, params: Any, learning_rate: Rate, weight_decay: float = 0.0, loss_scale: Positive = 1.0) -> None:
+    def __init__(
+        self, params: Any, learning_rate: Rate, weight_decay: NotNegative = 0.0, loss_scale: Positive = 1.0
+    ) -> None:
         super().__init__(auto_prefix=False)
         self.parameters, groups, self._group_of = grouped(params, learning_rate, weight_decay, type(self).__name__)
         self.groups = CellList(groups)
-        self.loss_scale = number_in(loss_scale, math.ulp(0.0), math.inf, type(self).__name__, "loss_scale")
+        self.loss_scale = loss_scale
         self.global_step = Parameter(Tensor(0), requires_grad=False)
 
     @property
     def learning_rate(self) -> Parameter:
-        """The learning rate of the first group, if it follows no schedule: a Parameter, float64."""
+        """The learning rate of the first group, if it follows no schedule: a Parameter, float64.
+
+        `optimiser.learning_rate = 0.01` changes it from the next step on, of an optimiser with one group.
+        """
         rate: Parameter = self.groups[0].learning_rate
         return rate
 
+    @learning_rate.setter
+    def learning_rate(self, rate: Any) -> None:
+        self.set_learning_rate(rate)
+
     @property
     def weight_decay(self) -> float:
-        """The weight decay of the first group."""
+        """The weight decay of the first group, which can be set where there is one group."""
         decay: float = self.groups[0].weight_decay
         return decay
+
+    @weight_decay.setter
+    def weight_decay(self, decay: float) -> None:
+        if len(self.groups) > 1:
+            raise ArgumentError(
+                f"{type(self).__name__}: its {len(self.groups)} groups have a weight decay each; set that of one, "
+                f"optimiser.groups[0].weight_decay = {shown(decay)}."
+            )
+        self.groups[0].weight_decay = decay
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        kind, own = type(self), vars(self)
+        who = kind.__name__
+        if "global_step" in own and name in ("params", "parameters", "groups"):
+            raise ParameterError(f"{who}: {name} cannot change; make another optimiser, {who}(params, ...).")
+        if name not in own and not hasattr(kind, name) and ours(kind):
+            known = [each for each in settings_of(kind) if each != "params"]
+            made = all(each in own or hasattr(kind, each) for each in known)
+            if made and (meant := nearest_argument(name, known)):
+                raise ArgumentError(f"{who}: has no setting {name}. Did you mean {meant}? It has {', '.join(known)}.")
+        super().__setattr__(name, value)
 
     def set_learning_rate(self, rate: float, group: int | None = None) -> None:
         """Change the learning rate from the next step on, of a group by its number where there are several."""
@@ -255,20 +289,24 @@ class SGD(Optimizer):
         self,
         params: Any,
         learning_rate: Rate = 0.1,
-        momentum: float = 0.0,
-        dampening: float = 0.0,
-        weight_decay: float = 0.0,
+        momentum: NotNegative = 0.0,
+        dampening: NotNegative = 0.0,
+        weight_decay: NotNegative = 0.0,
         nesterov: bool = False,
         loss_scale: Positive = 1.0,
     ) -> None:
         super().__init__(params, learning_rate, weight_decay, loss_scale)
-        who = type(self).__name__
-        self.momentum = number_in(momentum, 0.0, math.inf, who, "momentum")
-        self.dampening = number_in(dampening, 0.0, math.inf, who, "dampening")
-        if nesterov and (not momentum or dampening):
-            raise ArgumentError(f"{who}: nesterov needs a momentum above 0 and no dampening.")
+        self.accum: list[Parameter] = []
+        self.momentum, self.dampening = momentum, dampening
         self.nesterov = nesterov
-        self.accum = self.like_parameters("accum") if momentum else []
+
+    def settle(self) -> None:
+        if "nesterov" not in vars(self):
+            return
+        if self.nesterov and (not self.momentum or self.dampening):
+            raise ArgumentError(f"{type(self).__name__}: nesterov needs a momentum above 0 and no dampening.")
+        if self.momentum and not self.accum:
+            self.accum = self.like_parameters("accum")
 
     def updated(self, index: int, parameter: Tensor, grad: Tensor, rate: Tensor, step: Tensor) -> Tensor:
         if not self.momentum:
@@ -289,12 +327,21 @@ class Momentum(SGD):
         self,
         params: Any,
         learning_rate: Rate,
-        momentum: float,
-        weight_decay: float = 0.0,
+        momentum: NotNegative,
+        weight_decay: NotNegative = 0.0,
         use_nesterov: bool = False,
         loss_scale: Positive = 1.0,
     ) -> None:
         super().__init__(params, learning_rate, momentum, 0.0, weight_decay, use_nesterov, loss_scale)
+
+    @property
+    def use_nesterov(self) -> bool:
+        """The name of `nesterov` in the constructor."""
+        return self.nesterov
+
+    @use_nesterov.setter
+    def use_nesterov(self, value: bool) -> None:
+        self.nesterov = value
 
 
 class RMSProp(Optimizer):
@@ -309,21 +356,23 @@ class RMSProp(Optimizer):
         self,
         params: Any,
         learning_rate: Rate = 0.1,
-        decay: float = 0.9,
-        momentum: float = 0.0,
+        decay: BelowOne = 0.9,
+        momentum: NotNegative = 0.0,
         epsilon: NotNegative = 1e-10,
         centered: bool = False,
-        weight_decay: float = 0.0,
+        weight_decay: NotNegative = 0.0,
         loss_scale: Positive = 1.0,
     ) -> None:
         super().__init__(params, learning_rate, weight_decay, loss_scale)
-        self.decay = number_in(decay, 0.0, 1.0, "RMSProp", "decay")
-        self.momentum = number_in(momentum, 0.0, math.inf, "RMSProp", "momentum")
-        self.epsilon = number_in(epsilon, 0.0, math.inf, "RMSProp", "epsilon")
-        self.centered = centered
+        self.decay, self.momentum, self.epsilon = decay, momentum, epsilon
         self.mean_square = self.like_parameters("mean_square")
         self.moment = self.like_parameters("moment")
-        self.mean_grad = self.like_parameters("mean_grad") if centered else []
+        self.mean_grad: list[Parameter] = []
+        self.centered = centered
+
+    def settle(self) -> None:
+        if vars(self).get("centered") and not self.mean_grad:
+            self.mean_grad = self.like_parameters("mean_grad")
 
     def updated(self, index: int, parameter: Tensor, grad: Tensor, rate: Tensor, step: Tensor) -> Tensor:
         mean_square = self.mean_square[index] * self.decay + ops.square(grad) * (1.0 - self.decay)
@@ -350,19 +399,16 @@ class Adam(Optimizer):
         self,
         params: Any,
         learning_rate: Rate = 1e-3,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
+        beta1: BelowOne = 0.9,
+        beta2: BelowOne = 0.999,
         eps: NotNegative = 1e-8,
-        weight_decay: float = 0.0,
+        weight_decay: NotNegative = 0.0,
         loss_scale: Positive = 1.0,
     ) -> None:
         super().__init__(params, learning_rate, weight_decay, loss_scale)
-        who = type(self).__name__
-        self.beta1 = number_in(beta1, 0.0, 1.0, who, "beta1")
-        self.beta2 = number_in(beta2, 0.0, 1.0, who, "beta2")
-        self.eps = number_in(eps, 0.0, math.inf, who, "eps")
         self.moment1 = self.like_parameters("moment1")
         self.moment2 = self.like_parameters("moment2")
+        self.beta1, self.beta2, self.eps = beta1, beta2, eps
 
     def updated(self, index: int, parameter: Tensor, grad: Tensor, rate: Tensor, step: Tensor) -> Tensor:
         moment1 = self.moment1[index] * self.beta1 + grad * (1.0 - self.beta1)
@@ -393,10 +439,10 @@ class AdamW(Adam):
         self,
         params: Any,
         learning_rate: Rate = 1e-3,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
+        beta1: BelowOne = 0.9,
+        beta2: BelowOne = 0.999,
         eps: NotNegative = 1e-8,
-        weight_decay: float = 0.01,
+        weight_decay: NotNegative = 0.01,
         loss_scale: Positive = 1.0,
     ) -> None:
         super().__init__(params, learning_rate, beta1, beta2, eps, weight_decay, loss_scale)

@@ -106,8 +106,9 @@ class STDP(Cell):
             )
         pre, post = pre.astype(x.dtype), post.astype(y.dtype)
         p, q = x * math.exp(-1.0 / self.tau_plus), y * math.exp(-1.0 / self.tau_minus)
-        rise = ops.matmul(post.T, p) * (self.a_plus / pre.shape[0])
-        fall = ops.matmul(q.T, pre) * (self.a_minus / pre.shape[0])
+        samples = max(1, pre.shape[0])  # an empty batch changes nothing
+        rise = ops.matmul(post.T, p) * (self.a_plus / samples)
+        fall = ops.matmul(q.T, pre) * (self.a_minus / samples)
         if self.bounds == "soft":
             rise, fall = rise * (self.w_max - weight), fall * (weight - self.w_min)
         weight = weight + rise - fall

@@ -43,8 +43,10 @@ class MaxPool2d(_Pool):
         pad_mode: PadMode = "valid",
         padding: Lengths = 0,
         dilation: Lengths = 1,
+        ceil_mode: bool = False,
     ) -> None:
-        super().__init__(kernel_size, stride, pad_mode=pad_mode, padding=padding, dilation=dilation)
+        options = {"dilation": dilation, "ceil_mode": ceil_mode}
+        super().__init__(kernel_size, stride, pad_mode=pad_mode, padding=padding, **options)
 
 
 class AvgPool2d(_Pool):
@@ -58,9 +60,12 @@ class AvgPool2d(_Pool):
         stride: Lengths = 1,
         pad_mode: PadMode = "valid",
         padding: Lengths = 0,
+        ceil_mode: bool = False,
         count_include_pad: bool = True,
+        divisor_override: Count | None = None,
     ) -> None:
-        super().__init__(kernel_size, stride, pad_mode=pad_mode, padding=padding, count_include_pad=count_include_pad)
+        options = {"ceil_mode": ceil_mode, "count_include_pad": count_include_pad, "divisor_override": divisor_override}
+        super().__init__(kernel_size, stride, pad_mode=pad_mode, padding=padding, **options)
 
 
 class SumPool2d(_Pool):
@@ -105,8 +110,10 @@ class MaxPool1d(_Pool):
         pad_mode: PadMode = "valid",
         padding: Lengths = 0,
         dilation: Lengths = 1,
+        ceil_mode: bool = False,
     ) -> None:
-        super().__init__(kernel_size, stride, pad_mode=pad_mode, padding=padding, dilation=dilation)
+        options = {"dilation": dilation, "ceil_mode": ceil_mode}
+        super().__init__(kernel_size, stride, pad_mode=pad_mode, padding=padding, **options)
 
 
 class AvgPool1d(_Pool):
@@ -120,9 +127,11 @@ class AvgPool1d(_Pool):
         stride: Lengths = 1,
         pad_mode: PadMode = "valid",
         padding: Lengths = 0,
+        ceil_mode: bool = False,
         count_include_pad: bool = True,
     ) -> None:
-        super().__init__(kernel_size, stride, pad_mode=pad_mode, padding=padding, count_include_pad=count_include_pad)
+        options = {"ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
+        super().__init__(kernel_size, stride, pad_mode=pad_mode, padding=padding, **options)
 
 
 # --- to a given size --------------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ class _OverTime(Cell):
             raise ShapeError(f"{self!r}: takes {layout}{self.input_size}), the input has shape {x.shape}.")
         if self.batch_first:
             x = x.swapaxes(0, 1)
-        runs_over(x)
+        runs_over(x, type(self).__name__)
         there = None if seq_length is None else within_lengths(x, seq_length, type(self).__name__)
         if there is not None:
             x = ops.select(there, x, 0.0)  # what is NaN there would be NaN in gradients too

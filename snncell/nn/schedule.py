@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from snncell import ops
-from snncell.arguments.kinds import NotNegative
+from snncell.arguments.kinds import Count, NotNegative
 from snncell.errors import ArgumentError
 from snncell.nn.groups import LearningRateSchedule, number_in
 from snncell.tape.tensor import Tensor
@@ -30,12 +30,9 @@ class WarmUpLR(LearningRateSchedule):
         [0.0, 0.2498, 0.498, 0.0]
     """
 
-    def __init__(self, learning_rate: NotNegative | LearningRateSchedule, warmup_steps: int) -> None:
+    def __init__(self, learning_rate: NotNegative | LearningRateSchedule, warmup_steps: Count) -> None:
         super().__init__()
-        if not isinstance(learning_rate, LearningRateSchedule):
-            learning_rate = number_in(learning_rate, 0.0, math.inf, "WarmUpLR", "learning_rate")
-        self.learning_rate = learning_rate
-        self.warmup_steps = number_in(warmup_steps, 1, math.inf, "WarmUpLR", "warmup_steps")
+        self.learning_rate, self.warmup_steps = learning_rate, warmup_steps
 
     def construct(self, step: Tensor) -> Tensor:
         rate = self.learning_rate
@@ -64,11 +61,18 @@ class PiecewiseConstantLR(LearningRateSchedule):
 
     def __init__(self, milestones: Sequence[int], learning_rates: Sequence[float]) -> None:
         super().__init__()
+        self.milestones, self.learning_rates = list(milestones), list(learning_rates)
+
+    def settle(self) -> None:
+        if "learning_rates" not in vars(self):
+            return
         who = "PiecewiseConstantLR"
-        self.milestones = [number_in(step, 1, math.inf, who, "a milestone") for step in milestones]
-        self.learning_rates = [number_in(rate, 0.0, math.inf, who, "a learning rate") for rate in learning_rates]
+        for step in self.milestones:
+            number_in(step, 1, math.inf, who, "a milestone")
+        for rate in self.learning_rates:
+            number_in(rate, 0.0, math.inf, who, "a learning rate")
         if any(a >= b for a, b in zip(self.milestones, self.milestones[1:], strict=False)):
-            raise ArgumentError(f"{who}: milestones increase, these are {list(milestones)}.")
+            raise ArgumentError(f"{who}: milestones increase, these are {list(self.milestones)}.")
         if len(self.learning_rates) != len(self.milestones) + 1:
             raise ArgumentError(
                 f"{who}: {len(self.milestones)} milestone(s) need {len(self.milestones) + 1} learning rates, one "
@@ -101,13 +105,12 @@ class PolynomialDecayLR(LearningRateSchedule):
         [0.5, 0.25, 0.0, 0.0]
     """
 
-    def __init__(self, learning_rate: float, end_learning_rate: float, decay_steps: int, power: float = 1.0) -> None:
+    def __init__(
+        self, learning_rate: NotNegative, end_learning_rate: NotNegative, decay_steps: Count, power: NotNegative = 1.0
+    ) -> None:
         super().__init__()
-        who = "PolynomialDecayLR"
-        self.learning_rate = number_in(learning_rate, 0.0, math.inf, who, "learning_rate")
-        self.end_learning_rate = number_in(end_learning_rate, 0.0, math.inf, who, "end_learning_rate")
-        self.decay_steps = number_in(decay_steps, 1, math.inf, who, "decay_steps")
-        self.power = number_in(power, 0.0, math.inf, who, "power")
+        self.learning_rate, self.end_learning_rate = learning_rate, end_learning_rate
+        self.decay_steps, self.power = decay_steps, power
 
     def construct(self, step: Tensor) -> Tensor:
         left = 1.0 - ops.minimum(step / self.decay_steps, 1.0)

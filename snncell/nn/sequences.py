@@ -122,15 +122,45 @@ def takes_lengths(fn: Any) -> bool:
 
 class _Heard(threading.local):
     shapes: list[tuple[int, ...]] | None = None
+    rows: int | None = None  # T B of the TimeDistributed that is running
 
 
 _HEARD = _Heard()
 
 
-def runs_over(x: Tensor) -> None:
-    """Note that a layer runs over the first axis of x, (T, B, ...)."""
+def runs_over(x: Tensor, who: str) -> None:
+    """Note that a layer runs over the first axis of x, (T, B, ...).
+
+    Raises:
+        ArgumentError: within a TimeDistributed, for its T B rows: they are no steps.
+    """
     if _HEARD.shapes is not None:
         _HEARD.shapes.append(tuple(x.shape))
+    refuse_rows(x, who)
+
+
+def refuse_rows(x: Tensor, who: str) -> None:
+    """Raise an ArgumentError for the T B rows of a TimeDistributed, where a layer over time takes steps."""
+    if _HEARD.rows is not None and x.shape[0] == _HEARD.rows and x.shape[1:2] != (_HEARD.rows,):
+        raise joined_axes(who)
+
+
+def joined_axes(who: str) -> ArgumentError:
+    """The error for a layer over time within a TimeDistributed."""
+    return ArgumentError(
+        f"TimeDistributed: {who} runs over time, and in a TimeDistributed time and batch are one axis, so it would run "
+        f"T B steps of no batch. Put it after the TimeDistributed: nn.SequentialCell(nn.TimeDistributed(layer), {who})."
+    )
+
+
+@contextmanager
+def rows(count: int | None) -> Iterator[None]:
+    """Say that time and batch are one axis in the body, of this length; None: they are two."""
+    before, _HEARD.rows = _HEARD.rows, count
+    try:
+        yield
+    finally:
+        _HEARD.rows = before
 
 
 @contextmanager

@@ -14,7 +14,8 @@ from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError, SnncellError
 from snncell.kernels.space import moved, space_of
-from snncell.nn.time import MultiStep, initial_states
+from snncell.nn.sequences import refuse_rows
+from snncell.nn.time import MultiStep, initial_states, run_with_states
 from snncell.tape.parameter import Parameter, assign_all, commit
 from snncell.tape.state import STATE, settings
 from snncell.tape.tensor import Tensor
@@ -69,8 +70,6 @@ class Stateful(Cell):
         super().__init__()
         if not isinstance(cell, Cell) or isinstance(cell, Stateful):
             raise ArgumentError(f"Stateful: cell is a neuron, or a MultiStep of one, not {came(cell)}.")
-        if isinstance(cell, MultiStep) and not cell.return_states:
-            cell = MultiStep(cell.cell, True, cell.checkpoint_every)
         self.cell = cell
         # In a dict they are no members: not in checkpoints, not among the Parameters. A trace looks into it, though.
         self._kept: dict[str, Any] = {}
@@ -139,10 +138,12 @@ class Stateful(Cell):
     def construct(self, x: Tensor) -> Any:
         if not isinstance(x, Tensor) or x.ndim == 0:
             raise ArgumentError(f"{self!r}: takes a Tensor of one step or of a chunk, not {x!r:.40}.")
+        refuse_rows(x, f"Stateful({type(self.neuron).__name__})")
         chunk = isinstance(self.cell, MultiStep)
         self._fit(x.shape[1:] if chunk else x.shape, x)
         states = self._parameters()
-        result = self.cell(x, *[state.value() for state in states])
+        values = [state.value() for state in states]
+        result = run_with_states(self.cell, x, *values) if isinstance(self.cell, MultiStep) else self.cell(x, *values)
         if not isinstance(result, tuple) or len(result) != (2 if chunk else len(states) + 1):
             raise ArgumentError(
                 f"Stateful: {type(self.neuron).__name__}.construct returns (output, *states), with the {len(states)} "

@@ -10,6 +10,7 @@ from snncell.common.initializer import Init, initializer
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.dropout import Dropout
 from snncell.nn.layer import positive
+from snncell.nn.sequences import runs_over
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
@@ -51,6 +52,7 @@ class TimeFixedDropout(Dropout):
         if x.ndim < self.least:
             layout = "(T, B, ...)" if self.least == 2 else "(T, B, C, ...)"
             raise ShapeError(f"{self!r}: takes {layout}, the shape is {x.shape}.")
+        runs_over(x, type(self).__name__)
         return (0,)
 
 
@@ -141,6 +143,7 @@ class AxonalDelay(Cell):
                 f"{self!r}: the input has shape {x.shape}; it takes (T, B, {self.num_features}, ...), with a delay for "
                 f"each channel on axis 2."
             )
+        runs_over(x, "AxonalDelay")
         if not x.dtype.is_float:
             x = x.astype(self.delay.dtype)  # spikes as bytes or booleans
         limited = ops.clip(ops.stop_gradient(self.delay), 0.0, float(self.max_delay))

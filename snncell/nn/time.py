@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 import math
-import warnings
+import threading
 from typing import Any
 
 from snncell import ops
 from snncell.arguments.guard import ours
 from snncell.arguments.kinds import Count
 from snncell.arguments.shown import came
-from snncell.cell import Cell
+from snncell.cell import Cell, without_construct
 from snncell.compiler.jit import Jitted
 from snncell.dtype import float32
 from snncell.errors import ArgumentError, OutsideTensorError, ShapeError
@@ -40,13 +40,55 @@ def initial_states(cell: Cell, x: Tensor) -> tuple[Tensor, ...]:
 
 def state_count(cell: Cell) -> int:
     """The number of states that a neuron takes: the arguments of its construct after the first."""
-    parameters = inspect.signature(cell.construct).parameters.values()
+    parameters = _inputs_of(cell)
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         raise ArgumentError(
             f"{type(cell).__name__}: construct takes *args, so the number of states is unknown. Give the Cell a method "
             f"init_state(x), or pass the states."
         )
     return sum(p.default is p.empty for p in parameters) - 1
+
+
+def _inputs_of(cell: Cell) -> list[inspect.Parameter]:
+    """The arguments of a Cell's construct."""
+    if getattr(cell, "construct", None) is None:
+        raise without_construct(cell)
+    return list(inspect.signature(cell.construct).parameters.values())
+
+
+class _Last(threading.local):
+    """The last states of a MultiStep that does not return them, for `Stateful`."""
+
+    cell: MultiStep | None = None  # whose states are asked for on this thread
+    states: tuple[Tensor, ...] | None = None
+    trace: Any = None  # in which they were computed
+
+
+LAST = _Last()
+
+
+def run_with_states(cell: MultiStep, x: Tensor, *states: Tensor) -> Any:
+    """Call a MultiStep as it is, hooks and a subclass's construct included: (output, last states).
+
+    Raises:
+        ArgumentError: for a subclass whose construct does not run that of MultiStep.
+    """
+    before = dict(vars(LAST))
+    LAST.cell, LAST.states = cell, None
+    try:
+        result = cell(x, *states)
+        if cell.return_states:
+            return result
+        last = vars(LAST)["states"]
+        if last is None or LAST.trace is not STATE.trace:
+            raise ArgumentError(
+                f"Stateful: the construct of {type(cell).__name__} does not run MultiStep's, so its last states are "
+                f"unknown. Set return_states=True, and return (y, states) from it."
+            )
+        return result, last
+    finally:
+        vars(LAST).clear()
+        vars(LAST).update(before)
 
 
 class MultiStep(Cell):
@@ -66,15 +108,15 @@ class MultiStep(Cell):
     Raises:
         ArgumentError: for another number of states, or a Cell that does not return (output, *states).
         ShapeError, DTypeError: if a state changes its shape or dtype, naming it.
-
-    A vector is so many steps of one neuron, with a RuntimeWarning: it may have been meant for the neurons of one step.
+        ShapeError: for a vector, which may be the steps of one neuron or the neurons of one step.
 
     The step is traced once for each kind of inputs, and becomes one forward and one backward kernel if it is
     elementwise, or elementwise but for products of states and weights; `snncell.explain` says what it became, and why.
-    So Python code in the Cell runs when it is traced, not at each step, and a branch on a value is an error. It is
-    traced anew when an attribute of a Cell changes, or a list or dict that is one, or a requires_grad; not when
-    something else does that the Cell looks at, such as a NumPy array that is edited in place, an attribute of an object
-    that is no Cell, or a global. Cells that have hooks or `bprop_debug` are run step by step.
+    So Python code in the Cell runs when it is traced, not at each step, and a branch on a value is an error. Python
+    values that the Cell reads are compared at each call, as `snncell.jit` does it, and the step is traced again if one
+    has changed. Random numbers of `np.random` or `random` in a step are an error, because all steps would have the
+    same: use `ops.normal`. So is an attribute that a step both reads and changes: return it as a state. Cells that have
+    hooks or `bprop_debug` are run step by step.
 
     The output of the Cell may be any structure of Tensors, which is collected as it is: to record potentials beside
     spikes, write a Cell whose construct returns `((spike, v), *states)`.
@@ -105,31 +147,36 @@ class MultiStep(Cell):
         if x.ndim == 0 or x.shape[0] == 0:
             raise ArgumentError(f"MultiStep: x is (T, B, ...) with at least one step, its shape is {x.shape}.")
         if x.ndim == 1:
-            warnings.warn(
-                f"MultiStep: x is (T, B, ...), its shape is {x.shape}: this runs {x.shape[0]} steps of one neuron. "
-                f"Say so by x.reshape((-1, 1)); one step of {x.shape[0]} neurons is x.reshape((1, -1)).",
-                RuntimeWarning,
-                stacklevel=5,  # the line that calls the Cell
+            raise ShapeError(
+                f"MultiStep: x is (T, B, ...), its shape is {x.shape}. One step of {x.shape[0]} neurons is "
+                f"x.reshape((1, -1)); {x.shape[0]} steps of one neuron are x.reshape((-1, 1))."
             )
-        runs_over(x)
+        runs_over(x, type(self).__name__)
         there = None
         if lengths is not None:
             there = within_lengths(x, lengths, "MultiStep")
             x = ops.select(there, x, 0.0)  # what is NaN there would be NaN in gradients too
+        if LAST.cell is not self or self.return_states:
+            return self._run_loop(x, there, self.return_states, states)
+        y, LAST.states = self._run_loop(x, there, True, states)
+        LAST.trace = STATE.trace
+        return y
+
+    def _run_loop(self, x: Tensor, there: Tensor | None, with_states: bool, states: tuple[Tensor, ...]) -> Any:
         if STATE.trace is not None or STATE.unfused or self._looked_into():
-            return self._run_steps(x, there, *states)
+            return self._run_steps(x, there, with_states, *states)
         loop = self._loop or Jitted(self._run_steps, f"MultiStep({type(self.cell).__name__})", KEPT_TRACES)
         self.__dict__["_loop"] = loop
         try:
-            return loop(x, there, *states)  # traced once, not at each call
-        except OutsideTensorError:
-            return self._run_steps(x, there, *states)  # a Cell holds a Tensor that is being differentiated: traced anew
+            return loop(x, there, with_states, *states)  # traced once, not at each call
+        except OutsideTensorError:  # a Cell holds a Tensor that is being differentiated: traced anew
+            return self._run_steps(x, there, with_states, *states)
 
     def _looked_into(self) -> bool:
         """True if somebody wants to see every step: by a hook, or by bprop_debug."""
         return any(cell.is_hooked or cell.bprop_debug for _, cell in self.cell.cells_and_names())
 
-    def _run_steps(self, x: Tensor, there: Tensor | None, *states: Tensor) -> Any:
+    def _run_steps(self, x: Tensor, there: Tensor | None, with_states: bool, *states: Tensor) -> Any:
         name = type(self.cell).__name__
         first = tuple(states) or initial_states(self.cell, x[0])
         names = self._names_of(first)
@@ -174,7 +221,7 @@ class MultiStep(Cell):
             names=names,
             one_by_one=STATE.trace is None and self._looked_into(),
         )
-        return (y, last) if self.return_states else y
+        return (y, last) if with_states else y
 
     def _names_of(self, states: tuple[Any, ...]) -> list[str]:
         """The names of the states in construct, after checking that they are as many as it takes, and Tensors."""
@@ -183,7 +230,7 @@ class MultiStep(Cell):
             raise ArgumentError(
                 f"MultiStep: got one {type(states[0]).__name__} of states; pass them one by one, *states."
             )
-        parameters = list(inspect.signature(self.cell.construct).parameters.values())[1:]
+        parameters = _inputs_of(self.cell)[1:]
         names = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         open_ended = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         least = sum(p.default is p.empty for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)

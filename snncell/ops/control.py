@@ -204,6 +204,8 @@ def _outline(tree: Any) -> str:
         return f"{tree.dtype}{list(tree.shape)}"
     if isinstance(tree, (tuple, list)):
         return f"({', '.join(map(_outline, tree))})"
+    if isinstance(tree, dict):
+        return "{" + ", ".join(f"{key!r}: {_outline(x)}" for key, x in tree.items()) + "}"
     return type(tree).__name__
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.arguments.kinds import Size
+from snncell.arguments.shown import shown
 from snncell.arguments.vocabulary import Dtype, Lengths, Numbers
 from snncell.errors import ArgumentError
 from snncell.ops.base import as_int, as_number, as_shape, as_tensor, refuse_size
@@ -61,7 +62,7 @@ def linspace(start: float, end: float, steps: Size) -> Tensor:
     """`steps` numbers at equal distances from `start` to `end`, both of them included, as float32."""
     first, last = (as_number(n, "linspace", of) for n, of in ((start, "start"), (end, "end")))
     refuse_size((as_int(steps, "linspace", "steps"),), "linspace")
-    return Tensor(np.linspace(first, last, steps), dtypes.float32)
+    return Tensor(np.linspace(float(first), float(last), steps), dtypes.float32)
 
 
 def arange(start: float, stop: float | None = None, step: float = 1, dtype: Dtype | None = None) -> Tensor:
@@ -69,6 +70,9 @@ def arange(start: float, stop: float | None = None, step: float = 1, dtype: Dtyp
     first, last = (as_number(n, "arange", "a bound") for n in ((0, start) if stop is None else (start, stop)))
     if as_number(step, "arange", "step") == 0:
         raise ArgumentError("arange: step is 0.")
+    for n in (first, last, step):
+        if isinstance(n, int) and not -(2**63) <= n < 2**63:
+            raise ArgumentError(f"arange: {shown(n)} is no integer of 64 bits; give a float, {float(n):.17g}.")
     refuse_size((max(0, int((last - first) / step)),), "arange")
     numbers = np.arange(first, last, step)
     return Tensor(numbers, dtype or (dtypes.float32 if dtypes.is_float(numbers.dtype) else None))

@@ -142,15 +142,15 @@ def power(x: Any, y: Any) -> Any:
 def _(x: Any, y: Any, out: Tensor, dout: Tensor) -> Grads:
     if type(y) in (int, float) and y == 0:
         return None, None  # constant, to every order
+    if not isinstance(x, Tensor):
+        return None, (lambda: dout * out * math.log(x)) if x > 0 else None
+    positive = greater(x, 0)
     # x ** (y - 1) rather than out / x, which is 0 / 0 at x = 0; where y is 0 it is constant, and 0 * x ** -1 NaN at 0.
-    return lambda: dout * where(equal(y, 0), 0.0, y * pow(x, y - 1)), lambda: dout * out * _log_if_positive(x)
-
-
-def _log_if_positive(x: Any) -> Any:
-    """log(x) where x > 0, else 0; of a number a number, which takes the precision of what it meets."""
-    if isinstance(x, Tensor):
-        return log(where(x > 0, x, 1.0))
-    return math.log(x) if x > 0 else 0.0
+    # Of x <= 0 the result may be infinite or NaN, and 0 times that is NaN.
+    return (
+        lambda: dout * where(equal(y, 0), 0.0, y * pow(x, y - 1)),
+        lambda: dout * where(positive, out, 0.0) * log(where(positive, x, 1.0)),
+    )
 
 
 def pow(x: Numbers, y: Numbers) -> Tensor:
@@ -363,6 +363,17 @@ def exp(x: Any) -> Any:
 @exp.def_bprop
 def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
     return (dout * out,)
+
+
+@elementwise("float")
+def exp_below(x: Any, peak: Any) -> Any:
+    """exp(x - peak), and 1 where x is the peak, of which the infinite ones have no difference."""
+    return where(x == peak, 1.0, exp(x - peak))
+
+
+@exp_below.def_bprop
+def _(_x: Tensor, _peak: Tensor, out: Tensor, dout: Tensor) -> Grads:
+    return dout * out, None  # the peak is a constant to its callers
 
 
 @elementwise("float")

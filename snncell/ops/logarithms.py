@@ -82,18 +82,27 @@ def logit(x: Numbers, eps: Share | None = None) -> Tensor:
     return result
 
 
-# Where both are infinite and equal, their difference would be NaN.
+def logaddexp(x: Numbers, y: Numbers) -> Tensor:
+    """log(exp(x) + exp(y)), without overflow; equal infinities share the gradient evenly."""
+    result: Tensor = log_join(x, y, 0.5)
+    return result
+
+
 @elementwise("float")
-def logaddexp(x: Any, y: Any) -> Any:
-    """log(exp(x) + exp(y)), without overflow."""
+def log_join(x: Any, y: Any, share: Any) -> Any:
+    """log(exp(x) + exp(y)); if both are the same infinity, x gets `share` of the gradient."""
     return where(x == y, x + 0.6931471805599453, maximum(x, y) + log1p(exp(-abs(x - y))))
 
 
-@logaddexp.def_bprop
-def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+log_join.name = "logaddexp"
+
+
+@log_join.def_bprop
+def _(x: Tensor, y: Tensor, share: Any, _out: Tensor, dout: Tensor) -> Grads:
     # Only of equal infinities the difference is no number; elsewhere it stays, for the derivatives of higher orders.
-    share = sigmoid(where(logical_and(equal(x, y), isinf(x)), 0.0, x - y))
-    return lambda: dout * share, lambda: dout * (1.0 - share)
+    tied = logical_and(equal(x, y), isinf(x))
+    own = where(tied, share, sigmoid(where(tied, 0.0, x - y)))
+    return lambda: dout * own, lambda: dout * (1.0 - own), None
 
 
 # --- the error function's complement and inverse ----------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from snncell import dtype as dtypes
@@ -51,7 +52,7 @@ def norm(
         # Of real numbers without abs, whose slope of 0 at 0 would be taken for that of the square to the second order.
         squares = el.square(el.abs(tensor) if tensor.dtype.category == 3 else tensor)
         return el.root(reduce.sum(squares, axes or None, keepdim)) if axes else el.abs(tensor)
-    if dim is None and tensor.ndim > 1:
+    if (dim is None or (isinstance(dim, Sequence) and not dim)) and tensor.ndim > 1:
         raise ShapeError(f"norm: ord={ord} of a Tensor of shape {tensor.shape}; name the axis by dim, or flatten it.")
     if len(axes) == 2:
         return _of_matrices(tensor, ord, dim, keepdim)

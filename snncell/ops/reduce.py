@@ -13,6 +13,7 @@ from snncell import dtype as dtypes
 from snncell.arguments.vocabulary import Numbers
 from snncell.compiler.ir.formula import Reduction, Sum
 from snncell.errors import DTypeError, ShapeError
+from snncell.kernels import sums
 from snncell.kernels.cuda import scan as lines
 from snncell.kernels.scalar import LOOP
 from snncell.kernels.space import DEVICE
@@ -183,15 +184,16 @@ def std(x: Numbers, axis: Axis = None, ddof: float = 0, keepdims: bool = False) 
 
 
 def logsumexp(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """log(sum(exp(x))), without overflow; of no elements -inf, the logarithm of their sum."""
+    """log(sum(exp(x))), without overflow; of no elements -inf, the logarithm of their sum.
+
+    The gradient is softmax(x). Where the result is infinite, the elements equal to it share the gradient evenly, as in
+    `logaddexp` and `logcumsumexp`.
+    """
     tensor = as_float(x, "logsumexp")
-    peak: Any = 0.0
-    if _count(tensor.shape, as_axes(axis, tensor.ndim, "logsumexp")):
-        peak = stop_gradient(_reduce(_max, tensor, axis, keepdims=True))
-        peak = lg.where(lg.isfinite(peak), peak, 0.0)  # -inf - -inf would be NaN
-    total = sum(el.exp(tensor - peak), axis, keepdims=True)
-    nothing = total == 0.0  # all are -inf: neither a fault nor a place for the slope of log at 0
-    result = lg.where(nothing, -math.inf, el.log(lg.where(nothing, 1.0, total))) + peak
+    if not _count(tensor.shape, as_axes(axis, tensor.ndim, "logsumexp")):
+        return sum(tensor, axis, keepdims) - math.inf
+    peak = stop_gradient(_reduce(_max, tensor, axis, keepdims=True))
+    result = el.log(sum(el.exp_below(tensor, peak), axis, keepdims=True)) + peak
     return result if keepdims else sh.squeeze(result, as_axes(axis, tensor.ndim, "logsumexp"))
 
 
@@ -236,7 +238,7 @@ def _along(function: Callable[..., Tensor], x: Any, axis: int, name: str) -> Ten
 
 @primitive
 def _cumsum(x: Any, axis: int) -> Any:
-    return np.cumsum(x, axis, x.dtype)
+    return sums.running(x, axis)
 
 
 with_axis_of_steps(_cumsum, axis_behind_steps)
@@ -255,7 +257,7 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, axis: int) -> Grads:
 
 
 def cumsum(x: Numbers, axis: int) -> Tensor:
-    """Running sums along `axis`."""
+    """Running sums along `axis`; those of float32 are carried on in float64."""
     tensor = not_narrow(x, "cumsum")
     result: Tensor = _cumsum.bind(tensor, axis=as_axis(axis, tensor.ndim, "cumsum"))
     return result

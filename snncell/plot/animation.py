@@ -127,7 +127,7 @@ def _backgrounds(images: Any, steps: int) -> Array | None:
     pictures = real_array_of(images, "animate", "images")
     if pictures.ndim == 2:
         pictures = pictures[None]
-    if pictures.ndim != 3 or len(pictures) not in (1, steps):
+    if pictures.ndim != 3 or len(pictures) not in (1, steps) or not pictures.size:
         raise ShapeError(f"animate: images are (h, w), or ({steps}, h, w), one for each step, not {np.shape(images)}.")
     return pictures
 

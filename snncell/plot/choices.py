@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ def chosen(array: Array, sample: int | None, neuron: int | None, who: str, numbe
         raise ArgumentError(f"{who}: sample={sample} and neuron={neuron} leave one row; choose one of the two.")
     if array.ndim < 3:
         raise ShapeError(f"{who}: sample and neuron choose from (T, B, ...), not from shape {array.shape}.")
-    flat = array.reshape(*array.shape[:2], -1)
+    flat = array.reshape(*array.shape[:2], math.prod(array.shape[2:]))
     if neuron is not None:
         return flat[:, :, places_of(neuron, numbers, who)[0]]
     count = flat.shape[1]

@@ -40,7 +40,8 @@ def psth(
 
     Raises:
         ShapeError: if spikes have fewer than two axes, or if there are not as many classes as rows.
-        ArgumentError: if width is no integer of at least 1, or for a layer that is unknown or does not fire.
+        ArgumentError: if width is no integer of at least 1, for an array without elements, or for a layer that is
+            unknown or does not fire.
     """
     name, array = one_layer(spikes, "spikes", layer, "psth")
     rows = rows_of(fired(array, "psth"), "psth")
@@ -64,6 +65,8 @@ def rows_of(spikes: Array, who: str) -> Array:
 def _has_rows(spikes: Array, who: str) -> None:
     if spikes.ndim < 2:
         raise ShapeError(f"{who}: takes (T, N) or (T, B, ...), not shape {spikes.shape}. One neuron: x[:, None].")
+    if spikes.size == 0:
+        raise ArgumentError(f"{who}: an array of shape {spikes.shape} holds nothing to count spikes in.")
 
 
 def bins_of(steps: Array, width: int, who: str) -> Array:
@@ -106,8 +109,6 @@ def rates_of(spikes: Array, who: str) -> Array:
     """Spikes per step of each neuron, over all samples: (T, N) or (T, B, ...) -> (N,)."""
     array = fired(spikes, who)
     _has_rows(array, who)
-    if array.size == 0:
-        raise ArgumentError(f"{who}: an array of shape {array.shape} holds nothing to count spikes in.")
     means: Array = array.mean(0) if array.ndim == 2 else array.mean((0, 1)).reshape(-1)
     return means
 

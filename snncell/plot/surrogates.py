@@ -45,7 +45,7 @@ def surrogate(
             is none.
     """
     cells = _named(surrogates)
-    low, high = range
+    low, high = map(float, range)
     if not (np.isfinite([low, high]).all() and low < high):
         raise ArgumentError(f"surrogate: range is (low, high), two finite numbers that rise, not {range!r}.")
     x = np.linspace(low, high, 501)

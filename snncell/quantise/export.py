@@ -8,33 +8,44 @@ from typing import Any
 import numpy as np
 
 from snncell import nn, ops
+from snncell.arguments.guard import ours
 from snncell.arguments.kinds import Count
 from snncell.arguments.shown import came
 from snncell.cell import Cell
-from snncell.cells.modes import phases
 from snncell.dtype import float64
 from snncell.errors import ArgumentError
+from snncell.nn.dataflow import DataFlow, Sources, kind_of, named, refuse_hooks, refuse_replaced
 from snncell.nn.norm import BatchStatistics
 from snncell.quantise import integer, steps
 from snncell.quantise.grids import StateGrids, WeightGrids
 from snncell.quantise.linear import bits_behind_point
 from snncell.quantise.net import IntegerNet
 from snncell.quantise.neurons import integer_neuron
-from snncell.quantise.problem import Place, refuse
+from snncell.quantise.problem import Place, refusal, refuse
 from snncell.quantise.products import Signal, product_of, several
 from snncell.quantise.uniform import Uniform
 
-SKIPPED = (nn.Dropout,)
+DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.TimeFixedDropout, nn.TimeFixedDropout2d)
+MEND = (
+    "make the network of nn.SequentialCell, Dense, Conv1d, Conv2d, pools, Flatten, Dropout, AxonalDelay, "
+    "TimeDistributed, MultiStep and Readout, and export the part that is"
+)
 
 
-class _Exporter:
-    """The layers of a network, one after the other."""
+class _Exporter(DataFlow):
+    """The layers of a network, in the order of its calls: each takes the output of the one before."""
 
     def __init__(self, net: Cell, largest_input: int) -> None:
+        super().__init__(net, _error, "that a chain of layers has no place for (it may call Cells one after the other)")
         wide = any(p.dtype is float64 for p in net.get_parameters())
         self.limit = 2.0 ** (30 if wide else 24)  # in float64 it is int32 that ends first
         self.layers: list[integer.Layer] = []
         self.signal = Signal(0, float(largest_input), True)
+
+    def export(self) -> tuple[integer.Layer, ...]:
+        """All layers of the network."""
+        self._refuse_branch(self.net, "", self.run((0,)), "returns")
+        return tuple(self.layers)
 
     def add(self, layer: Any, signal: Signal, place: Place) -> None:
         """Put a layer behind the others."""
@@ -43,43 +54,50 @@ class _Exporter:
         self.layers.append(integer.OverTime(layer.exponent, layer) if place.over_time else layer)
         self.signal = signal
 
-    def walk(self, cell: Cell, path: str, over_time: bool = False) -> None:
-        """A Cell and those in it."""
-        place = Place(path, cell, over_time)
-        if isinstance(cell, nn.SequentialCell):
-            for name, child in cell.name_cells().items():
-                self.walk(child, f"{path}.{name}" if path else name, over_time)
-        elif isinstance(cell, nn.TimeDistributed):
-            self.walk(cell.cell, f"{path}.cell" if path else "cell", True)
-        elif isinstance(cell, nn.MultiStep):
+    def place(self, cell: Any, kind: type, path: str, sources: Sources) -> Sources | None:
+        """Put the layers of a Cell behind the others."""
+        if not ours(kind) or kind is nn.SequentialCell:
+            return None
+        refuse_replaced(cell, path, _error, "and there is no integer layer for that")
+        self._refuse_branch(cell, path, sources, "takes")
+        place = Place(path, cell, self.axes == 1)
+        if cell.compute_dtype is not None:
+            refuse(place, f"it computes in {cell.compute_dtype}", 'undo that, amp.auto_mixed_precision(net, "O0")')
+        if kind is nn.MultiStep:
             self._steps(cell, place)
-        elif isinstance(cell, (nn.Dense, nn.Conv1d, nn.Conv2d)):
+        elif kind in (nn.Dense, nn.Conv1d, nn.Conv2d):
             self._product(cell, place)
-        elif isinstance(cell, (nn.MaxPool2d, nn.AvgPool2d, nn.SumPool2d)):
+        elif kind in (nn.MaxPool2d, nn.AvgPool2d, nn.SumPool2d):
             self._pool(cell, place)
-        elif isinstance(cell, nn.Flatten):
-            layer = integer.Flatten(self.signal.exponent, cell.start_dim, cell.end_dim)
-            self.add(layer, self.signal, place)
-        elif isinstance(cell, nn.AxonalDelay):
+        elif kind is nn.Flatten:
+            self.add(integer.Flatten(self.signal.exponent, cell.start_dim, cell.end_dim), self.signal, place)
+        elif kind is nn.AxonalDelay:
             self._delay(cell, place)
-        elif isinstance(cell, nn.Readout):
+        elif kind is nn.Readout:
             self._readout(cell, place)
-        elif not isinstance(cell, SKIPPED):
-            self._unknown(cell, place)
+        elif kind not in DROPOUTS:
+            return None
+        return (len(self.layers),)
 
-    def _unknown(self, cell: Cell, place: Place) -> None:
+    def _refuse_branch(self, cell: Cell, path: str, sources: Sources, verb: str) -> None:
+        """Raise unless a signal is the output of the last layer alone."""
+        if sources != (len(self.layers),):
+            what = "a sum of signals" if len(sources) > 1 else "another signal than the last layer's output"
+            raise _error(
+                f"{named(path, cell)} {verb} {what}, such as a skip connection, and the layers of an IntegerNet follow "
+                f"one another. Export the parts without it."
+            )
+
+    def unknown(self, cell: Any, path: str) -> Exception:
+        """The exception for a Cell without an integer layer."""
+        place = Place(path, cell)
         if isinstance(cell, BatchStatistics):
-            refuse(
+            return refusal(
                 place,
                 "it multiplies by numbers on no grid",
                 "fold it into the layer before it, net = quantise.fold(net), train that on, and export it",
             )
-        refuse(
-            place,
-            "there is no integer layer for it",
-            "make the network of nn.SequentialCell, Dense, Conv1d, Conv2d, pools, Flatten, Dropout, AxonalDelay, "
-            "TimeDistributed, MultiStep and Readout, and export the part that is",
-        )
+        return refusal(place, "there is no integer layer for it", MEND)
 
     # --- products -----------------------------------------------------------------------------------------------------
 
@@ -134,7 +152,7 @@ class _Exporter:
         if cell.return_states:
             refuse(place, "it gives its states too", "set return_states=False")
         feedback: Any = None
-        if isinstance(inner, nn.Recurrent):
+        if kind_of(inner) is nn.Recurrent:
             feedback, inner, path = inner.feedback, inner.cell, f"{path}.cell"
         inside = Place(path, inner)
         if not isinstance(inner.quantisers, StateGrids):
@@ -155,7 +173,7 @@ class _Exporter:
 
     def _recurrent(self, cell: Any, feedback: Any, inside: Place, place: Place) -> None:
         at = Place(f"{place.path}.cell.feedback" if place.path else "cell.feedback", feedback)
-        grids = feedback.quantisers if type(feedback) is nn.Dense else None
+        grids = feedback.quantisers if kind_of(feedback) is nn.Dense else None
         if not isinstance(grids, WeightGrids) or grids.weight is None or grids.activation is not None:
             refuse(
                 at,
@@ -182,11 +200,11 @@ class _Exporter:
         ):
             refuse(place, "it pads or dilates its input", 'use pad_mode="valid", without dilation')
         count, signal = size[0] * size[1], self.signal
-        if isinstance(cell, nn.MaxPool2d):
+        if kind_of(cell) is nn.MaxPool2d:
             self.add(integer.Pool(signal.exponent, "max", size, stride), signal, place)
             return
         exponent = signal.exponent
-        if isinstance(cell, nn.AvgPool2d):
+        if kind_of(cell) is nn.AvgPool2d:
             if count & (count - 1):
                 refuse(place, f"a mean of {count} is no shift", "use windows of 2 x 2 or 4 x 4, or nn.SumPool2d")
             exponent -= count.bit_length() - 1
@@ -238,14 +256,9 @@ def export(net: Cell, *, largest_input: Count = 1) -> IntegerNet:
     """
     if not isinstance(net, Cell):
         raise ArgumentError(f"export: net is a Cell, not {came(net)}.")
-    for path, cell in net.cells_and_names():
-        if cell.is_hooked_forward:
-            raise ArgumentError(
-                f"export: {path or 'the net'} ({type(cell).__name__}) has a forward hook, which may change what it "
-                f"gives, and would be lost. Take it off: handle.remove()."
-            )
-    with phases(net):
-        net.set_train(False)
-        exporter = _Exporter(net, largest_input)
-        exporter.walk(net, "")
-    return IntegerNet(tuple(exporter.layers))
+    refuse_hooks(net, _error, "and would be lost")
+    return IntegerNet(_Exporter(net, largest_input).export())
+
+
+def _error(text: str) -> ArgumentError:
+    return ArgumentError(f"export: {text}")

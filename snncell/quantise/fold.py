@@ -10,6 +10,7 @@ import numpy as np
 from snncell import nn
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
+from snncell.nn.dataflow import kind_of, named, refuse_hooks, refuse_replaced
 from snncell.nn.norm import BatchStatistics
 from snncell.quantise.prepare import LAYERS
 from snncell.tape.parameter import Parameter
@@ -26,7 +27,8 @@ def fold(net: Cell) -> Cell:
 
     Args:
         net: its `SequentialCell`s, in which a BatchNorm1d, BatchNorm2d, ThresholdBatchNorm or what is made from them
-            follows a Dense, Conv1d or Conv2d directly, both in a `TimeDistributed` or not.
+            follows a Dense, Conv1d or Conv2d directly, both in a `TimeDistributed` or not. A construct of your own
+            should call such a `SequentialCell` as a whole, because the places of its Cells change.
 
     Raises:
         ArgumentError: for a normalisation that stands elsewhere, has statistics for each step, or always takes those of
@@ -47,19 +49,20 @@ def fold(net: Cell) -> Cell:
         )
     uses = _uses(folded)
     for path, cell in list(folded.cells_and_names()):
-        if isinstance(cell, nn.SequentialCell):
+        if kind_of(cell) is nn.SequentialCell:
             _fold_in(cell, path, uses)
     for path, cell in folded.cells_and_names():
         if isinstance(cell, BatchStatistics):
             raise ArgumentError(
-                f"fold: {path or 'net'} ({type(cell).__name__}) does not follow a Dense, Conv1d or Conv2d directly in "
-                f"a SequentialCell, so there are no weights for it to go into. Put it there, or leave it out."
+                f"fold: {named(path, cell)} does not follow a Dense, Conv1d or Conv2d directly in a SequentialCell, so "
+                f"there are no weights for it to go into. Put it there, or leave it out; a SequentialCell with a "
+                f"construct of its own is none."
             )
     return folded
 
 
 def _uses(net: Cell) -> dict[int, int]:
-    """The number of Cells that have each Parameter, and that have each Cell."""
+    """The number of places in the network that have each Parameter, and each Cell."""
     count: dict[int, int] = {}
     for _, cell in net.cells_and_names():
         for _, member in cell._members():
@@ -69,32 +72,32 @@ def _uses(net: Cell) -> dict[int, int]:
 
 def _fold_in(container: Any, path: str, uses: dict[int, int]) -> None:
     """Fold each normalisation of a SequentialCell into the layer before it."""
-    kept: list[tuple[str, Cell]] = []
-    named = list(container.name_cells().items())
-    for name, cell in named:
-        norm, before = _inside(cell), _inside(kept[-1][1]) if kept else None
-        if not isinstance(norm, BatchStatistics) or not isinstance(before, LAYERS):
-            kept.append((name, cell))
-            continue
-        where = f"{path}.{name}" if path else name
-        _refuse(norm, before, where, uses)
-        _into(before, norm)
-    if len(kept) == len(named):
-        return
-    numbered = all(name.isdecimal() for name, _ in named)
-    for name, _ in named:
-        delattr(container, name)
-    for place, (name, cell) in enumerate(kept):
-        setattr(container, str(place) if numbered else name, cell)
+    members = [(name, cell) for name, cell in container._members() if isinstance(cell, Cell)]  # with repetitions
+    folded: list[int] = []
+    for place, (name, cell) in enumerate(members):
+        norm, before = _inside(cell), _inside(members[place - 1][1]) if place else None
+        if isinstance(norm, BatchStatistics) and isinstance(before, LAYERS):
+            chain = [members[place - 1], (name, cell)]
+            _refuse(norm, before, [(f"{path}.{n}" if path else n, c) for n, c in chain], uses)
+            _into(before, norm)
+            folded.append(place)
+    for place in reversed(folded):
+        if all(name.isdecimal() for name, _ in members):
+            del container[place]
+        else:
+            delattr(container, members[place][0])
 
 
 def _inside(cell: Cell) -> Cell:
     return cell.cell if isinstance(cell, nn.TimeDistributed) else cell
 
 
-def _refuse(norm: Any, layer: Any, where: str, uses: dict[int, int]) -> None:
+def _refuse(norm: Any, layer: Any, members: list[tuple[str, Cell]], uses: dict[int, int]) -> None:
     """Raise for a pair that is no product with other weights."""
-    who = f"fold: {where} ({type(norm).__name__})"
+    who = f"fold: {named(members[1][0], norm)}"
+    for path, member in members:
+        refuse_hooks(member, _error, "and cannot be folded", path)
+        refuse_replaced(member, path, _error, "so its weights are not all that it computes with")
     if layer.quantisers is not None:
         raise ArgumentError(
             f"{who}: the layer before it is prepared already; fold first, and prepare what comes of it."
@@ -109,7 +112,8 @@ def _refuse(norm: Any, layer: Any, where: str, uses: dict[int, int]) -> None:
         raise ArgumentError(f"{who} has statistics for each step; weights are the same at all. Use ThresholdBatchNorm.")
     if norm.num_features != layer.out_channels:
         raise ArgumentError(f"{who} has {norm.num_features} channels, the layer before it {layer.out_channels}.")
-    if uses.get(id(layer), 0) > 1 or uses.get(id(layer.weight), 0) > 1:
+    parameters = [p for p in (layer.weight, layer.bias if layer.has_bias else None) if p is not None]
+    if any(uses.get(id(used), 0) > 1 for used in (layer, members[0][1], *parameters)):
         raise ArgumentError(f"{who}: the layer before it, or its weight, is used elsewhere too; make two of it.")
 
 
@@ -129,3 +133,7 @@ def _into(layer: Any, norm: Any) -> None:
     else:
         layer.bias = Parameter(shifted, name="bias")
         layer.has_bias = True
+
+
+def _error(text: str) -> ArgumentError:
+    return ArgumentError(f"fold: {text}")

@@ -11,8 +11,7 @@ import numpy as np
 
 from snncell.arguments.vocabulary import Path
 from snncell.errors import ArgumentError, CheckpointError
-from snncell.interrupts import imported
-from snncell.io.checkpoint import read_arrays, write_whole
+from snncell.io.checkpoint import read_arrays, write_arrays
 from snncell.quantise import integer, steps
 
 FORMAT = "snncell integer network, 1"
@@ -70,9 +69,8 @@ class IntegerNet:
         """
         arrays: dict[str, Any] = {}
         described = [_described(layer, str(place), arrays) for place, layer in enumerate(self.layers)]
-        save: Any = imported("safetensors.numpy").save
         header = {"format": FORMAT, "layers": json.dumps(described)}
-        write_whole(file, save({name: np.array(a, order="C") for name, a in arrays.items()}, header), "save")
+        write_arrays(file, arrays, header, "save")
 
     @classmethod
     def load(cls, file: Path) -> IntegerNet:

@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell.cell import Cell
+from snncell.nn.dataflow import beyond_threshold, overridden
 from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import from_rest
 from snncell.nn.neurons.current import CubaLIFNode, synapse
-from snncell.nn.neurons.firing import Counting, Thresholded
+from snncell.nn.neurons.firing import Thresholded
 from snncell.nn.neurons.integrate import IFNode
 from snncell.nn.neurons.readout import LINode
 from snncell.quantise import steps
 from snncell.quantise.linear import Linear, Unit, whole
 from snncell.quantise.problem import Place, refuse
-from snncell.surrogate import Inclusive, Scaled, Surrogate, relusigmoid
 from snncell.tape.tensor import Tensor
 
 KNOWN = "nn.IFNode, LIFNode, LeakyNode, CubaLIFNode, LINode, or a subclass of nn.Neuron with a linear charge(x, v)"
@@ -113,21 +113,18 @@ def _equations(
 
 def _refuse_others(cell: Any, place: Place) -> None:
     """Raise for a neuron whose step is another one than that of `integer.Neuron`."""
-    kind = type(cell)
-    if kind is LINode:
+    base, replaced = overridden(cell, ("charge",))
+    if base is LINode and not replaced:
         return
     plain = (Neuron.construct, IFNode.construct, CubaLIFNode.construct)
-    same = isinstance(cell, Neuron) and any(kind.construct is one for one in plain)
+    same = isinstance(cell, Neuron) and any(type(cell).construct is one for one in plain)
     parts = ("fired", "recall", "spikes", "after_reset", "fire_at") if same else ()
-    own = [name for name in parts if getattr(kind, name) is not getattr(Thresholded, name)]
+    own = [name for name in parts if getattr(type(cell), name) is not getattr(Thresholded, name)] + replaced
     if not same or own or cell.own_function:
-        what = f"its {own[0]} is its own" if own else "its step is its own"
+        what = f"its {own[0]} is its own" if own and own[0] != "construct" else "its step is its own"
         refuse(place, f"{what}, and there is no integer step for it", f"use {KNOWN}")
-    function = cell.surrogate_function
-    while isinstance(function, (Counting, Inclusive, Scaled)):
-        function = function.surrogate_function
-    step = isinstance(function, Surrogate) and type(function).construct is Surrogate.construct
-    if not step and not isinstance(function, relusigmoid):
+    function = beyond_threshold(cell.surrogate_function)
+    if function is not None:
         refuse(
             place,
             f"{type(function).__name__} may fire by another rule than a threshold",

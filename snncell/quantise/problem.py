@@ -25,8 +25,13 @@ class Place:
     fewer = "take fewer bits, of weights (Uniform(4)), of their scales (scale_bits=4, or 1) or of states"
 
 
-def refuse(place: Place, why: str, mend: str) -> NoReturn:
-    """Raise the ArgumentError of a layer that has no integer form with the same results."""
+def refusal(place: Place, why: str, mend: str) -> ArgumentError:
+    """The ArgumentError of a layer that has no integer form with the same results."""
     name = type(place.cell).__name__
     where = f"{place.path} ({name})" if place.path else name
-    raise ArgumentError(f"export: {where}: {why}. To mend it: {mend}.")
+    return ArgumentError(f"export: {where}: {why}. To mend it: {mend}.")
+
+
+def refuse(place: Place, why: str, mend: str) -> NoReturn:
+    """Raise the `refusal`."""
+    raise refusal(place, why, mend)

@@ -59,8 +59,8 @@ class Linear:
         zeros = [full(0.0, leaf) for leaf in leaves if leaf.dtype.is_float]
         self.reverse = Recording(pull, zeros, range(len(zeros)), None, {}, who)
 
-    def along(self, directions: Any) -> Any:
-        """J v, in the structure of the output; None in the place of what is no float."""
+    def along(self, directions: Sequence[Tensor]) -> Any:
+        """J v, in the structure of the output; None in the place of what is no float. v has a Tensor for each input."""
         of_seeds, _ = self.reverse.pull(self.reverse.out, directions, release=False)
         tangents = iter(of_seeds)
         return structure.unflatten(self.tree, [next(tangents) if is_float else None for is_float in self.floats])
@@ -75,7 +75,7 @@ def jvp(fn: Annotated[Callable[..., Any], Own()], inputs: Any, v: Any, has_aux: 
     Args:
         fn: a function or Cell of Tensors.
         inputs: its argument, or a tuple or list of its arguments; all Tensors of floats.
-        v: a direction of the same structure, shapes and dtypes.
+        v: a direction of the same structure, shapes and dtypes; Tensors in a dict are matched by key.
         has_aux: `fn` returns `(out, *aux)`, and only `out` is differentiated.
 
     Returns:
@@ -83,7 +83,7 @@ def jvp(fn: Annotated[Callable[..., Any], Own()], inputs: Any, v: Any, has_aux: 
         the place of integers.
 
     Raises:
-        GradientError: for an input without a gradient, or directions of another number.
+        GradientError: for an input without a gradient, or directions of another structure.
         ShapeError: for a direction of another shape.
         DTypeError: for one of another dtype.
 
@@ -94,9 +94,9 @@ def jvp(fn: Annotated[Callable[..., Any], Own()], inputs: Any, v: Any, has_aux: 
         (Tensor(shape=[], dtype=Float32, value= 6), Tensor(shape=[], dtype=Float32, value= 23))
     """
     args = _arguments(fn, inputs, "jvp")
-    _refuse_directions(args, v)
+    directions = _directions(inputs, v)
     linear = Linear(fn, args, range(len(args)), {}, has_aux, "jvp")
-    tangent = linear.along(v)
+    tangent = linear.along(directions)
     return (linear.out, tangent, linear.aux) if has_aux else (linear.out, tangent)
 
 
@@ -113,10 +113,10 @@ def _arguments(fn: Any, inputs: Any, who: str) -> tuple[Any, ...]:
     return args
 
 
-def _refuse_directions(args: Any, v: Any) -> None:
-    xs, vs = structure.flatten(args)[0], structure.flatten(v)[0]
-    if len(xs) != len(vs):
-        raise GradientError(f"jvp: v has {len(vs)} Tensor(s) for {len(xs)} of inputs; give a direction for each.")
+def _directions(inputs: Any, v: Any) -> list[Tensor]:
+    """The Tensors of `v` in the order of the inputs, those of a dict by key."""
+    xs, tree = structure.flatten(inputs)
+    vs = structure.matched(tree, v, "jvp: v")
     for number, (x, direction) in enumerate(zip(xs, vs, strict=True)):
         if direction.shape != x.shape:
             raise ShapeError(f"jvp: v: direction {number} has shape {direction.shape}, the input {x.shape}.")
@@ -125,6 +125,7 @@ def _refuse_directions(args: Any, v: Any) -> None:
                 f"jvp: v: direction {number} has dtype {direction.dtype}, the input {x.dtype}. Convert it: "
                 f"v.astype({x.dtype.name!r})."
             )
+    return vs
 
 
 def full(value: float, like: Tensor) -> Tensor:

@@ -9,12 +9,13 @@ import numpy as np
 from snncell.arguments.vocabulary import ARRAYS
 from snncell.errors import AssignError
 from snncell.tape.event_lists import EventLists
+from snncell.tape.signal import Signal
 from snncell.tape.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), tuple, list, dict, type, np.generic, Tensor)
-TENSORS = frozenset([Tensor])  # the types of arguments that are nothing but Tensors
+TENSORS = frozenset([Tensor, Signal])  # the types of arguments that need no conversion
 _NUMBERS = (bool, int, float, complex, np.generic)
 
 

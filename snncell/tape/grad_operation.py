@@ -7,7 +7,7 @@ from typing import Any
 
 from snncell.arguments.shown import came
 from snncell.errors import GradientError
-from snncell.tape.recording import Recording, listed_weights, wraps
+from snncell.tape.recording import Recording, listed_weights, seeds_for, wraps
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import taken_sens
 
@@ -57,7 +57,8 @@ class GradOperation:
                     raise GradientError(f"{who}(get_all=True): no argument is a Tensor of floats.")
             chosen = self._weights(fn, weights) if self.get_by_list else None
             recording = Recording(fn, args, positions, chosen, kwargs, who)
-            of_arguments, of_weights = recording.pull(recording.out, sens, release=True)
+            seeds = seeds_for(recording.out, sens, who) if self.sens_param else None
+            of_arguments, of_weights = recording.pull(recording.out, seeds, release=True)
             if of_weights is None:
                 return recording.out, tuple(of_arguments) if self.get_all else of_arguments[0]
             own = tuple(of_weights)

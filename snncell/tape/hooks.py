@@ -7,20 +7,21 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from snncell.arguments.shown import came
-from snncell.errors import GradientError
+from snncell.errors import GradientError, TraceError
 from snncell.tape.tensor import Tensor
 
 if TYPE_CHECKING:
     from snncell.tape.tape import Entry
 
-Hooks = dict[int, tuple[int, Callable[[Tensor], Tensor | None]]]  # by number: of which output, and the function
+Hook = Callable[[Tensor], "Tensor | None"]
+Hooks = dict[int, tuple[int, Hook]]  # by number: of which output, and the function
 _numbers = itertools.count()
 
 
 class TensorHookHandle:
     """A registered hook; `remove()` takes it off again."""
 
-    def __init__(self, hooks: Hooks, index: int, hook: Callable[[Tensor], Tensor | None]) -> None:
+    def __init__(self, hooks: Hooks, index: int, hook: Hook) -> None:
         self._hooks, self._number = hooks, next(_numbers)
         hooks[self._number] = (index, hook)
 
@@ -34,6 +35,8 @@ def register_hook(x: Tensor, hook: Callable[[Tensor], Any]) -> TensorHookHandle:
 
     The gradient is the sum over all uses of the Tensor. A hook that returns None leaves it as it is. In a compiled
     function, or a loop over time, it is called while that is traced, and what it computes becomes part of the Program.
+    A hook on an argument of a compiled function is called outside of it instead, with the arrays of each gradient,
+    because uses of that argument elsewhere have a part in it.
     Outside of a gradient there is nothing to call it: the hook is forgotten with the Tensor, but for Parameters,
     which keep theirs.
 
@@ -77,6 +80,22 @@ def _checked(after: Any, before: Tensor) -> Tensor:
             f"{after.dtype}; it has the shape of the Tensor, and is of floats."
         )
     return after.astype(before.dtype)
+
+
+def called_outside(hook: Hook) -> Hook:
+    """A hook that a compiled function puts on its own argument, and that is called with the arrays of each run."""
+
+    def call(gradient: Tensor) -> Tensor | None:
+        try:
+            return hook(gradient)
+        except TraceError as error:
+            raise TraceError(
+                "A hook on an argument of a jitted function is called outside of it, because other uses of the "
+                "argument have a part in its gradient; it cannot use Tensors from inside of the function. Put it on a "
+                f"copy, (x * 1.0).register_hook(hook), which has the gradient of the uses inside alone. {error}"
+            ) from None
+
+    return call
 
 
 def numbers(entry: Any) -> Sequence[int]:

@@ -44,6 +44,7 @@ class Parameter(Tensor):
     key = -1
     inited_param = None
     _number = 0  # of one without a name, once it has been asked for
+    _source: Entry | None = None  # its entry on the tape, kept while it is frozen
     follows = False  # whether its value moves to where Programs that read it run, as the state of random numbers does
 
     def __init__(
@@ -107,10 +108,14 @@ class Parameter(Tensor):
     def requires_grad(self, value: bool) -> None:
         if not isinstance(value, (bool, np.bool_)):
             raise ParameterError(f"Parameter {self.name!r}: requires_grad is True or False, not {shown(value)}.")
-        if bool(value) != self.requires_grad:  # a gradient that is under way knows the Parameter by its entry
-            self._entry = Entry.source(self._data) if value else None
-            if self._entry is not None:
-                self._entry.hooks = self.hooks
+        if not value:
+            self._entry = None
+        elif self._entry is None:
+            # The same entry as before: gradients under way and compiled functions know the Parameter by it.
+            if self._source is None or self._source.specs != ((self.shape, self._data.dtype),):
+                self._source = Entry.source(self._data)
+                self._source.hooks = self.hooks
+            self._entry = self._source
 
     def _hooks_on(self) -> Any:
         return self.hooks

@@ -91,7 +91,7 @@ class _Again:
     def first(self, leaves: Sequence[Tensor]) -> tuple[list[Tensor], Any, list[Tensor]]:
         """The results off the tape, the structure around them, and the places on it that the block looks at itself."""
         tape, written, self.count = Tape(), Undo(), len(leaves)
-        sources = [watched(snapshot(leaf)) for leaf in leaves]
+        sources = [_beginning_at(leaf) for leaf in leaves]
         # Of a Cell, whose Parameters may be written before the reverse is run.
         parameters: Iterable[Parameter] = getattr(self.owner, "get_parameters", tuple)()
         held = [parameter.write_of(parameter._data) for parameter in parameters]
@@ -138,6 +138,9 @@ class _Again:
         with together(Undo()), settings(watch=None, **self.held):  # not cleared: what it writes is put back
             commit(self.before)
             recording = Recording(block, [leaves[n] for n in floats], range(len(floats)), None, {}, self.name)
+        for source in recording.sources:  # and what it puts on its arguments is on those of the forward (`first`)
+            if source._entry is not None:
+                source._entry.hooks = None
         for on, before in hooks:  # what the block puts on Tensors outside of it has been there since the forward
             for number in on.keys() - before:
                 del on[number]
@@ -149,11 +152,21 @@ class _Again:
                 f"looks at outside of its arguments has to be as it was."
             )
         recording.weights = ()  # further places, behind the arguments
-        recording.own, recording.sources = len(floats), [*recording.sources, *outside]
+        recording.own, recording.sources = 0, [*recording.sources, *outside]
         seeds = [zeros_of(spec, douts) if dout is None else dout for dout, spec in zip(douts, entry.specs, strict=True)]
         of_floats, of_outside = recording.pull(outs, seeds, release=True)
         spread = dict(zip(floats, of_floats, strict=True))
         return [*(spread.get(n) for n in range(len(leaves))), *(of_outside or ())]
+
+
+def _beginning_at(leaf: Tensor) -> Tensor:
+    """An argument of a block, in a place of its own. It shares the hooks, so that they see the whole gradient."""
+    x = snapshot(leaf)
+    if x._entry is None:
+        return watched(x)
+    entry = Entry(None, None, [], [], (), None, x._entry.specs)
+    entry.hooks = leaf._hooks_on()
+    return wrap(x._data, entry, x._index)
 
 
 def _shapes(outs: Sequence[Tensor]) -> list[Any]:

@@ -50,15 +50,21 @@ class Recording:
         # Tensors of their own, for a Parameter may be frozen, or replaced, before the gradient is pulled.
         self.sources = [*watched, *(wrap(p._data, p._entry) for p in self.weights or ())]
         if STATE.trace is not None:
-            STATE.trace.gradient_targets.update(p._entry for p in self.weights or () if p._entry is not None)
+            STATE.trace.gradient_targets.update(dict.fromkeys(self.weights or ()))
         self.own: int | None = None  # how many of them, if not all, have all of their gradient here: see `pullback`
         self.tape = Tape()
         with self.tape.active():
             # As read: where fn returns a Parameter, the result is the value that it has now.
             self.out = as_read(fn(*call_args, **kwargs))
 
-    def pull(self, out: Any, sens: Any, release: bool) -> tuple[list[Any], list[Tensor] | None]:
-        """Gradients for each watched argument, and for the weights."""
+    def pull(self, out: Any, sens: Sequence[Tensor] | None, release: bool) -> tuple[list[Any], list[Tensor] | None]:
+        """Gradients for each watched argument, and for the weights.
+
+        Args:
+            out: the outputs.
+            sens: a gradient for each of the outputs, in order (see `seeds_for`); ones by default.
+            release: whether the recording is needed no more.
+        """
         leaves, _ = structure.flatten(out)
         seeds = _seeds(leaves, sens, self.who)
         release = release and STATE.tape is None  # an outer tape's sweep goes through the same entries
@@ -133,7 +139,16 @@ def _weights(weights: Any, who: str) -> tuple[Parameter, ...] | None:
     return parameters
 
 
-def _seeds(leaves: list[Tensor], sens: Any, who: str) -> list[Tensor | None]:
+def seeds_for(out: Any, sens: Any, who: str) -> list[Tensor]:
+    """The gradients in `sens` in the order of the outputs: those in a dict are matched by key.
+
+    Raises:
+        GradientError: if `sens` has another structure than `out`.
+    """
+    return structure.matched(structure.flatten(out)[1], sens, f"{who}: the gradient of the output")
+
+
+def _seeds(leaves: list[Tensor], sens: Sequence[Tensor] | None, who: str) -> list[Tensor | None]:
     """The gradients that go in at the outputs: `sens`, or ones for each output that can carry a gradient."""
     if not leaves:
         raise GradientError(f"{who}: the function returned no Tensor, so there is nothing to differentiate.")
@@ -142,10 +157,9 @@ def _seeds(leaves: list[Tensor], sens: Any, who: str) -> list[Tensor | None]:
         raise GradientError(f"{who}: the function returned {kinds}, which has no gradient. Return floats.")
     if sens is None:
         return [_ones(leaf) if leaf.dtype.is_float else None for leaf in leaves]
-    seeds, _ = structure.flatten(sens)
-    if len(seeds) != len(leaves):
-        raise GradientError(f"{who}: {len(seeds)} gradient(s) for {len(leaves)} output(s); give one for each.")
-    for number, (seed, leaf) in enumerate(zip(seeds, leaves, strict=True)):
+    if len(sens) != len(leaves):
+        raise GradientError(f"{who}: {len(sens)} gradient(s) for {len(leaves)} output(s); give one for each.")
+    for number, (seed, leaf) in enumerate(zip(sens, leaves, strict=True)):
         if seed.shape != leaf.shape:
             raise ShapeError(
                 f"{who}: the gradient for output {number} has shape {seed.shape}, the output itself {leaf.shape}."
@@ -155,7 +169,7 @@ def _seeds(leaves: list[Tensor], sens: Any, who: str) -> list[Tensor | None]:
                 f"{who}: the gradient for output {number} has dtype {seed.dtype}, the output itself {leaf.dtype}. "
                 f"Convert it: sens.astype({leaf.dtype.name!r})."
             )
-    return list(seeds)
+    return list(sens)
 
 
 def _ones(leaf: Tensor) -> Tensor:

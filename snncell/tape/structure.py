@@ -1,13 +1,18 @@
-"""Nested tuples, lists and dicts of Tensors: taken apart into a flat list, and put together again."""
+"""Nested tuples, lists, dicts and dataclasses of Tensors: taken apart into a flat list, and put together again."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
+from functools import partial
+from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
+from snncell.arguments.shown import came, shown
 from snncell.dtype import NUMBERS
+from snncell.errors import GradientError, TraceError
 from snncell.tape.tensor import Tensor
+from snncell.words import cut
 
 
 class Leaf(NamedTuple):
@@ -35,13 +40,15 @@ class Static:
 
 
 class Branch(NamedTuple):
-    """A container: its class, the keys of a dict, and its items."""
+    """A container: its class, the keys of a dict or the fields of a dataclass, and its items."""
 
     kind: type
     keys: tuple[Any, ...] | None
     children: tuple[Any, ...]
 
 
+# The views of a dict, and what makes one.
+_VIEWS: dict[Any, Any] = {type({}.keys()): dict.keys, type({}.values()): dict.values, type({}.items()): dict.items}
 LEAF = Leaf()
 NOTHING = Static(None)
 
@@ -60,7 +67,32 @@ def _walk(tree: Any, leaves: list[Tensor]) -> Any:
         return Branch(type(tree), None, tuple([_walk(child, leaves) for child in tree]))
     if isinstance(tree, dict):
         return Branch(type(tree), tuple(map(Static, tree)), tuple([_walk(child, leaves) for child in tree.values()]))
+    if hasattr(type(tree), "__dataclass_fields__") and not hasattr(type(tree), "cells_and_names"):
+        return _walk_dataclass(tree, leaves)
+    if type(tree) in _VIEWS:
+        return Branch(type(tree), *_walk(_by_key(tree), leaves)[1:])
     return NOTHING if tree is None else Static(tree)
+
+
+def _walk_dataclass(tree: Any, leaves: list[Tensor]) -> Any:
+    """A dataclass with Tensors in it, or that could be changed, by its fields; others are what they are."""
+    fields = _by_key(tree)
+    inside: list[Tensor] = []
+    children = tuple([_walk(child, inside) for child in fields.values()])
+    if not inside and type(tree).__hash__ is not None:
+        return Static(tree)
+    leaves += inside
+    return Branch(type(tree), tuple(map(Static, fields)), children)
+
+
+def _by_key(tree: Any) -> dict[Any, Any]:
+    """The items of a dict, a view of a dict, or a dataclass, by key or field."""
+    if isinstance(tree, dict):
+        return tree
+    if type(tree) in _VIEWS:
+        return dict(tree.mapping)
+    names = [name for name in type(tree).__dataclass_fields__ if hasattr(tree, name)]
+    return {name: getattr(tree, name) for name in names} | getattr(tree, "__dict__", {})
 
 
 def unflatten(structure: Any, leaves: Iterable[Any]) -> Any:
@@ -75,17 +107,134 @@ def _build(structure: Any, leaves: Iterator[Any]) -> Any:
         return structure.value
     children = [_build(child, leaves) for child in structure.children]
     if structure.keys is not None:
-        kind = structure.kind if structure.kind in (dict, OrderedDict) else dict
-        return kind(zip((key.value for key in structure.keys), children, strict=True))
+        kind, pairs = structure.kind, zip((key.value for key in structure.keys), children, strict=True)
+        if hasattr(kind, "__dataclass_fields__"):
+            return _dataclass(kind, pairs)
+        if kind in _VIEWS:
+            return _VIEWS[kind](dict(pairs))
+        return kind(pairs) if kind is OrderedDict else dict(pairs)
     if hasattr(structure.kind, "_fields"):  # a named tuple takes its fields one by one
         return structure.kind(*children)
     return structure.kind(children)
+
+
+def _dataclass(kind: type, fields: Iterable[tuple[str, Any]]) -> Any:
+    """A dataclass with these fields, which are not checked or computed again."""
+    made: Any = object.__new__(kind)
+    for name, value in fields:
+        object.__setattr__(made, name, value)  # also of a frozen one
+    return made
 
 
 def mapped(function: Any, tree: Any) -> Any:
     """`tree` with `function` of each Tensor in its place."""
     leaves, structure = flatten(tree)
     return unflatten(structure, map(function, leaves))
+
+
+def matched(structure: Any, tree: Any, what: str) -> list[Tensor]:
+    """The Tensors of `tree` in the order of a structure: those of a dict by key, those of a tuple or list by place.
+
+    A flat tuple or list with one Tensor for each place also matches a structure without dicts.
+
+    Args:
+        structure: the structure to match, from `flatten`.
+        tree: the Tensors.
+        what: the subject of errors, "vjp: the gradient".
+
+    Raises:
+        GradientError: for another structure. It names the place, the expected container and the value.
+    """
+    if isinstance(tree, (tuple, list)) and all(isinstance(x, Tensor) for x in tree):
+        places = _count_places(structure)
+        if places == len(tree):
+            return list(tree)
+    return _match(structure, tree, what)
+
+
+def _count_places(structure: Any) -> int | None:
+    """The number of Tensors in a structure; None if it holds a dict, where an order without keys says nothing."""
+    if isinstance(structure, (Leaf, Static)):
+        return int(isinstance(structure, Leaf))
+    counts = [_count_places(child) for child in structure.children]
+    return None if structure.keys is not None or None in counts else sum(n for n in counts if n is not None)
+
+
+def _match(structure: Any, tree: Any, what: str) -> list[Tensor]:
+    if isinstance(structure, Static):
+        if flatten(tree)[0]:
+            raise GradientError(f"{what} is {came(tree)}, but there is no Tensor in this place. Leave it out.")
+        return []
+    if isinstance(structure, Leaf):
+        if not isinstance(tree, Tensor):
+            raise GradientError(f"{what} is {_outline(tree)}, but belongs to a Tensor. Give a Tensor.")
+        return [tree]
+    if structure.keys is None:
+        if not isinstance(tree, (tuple, list)) or len(tree) != len(structure.children):
+            raise GradientError(
+                f"{what} is {_outline(tree)}, but belongs to a {structure.kind.__name__} of {len(structure.children)}. "
+                f"Give one Tensor, or container of Tensors, for each item."
+            )
+        pairs = [(f"[{n}]", child, item) for n, (child, item) in enumerate(zip(structure.children, tree, strict=True))]
+    else:
+        children = {key.value: child for key, child in zip(structure.keys, structure.children, strict=True)}
+        needed = {key for key, child in children.items() if not isinstance(child, Static)}
+        items = _by_key(tree) if isinstance(tree, (dict, structure.kind)) else {}
+        if not needed <= items.keys() <= children.keys():
+            raise GradientError(
+                f"{what} is {_outline(tree)}, but belongs to a {structure.kind.__name__} with the keys "
+                f"{cut(shown(list(children)), 60)}. Give a dict with these keys, in any order."
+            )
+        pairs = [(f"[{key!r}]", child, items.get(key)) for key, child in children.items()]
+    return [x for place, child, item in pairs for x in _match(child, item, f"{what}{place}")]
+
+
+def _outline(tree: Any) -> str:
+    if isinstance(tree, dict):
+        return f"a dict with the keys {cut(shown(list(tree)), 60)}"
+    return f"a {type(tree).__name__} of {len(tree)}" if isinstance(tree, (tuple, list)) else str(came(tree))
+
+
+def refuse_results(structure: Any, who: str) -> None:
+    """Raise for results of a traced function that would be those of the trace at each call: iterators, and objects
+    with Tensors inside.
+    """
+    for value in statics(structure):
+        if isinstance(value, Iterator):
+            kind, fix = "is used up once", "Return list(...) or tuple(...) of it"
+        elif _holds_tensor(value):
+            kind, fix = "holds Tensors of the trace", "Return the Tensors in a tuple, list, dict or dataclass"
+        else:
+            continue
+        raise TraceError(
+            f"{who}: returned a {type(value).__name__}, which {kind}: every call would give the object of the first. "
+            f"{fix}."
+        )
+
+
+def _holds_tensor(value: Any, depth: int = 4) -> bool:
+    """True if there is a Tensor inside an object: in its attributes, its items, or what a function has captured."""
+    if isinstance(value, Tensor):
+        return True
+    if not depth or isinstance(value, (str, bytes, type, ModuleType)) or hasattr(type(value), "cells_and_names"):
+        return False
+    inside: list[Any] = []
+    if isinstance(value, (tuple, list, set, frozenset, deque)):
+        inside += value
+    elif isinstance(value, dict):
+        inside += value.values()
+    elif isinstance(value, FunctionType):
+        inside += [cell.cell_contents for cell in value.__closure__ or () if cell != CellType()]
+    elif isinstance(value, (MethodType, BuiltinFunctionType)):
+        inside.append(value.__self__)
+    elif isinstance(value, partial):
+        inside += [*value.args, *value.keywords.values()]
+    else:
+        inside += getattr(value, "__dict__", {}).values()
+        for base in type(value).__mro__:
+            slots = base.__dict__.get("__slots__", ())
+            inside += [getattr(value, name, None) for name in ([slots] if isinstance(slots, str) else slots)]
+    return any(_holds_tensor(x, depth - 1) for x in inside)
 
 
 def statics(structure: Any) -> list[Any]:

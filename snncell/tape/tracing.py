@@ -19,7 +19,6 @@ from snncell.tape.tensor import Tensor, stale, wrap
 if TYPE_CHECKING:
     from snncell.tape.parameter import Parameter
     from snncell.tape.primitive import Primitive
-    from snncell.tape.tape import Entry
 
 _MENDS = {
     "if/while/bool() on a Tensor": "Choose element by element with ops.select(condition, a, b) instead of if (with "
@@ -95,7 +94,7 @@ class Trace:
         self.steps: list[Step] = []
         self.constants: dict[int, tuple[Any, Value]] = {}  # by id of the array, which is kept so that ids stay unique
         self.parameters: dict[Parameter, Value] = {}
-        self.gradient_targets: set[Entry] = set()  # entries of Parameters that inner gradients are of
+        self.gradient_targets: dict[Parameter, None] = {}  # Parameters that inner gradients are of
         self.written: dict[Parameter, Value] = {}
         self.cells: dict[Any, None] = {}  # Cells that were called: if an attribute changes, the trace is out of date
 

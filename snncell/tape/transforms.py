@@ -10,9 +10,9 @@ from snncell.arguments.shown import came, shown
 from snncell.errors import GradientError
 from snncell.tape import structure
 from snncell.tape.parameter import Parameter
-from snncell.tape.recording import Recording, has_float, listed_weights, without_aux, wraps
+from snncell.tape.recording import Recording, has_float, listed_weights, seeds_for, without_aux, wraps
 from snncell.tape.state import STATE
-from snncell.tape.tensor import snapshot, wrap
+from snncell.tape.tensor import Tensor, snapshot, wrap
 
 
 def value_and_grad(
@@ -105,7 +105,8 @@ def _gradient_function(
         recording = Recording(fn, args, positions, weights, kwargs, who)
         out = recording.out
         differentiated, aux = without_aux(out, who) if has_aux else (out, ())
-        of_arguments, of_weights = recording.pull(differentiated, seed, release=True)
+        seeds = seeds_for(differentiated, seed, who) if sens else None
+        of_arguments, of_weights = recording.pull(differentiated, seeds, release=True)
         if ids:
             of_arguments = list(zip(positions, of_arguments, strict=True))
             of_weights = None if of_weights is None else _named(of_weights, recording.weights or (), who)
@@ -198,12 +199,13 @@ def vjp(
         has_aux: `fn` returns `(out, *aux)`, and only `out` is differentiated.
 
     Returns:
-        `(out, pull)`, or `(out, pull, aux)` with `has_aux`. `pull(dout, ...)` takes a gradient for each output and
-        returns a tuple with one for each input, None for one that holds no floats. With weights it returns a pair: that
-        tuple, and the gradients of the weights: a tuple, or of a single Parameter a bare one. It may be called often.
+        `(out, pull)`, or `(out, pull, aux)` with `has_aux`. `pull(dout, ...)` takes a gradient for each output, or
+        gradients in the structure of `out`: those in a dict are matched by key. It returns a tuple with one for each
+        input, None for one that holds no floats. With weights it returns a pair: that tuple, and the gradients of the
+        weights: a tuple, or of a single Parameter a bare one. You can call it several times.
 
     Raises:
-        GradientError: as for `value_and_grad`.
+        GradientError: as for `value_and_grad`; for gradients in another structure than `out`.
         DTypeError: for a gradient of another dtype than the output.
 
     Example:
@@ -218,7 +220,12 @@ def vjp(
     out, aux = without_aux(recording.out, "vjp") if has_aux else (recording.out, None)
 
     def pull(*douts: Any) -> Any:
-        of_arguments, of_weights = recording.pull(out, douts, release=False)
+        if all(isinstance(dout, Tensor) for dout in douts):
+            seeds: list[Tensor] = list(douts)  # one by one, in the order of the outputs
+        else:
+            single = len(douts) == 1 and not (isinstance(out, (tuple, list)) and isinstance(douts[0], dict))
+            seeds = seeds_for(out, douts[0] if single else douts, "vjp")
+        of_arguments, of_weights = recording.pull(out, seeds, release=False)
         by_position = dict(zip(positions, of_arguments, strict=True))
         grads = tuple(by_position.get(i) for i in range(len(inputs)))
         if of_weights is None:

@@ -12,6 +12,7 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.state import smoothed, unfused
 from snncell.testing.blame import bprop_text, checked_bprops
 from snncell.testing.calls import Net, cells_in, chosen_weights, steps_of
+from snncell.testing.cut_gradients import refuse_cut_gradients
 from snncell.testing.gradients import explanation
 from snncell.testing.kernels import check_kernels
 from snncell.testing.kinks import compare_arrays, search_at
@@ -63,7 +64,8 @@ def check_through_time(
 
     Raises:
         GradientCheckError: naming the layer, time step and entry that is worst, and the cause: a surrogate, a custom
-            bprop, a path that is stopped (a detached reset), a layer, or a kernel.
+            bprop, a path that is stopped (a detached reset), a layer, or a kernel; and for a Parameter whose gradient
+            is exactly zero, because all its paths go through a comparison.
         ArgumentError: for a function without Cells.
 
     Example:
@@ -88,6 +90,7 @@ def check_through_time(
             with suppress(BpropError):  # a reverse that raises has no gradients to compare
                 check_kernels(problem, cells)  # which is the cause if it differs
             raise blamed from None
+        refuse_cut_gradients(problem, cells)
         rows += check_kernels(problem, cells)
     return Checked(WHO, rows)
 

@@ -55,7 +55,8 @@ class Training:
         epoch: the number of the present epoch, from 1.
         batch: how many batches of the epoch have been trained on.
         batches: how many an epoch has, or None where the data do not tell.
-        updated: whether the optimiser took a step at the last batch; with `accumulate=n` at every n-th.
+        updated: whether the optimiser took a step at the last batch: with `accumulate=n` at every n-th and at the last
+            one of an epoch, and not where the loss scale was too large for its gradients.
         measured: the numbers of the last batch by name, Tensors. To read one waits for the step, on a GPU too.
         record: the numbers of the epoch, once it is evaluated. A callback may add numbers, which go into the history,
             the log, and checkpoints.
@@ -71,7 +72,8 @@ class Training:
     epoch: int = 0
     batch: int = 0
     batches: int | None = None
-    updated: bool = False
+    due: bool = field(default=False, repr=False)  # whether a step was due at the last batch
+    step_before: Tensor | None = field(default=None, repr=False)  # its number before the batch, if it may be skipped
     measured: dict[str, Tensor] = field(default_factory=dict)
     record: Record = field(default_factory=dict)
     result: Result = field(default_factory=Result)
@@ -86,6 +88,11 @@ class Training:
     def run_context(self) -> RunContext:
         """The same for methods of callbacks that have MindSpore's names."""
         return RunContext(self)
+
+    @property
+    def updated(self) -> bool:
+        """Whether the optimiser took a step at the last batch; with a loss scale, reading it waits for the step."""
+        return self.due and (self.step_before is None or self.step != int(self.step_before.item()))
 
     @property
     def step(self) -> int:
@@ -125,7 +132,8 @@ class Callback:
         data only), on_epoch_end
 
     with on_fit_begin before the first epoch and on_fit_end after the last, or on_error in its place. With
-    `accumulate=n` the optimiser takes a step at every n-th on_step_end. At on_step_end the loss may still be on its way
+    `accumulate=n` the optimiser has taken a step at every n-th on_step_end and at the last one of an epoch
+    (`training.updated`). At on_step_end the loss may still be on its way
     on a GPU: only what reads it waits. From on_evaluation_end on `training.record` has the numbers of the epoch.
 
     Methods by MindSpore's names are told of the same, and given a `RunContext`: on_train_begin, on_train_epoch_begin,

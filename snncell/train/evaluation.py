@@ -103,7 +103,8 @@ def batches_of(data: Any, batch_size: int, shuffle: bool, who: str) -> Any:
     """Data that give batches each time they are gone through."""
     if isinstance(data, tuple):
         return Batches(*data, batch_size=batch_size, shuffle=shuffle)
-    if hasattr(data, "__next__") or not (data is None or hasattr(data, "__iter__") or hasattr(data, "__getitem__")):
+    again = hasattr(data, "__iter__") or hasattr(data, "__getitem__")
+    if isinstance(data, type) or hasattr(data, "__next__") or not (data is None or again):
         raise ArgumentError(
             f"{who} are a tuple of arrays, or batches that can be gone through again and again, not {came(data)}. Make "
             f"a list of it, or a class with a method __iter__."

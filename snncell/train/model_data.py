@@ -40,7 +40,7 @@ def columns_of(data: Any, twice: bool, who: str) -> Any:
         return (*data, data[-1]) if twice else data
     if not own and not twice:
         return data
-    if not own and not hasattr(data, "__iter__"):
+    if isinstance(data, type) or (not own and not hasattr(data, "__iter__")):
         raise ArgumentError(f"{who} are batches that can be gone through again and again, not {shown(data)}.")
     sized = hasattr(data, "get_dataset_size") or hasattr(data, "__len__")
     return (_Sized if sized else _Columns)(data, twice, who)

@@ -65,13 +65,21 @@ class Pass:
                 go_on_from(key)
             for stateful, kept in zip(statefuls(*self.parts), self.states, strict=False):
                 stateful.put(kept)
-            for samples, batch in left:
+            item = next(left, None)
+            while item is not None:
+                samples, batch = item
                 begin()
                 numbers = step(batch)
+                # Gradients that wait are either joined by the next batch, or it was the last one, and they make a step,
+                # of which callbacks must be told. Between two steps nothing is read ahead: a checkpoint may be written.
+                waiting = not step.updated
+                item = next(left, None) if waiting else None
+                if waiting and item is None:
+                    step.finish()
                 self.measurements.add(numbers, samples)
                 if end(numbers):
                     return False
-        step.finish()
+                item = item if waiting else next(left, None)
         return True
 
     def _skip(self, batches: Iterator[Any], count: int) -> None:

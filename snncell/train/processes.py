@@ -13,7 +13,7 @@ import numpy as np
 from snncell.cell import Cell
 from snncell.distributed.draws import aside, draw_for_shard
 from snncell.distributed.job import joined
-from snncell.distributed.ranks import Ranks
+from snncell.distributed.ranks import Ranks, odd_rank
 from snncell.errors import ArgumentError, RankError
 from snncell.nn.optim import Optimizer
 from snncell.nn.stateful import Stateful
@@ -21,9 +21,10 @@ from snncell.ops.seeds import present_key, replaying
 from snncell.tape.tensor import Tensor
 from snncell.train.loss_scale import Scaling
 from snncell.train.sharded import Means, Numbers, Sharded, Share, Shares
-from snncell.train.state import buffers_of, description, difference, weights_of
+from snncell.train.state import buffers_of, description, first_difference, weights_of
 from snncell.train.steps import Accumulated, Clip, EachBatch, Step, fused_step, step_in_two
 
+_BEGINNING = "the comparison of nets and settings at the beginning of fit"  # the name of these exchanges
 Counted = tuple[int, Any]  # the samples of a batch, and the batch
 
 
@@ -152,14 +153,12 @@ class AllRanks(OneProcess):
             RankError: if the ranks have drawn different numbers of random numbers.
         """
         own = np.array([flag, *present_key().asnumpy()], np.int64)
-        rows = self.ranks.gathered(own)
-        for rank, row in enumerate(rows):
-            if (row[1:] != own[1:]).any():
-                raise RankError(
-                    f"fit: rank {self.ranks.rank} and rank {rank} have drawn different numbers of random numbers. A "
-                    f"callback or the data draw on some ranks alone; let them draw on all, or from a generator of "
-                    f"their own."
-                )
+        rows = self.ranks.gathered(own, "fit, which compares the states of the ranks")
+        if odd := odd_rank([tuple(row[1:].tolist()) for row in rows]):
+            raise RankError(
+                f"fit: rank {odd[0]} has drawn another number of random numbers than rank {odd[1]}. A callback or the "
+                f"data draw on some ranks alone; let them draw on all, or from a generator of their own."
+            )
         return any(bool(row[0]) for row in rows)
 
     def refuse(self, parts: tuple[Any, ...], optimiser: Optimizer, settings: Callable[[], dict[str, Any]]) -> None:
@@ -180,28 +179,27 @@ class AllRanks(OneProcess):
         }
         named |= {f"buffer {path!r}": buffer for path, (_, _, buffer) in buffers_of(parts[0], parts[1]).items()}
         own = [hashlib.blake2b(p.asnumpy().tobytes(), digest_size=16).digest() for p in named.values()]
-        for rank, of_other in enumerate(self.ranks.texts(b"".join(own))):
-            theirs = [of_other[n : n + 16] for n in range(0, len(of_other), 16)]
-            for name, mine, other in zip(named, own, theirs, strict=True):
-                if mine != other:
-                    raise RankError(
-                        f"fit: {name} differs between rank {rank} and rank {self.ranks.rank} before the first step. "
-                        f"Make net and optimiser after distributed.init(), in the same way on all ranks."
-                    )
+        texts = self.ranks.texts(b"".join(own), _BEGINNING)
+        for place, name in enumerate(named):
+            if odd := odd_rank([text[16 * place : 16 * place + 16] for text in texts]):
+                raise RankError(
+                    f"fit: {name} of rank {odd[0]} differs from that of rank {odd[1]} before the first step. Make net "
+                    f"and optimiser after distributed.init(), in the same way on all ranks."
+                )
 
     def _refuse_settings(self, own: dict[str, Any]) -> None:
         """Raise a RankError for a call of `fit` that differs between ranks."""
-        for rank, text in enumerate(self.ranks.texts(json.dumps(own, default=str).encode())):
-            theirs = json.loads(text)
-            for name, mine in json.loads(json.dumps(own, default=str)).items():
-                if (change := difference(theirs.get(name), mine)) is not None:
-                    mend = " Every rank is given all of the data, and takes its shards of each batch." * (
-                        "data" in name
-                    )
-                    raise RankError(
-                        f"fit: rank {rank} and rank {self.ranks.rank} were given another {name}: of rank "
-                        f"{self.ranks.rank}, {change}.{mend}"
-                    )
+        rows = [json.loads(text) for text in self.ranks.texts(json.dumps(own, default=str).encode(), _BEGINNING)]
+        for name in dict.fromkeys(name for row in rows for name in row):
+            if odd := odd_rank([json.dumps(row.get(name), sort_keys=True) for row in rows]):
+                found = first_difference(*(rows[rank].get(name) for rank in odd))
+                path, *values = found or ("it", "another", "another")
+                here, usual = ("not there" if value is None else value for value in values)
+                mend = " Every rank is given all of the data, and takes its shards of each batch." * ("data" in name)
+                raise RankError(
+                    f"fit: rank {odd[0]} was given another {name} than rank {odd[1]}: {path} is {here} on rank "
+                    f"{odd[0]} and {usual} on rank {odd[1]}.{mend}"
+                )
 
 
 def processes(distributed: bool) -> OneProcess:

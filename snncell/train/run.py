@@ -61,7 +61,7 @@ class Run:
     ) -> None:
         """Make the jitted functions."""
         norm, value = limits["clip_norm"], limits["clip_value"]
-        self.clipped = norm is not None
+        self.clipped, self.may_skip = norm is not None, scaler is not None
         self.asked = {
             "accuracy": accuracy and getattr(accuracy, "__qualname__", ""),
             "firing_rate": 0 if spikes is None else len(spikes.cells),
@@ -149,13 +149,15 @@ class Run:
     def before_batch(self) -> None:
         """Tell that a batch begins."""
         self.training.begun += 1
+        if self.may_skip:
+            self.training.step_before = self.training.optimiser.global_step.value()
         self.tell("on_step_begin")
 
     def after_batch(self, numbers: dict[str, Tensor]) -> bool:
         """Tell of a batch; whether to leave the epoch, which is possible between two steps of the optimiser."""
         training = self.training
         assert self.pass_ is not None
-        training.batch, training.measured, training.updated = self.pass_.batch, numbers, self.step.updated
+        training.batch, training.measured, training.due = self.pass_.batch, numbers, self.step.updated
         self.tell("on_step_end")
         return self.step.updated and self.stopped()
 

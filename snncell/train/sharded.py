@@ -13,7 +13,7 @@ from snncell.compiler.jit import jit
 from snncell.distributed.cuts import Cutter, slices
 from snncell.distributed.draws import aside, draw_for_shard
 from snncell.distributed.handover import handed_over
-from snncell.distributed.ranks import Array, Ranks
+from snncell.distributed.ranks import Array, Ranks, odd_rank
 from snncell.distributed.sums import Layout, Vectors, summed, sums_of
 from snncell.errors import ArgumentError, RankError
 from snncell.nn.optim import Optimizer
@@ -110,16 +110,18 @@ class Means:
             own[shard] = layout.vectors(arrays, float(count))
         samples, digests, *sums = summed(self.ranks, layout, own)
         if samples != share.samples or digests != samples * share.digest:  # integers, and exact
+            rows = self.ranks.gathered(np.array([share.samples, share.digest], np.int64))
+            odd, usual = odd_rank([tuple(row.tolist()) for row in rows]) or (self.ranks.rank, 0)
             raise RankError(
-                f"fit: rank {self.ranks.rank} has another batch than others. All ranks go through the same batches in "
-                f"the same order, and take their shards of each: let whoever shuffles draw from snncell's random "
-                f"numbers (data.Loader, train.Batches), or seed it alike on all ranks (torch.manual_seed)."
+                f"fit: rank {odd} has another batch than rank {usual}. All ranks go through the same batches in the "
+                f"same order, and take their shards of each: let whoever shuffles draw from snncell's random numbers "
+                f"(data.Loader, train.Batches), or seed it alike on all ranks (torch.manual_seed)."
             )
         return {name: Tensor(np.asarray(x / samples)) for name, x in zip(self.names, sums, strict=True)}
 
     def _told(self, numbers: Numbers | None) -> Layout:
         own = None if numbers is None else [[name, _array(x).shape] for name, x in numbers.items()]
-        texts = [json.loads(text) for text in self.ranks.texts(json.dumps(own).encode())]
+        texts = [json.loads(text) for text in self.ranks.texts(json.dumps(own).encode(), "the first batch of fit")]
         rows = next(text for text in texts if text is not None)
         self.names = [name for name, _ in rows]
         self.layout = Layout([(), (), *(tuple(shape) for _, shape in rows)], [_WIDE] * (len(rows) + 2))
@@ -133,8 +135,6 @@ class Sharded:
     then the shards in the order of `Ranks.summed`. Each shard of a batch begins with the statistics (BatchNorm's moving
     ones) that the batch began with; behind it they are the mean over all samples.
     """
-
-    updated = False
 
     def __init__(
         self,
@@ -176,17 +176,21 @@ class Sharded:
                 after[shard] = count, [p.asnumpy() for p in self.statistics.values()]
         self.samples += batch.samples
         self.waiting += 1
-        self.updated = self.waiting == self.accumulate
-        if self.updated:
+        full = self.waiting == self.accumulate
+        if full:
             self.sums.begin()
         numbers = self.numbers.of(found, batch)
         finite, changed = numbers.pop(_FINITE).item() == 1.0, numbers.pop(_CHANGED).asnumpy() > 0
         _put(before)
         if finite and changed.any():
             self._combine([p for p, one in zip(self.statistics.items(), changed, strict=True) if one], changed, after)
-        if self.updated:
+        if full:
             self._update()
         return numbers
+
+    @property
+    def updated(self) -> bool:
+        return not self.waiting
 
     def _combine(
         self, named: list[tuple[str, Parameter]], changed: Array, after: dict[int, tuple[int, list[Array]]]

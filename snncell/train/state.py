@@ -14,8 +14,7 @@ import numpy as np
 from snncell.cell import Cell
 from snncell.cells.state import replace_buffers
 from snncell.errors import CheckpointError
-from snncell.interrupts import imported
-from snncell.io.checkpoint import read_arrays, write_whole
+from snncell.io.checkpoint import read_arrays, write_arrays
 from snncell.nn.optim import Optimizer
 from snncell.ops.seeds import present_key, seeded, set_seed
 from snncell.tape.parameter import Parameter, Undo, assign_all, together
@@ -50,14 +49,13 @@ def save_state(
     Raises:
         CheckpointError: if the file cannot be written.
     """
-    save: Any = imported("safetensors.numpy").save
     makes = _made(net, optimiser, loss)
     tensors = {f"net/{path}": p.asnumpy() for path, p in weights_of(net, loss).items()}
     tensors |= {f"buffer/{path}": buffer.asnumpy() for path, (_, _, buffer) in buffers_of(net, loss).items()}
     tensors |= {f"optimiser/{path}": p.asnumpy() for path, p in _own(optimiser).items()}
     tensors |= {f"more/{name}": value for name, value in (arrays or {}).items()} | {_RANDOM: present_key().asnumpy()}
     text = {"writer": "snncell", "made": json.dumps(makes), "notes": json.dumps(notes or {})}
-    write_whole(file, save({name: np.array(value, order="C") for name, value in tensors.items()}, text), "save_state")
+    write_arrays(file, {name: np.asarray(value) for name, value in tensors.items()}, text, "save_state")
 
 
 def load_state(
@@ -271,15 +269,20 @@ def _plain(value: Any) -> bool:
 
 def difference(before: Any, now: Any) -> str | None:
     """The first thing that differs, in words, or None."""
-    old, new = _flat(before), _flat(now)
+    if (found := first_difference(before, now)) is None:
+        return None
+    name, old, new = found
+    if old is None:
+        return f"{name} was not there, and is {new}"
+    return f"{name} was {old}, and is not there" if new is None else f"{name} was {old} and is {new}"
+
+
+def first_difference(one: Any, other: Any) -> tuple[str, str | None, str | None] | None:
+    """The path of the first value that differs between two nested dicts, and both values, None where it is absent."""
+    old, new = _flat(one), _flat(other)
     for path in [*new, *(path for path in old if path not in new)]:
-        name = re.sub(r"^\W+", "", path) or "it"
-        if path not in old:
-            return f"{name} was not there, and is {new[path]}"
-        if path not in new:
-            return f"{name} was {old[path]}, and is not there"
-        if old[path] != new[path]:
-            return f"{name} was {old[path]} and is {new[path]}"
+        if old.get(path) != new.get(path):
+            return re.sub(r"^\W+", "", path) or "it", old.get(path), new.get(path)
     return None
 
 

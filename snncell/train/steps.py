@@ -23,16 +23,17 @@ Clip = Callable[[Any], Any]
 class Step(Protocol):
     """A step as `fit` takes it.
 
-    updated: whether the last call has changed the Parameters.
+    updated: whether no gradients are waiting for the ones of further batches.
     """
 
-    updated: bool
+    @property
+    def updated(self) -> bool: ...
 
     def __call__(self, batch: Any) -> Numbers:
         """Train on a batch, as the processes of a training count it; the numbers that were measured of it."""
 
     def finish(self) -> None:
-        """Take the step that is due at the end of an epoch, of batches that wait for others."""
+        """Take a step with the gradients that are waiting at the end of an epoch."""
 
 
 def training_step(
@@ -154,8 +155,6 @@ class Accumulated:
     mean over samples it is the gradient of all these samples at once.
     """
 
-    updated = False
-
     def __init__(self, gradients: Callable[..., Any], update: Callable[..., None], count: int) -> None:
         self.gradients, self.update, self.count = gradients, update, count
         self.waiting = 0
@@ -169,10 +168,13 @@ class Accumulated:
         self.total = _added(count, *self.total, *grads) if self.waiting else _weighted(count, *grads)
         self.samples += len(batch[-1])
         self.waiting += 1
-        self.updated = self.waiting == self.count
-        if self.updated:
+        if self.waiting == self.count:
             self.finish()
         return numbers
+
+    @property
+    def updated(self) -> bool:
+        return not self.waiting
 
     def finish(self) -> None:
         if self.waiting:

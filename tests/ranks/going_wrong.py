@@ -58,6 +58,11 @@ def rank() -> int:
     return distributed.rank()
 
 
+def odd() -> int:
+    """1 on the rank that differs from the others, else 0: rank 1, or the one that ODD in the environment names."""
+    return int(rank() == int(os.environ.get("ODD", "1")))
+
+
 # --- the jobs ---------------------------------------------------------------------------------------------------------
 
 
@@ -106,6 +111,23 @@ def going_on(folder: Path) -> None:
     result = fit(net, epochs=4, checkpoint=file, resume=file.exists())
     if rank() == 0:
         print(result.history, [p.asnumpy().tolist() for p in net.get_parameters()], flush=True)
+
+
+def leaving_fit(folder: Path) -> None:
+    """One leaves `fit` by sys.exit."""
+    fit(callbacks=[At(2, 1, lambda _: sys.exit(0))])
+
+
+def stopped_for_good(folder: Path) -> None:
+    """One is stopped, and goes on when the test continues it."""
+    snncell.distributed.ending.SILENT = 4.0
+
+    def stop(_: Any) -> None:
+        (folder / "stopped").write_text(str(os.getpid()))
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    fit(callbacks=[At(2, 1, stop)])
+    print(f"rank {rank()} is done", flush=True)
 
 
 def raising(folder: Path) -> None:
@@ -167,65 +189,65 @@ def later(folder: Path) -> None:
 
 def unseeded(folder: Path) -> None:
     """The nets were made of seeds of their own."""
-    snncell.set_seed(rank())
+    snncell.set_seed(odd())
     fit()
 
 
 def other_data(folder: Path) -> None:
     """Each rank gives data of its own."""
-    fit(data=(X[rank() :: 2], Y[rank() :: 2]))
+    fit(data=(X[odd() :: 2], Y[odd() :: 2]))
 
 
 def other_settings(folder: Path) -> None:
     """The ranks clip differently."""
-    fit(clip_norm=1.0 + rank())
+    fit(clip_norm=1.0 + odd())
 
 
 def other_epochs(folder: Path) -> None:
     """The ranks train for another number of epochs."""
-    fit(epochs=2 + rank())
+    fit(epochs=2 + odd())
 
 
 def other_evaluations(folder: Path) -> None:
     """The ranks evaluate after other epochs."""
-    fit(test=(X, Y), test_every=[1 + rank()])
+    fit(test=(X, Y), test_every=[1 + odd()])
 
 
 def other_rates(folder: Path) -> None:
     """A learning rate in a list differs."""
-    fit(rate=[0.01, 0.01 * (1 + rank())])
+    fit(rate=[0.01, 0.01 * (1 + odd())])
 
 
 def other_buffers(folder: Path) -> None:
     """A buffer that is kept differs."""
     net = nn.SequentialCell(nn.Dense(5, 3))
-    net.register_buffer("centre", Tensor([float(rank())]))
+    net.register_buffer("centre", Tensor([float(odd())]))
     fit(net=net)
 
 
 def other_scale(folder: Path) -> None:
     """The scales of the loss differ."""
-    fit(loss_scale=2.0 ** (1 + rank()))
+    fit(loss_scale=2.0 ** (1 + odd()))
 
 
 def other_rate(folder: Path) -> None:
     """The learning rates differ."""
-    fit(rate=0.01 * (1 + rank()))
+    fit(rate=0.01 * (1 + odd()))
 
 
 def drawing(folder: Path) -> None:
     """A callback draws on one rank."""
-    fit(callbacks=[At(2, 1, lambda _: ops.uniform((3,)))])
+    fit(callbacks=[At(2, int(os.environ.get("ODD", "1")), lambda _: ops.uniform((3,)))])
 
 
 def other_net(folder: Path) -> None:
     """The nets differ."""
-    fit(net=nn.SequentialCell(nn.Dense(5, 4), *[nn.ReLU()] * rank(), nn.Dense(4, 3)))
+    fit(net=nn.SequentialCell(nn.Dense(5, 4), *[nn.ReLU()] * odd(), nn.Dense(4, 3)))
 
 
 def other_order(folder: Path) -> None:
     """Whoever makes the batches shuffles on each rank in its own way, as PyTorch's DataLoader does."""
-    order = np.random.default_rng(rank()).permutation(24)
+    order = np.random.default_rng(odd()).permutation(24)
     fit(data=[(X[order[n : n + 8]], Y[order[n : n + 8]]) for n in range(0, 24, 8)])
 
 
@@ -298,7 +320,7 @@ def traced(folder: Path) -> None:
 
 def shapes(folder: Path) -> None:
     """Gradients of different shapes."""
-    distributed.mean_gradients((ops.ones(3 + rank()),))
+    distributed.mean_gradients((ops.ones(3 + odd()),))
 
 
 def ambiguous(folder: Path) -> None:

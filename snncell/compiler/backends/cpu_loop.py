@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.compiler.backends.expressions import as_scalar, cost_of, file_head, kind_of
+from snncell.compiler.backends.expressions import as_scalar, code_of, cost_of, far_of, file_head, kind_of
 from snncell.compiler.backends.gathered import Gathered
 from snncell.compiler.backends.indexing import Scratch
 from snncell.compiler.backends.loop_arrays import computed_array, flat_array, rows_array, stored_array
@@ -101,17 +101,17 @@ class CPULoop:
         self.scalars = block.scalars
         self._take_products(schedule, block)
 
-        begin, step = self._states_and_sums(block)
+        begin, step, move, finish = self._states_and_sums(block)
         step += self.scattered.fetches(self.rows, self.shapes[0], self.backwards)
         step += self.gathered.step(self.backwards)
         array_of = self.gathered.array_of | {value: f"w{n}" for n, value in enumerate(self.carry)}
         for n, value in enumerate(states):
-            begin.append(f"kept{n} = {block.new(value, 'every')}")
+            begin.append(f"kept{n} = {block.new(value, rows='every')}")
             step.append(f"k{n} = row(kept{n}, turn)")
             array_of[value] = f"k{n}"
         targets = [f"w{n}" for n in range(len(self.carry))]
         step += block.step(main, array_of, targets, self.sequences, self.summed, self.scattered.near())
-        step += self.scattered.step(self.backwards)
+        step += self.scattered.step(self.backwards) + move
         if self.recompute:
             once = []
             # Once per segment: the first of its states is a checkpoint, the others are computed from it.
@@ -121,10 +121,11 @@ class CPULoop:
             steps = [f"k{n}, l{n} = row(kept{n}, turn), row(kept{n}, turn + 1)" for n in range(len(states))]
             array_of = {value: f"k{n}" for n, value in enumerate(states)}
             steps += block.step(recomputed, array_of, [f"l{n}" for n in range(len(states))], [], [])
-            lines = loops.scan_recomputing(self._begin(block, begin), once, steps, step, self.backwards)
+            lines = loops.scan_recomputing(self._begin(block, begin), once, steps, step, self.backwards, finish)
         else:
             begin = self._begin(block, begin)
-            lines = loops.scan_loop(begin, step, self.backwards, self.scattered.around(), self.scattered.after())
+            outside = {"around": self.scattered.around(), "after": self.scattered.after()}
+            lines = loops.scan_loop(begin, step, self.backwards, finish, **outside)
         self._finish(lines, [*self.recomputed, *self.steps], [*states, *self.carry])
 
     def _begin(self, block: Block, then: list[str]) -> list[str]:
@@ -144,8 +145,8 @@ class CPULoop:
         numbers = {value: (self.rows.index(value), block.of(value)) for value in taken}
         self.gathered = Gathered(numbers, by_rows=bool(self.products))
 
-    def _states_and_sums(self, block: Block) -> tuple[list[str], list[str]]:
-        """The statements that states and sums begin with, and those by which a step stores the states before it."""
+    def _states_and_sums(self, block: Block) -> tuple[list[str], list[str], list[str], list[str]]:
+        """The statements for states and sums: of a block's begin, of a step's begin and end, and of a block's end."""
         begin, step = [], []
         for n, value in enumerate(self.carry):
             count = block.count(value)
@@ -154,10 +155,17 @@ class CPULoop:
             if self.storing:
                 row = block.part(f"row(p{n}, turn // every)", value)
                 step += ["if turn % every == 0:", f"    copy({row}, w{n}, {count})"]
+        move, finish = [], []
         for n, value in enumerate(self.summed):
+            far, code, each = far_of(value), code_of(value), f"for i in range({block.count(value)}):"
+            two_levels = far is not kind_of(value)
             begin.append(f"z{n} = {block.part(f'q{n}', value)}")
-            begin += [f"for i in range({block.count(value)}):", f"    z{n}[i] = 0"]
-        return begin, step
+            begin += [f"far{n} = {block.new(value, far)}"] * two_levels
+            begin += [each, f"    z{n}[i] = 0", *[f"    far{n}[i] = 0"] * two_levels]
+            if two_levels:
+                move += [each, f"    far{n}[i] += z{n}[i]", f"    z{n}[i] = 0"]
+                finish += [each, f"    z{n}[i] = {code}(far{n}[i] + z{n}[i])"]
+        return begin, step, [loops.moved_at("t", self.backwards), *loops.indent(move)] if move else [], finish
 
     def _phases(self, steps: list[Step], results: list[Value]) -> list[Phase]:
         """The phases of a step: one where all is elementwise, over the shape that everything broadcasts to."""
@@ -191,7 +199,7 @@ class CPULoop:
         self.name = "scan_" + "".join(c if c.isalnum() else "_" for c in self.who)[:48]
         self.signature = tuple(kind for _, kind in arguments)
         more = ROW_IMPORTS if self.products or self.gathered or self.scattered else ""
-        head = file_head(steps, [*others, *self.rows, *self.fixed], more) + LEGEND
+        head = file_head(steps, [*others, *self.rows, *self.fixed], self.summed, more) + LEGEND
         self.source = f"{head}\n\n{loops.function(self.name, [name for name, _ in arguments], lines)}"
         self._kernel: Any = None
         self.numbers = [as_scalar(value, dtype) for value, dtype in self.scalars]

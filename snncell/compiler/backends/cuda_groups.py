@@ -64,7 +64,6 @@ def emit_cuda(group: Group, uniform: set[Value]) -> CUDAKernel:
     sizes, kept = space.sizes, space.kept
 
     body = Statements(functions=CUDA)
-    body.rounded = group.rounded()
     for n, operand in enumerate(arrays):
         body.load(operand.value, load(operand.value, f"a{n}", _place(operand.shape, sizes)))
     for step in group.steps:

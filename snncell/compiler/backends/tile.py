@@ -20,6 +20,7 @@ from typing import Any
 from snncell.compiler.backends.expressions import Statements, comment_on, kind_of
 from snncell.compiler.backends.indexing import PhaseOperands, Scratch
 from snncell.compiler.schedule.phases import Phase, Shape, Stores
+from snncell.dtype import DType
 from snncell.kernels.cpu import loops
 from snncell.tape.tracing import Step, Value
 
@@ -74,9 +75,9 @@ class Block:
         """The number of these elements."""
         return f"count{self.of(value)}"
 
-    def new(self, value: Value, rows: str = "") -> str:
-        """A new array of the block, or `rows` of them."""
-        dtype = kind_of(value).dtype
+    def new(self, value: Value, kind: DType | None = None, rows: str = "") -> str:
+        """A new array of the block, or `rows` of them, of the Value's dtype or another."""
+        dtype = (kind or kind_of(value)).dtype
         if rows:
             return f"np.empty(({rows}, {self.count(value)}), np.{dtype.type.__name__})"
         return self._scratch.array(self.count(value), dtype)
@@ -150,4 +151,7 @@ class Block:
         arrays += [f"{array}{suffix}" for array in ("places", "values")]
         rows, matrix, result, *events = (f"tail({array}, 0)" for array in arrays)
         arguments = [rows, matrix, result, "high - low", inner, width, *events]
-        return [comment_on(step), f"rows.multiply_rows({', '.join(arguments)})"]
+        rounding = Statements().rounding(out, f"{array_of[out]}[i]")
+        if rounding:
+            rounding = [f"for i in range(count{self.of(out)}):", *loops.indent(rounding)]
+        return [comment_on(step), f"rows.multiply_rows({', '.join(arguments)})", *rounding]

@@ -18,7 +18,7 @@ from snncell.compiler.ir.formula import Sum
 from snncell.dtype import BYTES, FLOATS
 from snncell.kernels import conv_events, convolution, windows, winograd
 from snncell.kernels.planes import Shape, axes_of, sizes_of
-from snncell.kernels.space import HOST, Space
+from snncell.kernels.space import HOST, Space, space_of
 from snncell.tape.all_steps import one_after_another
 from snncell.tape.primitive import Primitive
 from snncell.words import percent
@@ -72,8 +72,11 @@ class Bilinear(Primitive):
         if all(varying):
             if all(self.batched):
                 return self._evaluated(*map(_merged, arrays), **attrs)
-            return self.over_time(arrays, varying, attrs).sum(0)
-        return self._evaluated(*(a.sum(0) if varies else a for a, varies in zip(arrays, varying, strict=True)), **attrs)
+            out = self.over_time(arrays, varying, attrs)
+            return space_of(out).sum(out)
+        return self._evaluated(
+            *(space_of(a).sum(a) if varies else a for a, varies in zip(arrays, varying, strict=True)), **attrs
+        )
 
     def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
         """Its words for `explain`."""

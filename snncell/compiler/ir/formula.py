@@ -22,6 +22,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.errors import ArgumentError, ShapeError, SnncellError
+from snncell.kernels import sums
 from snncell.kernels.scalar import LOOP, NUMPY, SLOW
 from snncell.tape.primitive import Primitive
 from snncell.tape.tracing import Step, Value
@@ -180,9 +181,7 @@ class Sum(Reduction):
     times: Elementwise
 
     def __init__(self) -> None:
-        super().__init__(
-            "sum", lambda x, axis, keepdims: np.sum(x, axis, x.dtype, keepdims=keepdims), "{0} + {1}", lambda dtype: "0"
-        )
+        super().__init__("sum", sums.total, "{0} + {1}", lambda dtype: "0")
 
 
 def _with_axes(x: Any, ndim: int) -> Any:
@@ -256,6 +255,14 @@ class _Fill(ast.NodeTransformer):
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
         return _expression(f"{self.literal}({node.value!r})")
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        if not isinstance(node.op, ast.FloorDiv) or not self.literal.startswith("i"):
+            return node
+        # Numba computes the least int64 // -1 as 0; NumPy's wraps around to itself.
+        left, right = (f"({ast.unparse(side)})" for side in (node.left, node.right))
+        return _expression(f"-{left} if {right} == {self.literal}(-1) else {left} // {right}")
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         assert isinstance(node.func, ast.Name)  # formulas call names only

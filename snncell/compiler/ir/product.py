@@ -18,7 +18,7 @@ import numpy as np
 from snncell.compiler.ir.formula import Cast, Sum
 from snncell.dtype import BYTES, computed
 from snncell.kernels import event_costs, products
-from snncell.kernels.space import HOST, Space
+from snncell.kernels.space import HOST, Space, space_of
 from snncell.tape.primitive import Primitive
 from snncell.tape.tracing import Step
 from snncell.words import percent
@@ -81,10 +81,11 @@ class Product(Primitive):
         """The sum of the products of all steps; one constant operand is a common factor: sum(x_t) @ y."""
         x, y = arrays
         if not varying[1]:
-            return self._product(x.sum(0), y)
+            return self._product(space_of(x).sum(x), y)
         if not varying[0]:
-            return self._product(x, y.sum(0))
-        return self.over_time(arrays, varying, attrs).sum(0)
+            return self._product(x, space_of(y).sum(y))
+        out = self.over_time(arrays, varying, attrs)
+        return space_of(out).sum(out)
 
 
 class Dot(Product):

@@ -94,7 +94,7 @@ def _cut_producers(
 def _may_be_repeated(maker: Step) -> bool:
     """True if to compute a result once more takes no more memory traffic than to read it."""
     assert isinstance(maker.op, Elementwise)  # the caller's choice
-    return not maker.op.slow_calls and len(_batches_of(maker)) <= 1 and not dtypes.only_stored(maker.outputs[0].dtype)
+    return not maker.op.slow_calls and len(_batches_of(maker)) <= 1
 
 
 def _batches_of(maker: Step) -> list[Value]:

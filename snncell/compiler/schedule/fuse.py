@@ -13,7 +13,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from snncell import dtype as dtypes
 from snncell.compiler.ir.formula import MAX_STEPS, Elementwise, Reduction, loop_shape
 from snncell.compiler.ir.program import Program, values_in
 from snncell.compiler.ir.views import Broadcast
@@ -40,11 +39,6 @@ class Group:
     def inside(self) -> set[Value]:
         """The Values that the group itself computes."""
         return {value for step in self.steps for value in step.outputs}
-
-    def rounded(self) -> set[Value]:
-        """The Values in storage formats that both go out and are used on in the loop: they are rounded before use."""
-        used = {x for step in self.steps for x in step.inputs if isinstance(x, Value)}
-        return {value for value in self.writes if value in used and dtypes.only_stored(value.dtype)}
 
     def settle(self, used_later: set[Value]) -> None:
         """Fix the Values that it reads from outside, and those that it writes because they are used later."""
@@ -177,7 +171,7 @@ def _rematerialised(groups: list[Group], program: Program) -> list[Group]:
 
 def _recipe(group: Group, value: Value) -> list[Step]:
     """The steps of a loop that compute a Value from what it reads and writes: cheap ones, with the same bits."""
-    if group.shape is None or dtypes.only_stored(value.dtype):  # in memory it would be rounded
+    if group.shape is None:
         return []
     steps: list[Step] = []
     needed = {value}

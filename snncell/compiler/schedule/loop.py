@@ -8,7 +8,7 @@ operands to load.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from snncell.compiler.ir.loop import Loop
 from snncell.compiler.ir.product import Dot, ProductOfEvents, along_rows
@@ -86,7 +86,8 @@ def schedule(loop: Loop) -> LoopSchedule:
     """Take a loop apart."""
     body, recompute = loop.body, None
     if loop.recompute is not None:
-        forward = loop.recompute.forward
+        # Only the states are computed again. Another result would have its steps carried out for nothing.
+        forward = replace(loop.recompute.forward, ys=[], sums=[])
         forward_parts = hoist(forward)
         states = [x._data for x in forward.carry]
         needed = leading_to(forward_parts.loop, forward_parts.after)
@@ -104,7 +105,10 @@ def schedule(loop: Loop) -> LoopSchedule:
     varying = {*(x._data for x in body.xs), *(value for step in prologue for value in step.outputs)}
     forward_steps, forward_results = (recompute.loop, recompute.parts.after) if recompute else ([], [])
     # The forward's states are no operands: the kernel computes them from the checkpoints.
-    loads = outside_of([*steps, *forward_steps], [*results, *forward_results], [*carry, *states])
+    own = [*carry, *states]
+    # Asked of each: a Value may be computed before the loop for one of them, and in the loop by the other.
+    loads = [*outside_of(steps, results, own), *outside_of(forward_steps, forward_results, own)]
+    loads = list(dict.fromkeys(loads))
     products = [] if recompute else _products_for(parts, loads)
     prologue = [step for step in prologue if step not in products]
     return LoopSchedule(

@@ -9,20 +9,21 @@ from typing import Annotated
 from snncell.arguments.kinds import Own
 from snncell.arguments.vocabulary import Path
 from snncell.data.events import Events, sensor_of
-from snncell.data.formats import aedat, bin, hdf5, mat, numpy_files, text
+from snncell.data.formats import aedat, bin, hdf5, mat, numpy_files, prophesee, text
 from snncell.data.formats.columns import PLAIN, Layout, layout_of
 from snncell.data.formats.reading import contents, fault
 from snncell.errors import ArgumentError
 
-MAGIC = {b"#!AER-DAT2.0": aedat.read_2, b"#!AER-DAT3.1": aedat.read_3}
+MAGIC = {b"#!AER-DAT2.0": aedat.read_2, b"#!AER-DAT3.1": aedat.read_3, b"#!AER-DAT4": aedat.read_4}
 TABLES = {  # which have a Layout
     b"\x93NUMPY": numpy_files.read_npy,
     b"PK\x03\x04": numpy_files.read_npz,
     b"MATLAB 5.0 MAT-file": mat.read,
 }
 REFUSED = {
-    b"#!AER-DAT4": "AEDAT 4 is not read: save a structured array with t, x, y, p as .npy, by the package aedat",
-    b"#!AER-DAT": "AEDAT is read in versions 2.0 and 3.1",
+    b"Event Stream": "Event Stream (.es) is not read: convert it to .csv by the package faery",
+    b"#ROSBAG V": "ROS bags are not read: convert the events to .npy by the package rosbags",
+    b"#!AER-DAT": "AEDAT is read in versions 2.0, 3.1 and 4",
     b"\x1f\x8b": "it is packed by gzip: unpack it first",
     b"PK": "events are expected in this archive, and it has none",
 }
@@ -81,8 +82,9 @@ def read_events(
         sensor_of("read_events", sensor_size)
     layout = layout_of("read_events", columns, time_unit)
     if hdf5.is_hdf5(contents(path, hdf5.USER_BLOCKS[-1] + 8)):
-        _refuse(path, layout)
-        return hdf5.read(path, sensor_size)
+        if layout.columns is None:
+            _refuse(path, layout)
+        return hdf5.read(path, sensor_size, layout)
     data = contents(path)
     for begin, table in TABLES.items():
         if data.startswith(begin):
@@ -96,6 +98,9 @@ def read_events(
             raise fault(path, "byte 0", reason)
     if any(begin.startswith(data) for begin in (*TABLES, *MAGIC, hdf5.SIGNATURE)):
         raise fault(path, f"byte {len(data)}", "the file ends inside of its first word")
+    if prophesee.is_prophesee(data):
+        _refuse(path, layout)
+        return prophesee.read(path, data, sensor_size)
     if text.is_text(data):
         return text.read(path, data, sensor_size, layout)
     _refuse(path, layout)

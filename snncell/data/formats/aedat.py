@@ -1,46 +1,72 @@
-"""AEDAT 2.0, as of CIFAR10-DVS, and AEDAT 3.1, as of DVS128 Gesture."""
+"""AEDAT 2.0 of a DVS128 or a DAVIS, AEDAT 3.1, and AEDAT 4 through the package aedat."""
 
 from __future__ import annotations
 
+import contextlib
+import re
 import struct
 from typing import Any
 
 import numpy as np
 
 from snncell.data.events import Events
+from snncell.data.formats.libraries import read_by_library
 from snncell.data.formats.reading import Array, fault, recording
+from snncell.errors import FileError
 
 DVS128 = (128, 128, 2)
-SENSORS = {b"DVS128": DVS128, b"DAVIS128": DVS128, b"DAVIS240": (240, 180, 2), b"DAVIS346": (346, 260, 2)}
+DAVIS = {
+    b"DAVIS128": DVS128,
+    b"DAVIS208": (208, 192, 2),
+    b"DAVIS240": (240, 180, 2),
+    b"DAVIS346": (346, 260, 2),
+    b"DAVIS640": (640, 480, 2),
+}
+SENSORS = {b"DVS128": DVS128, **DAVIS}
 
 # --- AEDAT 2.0 --------------------------------------------------------------------------------------------------------
 
 ASCII_END = b"#End Of ASCII Header"  # jAER's, in newer files
 OTHER_EVENT = 1 << 15  # a pulse at the camera's input: no pixel
+OTHER_OF_DAVIS = 1 << 31 | 1 << 10  # a frame or motion; a pulse at the camera's input
 
 
 def read_2(path: Any, data: bytes, sensor: Any = None) -> Events:
-    """Big-endian addresses and times behind lines that begin with "#"; the addresses are those of a DVS128."""
+    """Big-endian addresses and times after lines that begin with "#", of the chip that the line AEChip names.
+
+    Without that line the addresses are those of a DVS128. They are read as the camera sends them: jAER mirrors x.
+    """
     start = _end_of_lines(data)
+    chip = _chip_2(path, data[:start])
     rest = (len(data) - start) % 8
     if rest:
         raise fault(path, f"byte {len(data) - rest}", f"an event of 8 bytes is expected, and the file has {rest} more")
     words = np.frombuffer(data, ">u4", offset=start).reshape(-1, 2)
     addresses = words[:, 0].astype(np.uint32)
     wide = addresses >= 1 << 16
-    if wide.any():
+    if chip is None and wide.any():
         number = int(wide.argmax())
         found = f"an address of 16 bits, as a DVS128 has them, is expected, not {int(addresses[number]):#x}"
         raise fault(path, f"byte {start + 8 * number}", found)
-    numbers = np.flatnonzero(addresses & OTHER_EVENT == 0)
+    numbers = np.flatnonzero(addresses & (OTHER_EVENT if chip is None else OTHER_OF_DAVIS) == 0)
     pixels = addresses[numbers]
-    columns = {
-        "t": words[numbers, 1].astype(np.int64),
-        "x": pixels >> 1 & 0x7F,
-        "y": pixels >> 8 & 0x7F,
-        "p": pixels & 1,
-    }
-    return recording(path, columns, sensor, lambda number: f"byte {start + 8 * int(numbers[number])}", DVS128)
+    columns = {"t": words[numbers, 1].astype(np.int64)}
+    if chip is None:
+        columns |= {"x": pixels >> 1 & 0x7F, "y": pixels >> 8 & 0x7F, "p": pixels & 1}
+    else:
+        columns |= {"x": pixels >> 12 & 0x3FF, "y": pixels >> 22 & 0x1FF, "p": pixels >> 11 & 1}
+    return recording(path, columns, sensor, lambda number: f"byte {start + 8 * int(numbers[number])}", chip or DVS128)
+
+
+def _chip_2(path: Any, header: bytes) -> tuple[int, int, int] | None:
+    """The sensor of a DAVIS whose addresses a file has; None for a DVS128, or a file that names no chip."""
+    line = re.search(rb"^#\s*AEChip:\s*(.*?)\s*$", header, re.MULTILINE)
+    name = line[1].upper() if line else b"128"
+    davis = next((size for chip, size in DAVIS.items() if chip in name), None)
+    if davis is None and line and b"128" not in name:
+        found = f"AEDAT 2.0 is read of a DVS128 and of DAVIS chips, not of AEChip {line[1][:80].decode('latin-1')!r}"
+        raise fault(path, f"byte {line.start()}", found)
+    return davis
 
 
 def _end_of_lines(data: bytes) -> int:
@@ -61,6 +87,7 @@ def _end_of_lines(data: bytes) -> int:
 HEADER_END = b"#!END-HEADER\r\n"
 # eventType, eventSource, eventSize, eventTSOffset, eventTSOverflow, eventCapacity, eventNumber, eventValid
 PACKET = struct.Struct("<HHiiiiii")
+LARGEST = 1 << 24  # bytes of an event, more than any frame has: a packet without events could announce any
 POLARITY = 1  # the type of events of pixels; others are frames, motion, and what else a camera sends
 
 
@@ -72,9 +99,7 @@ def read_3(path: Any, data: bytes, sensor: Any = None, begin: int = -1, end: int
     """
     chip, start = _header_3(path, data)
     times, words, places = [np.zeros(0, np.int64)], [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]
-    while start < len(data):
-        kind, size, offset, overflow, number, valid = _packet(path, data, start)
-        body, start = start + PACKET.size, start + PACKET.size + number * size
+    for body, kind, size, offset, overflow, number, valid in _packets(path, data, start):
         if kind != POLARITY or not number:
             continue
         events = np.frombuffer(data, np.uint8, number * size, body).reshape(number, size)
@@ -113,13 +138,41 @@ def _header_3(path: Any, data: bytes) -> tuple[tuple[int, int, int] | None, int]
         if line.startswith(b"#Format:") and line[8:].strip() != b"RAW":
             raise fault(path, f"byte {start}", f"packets are read as #Format: RAW, not {line[8:40].strip()!r}")
         if line.startswith(b"#Source"):
-            chip = next((size for name, size in SENSORS.items() if name in line), chip)
+            chip = next((size for name, size in SENSORS.items() if name in line.upper()), chip)
         start = end + 1
     return chip, start + len(HEADER_END)
 
 
-def _packet(path: Any, data: bytes, start: int) -> tuple[int, int, int, int, int, int]:
-    """The words of a packet's header that are needed: type, size, place of the time, overflow, number, valid ones."""
+def _packets(path: Any, data: bytes, start: int, reserved: bool = False) -> list[tuple[int, ...]]:
+    """The words of all packets' headers: the place of the events, then type, size, place of the time, and numbers.
+
+    libcaer cuts a packet after its events before it writes it. Others write the memory that is `reserved` for its
+    capacity; a file is read so if it cannot be read otherwise.
+    """
+    first, room = start, False
+    packets: list[tuple[int, ...]] = []
+    try:
+        while start < len(data):
+            kind, size, offset, overflow, capacity, number, valid = _packet(path, data, start)
+            body = start + PACKET.size
+            packets.append((body, kind, size, offset, overflow, number, valid))
+            start = body + size * (capacity if reserved else number)
+            room |= capacity > number
+        if start > len(data):
+            raise fault(
+                path, f"byte {body}", f"room for {capacity} events of {size} bytes is expected, and the file ends"
+            )
+    except FileError:
+        if reserved or not room:
+            raise
+        with contextlib.suppress(FileError):
+            return _packets(path, data, first, reserved=True)
+        raise
+    return packets
+
+
+def _packet(path: Any, data: bytes, start: int) -> tuple[int, int, int, int, int, int, int]:
+    """The words of a packet's header but its source: type, size, place of the time, overflow, capacity, numbers."""
     if start + PACKET.size > len(data):
         found = f"the {PACKET.size} bytes of a packet's header are expected, and the file ends at byte {len(data)}"
         raise fault(path, f"byte {start}", found)
@@ -136,12 +189,14 @@ def _packet(path: Any, data: bytes, start: int) -> tuple[int, int, int, int, int
         raise refuse(12, f"a number of overflows of time is expected, not {overflow},")
     if not 0 <= number <= capacity:
         raise refuse(20, f"a number of events from 0 to the capacity, {capacity}, is expected, not {number},")
+    if size > LARGEST and not number:
+        raise refuse(4, f"events of at most {LARGEST} bytes are expected, not {size},")
     if not 0 <= valid <= number:
         raise refuse(24, f"a number of valid events from 0 to {number} is expected, not {valid},")
     if start + PACKET.size + number * size > len(data):
         left = len(data) - start - PACKET.size
         raise refuse(20, f"{number} events of {size} bytes are announced, and {left} bytes are left,")
-    return kind, size, offset, overflow, number, valid
+    return kind, size, offset, overflow, capacity, number, valid
 
 
 def _column(events: Array, offset: int) -> Array:
@@ -158,3 +213,14 @@ def _valid(path: Any, words: Array, valid: int, packet: int) -> Array:
         found = f"{valid} valid events are announced in the header of a packet, and {len(kept)} are marked so"
         raise fault(path, f"byte {packet + 24}", found)
     return kept
+
+
+# --- AEDAT 4 ----------------------------------------------------------------------------------------------------------
+
+
+def read_4(path: Any, data: bytes, sensor: Any = None) -> Events:
+    """The one stream of events of a file, by the package aedat, which opens the file itself."""
+    facts, columns = read_by_library(path, "aedat")
+    width, height, polarities = facts["sensor"]
+    natural = (width, height, polarities) if 0 < width < 1 << 16 and 0 < height < 1 << 16 else None
+    return recording(path, dict(zip("txyp", columns, strict=True)), sensor, lambda number: f"event {number}", natural)

@@ -10,17 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell.arguments.shown import shown
+from snncell.data.events import match_names
 from snncell.data.formats.reading import LATEST, Array, fault
 from snncell.errors import ArgumentError
 
-NAMES = {
-    "t": ("t", "ts", "time", "times", "timestamp", "timestamps"),
-    "x": ("x", "xs", "unit", "units", "channel"),
-    "y": ("y", "ys"),
-    "p": ("p", "ps", "pol", "polarity", "polarities"),
-}
-
-
+MOST_PIXELS = (1 << 16) - 1  # along an axis
 UNITS = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}  # microseconds, as a fraction
 ORDERS = {4: ("txyp", "xytp", "xypt"), 3: ("txp",)}  # of tables without names
 GIVE = 'columns={"t": 0, "x": 1, "y": 2, "p": 3} would say which is which'
@@ -48,7 +42,7 @@ def layout_of(who: str, columns: Any, time_unit: Any) -> Layout:
     if columns is None:
         return Layout(None, time_unit)
     places = list(columns.values()) if isinstance(columns, dict) else []
-    known = isinstance(columns, dict) and {"t", "x"} <= set(columns) <= set(NAMES)
+    known = isinstance(columns, dict) and {"t", "x"} <= set(columns) <= set("txyp")
     if not known or not all(isinstance(place, str) or _is_number(place) for place in places):
         raise ArgumentError(
             f"{who}: columns says which column of the file is t, x, and perhaps y and p, by name or by number from 0: "
@@ -72,18 +66,23 @@ def ours(path: Any, names: Iterable[str], layout: Layout, place: str = "") -> di
     names = list(names)
     if layout.columns is not None:
         return {own: names[_found(path, names, wanted, place)] for own, wanted in layout.columns.items()}
-    known = {name.strip().lower(): name for name in names}
-    found = {own: next((known[one] for one in others if one in known), None) for own, others in NAMES.items()}
-    missing = [own for own, name in found.items() if name is None and own != "y"]
+    found = match_names(names)
+    missing = [own for own in "txp" if own not in found]
     if missing:
         wanted = " and ".join(missing)
         raise fault(
             path,
             place,
-            f"columns t, x, p and perhaps y are expected, and of {', '.join(known)} none is {wanted}; "
+            f"columns t, x, p and perhaps y are expected, and of {_listed(names)} none is {wanted}; "
             f'columns={{"t": ..., "x": ...}} would say which is which',
         )
-    return {own: name for own, name in found.items() if name is not None}
+    return found
+
+
+def _listed(names: list[str]) -> str:
+    """The first names of a file, in words."""
+    shown = [name[:60] for name in names[:24]]
+    return ", ".join([*shown, "..."] if len(names) > 24 else shown) or "none"
 
 
 def _found(path: Any, names: list[str], wanted: str | int, place: str) -> int:
@@ -91,42 +90,52 @@ def _found(path: Any, names: list[str], wanted: str | int, place: str) -> int:
     if isinstance(wanted, int) and wanted < len(names):
         return wanted
     if wanted not in names:
-        raise fault(path, place, f"there are columns {', '.join(names)}, and none is {wanted!r}, as columns has it")
+        raise fault(path, place, f"there are columns {_listed(names)}, and none is {wanted!r}, as columns has it")
     return names.index(str(wanted))
 
 
-def unnamed(path: Any, table: Array, layout: Layout, place: str = "") -> dict[str, Array]:
-    """The columns of a table (events, N): as the layout says, or told by their numbers.
+def order_of(path: Any, table: Array, layout: Layout, place: str = "", order: str = "") -> dict[str, int]:
+    """The numbers of the columns t, x, y and p of a table (events, N): by the layout, a known order, or its numbers.
 
-    Of four, they are `t x y p` wherever that has polarities 0 and 1 or -1 and 1, and times that do not go back; else
-    `x y t p` or `x y p t`, if only one of these has; of three, `t x p`. `x y p t` is kept in milliseconds by tonic, of
-    DVS128 Gesture, and in microseconds by others: untold, it is read as tonic's, with a warning.
+    Four columns are `t x y p`, `x y t p` or `x y p t`: the one order in which polarities are 0 and 1 or -1 and 1 and
+    times do not go back. If several are, then the one in which x and y can be pixels. Three columns are `t x p`.
+
+    Raises:
+        FileError: for tables of another width, and if no order fits, or several.
     """
     if table.dtype.kind not in "iubf" and table.ndim == 2:
         raise fault(path, place, f"numbers are expected, not {table.dtype}")
     if layout.columns is not None and table.ndim == 2:
-        return {own: table[:, _numbered(path, table, wanted, place)] for own, wanted in layout.columns.items()}
+        return {own: _numbered(path, table, wanted, place) for own, wanted in layout.columns.items()}
+    if order:
+        if table.ndim != 2 or table.shape[1] != len(order):
+            raise fault(path, place, f"columns {' '.join(order)} are expected, not a table of shape {table.shape}")
+        return {own: number for number, own in enumerate(order)}
     if table.ndim != 2 or table.shape[1] not in ORDERS:
         found = f"a table of 4 columns, or of 3, a row an event, is expected, not of {table.shape}; {GIVE}"
         raise fault(path, place, found)
     orders = ORDERS[table.shape[1]]
-    fitting = [order for order in orders if _fits(dict(zip(order, table.T, strict=True)))]
-    if not len(table) or orders[0] in fitting:
-        fitting = [orders[0]]
+    fitting = [each for each in orders if _fits(dict(zip(each, table.T, strict=True)))] if len(table) else [orders[0]]
+    if len(fitting) > 1:
+        fitting = [each for each in fitting if _has_pixels(dict(zip(each, table.T, strict=True)))] or fitting
     if len(fitting) != 1:
-        words = " or ".join(" ".join(order) for order in fitting or orders)
+        words = " or ".join(" ".join(each) for each in fitting or orders)
         may = "can be" if fitting else "are not"
         raise fault(path, place, f"by their numbers, the columns {may} {words}; {GIVE}")
-    columns = dict(zip(fitting[0], table.T, strict=True))
-    if fitting[0] != "xypt" or layout.time_unit is not None:
-        return columns
+    return {own: number for number, own in enumerate(fitting[0])}
+
+
+def in_milliseconds(path: Any, places: dict[str, int], layout: Layout) -> str | None:
+    """The unit of the times in a `.npy`: milliseconds for columns x y p t, because tonic keeps DVS128 Gesture so."""
+    if layout != PLAIN or "".join(places) != "xypt":
+        return layout.time_unit
     warnings.warn(
         f"{os.fspath(path)}: its columns are x y p t, and the times are taken for milliseconds, as tonic keeps DVS128 "
         f'Gesture. Say time_unit="ms", or "us" if they are microseconds.',
         RuntimeWarning,
         stacklevel=2,
     )
-    return in_microseconds(columns, "ms")
+    return "ms"
 
 
 def _numbered(path: Any, table: Array, wanted: str | int, place: str) -> int:
@@ -144,6 +153,12 @@ def _fits(columns: dict[str, Array]) -> bool:
     """True if polarities are polarities and times do not go back."""
     t = columns["t"]
     return is_polarity(columns["p"]) and bool((t[1:] >= t[:-1]).all())
+
+
+def _has_pixels(columns: dict[str, Array]) -> bool:
+    """True if x and y are whole numbers of a sensor."""
+    pixels = [columns[name] for name in "xy" if name in columns]
+    return all(bool(((each >= 0) & (each < MOST_PIXELS) & (each == np.floor(each))).all()) for each in pixels)
 
 
 def is_polarity(column: Array) -> bool:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from snncell.data.events import Events
 from snncell.data.formats import aedat, numpy_files
-from snncell.data.formats.columns import Layout, in_microseconds
-from snncell.data.formats.reading import Array, contents, fault
+from snncell.data.formats.columns import Layout
+from snncell.data.formats.reading import contents, fault
 
 CLASSES = (
     "hand_clapping", "right_hand_wave", "left_hand_wave", "right_arm_clockwise", "right_arm_counter_clockwise",
@@ -49,7 +49,7 @@ def read(sample: Sample, sensor: tuple[int, int, int]) -> Events:
         return aedat.read_3(path, data, sensor, sample.begin, sample.end)
     if path.endswith(".npz"):
         return numpy_files.read_npz(path, data, sensor)
-    return numpy_files.read_npy(path, data, sensor, table=_tonics)
+    return numpy_files.read_npy(path, data, sensor, Layout(time_unit="ms"), order="xypt")
 
 
 def _listed(files: list[Path], train: bool | None) -> set[str] | None:
@@ -86,10 +86,3 @@ def _label_of(file: Path) -> int:
     if not name.isdigit() or int(name) >= len(CLASSES):
         raise fault(file, "", "its name, or that of its folder, is expected to be a label from 0 to 10")
     return int(name)
-
-
-def _tonics(path: Any, table: Array, layout: Layout) -> dict[str, Array]:
-    """The columns of tonic's mirror."""
-    if table.ndim != 2 or table.shape[1] != 4 or table.dtype.kind not in "iubf":
-        raise fault(path, "", f"columns x, y, p and t are expected, not {table.dtype} of shape {table.shape}")
-    return in_microseconds(dict(zip("xypt", table.T, strict=True)), "ms")

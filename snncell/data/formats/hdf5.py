@@ -1,31 +1,27 @@
-"""HDF5 as of SHD and SSC: many samples in a file, of each its spikes' times and units, read without HDF5's library.
+"""HDF5: the spikes of SHD and SSC, many samples in a file, and columns of events at any paths.
 
-Where everything is says a process of its own (`hdf5_tables.py`). From there on a sample is two pieces of the file, and
-workers have no handle of h5py's, which does not survive a fork.
+h5py finds the tables and columns in a separate process (`libraries.py`). A sample of SHD is two pieces of the file from
+then on, read without HDF5's library: workers have no handle of h5py's, which does not survive a fork.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import io
-import json
 import os
-import subprocess
-import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from snncell.data.events import Events
-from snncell.data.formats import hdf5_tables
-from snncell.data.formats.reading import PACKED, ROOM, Array, contents, fault, recording
+from snncell.data.formats.columns import Layout, in_microseconds
+from snncell.data.formats.libraries import read_by_library
+from snncell.data.formats.reading import Array, contents, fault, recording
 from snncell.errors import FileError
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 SUPERBLOCK = 56  # bytes of it that are looked into
 USER_BLOCKS = (0, *(512 << n for n in range(8)))  # where a superblock can be
-SECONDS = 10.0  # for the library to find its way in a file
 CHANNELS = (700, 1, 1)
+CLASSES = 1 << 16  # of a file without names: labels are uint16, and data.SHD makes a name for each class
 REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("number", "<u4")])  # of an entry of variable length
 MICROSECONDS = 1e6  # of a second
 
@@ -54,24 +50,16 @@ def tables(path: Any) -> Spikes:
     Raises:
         FileError: without h5py, and if there is no /spikes/times, /spikes/units, /labels, or the file is damaged.
     """
-    length = _check_length(path)
-    if importlib.util.find_spec("h5py") is None:
-        raise fault(path, "", "HDF5 needs h5py: pip install snncell[events]")
-    line, _, arrays = _in_a_process(path, ROOM + PACKED * length).partition(b"\n")
-    facts = json.loads(line)
-    if "error" in facts:
-        place, text = facts["error"]
-        raise fault(path, place and f"dataset {place}", text)
-    stream = io.BytesIO(arrays)
-    times, units, labels = (np.load(stream, allow_pickle=False) for _ in range(3))
-    speakers = np.load(stream, allow_pickle=False) if stream.tell() < len(arrays) else None
+    _check_length(path)
+    facts, (times, units, labels, *others) = read_by_library(path, "spikes")
+    speakers = others[0] if others else None
     keys = None if facts["keys"] is None else tuple(facts["keys"])
-    known = len(keys) if keys is not None else int(labels.max(initial=-1)) + 1
+    known = CLASSES if keys is None else len(keys)
     wrong = (labels < 0) | (labels >= known)
     if wrong.any():
         number = int(wrong.argmax())
         raise fault(
-            path, f"dataset /labels, index {number}", f"one of {known} classes is expected, not {labels[number]}"
+            path, f"dataset /labels, index {number}", f"a label from 0 to {known - 1} is expected, not {labels[number]}"
         )
     if speakers is not None and len(speakers) != len(labels):
         raise fault(path, "dataset /extra/speaker", f"{len(labels)} speakers are expected, not {len(speakers)}")
@@ -80,8 +68,8 @@ def tables(path: Any) -> Spikes:
     return Spikes(os.path.abspath(path), (first, second), facts["base"], times, units, labels, keys, speakers)
 
 
-def _check_length(path: Any) -> int:
-    """The file's length, if that is not less than its superblock says.
+def _check_length(path: Any) -> None:
+    """Compare the file's length with that in its superblock.
 
     Raises:
         FileError: for a file that is not there, no HDF5, or cut off.
@@ -99,42 +87,6 @@ def _check_length(path: Any) -> int:
     end = int.from_bytes(head[place : place + 8], "little")
     if end > length:
         raise fault(path, f"byte {at + place}", f"a file of {end} bytes is announced, and it ends at byte {length}")
-    return length
-
-
-def _in_a_process(path: Any, room: int) -> bytes:
-    """The answer of `hdf5_tables.py` about a file.
-
-    Raises:
-        FileError: if it does not end in time, or ends otherwise than it should: the file is damaged.
-    """
-    program = [sys.executable, "-P", hdf5_tables.__file__, os.path.abspath(path), str(room)]
-    paths = os.pathsep.join(each for each in sys.path if each)
-    with subprocess.Popen(
-        program,
-        bufsize=0,  # communicate() reads past a buffer, and would lose what readline() has put into it
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=os.environ | {"PYTHONPATH": paths},
-    ) as process:
-        try:
-            return _answer(path, process)
-        finally:
-            process.kill()
-
-
-def _answer(path: Any, process: subprocess.Popen[bytes]) -> bytes:
-    assert process.stdout is not None
-    if process.stdout.readline() != hdf5_tables.READY:
-        raise fault(path, "", f"h5py does not start in {sys.executable}: python -c 'import h5py' says why")
-    try:
-        answer = process.communicate(timeout=SECONDS)[0]
-    except subprocess.TimeoutExpired:
-        raise fault(path, "", f"HDF5's library found no end in {SECONDS:g} s: the file is damaged") from None
-    if process.returncode or not answer:
-        raise fault(path, "", f"HDF5's library broke down, with exit code {process.returncode}: the file is damaged")
-    return answer
 
 
 # --- samples ----------------------------------------------------------------------------------------------------------
@@ -209,8 +161,13 @@ def _whole(file: Any, size: int) -> bytes:
     return b"".join(parts)
 
 
-def read(path: Any, sensor: Any = None) -> Events:
-    """The one sample of a file that has no more."""
+def read(path: Any, sensor: Any, layout: Layout) -> Events:
+    """The columns at the paths of `layout`, or the one sample of a file with SHD's layout."""
+    if layout.columns is not None:
+        _check_length(path)
+        _, arrays = read_by_library(path, "columns", [str(place) for place in layout.columns.values()])
+        columns = in_microseconds(dict(zip(layout.columns, arrays, strict=True)), layout.time_unit)
+        return recording(path, columns, sensor, lambda number: f"event {number}")
     spikes = tables(path)
     if len(spikes.labels) != 1:
         found = f"one recording is expected, and it has {len(spikes.labels)}: snncell.data.SHD reads them"

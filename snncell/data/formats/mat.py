@@ -1,4 +1,4 @@
-"""MATLAB's `.mat` of version 5, as of ASL-DVS: arrays ts, x, y and pol, packed or not."""
+"""MATLAB's `.mat` of version 5, as of ASL-DVS: arrays ts, x, y and pol, or such fields of a struct, packed or not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from snncell.data.formats.reading import PACKED, ROOM, Array, fault, recording
 HEADER = 128
 TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 MATRIX, COMPRESSED = 14, 15
-NUMERIC = range(6, 16)  # the classes of matrices, from double to uint64; others are structs, cells, text
+NUMERIC = range(6, 16)  # the classes of matrices, from double to uint64; others are cells, text, ...
+STRUCT = 2  # a class too
+DEEPEST = 8  # structs in structs
 
 
 class _Element(NamedTuple):
@@ -81,21 +83,38 @@ def _unpacked(path: Any, element: _Element, length: int) -> bytes:
     return unpacked
 
 
-def _matrix(path: Any, element: _Element, order: str) -> dict[str, Array]:
-    """The name and the numbers of a matrix; nothing of one that has no real numbers."""
+def _matrix(path: Any, element: _Element, order: str, within: str = "", depth: int = 0) -> dict[str, Array]:
+    """The numbers of a matrix by its name, or of the fields of a struct by `struct/field`; none of other classes."""
     parts = list(_elements(path, element.data, 0, order, f"{element.place}, matrix, "))
+    if not parts and depth:
+        return {}  # a field without a value
     if len(parts) < 3 or len(parts[0].data) < 8:
         raise fault(path, element.place, "a matrix with its class, lengths and name is expected")
     (flags,) = struct.unpack_from(f"{order}I", parts[0].data)
-    name = bytes(parts[2].data).decode("latin-1")
+    name = within or bytes(parts[2].data).decode("latin-1")
+    lengths = np.frombuffer(bytes(parts[1].data[: len(parts[1].data) // 4 * 4]), f"{order}i4")
+    if flags & 0xFF == STRUCT and depth < DEEPEST and (lengths == 1).all():
+        names = _field_names(path, parts, order)
+        fields = [
+            _matrix(path, part, order, f"{name}/{own}", depth + 1) for own, part in zip(names, parts[5:], strict=True)
+        ]
+        return {own: column for field in fields for own, column in field.items()}
     if flags & 0xFF not in NUMERIC:
         return {}
     if len(parts) != 4 or parts[3].kind not in TYPES:
         raise fault(path, element.place, f"real numbers are expected in matrix {name!r}")
     dtype = np.dtype(order + TYPES[parts[3].kind])
-    lengths = np.frombuffer(bytes(parts[1].data[: len(parts[1].data) // 4 * 4]), f"{order}i4")
     count = len(parts[3].data) // dtype.itemsize
     if int(np.prod(lengths.astype(np.float64))) != count or len(parts[3].data) % dtype.itemsize:
         shape = "x".join(str(int(length)) for length in lengths)
         raise fault(path, parts[3].place, f"{shape} numbers are announced in matrix {name!r}, and it has {count}")
     return {name: np.frombuffer(parts[3].data, dtype)}
+
+
+def _field_names(path: Any, parts: list[_Element], order: str) -> list[str]:
+    """The names of a struct's fields: as many as matrices follow, each in so many bytes as the part before says."""
+    length = int.from_bytes(parts[3].data[:4], "little" if order == "<" else "big") if len(parts) > 4 else 0
+    names = bytes(parts[4].data) if length else b""
+    if not length or len(names) != length * len(parts[5:]) or any(part.kind != MATRIX for part in parts[5:]):
+        raise fault(path, parts[0].place, "a struct with a name and a matrix for each of its fields is expected")
+    return [names[at : at + length].partition(b"\0")[0].decode("latin-1") for at in range(0, len(names), length)]

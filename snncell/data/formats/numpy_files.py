@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 import math
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from snncell.data.events import Events
-from snncell.data.formats.columns import PLAIN, Layout, in_microseconds, ours, unnamed
+from snncell.data.formats.columns import PLAIN, Layout, in_microseconds, in_milliseconds, order_of, ours
 from snncell.data.formats.reading import Array, check_room, fault, foreign_errors, recording
 
 HEADERS = {
@@ -20,11 +20,9 @@ HEADERS = {
 }
 
 
-def read_npy(
-    path: Any, data: bytes, sensor: Any = None, layout: Layout = PLAIN, table: Callable[..., Any] = unnamed
-) -> Events:
-    """A structured array, or a table whose columns `table` tells."""
-    columns = _columns(path, _array(path, "", data), layout, table)
+def read_npy(path: Any, data: bytes, sensor: Any = None, layout: Layout = PLAIN, order: str = "") -> Events:
+    """A structured array, or a table, whose columns have the `order` or are told by their numbers."""
+    columns = _columns(path, _array(path, "", data), layout, order, tonic=True)
     return recording(path, columns, sensor, lambda number: f"event {number}")
 
 
@@ -44,14 +42,16 @@ def read_npz(path: Any, data: bytes, sensor: Any = None, layout: Layout = PLAIN)
     if several:
         columns = in_microseconds({own: array.reshape(-1) for own, array in arrays.items()}, layout.time_unit)
     else:
-        columns = _columns(path, next(iter(arrays.values())), layout, unnamed)
+        columns = _columns(path, next(iter(arrays.values())), layout)
     return recording(path, columns, sensor, lambda number: f"event {number}")
 
 
-def _columns(path: Any, array: Array, layout: Layout, table: Callable[..., Any]) -> dict[str, Array]:
+def _columns(path: Any, array: Array, layout: Layout, order: str = "", tonic: bool = False) -> dict[str, Array]:
     names: Iterable[str] | None = array.dtype.names
     if names is None:
-        return in_microseconds(table(path, array, layout), layout.time_unit)
+        places = order_of(path, array, layout, order=order)
+        unit = in_milliseconds(path, places, layout) if tonic else layout.time_unit
+        return in_microseconds({own: array[:, number] for own, number in places.items()}, unit)
     if array.ndim != 1:
         raise fault(path, "", f"a structured array with one axis is expected, not of shape {array.shape}")
     return in_microseconds({own: array[name] for own, name in ours(path, names, layout).items()}, layout.time_unit)

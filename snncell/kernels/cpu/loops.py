@@ -4,12 +4,17 @@ A loop gets the statements of its body and gives the lines of a function's body.
 sizes n0, n1, ... are arguments, so one compiled loop serves every size. A function carries out the units of its work
 from `start` up to `stop`: rows, blocks, strips. One thread carries out all of them, or several share them; each unit
 does the same in either case, so results do not depend on the number of threads.
+
+A sum has two levels, as NumPy's have in `kernels/sums.py`: at most NEAR terms are added up in their own dtype, in the
+vectors of the innermost loop, then these partial sums are added to sums of a wider dtype, `far0`, ...
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
+
+from snncell.kernels.sums import NEAR
 
 LANES = 16  # partial sums side by side: one AVX-512 register of float32
 BLOCK = 4096  # elements per block where a whole array is reduced by all threads
@@ -24,10 +29,24 @@ class Reduced(NamedTuple):
     join: str  # an expression of {0} and {1}
     start: str  # the value that joins to nothing, as text
     cast: str  # the name that casts to the result's dtype
+    far: str  # the name that casts to the dtype of sums of partial sums; `cast` where there are none
+
+    @property
+    def two_levels(self) -> bool:
+        """Whether partial sums are added up in a dtype of their own."""
+        return self.far != self.cast
 
     def joined(self, left: str, right: str) -> str:
         """The text of the two joined."""
         return f"{self.cast}({self.join.format(left, right)})"
+
+    def further(self, left: str, right: str) -> str:
+        """The text of the two joined, in the dtype of sums of partial sums."""
+        return f"{self.far}({self.join.format(left, right)})"
+
+    def moved(self, far: str, near: str) -> list[str]:
+        """The statements that add a partial sum to the sum of them, and begin the next one."""
+        return [f"{far} = {self.further(far, near)}", f"{near} = {self.start}"]
 
 
 def indent(lines: list[str], by: int = 1) -> list[str]:
@@ -79,22 +98,40 @@ def _row(along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
 def _in_lanes(count: str, body: list[str], sums: list[Reduced], around: Callable[[list[str]], list[str]]) -> list[str]:
     """Lanes for each reduction, the loop that adds to them with what is `around` it, and the lanes joined in order."""
     add = [f"lanes{k}[lane] = {r.joined(f'lanes{k}[lane]', r.term)}" for k, r in enumerate(sums)]
+    far = [k for k, r in enumerate(sums) if r.two_levels]
     lines = [f"lanes{k} = lanes({r.start})" for k, r in enumerate(sums)]
-    lines += around(_side_by_side(count, [*body, *add]))
+    lines += [f"far{k} = lanes({sums[k].far}(0))" for k in far]
+    inner = _side_by_side(count, [*body, *add])
+    if far:
+        lines.append("held = 0")
+        flush = [line for k in far for line in sums[k].moved(f"far{k}[lane]", f"lanes{k}[lane]")]
+        inner = [
+            f"for first in range(0, {count}, {NEAR * LANES}):",
+            f"    piece = least({count} - first, {NEAR * LANES})",
+            f"    turns = (piece + {LANES - 1}) // {LANES}",
+            f"    if held + turns > {NEAR}:",
+            "        held = 0",
+            f"        for lane in range({LANES}):",
+            *indent(flush, 3),
+            "    held += turns",
+            *indent(_side_by_side("piece", [*body, *add], "first + ")),
+        ]
+    lines += around(inner)
     for k, r in enumerate(sums):
-        lines += total(k, r, f"lanes{k}", str(LANES), r.target)
+        part = r.further(f"far{k}[part]", f"lanes{k}[part]") if r.two_levels else f"lanes{k}[part]"
+        lines += total(k, r, part, str(LANES), r.target)
     return lines
 
 
-def _side_by_side(count: str, body: list[str]) -> list[str]:
-    """The body for `base + lane` below a count."""
+def _side_by_side(count: str, body: list[str], first: str = "") -> list[str]:
+    """The body for `base + lane` below a count, which `first` is added to."""
     # The inner loop has a length that LLVM knows, and becomes vector registers; the last few elements have one of
     # their own. Which lane an element is added to does not change by that.
     return [
-        f"for base in range(0, {count} - {count} % {LANES}, {LANES}):",
+        f"for base in range({first}0, {first}{count} - {count} % {LANES}, {LANES}):",
         f"    for lane in range({LANES}):",
         *indent(body, 2),
-        f"base = {count} - {count} % {LANES}",
+        f"base = {first}{count} - {count} % {LANES}",
         f"for lane in range({count} % {LANES}):",
         *indent(body),
     ]
@@ -127,27 +164,35 @@ def _joined(
     sums: list[Reduced], axes_left: Sequence[int] = (), count: str = "len(parts0)", place: str = "part"
 ) -> list[str]:
     """The call after all units, for none of them: their results are joined."""
-    lines = [line for k, r in enumerate(sums) for line in total(k, r, f"parts{k}", count, r.target, place)]
+    lines = [line for k, r in enumerate(sums) for line in total(k, r, f"parts{k}[{place}]", count, r.target)]
     return ["if start == stop:", *indent([*nest(list(axes_left), lines), "return"])]
 
 
 def reduce_columns(axes_left: list[int], along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
-    """Reduce along axes of which none is the innermost: whole rows of results grow together, in strips.
+    """Reduce along axes of which none is the innermost: whole rows of results grow together, in bands of columns.
 
-    A unit is a place on the first kept axis, or a strip where it is the only one.
+    A unit is a place on the first kept axis, or a band where it is the only one.
     """
     *outer, last = axes_left
-    begin = [f"{r.target} = {r.start}" for r in sums]
+    far = {k: r for k, r in enumerate(sums) if r.two_levels}
+    begin = [f"{r.target} = {r.start}" for r in sums] + [f"far{k}[column] = {r.far}(0)" for k, r in far.items()]
     grow = [f"{r.target} = {r.joined(r.target, r.term)}" for r in sums]
+    flush = [line for k, r in far.items() for line in r.moved(f"far{k}[column]", r.target)]
+    end = [f"{r.target} = {r.cast}({r.further(f'far{k}[column]', r.target)})" for k, r in far.items()]
 
     def each(lines: list[str]) -> list[str]:
         place = f"p{last} = low + column"
         return [f"for column in range(least({COLUMNS}, n{last} - low)):", *indent([place, *lines])]
 
-    inner = [f"low = strip * {COLUMNS}", *each(begin), *nest(along, each([*body, *grow]))]
+    row = each([*body, *grow])
+    if far:
+        row = [f"if held == {NEAR}:", "    held = 0", *indent(each(flush)), "held += 1", *row]
+    inner = [f"low = band * {COLUMNS}", *["held = 0"] * bool(far), *each(begin), *nest(along, row), *each(end)]
+    room = [f"far{k} = strip({COLUMNS}, {r.far})" for k, r in far.items()]
     if not outer:
-        return units("strip", inner)
-    return shared(outer, [f"for strip in range((n{last} + {COLUMNS - 1}) // {COLUMNS}):", *indent(inner)])
+        return [*room, *units("band", inner)]
+    strips = [f"for band in range((n{last} + {COLUMNS - 1}) // {COLUMNS}):", *indent(inner)]
+    return [*room, *shared(outer, strips)]
 
 
 # The bounds of a block of `block` elements or rows, of `n`.
@@ -155,21 +200,31 @@ BLOCKS = ("low = part * block", "high = least(low + block, n)")
 
 
 def scan_loop(
-    prepare: list[str], step: list[str], backwards: bool, around: Sequence[str] = (), behind: Sequence[str] = ()
+    prepare: list[str],
+    step: list[str],
+    backwards: bool,
+    finish: Sequence[str] = (),
+    around: Sequence[str] = (),
+    after: Sequence[str] = (),
 ) -> list[str]:
     """A loop over time: blocks of units, all steps for one block before the next, whose state stays in the cache.
 
-    `prepare` is for a block, the one of number `part`, whose bounds it sets (`BLOCKS`); in `step`, `turn` counts steps
-    as they are taken, the last first if `backwards`, and `t` is the place in the sequences. `around` ends with a loop
-    over parts of a block, `behind` is what comes after that loop.
+    `prepare` is for a block, the one of number `part`, whose bounds it sets (`BLOCKS`), and `finish` is what a block
+    ends with; in `step`, `turn` counts steps as they run, the last first if `backwards`, and `t` is the place in the
+    sequences. `around` ends with a loop over parts of a block, `after` is what comes after that loop.
     """
     place = f"t = {'steps - 1 - turn' if backwards else 'turn'}"
-    lines = [*prepare, "for turn in range(steps):", *indent([place, *step])]
-    return units("part", [*around, *indent(lines), *behind] if around else lines)
+    lines = [*prepare, "for turn in range(steps):", *indent([place, *step]), *finish]
+    return units("part", [*around, *indent(lines), *after] if around else lines)
 
 
 def scan_recomputing(
-    prepare: list[str], fetch: list[str], recomputed: list[str], step: list[str], backwards: bool
+    prepare: list[str],
+    fetch: list[str],
+    recomputed: list[str],
+    step: list[str],
+    backwards: bool,
+    finish: Sequence[str] = (),
 ) -> list[str]:
     """A loop over time that runs against the direction of another, whose states were stored every `every` steps.
 
@@ -187,14 +242,22 @@ def scan_recomputing(
         "for back in range(length):",
         *indent(["turn = length - 1 - back", place, *step]),
     ]
-    return units("part", [*prepare, "for segment in range((steps - 1) // every, -1, -1):", *indent(segment)])
+    segments = ["for segment in range((steps - 1) // every, -1, -1):", *indent(segment)]
+    return units("part", [*prepare, *segments, *finish])
 
 
-def total(k: int, r: Reduced, parts: str, count: str, target: str, place: str = "part") -> list[str]:
-    """Join `count` partial results in their order, each at its `place`."""
+def total(k: int, r: Reduced, part: str, count: str, target: str) -> list[str]:
+    """Join `count` partial results in their order, each of which is `part`."""
+    result = f"total{k}" if target.startswith("parts") else f"{r.cast}(total{k})"
     return [
-        f"total{k} = {r.start}",
+        f"total{k} = {r.far}({r.start})",
         f"for part in range({count}):",
-        f"    total{k} = {r.joined(f'total{k}', f'{parts}[{place}]')}",
-        f"{target} = total{k}",
+        f"    total{k} = {r.further(f'total{k}', part)}",
+        f"{target} = {result}",
     ]
+
+
+def moved_at(t: str, backwards: bool) -> str:
+    """The condition at the end of step `t` of a loop over time on which partial sums are moved to sums of them."""
+    # By the place in the sequence, not by the number of steps done: steps of padding at the end change no bit.
+    return f"if {t} % {NEAR} == {0 if backwards else NEAR - 1}:"

@@ -52,6 +52,27 @@ class Windows(NamedTuple):
         axes = zip(lengths, *self, strict=True)
         return tuple((n + sum(pad) - (k - 1) * d - 1) // s + 1 for n, k, s, d, pad in axes)
 
+    def with_last_part(self, lengths: Sequence[int]) -> Windows:
+        """The same windows and, of each axis, one more that reaches beyond the padding, if it begins before it."""
+        padding = []
+        for n, k, s, d, (before, after) in zip(lengths, *self, strict=True):
+            reach = (k - 1) * d + 1
+            count = -(-(n + before + after - reach) // s) + 1
+            if (count - 1) * s >= n + before:
+                count -= 1
+            padding.append((before, max((count - 1) * s + reach - n - before, after)))
+        return self._replace(padding=tuple(padding))
+
+    def axis_of_padding_alone(self, lengths: Sequence[int]) -> int | None:
+        """The first axis along which a window has padding alone; None if each window has an element of an image."""
+        axes = enumerate(zip(lengths, *self, self.counts(lengths), strict=True))
+        for axis, (n, k, s, d, (before, _), count) in axes:
+            for start in range(-before, count * s - before, s):
+                first = start + max(-(start // d), 0) * d  # the first element that is not before the image
+                if first >= n or first > start + (k - 1) * d:
+                    return axis
+        return None
+
     def inside(self, length: int) -> tuple[int, int]:
         """The first window along the last axis that has no padding, and the one behind the last."""
         k, s, d, (before, after) = self.size[-1], self.stride[-1], self.dilation[-1], self.padding[-1]

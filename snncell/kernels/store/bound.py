@@ -6,12 +6,9 @@ meanwhile: a file that they have opened stays readable, and what they do not fin
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import re
-import stat
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -23,11 +20,9 @@ MEGABYTE = 1 << 20
 DEFAULT = 512  # megabytes
 LEFT = 0.9  # the part of the bound that is left when it was exceeded, so that not each new file makes one go
 PART = 16  # beside the first file that a process writes, each 16th part of the bound that it writes has it look
-LONGEST_WRITE = 24 * 3600.0  # seconds after which nobody is still writing a file, whoever it was
 
 _CODE = re.compile(r"\w+_[0-9a-f]{16}(\.py|\.[0-9a-f]{16}\.(nbc|cubin))")
 _CLAIM = re.compile(_CODE.pattern + r"\.claim")
-_WRITING = re.compile(rf"\.({files.OWNER})-\w+\.tmp")
 
 _written: dict[Path, int] = {}  # bytes since the folder was looked at
 
@@ -98,33 +93,16 @@ def clear(folder: Path) -> tuple[int, int]:
 
 
 def _remove_abandoned(folder: Path) -> None:
-    for entry, status in _entries(folder):
-        path = folder / entry.name
-        writing = _WRITING.fullmatch(entry.name)
-        old = time.time() - status.st_mtime > LONGEST_WRITE
-        if (writing and (old or files.lives(writing[1]) is False)) or (
-            _CLAIM.fullmatch(entry.name) and not claims.stands(path)
-        ):
-            _removed(path)
+    files.remove_abandoned(folder)
+    for entry, _ in files.entries(folder):
+        if _CLAIM.fullmatch(entry.name) and not claims.stands(folder / entry.name):
+            _removed(folder / entry.name)
 
 
 def _files(folder: Path) -> Iterator[_File]:
-    for entry, status in _entries(folder):
+    for entry, status in files.entries(folder):
         if _CODE.fullmatch(entry.name):
             yield _File(folder / entry.name, status.st_size, status.st_mtime)
-
-
-def _entries(folder: Path) -> Iterator[tuple[os.DirEntry[str], os.stat_result]]:
-    """The entries of the folder that are no folders; nothing if it cannot be read."""
-    try:
-        listed = list(os.scandir(folder))
-    except OSError:
-        return
-    for entry in listed:
-        with contextlib.suppress(OSError):  # gone meanwhile
-            status = entry.stat(follow_symlinks=False)
-            if not stat.S_ISDIR(status.st_mode):
-                yield entry, status
 
 
 def _removed(path: Path) -> bool:

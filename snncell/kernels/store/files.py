@@ -11,16 +11,20 @@ import functools
 import hashlib
 import os
 import platform
+import re
+import secrets
 import stat
 import sys
-import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from snncell.kernels.store.folder import doubt
 
 OWNER = "[0-9a-f]{8}-[0-9]{1,20}"  # a process, see `owner`
+LONGEST_WRITE = 24 * 3600.0  # seconds after which a temporary file is abandoned, whoever wrote it
+_WRITING = re.compile(rf"\.snncell-({OWNER})-\w+\.tmp")
 _OPENING = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 _HEAD = 40  # bytes before the code: the seal, and the length
 USED = 3600.0  # seconds: the time of a file's last use is exact to these, so that loading writes next to nothing
@@ -95,20 +99,55 @@ def _used(path: Path, status: os.stat_result) -> None:
             os.utime(path, follow_symlinks=os.utime not in os.supports_follow_symlinks)
 
 
-def write(path: Path, content: bytes) -> None:
-    """Write a file so that other processes see all of it or nothing, and nothing stays behind where that fails."""
-    # In the same folder: a file is replaced at once within one file system only.
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{owner()}-", suffix=".tmp")
+def write(path: Path, content: bytes, shared: bool = False) -> None:
+    """Write a file atomically: other processes see the whole file or none, and a failure leaves no temporary file.
+
+    Args:
+        path: the file, in a folder that exists.
+        content: its bytes.
+        shared: for a file of the user's, such as a checkpoint: it gets the permissions of any new file, and its content
+            is on the disk before its name is, so that a crash of the machine cannot leave an empty file.
+    """
+    # In the same folder, because a file is replaced atomically within one file system only.
+    temporary = path.with_name(f".snncell-{owner()}-{secrets.token_hex(8)}.tmp")
     try:
-        with os.fdopen(handle, "wb") as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPENING
+        with os.fdopen(os.open(temporary, flags, 0o666 if shared else 0o600), "wb") as file:
             file.write(content)
+            if shared:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
+    except PermissionError:
         # Windows replaces no file that another process reads: it has just been written there, with the same content.
-        if not (sys.platform == "win32" and isinstance(error, PermissionError) and path.exists()):
+        if shared or sys.platform != "win32" or not path.exists():
             raise
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove the temporary files that `write` left in a folder when its process was killed."""
+    for entry, status in entries(folder):
+        if (writing := _WRITING.fullmatch(entry.name)) and (
+            lives(writing[1]) is False or time.time() - status.st_mtime > LONGEST_WRITE
+        ):
+            with contextlib.suppress(OSError):
+                os.unlink(folder / entry.name)
+
+
+def entries(folder: Path) -> Iterator[tuple[os.DirEntry[str], os.stat_result]]:
+    """The entries of a folder that are no folders; nothing if it cannot be read."""
+    try:
+        listed = list(os.scandir(folder))
+    except OSError:
+        return
+    for entry in listed:
+        with contextlib.suppress(OSError):  # gone meanwhile
+            status = entry.stat(follow_symlinks=False)
+            if not stat.S_ISDIR(status.st_mode):
+                yield entry, status
 
 
 # --- whose a file is --------------------------------------------------------------------------------------------------
@@ -130,14 +169,18 @@ def _numbering() -> str:
 
 
 def lives(written: str) -> bool | None:
-    """True if the process that called itself so lives; None if that cannot be known here."""
+    """True if the process that called itself so lives; None if that cannot be known here.
+
+    A process that was killed and that its parent has not waited for yet (a zombie) is dead. Only Linux tells.
+    """
     where, _, number = written.partition("-")
     if where != _numbering() or not number.isdecimal() or int(number) < 1 or sys.platform == "win32":
         return None
     try:
         os.kill(int(number), 0)
+        state = Path(f"/proc/{int(number)}/stat").read_bytes().rpartition(b")")[2].split()[0]
     except (ProcessLookupError, OverflowError):
         return False
-    except OSError:
-        pass  # another user's
-    return True
+    except (OSError, IndexError):
+        return True  # another user's, or a system without /proc
+    return state not in (b"Z", b"X")

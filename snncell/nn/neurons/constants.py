@@ -72,7 +72,7 @@ class Membrane(Ranged, Cell):
         return Parameter(Tensor(self.checked(name, value), None if is_float else float32), name=name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        shapes = [tuple(arg.shape) for arg in args if hasattr(arg, "shape")]
+        shapes = [shape for arg in args if isinstance(shape := getattr(arg, "shape", None), tuple)]
         if len(shapes) == len(args) > 1 and any(shape != shapes[0] for shape in shapes[1:]):
             self._refuse_shapes(shapes[0], shapes[1:])
         with meeting(precision_of(args)):

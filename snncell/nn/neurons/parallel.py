@@ -74,7 +74,7 @@ class PSN(Cell):
     def construct(self, x: Tensor) -> Tensor:
         if x.ndim == 0 or x.shape[0] != self.steps:
             raise ShapeError(f"PSN: x is ({self.steps}, B, ...) as steps={self.steps}, but its shape is {x.shape}.")
-        runs_over(x)
+        runs_over(x, type(self).__name__)
         weight = self.weight if self.mask is None else self.weight * Tensor(self.mask)
         h = ops.matmul(weight, x.reshape((self.steps, -1))) + self.bias
         spike: Tensor = self.surrogate_function(h.reshape(x.shape)).astype(h.dtype)
@@ -134,7 +134,7 @@ class SlidingPSN(Cell):
     def construct(self, x: Tensor) -> Tensor:
         if x.ndim == 0 or x.shape[0] == 0:
             raise ShapeError(f"SlidingPSN: x is (T, B, ...) with at least one step, its shape is {x.shape}.")
-        runs_over(x)
+        runs_over(x, type(self).__name__)
         h = ops.matmul(self.banded(x.shape[0], x), x.reshape((x.shape[0], -1))) + self.bias
         spike: Tensor = self.surrogate_function(h.reshape(x.shape)).astype(h.dtype)
         return spike

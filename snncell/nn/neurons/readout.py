@@ -118,7 +118,7 @@ class Readout(Cell):
     def construct(self, x: Tensor) -> Any:
         if x.ndim == 0 or x.shape[0] == 0:
             raise ShapeError(f"Readout: x is (T, B, ...) with at least one step, its shape is {x.shape}.")
-        runs_over(x)
+        runs_over(x, type(self).__name__)
         if self.how == "last":
             return x[-1]
         if self.how == "first":

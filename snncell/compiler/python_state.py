@@ -1,0 +1,172 @@
+"""Comparison of the Python values that a trace reads: before and after the trace, and at each later call.
+
+A trace keeps these values as constants. A call compares them; if one has changed, the function is traced again.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from snncell.compiler.holders import MISSING, Spot, contents, items, of_cell, same
+from snncell.compiler.reached import CONTAINERS, NUMBERS, Reached
+from snncell.errors import TraceError
+from snncell.tape.tensor import Tensor
+from snncell.tape.tracing import Trace, Value
+
+
+class PythonState(Reached):
+    """The Python values that functions can read, as they are when this is made.
+
+    Args:
+        roots: functions, and objects that they are given.
+    """
+
+    def guard(self, versioned: Iterable[Any]) -> Callable[[], bool]:
+        """A function that tells whether the values are what they were; attributes of Cells that count them are not
+        compared again.
+        """
+        counted = set(map(id, versioned))
+        holders = [h for h in self._holders.values() if h.values and id(h.owner) not in counted]
+        variables, slots = self._variables, list(self._slots.values())
+        containers, arrays = self._containers, self._arrays
+
+        def unchanged() -> bool:  # at each call of what was traced: loops, which cost less than generators
+            for holder in holders:
+                if not holder.unchanged():
+                    return False
+            for cell, _, value in variables:
+                if of_cell(cell) is not value and not same(of_cell(cell), value):
+                    return False
+            for container, ids, inside in containers:
+                now = items(container)
+                if list(map(id, now)) != ids and not (len(now) == len(ids) and all(map(same, now, inside))):
+                    return False
+            for array, spec, content in arrays:
+                if (array.shape, array.dtype) != spec or contents(array) != content:
+                    return False
+            return all(same(getattr(one, name, MISSING), value) for one, name, value in slots)
+
+        return unchanged
+
+    def changes(self) -> dict[Spot, str]:
+        """The values that are not what they were: where they are, and what to call them."""
+        found: dict[Spot, str] = {}
+        for holder in self._holders.values():
+            found |= holder.changes()
+        for cell, name, value in self._variables:
+            if not same(of_cell(cell), value):
+                found[id(cell), ""] = name
+        for one, name, value in self._slots.values():
+            if not same(getattr(one, name, MISSING), value):
+                found[id(one), name] = f"{type(one).__name__}.{name}"
+        for container, _, inside in self._containers:
+            now = items(container)
+            if len(now) != len(inside) or not all(map(same, now, inside)):
+                found[id(container), ""] = f"a {type(container).__name__}{self._called(container)}"
+        for array, spec, content in self._arrays:
+            if (array.shape, array.dtype) != spec or contents(array) != content:
+                found[id(array), ""] = f"an array{self._called(array)}"
+        return found
+
+    def _called(self, value: Any) -> str:
+        """The name under which a container or array was found, in brackets."""
+        names = [name for _, name, held in self._variables if held is value]
+        names += [
+            f"{h.words}{name}" for h in self._holders.values() for name, held in h.values.items() if held is value
+        ]
+        return f" ({names[0]})" if names else ""
+
+    # --- what a trace must not do to them -----------------------------------------------------------------------------
+
+    def refuse_iterators(self, who: str) -> None:
+        """Raise for an iterator among the variables: a trace would take the same items at each call."""
+        held = [(name, x) for _, name, x in self._variables]
+        held += [(f"{h.words}{name}", x) for h in self._holders.values() for name, x in h.values.items()]
+        for name, value in held:
+            if any(value is iterator for iterator in self._iterators):
+                raise TraceError(
+                    f"{who}: reads {name}, which is an iterator ({type(value).__name__}): the function is traced once, "
+                    f"so each call would use the same items. Take the item outside, next({name}), and pass it as an "
+                    f"argument."
+                )
+
+    def warn_of_numbers(self) -> None:
+        """Warn of a number that the code assigns: a trace does so once."""
+        changed = [
+            f"{holder.words}{name}"
+            for holder in self._holders.values()
+            for name, value in holder.numbers.items()
+            if type(now := holder.mapping.get(name)) in NUMBERS and not same(now, value)
+        ]
+        for name in changed:
+            warnings.warn(
+                f"{name} is changed inside a function that is traced: that happens once, not at each call or step. "
+                f"Return it as a state, or make it a Parameter (requires_grad=False) that ops.assign writes to.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def refuse_leaks(self, trace: Trace | None, who: str) -> None:
+        """Raise if an object, variable or container holds a Tensor of this trace: it has no value later."""
+        for cell, name, value in self._variables:
+            if leaked(of_cell(cell), trace):
+                cell.cell_contents = None if value is MISSING else value
+                raise _leak(who, f"the variable {name}", name)
+        for one, name, value in self._slots.values():
+            if leaked(getattr(one, name, MISSING), trace):
+                delattr(one, name) if value is MISSING else setattr(one, name, value)
+                raise _leak(who, f"{type(one).__name__}.{name}", f"self.{name}")
+        for cell in self.cells:
+            self._refuse_leak(vars(cell), cell, {}, trace, who)
+        for holder in self._holders.values():
+            self._refuse_leak(holder.mapping, holder.owner, holder.values, trace, who)
+        for container, _, _ in self._containers:
+            if leaked(container, trace):
+                _purge(container, trace)
+                raise _leak(who, f"an item of a {type(container).__name__} outside of the function", "it")
+
+    def _refuse_leak(self, own: Any, owner: Any, values: dict[str, Any], trace: Trace | None, who: str) -> None:
+        """Raise if an attribute or a global is such a Tensor, and put back what was there."""
+        for name, now in list(own.items() if owner is not None else [(n, own.get(n)) for n in values]):
+            old = values.get(name, MISSING)
+            known = old is not MISSING and old is not now
+            # A container that was there before is looked into below, unless the code only appends to it.
+            if not (known or isinstance(now, Tensor)) or not leaked(now, trace):
+                continue
+            if owner is None:
+                own[name] = old if known else None
+            elif known:
+                setattr(owner, name, old)
+            else:
+                object.__delattr__(owner, name)
+            words = "" if owner is None else f"{getattr(owner, '__name__', type(owner).__name__)}."
+            raise _leak(who, f"{words}{name}", name if owner is None else f"self.{name}")
+
+
+def _purge(container: Any, trace: Trace | None) -> None:
+    """Take the Tensors of a trace out of a container."""
+    if isinstance(container, dict):
+        for key in [key for key, x in container.items() if leaked(x, trace)]:
+            del container[key]
+    else:
+        kept = [x for x in container if not leaked(x, trace)]
+        container.clear()
+        container.update(kept) if isinstance(container, set) else container.extend(kept)
+
+
+def _leak(who: str, place: str, target: str) -> TraceError:
+    return TraceError(
+        f"{who}: {place} is set to a Tensor inside a function that is traced; it would never change again. Return it "
+        f"as a result or a state, or make {target} a Parameter (requires_grad=False) and write to it by ops.assign."
+    )
+
+
+def leaked(value: Any, trace: Trace | None, depth: int = 3) -> bool:
+    """True if a value is, or holds, a Tensor of a trace; of any trace where `trace` is None."""
+    if isinstance(value, Tensor):
+        return isinstance(value._data, Value) and (trace is None or value._data.trace is trace)
+    if depth and isinstance(value, CONTAINERS):
+        return any(leaked(x, trace, depth - 1) for x in items(value))
+    return False

@@ -1,0 +1,277 @@
+"""Python values that a traced function can read: globals, closures, attributes, containers, arrays, random generators.
+
+    gain = 2.0                            a trace of `scale` depends on `gain`, on `settings.shift`,
+    def scale(x):                         and on whatever the functions read that it calls
+        return x * gain + settings.shift
+
+`Reached` finds these values by following the names in the bytecode. Library code (Python's, NumPy's, snncell's) is not
+followed.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from functools import cached_property, partial
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from snncell.compiler.holders import MISSING, Holder, contents, id_of, items, of_cell
+from snncell.compiler.names_read import Names, names_in
+from snncell.tape.tensor import Tensor
+
+LIBRARIES = frozenset(sys.stdlib_module_names) | {
+    *("snncell", "numpy", "scipy", "numba", "llvmlite", "matplotlib", "tqdm", "pytest", "pandas", "sklearn"),
+    *("torch", "jax", "h5py", "nir", "tensorboardX"),
+}
+_ATOMS = frozenset([bool, int, float, complex, str, bytes, type(None), type(...), range, slice, np.dtype])
+_GENERATORS = (random.Random, np.random.RandomState, np.random.Generator, np.random.BitGenerator)
+NUMPYS: Any = np.random.mtrand._rand  # the generator of np.random.normal, ...
+PYTHONS: Any = random._inst  # that of random.random, ...
+_DESCRIPTORS = (FunctionType, property, cached_property, staticmethod, classmethod, MemberDescriptorType)
+NUMBERS = (bool, int, float)
+_APPENDABLE = (list, dict, set, deque)
+CONTAINERS = (*_APPENDABLE, tuple, frozenset)
+# Methods that run when an instance is called or used in an expression; the others are followed where they are named.
+_NOT_CALLED = frozenset(
+    [
+        *("__init__", "__new__", "__post_init__", "__init_subclass__", "__class_getitem__", "__repr__", "__str__"),
+        *("__del__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__copy__", "__deepcopy__"),
+        *("__setattr__", "__delattr__", "__dir__", "__sizeof__"),
+    ]
+)
+_MADE = ("__init__", "__new__", "__post_init__")
+_OF_CELLS = frozenset(["construct", "bprop", "primitive", "init_state"])
+# Attributes of a Cell that are snncell's own.
+_INTERNAL = frozenset(
+    [
+        *("version", "_graph", "_loop", "_naming", "_checked_counts", "_inputs_set", "_memory", "_hooks", "_pre_hooks"),
+        *("_backward_hooks", "_backward_pre_hooks", "_state_hooks", "_state_pre_hooks", "_load_hooks"),
+        "_load_pre_hooks",
+    ]
+)
+_HOOKS = ("_hooks", "_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+class Reached:
+    """The Python values that functions can read.
+
+    Args:
+        roots: functions, and objects that they are given.
+    """
+
+    def __init__(self, roots: Iterable[Any]) -> None:
+        self.names: set[str] = set(_OF_CELLS)  # of attributes that the code reads
+        self.appended: set[str] = set()  # of those that it only appends to
+        self.stored: set[str] = set()  # of those that it may set
+        self.open = False  # whether it may read attributes of any name
+        self.draws = False  # whether the code names NumPy's or Python's global generator
+        self.cells: dict[Any, None] = {}
+        self.objects: list[Any] = []
+        self._seen: dict[int, Any] = {}  # by id; the objects are kept, so that ids stay unique
+        self._waiting: list[Any] = []
+        self._holders: dict[int, Holder] = {}
+        self._slots: dict[tuple[int, str], tuple[Any, str, Any]] = {}
+        self._variables: list[tuple[CellType, str, Any]] = []
+        self._containers: list[tuple[Any, list[int], list[Any]]] = []
+        self._arrays: list[tuple[np.ndarray[Any, Any], Any, bytes]] = []
+        self._iterators: list[Any] = []
+        self.generators: list[Any] = []
+        self._scanned: dict[int, int] = {}
+        self.include(roots)
+
+    def include(self, roots: Iterable[Any]) -> None:
+        """Add what further functions and objects can read."""
+        self._waiting += roots
+        self._visit_all()
+        number = 0
+        while number < len(self.objects):  # classes stand before their instances
+            one, known = self.objects[number], self._known()
+            number += 1
+            if self._scanned.get(id(one)) != known:
+                self._scanned[id(one)] = known
+                self._read_attributes(one)
+                self._visit_all()
+                if self._known() != known:  # a method has been found that names more attributes
+                    number = 0
+        for holder in self._holders.values():
+            holder.finish()
+
+    def _visit_all(self) -> None:
+        while self._waiting:
+            self._visit(self._waiting.pop())
+
+    def _known(self) -> int:
+        """The number of names that are known: when it grows, objects are looked at again."""
+        return len(self.names) + len(self.appended) + len(self.stored) + self.open
+
+    def _visit(self, value: Any) -> None:
+        kind = type(value)
+        if kind in _ATOMS or id(value) in self._seen:
+            return
+        self._seen[id(value)] = value
+        if isinstance(value, Tensor):
+            return  # its values do not change; a Parameter is read anew by each run
+        if isinstance(value, np.ndarray):
+            self._arrays.append((value, (value.shape, value.dtype), contents(value)))
+        elif isinstance(value, _GENERATORS):
+            self.generators.append(value)
+            self.draws = self.draws or value is NUMPYS or value is PYTHONS
+        elif isinstance(value, (FunctionType, MethodType, BuiltinFunctionType, partial)):
+            self._visit_function(value)
+        elif isinstance(value, CONTAINERS):
+            inside = items(value)
+            if not isinstance(value, (tuple, frozenset)):
+                self._containers.append((value, list(map(id, inside)), inside))
+            self._waiting += [x for x in inside if type(x) not in _ATOMS]
+        elif isinstance(value, Iterator) and kind.__module__ in ("builtins", "itertools"):
+            self._iterators.append(value)
+        elif isinstance(value, (staticmethod, classmethod)):
+            self._waiting.append(value.__func__)
+        elif isinstance(value, property):
+            self._waiting += [value.fget] if value.fget else []
+        elif isinstance(value, cached_property):
+            self._waiting.append(value.func)
+        elif isinstance(value, (ModuleType, type)):
+            self.draws = self.draws or value is np.random or value is random
+            if not library(value.__name__ if isinstance(value, ModuleType) else value.__module__):
+                self.objects.append(value)
+                self._waiting += [f for name in _MADE if isinstance(f := vars(value).get(name), FunctionType)]
+            elif value is np:
+                self.objects.append(value)
+        elif hasattr(kind, "cells_and_names"):
+            self._visit_cell(value)
+        elif kind.__module__.partition(".")[0] in ("snncell", "numpy", "numba"):
+            self._waiting += _leading_on(getattr(value, "__dict__", {}).values())
+        elif not isinstance(value, Enum):
+            self._visit_class(kind)
+            self.objects.append(value)
+
+    def _visit_function(self, value: Any) -> None:
+        if isinstance(value, partial):
+            self._waiting += [value.func, value.args, value.keywords]
+        elif isinstance(value, MethodType):
+            self._waiting += [value.__func__, value.__self__]
+        elif isinstance(value, BuiltinFunctionType):
+            self._waiting += [] if isinstance(value.__self__, ModuleType) else [value.__self__]
+        elif library(value.__globals__.get("__name__")):
+            # Of a library, the functions and objects that it was given: `grad(fn)`, the loss of a training step.
+            self._waiting += _leading_on(map(of_cell, value.__closure__ or ()))
+        else:
+            self._read_code(value)
+
+    def _visit_cell(self, cell: Any) -> None:
+        self.cells[cell] = None
+        own = vars(cell)
+        self._waiting += [hook.function for kind in _HOOKS for hook in own.get(kind, {}).values()]
+        if library(type(cell).__module__):
+            self._waiting += [x for name, x in own.items() if name not in _INTERNAL and type(x) not in _ATOMS]
+        else:
+            self._visit_class(type(cell))
+            self.objects.append(cell)
+
+    def _visit_class(self, kind: type) -> None:
+        """Follow the methods that run without being named, such as `__call__`."""
+        for base in kind.__mro__:
+            if not library(base.__module__) and id(base) not in self._seen:
+                self._seen[id(base)] = base
+                self.objects.append(base)
+                for name, value in list(vars(base).items()):
+                    if name.startswith("__") and name not in _NOT_CALLED and isinstance(value, FunctionType):
+                        self._waiting.append(value)
+
+    def _read_code(self, function: FunctionType) -> None:
+        code: CodeType = function.__code__
+        names = names_in(code)
+        self._add_names(names)
+        self._waiting += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            value = of_cell(cell)
+            if name in names.free or name in names.stored:
+                self._variables.append((cell, name, value))
+            if name in names.free or (name in names.appended and not isinstance(value, _APPENDABLE)):
+                self._waiting.append(value)
+        there = function.__globals__
+        holder = self._holder(there, None)
+        inner = {*code.co_freevars, *code.co_cellvars}
+        for name in names.globals | (names.appended | names.stored).difference(inner):
+            value = there.get(name, MISSING)
+            if name in names.stored and type(value) in NUMBERS:
+                holder.numbers[name] = value
+            if name in names.globals or (name in names.appended and not isinstance(value, _APPENDABLE)):
+                self._waiting += [] if value is MISSING else [value]
+                # Without a value it is a built-in function, if the code does not assign it.
+                if not isinstance(value, ModuleType) and (value is not MISSING or name in names.stored):
+                    holder.values.setdefault(name, value)
+        package = there.get("__package__") or ""
+        known = [sys.modules.get(x) for name in names.modules for x in (name, f"{package}.{name}")]
+        self._waiting += [module for module in known if module is not None]
+
+    def _add_names(self, names: Names) -> None:
+        self.names |= names.attributes
+        self.appended |= names.appended
+        self.stored |= names.stored
+        self.open = self.open or names.open
+
+    def _read_attributes(self, one: Any) -> None:
+        """Add those attributes of an object, class or module that the code names."""
+        if one is np:  # whose `random` has a generator that all share
+            self.draws = self.draws or "random" in self.names
+            return
+        instance = not isinstance(one, (ModuleType, type))
+        own = getattr(one, "__dict__", {}) if instance else vars(one)
+        is_cell = hasattr(type(one), "cells_and_names")
+        holder = self._holder(own, one)
+        whole = instance and (self.open or is_cell)  # snncell itself reads attributes of Cells too
+        for name in list(own) if whole else (self.names | self.appended).intersection(own):
+            if name in holder.values or (is_cell and name in _INTERNAL):
+                continue
+            value, read = own[name], name in self.names or (self.open and instance)
+            if not read and name in self.appended and isinstance(value, _APPENDABLE):
+                continue
+            if read or not is_cell:
+                holder.values[name] = value
+            self._waiting.append(value)
+        for name in self.stored.intersection(own):
+            if type(own[name]) in NUMBERS and not (is_cell and name in _INTERNAL):
+                holder.numbers.setdefault(name, own[name])
+        if not instance:
+            return
+        # Names that an attribute may get later, where there is none or one of the class.
+        absent = self.names & self.stored
+        for base in type(one).__mro__:
+            if not library(base.__module__):
+                of_class = vars(base)
+                slots = of_class.get("__slots__", ())
+                self._read_slots(one, self.names.intersection([slots] if isinstance(slots, str) else slots))
+                absent |= {n for n in self.names.intersection(of_class) if not isinstance(of_class[n], _DESCRIPTORS)}
+        for name in absent.difference(own):
+            holder.values.setdefault(name, MISSING)
+
+    def _read_slots(self, one: Any, names: Iterable[str]) -> None:
+        for name in names:
+            if (id(one), name) not in self._slots:
+                self._slots[id(one), name] = one, name, (value := getattr(one, name, MISSING))
+                self._waiting.append(value)
+
+    def _holder(self, mapping: Mapping[str, Any], owner: Any) -> Holder:
+        key = id_of(mapping, owner)
+        if key not in self._holders:
+            self._holders[key] = Holder(mapping, owner)
+        return self._holders[key]
+
+
+def _leading_on(values: Iterable[Any]) -> list[Any]:
+    """Those of the values that a library holds, alone and in containers, that may lead to a user's code."""
+    every = [x for value in values for x in (items(value) if isinstance(value, CONTAINERS) else [value])]
+    return [x for x in every if callable(x) or not (library(type(x).__module__) or isinstance(x, Tensor))]
+
+
+def library(module: str | None) -> bool:
+    """True if a module's code is not followed."""
+    return (module or "builtins").partition(".")[0] in LIBRARIES

@@ -1,0 +1,181 @@
+"""Prophesee's RAW files in EVT 2.0 and EVT 3.0, and their DAT files.
+
+All begin with lines after "% ". RAW then has words of 32 bits (EVT 2.0) or 16 bits (EVT 3.0), in which times, rows and
+pixels are separate words; a word's type is in its upper four bits. DAT has eight bytes an event.
+Source: docs.prophesee.ai, data encoding formats EVT 2.0, EVT 3.0 and DAT.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from snncell.data.events import Events
+from snncell.data.formats.reading import Array, fault, recording
+
+Columns = dict[str, Array]
+
+CONVERT = "convert it by the package faery, or by metavision_file_to_dat of OpenEB"
+SENSORS = {"gen3": (640, 480), "gen4": (1280, 720), "imx636": (1280, 720), "genx320": (320, 320)}  # in plugin_name
+
+
+def is_prophesee(data: bytes) -> bool:
+    """True for RAW and DAT: lines after "%", of which one has a word of theirs."""
+    lines, _ = _header(data)
+    return bool(_encoding(lines) or {"Version", "Data"} & set(lines))
+
+
+def read(path: Any, data: bytes, sensor: Any = None) -> Events:
+    """The events of a file with such a header: CD events only, without triggers and other words."""
+    lines, start = _header(data)
+    encoding = _encoding(lines)
+    if not encoding:
+        return _read_dat(path, data, start, lines, sensor)
+    if encoding not in DECODERS:
+        raise fault(path, "byte 0", f"EVT 2.0 and EVT 3.0 are read, and its encoding is {encoding}: {CONVERT}")
+    dtype, decode = DECODERS[encoding]
+    words = _words(path, data, start, dtype, encoding)
+    columns, numbers = decode(words)
+    return recording(path, columns, sensor, lambda n: f"byte {start + words.itemsize * numbers[n]}", _sensor_of(lines))
+
+
+def _header(data: bytes) -> tuple[dict[str, str], int]:
+    """The header's lines by their first word, and the place after them."""
+    lines, start = {}, 0
+    while data.startswith(b"%", start):
+        end = data.find(b"\n", start)
+        if end < 0:
+            break
+        name, _, value = data[start + 1 : end].strip().decode("latin-1").partition(" ")
+        lines[name], start = value.strip(), end + 1
+        if name == "end":
+            break
+    return lines, start
+
+
+def _encoding(lines: dict[str, str]) -> str:
+    """ "EVT 2.0" or another one; "" for a file that does not name it."""
+    version = lines.get("evt", "") or lines.get("format", "").partition(";")[0].removeprefix("EVT")
+    number = re.fullmatch(r"(\d)(?:\.?(\d))?", version)
+    return f"EVT {number[1]}.{number[2] or 0}" if number else ""
+
+
+def _sensor_of(lines: dict[str, str]) -> tuple[int, int, int] | None:
+    """The sensor of a header: its width and height, or those of the camera's plugin."""
+    text = f"{lines.get('geometry', '')};{lines.get('format', '')}"
+    width = re.search(r"\bwidth=(\d{1,5})\b", text) or re.fullmatch(r"\d{1,5}", lines.get("Width", ""))
+    height = re.search(r"\bheight=(\d{1,5})\b", text) or re.fullmatch(r"\d{1,5}", lines.get("Height", ""))
+    geometry = re.match(r"(\d{1,5})x(\d{1,5})\b", text)
+    if geometry:
+        size = (int(geometry[1]), int(geometry[2]))
+    elif width and height:
+        size = (int(width[width.re.groups]), int(height[height.re.groups]))
+    else:
+        plugin = lines.get("plugin_name", "")
+        size = next((each for name, each in SENSORS.items() if name in plugin), (0, 0))
+    return (*size, 2) if all(0 < each < 1 << 16 for each in size) else None
+
+
+def _words(path: Any, data: bytes, start: int, dtype: str, kind: str) -> Array:
+    size = np.dtype(dtype).itemsize
+    rest = (len(data) - start) % size
+    if rest:
+        found = f"a word of {size} bytes is expected, as {kind} has them, and the file has {rest} more"
+        raise fault(path, f"byte {len(data) - rest}", found)
+    return np.frombuffer(data, dtype, offset=start)
+
+
+def _unwrapped(highs: Array, bits: int) -> Array:
+    """Counters of so many bits that begin again at 0, as counters that go on: a step back by more than half is one."""
+    values = highs.astype(np.int64)
+    wraps = np.diff(values, prepend=values[:1]) < -(1 << bits - 1)
+    return values + (np.cumsum(wraps) << bits)
+
+
+# --- EVT 2.0: CD_OFF, CD_ON with the lower 6 bits of the time, x and y; TIME_HIGH with the upper 28 -------------------
+
+OFF, ON, TIME_HIGH = 0x0, 0x1, 0x8  # TIME_HIGH in EVT 3.0 too
+
+
+def _decode_2(words: Array) -> tuple[Columns, Array]:
+    """The columns, and the number of each event's word. Events before the first time are left out."""
+    kinds = words >> 28
+    highs = np.flatnonzero(kinds == TIME_HIGH)
+    times = _unwrapped(words[highs] & 0xFFFFFFF, 28)
+    numbers = np.flatnonzero(kinds <= ON)
+    owners = np.searchsorted(highs, numbers) - 1
+    numbers, owners = numbers[owners >= 0], owners[owners >= 0]
+    events = words[numbers]
+    t = times[owners] << 6 | (events >> 22 & 0x3F)
+    return {"t": t, "x": events >> 11 & 0x7FF, "y": events & 0x7FF, "p": events >> 28}, numbers
+
+
+# --- EVT 3.0: words that set the time, the row or the first pixel, and words with one, 8 or 12 pixels -----------------
+
+ADDR_Y, ADDR_X, BASE_X, VECTOR_12, VECTOR_8, TIME_LOW = 0x0, 0x2, 0x3, 0x4, 0x5, 0x6
+
+
+def _decode_3(words: Array) -> tuple[Columns, Array]:
+    """The columns, and the number of each event's word. Pixels before the first time, row or base are left out.
+
+    TIME_LOW sets the lower 12 bits of the time, and may go back. A TIME_HIGH of another value than the one before sets
+    them to 0. The first pixel of a vector is the last base, plus the lengths of the vectors since then.
+    """
+    kinds, values = words >> 12, words & 0xFFF
+    highs, lows, rows, bases = (np.flatnonzero(kinds == kind) for kind in (TIME_HIGH, TIME_LOW, ADDR_Y, BASE_X))
+    times = _unwrapped(values[highs], 12)
+    changes = np.diff(times, prepend=-1) != 0
+    highs, times = highs[changes], times[changes]
+    lengths = np.where(kinds == VECTOR_12, 12, np.where(kinds == VECTOR_8, 8, 0))
+    passed = np.cumsum(lengths) - lengths
+    numbers = np.flatnonzero((kinds == ADDR_X) | (lengths > 0))
+    high, low, row, base = (np.searchsorted(marks, numbers) - 1 for marks in (highs, lows, rows, bases))
+    single = kinds[numbers] == ADDR_X
+    known = (high >= 0) & (row >= 0) & (single | (base >= 0))
+    numbers, high, low, row, base, single = (each[known] for each in (numbers, high, low, row, base, single))
+
+    # Values of a word before the first one are not used: the array below is never empty, and its last entry is taken.
+    low_places, base_places = (np.append(marks, 0) for marks in (lows, bases))
+    fine = np.where(low_places[low] > highs[high], values[low_places[low]], 0) * (low >= 0)
+    source = np.where(single, numbers, base_places[base])  # the word with the first pixel and the polarity
+    first = (values[source] & 0x7FF).astype(np.int64) + np.where(single, 0, passed[numbers] - passed[source])
+    pixels = np.where(single, 1, values[numbers] & np.where(lengths[numbers] == 8, 0xFF, 0xFFF))
+    event, pixel = np.nonzero(pixels.astype(np.uint16)[:, None] >> np.arange(12, dtype=np.uint16) & 1)
+    columns = {
+        "t": (times[high] << 12 | fine)[event],
+        "x": first[event] + pixel,
+        "y": (values[rows[row]] & 0x7FF)[event],
+        "p": (values[source] >> 11)[event],
+    }
+    return columns, numbers[event]
+
+
+DECODERS = {"EVT 2.0": ("<u4", _decode_2), "EVT 3.0": ("<u2", _decode_3)}
+
+
+# --- DAT --------------------------------------------------------------------------------------------------------------
+
+CD_EVENTS = (0x00, 0x0C)  # types of events with pixels
+
+
+def _read_dat(path: Any, data: bytes, start: int, lines: dict[str, str], sensor: Any) -> Events:
+    """A byte with the type and one with the size of events, then times of 32 bits, and x, y and p in other 32 bits."""
+    kind, size = data[start : start + 2].ljust(2, b"\0")
+    if kind not in CD_EVENTS or size != 8:
+        found = f"DAT's CD events of 8 bytes are expected, with type 0 or 12, not type {kind} of {size} bytes"
+        raise fault(path, f"byte {start}", found)
+    start += 2
+    words = _words(path, data, start, "<u8", "DAT")
+    if lines.get("Version", "2") not in ("1", "2"):
+        raise fault(path, "byte 0", f"DAT is read in versions 1 and 2, not {lines['Version']!r}: {CONVERT}")
+    x_bits, y_bits = (9, 8) if lines.get("Version") == "1" else (14, 14)
+    pixels = words >> 32
+    columns = {
+        "t": _unwrapped(words & 0xFFFFFFFF, 32),
+        "x": pixels & (1 << x_bits) - 1,
+        "y": pixels >> x_bits & (1 << y_bits) - 1,
+        "p": pixels >> x_bits + y_bits & 1,
+    }
+    return recording(path, columns, sensor, lambda number: f"byte {start + 8 * number}", _sensor_of(lines))

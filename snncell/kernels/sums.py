@@ -1,0 +1,98 @@
+"""Sums on the CPU whose rounding error does not grow with the number of terms.
+
+A float32 that counts up loses up to half a unit in the last place with every term: a million times 0.1 comes out 1 %
+wrong, and a count stops at 2**24. NumPy adds in pairs along the last axis only. So a sum along other axes has two
+levels: `NEAR` terms are added in the dtype of the elements, then these partial sums are added in float64. The relative
+error of a sum of float32 with one sign stays below 1e-6, and no float64 copy of a large array is made.
+
+The terms keep their order and the blocks their places, so that zeros after the last term change no bit: a padded
+sequence has the sum of the sequence. Generated loops do the same (`kernels/cpu/loops.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from snncell.dtype import far
+from snncell.kernels.arrays import empty
+
+NEAR = 32  # terms that are added one after another in the dtype of the elements
+CHUNK = 1 << 15  # elements that are converted to float64 together
+WIDE = 256  # elements of a row that pays for a call of NumPy's
+
+add: Any = np.add.reduce  # as Any: NumPy's types do not allow a bool variable as `keepdims`
+
+
+def total(x: Any, axis: Iterable[int] | None = None, keepdims: bool = False) -> Any:
+    """`np.sum(x, axis, x.dtype, keepdims=keepdims)` with a bounded rounding error."""
+    kind, axes = x.dtype, tuple(range(x.ndim)) if axis is None else tuple(axis)
+    last = x.ndim - len(axes)
+    in_pairs = x.flags.c_contiguous and min(axes, default=0) >= last
+    if kind == far(kind) or in_pairs or math.prod([x.shape[a] for a in axes]) <= NEAR:
+        return add(x, axes, kind, keepdims=keepdims)
+    order = range(x.ndim) if x.flags.c_contiguous else sorted(range(x.ndim), key=lambda a: -abs(x.strides[a]))
+    out = _by_runs(x.transpose(order), [a in axes for a in order]).astype(kind, copy=False)
+    left = [a for a in order if a not in axes]
+    if left != sorted(left):
+        out = out.transpose(np.argsort(left))
+    return np.expand_dims(out, axes) if keepdims else out
+
+
+def _by_runs(x: Any, summed: list[bool]) -> Any:
+    """The sum along the axes that are `summed`, the innermost first; elements become float64 on the way."""
+    if not x.flags.c_contiguous:
+        return add(x, tuple(a for a, own in enumerate(summed) if own), far(x.dtype))
+    shape, end = x.shape, x.ndim
+    kept: tuple[int, ...] = ()
+    while end:  # a run of axes up to `end`, all summed or all kept
+        first = end
+        while first and summed[first - 1] == summed[end - 1]:
+            first -= 1
+        run = shape[first:end]
+        if summed[end - 1]:
+            lead, n, inner = math.prod(shape[:first]), math.prod(run), math.prod(kept)
+            x = _middle(x.reshape(lead, n, inner)) if kept else add(x.reshape(lead, n), 1, x.dtype)
+        else:
+            kept = (*run, *kept)
+        end = first
+    return x.reshape(kept)
+
+
+def _middle(x: Any) -> Any:
+    """The sum along the second of three axes."""
+    lead, n, inner = x.shape
+    whole = n - n % NEAR
+    parts = add(x[:, :whole].reshape(lead, whole // NEAR, NEAR, inner), 2)
+    out = add(parts, 1, far(x.dtype))
+    return out if whole == n else out + add(x[:, whole:], 1)
+
+
+def running(x: Any, axis: int) -> Any:
+    """`np.cumsum(x, axis, x.dtype)` with a carry of float64."""
+    kind, wide = x.dtype, far(x.dtype)
+    if kind == wide or x.size <= CHUNK:
+        return np.cumsum(x, axis, wide).astype(kind, copy=False)
+    lead, n, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+    out = empty(x.shape, kind)
+    x, result = x.reshape(lead, n, inner), out.reshape(lead, n, inner)
+    if inner >= WIDE:
+        total = np.zeros((lead, inner), wide)
+        for place in range(n):
+            total += x[:, place]
+            result[:, place] = total
+        return out
+    rows = min(n, CHUNK // inner)
+    lines = max(1, CHUNK // (n * inner))
+    for first in range(0, lead, lines):
+        carry: Any = 0
+        for top in range(0, n, rows):
+            part = slice(first, first + lines), slice(top, top + rows)
+            terms = x[part].astype(wide)
+            terms[:, 0] += carry
+            result[part] = np.cumsum(terms, 1, out=terms)
+            carry = terms[:, -1].copy()
+    return out

@@ -1,0 +1,259 @@
+"""Data flow of a network: the Cells that a call runs, in their order, and where each output goes.
+
+The attributes of a Cell are its members, not its computation: a construct may call a member twice, add a skip
+connection or scale an output. So an exporter runs the network on a `Signal`, and is told of every call.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from snncell.arguments.guard import ours
+from snncell.arguments.shown import came
+from snncell.cell import Cell
+from snncell.cells.modes import phases
+from snncell.common.held import Held
+from snncell.errors import SnncellError
+from snncell.nn.container import CellDict, CellList, SequentialCell, TimeDistributed
+from snncell.nn.neurons.base import Neuron
+from snncell.nn.neurons.constants import Membrane
+from snncell.nn.neurons.firing import Counting
+from snncell.surrogate import Inclusive, Scaled, Surrogate, relusigmoid
+from snncell.tape.signal import Signal
+from snncell.tape.state import settings
+
+# What a subclass may define without changing what a call computes. `__init__` sets attributes, which exporters read.
+_HARMLESS = {
+    "__init__",
+    "__doc__",
+    "__module__",
+    "__qualname__",
+    "__annotations__",
+    "__annotate__",
+    "__annotate_func__",
+}
+_HARMLESS |= {"__annotations_cache__", "__firstlineno__", "__static_attributes__", "__dict__", "__weakref__"}
+_HARMLESS |= {"__repr__", "extend_repr", "bprop", "primitive", "like", "ranges", "starts"}
+_GENERAL = (Cell, SequentialCell, CellList, CellDict, Membrane, Neuron)  # bases of computations of one's own
+_COMPILED = ("_graph", "_loop", "version", "_checked_counts")  # attributes that a call may change
+Sources = tuple[Any, ...]  # the outputs whose sum a Signal is, as an exporter names them
+
+
+def overridden(cell: Any, allowed: tuple[str, ...] = ()) -> tuple[type, list[str]]:
+    """The class of this package that a Cell is, and the methods of it that a subclass, or the object, replaces.
+
+    A subclass that defines `__init__` alone computes what its base computes, so its list is empty.
+
+    Args:
+        cell: the Cell.
+        allowed: methods that may be replaced.
+    """
+    kinds = type(cell).__mro__
+    base = next(kind for kind in kinds if ours(kind))
+    own = [name for kind in kinds[: kinds.index(base)] for name in vars(kind) if name not in _HARMLESS]
+    own += [name for name in vars(cell) if callable(getattr(type(cell), name, None))]
+    replaced = [n for n in dict.fromkeys(own) if (hasattr(base, n) or n == "construct") and n not in allowed]
+    return base, [name for name in replaced if not isinstance(inspect.getattr_static(base, name, None), Held)]
+
+
+def kind_of(cell: Any, allowed: tuple[str, ...] = ()) -> type:
+    """The class of this package that a Cell computes like; `object` if it replaces a method of that.
+
+    Use it in place of `isinstance` wherever the answer decides what a layer is taken to compute.
+    """
+    base, replaced = overridden(cell, allowed)
+    return object if replaced else base
+
+
+def beyond_threshold(function: Any) -> Any:
+    """The part of a spike function that may fire by another rule than x > 0; None if there is none.
+
+    `Inclusive`, `Counting` and `Scaled` have rules that every exporter knows, and are looked through.
+    """
+    while kind_of(function) in (Counting, Inclusive, Scaled):
+        function = function.surrogate_function
+    fires = type(function).construct is Surrogate.construct and "construct" not in vars(function)
+    return None if fires or kind_of(function) is relusigmoid else function
+
+
+def named(path: str, cell: Any) -> str:
+    """A Cell in an error message: its path and its class."""
+    return f"{path or 'the net'} ({type(cell).__name__})"
+
+
+def refuse_hooks(net: Cell, error: Callable[[str], Exception], what: str, path: str = "") -> None:
+    """Raise for a forward hook on any Cell of a network, because it may change inputs and outputs.
+
+    Args:
+        net: the network.
+        error: makes the exception.
+        what: the end of the sentence, such as "and would be lost".
+        path: of the network, in a larger one.
+    """
+    for place, cell in net.cells_and_names(name_prefix=path):
+        if cell.is_hooked_forward:
+            raise error(
+                f"{named(place, cell)} has a forward hook, which may change what it gives, {what}. Take it off: "
+                f"handle.remove()."
+            )
+
+
+def refuse_replaced(cell: Any, path: str, error: Callable[[str], Exception], what: str) -> None:
+    """Raise for a Cell, or one below it, that replaces a method of a layer or neuron of this package.
+
+    Subclasses of `Cell`, `nn.Neuron`, spike functions and quantisers are left out: a computation of their own is the
+    purpose of these bases.
+    """
+    for below, inner in cell.cells_and_names(name_prefix=path):
+        base, replaced = overridden(inner)
+        if replaced and _is_layer(base):
+            raise error(f"{named(below, inner)} {_replacement(inner, base, replaced[0])}, {what}.")
+
+
+def _is_layer(base: type) -> bool:
+    return base.__module__.startswith(("snncell.nn.", "snncell.nir.")) and base not in _GENERAL
+
+
+def _replacement(cell: Any, base: type, name: str) -> str:
+    if name in vars(cell):
+        return f"has another {name}, set on the object"
+    return f"replaces {name} of {base.__name__}"
+
+
+class DataFlow:
+    """A run of a network on a `Signal`.
+
+    A Cell that the exporter knows becomes a part of what it writes (`place`). Any other Cell runs its `construct`,
+    whose calls are reported in turn. The exporter refuses a Cell of this package that it does not know, and a
+    construct that does anything with a Signal but add it and pass it on.
+
+    Args:
+        net: the network. It runs in prediction, and is afterwards as it was.
+        error: makes an exception from a text that begins with the name of a Cell.
+        takes: the computations that a construct may have, for messages.
+        path: of the network, in a larger one.
+        axes: how many axes there are before those of a sample: time and batch, or batch alone.
+    """
+
+    def __init__(self, net: Cell, error: Callable[[str], Exception], takes: str, path: str = "", axes: int = 2) -> None:
+        self.net, self.error, self.takes, self.axes = net, error, takes, axes
+        self.paths = {id(cell): place for place, cell in net.cells_and_names(name_prefix=path)}
+        self._refused: Exception | None = None
+
+    def place(self, cell: Any, kind: type, path: str, sources: Sources) -> Sources | None:
+        """Take a call of a Cell: the sources of its output, or None for a Cell that the exporter does not know.
+
+        Args:
+            cell: the Cell.
+            kind: its class, as `kind_of` says.
+            path: its attribute path in the network.
+            sources: the outputs whose sum is its input.
+        """
+        raise NotImplementedError
+
+    def unknown(self, cell: Any, path: str) -> Exception:
+        """The exception for a Cell of this package that the exporter does not know."""
+        raise NotImplementedError
+
+    def run(self, sources: Sources) -> Sources:
+        """The sources of the network's output, for those of its input."""
+        with phases(self.net), settings(watch=self, tape=None, unfused=True):
+            self.net.set_train(False)
+            before = [(cell, _copied(vars(cell))) for _, cell in self.net.cells_and_names()]
+            try:
+                out = self.net(Signal(sources))
+                changed = [(cell, name) for cell, old in before for name in vars(cell) if _differs(cell, name, old)]
+            except Exception as problem:
+                raise (self._refused or problem) from None  # a Cell around it may have raised it anew
+            finally:
+                for cell, old in before:
+                    _restore(cell, old)
+        if changed:
+            raise self.refusal(changed[0][0], f"keeping {changed[0][1]!r} on self")
+        if not isinstance(out, Signal):
+            raise self.refusal(self.net, f"returning {came(out)}, not one signal")
+        return out.sources
+
+    @property
+    def key(self) -> Any:
+        """For `jit`, which runs uncompiled while a network runs on a Signal."""
+        return id(self)
+
+    def around(self, cell: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Take a call of a Cell; `Cell` calls this in place of the construct."""
+        if not any(isinstance(value, Signal) for value in (*args, *kwargs.values())):
+            return run(args, kwargs)  # it does not depend on the input
+        try:
+            return self._answer(cell, run, args, kwargs)
+        except Exception as problem:
+            self._refused = self._refused or (
+                self.refusal(cell, str(problem)) if isinstance(problem, _OfConstructs) else problem
+            )
+            raise self._refused from None
+
+    def _answer(self, cell: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        kind, path = kind_of(cell), self.paths.get(id(cell), type(cell).__name__)
+        known = ours(kind) and kind is not SequentialCell
+        if len(args) != 1 or kwargs:
+            if known:
+                self._refused = self.error(f"{named(path, cell)} is called with something else than one signal.")
+                raise self._refused
+            return run(args, kwargs)
+        try:
+            if kind is TimeDistributed:
+                return self.through(cell.cell, args[0], 1)
+            placed = self.place(cell, kind, path, args[0].sources)
+            if placed is None and known:
+                raise self.unknown(cell, path)
+        except Exception as problem:
+            self._refused = self._refused or problem
+            raise
+        return run(args, kwargs) if placed is None else Signal(placed)
+
+    def through(self, cell: Cell, signal: Signal, axes: int) -> Signal:
+        """The output of a Cell inside another one, with this number of axes before those of a sample."""
+        before, self.axes = self.axes, axes
+        try:
+            out: Signal = cell(signal)
+            return out
+        finally:
+            self.axes = before
+
+    def refusal(self, cell: Any, problem: str) -> Exception:
+        """The exception for a construct that does more than calls and sums."""
+        base, replaced = overridden(cell)
+        layer = f"{_replacement(cell, base, replaced[0])}: " if replaced and _is_layer(base) else ""
+        path = self.paths.get(id(cell), type(cell).__name__)
+        return self.error(f"{named(path, cell)}: {layer}its construct does something {self.takes}: {problem}.")
+
+
+_OfConstructs = (SnncellError, TypeError, AttributeError, ValueError, LookupError)  # what a Signal may raise in them
+
+
+def _copied(attributes: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.copy() if type(value) in (list, dict) else value for name, value in attributes.items()}
+
+
+def _differs(cell: Any, name: str, before: dict[str, Any]) -> bool:
+    """True if a call has changed an attribute, or a list or dict that is one."""
+    if name in _COMPILED:
+        return False
+    if name not in before:
+        return True
+    value, old = vars(cell)[name], before[name]
+    if type(value) is list and type(old) is list:
+        return len(value) != len(old) or any(a is not b for a, b in zip(value, old, strict=True))
+    if type(value) is dict and type(old) is dict:
+        return value.keys() != old.keys() or any(value[key] is not old[key] for key in old)
+    return value is not old
+
+
+def _restore(cell: Any, before: dict[str, Any]) -> None:
+    """Undo the changes of attributes."""
+    for name in [name for name in vars(cell) if _differs(cell, name, before)]:
+        if name in before:
+            vars(cell)[name] = before[name]
+        else:
+            del vars(cell)[name]
