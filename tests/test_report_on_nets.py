@@ -88,7 +88,7 @@ def test_a_seed_draws_the_same_net_again():
     assert a.about == b.about != other.about
 
 
-# --- layers that run their time steps themselves -----------------------------------------------------------------------
+# --- layers that run their time steps themselves ----------------------------------------------------------------------
 
 
 class SpikeTimes(nn.Cell):

@@ -50,8 +50,8 @@ class Finding:
         kind: "dead", "saturated", "large potentials", "narrow surrogate", "wide surrogate", "exploding gradient",
             "vanishing gradient", "exploding recurrence", "no gradient", "not trained", "mis-scaled loss", "learning
             rate", "labels", "constant out of range", "not finite", "silent output", "silent samples", "equal outputs",
-            "detached reset", "loss curve", "growth", "not recorded" or "accuracy"; `KINDS` of `snncell.report.findings` says what
-            each means.
+            "detached reset", "loss curve", "growth", "not recorded" or "accuracy"; `KINDS` of
+            `snncell.report.findings` says what each means.
         layer: the name of the layer or Parameter, "" for the whole net.
         severity: "alarm": it will not learn like this; "warning": it may well be why it does not; "note": worth
             knowing, and no fault by itself.
