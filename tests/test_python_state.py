@@ -20,6 +20,7 @@ from random_cases import random_cases
 
 import snncell
 from snncell import Tensor, jit, nn, ops, train
+from snncell.compiler import reached
 from snncell.errors import TraceError
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -225,7 +226,7 @@ HOLDERS = {
     "slots": of_slots,
     "list of records": of_list_of_records,
     "array": of_array,
-    "large array": functools.partial(of_array, 1 << 23),
+    "large array": functools.partial(of_array, 1 << 20),
     "Tensor": of_tensor,
     "function": of_function,
     **{f"Cell {name}": functools.partial(of_cell, name) for name in ("gain", "record", "array")},
@@ -469,17 +470,33 @@ def test_a_value_that_the_function_changes_is_right_or_refused(kind, mode):
     assert refused or kind in ("cache", "first")  # which change once
 
 
-def test_what_is_only_appended_to_is_no_dependency():
-    log = []
+def test_what_is_only_added_to_is_no_dependency():
+    log, shapes = [], {}
 
     def logged(x):
         log.append(x.shape)
+        shapes["x"] = x.shape
         return x * 2.0
 
     fn = jit(logged)
     for _ in range(3):
         fn(ops.ones(2))
     assert log == [(2,)]
+
+
+def test_an_attribute_that_depends_on_the_arguments_alone_is_no_counter():
+    class Net(nn.Cell):
+        def construct(self, x):
+            self.shape = x.shape
+            return x.reshape((-1,)) * self._factor()
+
+        def _factor(self):
+            return float(self.shape[0])
+
+    fn = jit(Net())
+    for _ in range(3):
+        for size in (2, 3):
+            assert fn(ops.ones((size, 2))).asnumpy().tolist() == [float(size)] * 2 * size
 
 
 @pytest.mark.parametrize("name", ["unread", "other"])
@@ -552,6 +569,8 @@ def of_imported():
 
 
 DRAWS = {
+    "unseeded": lambda: lambda x: x + np.random.default_rng().normal(),
+    "unseeded of Python": lambda: lambda x: x + random.Random().random(),
     "np.random": lambda: lambda x: x + np.random.normal(),
     "np.random of a shape": lambda: lambda x: x + Tensor(np.random.rand(*x.shape).astype(np.float32)),
     "imported": lambda: lambda x: x + normal(),
@@ -597,6 +616,34 @@ def test_draws_of_other_threads_are_no_fault_of_the_traced_function():
     finally:
         stop.set()
         thread.join()
+
+
+def test_a_seeded_generator_inside_is_what_it_is_uncompiled():
+    fn = jit(lambda x: x + np.random.default_rng(3).normal())
+    expected = np.float32(np.random.default_rng(3).normal())
+    np.testing.assert_allclose([fn(Tensor(0.0)).item() for _ in range(2)], expected)
+
+
+def test_an_object_with_its_own_getattr_is_followed():
+    class Own:
+        def __init__(self):
+            self.known = {"gain": 1.0}
+
+        def __getattr__(self, name):
+            return self.known[name]  # a KeyError for whatever else is asked
+
+    own = Own()
+    fn = jit(lambda x: x * own.gain)
+    found = [fn(Tensor(1.0)).item()]
+    own.known["gain"] = 2.0
+    assert [*found, fn(Tensor(1.0)).item()] == [1.0, 2.0]
+
+
+def test_many_objects_are_reported(monkeypatch):
+    monkeypatch.setattr(reached, "MOST", 50)
+    records = [Record() for _ in range(60)]
+    with pytest.warns(RuntimeWarning, match=r"can read more than .* Python objects.*Pass what it reads"):
+        jit(lambda x: x * records[59].gain)(Tensor(X))
 
 
 def test_draws_outside_of_the_trace_are_allowed():
@@ -747,3 +794,14 @@ def test_a_dataclass_is_an_argument_as_a_tuple_is():
     assert [fn(Pair(Tensor([value]), factor)).item() for value, factor in ((1.0, 2), (3.0, 2), (3.0, 5))] == [2, 6, 15]
     gradient = snncell.grad(lambda pair: (pair.first * pair.first).sum())(Pair(Tensor([3.0])))
     assert gradient.first.item() == 6.0 and gradient.second == 3
+
+
+def test_a_large_array_is_named_in_a_warning():
+    big = np.ones(1 << 23, np.float32)
+    fn = jit(lambda x: x * float(big[-3]))
+    with pytest.warns(RuntimeWarning, match=r"reads an array of 32 MB \(big\). Each call compares it") as seen:
+        fn(Tensor(X))
+    assert seen[0].filename == __file__
+    big[-3] = 5.0
+    with pytest.warns(RuntimeWarning, match="32 MB"):
+        np.testing.assert_array_equal(fn(Tensor(X)).asnumpy(), X * 5.0)

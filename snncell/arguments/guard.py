@@ -18,7 +18,7 @@ import numpy as np
 
 from snncell.arguments.elsewhere import ARGUMENTS
 from snncell.arguments.kinds import REFUSED, UNFIT, Kind, kind_of, refusal
-from snncell.arguments.misplaced import marked_by_name, misplaced, warn_of_places
+from snncell.arguments.misplaced import marks_of, misplaced, warn_of_arguments
 from snncell.arguments.names import missing_from
 from snncell.arguments.shown import brief, from_inside
 from snncell.arguments.tracebacks import hide_frames
@@ -45,7 +45,7 @@ class Plan:
         self.signature = inspect.signature(function)
         self.open = False  # whether it takes arguments of any name
         self.defaults: dict[str, Any] = {}
-        self.by_name = marked_by_name(hints)
+        self.marks = marks_of(hints)
         runs_code = any(_runs_code(hint) for name, hint in hints.items() if name != "return")
         self.closed = not runs_code or function.__name__.startswith("__")  # what is made runs nothing yet
         for p in self.signature.parameters.values():
@@ -72,14 +72,14 @@ class Plan:
                 new = self.one(who, name, kind, value, args)
                 if new is not value:
                     args = (*args[:i], new, *args[i + 1 :])
-        if self.by_name:
-            warn_of_places(self.places, self.by_name, args)
         for name, value in kwargs.items():
             kind = self.names.get(name)
             if kind is None and not self.open:
                 refuse_name(who, name, [other for other in self.names if other != "self"])
             if kind is not None and type(value) not in kind.types:
                 kwargs[name] = self.one(who, name, kind, value)
+        if self.marks:
+            warn_of_arguments(who, self.places, self.marks, args, kwargs)
         return args
 
     def tell(self, error: Exception, who: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

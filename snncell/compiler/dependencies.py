@@ -6,12 +6,14 @@ A Cell counts the changes of its attributes (`version`), so a call compares numb
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from snncell.compiler.python_state import PythonState
 from snncell.compiler.random_states import RandomStates
+from snncell.compiler.reached import MOST
 from snncell.tape import structure
 from snncell.tape.hooks import numbers
 from snncell.tape.tracing import Trace
@@ -55,7 +57,7 @@ class Dependencies:
                 return f"a hook on Parameter {parameter.name!r}"
             if parameter.limits != limits:
                 return f"the range of Parameter {parameter.name!r}"
-        return next(iter(self.state.changes().values()), "a value that it reads")
+        return next((change.words for change in self.state.changes().values()), "a value that it reads")
 
 
 @contextmanager
@@ -69,6 +71,13 @@ def state_read_by(roots: Iterable[Any], who: str, every: str = "each call") -> I
     """
     state = PythonState(roots)
     state.refuse_iterators(who)
+    if not state.complete:
+        warnings.warn(
+            f"{who}: the function can read more than {MOST:,} Python objects; changes of the others are not noticed. "
+            f"Pass what it reads as an argument, or keep it in arrays or Tensors.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     states = RandomStates(state)
     yield state
     states.refuse_draws(who, every)

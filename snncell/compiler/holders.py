@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from operator import is_, itemgetter
-from types import CellType
-from typing import Any
+from operator import itemgetter
+from types import CellType, ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 
-LARGE = 1 << 24  # bytes of an array, above which a part of its elements is compared
 MISSING: Any = object()
 _SIMPLE = (bool, int, float, complex, str, bytes, type(None), np.generic)
 
 Spot = tuple[int, Any]  # the id of what holds a value, and the name or place of it there
+
+
+class Change(NamedTuple):
+    """A value that has changed: what an error calls it, and the value now, or what it contains."""
+
+    words: str
+    now: Any
 
 
 class Holder:
@@ -27,37 +33,25 @@ class Holder:
     def __init__(self, mapping: Mapping[str, Any], owner: Any) -> None:
         self.mapping, self.owner = mapping, owner
         self.id = id_of(mapping, owner)
-        self.words = "" if owner is None else f"{getattr(owner, '__name__', type(owner).__name__)}."
+        self.words = "" if owner is None else f"{name_of(owner)}."
         self.values: dict[str, Any] = {}
         self.numbers: dict[str, Any] = {}  # numbers that the code assigns, and need not read
-        self._getter: Callable[[Any], tuple[Any, ...]] | None = None
-        self._expected: tuple[Any, ...] = ()
-        self._absent: list[str] = []
 
-    def finish(self) -> None:
-        """Prepare `unchanged`, when all names are known."""
-        present = [name for name, value in self.values.items() if value is not MISSING]
-        self._getter = itemgetter(*present, *present[:1]) if present else None  # at least two names: gives a tuple
-        self._expected = tuple(self.values[name] for name in (*present, *present[:1]))
-        self._absent = [name for name, value in self.values.items() if value is MISSING]
+    def present(self) -> tuple[Callable[[Any], tuple[Any, ...]], Mapping[str, Any], tuple[Any, ...]] | None:
+        """A function that takes the values out of the mapping, the mapping, and what it should give."""
+        names = [name for name, value in self.values.items() if value is not MISSING]
+        names += names[:1]  # at least two, so that it gives a tuple
+        return (itemgetter(*names), self.mapping, tuple(self.values[name] for name in names)) if names else None
 
-    def unchanged(self) -> bool:
-        """True if all values are what they were."""
-        mapping = self.mapping
-        if self._getter is not None:
-            try:
-                now = self._getter(mapping)
-            except KeyError:
-                return False
-            if not all(map(is_, now, self._expected)) and not all(map(same, now, self._expected)):
-                return False
-        return not self._absent or not any(name in mapping for name in self._absent)
+    def absent(self) -> list[str]:
+        """The names that had no value."""
+        return [name for name, value in self.values.items() if value is MISSING]
 
-    def changes(self) -> Iterator[tuple[Spot, str]]:
-        """The values that changed: where they are, and what to call them."""
+    def changes(self) -> Iterator[tuple[Spot, Change]]:
+        """The values that changed, by the place where they are."""
         for name, value in self.values.items():
-            if not same(self.mapping.get(name, MISSING), value):
-                yield (self.id, name), f"{self.words}{name}"
+            if not same(now := self.mapping.get(name, MISSING), value):
+                yield (self.id, name), Change(f"{self.words}{name}", now)
 
 
 def same(now: Any, then: Any) -> bool:
@@ -77,10 +71,8 @@ def items(container: Any) -> list[Any]:
 
 
 def contents(array: np.ndarray[Any, Any]) -> bytes:
-    """The elements of an array; of one above 16 MB, 65,536 of them."""
-    if array.nbytes <= LARGE:
-        return array.tobytes()
-    return array.flat[:: -(-array.size // 65536)].tobytes()
+    """A copy of the elements of an array."""
+    return array.tobytes()
 
 
 def of_cell(cell: CellType) -> Any:
@@ -94,3 +86,25 @@ def of_cell(cell: CellType) -> Any:
 def id_of(mapping: Mapping[str, Any], owner: Any) -> int:
     """The identity of a mapping that a Holder is made of."""
     return id(owner) if isinstance(owner, type) else id(mapping)  # `vars` of a class is a new object each time
+
+
+def name_of(owner: Any) -> str:
+    """The name of a module or class, or of the class of an object."""
+    return owner.__name__ if isinstance(owner, (ModuleType, type)) else type(owner).__name__
+
+
+def attributes_of(one: Any) -> dict[str, Any]:
+    """The attributes of an object, without its `__getattr__`."""
+    try:
+        attributes: dict[str, Any] = object.__getattribute__(one, "__dict__")
+    except AttributeError:
+        return {}
+    return attributes
+
+
+def in_slot(one: Any, name: str) -> Any:
+    """The value of an attribute in `__slots__`, which may have none yet."""
+    try:
+        return object.__getattribute__(one, name)
+    except AttributeError:
+        return MISSING

@@ -15,6 +15,7 @@ from snncell.arguments.tracebacks import hide_frames
 from snncell.compiler.compiled import Compiled
 from snncell.compiler.copies import reduced
 from snncell.compiler.explain import difference, report, report_on_passes
+from snncell.compiler.holders import same
 from snncell.compiler.jit_options import JitConfig, Level, as_signature, refuse_options, refuse_other_arguments
 from snncell.compiler.pipeline import stages
 from snncell.config import FINITE
@@ -119,10 +120,12 @@ class Jitted:
 
     def _refuse_counters(self, outdated: Compiled, compiled: Compiled) -> None:
         """Raise if the function changes, at each call, a value that it reads: a trace cannot carry that out."""
-        again = [words for spot, words in compiled.own_changes.items() if spot in outdated.own_changes]
-        if again:
+        # What has the same value after each trace, such as `self.shape = x.shape`, does not count them.
+        before, now = outdated.own_changes, compiled.own_changes
+        counting = [x.words for spot, x in now.items() if spot in before and not same(x.now, before[spot].now)]
+        if counting:
             raise TraceError(
-                f"jit({self.name}): {again[0]} is read and changed by the function at each call, and a compiled "
+                f"jit({self.name}): {counting[0]} is read and changed by the function at each call, and a compiled "
                 f"function runs no Python. Make it a Parameter (requires_grad=False) and write to it by ops.assign, "
                 f"or pass it as an argument and return the new value."
             )
@@ -183,8 +186,8 @@ def jit(
     Python values that `fn` reads outside of its arguments are compared at each call: globals, variables of enclosing
     functions, defaults, attributes of Cells and other objects, lists, dicts, and NumPy arrays, also those that the
     functions read which `fn` calls. If one has changed, `fn` is traced again. For example, `loss_weight[0] = 0.5`
-    between two calls takes effect. To compare an array takes 0.1 ms per MB; above 16 MB, 65,536 of its elements are
-    compared. Tensors cost nothing. Code of libraries is not followed.
+    between two calls takes effect. To compare an array takes a copy of it, and some 0.1 ms per MB at each call; above
+    16 MB a warning says so. Tensors cost nothing. Code of libraries is not followed.
 
     Python code runs when `fn` is traced, not at each call, so these are errors: random numbers of `np.random` or
     `random` (use `ops.normal` or `ops.uniform`), a value that `fn` both reads and changes at each call, a Tensor that

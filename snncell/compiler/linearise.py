@@ -18,7 +18,7 @@ import numpy as np
 
 from snncell.compiler.dependencies import state_read_by
 from snncell.compiler.higher_orders import needed_by_higher_orders
-from snncell.compiler.holders import Spot
+from snncell.compiler.holders import Change, Spot
 from snncell.compiler.ir.body import Body
 from snncell.compiler.ir.program import values_used
 from snncell.compiler.passes.canonicalise import program_of
@@ -65,18 +65,18 @@ def trace_body(
         The body, and the Parameters that it writes: they are its last states.
     """
     carried: list[Parameter] = []
-    earlier: tuple[dict[Spot, str], Body] | None = None  # what the first trace changed of Python's values
+    earlier: tuple[dict[Spot, Change], Body] | None = None  # what the first trace changed of Python's values
     while True:
         # A Parameter that a step writes is a state. Which ones a step writes is known when it has been traced, and
         # reads of them before the write have to be traced as reads of the state: so it is traced again.
-        with state_read_by([f], who, "each step") as state:
+        with state_read_by([f], who, "each slice" if who == "vmap" else "each step") as state:
             body = _traced(f, carry, xs, backwards, who, carried)
         state.include(body.trace.cells)
         state.refuse_leaks(body.trace, who)
         # A step may keep a value for the next ones, such as a mask. Then it is traced again, with that value.
         changes = state.changes()
         if earlier is not None and (changes or _differ(earlier[1], body)):
-            raise _counted(who, next(iter(earlier[0].values())))
+            raise _counted(who, next(iter(earlier[0].values())).words)
         missing = [p for p in body.trace.written if all(p is not q for q in carried)]
         if not missing and not changes:
             if STATE.trace is None:
@@ -185,8 +185,8 @@ def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
             grads = pullback(tape.live(), outs, list(seeds.values()), inputs, once=True, own=own)
         _refuse_writes(body, trace)
         state.refuse_leaks(trace, who)
-        for words in state.changes().values():
-            raise _counted(who, words)
+        for change in state.changes().values():
+            raise _counted(who, change.words)
         first, last = len(body.carry), len(body.carry) + len(body.xs)
         after = [_or_zeros(grads[n], inputs[n]) for n in float_states]
         ys = [grad for grad in grads[first:last] if grad is not None]

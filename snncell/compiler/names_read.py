@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+from collections.abc import Sequence
 from functools import lru_cache
 from types import CodeType
 from typing import NamedTuple
@@ -14,6 +15,10 @@ _BY_ANY_NAME = frozenset(["__dict__", "asdict", "astuple", "attrgetter", "getatt
 _GLOBALS = frozenset(["LOAD_GLOBAL", "LOAD_NAME"])
 _FREE = frozenset(["LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"])
 _ATTRIBUTES = frozenset(["LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"])
+# Classes and functions that make a random generator, another one each time if they get no seed.
+_SEEDED = frozenset(
+    ["default_rng", "RandomState", "Random", "MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64", "SeedSequence"]
+)
 
 
 class Names(NamedTuple):
@@ -23,9 +28,10 @@ class Names(NamedTuple):
         globals: globals that it reads.
         free: variables of enclosing functions that it reads.
         attributes: attributes that it reads, and its strings, which may be names for `getattr`.
-        appended: variables and attributes that it loads only to append to them.
+        appended: variables and attributes that it loads only to add items to them.
         stored: variables and attributes that it assigns, and its strings, which may be names for `setattr`.
         modules: modules that it imports.
+        unseeded: random generators that it makes without a seed.
         open: whether it may read attributes of any name, as `vars(x)` does.
     """
 
@@ -35,25 +41,25 @@ class Names(NamedTuple):
     appended: frozenset[str]
     stored: frozenset[str]
     modules: frozenset[str]
+    unseeded: frozenset[str]
     open: bool
 
 
 @lru_cache(maxsize=4096)
 def names_in(code: CodeType) -> Names:
     """The names that a piece of code reads."""
-    of_module, free, attributes, appended, stored, modules = (set[str]() for _ in range(6))
-    pending: tuple[set[str], str] | None = None  # the last load, until the next instruction says what it is for
-    for instruction in dis.get_instructions(code):
+    of_module, free, attributes, appended, stored, modules, unseeded = (set[str]() for _ in range(7))
+    instructions = list(dis.get_instructions(code))
+    for number, instruction in enumerate(instructions):
         name, kind = instruction.argval, instruction.opname
-        if pending is not None:
-            (appended if kind in _ATTRIBUTES and name in APPENDING else pending[0]).add(pending[1])
-            pending = None
-        if kind in _GLOBALS:
-            pending = of_module, name
-        elif kind in _FREE:
-            pending = free, name
-        elif kind in _ATTRIBUTES:
-            pending = attributes, name
+        reads = (
+            of_module if kind in _GLOBALS else free if kind in _FREE else attributes if kind in _ATTRIBUTES else None
+        )
+        if reads is not None:
+            following = instructions[number + 1 : number + 4]
+            (appended if _only_adds(following) else reads).add(name)
+            if name in _SEEDED and _calls_without_arguments(following):
+                unseeded.add(name)
         elif kind in ("STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR"):
             stored.add(name)
         elif kind == "IMPORT_NAME":
@@ -69,6 +75,7 @@ def names_in(code: CodeType) -> Names:
             appended |= names.appended
             stored |= names.stored
             modules |= names.modules
+            unseeded |= names.unseeded
             is_open = is_open or names.open
     attributes |= strings
     stored |= strings
@@ -80,5 +87,21 @@ def names_in(code: CodeType) -> Names:
         frozenset(appended),
         frozenset(stored),
         frozenset(modules),
+        frozenset(unseeded),
         is_open,
     )
+
+
+def _only_adds(following: Sequence[dis.Instruction]) -> bool:
+    """True if what was loaded is used as in `x.append(...)` or `x[i] = ...`."""
+    if not following:
+        return False
+    if following[0].opname in _ATTRIBUTES and following[0].argval in APPENDING:
+        return True
+    return len(following) > 1 and following[0].opname.startswith("LOAD_") and following[1].opname == "STORE_SUBSCR"
+
+
+def _calls_without_arguments(following: Sequence[dis.Instruction]) -> bool:
+    """True if what was loaded is called next, with nothing."""
+    calls = [x for x in following if x.opname not in ("PUSH_NULL", "PRECALL")]
+    return bool(calls) and calls[0].opname == "CALL" and calls[0].arg == 0

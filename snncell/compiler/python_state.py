@@ -5,15 +5,18 @@ A trace keeps these values as constants. A call compares them; if one has change
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
+from operator import is_
 from typing import Any
 
-from snncell.compiler.holders import MISSING, Spot, contents, items, of_cell, same
+from snncell.arguments.misplaced import warn_of
+from snncell.compiler.holders import MISSING, Change, Spot, contents, in_slot, items, name_of, of_cell, same
 from snncell.compiler.reached import CONTAINERS, NUMBERS, Reached
 from snncell.errors import TraceError
 from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Trace, Value
+
+LARGE = 1 << 24  # bytes of an array, above which its comparison at each call is worth a warning
 
 
 class PythonState(Reached):
@@ -29,45 +32,55 @@ class PythonState(Reached):
         """
         counted = set(map(id, versioned))
         holders = [h for h in self._holders.values() if h.values and id(h.owner) not in counted]
+        present = [found for h in holders if (found := h.present()) is not None]
+        absent = [(h.mapping, names) for h in holders if (names := h.absent())]
         variables, slots = self._variables, list(self._slots.values())
         containers, arrays = self._containers, self._arrays
 
-        def unchanged() -> bool:  # at each call of what was traced: loops, which cost less than generators
-            for holder in holders:
-                if not holder.unchanged():
+        def unchanged() -> bool:  # at each call of what was traced: loops, which cost less than generators and methods
+            try:
+                for take, mapping, values in present:
+                    now = take(mapping)
+                    if not all(map(is_, now, values)) and not all(map(same, now, values)):
+                        return False
+            except KeyError:
+                return False
+            for mapping, names in absent:
+                if not mapping.keys().isdisjoint(names):
                     return False
             for cell, _, value in variables:
                 if of_cell(cell) is not value and not same(of_cell(cell), value):
                     return False
             for container, ids, inside in containers:
-                now = items(container)
-                if list(map(id, now)) != ids and not (len(now) == len(ids) and all(map(same, now, inside))):
+                there = items(container)
+                if list(map(id, there)) != ids and not (len(there) == len(ids) and all(map(same, there, inside))):
                     return False
             for array, spec, content in arrays:
                 if (array.shape, array.dtype) != spec or contents(array) != content:
                     return False
-            return all(same(getattr(one, name, MISSING), value) for one, name, value in slots)
+            return all(same(in_slot(one, name), value) for one, name, value in slots)
 
         return unchanged
 
-    def changes(self) -> dict[Spot, str]:
-        """The values that are not what they were: where they are, and what to call them."""
-        found: dict[Spot, str] = {}
+    def changes(self) -> dict[Spot, Change]:
+        """The values that are not what they were, by the place where they are."""
+        found: dict[Spot, Change] = {}
         for holder in self._holders.values():
             found |= holder.changes()
         for cell, name, value in self._variables:
-            if not same(of_cell(cell), value):
-                found[id(cell), ""] = name
+            if not same(now := of_cell(cell), value):
+                found[id(cell), ""] = Change(name, now)
         for one, name, value in self._slots.values():
-            if not same(getattr(one, name, MISSING), value):
-                found[id(one), name] = f"{type(one).__name__}.{name}"
+            if not same(now := in_slot(one, name), value):
+                found[id(one), name] = Change(f"{type(one).__name__}.{name}", now)
         for container, _, inside in self._containers:
-            now = items(container)
-            if len(now) != len(inside) or not all(map(same, now, inside)):
-                found[id(container), ""] = f"a {type(container).__name__}{self._called(container)}"
+            there = items(container)
+            if len(there) != len(inside) or not all(map(same, there, inside)):
+                words = f"a {type(container).__name__}{self._called(container)}"
+                found[id(container), ""] = Change(words, tuple(there))
         for array, spec, content in self._arrays:
             if (array.shape, array.dtype) != spec or contents(array) != content:
-                found[id(array), ""] = f"an array{self._called(array)}"
+                found[id(array), ""] = Change(f"an array{self._called(array)}", contents(array))
         return found
 
     def _called(self, value: Any) -> str:
@@ -101,12 +114,22 @@ class PythonState(Reached):
             if type(now := holder.mapping.get(name)) in NUMBERS and not same(now, value)
         ]
         for name in changed:
-            warnings.warn(
+            warn_of(
                 f"{name} is changed inside a function that is traced: that happens once, not at each call or step. "
                 f"Return it as a state, or make it a Parameter (requires_grad=False) that ops.assign writes to.",
                 RuntimeWarning,
-                stacklevel=2,
             )
+
+    def warn_of_arrays(self, who: str) -> None:
+        """Warn of large arrays: each call compares all elements, because any may have changed."""
+        for array, _, _ in self._arrays:
+            if array.nbytes > LARGE:
+                warn_of(
+                    f"{who}: reads an array of {array.nbytes >> 20} MB{self._called(array)}. Each call compares it "
+                    f"with a copy, because it may change. Make it a Tensor once, outside of the function, or pass it "
+                    f"as an argument.",
+                    RuntimeWarning,
+                )
 
     def refuse_leaks(self, trace: Trace | None, who: str) -> None:
         """Raise if an object, variable or container holds a Tensor of this trace: it has no value later."""
@@ -115,7 +138,7 @@ class PythonState(Reached):
                 cell.cell_contents = None if value is MISSING else value
                 raise _leak(who, f"the variable {name}", name)
         for one, name, value in self._slots.values():
-            if leaked(getattr(one, name, MISSING), trace):
+            if leaked(in_slot(one, name), trace):
                 delattr(one, name) if value is MISSING else setattr(one, name, value)
                 raise _leak(who, f"{type(one).__name__}.{name}", f"self.{name}")
         for cell in self.cells:
@@ -141,8 +164,8 @@ class PythonState(Reached):
                 setattr(owner, name, old)
             else:
                 object.__delattr__(owner, name)
-            words = "" if owner is None else f"{getattr(owner, '__name__', type(owner).__name__)}."
-            raise _leak(who, f"{words}{name}", name if owner is None else f"self.{name}")
+            place = name if owner is None else f"{name_of(owner)}.{name}"
+            raise _leak(who, place, name if owner is None else f"self.{name}")
 
 
 def _purge(container: Any, trace: Trace | None) -> None:

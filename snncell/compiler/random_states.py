@@ -27,6 +27,8 @@ class RandomStates:
 
     def refuse_draws(self, who: str, every: str = "each call") -> None:
         """Raise if one of them has been advanced since: the numbers would be constants of the trace."""
+        for name in sorted(self.state.unseeded):
+            raise _drawn(who, f"{name}(), which gets no seed,", every)
         for generator, of, before in self.before:
             if of(generator) == before:
                 continue
@@ -35,11 +37,15 @@ class RandomStates:
             if shared and threading.active_count() > 1 and not self.state.draws:
                 continue
             name = _NAMES.get(id(generator), f"a {type(generator).__name__}")
-            raise TraceError(
-                f"{who}: draws from {name} while it is traced. That happens once, so {every} would have the same "
-                f"numbers. Draw with ops.normal(x.shape, 0.0, 1.0) or ops.uniform(x.shape), which give new numbers "
-                f"each time; or pass the noise as an argument."
-            )
+            raise _drawn(who, name, every)
+
+
+def _drawn(who: str, name: str, every: str) -> TraceError:
+    return TraceError(
+        f"{who}: draws from {name} while it is traced. That happens once, so {every} would have the same numbers. Draw "
+        f"with ops.normal(x.shape, 0.0, 1.0) or ops.uniform(x.shape), which give new numbers each time; or pass the "
+        f"noise as an argument."
+    )
 
 
 def _position_of(generator: Any) -> Any:

@@ -15,20 +15,21 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
-from snncell.compiler.holders import MISSING, Holder, contents, id_of, items, of_cell
+from snncell.compiler.holders import MISSING, Holder, attributes_of, contents, id_of, in_slot, items, of_cell
 from snncell.compiler.names_read import Names, names_in
 from snncell.tape.tensor import Tensor
 
 LIBRARIES = frozenset(sys.stdlib_module_names) | {
-    *("snncell", "numpy", "scipy", "numba", "llvmlite", "matplotlib", "tqdm", "pytest", "pandas", "sklearn"),
+    *("snncell", "numpy", "scipy", "numba", "llvmlite", "matplotlib", "tqdm", "pandas", "sklearn"),
     *("torch", "jax", "h5py", "nir", "tensorboardX"),
 }
+MOST = 100_000  # values that are followed
 _ATOMS = frozenset([bool, int, float, complex, str, bytes, type(None), type(...), range, slice, np.dtype])
 _GENERATORS = (random.Random, np.random.RandomState, np.random.Generator, np.random.BitGenerator)
 NUMPYS: Any = np.random.mtrand._rand  # the generator of np.random.normal, ...
@@ -70,7 +71,9 @@ class Reached:
         self.appended: set[str] = set()  # of those that it only appends to
         self.stored: set[str] = set()  # of those that it may set
         self.open = False  # whether it may read attributes of any name
+        self.unseeded: set[str] = set()  # what the code makes a random generator with, without a seed
         self.draws = False  # whether the code names NumPy's or Python's global generator
+        self.complete = True  # whether all has been found, below the bound
         self.cells: dict[Any, None] = {}
         self.objects: list[Any] = []
         self._seen: dict[int, Any] = {}  # by id; the objects are kept, so that ids stay unique
@@ -99,8 +102,6 @@ class Reached:
                 self._visit_all()
                 if self._known() != known:  # a method has been found that names more attributes
                     number = 0
-        for holder in self._holders.values():
-            holder.finish()
 
     def _visit_all(self) -> None:
         while self._waiting:
@@ -113,6 +114,9 @@ class Reached:
     def _visit(self, value: Any) -> None:
         kind = type(value)
         if kind in _ATOMS or id(value) in self._seen:
+            return
+        if len(self._seen) >= MOST:
+            self.complete = False
             return
         self._seen[id(value)] = value
         if isinstance(value, Tensor):
@@ -141,13 +145,16 @@ class Reached:
             self.draws = self.draws or value is np.random or value is random
             if not library(value.__name__ if isinstance(value, ModuleType) else value.__module__):
                 self.objects.append(value)
-                self._waiting += [f for name in _MADE if isinstance(f := vars(value).get(name), FunctionType)]
+                for name in _MADE:
+                    if isinstance(made := vars(value).get(name), FunctionType):
+                        self._read_code(made, runs=False)
             elif value is np:
                 self.objects.append(value)
         elif hasattr(kind, "cells_and_names"):
             self._visit_cell(value)
         elif kind.__module__.partition(".")[0] in ("snncell", "numpy", "numba"):
-            self._waiting += _leading_on(getattr(value, "__dict__", {}).values())
+            own = attributes_of(value)
+            self._waiting += [own["fn"]] if "fn" in own else _leading_on(own.values())  # `fn` of what is jitted
         elif not isinstance(value, Enum):
             self._visit_class(kind)
             self.objects.append(value)
@@ -185,10 +192,12 @@ class Reached:
                     if name.startswith("__") and name not in _NOT_CALLED and isinstance(value, FunctionType):
                         self._waiting.append(value)
 
-    def _read_code(self, function: FunctionType) -> None:
+    def _read_code(self, function: FunctionType, runs: bool = True) -> None:
+        """Add what a function reads; `runs` if it is called, as a class in `isinstance(x, kind)` is not."""
         code: CodeType = function.__code__
         names = names_in(code)
         self._add_names(names)
+        self.unseeded |= names.unseeded if runs else set()
         self._waiting += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             value = of_cell(cell)
@@ -224,7 +233,7 @@ class Reached:
             self.draws = self.draws or "random" in self.names
             return
         instance = not isinstance(one, (ModuleType, type))
-        own = getattr(one, "__dict__", {}) if instance else vars(one)
+        own: Any = attributes_of(one) if instance else vars(one)
         is_cell = hasattr(type(one), "cells_and_names")
         holder = self._holder(own, one)
         whole = instance and (self.open or is_cell)  # snncell itself reads attributes of Cells too
@@ -256,7 +265,7 @@ class Reached:
     def _read_slots(self, one: Any, names: Iterable[str]) -> None:
         for name in names:
             if (id(one), name) not in self._slots:
-                self._slots[id(one), name] = one, name, (value := getattr(one, name, MISSING))
+                self._slots[id(one), name] = one, name, (value := in_slot(one, name))
                 self._waiting.append(value)
 
     def _holder(self, mapping: Mapping[str, Any], owner: Any) -> Holder:
@@ -274,4 +283,18 @@ def _leading_on(values: Iterable[Any]) -> list[Any]:
 
 def library(module: str | None) -> bool:
     """True if a module's code is not followed."""
-    return (module or "builtins").partition(".")[0] in LIBRARIES
+    return _is_library((module or "builtins").partition(".")[0])
+
+
+@lru_cache(maxsize=4096)
+def _is_library(package: str) -> bool:
+    """True of Python's and NumPy's packages, and of installed ones that do not import snncell."""
+    if package in LIBRARIES:
+        return True
+    file = getattr(sys.modules.get(package), "__file__", None) or ""
+    if "site-packages" not in file and "dist-packages" not in file:
+        return False
+    modules = [one for name, one in list(sys.modules.items()) if name.partition(".")[0] == package]
+    values = [x for one in modules for x in vars(one).values() if isinstance(x, (ModuleType, FunctionType, type))]
+    names = [x.__name__ if isinstance(x, ModuleType) else x.__module__ for x in values]
+    return not any((name or "").partition(".")[0] == "snncell" for name in names)

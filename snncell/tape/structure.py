@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
@@ -230,10 +231,11 @@ def _holds_tensor(value: Any, depth: int = 4) -> bool:
     elif isinstance(value, partial):
         inside += [*value.args, *value.keywords.values()]
     else:
-        inside += getattr(value, "__dict__", {}).values()
-        for base in type(value).__mro__:
+        for base in type(value).__mro__:  # without a `__getattr__` of the user's
             slots = base.__dict__.get("__slots__", ())
-            inside += [getattr(value, name, None) for name in ([slots] if isinstance(slots, str) else slots)]
+            for name in ([slots] if isinstance(slots, str) else slots) if slots else ("__dict__",):
+                with suppress(AttributeError):
+                    inside.append(object.__getattribute__(value, name))
     return any(_holds_tensor(x, depth - 1) for x in inside)
 
 
