@@ -103,10 +103,11 @@ class SpikeTimes(nn.Cell):
 
 
 @pytest.mark.parametrize(("weight", "silent"), [(0.01, True), (3.0, False)])
-def test_a_report_on_spike_times_names_layers_that_it_cannot_record_and_silent_label_neurons(weight, silent):
+def test_a_report_on_spike_times_names_layers_that_it_cannot_record_and_silent_label_neurons(weight, silent, tmp_path):
     times = Tensor(np.linspace(0.0, 20.0, 20, dtype=np.float32).reshape(4, 5))
     labels, entropy = Tensor(np.array([0, 1, 2, 0], np.int32)), nn.CETemporalLoss()
-    found = plot.report(SpikeTimes(weight), (times, labels), lambda out, y: entropy.of_times(out, y, 50.0))
+    loss, path = (lambda out, y: entropy.of_times(out, y, 50.0)), tmp_path / "page.html"
+    found = plot.report(SpikeTimes(weight), (times, labels), loss, path=path)
     said = {finding.kind: finding for finding in found if finding.kind in ("not recorded", "silent output")}
     assert [f.layer for f in found if f.kind == "not recorded"] == ["first", "second"]
     assert ("silent output" in said) == silent
