@@ -229,6 +229,16 @@ RULES: dict[str, Rule] = {
         "Shuffle the data before they are cut into batches; give a report a batch as in training.",
         count=above(warning=7),  # so few may be of one class by chance
     ),
+    "silent output: label": warning(
+        "the neuron of the label is silent (its spike time is inf) in {count} of {samples:sample}; these have no "
+        "gradient, and teach nothing.",
+        "Mask these samples out of the loss and its regulariser, as the docstring of nn.EventPropLIF shows, and raise "
+        "the weights of neurons that are silent in a whole batch.",
+    ),
+    "not recorded": note(
+        "the {cell} runs its time steps itself, so none of them can be recorded.",
+        "Look at what it returns: a spike time of inf, or an output of zeros, is a silent neuron.",
+    ),
     "not trained: nothing there": warning(
         "the net has no Parameter that could be trained.",
         "Set requires_grad=True for those that are to learn: net.set_grad().",
