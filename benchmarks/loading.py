@@ -4,7 +4,8 @@
 
 Recordings in the shape of the Spiking Heidelberg Digits (700 channels, some 8,000 events), 64 a batch, in windows of
 10 ms, padded to 128: from memory, and from a file laid out as SHD's where h5py is installed. All batches are checked to
-be the same to the bit.
+be the same to the bit. Then files laid out as N-MNIST's, some 4,200 events each, read here and by tonic where it is
+installed: `--recordings FOLDER` takes the .bin files of a folder, such as N-MNIST itself, in their place.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import snncell
 from snncell import data
 
 SAMPLES, BATCH, WINDOW = 256, 64, 10_000  # microseconds
+FILES = 400
 
 
 class OneByOne:
@@ -68,10 +70,44 @@ def alone(recordings: list[data.Events]) -> dict[str, Callable[[], Any]]:
     }
 
 
+def write_digits(folder: Path) -> None:
+    """Files in the layout of N-MNIST, with as many events."""
+    rng = np.random.default_rng(0)
+    for number in range(FILES):
+        count = int(rng.integers(2000, 6400))
+        t = np.sort(rng.integers(0, 310_000, count))
+        x, y, p = rng.integers(0, [[34], [34], [2]], (3, count))
+        place = folder / str(number % 10) / f"{number:05}.bin"
+        place.parent.mkdir(exist_ok=True)
+        np.stack([x, y, p << 7 | t >> 16, t >> 8 & 255, t & 255], 1).astype(np.uint8).tofile(place)
+
+
+def readers(folder: Path) -> tuple[int, dict[str, Callable[[], Any]]]:
+    """The number of recordings in a folder, and a pass through them by each reader; their events are compared."""
+    digits = data.NMNIST(folder)
+    contestants: dict[str, Callable[[], Any]] = {
+        "data.NMNIST": lambda: [digits[number] for number in range(len(digits))],
+        "data.read_events": lambda: [data.read_events(path) for path in digits.paths],
+    }
+    if importlib.util.find_spec("tonic"):
+        from tonic.datasets import NMNIST
+        from tonic.io import read_mnist_file
+
+        contestants["tonic's read_mnist_file"] = lambda: [
+            read_mnist_file(path, dtype=NMNIST.dtype) for path in digits.paths
+        ]
+        for path, (events, _) in zip(digits.paths, contestants["data.NMNIST"](), strict=True):
+            other = read_mnist_file(path, dtype=NMNIST.dtype)
+            for name in "txyp":
+                np.testing.assert_array_equal(events[name], other[name])
+    return len(digits), contestants
+
+
 def main() -> None:
     """Measure, print a table, and write it where it is wanted."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--markdown", type=Path)
+    parser.add_argument("--recordings", type=Path)
     options = parser.parse_args()
     lines = ["# Loading events", "", "- command: python benchmarks/loading.py --markdown FILE"]
     lines.append(f"- Python {platform.python_version()}, snncell {snncell.__version__}, numpy {np.__version__}")
@@ -91,6 +127,15 @@ def main() -> None:
             times = in_turns(contestants, rounds=15)
             one, other = (1e3 * min(seconds) * BATCH / SAMPLES for seconds in times.values())
             lines.append(f"| {name} | {one:.1f} | {other:.1f} | {one / other:.1f} |")
+        folder_of_digits = options.recordings or Path(folder) / "digits"
+        if options.recordings is None:
+            folder_of_digits.mkdir()
+            write_digits(folder_of_digits)
+        count, contestants = readers(folder_of_digits)
+        lines += ["", f"{count} recordings of N-MNIST, the most of passes made in turns", ""]
+        lines += ["| reader | recordings a second |", "| --- | --- |"]
+        for name, seconds in in_turns(contestants, rounds=15).items():
+            lines.append(f"| {name} | {count / min(seconds):,.0f} |")
     tell(lines, options.markdown)
 
 

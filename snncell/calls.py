@@ -8,9 +8,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from snncell.arguments.guard import from_inside, ours, plan_of
+from snncell.arguments.guard import ours, plan_of
 from snncell.arguments.kinds import REFUSED, Kind
-from snncell.arguments.shown import brief
+from snncell.arguments.shown import brief, from_inside
 from snncell.errors import ArgumentError, CallError, SnncellError
 from snncell.tape.frames import machinery
 from snncell.tape.given import as_data, is_array

@@ -9,6 +9,7 @@ from snncell import config
 from snncell.arguments.guard import ours, refuse_name
 from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came
+from snncell.arguments.tracebacks import hide_frames
 from snncell.calls import innermost_call, named_inputs, refuse_arguments, taken, tell_call
 from snncell.cells.hooks import (
     Hooked,
@@ -123,11 +124,15 @@ class Cell(Hooked, Modes, HasState):
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if STATE.trace is not None:  # which is out of date once one of these Cells has changed
-            STATE.trace.cells.update((cell, None) for _, cell in self.cells_and_names())
-        elif config.get_context("mode") == config.GRAPH_MODE:
-            return self._in_graph()(*args, **kwargs)
-        return self._run(*args, **kwargs)
+        try:
+            if STATE.trace is not None:  # which is out of date once one of these Cells has changed
+                STATE.trace.cells.update((cell, None) for _, cell in self.cells_and_names())
+            elif config.get_context("mode") == config.GRAPH_MODE:
+                return self._in_graph()(*args, **kwargs)
+            return self._run(*args, **kwargs)
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     @tells(Running, lambda local: Running(local["self"], local["args"]))
     def _run(self, *args: Any, **kwargs: Any) -> Any:

@@ -20,6 +20,7 @@ _context: dict[str, Any] = {
     "pool_limit": 1 << 31,
     "check_finite": False,
     "device_id": 0,
+    "full_traceback": False,
 }
 
 
@@ -29,6 +30,7 @@ def set_context(
     device_target: Any = None,
     pool_limit: Any = None,
     check_finite: bool | None = None,
+    full_traceback: bool | None = None,
     device_id: Any = None,
     pynative_synchronize: bool | None = None,
     deterministic: Literal["ON", "OFF"] | None = None,
@@ -52,6 +54,8 @@ def set_context(
             not found. Functions of `snncell.jit` and GRAPH_MODE run operation by operation, as without them; results
             are those of PYNATIVE_MODE, to the bit but for what a MultiStep computes once for all steps, which may be
             rounded otherwise. Training takes a few times as long.
+        full_traceback: True shows the frames of snncell in the traceback of an error. By default they are left out, so
+            that it ends at your line: for example the one in your `bprop`. An internal error always shows all frames.
         device_id: 0, the number of the one device that a process computes on; which card that is,
             `CUDA_VISIBLE_DEVICES` says.
         pynative_synchronize, deterministic: MindSpore's; accepted, and the same either way: an error comes from the
@@ -59,8 +63,8 @@ def set_context(
         save_graphs: MindSpore's; False or 0. `snncell.explain_passes` shows what a function is compiled to.
 
     Raises:
-        ArgumentError: for an unknown mode or target, a limit that is no number of bytes, or a check_finite that is no
-            bool.
+        ArgumentError: for an unknown mode or target, a limit that is no number of bytes, or a check_finite or
+            full_traceback that is no bool.
         DeviceError: for "GPU" where there is none, saying what is missing.
 
     Example:
@@ -102,6 +106,10 @@ def set_context(
         if not isinstance(check_finite, bool):
             raise ArgumentError(f"set_context: check_finite is True or False, not {check_finite!r}.")
         _context["check_finite"] = check_finite
+    if full_traceback is not None:
+        if not isinstance(full_traceback, bool):
+            raise ArgumentError(f"set_context: full_traceback is True or False, not {full_traceback!r}.")
+        _context["full_traceback"] = full_traceback
     if pool_limit is not None or check_finite is not None:
         for listener in LISTENERS:
             listener()
@@ -113,7 +121,9 @@ def _quoted(value: Any) -> str:
 
 
 def get_context(key: str) -> Any:
-    """The current value of a setting: "mode", "device_target", "device_id", "pool_limit" or "check_finite"."""
+    """The current value of a setting: "mode", "device_target", "device_id", "pool_limit", "check_finite" or
+    "full_traceback".
+    """
     if key not in _context:
         raise ArgumentError(f"get_context: key: no setting {key!r}; there are {sorted(_context)}.")
     return _context[key]

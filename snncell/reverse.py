@@ -15,6 +15,7 @@ from types import FunctionType
 from typing import Any
 
 from snncell.arguments.guard import ours
+from snncell.arguments.tracebacks import traceback_at
 from snncell.calls import CALLS, Call, named_inputs
 from snncell.config import FINITE
 from snncell.errors import BpropError, GradientError, NotFiniteError, SnncellError, TraceError
@@ -147,8 +148,8 @@ class _Reverse:
             CALLS.backward.pop()
 
     def error(self, text: str) -> BpropError:
-        """A BpropError about this Cell."""
-        return BpropError(f"The bprop of {self.name}: {text}.")
+        """A BpropError about this Cell, whose traceback ends at the bprop."""
+        return BpropError(f"The bprop of {self.name}: {text}.").with_traceback(traceback_at(self.cell.bprop))
 
     def _split(self, returned: Any) -> tuple[tuple[Any, ...], dict[Parameter, Tensor]]:
         """The returned gradients, as those of inputs and of internal_params."""

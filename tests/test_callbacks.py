@@ -1,9 +1,11 @@
 """Callbacks, metrics, accumulated gradients and average weights, and trainings that are left anywhere and resumed."""
 
+import copy
 import csv
 import itertools
 import json
 import math
+import pickle
 import random
 import signal
 import subprocess
@@ -563,6 +565,31 @@ def test_a_callback_may_follow_one_training_after_another(make, tmp_path):
         for path in tmp_path.iterdir():
             path.unlink()
     assert ends[0] == ends[1]
+
+
+def every_callback(folder):
+    """One of each class of callbacks in `train`, made without arguments where it can be."""
+    arguments = {
+        "EMA": (0.8,),
+        "EarlyStopping": (9,),
+        "Checkpoint": (folder / "each-{epoch}",),
+        "ReduceLROnPlateau": ("loss",),
+        "TensorBoard": (folder / "board",),
+        "TimeMonitor": (4,),
+        "Log": (folder / "log.csv",),
+    }
+    kinds = [one for one in vars(train).values() if isinstance(one, type) and issubclass(one, train.Callback)]
+    return [kind(*arguments.get(kind.__name__, ())) for kind in kinds]
+
+
+def test_each_callback_can_be_pickled_and_copied_after_a_training(tmp_path):
+    callbacks = every_callback(tmp_path)
+    assert {"EMA", "Checkpoint", "EarlyStopping"} <= {type(one).__name__ for one in callbacks}
+    simple(2, test=samples(9, 1), callbacks=callbacks, monitor="test_loss")
+    for callback in callbacks:
+        for copied in (pickle.loads(pickle.dumps(callback)), copy.deepcopy(callback)):
+            assert type(copied) is type(callback)
+            simple(1, test=samples(9, 1), callbacks=[copied])
 
 
 def test_a_number_may_be_better_higher_whatever_it_is_called(tmp_path):

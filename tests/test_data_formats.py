@@ -231,6 +231,27 @@ def test_mat(path, count, packed, dtype):
     same(read_events(path, (240, 180, 2)), columns)
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_structs_in_a_mat(path, packed):
+    columns = write.drawn(np.random.default_rng(packed), 40, (304, 240, 2))
+    fields = {"x": "x", "y": "y", "p": "p", "ts": "t"}
+    struct = {name: columns[own][:, None] + (name == "p") for name, own in fields.items()}
+    with path.open("wb") as file:
+        several = np.array([{"ts": 1.0}, {"ts": 2.0}], object)
+        scipy.io.savemat(
+            file, {"TD": struct, "outer": {"EM": struct, "note": "text"}, "list": several}, do_compression=packed
+        )
+    for struct_name in ("TD", "outer/EM"):
+        places = {own: f"{struct_name}/{name}" for name, own in fields.items()}
+        same(read_events(path, columns=places), columns | {"p": columns["p"] + 1})
+    for options, words in (
+        ({}, r"of TD/x, TD/y, TD/p, TD/ts, outer/EM/x, outer/EM/y, outer/EM/p, outer/EM/ts none is t and x and p"),
+        ({"columns": {"t": "TD/t", "x": "TD/x"}}, r"there are columns TD/x, TD/y, TD/p, TD/ts, .* none is 'TD/t'"),
+    ):
+        with pytest.raises(FileError, match=words):
+            read_events(path, **options)
+
+
 def test_a_matrix_with_too_few_numbers_is_refused(path):
     with path.open("wb") as file:
         scipy.io.savemat(file, {name: np.arange(40.0) for name in ("ts", "x", "y", "pol")})

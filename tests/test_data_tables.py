@@ -312,7 +312,7 @@ def test_what_has_no_names_is_told_by_numbers(tmp_path: Path) -> None:
 def test_units_that_are_none_and_files_that_are_no_tables(tmp_path: Path) -> None:
     write.write_bin(tmp_path / "a", write.drawn(np.random.default_rng(0), 5))
     for options in ({"time_unit": "s"}, {"columns": {"t": 0, "x": 1}}):
-        with pytest.raises(ArgumentError, match=r"said of tables, as .npy, .npz, .mat and CSV, and .* is none"):
+        with pytest.raises(ArgumentError, match=r"said of tables, as .npy, .npz, .mat, HDF5 and CSV, and .* is none"):
             read_events(tmp_path / "a", **options)
     for unit in ("minutes", 3, "S"):
         with pytest.raises(ArgumentError, match="time_unit is one of 's', 'ms', 'us', 'ns', not"):

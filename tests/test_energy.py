@@ -660,3 +660,49 @@ def test_every_kth_step_of_padded_samples_is_an_estimate_from_steps_that_are_the
     assert cost.synops == round(9 / 5 * 5 * np.count_nonzero(fed_back[::2][there]))
     assert cost.macs == round(9 / 5 * 25 * there.sum())
     assert cost.density == pytest.approx((fed_back[::2][there] != 0).mean())
+
+
+# --- figures that agree -----------------------------------------------------------------------------------------------
+
+
+class Masked(nn.Dense):
+    """A dense layer of which a mask leaves a part of the weights."""
+
+    def __init__(self, mask):
+        super().__init__(mask.shape[1], mask.shape[0], has_bias=False)
+        self.mask = Tensor(mask)
+
+    def construct(self, x):
+        return ops.matmul(x, (self.weight * self.mask).T)
+
+
+def test_a_masked_layer_reads_the_weights_that_it_multiplies_by():
+    mask = (np.random.default_rng(0).random((40, 30)) < 0.05).astype(np.float32)
+    net = nn.SequentialCell(Masked(mask), nn.MultiStep(nn.IFNode()))
+    energy = monitoring.energy(net, ops.ones((6, 2, 30)))
+    dense = energy.layers["0"].work.dense
+    assert dense.macs == dense.weights_read == 6 * mask.sum()
+    full = monitoring.energy(
+        nn.SequentialCell(nn.Dense(30, 40, has_bias=False), nn.MultiStep(nn.IFNode())), ops.ones((6, 2, 30))
+    )
+    assert full.layers["0"].work.dense.weights_read == 6 * mask.size
+
+
+def test_passes_are_the_mean_length_that_is_counted():
+    net = Padded()
+    energy = monitoring.energy(net, ops.ones((10, 2, 3)), lengths=Tensor(np.array([10, 3], np.int32)))
+    assert energy.mean_steps == 6.5 and energy.steps == 10
+    assert "2 samples of 6.5 steps on average, at most 10 steps" in repr(energy)
+    assert "without spikes, 6.5 passes" in repr(energy)
+    assert energy.layers["dense"].work.dense.macs == 6.5 * 12
+
+
+class Padded(nn.Cell):
+    """A net that takes lengths."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense, self.lif = nn.Dense(3, 4), nn.MultiStep(nn.IFNode())
+
+    def construct(self, x, lengths=None):
+        return self.lif(self.dense(x), lengths=lengths)

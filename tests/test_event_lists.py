@@ -397,3 +397,35 @@ def test_lists_that_begin_behind_other_elements_are_joined(before):
         lists.append(EventLists(Tensor(x.indptr.asnumpy() + before), indices, values, x.shape))
     expected = np.stack([np.pad(each, ((0, 5 - len(each)), (0, 0))) for each in dense], 1)
     np.testing.assert_array_equal(joined(lists, 5).to_dense().asnumpy(), expected)
+
+
+BLOCKS = {
+    "recompute": lambda layer: lambda lists: snncell.recompute(layer, lists),
+    "jit": snncell.jit,
+    "recompute in jit": lambda layer: snncell.jit(lambda lists: snncell.recompute(layer, lists)),
+    "jit in recompute": lambda layer: lambda lists: snncell.recompute(snncell.jit(layer), lists),
+    "hook": lambda layer: [layer.register_backward_hook(lambda *_: None), layer][1],
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bool", "uint8"])
+def test_blocks_under_a_gradient_take_event_lists(name, dtype):
+    dense = (np.random.default_rng(0).random((5, 8)) < 0.3).astype(dtype)
+    starts, places = np.r_[0, np.cumsum((dense != 0).sum(1))], np.nonzero(dense)[1].astype(np.int32)
+    lists = EventLists(Tensor(starts), Tensor(places), Tensor(dense[dense != 0]), dense.shape)
+    layer = nn.Dense(8, 3)
+
+    def gradients(block, x):
+        return snncell.grad(lambda: ops.sin(block(x)).sum(), None, layer.trainable_params())()
+
+    expected = gradients(layer, Tensor(dense))
+    for found, right in zip(gradients(BLOCKS[name](layer), lists), expected, strict=True):
+        np.testing.assert_allclose(found.asnumpy(), right.asnumpy(), rtol=1e-5, atol=1e-6)
+    if dtype.startswith("float"):
+
+        def of_values(values):
+            return BLOCKS[name](layer)(lists._replace(values=values)).sum()
+
+        with pytest.raises(GradientError, match="No gradient flows into the values"):
+            snncell.grad(of_values)(lists.values)

@@ -288,3 +288,21 @@ def test_a_tensor_of_a_finished_trace_has_no_value(use: str) -> None:
 def test_shape_and_text_of_a_leaked_tensor_are_harmless() -> None:
     assert leaked().shape == (2,)
     assert "float32" in repr(leaked())
+
+
+MADE_INSIDE = {
+    "dense": lambda x: nn.Dense(3, 2)(x),
+    "conv": lambda x: nn.Conv1d(3, 2, 1)(x.reshape((1, 3, -1))),
+    "embedding": lambda x: nn.Embedding(3, 2)(x.astype("int32")),
+    "recurrent": lambda x: nn.LSTM(3, 2)(x.reshape((1, -1, 3)))[0],
+    "norm": lambda x: nn.LayerNorm((3,))(x),
+    "learned": lambda x: nn.PReLU()(x),
+}
+
+
+@pytest.mark.parametrize("name", MADE_INSIDE)
+def test_a_layer_made_inside_of_a_traced_function_is_refused_in_words(name):
+    for traced in (jit, ops.vmap):
+        with pytest.raises(TraceError, match=r"is made inside .* Make it outside") as caught:
+            traced(MADE_INSIDE[name])(ops.ones((4, 3)))
+        assert "asnumpy" not in str(caught.value)

@@ -661,3 +661,25 @@ def test_a_phase_that_comes_back_needs_no_new_trace():
     layer.set_train()
     train(x)
     assert traced == ["train", "test", "train", "train"]
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "uint8", "int8", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
+)
+@pytest.mark.parametrize("weights", ["float32", "float16"])
+def test_recurrent_takes_every_dtype(dtype, weights):
+    """It computes in the dtype of the sum of input and feedback, as the same steps written out do."""
+    snncell.set_seed(0)
+    x = Tensor(np.random.default_rng(0).integers(0, 2, (5, 2, 3))).astype(dtype)
+    node, feedback = nn.LIFNode(), nn.Dense(3, 3, dtype=weights)
+    net = nn.MultiStep(nn.Recurrent(node, feedback))
+    expected, kind = [], (x[0] + feedback(x[0].astype(dtype if x.dtype.is_float else "float32"))).dtype
+    out = v = ops.zeros((2, 3), kind)
+    for row in x:
+        out, v = node(row + feedback(out), v)
+        expected.append(out)
+    found = net(x)
+    assert found.dtype == kind
+    np.testing.assert_array_equal(found.astype("float32").asnumpy(), ops.stack(expected).astype("float32").asnumpy())
+    gradients = snncell.grad(lambda: net(x).astype("float32").sum(), None, net.trainable_params())()
+    assert all(np.isfinite(g.astype("float32").asnumpy()).all() for g in gradients)

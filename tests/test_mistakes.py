@@ -247,13 +247,6 @@ class GivesAState(nn.Cell):
         return v * x, v
 
 
-def frozen():
-    net = nn.Dense(3, 2)
-    adam = nn.Adam(net.trainable_params(), 0.01)
-    net.weight.requires_grad = False
-    return fit(net, LOSS, adam, SAMPLES, 1)
-
-
 WORDS = {
     "states in a tuple": (
         lambda: nn.MultiStep(nn.LIFNode())(OVER_TIME, (ops.zeros((2, 3)),)),
@@ -283,7 +276,6 @@ WORDS = {
         lambda: LOSS(OVER_TIME[0], LABELS + 4),
         r"make the last layer as wide as there are classes, or name .*\. Label 4 is out of range; it must",
     ),
-    "frozen later": (frozen, r"Parameter 'weight', which has requires_grad=False by now: make the optimiser anew"),
     "objects": (
         lambda: Tensor(np.array([[1, 2]], object)),
         r"ndarray of dtype object and shape \(1, 2\) holds no numbers",

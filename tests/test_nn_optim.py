@@ -23,15 +23,25 @@ def sgd(p, gradients, momentum=0.0, dampening=0.0, decay=0.0, nesterov=False):
     return p
 
 
-def adam(p, gradients, beta1=0.9, beta2=0.999, eps=1e-8, decay=0.0, decoupled=False):
-    m, v = np.zeros_like(p), np.zeros_like(p)
+def adam(p, gradients, beta1=0.9, beta2=0.999, eps=1e-8, decay=0.0, decoupled=False, amsgrad=False):
+    m, v, largest = np.zeros_like(p), np.zeros_like(p), np.zeros_like(p)
     for t, g in enumerate(gradients, start=1):
         if decoupled:
             p = p - RATE * decay * p
         else:
             g = g + decay * p
         m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-        p = p - RATE * (m / (1 - beta1**t)) / (np.sqrt(v / (1 - beta2**t)) + eps)
+        largest = np.maximum(v, largest) if amsgrad else v
+        p = p - RATE * (m / (1 - beta1**t)) / (np.sqrt(largest / (1 - beta2**t)) + eps)
+    return p
+
+
+def adamax(p, gradients, beta1=0.9, beta2=0.999, eps=1e-8, decay=0.0):
+    m, u = np.zeros_like(p), np.zeros_like(p)
+    for t, g in enumerate(gradients, start=1):
+        g = g + decay * p
+        m, u = beta1 * m + (1 - beta1) * g, np.maximum(beta2 * u, np.abs(g))
+        p = p - RATE / (1 - beta1**t) * m / (u + eps)
     return p
 
 
@@ -86,6 +96,23 @@ OPTIMISERS = {
         lambda p, g: adam(p, g, decay=0.5, decoupled=True),
         ("AdamW", {"weight_decay": 0.5}),
     ),
+    "AMSGrad": (
+        lambda p: nn.Adam(p, RATE, 0.9, 0.5, use_amsgrad=True),
+        lambda p, g: adam(p, g, 0.9, 0.5, amsgrad=True),
+        ("Adam", {"betas": (0.9, 0.5), "amsgrad": True}),
+    ),
+    "AMSGrad of AdamW": (
+        lambda p: nn.AdamW(p, RATE, 0.9, 0.5, use_amsgrad=True),
+        lambda p, g: adam(p, g, 0.9, 0.5, decay=0.01, decoupled=True, amsgrad=True),
+        ("AdamW", {"betas": (0.9, 0.5), "amsgrad": True, "weight_decay": 0.01}),
+    ),
+    # MindSpore's AdaMax adds eps to the divisor, PyTorch's to each gradient's size; at 0 they are one.
+    "AdaMax": (
+        lambda p: nn.AdaMax(p, RATE, 0.8, 0.5, 0.0, 0.1),
+        lambda p, g: adamax(p, g, 0.8, 0.5, 0.0, 0.1),
+        ("Adamax", {"betas": (0.8, 0.5), "eps": 0.0, "weight_decay": 0.1}),
+    ),
+    "AdaMax eps": (lambda p: nn.AdaMax(p, RATE, eps=0.5), lambda p, g: adamax(p, g, eps=0.5), None),
     # MindSpore's RMSProp has epsilon under the root, PyTorch's beside it; at 0 they are one.
     "RMSProp": (
         lambda p: nn.RMSProp(p, RATE, epsilon=0.0),
@@ -154,7 +181,7 @@ def test_steps_are_those_of_torch(torch, name):
             np.testing.assert_allclose(mine.asnumpy(), other.detach().numpy(), rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("name", ["SGD momentum", "Adam", "AdamW", "RMSProp momentum"])
+@pytest.mark.parametrize("name", ["SGD momentum", "Adam", "AdamW", "AdaMax", "RMSProp momentum"])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_parameters_keep_their_dtype(name, dtype):
     p = Parameter(Tensor([1.0, 2.0], dtype), name="p")
@@ -165,7 +192,7 @@ def test_parameters_keep_their_dtype(name, dtype):
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("name", ["SGD nesterov", "Adam betas", "RMSProp centered"])
+@pytest.mark.parametrize("name", ["SGD nesterov", "Adam betas", "AMSGrad", "AdaMax", "RMSProp centered"])
 def test_steps_are_the_same_compiled(name):
     starts, gradients = problem()
     eager, compiled = parameters(starts), parameters(starts)

@@ -710,3 +710,18 @@ def test_what_does_not_fit_is_refused_with_the_mend(draw, kind, match):
     with pytest.raises(kind, match=match):
         draw()
     assert not plt.get_fignums(), "an empty figure is left behind"
+
+
+# --- samples of unlike lengths ----------------------------------------------------------------------------------------
+
+
+def test_the_title_of_a_raster_counts_no_steps_of_padding():
+    net = nn.MultiStep(nn.IFNode())
+    x, lengths = Tensor(np.full((10, 2, 3), 2.0, np.float32)), Tensor(np.array([10, 4], np.int32))
+    with snncell.monitor(net) as recorded:
+        net(x, lengths=lengths)
+    drawn = [plot.raster(recorded, **chosen) for chosen in ({"sample": 0}, {"sample": 1}, {"neuron": 0})]
+    titles = [axes.get_title().replace("\n", " ") for axes in drawn]
+    for title, count in zip(titles, (30, 12, 14), strict=True):
+        assert title.startswith(f"IFNode: {count} spikes, 1.000 per")
+    plt.close("all")

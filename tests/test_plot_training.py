@@ -6,7 +6,7 @@ import pytest
 from readable import assert_drawn_where_asked, assert_readable
 
 import snncell
-from snncell import Tensor, errors, nn, ops, plot
+from snncell import Tensor, errors, nn, ops, plot, train
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -252,6 +252,36 @@ def test_without_a_loss_metrics_are_on_the_left():
     assert axes.figure.axes == [axes]
     assert axes.get_ylabel() == "accuracy, firing rate"
     assert data_of(axes) == {"accuracy, training": ACCURACY, "firing rate, training": [0.1] * 3}
+
+
+@pytest.mark.parametrize("monitored", ["test_accuracy", "learning_rate"])
+def test_the_star_is_at_the_epoch_that_fit_kept(monitored):
+    records = [
+        {"epoch": n + 1, "loss": loss, "test_accuracy": accuracy, "learning_rate": 0.1}
+        for n, (loss, accuracy) in enumerate([(1.0, 0.5), (0.5, 0.7), (0.4, 0.705), (0.2, 0.6)])
+    ]
+    result = train.Result(records, best=records[1], monitored=monitored)  # by min_delta not the highest one
+    axes = plot.training_curves(result)
+    (dotted,) = [line for line in axes.lines if line.get_label() == "_best"]
+    assert list(dotted.get_xdata()) == [2.0, 2.0]
+    keys = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert ("best accuracy: epoch 2" if monitored == "test_accuracy" else "kept: epoch 2") in keys
+
+
+def test_fit_says_which_number_decided_about_the_epoch_that_it_kept():
+    net, x, y = nn.Dense(3, 2), np.eye(3, dtype=np.float32), np.array([0, 1, 0], np.int32)
+    data = [(Tensor(x), Tensor(y))]
+    result = train.fit(
+        net,
+        nn.CrossEntropyLoss(),
+        nn.SGD(net.trainable_params(), 5.0),
+        data,
+        test=data,
+        epochs=3,
+        monitor="test_accuracy",
+        progress=False,
+    )
+    assert result.monitored == "test_accuracy" and result.best["epoch"] <= 3
 
 
 def test_a_loss_that_is_not_finite_is_never_the_best():

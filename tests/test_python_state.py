@@ -226,7 +226,7 @@ HOLDERS = {
     "slots": of_slots,
     "list of records": of_list_of_records,
     "array": of_array,
-    "large array": functools.partial(of_array, 1 << 23),
+    "large array": functools.partial(of_array, 1 << 20),
     "Tensor": of_tensor,
     "function": of_function,
     **{f"Cell {name}": functools.partial(of_cell, name) for name in ("gain", "record", "array")},
@@ -794,3 +794,14 @@ def test_a_dataclass_is_an_argument_as_a_tuple_is():
     assert [fn(Pair(Tensor([value]), factor)).item() for value, factor in ((1.0, 2), (3.0, 2), (3.0, 5))] == [2, 6, 15]
     gradient = snncell.grad(lambda pair: (pair.first * pair.first).sum())(Pair(Tensor([3.0])))
     assert gradient.first.item() == 6.0 and gradient.second == 3
+
+
+def test_a_large_array_is_named_in_a_warning():
+    big = np.ones(1 << 23, np.float32)
+    fn = jit(lambda x: x * float(big[-3]))
+    with pytest.warns(RuntimeWarning, match=r"reads an array of 32 MB \(big\). Each call compares it") as seen:
+        fn(Tensor(X))
+    assert seen[0].filename == __file__
+    big[-3] = 5.0
+    with pytest.warns(RuntimeWarning, match="32 MB"):
+        np.testing.assert_array_equal(fn(Tensor(X)).asnumpy(), X * 5.0)

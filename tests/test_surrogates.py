@@ -643,3 +643,67 @@ def test_a_surrogate_that_forgets_its_parameters_says_so():
 
     with pytest.raises(snncell.errors.BpropError, match="Forgets: returned no gradient for Parameter 'alpha'"):
         grad(Forgets(Parameter(2.0, name="alpha")))(Tensor(0.5))
+
+
+# --- a Cell around a rule of two inputs -------------------------------------------------------------------------------
+
+
+class Fires(nn.Cell):
+    """A rule of two inputs: the potential and the threshold."""
+
+    def construct(self, v, threshold):
+        return (v > threshold).astype(v.dtype)
+
+    def bprop(self, v, threshold, out, dout):
+        dv = dout / ops.square(1.0 + ops.abs(v - threshold))
+        return dv, -dv
+
+    def primitive(self, v, threshold):
+        x = v - threshold
+        return 0.5 + x / (1.0 + ops.abs(x))
+
+
+class AroundFires(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.rule = Fires()
+
+    def construct(self, x):
+        return self.rule(x + 1.0, ops.ones_like(x))
+
+
+class OneInput(surrogate.Surrogate):
+    def bprop(self, x, out, dout):
+        return (dout / ops.square(1.0 + ops.abs(x)),)
+
+    def primitive(self, x):
+        return 0.5 + x / (1.0 + ops.abs(x))
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+@pytest.mark.parametrize("kind", ["LIFNode", "ALIFNode", "Recurrent"])
+def test_a_cell_around_a_rule_of_two_inputs_is_a_spike_function(kind, jitted):
+    x = Tensor(np.random.default_rng(0).normal(size=(6, 3, 4)).astype("f") * 2)
+
+    def gradient(function):
+        snncell.set_seed(1)
+        node = (nn.ALIFNode if kind == "ALIFNode" else nn.LIFNode)(surrogate_function=function)
+        net = nn.MultiStep(nn.Recurrent(node, nn.Dense(4, 4)) if kind == "Recurrent" else node)
+        take = snncell.value_and_grad(lambda x: (net(x) * ops.cos(x)).sum())
+        return (snncell.jit(take) if jitted else take)(x)
+
+    for found, expected in zip(gradient(AroundFires()), gradient(OneInput()), strict=True):
+        np.testing.assert_allclose(found.asnumpy(), expected.asnumpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_monitors_and_checks_see_a_cell_around_a_rule():
+    function = AroundFires()
+    net = nn.SequentialCell(nn.TimeDistributed(nn.Dense(4, 5)), nn.MultiStep(nn.LIFNode(surrogate_function=function)))
+    x = Tensor(np.random.default_rng(0).normal(size=(6, 3, 4)).astype("f") * 2)
+    testing.check_through_time(net, x)
+    with snncell.monitor(net, above=True) as seen:
+        net(x)
+    assert seen.spike_function("1") is function
+    for other in (nn.ReLU(), nn.SequentialCell(nn.Sigmoid())):
+        with pytest.raises(ArgumentError, match=r"or a Cell around one, not"):
+            nn.LIFNode(surrogate_function=other)

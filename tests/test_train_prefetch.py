@@ -294,7 +294,7 @@ def test_an_error_of_the_data_comes_out_of_the_call(place: str, error: BaseExcep
             found = type(caught), str(caught)
             frames = [frame.name for frame in traceback.extract_tb(caught.__traceback__)]
         assert found is not None and none_left()
-        assert "means" in frames and ("batches" in frames or place.startswith(("iter", "refused")))
+        assert frames[0] == "raised" and ("batches" in frames or place.startswith(("iter", "refused")))
         gc.collect()
         return found, data.closed
 

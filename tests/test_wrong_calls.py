@@ -14,6 +14,7 @@ import warnings
 import pytest
 import wrong_calls
 from matplotlib import pyplot
+from random_cases import seeds
 
 ALL = os.environ.get("WRONG_CALLS") == "all"
 SAMPLE = 1500
@@ -44,6 +45,49 @@ def test_no_wrong_call_ends_in_a_foreign_error(outcomes):
         f"{name}, {argument} = {wrong}": text for name, argument, wrong, what, text in outcomes if what == "foreign"
     }
     assert not found, "\n".join(f"{call}: {text}" for call, text in sorted(found.items()))
+
+
+@pytest.mark.random
+def test_no_call_with_several_unusual_arguments_ends_in_a_foreign_error_or_badly():
+    outcomes = wrong_calls.run(wrong_calls.several(len(seeds(200))))
+    found = [one for one in outcomes if one[3] in ("foreign", "crash", "hang")]
+    assert not found, found
+
+
+# Calls that ended in errors of Python, NumPy or Matplotlib, or that took nonsense, one of each kind.
+FIXED = [
+    *(
+        (f"{name}.init_state()", "x", wrong)
+        for name in ("LIFNode", "AdExNode", "Recurrent")
+        for wrong in ("None", "str")
+    ),
+    ("Parameter", "default_input", "np.ndarray"),
+    ("Tensor", "data", "np.ndarray"),
+    ("explain", "inputs", "Cell class"),
+    ("AdExNode", "v_reset", "2**70"),
+    ("ALIFNode", "alpha", "array of complex128"),
+    ("STDP()", "pre", "Tensor of no steps"),
+    ("WithSynapse()", "x", "np.ndarray"),
+    ("arange", "start", "-2**70"),
+    ("arange", "start & stop", "2**70 & right"),
+    ("linspace", "end", "2**70"),
+    ("norm", "ord & dim", "inf & []"),
+    ("fit", "data", "np.ndarray"),
+    ("animate", "images", "empty array"),
+    ("psth", "spikes", "Tensor of no steps"),
+    ("psth", "spikes", "empty array"),
+    ("raster", "spikes", "Tensor of no steps"),
+    ("surrogate", "range", "(0, 2**70)"),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "wrong"), FIXED)
+def test_these_calls_end_in_an_error_of_snncell_or_make_sense(name, arguments, wrong):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found, text = wrong_calls.outcome(SUBJECTS[name], arguments, wrong)
+    pyplot.close("all")
+    assert found in ("named", "unnamed", "taken"), text
 
 
 @pytest.mark.parametrize("outcome", ["crash", "hang"])

@@ -117,8 +117,10 @@ JUNK = {
     "array of objects",
 }  # fmt: skip
 TENSORS = {name for name in WRONG if "Tensor" in name}
+REAL_TENSORS = TENSORS - {"Tensor of NaN", "empty Tensor", "complex Tensor"}
 TEXT = {"str", "empty str", "numeral", "long str"}
 WHOLE = {"-1", "0", "2**40", "-2**40"}
+PAIR = {"(0, 2**70)"}
 LARGE = {"2**70", "-2**70"}  # more than 64 bits have, and a float
 ARRAYS = {"empty array", "array of complex128"}
 HUGE = {"10**400", "10**5000"}
@@ -136,13 +138,11 @@ SENSE: dict[str, set[str]] = {
     "function": {"function", "Cell"},
     "loss": {"function", "Cell"},
     "numbers": REAL | LARGE | {"True", "complex", "[]", "()", "[1.5, nan]"} | TENSORS | ARRAYS,
-    "constant": WHOLE
-    | LARGE
-    | {"1.5"}
-    | TENSORS - {"Tensor of NaN", "empty Tensor", "complex Tensor", "Tensor of booleans"},
-    "reach": WHOLE | LARGE | {"1.5", "inf", "-inf"} | TENSORS - {"Tensor of NaN", "empty Tensor", "complex Tensor"},
+    "constant": REAL_TENSORS - {"Tensor of booleans"} | WHOLE | LARGE | PAIR | {"1.5"},
+    "reach": REAL_TENSORS | WHOLE | LARGE | PAIR | {"1.5", "inf", "-inf"},
     "axes": WHOLE | {"[]", "()"},
     "shape": WHOLE | {"[]", "()"},
+    "range": PAIR,
     "init": WHOLE | LARGE | {"1.5", "function"} | TENSORS | ARRAYS,
     "indices": WHOLE | {"True", "[]", "()"} | TENSORS,
     "structure": set(WRONG),
@@ -706,7 +706,7 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "update_ratios.before": ("mapping", lambda: {"w": np.ones(3)}),
     "update_ratios.after": ("mapping", lambda: {"w": np.ones(3) * 2}),
     "surrogate.surrogates": ("cells", lambda: [surrogate.ATan()]),
-    "surrogate.range": ("axes", lambda: (-2.0, 2.0)),
+    "surrogate.range": ("range", lambda: (-2.0, 2.0)),
     "surrogate_and_membrane.above": ("numbers", train43),
     "share_outside.above": ("numbers", train43),
     "share_outside.surrogate_function": ("cell", lambda: surrogate.ATan()),
@@ -818,7 +818,7 @@ own(
     "number",
     lambda: 0.1,
     """
-    SGD Momentum Adam AdamW RMSProp Optimizer ExponentialDecayLR PolynomialDecayLR WarmUpLR""",
+    SGD Momentum Adam AdamW AdaMax RMSProp Optimizer ExponentialDecayLR PolynomialDecayLR WarmUpLR""",
     "learning_rate",
 )
 own(
@@ -841,7 +841,7 @@ own("numbers", train43, """
     SpikeTimes() SynapseFilter() AxonalDelay() TimeFixedDropout() PSN() EProp() SEWBlock() L1RateSparsity()
     SilenceRegulariser() SparsityRegulariser() TargetRateRegulariser() CountBoundRegulariser()
     """, "x spikes outputs")  # fmt: skip
-own("operands", lambda: [ops.ones((3,))], "SGD() Momentum() Adam() AdamW() RMSProp()", "gradients")
+own("operands", lambda: [ops.ones((3,))], "SGD() Momentum() Adam() AdamW() AdaMax() RMSProp()", "gradients")
 own(
     "numbers",
     lambda: Tensor(3.0),

@@ -26,7 +26,7 @@ _LAZY = "Layers are made with their sizes, nn.Dense(in_channels, out_channels), 
 _ATTENTION = "ops.softmax(q @ k.swapaxes(-1, -2) / d**0.5) @ v is attention; layers of it are built from nn.Dense."
 _ONE_PROCESS = "train.fit(..., distributed=True) is on several processes; snncell.distributed has the pieces."
 _OPTIMISERS = (
-    "The optimisers are nn.SGD, nn.Momentum, nn.RMSProp, nn.Adam and nn.AdamW; others derive from nn.Optimizer."
+    "Optimisers are nn.SGD, nn.Momentum, nn.RMSProp, nn.Adam, nn.AdamW, nn.AdaMax; others derive from nn.Optimizer."
 )
 _METRIC = "train.evaluate gives the loss and scores; train.accuracy, train.confusion and train.top_k are functions."
 _MARGINS = (
@@ -117,11 +117,12 @@ NN = {
     "mse_loss": "ops.mse_loss",
     # optimisers and rates
     **_all(
-        "Adagrad Adadelta AdaMax Adamax ASGD Rprop Ftrl FTRL Lamb LARS LazyAdam ProximalAdagrad AdaFactor NAdam RAdam "
+        "Adagrad Adadelta ASGD Rprop Ftrl FTRL Lamb LARS LazyAdam ProximalAdagrad AdaFactor NAdam RAdam "
         "LBFGS thor AdamOffload Lion",
         _OPTIMISERS,
     ),
     "AdamWeightDecay": "nn.AdamW",
+    "Adamax": "nn.AdaMax",
     **_all("StepDecayLR StepLR MultiStepLR piecewise_constant_lr ConstantLR", "nn.PiecewiseConstantLR"),
     **_all("CosineAnnealingLR cosine_decay_lr CosineAnnealingWarmRestarts", "nn.CosineDecayLR"),
     **_all("ExponentialLR exponential_decay_lr NaturalExpDecayLR natural_exp_decay_lr", "nn.ExponentialDecayLR"),
@@ -286,7 +287,7 @@ SNNCELL = {
     **_all("compile ms_function jit_class", "snncell.jit"),
     "no_grad": _NO_TAPE,
     **_all("cat concat", "ops.concat"),
-    "optim": "The optimisers are nn.SGD, nn.Adam, nn.AdamW, nn.RMSProp, nn.Momentum.",
+    "optim": "The optimisers are nn.SGD, nn.Adam, nn.AdamW, nn.AdaMax, nn.RMSProp, nn.Momentum.",
     **_all("functional numpy mint", "snncell.ops"),
     **_all("device cuda", 'snncell.set_context(device_target="GPU")'),
     "save": "snncell.save_checkpoint",

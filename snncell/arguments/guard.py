@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-import re
 import typing
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Never
@@ -19,19 +18,16 @@ import numpy as np
 
 from snncell.arguments.elsewhere import ARGUMENTS
 from snncell.arguments.kinds import REFUSED, UNFIT, Kind, kind_of, refusal
-from snncell.arguments.misplaced import marked_by_name, misplaced, warn_of_places
+from snncell.arguments.misplaced import marks_of, misplaced, warn_of_arguments
 from snncell.arguments.names import missing_from
-from snncell.arguments.shown import brief
+from snncell.arguments.shown import brief, from_inside
+from snncell.arguments.tracebacks import hide_frames
 from snncell.errors import (
     ArgumentError,
     ArgumentTypeError,
     CallError,
     DeviceMemoryError,
-    DTypeError,
-    ParameterError,
-    ShapeError,
     SnncellError,
-    TensorIndexError,
 )
 
 _PACKAGE = __name__.partition(".")[0]
@@ -49,7 +45,7 @@ class Plan:
         self.signature = inspect.signature(function)
         self.open = False  # whether it takes arguments of any name
         self.defaults: dict[str, Any] = {}
-        self.by_name = marked_by_name(hints)
+        self.marks = marks_of(hints)
         runs_code = any(_runs_code(hint) for name, hint in hints.items() if name != "return")
         self.closed = not runs_code or function.__name__.startswith("__")  # what is made runs nothing yet
         for p in self.signature.parameters.values():
@@ -76,14 +72,14 @@ class Plan:
                 new = self.one(who, name, kind, value, args)
                 if new is not value:
                     args = (*args[:i], new, *args[i + 1 :])
-        if self.by_name:
-            warn_of_places(self.places, self.by_name, args)
         for name, value in kwargs.items():
             kind = self.names.get(name)
             if kind is None and not self.open:
                 refuse_name(who, name, [other for other in self.names if other != "self"])
             if kind is not None and type(value) not in kind.types:
                 kwargs[name] = self.one(who, name, kind, value)
+        if self.marks:
+            warn_of_arguments(who, self.places, self.marks, args, kwargs)
         return args
 
     def tell(self, error: Exception, who: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -194,37 +190,7 @@ def _takes_a_flag(method: Any) -> bool:
     return inspect.isfunction(method) and "bool" in _hints(method)
 
 
-def from_inside(error: SnncellError, who: str, arguments: str) -> SnncellError | None:
-    """An error with the call that it comes from, if it does not name it, or with what that was given, if it names no
-    argument, or is of shapes or dtypes and names no array; None for one that says both.
-    """
-    text = str(error)
-    if error.told or type(error) not in _TOLD:
-        return None
-    named = who in text.partition(": ")[0]
-    arrays = _ARRAY.findall(arguments) if isinstance(error, (ShapeError, DTypeError)) else []
-    if not named:
-        text = f"{who}({arguments}): {text}"
-    elif arguments and not _names_one_of(arrays or _NAME.findall(arguments), text):
-        text = f"{text} It was given {arguments}."
-    else:
-        return None
-    told: SnncellError = type(error)(text)
-    told.told = not named  # a layer around an operation that names itself says which layer it is
-    return told
-
-
-_NAME = re.compile(r"(\w+)(?:\[\d+\])?=")
-_ARRAY = re.compile(_NAME.pattern + r"\w+\[[\d, ]*\]")  # x=float32[2, 3]
-
-
-def _names_one_of(names: list[str], text: str) -> bool:
-    # Not in the code of a mend: "take ops.real(x) first", "convert it by x.astype('int64')".
-    return any(re.search(rf"\b{name}\b(?!\)|\.\w)", text) for name in names)
-
-
 _CHECKED: dict[Callable[..., Any], Callable[..., Any]] = {}  # what two modules show is one function
-_TOLD = (ArgumentError, ArgumentTypeError, DTypeError, ShapeError, TensorIndexError, ParameterError)
 
 
 def checked(function: Callable[..., Any], face: str, name: str, skip: int = 0) -> Callable[..., Any]:
@@ -234,14 +200,18 @@ def checked(function: Callable[..., Any], face: str, name: str, skip: int = 0) -
     @functools.wraps(function)
     def check_and_call(*args: Any, **kwargs: Any) -> Any:
         nonlocal plan
-        # With the first call: annotations may name classes of modules that are imported later than this one.
-        if plan is None:
-            plan = plan_of(function)
-        args = plan.taken(name, args, kwargs, skip)
         try:
-            return function(*args, **kwargs)
+            # With the first call: annotations may name classes of modules that are imported later than this one.
+            if plan is None:
+                plan = plan_of(function)
+            args = plan.taken(name, args, kwargs, skip)
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                plan.tell(error, name, args, kwargs)
+                raise
         except Exception as error:
-            plan.tell(error, name, args, kwargs)
+            hide_frames(error)
             raise
 
     check_and_call.__module__, check_and_call.__qualname__ = face, name
@@ -256,15 +226,19 @@ def checked_method(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     @functools.wraps(method)
     def check_and_begin(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         nonlocal plan
-        if plan is None:
-            plan = plan_of(method)
-        who = type(self).__name__ if by_class else f"{type(self).__name__}.{name}"
-        args = plan.taken(who, (self, *args), kwargs, 1)
         try:
-            return method(*args, **kwargs)
+            if plan is None:
+                plan = plan_of(method)
+            who = type(self).__name__ if by_class else f"{type(self).__name__}.{name}"
+            args = plan.taken(who, (self, *args), kwargs, 1)
+            try:
+                return method(*args, **kwargs)
+            except Exception as error:
+                if getattr(type(self), name) is check_and_begin:  # the outermost, not that of a class above
+                    plan.tell(error, who, args, kwargs)
+                raise
         except Exception as error:
-            if getattr(type(self), name) is check_and_begin:  # the outermost, not that of a class above
-                plan.tell(error, who, args, kwargs)
+            hide_frames(error)
             raise
 
     return check_and_begin

@@ -47,22 +47,44 @@ class ByName:
     warning: Callable[[Any], str]
 
 
-def marked_by_name(hints: Mapping[str, Any]) -> dict[str, ByName]:
-    """The arguments whose annotations say that they are to be given by name."""
+@dataclass(frozen=True)
+class Unlike:
+    """For `Annotated[float, Unlike(warning)]`: PyTorch has another default or convention.
+
+    `warning`, given the name of the class and the arguments of the call by name, returns the text, "" for no warning.
+    """
+
+    warning: Callable[[str, Mapping[str, Any]], str]
+
+
+def marks_of(hints: Mapping[str, Any]) -> dict[str, ByName | Unlike]:
+    """The arguments whose annotations ask for a warning."""
     marks = [(name, mark) for name, hint in hints.items() for mark in getattr(hint, "__metadata__", ())]
-    return {name: mark for name, mark in marks if isinstance(mark, ByName)}
+    return {name: mark for name, mark in marks if isinstance(mark, (ByName, Unlike))}
 
 
-def warn_of_places(places: list[Place], by_name: dict[str, ByName], args: tuple[Any, ...]) -> None:
-    """Warn of arguments that are given by place and should be by name."""
-    for (name, _), value in zip(places, args, strict=False):
-        if name in by_name and (words := by_name[name].warning(value)):
+def warn_of_arguments(
+    who: str,
+    places: list[Place],
+    marks: Mapping[str, Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> None:
+    """Warn of arguments that a user of PyTorch may mean otherwise."""
+    placed = {name: value for (name, _), value in zip(places, args, strict=False)}
+    given = {**placed, **kwargs}
+    for name, mark in marks.items():
+        if isinstance(mark, Unlike):
+            words = mark.warning(who, given) if name in given else ""
+        else:
+            words = mark.warning(placed[name]) if name in placed else ""
+        if words:
             warn_of(words)
 
 
-def warn_of(words: str) -> None:
-    """Warn of arguments, at the innermost line outside of the package."""
+def warn_of(words: str, category: type[Warning] = ArgumentWarning) -> None:
+    """Warn at the innermost line outside of the package."""
     frame, depth = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
         frame, depth = frame.f_back, depth + 1
-    warnings.warn(words, ArgumentWarning, stacklevel=depth)
+    warnings.warn(words, category, stacklevel=depth)

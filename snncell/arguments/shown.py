@@ -6,6 +6,15 @@ import inspect
 import re
 from typing import Any
 
+from snncell.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DTypeError,
+    ParameterError,
+    ShapeError,
+    SnncellError,
+    TensorIndexError,
+)
 from snncell.words import QUOTE, cut
 
 _AT = re.compile(r"^<.* at 0x[0-9a-fA-F]+>$")  # of an object without a repr of its own
@@ -71,3 +80,35 @@ def brief(value: Any) -> str:
             return shown(value)
         return f"{str(dtype).lower()}{list(shape)}"
     return cut(shown(value), 60)
+
+
+_TOLD = (ArgumentError, ArgumentTypeError, DTypeError, ShapeError, TensorIndexError, ParameterError)
+_NAME = re.compile(r"(\w+)(?:\[\d+\])?=")
+_ARRAY = re.compile(_NAME.pattern + r"\w+\[[\d, ]*\]")  # x=float32[2, 3]
+
+
+def from_inside(error: SnncellError, who: str, arguments: str) -> SnncellError | None:
+    """An error with the call that it comes from, if it does not name it, or with what that was given, if it names no
+    argument, or is of shapes or dtypes and names no array; None for one that says both.
+    """
+    text = str(error)
+    if error.told or type(error) not in _TOLD:
+        return None
+    named = who in text.partition(": ")[0]
+    arrays = _ARRAY.findall(arguments) if isinstance(error, (ShapeError, DTypeError)) else []
+    if not named:
+        text = f"{who}({arguments}): {text}"
+    elif arguments and not _names_one_of(arrays or _NAME.findall(arguments), text):
+        text = f"{text} It was given {arguments}."
+    else:
+        return None
+    told: SnncellError = type(error)(text).with_traceback(error.__traceback__)
+    for note in getattr(error, "__notes__", ()):
+        told.add_note(note)
+    told.told = not named  # a layer around an operation that names itself says which layer it is
+    return told
+
+
+def _names_one_of(names: list[str], text: str) -> bool:
+    # Not in the code of a mend: "take ops.real(x) first", "convert it by x.astype('int64')".
+    return any(re.search(rf"\b{name}\b(?!\)|\.\w)", text) for name in names)

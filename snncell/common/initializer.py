@@ -15,7 +15,7 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import HOST
 from snncell.ops import random
 from snncell.ops.base import as_shape
-from snncell.tape.state import settings
+from snncell.tape.state import STATE, settings
 from snncell.tape.tensor import Tensor
 
 
@@ -62,11 +62,19 @@ def fans(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def _uniform(shape: tuple[int, ...], bound: float) -> Any:
+    _refuse_trace()
     return random.uniform(shape, -bound, bound, dtypes.float64).asnumpy()
 
 
 def _normal(shape: tuple[int, ...], sigma: float, mean: float = 0.0) -> Any:
+    _refuse_trace()
     return random.normal(shape, mean, sigma, dtypes.float64).asnumpy()
+
+
+def _refuse_trace() -> None:
+    """Raise where a function is traced: a layer in it would be another one with each trace."""
+    if STATE.trace is not None:
+        raise STATE.trace.made_inside("A layer or Parameter with random initial values")
 
 
 class Constant(Initializer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -13,6 +14,7 @@ from snncell.compiler.runtime.plan import Plan
 from snncell.compiler.runtime.plans import Plans
 from snncell.compiler.vjp import TracedVjp
 from snncell.tape import structure
+from snncell.tape.event_lists import EventLists, refuse_gradient
 from snncell.tape.hooks import Hook, called_outside, register_hook
 from snncell.tape.state import recording_on, tracing_to
 from snncell.tape.tape import Entry, Tape, watched
@@ -53,8 +55,9 @@ class Compiled:
             noting(notes),
         ):
             stand_ins = [trace.new_input(leaf.shape, leaf._data.dtype) for leaf in leaves]
+            self.constant = _values_of_event_lists(arguments) if taped else []
             if taped:
-                stand_ins = [watched(x) for x in stand_ins]
+                stand_ins = [x if n in self.constant else watched(x) for n, x in enumerate(stand_ins)]
             pairs = zip(stand_ins, entries, strict=True)
             stand_ins = [x if entry is None else wrap(x._data, entry) for x, entry in pairs]
             trace.cells.update(cells_in(arguments, fn))  # fn may read attributes of Cells without calling them
@@ -67,6 +70,7 @@ class Compiled:
             state.include(trace.cells)
             state.refuse_leaks(None, who)
             state.warn_of_numbers()
+            state.warn_of_arrays(who)
             # Values that the function itself has changed: the next call finds others, and is traced again.
             self.own_changes = state.changes()
             self.dependencies = Dependencies(trace, PythonState(roots) if self.own_changes else state)
@@ -100,6 +104,8 @@ class Compiled:
 
     def __call__(self, leaves: Sequence[Tensor]) -> Any:
         events: Events = {}
+        if any(leaves[number]._entry is not None for number in self.constant):
+            refuse_gradient()
         for number, hook in self.hooks:
             register_hook(leaves[number], hook)
         if self.vjp is not None:
@@ -121,3 +127,20 @@ def _hooks_taken_from(stand_ins: Sequence[Tensor], entries: Sequence[Entry | Non
             hooks += [(number, called_outside(hook)) for _, hook in (x._entry.hooks or {}).values()]
             x._entry.hooks = None
     return hooks
+
+
+def _values_of_event_lists(arguments: Any) -> list[int]:
+    """The numbers of the leaves that are values of event lists, into which no gradient flows."""
+    numbers = itertools.count()
+
+    def walk(tree: Any) -> list[int]:
+        if isinstance(tree, structure.Leaf):
+            next(numbers)
+            return []
+        if not isinstance(tree, structure.Branch):
+            return []
+        if tree.kind is EventLists:
+            return [next(numbers) for child in tree.children if isinstance(child, structure.Leaf)]
+        return [number for child in tree.children for number in walk(child)]
+
+    return walk(arguments)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came
+from snncell.arguments.tracebacks import hide_frames
 from snncell.compiler.compiled import Compiled
 from snncell.compiler.copies import reduced
 from snncell.compiler.explain import difference, report, report_on_passes
@@ -51,15 +52,19 @@ class Jitted:
         self.reported = False  # whether its user was warned of tracing again and again
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.signature is not None:
-            args = with_tensors(args)
-            refuse_other_arguments(self.signature, args, self.name)
-        if STATE.trace is not None:
-            return self.fn(*args, **kwargs)  # part of the Program that is being traced
-        if FINITE or STATE.unfused:  # operation by operation, each of which is looked at
-            return structure.mapped(snapshot, self.fn(*with_tensors(args), **with_tensors(kwargs)))
-        compiled, leaves = self.lookup(args, kwargs)
-        return compiled(leaves)
+        try:
+            if self.signature is not None:
+                args = with_tensors(args)
+                refuse_other_arguments(self.signature, args, self.name)
+            if STATE.trace is not None:
+                return self.fn(*args, **kwargs)  # part of the Program that is being traced
+            if FINITE or STATE.unfused:  # operation by operation, each of which is looked at
+                return structure.mapped(snapshot, self.fn(*with_tensors(args), **with_tensors(kwargs)))
+            compiled, leaves = self.lookup(args, kwargs)
+            return compiled(leaves)
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     def __reduce__(self) -> Any:
         return reduced(self, _jitted)
@@ -181,8 +186,8 @@ def jit(
     Python values that `fn` reads outside of its arguments are compared at each call: globals, variables of enclosing
     functions, defaults, attributes of Cells and other objects, lists, dicts, and NumPy arrays, also those that the
     functions read which `fn` calls. If one has changed, `fn` is traced again. For example, `loss_weight[0] = 0.5`
-    between two calls takes effect. To compare an array takes 0.1 ms per MB; above 16 MB, 65,536 of its elements are
-    compared. Tensors cost nothing. Code of libraries is not followed.
+    between two calls takes effect. To compare an array takes a copy of it, and some 0.1 ms per MB at each call; above
+    16 MB a warning says so. Tensors cost nothing. Code of libraries is not followed.
 
     Python code runs when `fn` is traced, not at each call, so these are errors: random numbers of `np.random` or
     `random` (use `ops.normal` or `ops.uniform`), a value that `fn` both reads and changes at each call, a Tensor that

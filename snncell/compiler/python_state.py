@@ -5,16 +5,18 @@ A trace keeps these values as constants. A call compares them; if one has change
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
 from operator import is_
 from typing import Any
 
+from snncell.arguments.misplaced import warn_of
 from snncell.compiler.holders import MISSING, Change, Spot, contents, in_slot, items, name_of, of_cell, same
 from snncell.compiler.reached import CONTAINERS, NUMBERS, Reached
 from snncell.errors import TraceError
 from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Trace, Value
+
+LARGE = 1 << 24  # bytes of an array, above which its comparison at each call is worth a warning
 
 
 class PythonState(Reached):
@@ -112,12 +114,22 @@ class PythonState(Reached):
             if type(now := holder.mapping.get(name)) in NUMBERS and not same(now, value)
         ]
         for name in changed:
-            warnings.warn(
+            warn_of(
                 f"{name} is changed inside a function that is traced: that happens once, not at each call or step. "
                 f"Return it as a state, or make it a Parameter (requires_grad=False) that ops.assign writes to.",
                 RuntimeWarning,
-                stacklevel=2,
             )
+
+    def warn_of_arrays(self, who: str) -> None:
+        """Warn of large arrays: each call compares all elements, because any may have changed."""
+        for array, _, _ in self._arrays:
+            if array.nbytes > LARGE:
+                warn_of(
+                    f"{who}: reads an array of {array.nbytes >> 20} MB{self._called(array)}. Each call compares it "
+                    f"with a copy, because it may change. Make it a Tensor once, outside of the function, or pass it "
+                    f"as an argument.",
+                    RuntimeWarning,
+                )
 
     def refuse_leaks(self, trace: Trace | None, who: str) -> None:
         """Raise if an object, variable or container holds a Tensor of this trace: it has no value later."""

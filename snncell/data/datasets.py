@@ -235,7 +235,7 @@ class SHD(Samples):
 
     Attributes:
         sensor_size: (700, 1, 1).
-        classes: the names in `/extra/keys`, or the numbers of the labels if the file has none.
+        classes: the names in `/extra/keys`, or the numbers of the labels, below 65,536, if the file has none.
         labels: of all samples, int64.
         speakers: of all samples, int64, or None if the file has none.
 

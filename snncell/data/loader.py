@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeGuard
 import numpy as np
 
 from snncell.arguments.kinds import Count, Own, Size
+from snncell.arguments.tracebacks import hide_frames
 from snncell.data.collate import Collate, check_dataset
 from snncell.data.making import Maker
 from snncell.data.workers import made_by_workers
@@ -137,6 +138,9 @@ class Loader:
                 last = number + 1 == count
                 self._place = _Place(place.epoch + 1, 0, None) if last else replace(place, batch=number + 1)
                 yield with_tensors(batch)
+        except Exception as error:
+            hide_frames(error)
+            raise
         finally:
             batches.close()
 

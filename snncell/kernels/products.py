@@ -45,13 +45,13 @@ def matmul(x: Any, y: Any, *, turned: bool = False) -> Any:
     """
     if not isinstance(x, np.ndarray):
         return on_device.matmul(y.T, x.T) if turned else on_device.matmul(x, y)
-    if not (x.ndim == y.ndim == 2 and x.dtype == y.dtype and x.size and y.size):
+    if not (x.ndim == y.ndim == 2 and _go_together(x, y) and x.size and y.size):
         return BLAS.run(np.matmul, *((y.T, x.T) if turned else (x, y)))
     if turned:
-        out = empty((y.shape[1], x.shape[0]), x.dtype)
+        out = empty((y.shape[1], x.shape[0]), y.dtype)
         matmul_into(out.T, x, y)
     else:
-        out = empty((x.shape[0], y.shape[1]), x.dtype)
+        out = empty((x.shape[0], y.shape[1]), y.dtype)
         matmul_into(out, x, y)
     return out
 
@@ -74,7 +74,7 @@ def matmul_into(out: Any, x: Any, y: Any) -> None:
         if below > 0 and spikes.flags.c_contiguous and _density(spikes) < below:
             _add_up(out, _all_events(spikes, y.dtype), y, by_columns)
             return
-    BLAS.run(_dense, out, x, y)
+    BLAS.run(_dense, out, x if x.dtype == y.dtype else x.astype(y.dtype), y)
 
 
 def events_of(x: Any, *, dtype: Any, below: float) -> Events:
@@ -112,9 +112,14 @@ def limit_of(x: Any, y: Any, by_columns: bool) -> float:
 
 
 def _may_be_events(out: Any, x: Any, y: Any) -> bool:
-    """True for a product of matrices of one dtype, into one that lies by rows or by columns."""
-    matrices = x.ndim == y.ndim == 2 and x.dtype == y.dtype and x.shape[1] == len(y)
+    """True for a product of matrices that go together, into one that lies by rows or by columns."""
+    matrices = x.ndim == y.ndim == 2 and _go_together(x, y) and x.shape[1] == len(y)
     return matrices and out.shape == (len(x), y.shape[1]) and _in_order(out)
+
+
+def _go_together(x: Any, y: Any) -> bool:
+    """True for arrays of one dtype, and for bytes and floats: then the events are found in the bytes."""
+    return x.dtype == y.dtype or (x.dtype in dtypes.BYTES and y.dtype in (np.float32, np.float64))
 
 
 def _in_order(x: Any) -> bool:
@@ -126,8 +131,12 @@ def _all_events(x: Any, dtype: Any) -> Events:
     """The events of a matrix, row by row."""
     m, k = x.shape
     parts, blocks = -(-m // events.PART), -(-k // events.DEPTH)
-    # Memory of the pool, of which as much is used as there are events.
-    places, values = (empty((parts, events.PART * k), kind) for kind in (np.dtype(np.int16), dtype))
+    # Memory of the pool, of which as much is used as there are events. Memory comes in pages of up to 2 MB, each whole:
+    # of bytes, whose events are counted in no time, no more is taken than there are.
+    room = events.PART * k
+    if x.dtype in dtypes.BYTES:
+        room = max(1, max(int(np.count_nonzero(x[n : n + events.PART])) for n in range(0, m, events.PART)))
+    places, values = (empty((parts, room), kind) for kind in (np.dtype(np.int16), dtype))
     graded = np.empty(parts, np.int32)
     found = Events(places, values, np.empty((blocks, m), np.int64), np.empty((blocks, m), np.int32))
     grain = int(2 * x.size >= PARALLEL_SIZE)

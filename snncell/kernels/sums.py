@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from snncell.dtype import far
 from snncell.kernels.arrays import empty
 
 NEAR = 32  # terms that are added one after another in the dtype of the elements
+LONG = 64  # terms of an Einstein sum that NumPy adds up
 CHUNK = 1 << 15  # elements that are converted to float64 together
 WIDE = 256  # elements of a row that pays for a call of NumPy's
 
@@ -96,3 +98,42 @@ def running(x: Any, axis: int) -> Any:
             result[part] = np.cumsum(terms, 1, out=terms)
             carry = terms[:, -1].copy()
     return out
+
+
+def einsum(equation: str, *arrays: Any) -> Any:
+    """`np.einsum(equation, *arrays)`; its long sums are blocked, unless they are those of a product of matrices."""
+    kind, (left, out) = arrays[0].dtype, equation.split("->")
+    terms = left.split(",")
+    lengths = {
+        letter: n for term, x in zip(terms, arrays, strict=True) for letter, n in zip(term, x.shape, strict=True)
+    }
+    summed = [letter for letter in lengths if letter not in out]
+    if kind == far(kind) or math.prod([lengths[letter] for letter in summed]) <= LONG:
+        return np.einsum(equation, *arrays, optimize=len(arrays) > 1)
+    operands = []
+    for term, x in zip(terms, arrays, strict=True):
+        own = [axis for axis, letter in enumerate(term) if letter in summed and left.count(letter) == 1]
+        operands.append(total(x, own) if own else x)
+    terms = ["".join(c for c in term if c in out or left.count(c) > 1) for term in terms]
+    shared = [letter for letter in summed if any(letter in term for term in terms)]
+    size = math.prod([lengths[letter] for letter in (*shared, *out)])
+    if not shared or size > 2 * max([np.size(x) for x in operands]):  # BLAS adds up products of matrices
+        return np.einsum(f"{','.join(terms)}->{out}", *operands, optimize=len(operands) > 1)
+    # Elementwise products, a part at a time, with the axes in the order in which the largest operand has them.
+    largest = max(zip(terms, operands, strict=True), key=lambda pair: np.size(pair[1]))[0]
+    order = "".join(dict.fromkeys(largest + "".join(terms)))
+    aligned = []
+    for term, x in zip(terms, operands, strict=True):
+        turned = np.transpose(x, [term.index(letter) for letter in order if letter in term])
+        aligned.append(np.expand_dims(turned, [axis for axis, letter in enumerate(order) if letter not in term]))
+    axes = [axis for axis, letter in enumerate(order) if letter in shared]
+    along = min(axes, key=lambda axis: (-lengths[order[axis]], axis))
+    n = lengths[order[along]]
+    step = max(1, 8 * CHUNK * n // max(size, 1))
+    result: Any = 0
+    for first in range(0, n, step):
+        part = (*(slice(None),) * along, slice(first, first + step))
+        cut = [x[part] if x.shape[along] > 1 else x for x in aligned]
+        result = result + total(reduce(np.multiply, cut), axes).astype(far(kind))
+    left_over = "".join(letter for letter in order if letter in out)
+    return np.einsum(f"{left_over}->{out}", result.astype(kind))

@@ -53,6 +53,7 @@ class Tally:
             not 0; results. All of them until each sample's end.
         passes: the products, one for each step of each sample; several places in one product are one pass.
         steps: over how many steps the layer ran.
+        weights: how many weights are used in a pass; a mask takes some out.
         whole: the passes when each sample is as long as the longest.
         features, results: the inputs and the results of one pass.
         lowest, highest: of the inputs that are not 0.
@@ -64,6 +65,7 @@ class Tally:
     events: float = 0.0
     outputs: float = 0.0
     passes: float = 0.0
+    weights: int = 0
     steps: float = 0.0
     whole: float = 0.0
     features: float = 0.0
@@ -82,11 +84,25 @@ class Tally:
         return Cost(round(self.macs), round(self.synops), density, self.spikes)
 
 
+class FanOut(NamedTuple):
+    """The connections of a layer.
+
+    Attributes:
+        outputs: the number of outputs that each input goes to.
+        results: how many outputs there are.
+        weights: how many weights are used: those that a mask takes out are not.
+    """
+
+    outputs: Array
+    results: int
+    weights: int
+
+
 def tally_of(cell: Any, name: str, call: Call) -> Tally:
     """The counts of a layer for all the inputs that it got in a call."""
     tally, (samples, most) = Tally(), extent_of(call)
     lengths, begun = call.lengths_of(name), 0
-    known: dict[tuple[int, ...], tuple[Array, int]] = {}  # a loop of Python has a piece for each step
+    known: dict[tuple[int, ...], FanOut] = {}  # a loop of Python has a piece for each step
     for piece in call.inputs[name]:
         leading = _leading(cell, piece)
         features = tuple(piece.x.shape[len(leading) :])
@@ -138,11 +154,9 @@ def _as_steps(leading: tuple[int, ...], loops: int, samples: int, most: int) -> 
     return leading[0] // samples, True  # (T B, ...), or (B, ...) of one step
 
 
-def _add(
-    tally: Tally, piece: Inputs, reached: tuple[Array, int], steps: int, there: Array | None, samples: int
-) -> None:
+def _add(tally: Tally, piece: Inputs, reached: FanOut, steps: int, there: Array | None, samples: int) -> None:
     """Add the counts of one call of a layer, whose inputs go to so many outputs each."""
-    fan_out, results = reached
+    fan_out, results, tally.weights = reached
     x = piece.x.asnumpy()
     rows = x.reshape(math.prod(x.shape[: x.ndim - fan_out.ndim]), *fan_out.shape)
     fired = np.asarray(rows != 0)
@@ -165,8 +179,8 @@ def _add(
         tally.highest = max(tally.highest, float(values.max()))
 
 
-def _fan_out(cell: Any, features: tuple[int, ...]) -> tuple[Array, int]:
-    """The number of outputs that each input goes to, the gradient of their sum where all weights are 1; and of all."""
+def _fan_out(cell: Any, features: tuple[int, ...]) -> FanOut:
+    """The connections of a layer: of each input the gradient of the sum of all outputs, where all weights are 1."""
     # A layer like it, not made by `__init__`, which would draw new weights and so move the random numbers on.
     ones: Any = object.__new__(type(cell))
     vars(ones).update(vars(cell))
@@ -178,7 +192,11 @@ def _fan_out(cell: Any, features: tuple[int, ...]) -> tuple[Array, int]:
         sizes.append(math.prod(out.shape[1:]))
         return out.sum()
 
+    def weighted(weight: Any) -> Any:
+        vars(ones)["weight"] = weight
+        return total(ops.ones((1, *features)))
+
     with settings(watch=None, trace=None, tape=None, smooth=False):
         counts = grad(total)(ops.zeros((1, *features)))
-    array: Array = counts.asnumpy()[0].astype(np.float64)
-    return array, sizes[0]
+        of_weights = grad(weighted)(ones.weight)
+    return FanOut(counts.asnumpy()[0].astype(np.float64), sizes[0], int(np.count_nonzero(of_weights.asnumpy())))

@@ -12,7 +12,7 @@ from snncell.monitoring.costs import extent_of, tally_of
 from snncell.monitoring.hardware import Hardware
 from snncell.monitoring.layers import Neurons
 from snncell.monitoring.record import Array, Call, Recorded
-from snncell.monitoring.work import Counts, Work, of_neurons, of_weights, uncounted
+from snncell.monitoring.work import Counts, Work, mean_steps, of_neurons, of_weights, uncounted
 
 Execution = Literal["spiking", "dense", "one_pass"]
 EXECUTIONS = ("spiking", "dense", "one_pass")
@@ -86,7 +86,8 @@ class Energy:
     Attributes:
         hardware: of the spiking net.
         baseline: of the other two.
-        samples, steps: of the call that was counted.
+        samples, steps: of the call that was counted; samples may be shorter.
+        mean_steps: the mean number of steps of a sample, which is what is counted.
         reuse: whether dense products keep what they have read.
         layers: by path, weights and neurons in the order in which they were called.
         uncounted: weights that no layer counted here holds: neither accesses to them nor their spikes are counted.
@@ -101,6 +102,7 @@ class Energy:
     layers: Mapping[str, LayerEnergy]
     uncounted: tuple[str, ...] = ()
     untraced: tuple[str, ...] = ()
+    mean_steps: float = 0.0
 
     @property
     def joules(self) -> float:
@@ -156,14 +158,20 @@ class Energy:
         return "\n".join([self._head(), *_table(self), *self._totals()])
 
     def _head(self) -> str:
+        shorter = "" if self._passes == f"{self.steps}" else f"{self._passes} steps on average, at most "
         return (
             f"Energy per sample on {self.hardware.name}, an estimate: {in_units(self.joules)}; {self.samples} "
-            f"sample{'' if self.samples == 1 else 's'} of {self.steps} step{'' if self.steps == 1 else 's'}"
+            f"sample{'' if self.samples == 1 else 's'} of {shorter}{self.steps} step{'' if self.steps == 1 else 's'}"
         )
+
+    @property
+    def _passes(self) -> str:
+        return f"{self.mean_steps or self.steps:.4g}"
 
     def _totals(self) -> Iterable[str]:
         beside = "" if self.baseline is self.hardware else f" on {self.baseline.name}"
-        yield f"without spikes{beside}, {self.steps} passes: {in_units(self.dense)}, {_ratio(self.dense, self.joules)}"
+        dense = f"{in_units(self.dense)}, {_ratio(self.dense, self.joules)}"
+        yield f"without spikes{beside}, {self._passes} passes: {dense}"
         yield f"without spikes{beside}, one pass: {in_units(self.one_pass)}, {_ratio(self.one_pass, self.joules)}"
         if self.uncounted:
             yield f"weights not followed: {', '.join(self.uncounted)}"
@@ -251,4 +259,6 @@ def estimated(
         for work in works
     }
     weighted = [cells[name] for name in call.inputs]
-    return Energy(hardware, baseline, samples, steps, reuse, layers, uncounted(neurons.net, weighted), tuple(untraced))
+    mean = mean_steps(call.lengths_of(next(iter(call.updates))), steps) if call.updates else float(steps)
+    left = uncounted(neurons.net, weighted)
+    return Energy(hardware, baseline, samples, steps, reuse, layers, left, tuple(untraced), mean)

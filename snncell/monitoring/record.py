@@ -163,6 +163,10 @@ class Recorded(Mapping[str, Array]):
             return array
         return np.where(there.reshape(*there.shape, *(1,) * (array.ndim - 2)), array, array.dtype.type(0))
 
+    def before_end(self, name: Any) -> Array | None:
+        """The steps (T, B) of a layer that are before the end of their sample; None where no lengths are known."""
+        return self._there(self._resolve(name))
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._series)
 

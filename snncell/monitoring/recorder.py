@@ -100,9 +100,10 @@ class Recorder:
         try:
             if id(cell) in self.neurons.cells:
                 return self._around_neuron(cell, short(path, cell), run, args, kwargs)
-            if self._firing and self._firing[-1] and getattr(cell, "bprop", None) is not None:
-                # The first Cell with a bprop alone: those that it is made of are not what the neuron fires by.
-                label, self._firing[-1] = self._firing[-1], None
+            label = self._firing[-1] if self._firing else None
+            if label and (getattr(cell, "bprop", None) is not None or is_spike_function(cell, label.event)):
+                # The first one alone: the Cells that it is made of are not what the neuron fires by.
+                self._firing[-1] = None
                 note(label._replace(kind="fires by", wishes=cell))
                 note(label, _first(cell, args, kwargs))
             elif self.inputs and isinstance(cell, WEIGHTED) and cell in self._running:
@@ -293,3 +294,8 @@ def _with_first(cell: Cell, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any
 
 def _name_of_first(cell: Cell) -> str:
     return next(iter(inspect.signature(cell.construct).parameters), "")
+
+
+def is_spike_function(cell: Any, event: Event | None) -> bool:
+    """True for the `surrogate_function` of the neuron that is running, which may have no bprop but be around one."""
+    return event is not None and getattr(event.subject, "surrogate_function", None) is cell

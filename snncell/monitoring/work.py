@@ -82,14 +82,14 @@ def of_weights(name: str, cell: Any, tally: Tally, call: Call, reuse: bool) -> W
     """The work of a layer with weights."""
     samples, most = extent_of(call)
     has_bias = bool(getattr(cell, "has_bias", False))
-    weights = math.prod(cell.weight.shape) + (math.prod(cell.bias.shape) if has_bias else 0)
-    dense = _dense(tally, weights, has_bias, reuse)
+    biases = math.prod(cell.bias.shape) if has_bias else 0
+    dense = _dense(tally, tally.weights + biases, has_bias, reuse)
     # Each sample in one pass, whatever its length is: the mean pass of the products, as often as there are samples.
     passes = tally.whole / max(min(tally.steps, most), 1.0)
     return Work(
         name,
         cell,
-        weights,
+        math.prod(cell.weight.shape) + biases,
         tally.results,
         tally.features,
         tally.results,
@@ -141,7 +141,7 @@ def of_neurons(name: str, cell: Any, call: Call, spikes: Array, there: Array | N
     samples, _ = extent_of(call)
     update, steps = call.updates[name]
     neurons = update.neurons / samples
-    updates = neurons * (steps if there is None else _mean_steps(call.lengths_of(name), steps))
+    updates = neurons * (steps if there is None else mean_steps(call.lengths_of(name), steps))
     found = operations_of(update, WEIGHTED)
     each = found or Operations(0.0, 0.0)
     held = sum(math.prod(state) for state, _ in update.states) / max(update.neurons, 1)
@@ -167,7 +167,8 @@ def of_neurons(name: str, cell: Any, call: Call, spikes: Array, there: Array | N
     ), found is not None
 
 
-def _mean_steps(lengths: Array | None, steps: int) -> float:
+def mean_steps(lengths: Array | None, steps: int) -> float:
+    """The mean number of time steps of a sample."""
     return float(steps) if lengths is None or not lengths.size else float(np.minimum(lengths, steps).mean())
 
 

@@ -83,9 +83,8 @@ from snncell.nn.online import OTTTDense as OTTTDense
 from snncell.nn.optim import (
     SGD as SGD,
     Adam as Adam,
+    AdaMax as AdaMax,
     AdamW as AdamW,
-    CosineDecayLR as CosineDecayLR,
-    ExponentialDecayLR as ExponentialDecayLR,
     Momentum as Momentum,
     Optimizer as Optimizer,
     RMSProp as RMSProp,
@@ -141,6 +140,8 @@ from snncell.nn.reshaping import (
 )
 from snncell.nn.rnn import GRU as GRU, LSTM as LSTM, RNN as RNN
 from snncell.nn.schedule import (
+    CosineDecayLR as CosineDecayLR,
+    ExponentialDecayLR as ExponentialDecayLR,
     PiecewiseConstantLR as PiecewiseConstantLR,
     PolynomialDecayLR as PolynomialDecayLR,
     WarmUpLR as WarmUpLR,

@@ -25,17 +25,9 @@ from snncell.tape.signal import Signal
 from snncell.tape.state import settings
 
 # What a subclass may define without changing what a call computes. `__init__` sets attributes, which exporters read.
-_HARMLESS = {
-    "__init__",
-    "__doc__",
-    "__module__",
-    "__qualname__",
-    "__annotations__",
-    "__annotate__",
-    "__annotate_func__",
-}
+_HARMLESS = {"__init__", "__repr__", "extend_repr", "bprop", "primitive", "like", "ranges", "starts"}
+_HARMLESS |= {"__doc__", "__module__", "__qualname__", "__annotations__", "__annotate__", "__annotate_func__"}
 _HARMLESS |= {"__annotations_cache__", "__firstlineno__", "__static_attributes__", "__dict__", "__weakref__"}
-_HARMLESS |= {"__repr__", "extend_repr", "bprop", "primitive", "like", "ranges", "starts"}
 _GENERAL = (Cell, SequentialCell, CellList, CellDict, Membrane, Neuron)  # bases of computations of one's own
 _COMPILED = ("_graph", "_loop", "version", "_checked_counts")  # attributes that a call may change
 Sources = tuple[Any, ...]  # the outputs whose sum a Signal is, as an exporter names them
@@ -166,10 +158,12 @@ class DataFlow:
                 out = self.net(Signal(sources))
                 changed = [(cell, name) for cell, old in before for name in vars(cell) if _differs(cell, name, old)]
             except Exception as problem:
-                raise (self._refused or problem) from None  # a Cell around it may have raised it anew
+                raise self._refusal_of(self.net, problem) from None
             finally:
                 for cell, old in before:
                     _restore(cell, old)
+        if self._refused is not None:  # a construct has caught it
+            raise self._refused
         if changed:
             raise self.refusal(changed[0][0], f"keeping {changed[0][1]!r} on self")
         if not isinstance(out, Signal):
@@ -188,10 +182,13 @@ class DataFlow:
         try:
             return self._answer(cell, run, args, kwargs)
         except Exception as problem:
-            self._refused = self._refused or (
-                self.refusal(cell, str(problem)) if isinstance(problem, _OfConstructs) else problem
-            )
-            raise self._refused from None
+            raise self._refusal_of(cell, problem) from None
+
+    def _refusal_of(self, cell: Any, problem: Exception) -> Exception:
+        """The first refusal, which names the innermost Cell; Cells around it may have raised it anew."""
+        if self._refused is None:
+            self._refused = self.refusal(cell, str(problem)) if isinstance(problem, _OfConstructs) else problem
+        return self._refused
 
     def _answer(self, cell: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         kind, path = kind_of(cell), self.paths.get(id(cell), type(cell).__name__)

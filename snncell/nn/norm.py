@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from snncell import dtype as dtypes, ops
 from snncell.arguments.kinds import Count, NotNegative
+from snncell.arguments.misplaced import Unlike
 from snncell.arguments.vocabulary import FloatDtype, Lengths
 from snncell.cell import Cell
 from snncell.common.initializer import Init, initializer
@@ -25,6 +28,19 @@ def narrowed(result: Tensor, x: Tensor, parameter: Tensor) -> Tensor:
     return result.astype(x.dtype) if x.dtype is parameter.dtype else result
 
 
+def _of_torch(who: str, given: Mapping[str, Any]) -> str:
+    """The warning for a momentum that PyTorch would call small."""
+    momentum = given["momentum"]
+    if not 0.0 <= momentum < 0.5:
+        return ""
+    other = f"{1.0 - momentum:g}"
+    return (
+        f"{who}: momentum={momentum:g} keeps {momentum:g} of the moving statistics and takes {other} of each "
+        f"batch, as in MindSpore. PyTorch's momentum={momentum:g} is the opposite: write momentum={other} for "
+        f"it. For {momentum:g} of this convention set it afterwards: layer.momentum = {momentum:g}."
+    )
+
+
 class BatchStatistics(Cell):
     """y = gain (x - mean) / sqrt(var + eps) gamma + beta: what all batch normalisations share.
 
@@ -39,7 +55,7 @@ class BatchStatistics(Cell):
         self,
         num_features: Count,
         eps: NotNegative = 1e-5,
-        momentum: float = 0.9,
+        momentum: Annotated[float, Unlike(_of_torch)] = 0.9,
         affine: bool = True,
         gamma_init: Init = "ones",
         beta_init: Init = "zeros",
@@ -133,7 +149,8 @@ class BatchNorm1d(BatchStatistics):
     Args:
         num_features: C.
         eps: added to the variance.
-        momentum: of the moving statistics.
+        momentum: the share of the moving statistics that a batch keeps, as in MindSpore: 1 - momentum of PyTorch. An
+            ArgumentWarning says so for one below 0.5.
         affine: whether gamma and beta are trained.
         gamma_init, beta_init, moving_mean_init, moving_var_init: how the Parameters begin.
         use_batch_statistics: True or False decides regardless of training.

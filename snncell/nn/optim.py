@@ -1,4 +1,4 @@
-"""Optimisers: made from Parameters, called with their gradients, `opt(grads)`; and learning-rate schedules.
+"""Optimisers: made from Parameters, and called with their gradients, `opt(grads)`.
 
 Rates, moments and the step are Parameters, so that an optimiser inside a jitted function is part of the Program, and
 a changed rate compiles nothing.
@@ -6,20 +6,19 @@ a changed rate compiles nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from snncell import dtype as dtypes, ops
 from snncell.arguments.guard import nearest_argument, ours
-from snncell.arguments.kinds import Count, NotNegative, Positive, Within
+from snncell.arguments.kinds import NotNegative, Positive, Within
 from snncell.arguments.shown import shown
 from snncell.dtype import DType
 from snncell.errors import ArgumentError, DeviceError, ParameterError, ShapeError
 from snncell.kernels.space import IN_USE
 from snncell.markup import element, joined, table
 from snncell.nn.container import CellList
-from snncell.nn.groups import LearningRateSchedule, ParameterGroup, Rate, Settings, grouped, number_in, settings_of
+from snncell.nn.groups import ParameterGroup, Rate, Settings, grouped, settings_of
 from snncell.tape.frames import Updating, tells
 from snncell.tape.parameter import Parameter, Undo, together
 from snncell.tape.state import EFFECTS, STATE
@@ -27,37 +26,6 @@ from snncell.tape.tensor import Tensor
 from snncell.words import cut
 
 BelowOne = Annotated[float, Within(0.0, 1.0, open_high=True)]
-
-
-class ExponentialDecayLR(LearningRateSchedule):
-    """learning_rate decay_rate^(step / decay_steps); with `is_stair` in whole steps of decay_steps."""
-
-    def __init__(
-        self, learning_rate: NotNegative, decay_rate: Positive, decay_steps: Count, is_stair: bool = False
-    ) -> None:
-        super().__init__()
-        self.learning_rate, self.decay_rate, self.decay_steps = learning_rate, decay_rate, decay_steps
-        self.is_stair = is_stair
-
-    def construct(self, step: Tensor) -> Tensor:
-        p = step / self.decay_steps
-        return ops.exp((ops.floor(p) if self.is_stair else p) * math.log(self.decay_rate)) * self.learning_rate
-
-
-class CosineDecayLR(LearningRateSchedule):
-    """min_lr + (max_lr - min_lr) (1 + cos(pi step / decay_steps)) / 2, and min_lr after decay_steps."""
-
-    def __init__(self, min_lr: NotNegative, max_lr: NotNegative, decay_steps: Count) -> None:
-        super().__init__()
-        self.min_lr, self.max_lr, self.decay_steps = min_lr, max_lr, decay_steps
-
-    def settle(self) -> None:
-        if "max_lr" in vars(self):
-            number_in(self.max_lr, self.min_lr, math.inf, "CosineDecayLR", "max_lr")
-
-    def construct(self, step: Tensor) -> Tensor:
-        p = ops.minimum(step / self.decay_steps, 1.0)
-        return (ops.cos(p * math.pi) + 1.0) * ((self.max_lr - self.min_lr) / 2) + self.min_lr
 
 
 class Optimizer(Settings):
@@ -74,6 +42,10 @@ class Optimizer(Settings):
         weight_decay: is added to each gradient, times the Parameter; of Parameters whose group has none.
         loss_scale: the gradients are those of the loss times this number, and are divided by it first. For a scale that
             follows the gradients see `train.fit(loss_scale=...)`.
+
+    You can freeze a Parameter at any time, `p.requires_grad = False`: the optimiser leaves it and its moments alone
+    until it is thawed, `p.requires_grad = True`. Gradients are then those of `optimiser.trainable_params()`, or of all
+    Parameters as before, of which those of frozen ones are ignored.
 
     Attributes:
         parameters: all of them, in the order of the gradients.
@@ -173,6 +145,10 @@ class Optimizer(Settings):
         found = [rates[numbers[id(parameter)]] for parameter in several]
         return found[0] if isinstance(param, Parameter) else found
 
+    def trainable_params(self, recurse: bool = True) -> list[Parameter]:
+        """The Parameters that it trains now, those that are not frozen, in the order of their gradients."""
+        return [parameter for parameter in self.parameters if parameter.requires_grad]
+
     def group_numbers(self) -> dict[int, int]:
         """The number of each Parameter's group, by its id()."""
         return {id(p): number for p, number in zip(self.parameters, self._group_of, strict=True)}
@@ -196,6 +172,9 @@ class Optimizer(Settings):
             step = self.global_step + 1
             self.global_step.assign(step)
             for index, (parameter, grad) in enumerate(zip(self.parameters, grads, strict=True)):
+                if grad is None:
+                    parameter.value()  # so that a compiled step depends on it, and changes when it is thawed
+                    continue
                 group = self.group_of(index)
                 wide = _computed(parameter)
                 if self.loss_scale != 1.0:
@@ -218,14 +197,25 @@ class Optimizer(Settings):
         """The new value of a Parameter; moments are written on the way. What is only stored comes as float32."""
         raise NotImplementedError
 
-    def _checked(self, gradients: Any) -> Sequence[Tensor]:
+    def _checked(self, gradients: Any) -> Sequence[Tensor | None]:
+        """A gradient for each Parameter, None for a frozen one."""
         who = type(self).__name__
         if not isinstance(gradients, Iterable):
             raise ArgumentError(f"{who}: gradients are Tensors, one for each Parameter, not {shown(gradients)}.")
         grads = [gradients] if isinstance(gradients, Tensor) else list(gradients)
+        frozen = [not parameter.requires_grad for parameter in self.parameters]
+        if len(grads) == frozen.count(False) < len(self.parameters):  # those of trainable_params()
+            of_others = iter(grads)
+            grads = [None if skipped else next(of_others) for skipped in frozen]
         if len(grads) != len(self.parameters):
-            raise ArgumentError(f"{who}: {len(grads)} gradient(s) for {len(self.parameters)} Parameter(s).")
+            without = f", or for the {frozen.count(False)} that are not frozen" if any(frozen) else ""
+            raise ArgumentError(
+                f"{who}: {len(grads)} gradient(s) for {len(self.parameters)} Parameter(s). Give one for each{without}."
+            )
+        grads = [None if skipped else grad for grad, skipped in zip(grads, frozen, strict=True)]
         for position, (parameter, grad) in enumerate(zip(self.parameters, grads, strict=True)):
+            if grad is None and frozen[position]:
+                continue
             if not isinstance(grad, Tensor):
                 raise ArgumentError(f"{who}: the gradient of {parameter.name!r} is a {type(grad).__name__}, no Tensor.")
             if grad.shape != parameter.shape:
@@ -237,10 +227,10 @@ class Optimizer(Settings):
             self._check_places(who, grads)
         return grads
 
-    def _check_places(self, who: str, grads: Sequence[Tensor]) -> None:
+    def _check_places(self, who: str, grads: Sequence[Tensor | None]) -> None:
         """Raise before anything is written if not all is in one place."""
         for parameter, grad in zip(self.parameters, grads, strict=True):
-            if grad.device != parameter.device:
+            if grad is not None and grad.device != parameter.device:
                 raise DeviceError(
                     f"{who}: the gradient of {parameter.name!r} is on the {grad.device.upper()}, the Parameter on the "
                     f"{parameter.device.upper()}. Take gradients where the Parameters are."
@@ -390,9 +380,10 @@ class RMSProp(Optimizer):
 class Adam(Optimizer):
     """m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;  p = p - rate m^ / (sqrt(v^) + eps)
 
-    with m^ = m / (1 - beta1^t) and v^ = v / (1 - beta2^t) at step t. `weight_decay` is added to the gradient.
+    with m^ = m / (1 - beta1^t) and v^ = v / (1 - beta2^t) at step t. `weight_decay` is added to the gradient. With
+    `use_amsgrad`, v^ is made of the largest v so far, so that the rate of an element never grows.
 
-    Source: Kingma and Ba, "Adam", ICLR 2015.
+    Source: Kingma and Ba, "Adam", ICLR 2015; Reddi, Kale and Kumar, "On the convergence of Adam and beyond", ICLR 2018.
     """
 
     def __init__(
@@ -404,17 +395,26 @@ class Adam(Optimizer):
         eps: NotNegative = 1e-8,
         weight_decay: NotNegative = 0.0,
         loss_scale: Positive = 1.0,
+        use_amsgrad: bool = False,
     ) -> None:
         super().__init__(params, learning_rate, weight_decay, loss_scale)
         self.moment1 = self.like_parameters("moment1")
         self.moment2 = self.like_parameters("moment2")
-        self.beta1, self.beta2, self.eps = beta1, beta2, eps
+        self.largest: list[Parameter] = []
+        self.beta1, self.beta2, self.eps, self.use_amsgrad = beta1, beta2, eps, use_amsgrad
+
+    def settle(self) -> None:
+        if vars(self).get("use_amsgrad") and not self.largest:
+            self.largest = self.like_parameters("largest")
 
     def updated(self, index: int, parameter: Tensor, grad: Tensor, rate: Tensor, step: Tensor) -> Tensor:
         moment1 = self.moment1[index] * self.beta1 + grad * (1.0 - self.beta1)
         moment2 = self.moment2[index] * self.beta2 + ops.square(grad) * (1.0 - self.beta2)
         self.moment1[index].assign(moment1)
         self.moment2[index].assign(moment2)
+        if self.use_amsgrad:
+            moment2 = ops.maximum(self.largest[index], moment2)
+            self.largest[index].assign(moment2)
         # The corrections are numbers: one for all elements.
         t = step.astype(parameter.dtype)
         correct1, correct2 = 1.0 - ops.pow(self.beta1, t), ops.sqrt(1.0 - ops.pow(self.beta2, t))
@@ -444,9 +444,48 @@ class AdamW(Adam):
         eps: NotNegative = 1e-8,
         weight_decay: NotNegative = 0.01,
         loss_scale: Positive = 1.0,
+        use_amsgrad: bool = False,
     ) -> None:
-        super().__init__(params, learning_rate, beta1, beta2, eps, weight_decay, loss_scale)
+        super().__init__(params, learning_rate, beta1, beta2, eps, weight_decay, loss_scale, use_amsgrad)
 
     def decayed(self, index: int, parameter: Tensor, rate: Tensor) -> Tensor:
         decay = self.group_of(index).weight_decay
         return parameter * (1.0 - rate * decay) if decay else parameter
+
+
+class AdaMax(Optimizer):
+    """m = beta1 m + (1 - beta1) g;  u = max(beta2 u, |g|);  p = p - rate / (1 - beta1^t) m / (u + eps)
+
+    Adam with the largest gradient of late in the place of the root of the mean square.
+
+    Source: Kingma and Ba, "Adam", ICLR 2015, section 7; eps is where MindSpore has it.
+
+    Example:
+        >>> p = Parameter([1.0, 2.0], name="p")
+        >>> _ = nn.AdaMax([p], 0.5)([Tensor([3.0, -0.1])])
+        >>> print(p.value())
+        [0.5 2.5]
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        learning_rate: Rate = 1e-3,
+        beta1: BelowOne = 0.9,
+        beta2: BelowOne = 0.999,
+        eps: NotNegative = 1e-8,
+        weight_decay: NotNegative = 0.0,
+        loss_scale: Positive = 1.0,
+    ) -> None:
+        super().__init__(params, learning_rate, weight_decay, loss_scale)
+        self.moment1 = self.like_parameters("moment1")
+        self.largest = self.like_parameters("largest")
+        self.beta1, self.beta2, self.eps = beta1, beta2, eps
+
+    def updated(self, index: int, parameter: Tensor, grad: Tensor, rate: Tensor, step: Tensor) -> Tensor:
+        moment1 = self.moment1[index] * self.beta1 + grad * (1.0 - self.beta1)
+        largest = ops.maximum(self.largest[index] * self.beta2, ops.abs(grad))
+        self.moment1[index].assign(moment1)
+        self.largest[index].assign(largest)
+        correct = 1.0 - ops.pow(self.beta1, step.astype(parameter.dtype))
+        return parameter - (rate / correct) * moment1 / (largest + self.eps)

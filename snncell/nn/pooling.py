@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
 from snncell import ops
 from snncell.arguments.kinds import Count
+from snncell.arguments.misplaced import Unlike
 from snncell.arguments.vocabulary import Lengths, PadMode
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.ops.adaptive_pool import Sizes
 from snncell.tape.tensor import Tensor
+
+
+def _without_stride(who: str, given: Mapping[str, Any]) -> str:
+    """The warning for a window of several elements without a stride."""
+    size = given["kernel_size"]
+    if "stride" in given or all(length == 1 for length in (size if isinstance(size, (list, tuple)) else (size,))):
+        return ""
+    return (
+        f"{who}: stride is 1 by default, as in MindSpore, where PyTorch's is the kernel_size: write "
+        f"{who}({size}, stride={size}) for windows that do not overlap, or {who}({size}, stride=1) for this one."
+    )
+
+
+Window = Annotated[Lengths, Unlike(_without_stride)]
 
 
 class _Pool(Cell):
@@ -32,13 +47,13 @@ class _Pool(Cell):
 
 class MaxPool2d(_Pool):
     """The largest element of each window of (N, C, H, W); see `ops.max_pool2d`. stride is 1 by default, as in
-    MindSpore."""
+    MindSpore; an ArgumentWarning says so where it is left out, because PyTorch's default is kernel_size."""
 
     operation = staticmethod(ops.max_pool2d)
 
     def __init__(
         self,
-        kernel_size: Lengths = 1,
+        kernel_size: Window = 1,
         stride: Lengths = 1,
         pad_mode: PadMode = "valid",
         padding: Lengths = 0,
@@ -56,7 +71,7 @@ class AvgPool2d(_Pool):
 
     def __init__(
         self,
-        kernel_size: Lengths = 1,
+        kernel_size: Window = 1,
         stride: Lengths = 1,
         pad_mode: PadMode = "valid",
         padding: Lengths = 0,
@@ -90,7 +105,7 @@ class SumPool2d(_Pool):
 
     def __init__(
         self,
-        kernel_size: Lengths = 1,
+        kernel_size: Window = 1,
         stride: Lengths = 1,
         pad_mode: PadMode = "valid",
         padding: Lengths = 0,
@@ -105,7 +120,7 @@ class MaxPool1d(_Pool):
 
     def __init__(
         self,
-        kernel_size: Lengths = 1,
+        kernel_size: Window = 1,
         stride: Lengths = 1,
         pad_mode: PadMode = "valid",
         padding: Lengths = 0,
@@ -123,7 +138,7 @@ class AvgPool1d(_Pool):
 
     def __init__(
         self,
-        kernel_size: Lengths = 1,
+        kernel_size: Window = 1,
         stride: Lengths = 1,
         pad_mode: PadMode = "valid",
         padding: Lengths = 0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from snncell import ops
+from snncell import dtype as dtypes, ops
 from snncell.arguments.kinds import Own
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
@@ -39,8 +39,17 @@ class Recurrent(Cell):
         return (after[0], *after)
 
     def init_state(self, x: Tensor) -> tuple[Tensor, ...]:
-        """No output yet, and the neuron's own initial states."""
-        return (ops.zeros_like(x), *initial_states(self.cell, x))
+        """Zeros for the output before the first step, and the neuron's own initial states.
+
+        They have the dtype of the neuron's input, the sum of x and the feedback: float32 for spikes of bool or bytes,
+        and for x of float16 where the feedback has weights of float32.
+        """
+        dtype = x.dtype if x.dtype.is_float else dtypes.float32
+        for parameter in self.feedback.get_parameters():
+            if parameter.dtype.is_float:
+                dtype = dtypes.promote(dtype, parameter.dtype)
+        first = ops.zeros_like(x, dtype)
+        return (first, *initial_states(self.cell, first))
 
 
 def _refuse_others(name: str, value: Any, example: str) -> None:

@@ -1,4 +1,4 @@
-"""More learning-rate schedules: warm-up before another one, steps at given places, a polynomial."""
+"""Learning-rate schedules: decay along an exponential, a cosine or a polynomial; warm-up; steps at given places."""
 
 from __future__ import annotations
 
@@ -6,10 +6,41 @@ import math
 from collections.abc import Sequence
 
 from snncell import ops
-from snncell.arguments.kinds import Count, NotNegative
+from snncell.arguments.kinds import Count, NotNegative, Positive
 from snncell.errors import ArgumentError
 from snncell.nn.groups import LearningRateSchedule, number_in
 from snncell.tape.tensor import Tensor
+
+
+class ExponentialDecayLR(LearningRateSchedule):
+    """learning_rate decay_rate^(step / decay_steps); with `is_stair` in whole steps of decay_steps."""
+
+    def __init__(
+        self, learning_rate: NotNegative, decay_rate: Positive, decay_steps: Count, is_stair: bool = False
+    ) -> None:
+        super().__init__()
+        self.learning_rate, self.decay_rate, self.decay_steps = learning_rate, decay_rate, decay_steps
+        self.is_stair = is_stair
+
+    def construct(self, step: Tensor) -> Tensor:
+        p = step / self.decay_steps
+        return ops.exp((ops.floor(p) if self.is_stair else p) * math.log(self.decay_rate)) * self.learning_rate
+
+
+class CosineDecayLR(LearningRateSchedule):
+    """min_lr + (max_lr - min_lr) (1 + cos(pi step / decay_steps)) / 2, and min_lr after decay_steps."""
+
+    def __init__(self, min_lr: NotNegative, max_lr: NotNegative, decay_steps: Count) -> None:
+        super().__init__()
+        self.min_lr, self.max_lr, self.decay_steps = min_lr, max_lr, decay_steps
+
+    def settle(self) -> None:
+        if "max_lr" in vars(self):
+            number_in(self.max_lr, self.min_lr, math.inf, "CosineDecayLR", "max_lr")
+
+    def construct(self, step: Tensor) -> Tensor:
+        p = ops.minimum(step / self.decay_steps, 1.0)
+        return (ops.cos(p * math.pi) + 1.0) * ((self.max_lr - self.min_lr) / 2) + self.min_lr
 
 
 class WarmUpLR(LearningRateSchedule):

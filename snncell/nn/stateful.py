@@ -44,7 +44,8 @@ class Stateful(Cell):
     in order, at each run; after a change of the batch size that function is traced anew.
 
     Args:
-        cell: a neuron of one step, `construct(x, *states) -> (output, *states)`, or a `MultiStep` of one.
+        cell: a neuron of one step, `construct(x, *states) -> (output, *states)`, or a `MultiStep` of one. Its hooks,
+            its `recompute()` and the construct of a subclass stay in use.
 
     Inputs:
         x: (B, ...), or (T, B, ...) for a `MultiStep`.

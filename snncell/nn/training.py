@@ -179,9 +179,8 @@ class TrainOneStepCell(Cell):
 
     @property
     def weights(self) -> Sequence[Parameter]:
-        """The Parameters that it trains, those of the optimiser."""
-        weights: Sequence[Parameter] = self.optimizer.parameters
-        return weights
+        """The Parameters that it trains: those of the optimiser that are not frozen."""
+        return self.optimizer.trainable_params()
 
     @property
     def grad(self) -> ops.GradOperation:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from snncell import dtype as dtypes
-from snncell.arguments.guard import from_inside, refuse_name
-from snncell.arguments.shown import brief, shown
+from snncell.arguments.guard import refuse_name
+from snncell.arguments.shown import brief, from_inside, shown
 from snncell.arguments.vocabulary import Dtype, Numbers
 from snncell.compiler.ir.formula import Cast, Elementwise
 from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError, SnncellError

@@ -11,8 +11,10 @@ import numpy as np
 
 from snncell.arguments.vocabulary import Numbers
 from snncell.compiler.ir.product import Contraction, Dot, Product
+from snncell.dtype import BYTES
 from snncell.errors import ArgumentError, ShapeError
-from snncell.kernels.cuda import einsum as sums
+from snncell.kernels import sums
+from snncell.kernels.cuda import einsum as device_einsum
 from snncell.kernels.threads import BLAS
 from snncell.ops import creation as new, shape as sh
 from snncell.ops.base import as_tensor, same_dtype
@@ -22,6 +24,7 @@ from snncell.ops.rearrange import diagonal
 from snncell.ops.reduce import sum_primitive
 from snncell.tape.event_lists import EventLists
 from snncell.tape.primitive import Primitive
+from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor, beside
 
 Grads = Sequence[Any]
@@ -76,7 +79,9 @@ def matmul(x: Numbers | EventLists, y: Numbers) -> Tensor:
     """
     if isinstance(x, EventLists):
         return multiply(x, y)
-    x, y = same_dtype([as_tensor(x, "matmul"), as_tensor(y, "matmul", "y")], "matmul")
+    x, y = as_tensor(x, "matmul"), as_tensor(y, "matmul", "y")
+    if not _bytes_and_floats(x, y):
+        x, y = same_dtype([x, y], "matmul")
     if not x.ndim or not y.ndim:
         raise ShapeError(f"matmul: shapes {x.shape} and {y.shape}; a number is multiplied by *.")
     inner = y.shape[0] if y.ndim == 1 else y.shape[-2]
@@ -100,6 +105,18 @@ def matmul(x: Numbers | EventLists, y: Numbers) -> Tensor:
     return result
 
 
+def _bytes_and_floats(x: Tensor, y: Tensor) -> bool:
+    """True for rows of bytes and a matrix of floats on the CPU, which are multiplied as they are.
+
+    The events are found in the bytes; only where there are too many of them a float copy is made, and not kept for the
+    gradient. In a trace `passes/spikes_as_bool.py` does the same.
+    """
+    rows, matrix = x._data, y._data
+    if STATE.trace is not None or not isinstance(rows, np.ndarray) or not isinstance(matrix, np.ndarray):
+        return False
+    return rows.dtype in BYTES and rows.ndim > 1 and matrix.ndim == 2 and matrix.dtype in (np.float32, np.float64)
+
+
 def bmm(x: Numbers, y: Numbers) -> Tensor:
     """The matrix products of two batches: `(b, n, k)` and `(b, k, m)` give `(b, n, m)`.
 
@@ -116,7 +133,7 @@ def bmm(x: Numbers, y: Numbers) -> Tensor:
 
 
 def _einsum_evaluate(*arrays: Any, equation: str) -> Any:
-    return BLAS.run(partial(np.einsum, equation, *arrays, optimize=len(arrays) > 1))
+    return BLAS.run(sums.einsum, equation, *arrays)
 
 
 _einsum = Primitive("einsum", _einsum_evaluate)
@@ -136,7 +153,7 @@ _einsum.summed = partial(_einsum_of_steps, summed=True)
 
 @_einsum.def_there
 def _(*arrays: Any, equation: str) -> Any:
-    return sums.einsum(equation, arrays)
+    return device_einsum.einsum(equation, arrays)
 
 
 @_einsum.def_bprop
@@ -166,6 +183,7 @@ def einsum(equation: str, *operands: Numbers) -> Tensor:
 
     Letters that the right side lacks are summed; a letter that an operand has twice takes its diagonal; `...` stands
     for the axes that no letter names. Without "->" the result has the letters that occur once, in alphabetical order.
+    Long sums of float32 are exact to 1e-6, except in products of matrices, which BLAS adds up in float32.
 
     Raises:
         ArgumentError: for an equation that is malformed or does not fit the number of operands.

@@ -86,7 +86,34 @@ def label_axis(axis: Any, *names: str) -> None:
     upright = axis.axis_name == "y"
     points = room(axis.axes)[1] if upright else 0.95 * extent(axis.axes)[0]
     fits = (name for name in names if 0.56 * LARGE * max(map(len, name.split("\n"))) <= 1.05 * points)
-    axis.set_label_text(next(fits, names[-1]), fontsize=LARGE)
+    text = next(fits, names[-1])
+    axis.set_label_text(text, fontsize=LARGE, parse_math=has_formula(text))
+
+
+def has_formula(*texts: str) -> bool:
+    """True if Matplotlib can read the formulas ($) in these texts; otherwise they are drawn letter by letter.
+
+    A name that a user gave, for example of a Cell, may have a lone $ in it. Every text that is not ours goes through
+    this: `parse_math=has_formula(text)`.
+    """
+    formulas = [text for text in texts if "$" in text]
+    # Of an odd number, Matplotlib reads none as a formula.
+    if not formulas or any(text.replace(r"\$", "").count("$") % 2 for text in formulas):
+        return False
+    from matplotlib.mathtext import MathTextParser
+
+    parser: Any = MathTextParser("agg")
+    try:
+        for text in formulas:
+            parser.parse(text)
+    except ValueError:
+        return False
+    return True
+
+
+def in_key(name: str) -> str:
+    """A label of a key: Matplotlib leaves those out that begin with "_"."""
+    return f" {name}" if name.startswith("_") else name
 
 
 def titled(axes: Any, title: str | None, otherwise: str = "") -> None:
@@ -98,7 +125,7 @@ def titled(axes: Any, title: str | None, otherwise: str = "") -> None:
     letters = max(20, int(0.75 * extent(axes)[0] / (0.51 * LARGE)))
     lines = [line if "$" in line else broken(line, letters) for line in text.split("\n")]
     if text:
-        axes.set_title("\n".join(lines), fontsize=LARGE)
+        axes.set_title("\n".join(lines), fontsize=LARGE, parse_math=has_formula(*lines))
 
 
 def broken(line: str, letters: int) -> str:

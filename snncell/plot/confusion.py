@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ArgumentError, DTypeError, ShapeError
-from snncell.plot.axes import SMALL, axes_or_new, extent, label_axis, room, titled
+from snncell.plot.axes import SMALL, axes_or_new, extent, has_formula, label_axis, room, titled
 from snncell.plot.sources import Array, as_array
 
 
@@ -131,6 +131,7 @@ def _ticks(axes: Any, names: Sequence[str] | None, classes: int) -> None:
     said = [str(name) for name in (range(classes) if names is None else names)][::every]
     places = range(0, classes, every)
     upright = 0.62 * SMALL * len(said) * max(map(len, said)) > 0.65 * extent(axes)[0]
-    axes.set_xticks(places, said, rotation=90 if upright else 0)
-    axes.set_yticks(places, said)
+    formulas = has_formula(*said)
+    axes.set_xticks(places, said, rotation=90 if upright else 0, parse_math=formulas)
+    axes.set_yticks(places, said, parse_math=formulas)
     axes.tick_params(length=2)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.plot.axes import LARGE, SMALL, SMALLEST, extent, has_twin, laid_out, room
+from snncell.plot.axes import LARGE, SMALL, SMALLEST, extent, has_formula, has_twin, laid_out, room
 
 _SHARE = 0.25  # of the height of the Axes' place, that a key beneath may always take
 _LEAST = 0.45  # of that height, that the Axes keep where a key beneath takes more
@@ -21,6 +21,13 @@ _PLACES = ((1.0, 1.0), (0.0, 1.0), (1.0, 0.0), (0.0, 0.0), (0.5, 1.0), (0.5, 0.0
 
 
 def legend(axes: Any, handles: Any = None, inside: bool = True, beside: float = 0.0) -> None:
+    """The key of `_placed`, whose labels may be names that users gave."""
+    _placed(axes, handles, inside, beside)
+    for text in [] if axes.get_legend() is None else axes.get_legend().get_texts():
+        text.set_parse_math(has_formula(text.get_text()))
+
+
+def _placed(axes: Any, handles: Any, inside: bool, beside: float) -> None:
     """The key of what `axes` shows, or of `handles`, if there are any; `beside` them are so many points of text.
 
     It stands inside where nothing is drawn. Where there is no such place, or with `inside=False`, for Axes that are
@@ -168,15 +175,15 @@ def text_width(text: str, size: float) -> float:
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
-    width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(size=size), False)
-    return float(width)
+    font = FontProperties(size=size)
+    return max(float(text_to_path.get_text_width_height_descent(line, font, False)[0]) for line in text.split("\n"))
 
 
 def name_rows(axes: Any, places: Any, names: list[str]) -> None:
     """Name rows at the left; a name that takes much of the panel is broken at a dot or a "_", if its row has room."""
     wide, high = extent(axes)[0], room(axes)[1] / max(len(names), 1)
     broken = [name if text_width(name, SMALL) <= _NAMES * wide else _halved(name) for name in names]
-    axes.set_yticks(places, broken if high >= 2.4 * SMALL else names)
+    axes.set_yticks(places, broken if high >= 2.4 * SMALL else names, parse_math=has_formula(*names))
 
 
 def _halved(name: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.plot.axes import SMALL, label_axis, marker, series
+from snncell.plot.axes import SMALL, in_key, label_axis, marker, series
 
 
 def marked(number: int, points: int, evaluated: bool = False) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def positive_line(axes: Any, x: Any, values: Any, name: str, number: int) -> Non
     label = f"{name} ({', '.join(said)})" if said else name
     style = marked(number, array.size) | {"linestyle": series(number)["linestyle"]}
     style["markevery"] = sorted({*range(0, array.size, style["markevery"]), *_alone(shown)})
-    axes.plot(x, shown, label=label or "_unnamed", **style)
+    axes.plot(x, shown, label=in_key(label) or "_unnamed", **style)
 
 
 def _alone(values: Any) -> list[int]:

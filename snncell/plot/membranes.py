@@ -9,7 +9,7 @@ import numpy as np
 
 from snncell.arguments.shown import shown
 from snncell.errors import ArgumentError, ShapeError
-from snncell.plot.axes import array_of, axes_or_new, label_axis, series, titled, whole_steps
+from snncell.plot.axes import array_of, axes_or_new, in_key, label_axis, series, titled, whole_steps
 from snncell.plot.choices import all_there, chosen, places_of
 from snncell.plot.keys import legend
 from snncell.plot.sources import Array, as_array, fired, fires, is_monitor, numbers_of, one_layer, steps_of
@@ -164,7 +164,7 @@ def _draw_potentials(
         triangle = {"marker": shape, "markersize": 4.5, "markerfacecolor": style["color"] if full else "white"}
         # The legend shows a line's triangle; the line itself has them elsewhere.
         known = {} if marks is None else triangle | {"markevery": []}
-        axes.plot(steps, v[:, neuron], label=name, linewidth=1.2, **style, **known)
+        axes.plot(steps, v[:, neuron], label=in_key(name), linewidth=1.2, **style, **known)
         if marks is not None:
             at = np.nonzero(marks[:, neuron])[0]
             axes.plot(steps[at], v[at, neuron], color=style["color"], linestyle="", label="_spikes", **triangle)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import SnncellError
-from snncell.plot.axes import COLOURS, COLUMN, LARGE, SMALL, axes_or_new, titled
+from snncell.plot.axes import COLOURS, COLUMN, LARGE, SMALL, axes_or_new, has_formula, titled
 from snncell.plot.confusion import confusion_matrix
 from snncell.plot.gradients import gradient_flow, gradient_norms
 from snncell.plot.keys import legend
@@ -207,7 +207,7 @@ def _sizes(facts: Facts, ax: Any) -> None:
         ax.set_xlim(10.0 ** np.floor(low), 10.0 ** np.ceil(high))
         ax.xaxis.set_minor_formatter("")
     names = [w.name if w.group is None else f"{w.name} (group {w.group})" for w in weights]
-    ax.set_yticks(rows, names, fontsize=SMALL)
+    ax.set_yticks(rows, names, fontsize=SMALL, parse_math=has_formula(*names))
     ax.set_ylim(len(weights) - 0.5, -0.5)
     ax.set_xlabel("parts of the weight's norm", fontsize=LARGE)
     titled(ax, "how large, beside the weight")

@@ -8,7 +8,7 @@ import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import positive
-from snncell.plot.axes import SMALL, axes_or_new, extent, label_axis, marker, room, series, titled, whole_steps
+from snncell.plot.axes import SMALL, axes_or_new, extent, in_key, label_axis, marker, room, series, titled, whole_steps
 from snncell.plot.groups import Group, groups_of
 from snncell.plot.keys import legend, name_rows, text_width
 from snncell.plot.sources import Array, fired, one_layer, spiking_layers, steps_of
@@ -92,7 +92,7 @@ def draw_psth(axes: Any, rows: Array, edges: Array, width: int, groups: list[Gro
         each = binned(rows[:, members], width)
         rate = each.mean(1) if len(members) else np.zeros(len(each))
         style = series(number)
-        axes.stairs(rate, edges, label=name, linewidth=1.2, baseline=None, **style)
+        axes.stairs(rate, edges, label=in_key(name), linewidth=1.2, baseline=None, **style)
         if band and len(members) > 1:
             error = each.std(1, ddof=1) / np.sqrt(len(members))
             options = {"fill": True, "alpha": 0.2, "color": style["color"], "linewidth": 0}
@@ -148,7 +148,7 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
         height = heights[min(int(np.searchsorted(edges, median, "right")) - 1, bins - 1)]
         look = {"marker": marker(number), "markersize": 5, "markevery": [1], "clip_on": False, "linewidth": 0.8}
         axes.plot([median, median], [0.0, height], label="_median", **look, **style)
-        keys.append(Line2D([], [], label=label, linewidth=1.2, **style))
+        keys.append(Line2D([], [], label=in_key(label), linewidth=1.2, **style))
         peak = max(peak, float(heights.max()))
     _headroom(axes, peak, len(rates))
     label_axis(axes.xaxis, "spikes per neuron and step", "spikes per step")

@@ -90,6 +90,13 @@ def steps_of(x: Any, name: str, count: int, quantity: str) -> Array:
     return np.asarray(x.steps(name, quantity)) if is_monitor(x) else np.arange(count)
 
 
+def steps_there(x: Any, name: str) -> Array | None:
+    """The steps (T, B) of a layer before the end of their sample; None if x knows of no lengths."""
+    before_end = getattr(x.spikes, "before_end", None) if is_monitor(x) else None
+    there: Array | None = None if before_end is None else before_end(name)
+    return there
+
+
 def numbers_of(x: Any, name: str, count: int) -> Array:
     """The numbers of `count` neurons in their layer: a monitor may have recorded some only."""
     return np.asarray(x.neurons(name)) if is_monitor(x) else np.arange(count)

@@ -13,6 +13,7 @@ from snncell.plot.axes import (
     array_of,
     axes_or_new,
     extent,
+    has_formula,
     label_axis,
     refuse_colour,
     room,
@@ -24,7 +25,7 @@ from snncell.plot.axes import (
 from snncell.plot.choices import all_there, chosen
 from snncell.plot.groups import Group, groups_of
 from snncell.plot.rates import bins_of, draw_psth
-from snncell.plot.sources import Array, fired, is_monitor, numbers_of, one_layer, steps_of
+from snncell.plot.sources import Array, fired, is_monitor, numbers_of, one_layer, steps_of, steps_there
 
 # --- raster -----------------------------------------------------------------------------------------------------------
 
@@ -77,8 +78,10 @@ def raster(
     label_axis(axes.yaxis, *([what] if classes is None else [f"{what}s by class", f"{what}s"]))
     if edges is not None and psth is not None:
         _append_psth(axes, rows, edges, psth, groups)
-    count = int(rows.sum())
-    said = f"{count} spikes, {count / max(rows.size, 1):.3f} per {what} and step"
+    count, size = int(rows.sum()), rows.size
+    if (live := steps_there(spikes, name)) is not None:  # padding is no step
+        size = int(live.sum()) if sample is None else int(live[:, sample].sum()) * rows.shape[1]
+    said = f"{count} spikes, {count / max(size, 1):.3f} per {what} and step"
     titled(axes, title, f"{name}: {said}" if name else said)
     return axes
 
@@ -117,7 +120,8 @@ def _draw_raster(axes: Any, rows: Array, steps: Array, groups: list[Group], colo
         ends = np.cumsum([len(members) for _, members in groups])
         middles = [end - (len(members) + 1) / 2 for end, (_, members) in zip(ends, groups, strict=True)]
         every = math.ceil(8.5 * len(groups) / room(axes)[1])  # more names do not fit
-        axes.set_yticks(middles[::every], [name for name, _ in groups][::every])
+        names = [name for name, _ in groups][::every]
+        axes.set_yticks(middles[::every], names, parse_math=has_formula(*names))
         axes.tick_params(axis="y", length=0)
 
 

@@ -11,7 +11,7 @@ from snncell.arguments.vocabulary import Numbers
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.layer import positive, positive_number
-from snncell.plot.axes import COLOURS, axes_or_new, label_axis, titled
+from snncell.plot.axes import COLOURS, axes_or_new, in_key, label_axis, titled
 from snncell.plot.keys import legend
 from snncell.plot.marks import marked, second_axis
 from snncell.plot.sources import Array, is_monitor, one_layer, real_array_of
@@ -53,7 +53,7 @@ def surrogate(
     curves = {name: _curves(x, cell) for name, cell in cells.items()}
     for number, (name, kinds) in enumerate(curves.items()):
         for kind, y in kinds.items():
-            axes.plot(x, y, label=f"{name}: {kind}", **_look(kind, number, len(cells)))
+            axes.plot(x, y, label=in_key(f"{name}: {kind}"), **_look(kind, number, len(cells)))
     axes.set_xlim(low, high)
     label_axis(axes.xaxis, *ABOVE)
     label_axis(axes.yaxis, "value")
@@ -231,7 +231,7 @@ def _key(curves: dict[str, dict[str, Array]]) -> list[Any]:
     if len(curves) == 1:
         return [Line2D([], [], label=kind, **_look(kind, 0, 1)) for kind in drawn]
     kinds = [Line2D([], [], label=kind, color="0.4", linestyle=_STYLES[kind]) for kind in drawn]
-    return [Line2D([], [], label=name, **marked(number, 0)) for number, name in enumerate(curves)] + kinds
+    return [Line2D([], [], label=in_key(name), **marked(number, 0)) for number, name in enumerate(curves)] + kinds
 
 
 def _limits(values: Array) -> tuple[float, float]:

@@ -45,7 +45,8 @@ def training_curves(
         ax: the Axes to draw on; a new one if it is left out. The right axis is a twin of it.
         title: above it.
         best: the name whose best value is marked; one with "accuracy" in it is best where it is highest, any other
-            where it is lowest. By default the loss of the evaluation, or else of the training, if there is one.
+            where it is lowest. By default the epoch whose weights `train.fit` kept, if log is its result and it was
+            given a `monitor`; otherwise the loss of the evaluation, or else of the training, if there is one.
         names: which curves are drawn; "energy" means that of training and evaluation both. Left out all but "step",
             "seconds", learning rates, loss scales, and "spikes", "synops" and "energy", which have scales of their own.
 
@@ -63,7 +64,9 @@ def training_curves(
         raise ArgumentError(f"training_curves: there is nothing to draw; the log names {', '.join(columns)}.")
     axes = axes_or_new(ax, height=2.6)
     right, lines = _drawn(axes, epochs, curves)
-    lines += _best_marked(axes, right, epochs, curves, best)
+    kept = getattr(log, "monitored", "") if best is None else ""
+    at = list(epochs).index(log.best["epoch"]) if kept else None
+    lines += _best_marked(axes, right, epochs, curves, kept if kept in curves else best, at, kept not in curves)
     whole(axes.xaxis)
     label_axis(axes.xaxis, "epoch")
     label_axis(axes.yaxis, _together([name for name in curves if _is_loss(name)] or [*curves]))
@@ -183,8 +186,13 @@ def _together(names: list[str]) -> str:
     return ", ".join(dict.fromkeys(map(_plain, names)))
 
 
-def _best_marked(axes: Any, right: Any, epochs: Array, curves: dict[str, Array], best: str | None) -> list[Any]:
-    """A star at the best value, if there is one that is finite."""
+def _best_marked(
+    axes: Any, right: Any, epochs: Array, curves: dict[str, Array], best: str | None, at: int | None, elsewhere: bool
+) -> list[Any]:
+    """A star at the best value, if there is one that is finite, or at the epoch `at` that was kept.
+
+    `elsewhere`: whether a number that is not drawn decided about that epoch.
+    """
     losses = sorted((name for name in curves if _is_loss(name)), key=lambda name: not _is_evaluated(name))
     name = best if best is not None else next(iter(losses), None)
     if name is None:
@@ -194,10 +202,11 @@ def _best_marked(axes: Any, right: Any, epochs: Array, curves: dict[str, Array],
     values = -curves[name] if "accuracy" in name else curves[name]
     if not np.isfinite(values).any():
         return []
-    at = int(np.argmin(np.where(np.isfinite(values), values, np.inf)))
+    what = f"best {_plain(name)}" if at is None or not elsewhere else "kept"
+    at = int(np.argmin(np.where(np.isfinite(values), values, np.inf))) if at is None else at
     axes.axvline(epochs[at], color="0.4", linestyle=":", linewidth=1.0, label="_best")
     place = axes if _is_loss(name) else right
     look = {"marker": "*", "markersize": 9, "color": COLOURS[5], "markeredgecolor": "black", "markeredgewidth": 0.6}
-    label = f"best {_plain(name)}: epoch {epochs[at]:g}"
+    label = f"{what}: epoch {epochs[at]:g}"
     star: list[Any] = place.plot(epochs[at], curves[name][at], linestyle="", zorder=5, label=label, **look)
     return star

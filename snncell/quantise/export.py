@@ -237,10 +237,11 @@ def export(net: Cell, *, largest_input: Count = 1) -> IntegerNet:
     layer has no integer form, the network is refused. So the two agree for all inputs, not for those that were tried.
 
     Args:
-        net: made of SequentialCell, TimeDistributed, Dense, Conv1d, Conv2d, pools, Flatten, Dropout, AxonalDelay with
-            whole delays, Readout ("last", "max", "sum"), and MultiStep of a neuron, or of a Recurrent with a Dense. Of
-            neurons those whose equation of h is linear: IFNode, LIFNode, LeakyNode, CubaLIFNode, LINode, and subclasses
-            of nn.Neuron with a `charge` that is. All layers with weights and all neurons have been prepared.
+        net: calls its Cells one after the other, as SequentialCell does. They are TimeDistributed, Dense, Conv1d,
+            Conv2d, pools, Flatten, Dropout, AxonalDelay with whole delays, Readout ("last", "max", "sum"), and
+            MultiStep of a neuron, or of a Recurrent with a Dense. Of neurons those whose equation of h is linear:
+            IFNode, LIFNode, LeakyNode, CubaLIFNode, LINode, and subclasses of nn.Neuron with a `charge` that is. All
+            layers with weights and all neurons have been prepared.
         largest_input: the inputs are whole numbers from -largest_input to largest_input, 1 for spikes; not counted
             where the first layer quantises its inputs.
 

@@ -91,7 +91,7 @@ class _Trial:
     ) -> None:
         self.net, self.inputs, self.target, self.loss, self.optimiser = net, inputs, target, loss, optimiser
         self.monitor = _watching(net, loss is not None)
-        trained = net.trainable_params() + ([] if optimiser is None else list(optimiser.parameters))
+        trained = net.trainable_params() + ([] if optimiser is None else optimiser.trainable_params())
         self.parameters: list[Parameter] = list({id(p): p for p in trained}.values())
         self.before = {id(p): p.asnumpy() for p in self.parameters}
         self.gradients: dict[int, Tensor] = {}
@@ -194,9 +194,9 @@ class _Trial:
         if self.optimiser is None:
             return
         steps = self.optimiser.global_step._data
-        self.optimiser([self.gradients[id(p)] for p in self.optimiser.parameters])
+        self.optimiser([self.gradients[id(p)] for p in self.optimiser.trainable_params()])
         self.optimiser.global_step._data = steps
-        for parameter in self.optimiser.parameters:
+        for parameter in self.optimiser.trainable_params():
             self.updates[id(parameter)] = parameter.asnumpy() - self.before[id(parameter)]
 
     def weights(self) -> list[Weight]:

@@ -138,11 +138,12 @@ class Surrogate(Ranged, Cell):
 
 
 def firing(surrogate_function: Any, who: str) -> Any:
-    """A spike function as it is."""
-    if not isinstance(surrogate_function, Cell) or getattr(surrogate_function, "bprop", None) is None:
+    """Check a spike function: a Cell with a bprop, or a Cell around one, for example around a rule of two inputs."""
+    below = surrogate_function.cells_and_names() if isinstance(surrogate_function, Cell) else ()
+    if all(getattr(cell, "bprop", None) is None for _, cell in below):
         raise ArgumentError(
             f"{who}: surrogate_function is a spike function, a Cell with a bprop, an object such as surrogate.ATan(), "
-            f"not {shown(surrogate_function)}."
+            f"or a Cell around one, not {shown(surrogate_function)}."
         )
     return surrogate_function
 

@@ -18,10 +18,9 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeVar
 
 from snncell import arguments
+from snncell.arguments.tracebacks import PACKAGE as PACKAGE
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class Running(NamedTuple):

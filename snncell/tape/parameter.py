@@ -62,6 +62,9 @@ class Parameter(Tensor):
                 f"Parameter: default_input is a number or an array, not {default_input}. Write Tensor({default_input}) "
                 "for a Parameter of booleans, and requires_grad=... for whether it is trained."
             )
+        traced = isinstance(default_input, Tensor) and default_input.device == "cpu"
+        if traced and STATE.trace is not None and not isinstance(default_input._data, np.ndarray):
+            raise STATE.trace.made_inside("A Parameter, or a layer with one,")
         # A number is an int32, as in MindSpore, if it is one.
         narrow = type(default_input) is int and -(2**31) <= default_input < 2**31
         super().__init__(default_input, dtypes.int32 if narrow else None, device=device)

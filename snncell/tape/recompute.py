@@ -16,7 +16,7 @@ from snncell.tape.parameter import Parameter, Undo, commit, together
 from snncell.tape.primitive import tracked
 from snncell.tape.recording import Recording
 from snncell.tape.state import STATE, settings
-from snncell.tape.tape import Entry, Tape, watched, zeros_of
+from snncell.tape.tape import Entry, Tape, zeros_of
 from snncell.tape.tensor import Tensor, snapshot, wrap
 
 
@@ -120,7 +120,7 @@ class _Again:
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
         """The gradients, of a forward with the random numbers and Parameters that it had."""
         leaves, outside = entry.inputs[: self.count], entry.inputs[self.count :]
-        floats = [n for n, leaf in enumerate(leaves) if leaf.dtype.is_float]
+        floats = [n for n, leaf in enumerate(leaves) if leaf._entry is not None]
 
         def block(*sources: Tensor) -> Any:
             given = dict(zip(floats, sources, strict=True))
@@ -162,8 +162,8 @@ class _Again:
 def _beginning_at(leaf: Tensor) -> Tensor:
     """An argument of a block, in a place of its own. It shares the hooks, so that they see the whole gradient."""
     x = snapshot(leaf)
-    if x._entry is None:
-        return watched(x)
+    if x._entry is None:  # a constant, in the block too: of event lists no gradient may be asked
+        return x
     entry = Entry(None, None, [], [], (), None, x._entry.specs)
     entry.hooks = leaf._hooks_on()
     return wrap(x._data, entry, x._index)

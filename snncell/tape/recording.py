@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from snncell.arguments.shown import shown
+from snncell.arguments.tracebacks import hide_frames
 from snncell.errors import DTypeError, GradientError, ShapeError
 from snncell.kernels.space import DEVICE, moved
 from snncell.tape import structure
@@ -184,8 +185,17 @@ def without_aux(out: Any, who: str) -> tuple[Any, tuple[Any, ...]]:
 
 
 def wraps(fn: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
-    """Carry over the name and documentation of a function; a Cell's attributes are its own."""
-    return functools.wraps(fn, updated=())(wrapper) if hasattr(fn, "__name__") else wrapper
+    """Make the entry point of a function of gradients, with the name and documentation of the function itself."""
+
+    def entry(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return wrapper(*args, **kwargs)
+        except Exception as error:
+            hide_frames(error)
+            raise
+
+    # A Cell's attributes are its own.
+    return functools.wraps(fn, updated=())(entry) if hasattr(fn, "__name__") else entry
 
 
 def has_float(x: Any) -> bool:

@@ -115,10 +115,7 @@ class Trace:
             return data if data.trace is self else self._capture(x, data)
         if type(x) is not Tensor:
             if x.born_in is self:
-                raise TraceError(
-                    f"Parameter {x.name!r} is made inside a function that {self.who} traces; it would keep its value "
-                    f"from call to call. Make it outside.\n  at {user_line()}"
-                )
+                raise self.made_inside(f"Parameter {x.name!r}")
             parameter: Any = x  # a Parameter is read anew at each run; any other array is a constant
             if parameter in self.written:
                 return self.written[parameter]
@@ -170,6 +167,13 @@ class Trace:
         return TraceError(
             f"{what} needs a value while {self.who} traces the function, and there is none yet.\n  at {user_line()}\n"
             f"{_MENDS.get(what, _MENDS[''])}"
+        )
+
+    def made_inside(self, what: str) -> TraceError:
+        """The error for a Parameter, or a layer with one, that the traced function makes."""
+        return TraceError(
+            f"{what} is made inside a function that {self.who} traces; it would keep its value from call to call. Make "
+            f"it outside.\n  at {user_line()}"
         )
 
     def outside(self, inputs: Any) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -68,13 +70,27 @@ class EMA(Callback):
         )
         self.averages = [Parameter(np.array(value), requires_grad=False) for value in own]
         self.buffers = {path: x if values is None else Tensor(values[path]) for path, (_, _, x) in buffers.items()}
+        self._forget()
 
-        @jit
+    @cached_property
+    def _update(self) -> Callable[[], None]:
+        """The step of the averages, compiled."""
+        pairs = [*zip(self.averages, self.weights, strict=True)]
+
         def update() -> None:
-            for average, weight in zip(self.averages, self.weights, strict=True):
+            for average, weight in pairs:
                 average.assign(self._between(average.value(), weight.value()))
 
-        self._update = update
+        compiled: Callable[[], None] = jit(update)
+        return compiled
+
+    def _forget(self) -> None:
+        """Forget the compiled step: averages of another training are other Parameters."""
+        self.__dict__.pop("_update", None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state for a copy or a pickle, which compile the step for themselves."""
+        return {name: value for name, value in self.__dict__.items() if name != "_update"}
 
     def _averaged(self, training: Training) -> tuple[list[Parameter], dict[str, tuple[Cell, str, Tensor]]]:
         """The Parameters that there are averages of, and the buffers."""
@@ -108,11 +124,13 @@ class EMA(Callback):
     def on_fit_end(self, training: Training) -> None:
         self._exchange(training)
         self.averages, self.in_place = [], False  # in another `fit` it begins anew
+        self._forget()
 
     def on_error(self, training: Training, error: BaseException) -> None:
         if self.in_place:
             self._exchange(training)
         self.averages = []
+        self._forget()
 
     def _exchange(self, training: Training) -> None:
         """Put the averages in the place of the weights, and these in theirs."""

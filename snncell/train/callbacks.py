@@ -24,6 +24,7 @@ class Result:
         optimiser "learning_rate_1", ...), "loss", then as asked for "accuracy", "firing_rate" and metrics by their
         names, and the same with "test_" before them; and what callbacks add.
     best: the record whose weights the net has in the end: the best one with `monitor` or `patience`, else the last.
+    monitored: the number that decided which record is the best; "" if none did.
     stopped: why it ended before its last epoch, in words; "" if it did not.
     stopped_early: whether patience ended it.
     seconds: what this call took.
@@ -34,6 +35,7 @@ class Result:
     stopped: str = ""
     stopped_early: bool = False
     seconds: float = 0.0
+    monitored: str = ""
 
     def __repr__(self) -> str:
         """In a line: the epochs, the numbers of the best one, why it ended, and the time."""

@@ -10,7 +10,7 @@ from snncell.amp import LossScaler
 from snncell.arguments.kinds import Own
 from snncell.cell import Cell
 from snncell.compiler.jit import jit
-from snncell.errors import ArgumentError, GradientError
+from snncell.errors import ArgumentError
 from snncell.nn.optim import Optimizer
 from snncell.tape.tensor import Tensor
 from snncell.train.loss_scale import Scaling, scaler_of
@@ -49,14 +49,11 @@ def training_step(
 
     Args:
         net, loss, accuracy, spikes: as for `measure`.
-        optimiser: called with the gradients of its Parameters.
+        optimiser: called with the gradients of its Parameters, which are zeros for frozen ones.
         clip: a function of the tuple of gradients that gives such a tuple, or None.
         loss_scale: an `amp.LossScaler`, or a number for one that does not change: the gradients are those of the loss
             times the scale, divided by it before they are clipped. A step whose gradients are not all finite is not
             taken: Parameters, statistics, moments and the step stay as they are, to the bit.
-
-    Raises:
-        GradientError: if one of the optimiser's Parameters has lost its requires_grad.
 
     Example:
         >>> net = nn.Dense(2, 1)
@@ -108,27 +105,25 @@ def _update(optimiser: Optimizer, grads: Any, clip: Clip | None, scaling: Scalin
 
 
 def _gradients(measured: Callable[..., Any], optimiser: Optimizer, scaling: Scaling | None) -> Callable[..., Any]:
-    """A function batch -> (numbers, gradients of the optimiser's Parameters)."""
+    """A function batch -> (numbers, gradients of the optimiser's Parameters, of frozen ones zeros)."""
     if optimiser.loss_scale != 1.0:
         raise ArgumentError(
             f"The {type(optimiser).__name__} was made with loss_scale={optimiser.loss_scale:g}, by which it divides "
             f"gradients, and these are of the loss as it is. Leave it out there, and give it here: "
             f"loss_scale={optimiser.loss_scale:g}."
         )
-    for parameter in optimiser.parameters:
-        if not parameter.requires_grad:
-            raise GradientError(
-                f"The optimiser was made with Parameter {parameter.name!r}, which has requires_grad=False by now: make "
-                f"the optimiser anew, of net.trainable_params(), or set requires_grad to True again."
-            )
     differentiated = measured if scaling is None else scaling.scaled(measured)
-    of_loss = ops.value_and_grad(differentiated, None, optimiser.parameters, has_aux=True)
 
     def gradients(*batch: Tensor) -> Any:
+        trained = optimiser.trainable_params()  # as they are now: a Parameter may be frozen, or thawed
+        of_loss = ops.value_and_grad(differentiated, None, trained, has_aux=True)
         if scaling is not None:
-            return scaling.gradients(of_loss, batch)
-        (value, others), grads = of_loss(*batch)
-        return {"loss": value, **others}, grads
+            numbers, grads = scaling.gradients(of_loss, batch)
+        else:
+            (value, others), grads = of_loss(*batch)
+            numbers = {"loss": value, **others}
+        known = {id(parameter): grad for parameter, grad in zip(trained, grads, strict=True)}
+        return numbers, tuple(known[id(p)] if id(p) in known else ops.zeros_like(p) for p in optimiser.parameters)
 
     return gradients
 

@@ -100,6 +100,7 @@ class EarlyStopping(Callback):
             if self.restore_best_weights:
                 self.restore(training.net, training.loss)
             training.result.best = training.history[self.best_epoch - 1]
+            training.result.monitored = self.monitor
             training.result.stopped_early = self.stopped
 
     def update(self, record: dict[str, Any], net: Cell, loss: Any = None) -> bool:

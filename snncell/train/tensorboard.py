@@ -79,7 +79,7 @@ class TensorBoard(Callback):
         self.folder, self.steps, self.every = Path(folder), steps, every
         self.histograms, self.report = histograms, report
         self.batch = None if batch is None else parts(batch)
-        self._package = _tensorboardx()
+        _tensorboardx()  # its absence is an error now, not after the first epoch
         self._writer: Any = None
 
     def on_fit_begin(self, training: Training) -> None:
@@ -88,7 +88,7 @@ class TensorBoard(Callback):
             # What follows the step that a training goes on from was written by another one. A name has the second in
             # it alone, and two trainings may begin within one.
             own = {"purge_step": training.step + 1, "filename_suffix": f".{time.time_ns()}"}
-            self._writer = self._package.SummaryWriter(str(self.folder), **own)
+            self._writer = _tensorboardx().SummaryWriter(str(self.folder), **own)
         except OSError as error:
             raise ArgumentError(f"TensorBoard: cannot write into the folder {str(self.folder)!r}: {error}.") from None
         if not training.history and not training.batch:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.compiler.backends.expressions import as_scalar, code_of, cost_of, far_of, file_head, kind_of
+from snncell.compiler.backends.expressions import added, as_scalar, cost_of, far_of, file_head, kind_of
 from snncell.compiler.backends.gathered import Gathered
 from snncell.compiler.backends.indexing import Scratch
 from snncell.compiler.backends.loop_arrays import computed_array, flat_array, rows_array, stored_array
@@ -157,14 +157,13 @@ class CPULoop:
                 step += ["if turn % every == 0:", f"    copy({row}, w{n}, {count})"]
         move, finish = [], []
         for n, value in enumerate(self.summed):
-            far, code, each = far_of(value), code_of(value), f"for i in range({block.count(value)}):"
-            two_levels = far is not kind_of(value)
+            r, each = added(value), f"for i in range({block.count(value)}):"
             begin.append(f"z{n} = {block.part(f'q{n}', value)}")
-            begin += [f"far{n} = {block.new(value, far)}"] * two_levels
-            begin += [each, f"    z{n}[i] = 0", *[f"    far{n}[i] = 0"] * two_levels]
-            if two_levels:
-                move += [each, f"    far{n}[i] += z{n}[i]", f"    z{n}[i] = 0"]
-                finish += [each, f"    z{n}[i] = {code}(far{n}[i] + z{n}[i])"]
+            begin += [f"far{n} = {block.new(value, far_of(value))}"] * r.two_levels
+            begin += [each, f"    z{n}[i] = 0", *[f"    far{n}[i] = 0"] * r.two_levels]
+            if r.two_levels:
+                move += [each, *loops.indent(r.moved(f"far{n}[i]", f"z{n}[i]"))]
+                finish += [each, f"    z{n}[i] = {r.cast}({r.further(f'far{n}[i]', f'z{n}[i]')})"]
         return begin, step, [loops.moved_at("t", self.backwards), *loops.indent(move)] if move else [], finish
 
     def _phases(self, steps: list[Step], results: list[Value]) -> list[Phase]:

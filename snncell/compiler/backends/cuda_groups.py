@@ -1,7 +1,8 @@
 """A group of fused steps as a CUDA kernel: a thread for each element, or for each part of a sum.
 
 Sums run without atomics: `chunks` threads share each result, each adds every `chunks`-th term, and what they found is
-added up by the same rule until one is left. How many there are depends on the sizes alone, and so do the bits.
+added up by the same rule until one is left. How many there are depends on the sizes alone, and so do the bits. Sums of
+float32 are compensated (`Reduced.compensated`).
 """
 
 from __future__ import annotations
@@ -165,6 +166,17 @@ def _part(columns: bool, count: str, part: str, parts: str) -> str:
     return f"{part} * ({count}) + k" if columns else f"k * {parts} + {part}"
 
 
+def begun(sums: list[Reduced]) -> list[str]:
+    """The statements that begin sums, `z0`, ..., and what was lost of their terms, `lost0`, ..."""
+    lost = [f"lost{n} = {r.start}" for n, r in enumerate(sums) if r.two_levels]
+    return [*(f"z{n} = {r.start}" for n, r in enumerate(sums)), *lost]
+
+
+def grown(n: int, r: Reduced) -> list[str]:
+    """The statements that add a term to the sum `z<n>`."""
+    return r.compensated(f"z{n}", f"lost{n}") if r.two_levels else [f"z{n} = {r.joined(f'z{n}', r.term)}"]
+
+
 def _sum(kept: list[bool], body: list[str], sums: list[Reduced], outputs: list[Operand]) -> list[str]:
     """The lines of a kernel whose threads each add up every `chunks`-th term of a result."""
     keep = [axis for axis, is_kept in enumerate(kept) if is_kept]
@@ -172,10 +184,10 @@ def _sum(kept: list[bool], body: list[str], sums: list[Reduced], outputs: list[O
     count, columns = _product(keep), kept[-1]
     place = _part(columns, count, "c", "chunks")
     values = {f"o{n}": operand.value for n, operand in enumerate(outputs)}
-    grow = [f"z{n} = {r.joined(f'z{n}', r.term)}" for n, r in enumerate(sums)]
+    grow = [line for n, r in enumerate(sums) for line in grown(n, r)]
     inner = ["q = r", *_unrolled("q", along), *body, *grow, "r += chunks"]
     lines = [*_thread(columns, count), "q = k", *_unrolled("q", keep), "r = c"]
-    lines += [f"z{n} = {r.start}" for n, r in enumerate(sums)]
+    lines += begun(sums)
     lines += [f"while r < {_product(along)}:", *indent(inner)]
     lines += [_store_sum(values[r.target], r.target, place, f"z{n}") for n, r in enumerate(sums)]
     return ["i = cuda.grid(1)", f"if i < {count} * chunks:", *indent(lines)]
@@ -186,8 +198,8 @@ def _join(name: str, values: list[Value], sums: list[Reduced], columns: bool) ->
     part = _part(columns, "count", "r", "parts")
     inner = []
     for n, (r, value) in enumerate(zip(sums, values, strict=True)):
-        inner.append(f"z{n} = {r.joined(f'z{n}', '(' + _load_sum(value, f'a{n}', part) + ')')}")
-    lines = [*_thread(columns, "count"), "r = c", *(f"z{n} = {r.start}" for n, r in enumerate(sums))]
+        inner += grown(n, r._replace(term=f"({_load_sum(value, f'a{n}', part)})"))
+    lines = [*_thread(columns, "count"), "r = c", *begun(sums)]
     lines += ["while r < parts:", *indent([*inner, "r += chunks"])]
     place = _part(columns, "count", "c", "chunks")
     lines += [_store_sum(value, f"o{n}", place, f"z{n}") for n, value in enumerate(values)]

@@ -99,6 +99,12 @@ def reduced(target: str, term: str, step: Step) -> loops.Reduced:
     return loops.Reduced(target, term, step.op.join, f"{code}({step.op.start(kind)})", code, far)
 
 
+def added(value: Value, target: str = "", term: str = "") -> loops.Reduced:
+    """The arguments of a template for a sum of a Value's elements, which loops over time add up."""
+    code = code_of(value)
+    return loops.Reduced(target, term, "{0} + {1}", f"{code}(0)", code, far_of(value).code)
+
+
 def comment_on(step: Step) -> str:
     """The line of the user's that a statement comes from."""
     return f"# {step.op.name}, {step.line}".encode("ascii", "replace").decode()

@@ -16,8 +16,9 @@ from snncell.compiler.passes.dce import leading_to
 from snncell.compiler.passes.hoist import Hoisted, outside_of
 from snncell.compiler.runtime.plan import Plan
 from snncell.compiler.schedule.loop import LoopSchedule, RecomputeSchedule
-from snncell.dtype import computed
+from snncell.dtype import computed, far
 from snncell.kernels.space import HOST, Space
+from snncell.kernels.sums import NEAR
 from snncell.tape.tracing import Value
 
 
@@ -80,7 +81,7 @@ class StepLoop:
         states = [known[value] for value in self.carry]
         space, every = self.space, self.interval or 1
         ys = {value: space.empty((steps, *value.shape), value.dtype) for value in self.sequences}
-        totals = {value: space.zeros(value.shape, computed(value.dtype)) for value in self.summed}
+        totals = [_Total(value, space, self.backwards) for value in self.summed]
         stored: list[Any] = []
         if self.storing:
             stored = [space.empty((-(-steps // every), *value.shape), value.dtype) for value in self.carry]
@@ -99,11 +100,10 @@ class StepLoop:
                 now = dict(zip(self.recompute.carry, between.pop(), strict=True))
             results = run.take(states, place, turn, now)
             states = results[: len(states)]
-            for value, result in zip(totals, results[len(states) :], strict=True):
-                totals[value] = space.added(totals[value], space.widened(result))
-        totals = {value: space.cast(total, value.dtype) for value, total in totals.items()}
+            for total, result in zip(totals, results[len(states) :], strict=True):
+                total.add(result, place)
         # Copies: a state may be a row of a sequence, and would keep all of that.
-        return [space.copy(state) for state in states], ys, totals, stored
+        return [space.copy(state) for state in states], ys, {x.value: x.result() for x in totals}, stored
 
     def _states_between(self, run: _StepRun, known: dict[Value, Any], steps: int, last: int) -> list[list[Any]]:
         """The states before each step of the segment that ends with step `last` of the forward."""
@@ -116,6 +116,32 @@ class StepLoop:
             # Copies: the plan has two arrays for a state, and a segment needs all of them.
             states.append([self.space.copy(state) for state in run.take(states[-1], place, turn, {})])
         return states
+
+
+class _Total:
+    """A sum over time in two levels, as those of generated loops (`kernels/sums.py`)."""
+
+    def __init__(self, value: Value, space: Space, backwards: bool) -> None:
+        self.value, self.space = value, space
+        self.last = 0 if backwards else NEAR - 1  # the step of a block after which its sum is moved
+        self.near: Any = None
+        self.far: Any = space.zeros(value.shape, far(computed(value.dtype)))
+
+    def add(self, term: Any, place: int) -> None:
+        """Add the term of the step at `place` in the sequences."""
+        term = self.space.widened(term)
+        self.near = self.space.copy(term) if self.near is None else self.space.added(self.near, term)
+        if place % NEAR == self.last:
+            self._move()
+
+    def _move(self) -> None:
+        if self.near is not None:
+            self.far, self.near = self.space.added(self.far, self.space.cast(self.near, self.far.dtype)), None
+
+    def result(self) -> Any:
+        """The sum."""
+        self._move()
+        return self.space.cast(self.far, self.value.dtype)
 
 
 class _StepPlan:

@@ -20,6 +20,7 @@ TABLES = {  # which have a Layout
     b"PK\x03\x04": numpy_files.read_npz,
     b"MATLAB 5.0 MAT-file": mat.read,
 }
+HEAD = hdf5.USER_BLOCKS[-1] + 8  # bytes, in which HDF5 begins; its library reads the rest itself
 REFUSED = {
     b"Event Stream": "Event Stream (.es) is not read: convert it to .csv by the package faery",
     b"#ROSBAG V": "ROS bags are not read: convert the events to .npy by the package rosbags",
@@ -36,29 +37,35 @@ def read_events(
     columns: Annotated[dict[str, str | int] | None, Own()] = None,
     time_unit: Annotated[str | None, Own()] = None,
 ) -> Events:
-    """Read one recording from a file, of a format that its content tells, whatever its name is.
+    """Read one recording of events from a file. The content of the file tells its format, not its name.
 
     | format | times in the file | sensor, if it is not given |
     | --- | --- | --- |
     | N-MNIST's and N-Caltech101's `.bin` | microseconds, 23 bits and marks of overflow | 34 x 34 if the events fit |
+    | AEDAT 4, by the package aedat: its one stream of events | microseconds | in the file |
     | AEDAT 3.1: the valid polarity events | microseconds, 31 bits and a count of overflows | that of its `#Source` |
-    | AEDAT 2.0 of a DVS128, addresses as they are | microseconds | 128 x 128 |
+    | AEDAT 2.0 of a DVS128 or a DAVIS, addresses as they are | microseconds | of its `AEChip`, or 128 x 128 |
+    | Prophesee's RAW in EVT 2.0 and EVT 3.0, and DAT: CD events | microseconds; 34, 24 and 32 bits | in the header |
     | `.npz` with t, x, y, p; `.npy` or `.npz` with a structured array | microseconds, or `time_unit` | |
-    | `.npy` with columns t x y p, or x y t p, or t x p | microseconds, or `time_unit` | |
+    | `.npy` with columns t x y p, x y t p or t x p | microseconds, or `time_unit` | |
     | `.npy` with columns x y p t, as tonic keeps DVS128 Gesture | milliseconds, with a warning, or `time_unit` | |
-    | `.mat` of version 5 with ts, x, y, pol | microseconds, or `time_unit` | |
-    | CSV with a header, or columns as in `.npy` | microseconds, or `time_unit` | |
-    | HDF5 as of SHD with one sample; `SHD` reads all | seconds, float16 | 700 x 1 x 1 |
+    | `.mat` of version 5 with ts, x, y, pol, or structs with such fields | microseconds, or `time_unit` | |
+    | text with a header, or columns as in `.npy` | microseconds, or `time_unit`; all digits count | of a line "W H" |
+    | HDF5 at the paths of `columns` | microseconds, or `time_unit` | |
+    | HDF5 with SHD's layout and one sample; `SHD` reads all | seconds, float16 | 700 x 1 x 1 |
 
-    Where the format has no sensor, it is the smallest one that holds the events, with two polarities. -1 and 1 are
-    read as 0 and 1. A table without names is t x y p wherever its numbers allow that: where times go forth, and
-    polarities are 0 and 1; else x y t p or x y p t. Where they do not tell, it is an error, and `columns` says it.
+    A format without a sensor gets the smallest one that holds the events, with two polarities. -1 and 1 are read as 0
+    and 1. Names such as `timestamp`, `x_pos`, `polarity` and `on` are known. In a table without names, polarities are 0
+    and 1 and times do not go back. If that fits several orders of the columns, such as t x y p and x y t p, it is an
+    error: pass `columns`. E2VID's text files begin with a line of the width and the height.
 
     Args:
         path: the file.
         sensor_size: (W, H, P), which all events must be inside of.
         columns: of tables, which column is t, x, and perhaps y and p, by name or by number from 0:
-            `{"t": "time_s", "x": "unit"}`, `{"x": 0, "y": 1, "p": 2, "t": 3}`. Without p it is 0.
+            `{"t": "time_s", "x": "unit"}`, `{"x": 0, "y": 1, "p": 2, "t": 3}`. Without p it is 0. In HDF5 and structs
+            of `.mat` a name is a path: `{"t": "events/t", "x": "events/x"}`. A path can go on with a field of a record,
+            or with the number of a column: `{"t": "davis/left/events/2", "x": "davis/left/events/0"}`.
         time_unit: of tables, "s", "ms", "us" or "ns"; times are rounded to whole microseconds.
 
     Returns:
@@ -81,11 +88,13 @@ def read_events(
     if sensor_size is not None:
         sensor_of("read_events", sensor_size)
     layout = layout_of("read_events", columns, time_unit)
-    if hdf5.is_hdf5(contents(path, hdf5.USER_BLOCKS[-1] + 8)):
+    data = contents(path, HEAD)
+    if hdf5.is_hdf5(data):
         if layout.columns is None:
             _refuse(path, layout)
         return hdf5.read(path, sensor_size, layout)
-    data = contents(path)
+    if len(data) == HEAD:
+        data = contents(path)
     for begin, table in TABLES.items():
         if data.startswith(begin):
             return table(path, data, sensor_size, layout)
@@ -108,9 +117,9 @@ def read_events(
 
 
 def _refuse(path: Path, layout: Layout) -> None:
-    """Refuse to be told of a file that says itself what is in it."""
+    """Refuse columns and time_unit for formats that define both."""
     if layout != PLAIN:
         raise ArgumentError(
-            f"read_events: columns and time_unit are said of tables, as .npy, .npz, .mat and CSV, and "
+            f"read_events: columns and time_unit are said of tables, as .npy, .npz, .mat, HDF5 and CSV, and "
             f"{os.fspath(path)} is none; leave them out."
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.data.events import Events
+from snncell.data.events import Events, laid_out, sensor_of
 from snncell.data.formats.reading import fault, recording
 
 BYTES = 5
@@ -25,17 +25,32 @@ def read(path: Any, data: bytes, sensor: Any = None, *, certain: bool = True) ->
         last = len(data) - len(data) % BYTES
         kind = "an event of 5 bytes, as N-MNIST's .bin has them" + ("" if certain else ", or another known format")
         raise fault(path, f"byte {last}", f"{kind}, is expected, and the file ends at byte {len(data)}")
-    words = np.frombuffer(data, np.uint8).reshape(-1, BYTES)
-    marks = words[:, 1] == OVERFLOW_ROW
-    times = (words[:, 2].astype(np.int64) & 0x7F) << 16 | words[:, 3].astype(np.int64) << 8 | words[:, 4]
-    times += np.cumsum(marks) * OVERFLOW
-    numbers = np.flatnonzero(~marks)
-    words, times = words[numbers], times[numbers]
-    small = bool((words[:, :2] < NMNIST[0]).all())
-    back = np.flatnonzero(np.diff(times) < 0)
-    if not (certain or small) and len(back):
-        place = f"byte {BYTES * int(numbers[back[0] + 1])}"
-        raise fault(path, place, "the file begins like none of the known formats, and as N-MNIST's .bin time goes back")
-    columns = {"t": times, "x": words[:, 0], "y": words[:, 1], "p": words[:, 2] >> 7}
-    natural = NMNIST if small else None
-    return recording(path, columns, sensor, lambda number: f"byte {BYTES * int(numbers[number])}", natural)
+    # Bytes 1 to 4 of each event as one number: y, p and 23 bits of time.
+    words = (
+        np.ndarray(len(data) // BYTES, ">u4", data, 1, (BYTES,)).astype(np.uint32) if data else np.zeros(0, np.uint32)
+    )
+    xs = np.frombuffer(data, np.uint8)[::BYTES]
+    marks = words >> 24 == OVERFLOW_ROW
+    numbers = None
+    times = words & 0x7FFFFF
+    if marks.any():
+        times = times.astype(np.int64) + np.cumsum(marks) * OVERFLOW
+        numbers = np.flatnonzero(~marks)
+        words, times, xs = words[numbers], times[numbers], xs[numbers]
+    ys = words >> 24
+    width, height = (int(each.max(initial=0)) + 1 for each in (xs, ys))
+    small = max(width, height) <= NMNIST[0]
+
+    def place(number: int) -> str:
+        return f"byte {BYTES * int(number if numbers is None else numbers[number])}"
+
+    if not (certain or small):
+        back = np.flatnonzero(times[1:] < times[:-1])
+        if len(back):
+            found = "the file begins like none of the known formats, and as N-MNIST's .bin time goes back"
+            raise fault(path, place(int(back[0]) + 1), found)
+    columns = {"t": times, "x": xs, "y": ys, "p": words >> 23 & 1}
+    size = (NMNIST if small else None) if sensor is None else sensor_of("read_events", sensor)
+    if size is None or size[0] < width or size[1] < height or size[2] < 2:
+        return recording(path, columns, sensor, place, size)
+    return laid_out(columns, size)  # compared above with less work

@@ -8,6 +8,7 @@ Source: docs.prophesee.ai, data encoding formats EVT 2.0, EVT 3.0 and DAT.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ from snncell.data.events import Events
 from snncell.data.formats.reading import Array, fault, recording
 
 Columns = dict[str, Array]
+Word = Callable[[int], int]
+
+BLOCK = 1 << 16  # words of EVT 3.0 that become events together
 
 CONVERT = "convert it by the package faery, or by metavision_file_to_dat of OpenEB"
 SENSORS = {"gen3": (640, 480), "gen4": (1280, 720), "imx636": (1280, 720), "genx320": (320, 320)}  # in plugin_name
@@ -37,8 +41,8 @@ def read(path: Any, data: bytes, sensor: Any = None) -> Events:
         raise fault(path, "byte 0", f"EVT 2.0 and EVT 3.0 are read, and its encoding is {encoding}: {CONVERT}")
     dtype, decode = DECODERS[encoding]
     words = _words(path, data, start, dtype, encoding)
-    columns, numbers = decode(words)
-    return recording(path, columns, sensor, lambda n: f"byte {start + words.itemsize * numbers[n]}", _sensor_of(lines))
+    columns, word = decode(words)
+    return recording(path, columns, sensor, lambda n: f"byte {start + words.itemsize * word(n)}", _sensor_of(lines))
 
 
 def _header(data: bytes) -> tuple[dict[str, str], int]:
@@ -99,8 +103,8 @@ def _unwrapped(highs: Array, bits: int) -> Array:
 OFF, ON, TIME_HIGH = 0x0, 0x1, 0x8  # TIME_HIGH in EVT 3.0 too
 
 
-def _decode_2(words: Array) -> tuple[Columns, Array]:
-    """The columns, and the number of each event's word. Events before the first time are left out."""
+def _decode_2(words: Array) -> tuple[Columns, Word]:
+    """The columns, and the number of an event's word by the event's. Events before the first time are left out."""
     kinds = words >> 28
     highs = np.flatnonzero(kinds == TIME_HIGH)
     times = _unwrapped(words[highs] & 0xFFFFFFF, 28)
@@ -109,7 +113,8 @@ def _decode_2(words: Array) -> tuple[Columns, Array]:
     numbers, owners = numbers[owners >= 0], owners[owners >= 0]
     events = words[numbers]
     t = times[owners] << 6 | (events >> 22 & 0x3F)
-    return {"t": t, "x": events >> 11 & 0x7FF, "y": events & 0x7FF, "p": events >> 28}, numbers
+    columns = {"t": t, "x": events >> 11 & 0x7FF, "y": events & 0x7FF, "p": events >> 28}
+    return columns, lambda number: int(numbers[number])
 
 
 # --- EVT 3.0: words that set the time, the row or the first pixel, and words with one, 8 or 12 pixels -----------------
@@ -117,9 +122,10 @@ def _decode_2(words: Array) -> tuple[Columns, Array]:
 ADDR_Y, ADDR_X, BASE_X, VECTOR_12, VECTOR_8, TIME_LOW = 0x0, 0x2, 0x3, 0x4, 0x5, 0x6
 
 
-def _decode_3(words: Array) -> tuple[Columns, Array]:
-    """The columns, and the number of each event's word. Pixels before the first time, row or base are left out.
+def _decode_3(words: Array) -> tuple[Columns, Word]:
+    """The columns, and the number of an event's word by that of the event.
 
+    Pixels before the first time, row or base are left out.
     TIME_LOW sets the lower 12 bits of the time, and may go back. A TIME_HIGH of another value than the one before sets
     them to 0. The first pixel of a vector is the last base, plus the lengths of the vectors since then.
     """
@@ -141,15 +147,19 @@ def _decode_3(words: Array) -> tuple[Columns, Array]:
     fine = np.where(low_places[low] > highs[high], values[low_places[low]], 0) * (low >= 0)
     source = np.where(single, numbers, base_places[base])  # the word with the first pixel and the polarity
     first = (values[source] & 0x7FF).astype(np.int64) + np.where(single, 0, passed[numbers] - passed[source])
-    pixels = np.where(single, 1, values[numbers] & np.where(lengths[numbers] == 8, 0xFF, 0xFFF))
-    event, pixel = np.nonzero(pixels.astype(np.uint16)[:, None] >> np.arange(12, dtype=np.uint16) & 1)
-    columns = {
-        "t": (times[high] << 12 | fine)[event],
-        "x": first[event] + pixel,
-        "y": (values[rows[row]] & 0x7FF)[event],
-        "p": (values[source] >> 11)[event],
-    }
-    return columns, numbers[event]
+    pixels = np.where(single, 1, values[numbers] & np.where(lengths[numbers] == 8, 0xFF, 0xFFF)).astype(np.uint16)
+    t, y, p = times[high] << 12 | fine, values[rows[row]] & 0x7FF, values[source] >> 11
+    ends = np.cumsum(np.bitwise_count(pixels), dtype=np.int64)
+    count = int(ends[-1]) if len(ends) else 0
+    columns = {"t": np.empty(count, np.int64)} | {name: np.empty(count, np.uint16) for name in "xyp"}
+    for begin in range(0, len(numbers), BLOCK):  # a word is up to 12 events: all at once would take much memory
+        part = slice(begin, begin + BLOCK)
+        event, pixel = np.nonzero(pixels[part, None] >> np.arange(12, dtype=np.uint16) & 1)
+        place = slice(int(ends[begin - 1]) if begin else 0, int(ends[part][-1]))
+        columns["x"][place] = np.minimum(first[part][event] + pixel, 0xFFFF)  # beyond any sensor, if it is damaged
+        for name, column in (("t", t), ("y", y), ("p", p)):
+            columns[name][place] = column[part][event]
+    return columns, lambda number: int(numbers[np.searchsorted(ends, number, "right")])
 
 
 DECODERS = {"EVT 2.0": ("<u4", _decode_2), "EVT 3.0": ("<u2", _decode_3)}

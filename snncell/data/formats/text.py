@@ -17,7 +17,8 @@ from snncell.data.formats.reading import EXACT, LATEST, Array, fault, recording
 
 def is_text(data: bytes) -> bool:
     """True if a file can be text: UTF-8 without control characters but ends of lines and tabs."""
-    if data.translate(None, bytes(range(32, 256)) + b"\t\r\n"):
+    text = bytes(range(32, 256)) + b"\t\r\n"
+    if data[:256].translate(None, text) or data.translate(None, text):
         return False
     try:
         data.decode("utf-8-sig")

@@ -33,8 +33,8 @@ def find_all_events(
     """The elements of `x` (m, k) that are not zero, row by row: their columns and themselves.
 
     The columns are counted from the start of their block of DEPTH. `counts` (blocks, m) has how many events a row has
-    in a block, `starts` which of `places` (parts, PART k) and `values` is the first. What there are none for is left
-    as it is. `graded` (parts) gets a 1 where an event is not 1.
+    in a block, `starts` which of `places` (parts, at least the most events of a part) and `values` is the first. What
+    there are none for is left as it is. `graded` (parts) gets a 1 where an event is not 1.
     """
     _, k = x.shape
     blocks, m = counts.shape

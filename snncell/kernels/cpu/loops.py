@@ -44,6 +44,19 @@ class Reduced(NamedTuple):
         """The text of the two joined, in the dtype of sums of partial sums."""
         return f"{self.far}({self.join.format(left, right)})"
 
+    def compensated(self, total: str, lost: str) -> list[str]:
+        """The statements that add the term to `total`, without what was `lost` when the terms before were added.
+
+        Kahan's sum, for devices where float64 is slow. Of infinities nothing is lost.
+        """
+        return [
+            f"term = {self.cast}({self.term} - {lost})",
+            f"more = {self.cast}({total} + term)",
+            f"{lost} = {self.cast}({self.cast}(more - {total}) - term)",
+            f"{lost} = {lost} if more - more == {self.cast}(0) else {self.cast}(0)",
+            f"{total} = more",
+        ]
+
     def moved(self, far: str, near: str) -> list[str]:
         """The statements that add a partial sum to the sum of them, and begin the next one."""
         return [f"{far} = {self.further(far, near)}", f"{near} = {self.start}"]

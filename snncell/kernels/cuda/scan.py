@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from snncell import dtype as dtypes
+from snncell.kernels.cpu.loops import Reduced, indent
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
 from snncell.kernels.cuda.elementwise import around, as_parts, kernel, launch, named, parts_of
 
@@ -23,20 +24,18 @@ n = c * part
 end = min(n + part, length)
 """
 _TOTALS = """
-total = {code}(0)
+total, lost = {code}(0), {code}(0)
 while n < end:
-    total += x[(o * length + n) * inner + p]
+{add}
     n += 1
 out[i] = total
 """
 _RUNNING = """
-total = x[(o * length + n) * inner + p]
+total, lost = {code}(0), {code}(0)
 if c > 0:
-    total += before[i - inner]
-out[(o * length + n) * inner + p] = total
-n += 1
+    total = before[i - inner]
 while n < end:
-    total += x[(o * length + n) * inner + p]
+{add}
     out[(o * length + n) * inner + p] = total
     n += 1
 """
@@ -57,8 +56,9 @@ out[i] = found
 
 
 def cumsum(x: DeviceArray, axis: int) -> DeviceArray:
-    """`np.cumsum(x, axis, x.dtype)`; long lines are added up in parts."""
+    """`np.cumsum(x, axis, x.dtype)`, compensated; long lines are added up in parts."""
     kind, parts = parts_of(x)
+    far = dtypes.far(kind.dtype)
     outer, length, inner = around(x.shape, axis)
     out = empty(x.shape, x.dtype)
     if not out.size:
@@ -66,15 +66,18 @@ def cumsum(x: DeviceArray, axis: int) -> DeviceArray:
     source = contiguous(x)
     chunks = -(-length // PART)
     inner *= parts
+    term = Reduced("", "x[(o * length + n) * inner + p]", "{0} + {1}", "", kind.code, dtypes.BY_NUMPY[far].code)
+    adding = term.compensated("total", "lost") if term.two_levels else [f"total += {term.term}"]
+    text = {"code": kind.code, "add": "\n".join(indent(adding))}
     numbers, sizes = named("inner length chunks part"), (inner, length, chunks, PART)
     arrays = ("x", (kind, False)), ("out", (kind, True))
     before = source
     if chunks > 1:
         totals = empty((*x.shape[:axis], chunks, *x.shape[axis + 1 :]), x.dtype)
-        add = kernel("part_sums", (*numbers, *arrays), _WHERE + _TOTALS.format(code=kind.code))
+        add = kernel("part_sums", (*numbers, *arrays), _WHERE + _TOTALS.format(**text))
         launch(add, outer * chunks * inner, *sizes, as_parts(source), as_parts(totals))
         before = cumsum(totals, axis)
-    compiled = kernel("cumsum", (*numbers, ("before", (kind, False)), *arrays), _WHERE + _RUNNING)
+    compiled = kernel("cumsum", (*numbers, ("before", (kind, False)), *arrays), _WHERE + _RUNNING.format(**text))
     launch(compiled, outer * chunks * inner, *sizes, as_parts(before), as_parts(source), as_parts(out))
     return out
 
