@@ -21,6 +21,7 @@ def drawn(rng: Any, bits: int, sensor: tuple[int, int, int] = (640, 480, 2)) -> 
     span = int(rng.choice([300, 5000, turn // 3]))
     start = int(rng.integers(0, turn))
     t = start + np.cumsum(rng.integers(0, max(span // count, 2), count))
+    t -= t[0] // turn * turn  # the first time is in the first turn: a file does not tell
     rows = np.stack([t, rng.integers(0, sensor[1], count), rng.integers(0, 2, count), rng.integers(0, 40, count)], 1)
     crowd = rows.repeat(int(rng.integers(1, 6)), 0)
     crowd[:, 3] += (
