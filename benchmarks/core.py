@@ -6,6 +6,7 @@ Each pair is measured in turns (A B A B ...), and medians and ratios are printed
 - eager: one operation with its tape entry on 64 elements, forward only, recorded.
 - first call: a jitted function in a fresh process, with an empty and with a filled disk cache.
 - guards: the comparison of the Python values that a jitted function reads, at each call.
+- sums: along each axis, eager and jitted, with the largest relative error for equal terms.
 - step: a 64-128-128-10 MLP training step with Adam, batch 64, float32.
 """
 
@@ -17,6 +18,7 @@ import os
 import statistics
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -110,6 +112,29 @@ def guards() -> dict[str, float]:
     return figures
 
 
+def sums(torch: Any) -> dict[str, float]:
+    """Times and errors of sums and variances, of which BatchNorm and the gradients of biases are made."""
+    figures = {}
+    for shape in ((64, 128), (1_000_000, 2), (10_000, 512)):
+        x = np.full(shape, 0.1, np.float32)
+        tensor = Tensor(x)
+        for axis in (0, 1):
+            jitted = snncell.jit(lambda x, axis=axis: (x * 1.0).sum(axis))
+            contestants: dict[str, Callable[[], Any]] = {
+                "eager": lambda axis=axis, x=tensor: x.sum(axis),
+                "jitted": lambda jitted=jitted, x=tensor: jitted(x),
+                "var": lambda axis=axis, x=tensor: x.var(axis),
+            }
+            if torch is not None:
+                contestants["torch"] = partial(torch.from_numpy(x).sum, axis)
+            found = medians(in_turns(contestants, max(1, 100_000 // x.size)))
+            figures |= {f"sum of {shape} along {axis}, {name}, us": t * 1e6 for name, t in found.items()}
+            exact = x.sum(axis, np.float64)
+            errors = [np.abs(contestants[name]().asnumpy() / exact - 1).max() for name in ("eager", "jitted")]
+            figures[f"sum of {shape} along {axis}, relative error"] = float(max(errors))
+    return figures
+
+
 def training_step(torch: Any) -> dict[str, float]:
     rng = np.random.default_rng(0)
     data, classes = rng.standard_normal((64, 64)).astype(np.float32), rng.integers(0, 10, 64)
@@ -161,15 +186,15 @@ def main() -> None:
     except ImportError:
         torch = None
         print("PyTorch is not installed: its columns are left out.")
-    figures = {**import_time(), **first_call(), **eager_op(torch), **guards(), **training_step(torch)}
+    figures = {**import_time(), **first_call(), **eager_op(torch), **guards(), **sums(torch), **training_step(torch)}
     for name, value in figures.items():
-        print(f"{name:<46} {value:>10.3f}")
+        print(f"{name:<52} {value:>10.3f}" if value > 1e-4 else f"{name:<52} {value:>10.1e}")
     for name in [name for name in figures if ", torch" in name]:
-        beside = name.split(", ")[1]
+        beside = name.split(", ")[-1]
         for kind in ("snncell", "eager", "jitted"):
             mine = figures.get(name.replace(beside, kind))
             if mine is not None:
-                print(f"{name.split(', ')[0]}: {kind} / {beside} {mine / figures[name]:>10.2f}")
+                print(f"{name.removesuffix(f', {beside}')}: {kind} / {beside} {mine / figures[name]:>10.2f}")
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:
             json.dump(figures, file, indent=1)

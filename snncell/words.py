@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 
 QUOTE = 200  # characters of what an error quotes: a name, a value, a path
 MESSAGE = 4000  # characters of a whole message
+LIKENESS = 0.75  # of two names that one may take for each other: random_split and RandomFlipUD have 0.70
 _MORE = f"{{{QUOTE + 1},}}"
 # A quotation opens behind no letter and before no space: what stands between two quotations is none.
 _LONG = re.compile(
@@ -30,3 +33,17 @@ def bounded(message: str) -> str:
 def percent(part: float) -> str:
     """A part of one, in two digits."""
     return f"{100 * part:.2g} %"
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The name that a misspelt one is nearest to, for "Did you mean ...?"; None if none is near.
+
+    Case, underscores and hyphens do not count: fast_sigmoid is FastSigmoid.
+    """
+    plain = {_plain(one): one for one in names}
+    near = difflib.get_close_matches(_plain(name)[:100], plain, 1, LIKENESS)
+    return plain[near[0]] if near else None
+
+
+def _plain(name: str) -> str:
+    return re.sub("[-_ ]", "", name.lower())

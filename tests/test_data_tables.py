@@ -13,7 +13,7 @@ import pytest
 import scipy.io
 from random_cases import random_cases
 
-from snncell.data import EventFolder, read_events, to_frames
+from snncell.data import EventFolder, Sliced, read_events, to_frames
 from snncell.errors import ArgumentError, FileError
 
 Columns = dict[str, Any]
@@ -269,6 +269,8 @@ def test_the_names_that_other_packages_have(tmp_path: Path, header: str, sensor:
         array[name] = events[own]
     for frames in (to_frames(array, (5, 9, 2), n_bins=2), to_frames([array], (5, 9, 2), n_bins=2)[:, 0]):
         np.testing.assert_array_equal(frames, to_frames(events, (5, 9, 2), n_bins=2))
+    (first, label), (second, _) = Sliced([(array, 3)], duration=2)
+    assert (first[names[0]].tolist(), second[names[0]].tolist(), label) == ([10], [12], 3)
     with (tmp_path / "npy").open("wb") as file:
         np.save(file, array)
     np.testing.assert_array_equal(read_events(tmp_path / "npy"), events)

@@ -747,6 +747,7 @@ def rare():
         net(faint, layer("c")),
         net(some_lost, layer("c")),
         net(layer("a", constants=[Constant("beta", np.array([0.5, 2.0]), 0.0, 1.0)])),
+        Facts(output=np.array([[np.inf, 1.0], [1.0, np.inf]]), target=np.array([0, 0]), unseen=["a.b (EventPropLIF)"]),
     ]
 
 

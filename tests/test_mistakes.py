@@ -331,3 +331,39 @@ def test_what_was_given_is_shown_in_a_line_without_an_address(call, value):
     text = told(lambda: call(value, 3) if call is encode.rate else call(value))
     assert "\n" not in text and " at 0x" not in text
     assert text or isinstance(value, (Tensor, list, nn.Cell))
+
+
+# --- fit: what other libraries call it, and lengths that the net does not take ------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [("validation_data", "test"), ("verbose", "progress"), ("num_epochs", "epochs"), ("max_grad_norm", "clip_norm")],
+)
+def test_keywords_of_other_libraries_get_the_name_here(theirs, ours):
+    net = nn.Dense(2, 2)
+    with pytest.raises(snncell.errors.CallError, match=f"fit: has no argument {theirs}. Did you mean {ours}"):
+        train.fit(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.1), [], 1, **{theirs: 1})
+
+
+@pytest.mark.parametrize("loss", ["mse", nn.MSELoss])
+def test_a_loss_of_the_wrong_kind_is_not_called_swapped(loss):
+    net = nn.Dense(2, 2)
+    with pytest.raises(snncell.errors.ArgumentError, match="fit: loss is") as told:
+        train.fit(net, loss, nn.SGD(net.trainable_params(), 0.1), [], 1)
+    assert "swapped" not in str(told.value)
+
+
+def test_lengths_of_a_loader_that_the_net_does_not_take_are_named():
+    net = nn.SequentialCell(nn.Dense(2, 2), nn.MultiStep(nn.LIFNode()))
+    samples = [(np.ones((length, 2), np.float32), length % 2) for length in (3, 4)]
+    loader = snncell.data.Loader(samples, 2)
+    sgd = nn.SGD(net.trainable_params(), 0.1)
+    with pytest.raises(snncell.errors.CallError, match=r"no argument for the lengths .* Loader\(..., lengths=False\)"):
+        train.fit(net, nn.CERateLoss(), sgd, loader, 1, progress=False)
+
+
+def test_no_name_is_offered_that_is_not_near():
+    with pytest.raises(AttributeError) as told:
+        _ = snncell.data.random_split
+    assert "Did you mean" not in str(told.value)

@@ -7,7 +7,8 @@ import pytest
 from drawn_nets import HEALTHY_APART, HEALTHY_FALL, apart, draw, healthy
 from sick_nets import REFUSED, SICKNESSES, sick
 
-from snncell import Tensor, errors, testing
+import snncell
+from snncell import Tensor, errors, nn, ops, plot, testing
 from snncell.report.diagnose import diagnose
 from snncell.report.findings import KINDS
 from snncell.report.probe import examine
@@ -85,3 +86,38 @@ def test_a_seed_draws_the_same_net_again():
     with testing.unfused():
         np.testing.assert_array_equal(*(case.net(Tensor(case.x)).asnumpy() for case in (a, b)))
     assert a.about == b.about != other.about
+
+
+# --- layers that run their time steps themselves ----------------------------------------------------------------------
+
+
+class SpikeTimes(nn.Cell):
+    """Two layers of spike times; weak neurons of the second one are silent."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.first, self.second = nn.EventPropLIF(5, 6), nn.EventPropLIF(6, 3, weight_init=weight)
+
+    def construct(self, x):
+        return self.second(self.first(x))[..., 0]
+
+
+@pytest.mark.parametrize(("weight", "silent"), [(0.01, True), (3.0, False)])
+def test_a_report_on_spike_times_names_layers_that_it_cannot_record_and_silent_label_neurons(weight, silent, tmp_path):
+    times = Tensor(np.linspace(0.0, 20.0, 20, dtype=np.float32).reshape(4, 5))
+    labels, entropy = Tensor(np.array([0, 1, 2, 0], np.int32)), nn.CETemporalLoss()
+    loss, path = (lambda out, y: entropy.of_times(out, y, 50.0)), tmp_path / "page.html"
+    found = plot.report(SpikeTimes(weight), (times, labels), loss, path=path)
+    said = {finding.kind: finding for finding in found if finding.kind in ("not recorded", "silent output")}
+    assert [f.layer for f in found if f.kind == "not recorded"] == ["first", "second"]
+    assert ("silent output" in said) == silent
+    if silent:
+        assert "4 of 4 samples; these have no gradient" in said["silent output"].text
+
+
+def test_monitor_and_energy_name_layers_that_they_cannot_record():
+    net = nn.SequentialCell(nn.EProp(5, 6), nn.Dense(6, 4), nn.MultiStep(nn.LIFNode()))
+    with snncell.monitor(net) as recorded:
+        net(ops.ones((7, 3, 5)))
+    assert recorded.unseen == ("0 (EProp)",) and "0 (EProp): not recorded" in repr(recorded)
+    assert "spiking layers not counted: 0 (EProp)" in repr(snncell.monitoring.energy(net, ops.ones((7, 3, 5))))

@@ -505,4 +505,17 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "n_time_bins": ("n_bins",),
     "n_event_bins": ("count",),
     "include_incomplete": ("last",),
+    **dict.fromkeys(("train_data", "train_loader", "trainloader", "dataloader"), ("data",)),
+    **dict.fromkeys(
+        ("validation_data", "valid_data", "val_data", "test_data", "eval_set", "val_loader", "test_loader"), ("test",)
+    ),
+    "validation_freq": ("test_every",),
+    "verbose": ("progress",),
+    "criterion": ("loss", "loss_fn"),
+    "opt": ("optimiser", "optimizer"),
+    **dict.fromkeys(("num_epochs", "n_epochs", "max_epochs", "nb_epoch"), ("epochs",)),
+    **dict.fromkeys(("accumulate_grad_batches", "gradient_accumulation_steps"), ("accumulate",)),
+    **dict.fromkeys(("max_grad_norm", "gradient_clip_val", "clipnorm"), ("clip_norm",)),
+    "clipvalue": ("clip_value",),
+    "early_stopping": ("patience",),
 }

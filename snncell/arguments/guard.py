@@ -7,7 +7,6 @@ its annotation says costs a look at its type.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import typing
@@ -29,6 +28,7 @@ from snncell.errors import (
     DeviceMemoryError,
     SnncellError,
 )
+from snncell.words import nearest
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -141,7 +141,7 @@ SEEDS = ("seed", "random_state", "generator", "rng")  # as other libraries call 
 def nearest_argument(name: str, known: Sequence[str]) -> str | None:
     """The argument that a name stands for in other libraries, or the one of the nearest name, if any."""
     here = [other for other in ARGUMENTS.get(name, ()) if all(part in known for part in other.split(" and "))]
-    return next(iter(here or difflib.get_close_matches(name, known, 1)), None)
+    return here[0] if here else nearest(name, known)
 
 
 def refuse_name(who: str, name: str, known: Sequence[str]) -> Never:

@@ -25,6 +25,8 @@ def misplaced(places: list[Place], rest: Place | None, who: str, name: str, valu
     for (other, kind_of_other), other_value in zip(places, args, strict=False):
         if kind is None or other in (name, "self") or other_value is value:
             continue
+        if kind.words == "anything" or kind_of_other.words == "anything":
+            continue  # a place where anything fits says nothing of what was meant
         if _fits(kind, other_value) and _fits(kind_of_other, value):
             order = ", ".join(one for one, _ in places if one in (name, other))
             return f" They are swapped: {who}({order})."

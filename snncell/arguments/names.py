@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import sys
 from collections.abc import Callable, Iterable
@@ -10,18 +9,15 @@ from typing import Any
 
 from snncell.arguments.elsewhere import CELL, MODULES, TENSOR
 from snncell.errors import MissingNameError
-from snncell.words import cut
-
-_LIKENESS = 0.6  # from which on two names are close
+from snncell.words import cut, nearest
 
 
 def meant(name: str, table: dict[str, str], own: Iterable[str], before: str) -> str:
     """The rest of the sentence: what a name is here by the table, or the nearest of `own`, with `before` in front."""
     if translation := table.get(name):
         return f". {translation}" if translation.endswith(".") else f"; here it is {translation}."
-    plain = {_plain(one): one for one in own if not one.startswith("_")}
-    near = difflib.get_close_matches(_plain(name)[:100], plain, 1, _LIKENESS)
-    return f". Did you mean {before}{plain[near[0]]}?" if near else "."
+    near = nearest(name, (one for one in own if not one.startswith("_")))
+    return f". Did you mean {before}{near}?" if near else "."
 
 
 def _plain(name: str) -> str:

@@ -11,7 +11,8 @@ any other, with a reverse in turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -168,12 +169,7 @@ def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
     assert tape is not None  # only bodies traced under a tape are asked
     float_states = [n for n, x in enumerate(body.carry) if x.dtype.is_float]
     seeded = [n for n in range(len(body.after), len(body.outs)) if has_dout[n]]
-    who = f"the gradient of {body.trace.who}"
-    with (
-        state_read_by(body.trace.cells, who, "each step") as state,
-        tracing_to(trace),
-        recording_on(tape if STATE.tape is not None else None),
-    ):
+    with _own_state(body, trace), tracing_to(trace), recording_on(tape if STATE.tape is not None else None):
         seeds = {
             n: watched(trace.new_input(body.outs[n].shape, body.outs[n]._data.dtype)) for n in (*float_states, *seeded)
         }
@@ -184,9 +180,6 @@ def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
             outs = [body.outs[n] for n in seeds]
             grads = pullback(tape.live(), outs, list(seeds.values()), inputs, once=True, own=own)
         _refuse_writes(body, trace)
-        state.refuse_leaks(trace, who)
-        for change in state.changes().values():
-            raise _counted(who, change.words)
         first, last = len(body.carry), len(body.carry) + len(body.xs)
         after = [_or_zeros(grads[n], inputs[n]) for n in float_states]
         ys = [grad for grad in grads[first:last] if grad is not None]
@@ -210,6 +203,17 @@ def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
         STATE.trace.cells.update(trace.cells)
     has_gradient = [grad is not None for grad in grads]
     return _from_saved(body, Reverse(reversed_body, float_states, seeded, has_gradient, noted))
+
+
+@contextmanager
+def _own_state(body: Body, trace: BodyTrace) -> Iterator[None]:
+    """Refuse in the body what the trace of a gradient cannot carry out at each step."""
+    who = f"the gradient of {body.trace.who}"
+    with state_read_by(body.trace.cells, who, "each step") as state:
+        yield
+        state.refuse_leaks(trace, who)
+        for change in state.changes().values():
+            raise _counted(who, change.words)
 
 
 def lacks_states(body: Body, reverse: Reverse) -> bool:

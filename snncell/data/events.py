@@ -170,6 +170,12 @@ def match_names(names: Iterable[str]) -> dict[str, str]:
     return {own: name for own, name in matches.items() if name is not None}
 
 
+def times_of(recording: Any) -> Any:
+    """The times of Events, or of a structured array with names in `NAMES`; None for other things."""
+    name = match_names(getattr(getattr(recording, "dtype", None), "names", None) or ()).get("t")
+    return None if name is None else np.asarray(recording[name])
+
+
 def _column(name: str, column: Any) -> Array:
     """The column as an array."""
     try:

@@ -11,6 +11,7 @@ import numpy as np
 
 from snncell.arguments.kinds import Count, Own, Size
 from snncell.data.collate import check_dataset, entries, with_entry
+from snncell.data.events import times_of
 from snncell.errors import ArgumentError, ShapeError, TensorIndexError
 
 
@@ -80,7 +81,7 @@ class Sliced:
         begin = (index - (ends[number - 1] if number else 0)) * self._step
         if self.duration is None:
             return with_entry(sample, name, recording[begin : begin + self._size])
-        times = recording["t"]
+        times = times_of(recording)
         begin += int(times.min(initial=np.iinfo(np.int64).max if len(times) else 0))
         return with_entry(sample, name, recording[(times >= begin) & (times < begin + self._size)])
 
@@ -113,7 +114,7 @@ class Sliced:
         _, _, recording = self._recording(number)
         length = len(recording)
         if self.duration is not None and length:
-            times = recording["t"]
+            times = times_of(recording)
             length = int(times.max()) - int(times.min()) + 1
         whole = max((length - self._size) // self._step + 1, 0)
         covered = (whole - 1) * self._step + self._size if whole else 0
@@ -124,7 +125,7 @@ class Sliced:
         if getattr(self._read, "number", None) != number:
             sample = self.dataset[number]
             name, recording = next(iter(entries(sample).items()), (0, None))
-            events = "t" in (getattr(getattr(recording, "dtype", None), "names", None) or ())
+            events = times_of(recording) is not None
             if events != (self.duration is not None) or not getattr(recording, "shape", ()):
                 kind = "events" if events else f"a {type(recording).__name__}"
                 wanted = "events, with duration," if self.duration is not None else "an array (T, ...), with steps,"

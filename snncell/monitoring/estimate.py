@@ -87,6 +87,7 @@ class Energy:
         hardware: of the spiking net.
         baseline: of the other two.
         samples, steps: of the call that was counted; samples may be shorter.
+        unseen: spiking layers that run their time steps themselves, and are not counted here.
         mean_steps: the mean number of steps of a sample, which is what is counted.
         reuse: whether dense products keep what they have read.
         layers: by path, weights and neurons in the order in which they were called.
@@ -103,6 +104,7 @@ class Energy:
     uncounted: tuple[str, ...] = ()
     untraced: tuple[str, ...] = ()
     mean_steps: float = 0.0
+    unseen: tuple[str, ...] = ()
 
     @property
     def joules(self) -> float:
@@ -175,6 +177,8 @@ class Energy:
         yield f"without spikes{beside}, one pass: {in_units(self.one_pass)}, {_ratio(self.one_pass, self.joules)}"
         if self.uncounted:
             yield f"weights not followed: {', '.join(self.uncounted)}"
+        if self.unseen:
+            yield f"spiking layers not counted: {', '.join(self.unseen)}"
         if self.untraced:
             yield f"equations not counted: {', '.join(self.untraced)}"
 
@@ -261,4 +265,4 @@ def estimated(
     weighted = [cells[name] for name in call.inputs]
     mean = mean_steps(call.lengths_of(next(iter(call.updates))), steps) if call.updates else float(steps)
     left = uncounted(neurons.net, weighted)
-    return Energy(hardware, baseline, samples, steps, reuse, layers, left, tuple(untraced), mean)
+    return Energy(hardware, baseline, samples, steps, reuse, layers, left, tuple(untraced), mean, neurons.unseen)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 from snncell.arguments.kinds import Extended, NotNegative
 from snncell.arguments.shown import shown
 from snncell.errors import ArgumentError
+from snncell.words import nearest
 
 # --- what has been published ------------------------------------------------------------------------------------------
 
@@ -195,10 +195,8 @@ def hardware_of(given: Any, who: str, name: str = "hardware") -> Hardware:
         raise ArgumentError(f"{who}: {name} is a name ({', '.join(HARDWARE)}) or a Hardware, not {shown(given)}.")
     if given in HARDWARE:
         return HARDWARE[given]
-    plain = {one.replace("-", ""): one for one in HARDWARE}
-    key = given.lower().replace(" ", "").replace("_", "").replace("-", "")
-    near = difflib.get_close_matches(key[:100], plain, 1, 0.6)
-    meant = f" Did you mean {plain[near[0]]!r}?" if near else ""
+    near = nearest(given, HARDWARE)
+    meant = f" Did you mean {near!r}?" if near else ""
     raise ArgumentError(
         f"{who}: there is no {name} {given!r}.{meant} There are {', '.join(HARDWARE)}; or give your own, "
         f"monitoring.Hardware(...)."

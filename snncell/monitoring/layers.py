@@ -18,7 +18,10 @@ INNER = ("cell", "neuron")  # names that a neuron has within what runs it
 
 
 class Neurons:
-    """The neurons of a network, of which there is one at least: the innermost Cells with states, or run over time."""
+    """The neurons of a network: the innermost Cells with states, or run over time.
+
+    `unseen` names the spiking layers that run their time steps themselves, so that no step of them can be recorded.
+    """
 
     def __init__(self, net: Cell) -> None:
         if not isinstance(net, Cell):
@@ -35,7 +38,12 @@ class Neurons:
             for number, cell in candidates.items()
             if not any(id(below) in candidates for _, below in list(cell.cells_and_names())[1:])
         }
-        if not self.cells:
+        self.unseen = tuple(
+            f"{path or 'the net'} ({type(cell).__name__})"
+            for path, cell in self.paths.items()
+            if getattr(cell, "_steps_inside", False)
+        )
+        if not self.cells and not self.unseen:
             raise ArgumentError(
                 f"monitor: there is no neuron in {type(net).__name__}: no Cell with an init_state, and none that a "
                 f"MultiStep runs."

@@ -118,6 +118,11 @@ class Monitor:
         return tuple(self._recorder.cells)
 
     @property
+    def unseen(self) -> tuple[str, ...]:
+        """The spiking layers that run their time steps themselves, for example `nn.EventPropLIF`: none is recorded."""
+        return self._recorder.neurons.unseen
+
+    @property
     def calls(self) -> list[dict[str, Recorded]]:
         """The recordings of each call that is kept: quantity -> layer -> array."""
         return [
@@ -297,4 +302,5 @@ class Monitor:
     def __repr__(self) -> str:
         parts = [f"  {name} ({type(cell).__name__})" for name, cell in self._recorder.cells.items()]
         net = type(self._recorder.neurons.net).__name__
+        parts += [f"  {name}: not recorded, runs its time steps itself" for name in self._recorder.neurons.unseen]
         return "\n".join([f"Monitor of {net}: {len(self._recorder.calls)} call(s) kept", *parts])

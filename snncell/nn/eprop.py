@@ -88,6 +88,8 @@ class EProp(Ranged, Cell):
         ((8, 3), (8, 8))
     """
 
+    _steps_inside = True  # a monitor sees none of its time steps
+
     ranges: ClassVar = {
         "decay": KEPT,
         "adaptation": Range(0.0, closed="low", text="is a number in [0.0, inf)"),

@@ -131,6 +131,8 @@ class EventPropLIF(Cell):
          [ 0.     0.   ]]
     """
 
+    _steps_inside = True  # a monitor sees none of its time steps
+
     tau_mem = _constant("tau_mem", _above_zero)
     tau_syn = _constant("tau_syn", _above_zero)
     v_threshold = _constant("v_threshold", _above_zero)

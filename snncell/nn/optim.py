@@ -463,8 +463,8 @@ class AdaMax(Optimizer):
     Example:
         >>> p = Parameter([1.0, 2.0], name="p")
         >>> _ = nn.AdaMax([p], 0.5)([Tensor([3.0, -0.1])])
-        >>> print(p.value())
-        [0.5 2.5]
+        >>> [round(value, 4) for value in p.tolist()]
+        [0.5, 2.5]
     """
 
     def __init__(

@@ -93,7 +93,10 @@ def _reduce(reduction: Reduction, x: Any, axis: Axis, keepdims: bool) -> Tensor:
 
 
 def sum(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """The sum. Booleans and narrow integers are added as int64."""
+    """The sum. Booleans and narrow integers are added as int64.
+
+    Long sums of float32 keep their precision: blocks of 32 terms are added up in float32, and the blocks in float64.
+    """
     return _reduce(_sum, not_narrow(x, "sum"), axis, keepdims)
 
 

@@ -78,12 +78,17 @@ def raster(
     label_axis(axes.yaxis, *([what] if classes is None else [f"{what}s by class", f"{what}s"]))
     if edges is not None and psth is not None:
         _append_psth(axes, rows, edges, psth, groups)
-    count, size = int(rows.sum()), rows.size
-    if (live := steps_there(spikes, name)) is not None:  # padding is no step
-        size = int(live.sum()) if sample is None else int(live[:, sample].sum()) * rows.shape[1]
-    said = f"{count} spikes, {count / max(size, 1):.3f} per {what} and step"
+    said = _count_said(rows, steps_there(spikes, name), sample, what)
     titled(axes, title, f"{name}: {said}" if name else said)
     return axes
+
+
+def _count_said(rows: Array, live: Array | None, sample: int | None, what: str) -> str:
+    """The number of spikes, and the rate over the steps (T, B) that are no padding."""
+    count, size = int(rows.sum()), rows.size
+    if live is not None:
+        size = int(live.sum()) if sample is None else int(live[:, sample].sum()) * rows.shape[1]
+    return f"{count} spikes, {count / max(size, 1):.3f} per {what} and step"
 
 
 def _number_rows(axes: Any, numbers: Array) -> None:

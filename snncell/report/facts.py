@@ -179,6 +179,7 @@ class Facts:
     updates: steps that the optimiser had taken before; None without one.
     history: records of a training, each with "loss".
     costs: of each layer with weights, as a monitor gives them.
+    unseen: spiking layers that run their time steps themselves: no step of them could be recorded.
     """
 
     layers: Sequence[Layer] = ()
@@ -193,6 +194,7 @@ class Facts:
     updates: int | None = None
     history: Sequence[Mapping[str, Any]] = ()
     costs: Mapping[str, Any] = field(default_factory=dict)
+    unseen: Sequence[str] = ()
 
     def __repr__(self) -> str:
         counts = f"{len(self.layers)} layers, {len(self.weights)} weights, {len(self.history)} epochs"

@@ -24,7 +24,7 @@ KINDS = {
     "dead": "neurons that never fired over the batch",
     "saturated": "neurons that fired at nearly every step, over the batch, or late in a sample",
     "large potentials": "potentials many thresholds away from where they began",
-    "silent output": "a last layer of spiking neurons that gave no spike",
+    "silent output": "a last layer of spiking neurons, or the neuron of a label, that gave no spike",
     "silent samples": "a layer that gives no spike for some of the samples",
     "equal outputs": "outputs that are the same for different samples",
     "narrow surrogate": "a surrogate much narrower than the potentials of neurons that do fire",
@@ -37,6 +37,7 @@ KINDS = {
     "loss curve": "a loss that rises or hardly falls while training, or is not finite",
     "growth": "a number of the training log other than the loss that runs away, or dies out, over the epochs",
     "detached reset": "neurons whose reset counts as a constant in the reverse",
+    "not recorded": "a spiking layer that runs its time steps itself, so that none can be recorded",
     "accuracy": "the share of samples whose largest output is at their label",
 }
 
@@ -49,8 +50,8 @@ class Finding:
         kind: "dead", "saturated", "large potentials", "narrow surrogate", "wide surrogate", "exploding gradient",
             "vanishing gradient", "exploding recurrence", "no gradient", "not trained", "mis-scaled loss", "learning
             rate", "labels", "constant out of range", "not finite", "silent output", "silent samples", "equal outputs",
-            "detached reset", "loss curve", "growth" or "accuracy"; `KINDS` of `snncell.report.findings` says what
-            each means.
+            "detached reset", "loss curve", "growth", "not recorded" or "accuracy"; `KINDS` of
+            `snncell.report.findings` says what each means.
         layer: the name of the layer or Parameter, "" for the whole net.
         severity: "alarm": it will not learn like this; "warning": it may well be why it does not; "note": worth
             knowing, and no fault by itself.

@@ -52,6 +52,7 @@ def examine(
         updates=None if optimiser is None or loss is None else int(optimiser.global_step.item()),
         history=records,
         costs=costs,
+        unseen=trial.monitor.unseen,
     )
     return facts, trial.monitor
 
@@ -112,7 +113,7 @@ class _Trial:
             if not monitoring:  # another one records already
                 raise ArgumentError(f"report: {str(error).rpartition('monitor: ')[2]}") from error
             raise self._does_not_fit(error) from error
-        if not self.monitor.layers:
+        if not self.monitor.layers and not self.monitor.unseen:
             raise ArgumentError(
                 f"report: no neuron of {type(self.net).__name__} ran when it was called. Run its neurons over time by "
                 f"nn.MultiStep in construct, or call the Cell that does."

@@ -193,7 +193,7 @@ RULES: dict[str, Rule] = {
     "loss curve: test rises": graded(_LOST_AGAIN, _STOP, lost=above(note=0.3)),
     "growth: a rate": warning(
         _RATE_GOES + ": neurons are on their way to firing all the time.",
-        "Regularise the rates (nn.RateRegulariser), lower the learning rate, or normalise the current.",
+        "Regularise the rates (nn.TargetRateRegulariser), lower the learning rate, or normalise the current.",
     ),
     "growth: a rate dies out": graded(
         _RATE_GOES + ", {left:%} of what it was: neurons fall silent.",
@@ -228,6 +228,16 @@ RULES: dict[str, Rule] = {
         "all {count} labels are class {label}, and the net has {classes} outputs.",
         "Shuffle the data before they are cut into batches; give a report a batch as in training.",
         count=above(warning=7),  # so few may be of one class by chance
+    ),
+    "silent output: label": warning(
+        "the neuron of the label is silent (its spike time is inf) in {count} of {samples:sample}; these have no "
+        "gradient, and teach nothing.",
+        "Mask these samples out of the loss and its regulariser, as the docstring of nn.EventPropLIF shows, and raise "
+        "the weights of neurons that are silent in a whole batch.",
+    ),
+    "not recorded": note(
+        "the {cell} runs its time steps itself, so none of them can be recorded.",
+        "Look at what it returns: a spike time of inf, or an output of zeros, is a silent neuron.",
     ),
     "not trained: nothing there": warning(
         "the net has no Parameter that could be trained.",

@@ -262,7 +262,28 @@ def accuracy(facts: Facts) -> Iterator[Measurement]:
     yield measured("accuracy", right=float((guesses == labels).mean()), chance=1 / classes, **numbers)
 
 
+def silent_labels(facts: Facts) -> Iterator[Measurement]:
+    """Samples whose label neuron never spikes, where the output is spike times (B, C)."""
+    times, labels = facts.output, facts.target
+    if times is None or labels is None or times.ndim != 2 or labels.shape != times.shape[:1]:
+        return
+    if labels.dtype.kind not in "iu" or not np.isposinf(times).any() or not (labels < times.shape[1]).all():
+        return
+    silent = np.isposinf(np.take_along_axis(times, labels[:, None].astype(np.int64), 1))
+    if silent.any():
+        yield measured("silent output: label", "output", count=int(silent.sum()), samples=len(labels))
+
+
+def not_recorded(facts: Facts) -> Iterator[Measurement]:
+    """Spiking layers of which a monitor sees no step."""
+    for name in facts.unseen:
+        path, _, cell = name.rpartition(" ")
+        yield measured("not recorded", path, cell=cell.strip("()"))
+
+
 MEASURES = (
+    silent_labels,
+    not_recorded,
     not_finite,
     summed_loss,
     size_of_gradients,

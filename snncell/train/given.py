@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from typing import Any
 
@@ -10,6 +9,7 @@ from snncell.arguments.calls import misfit
 from snncell.arguments.shown import came
 from snncell.errors import ArgumentError, ArgumentTypeError
 from snncell.train.callbacks import Callback
+from snncell.words import nearest
 
 # What Keras and Lightning call the events for which MindSpore's names differ from theirs.
 ELSEWHERE = {
@@ -57,8 +57,8 @@ def _refuse_methods(kind: type[Callback]) -> None:
     events = [name for name in dir(Callback) if name.startswith("on_")]
     for name in [name for name in dir(kind) if name.startswith("on_") and callable(getattr(kind, name))]:
         if name not in events:
-            near = [ELSEWHERE[name]] if name in ELSEWHERE else difflib.get_close_matches(name, events, 1, 0.75)
-            meant = f" Did you mean {near[0]}?" if near else f" There are {', '.join(events)}."
+            near = ELSEWHERE.get(name) or nearest(name, events)
+            meant = f" Did you mean {near}?" if near else f" There are {', '.join(events)}."
             raise ArgumentError(
                 f"fit: the callback {kind.__name__} has a method {name}, which nothing calls.{meant} A method of one's "
                 f"own has a name without on_."

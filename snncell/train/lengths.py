@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from snncell.errors import ShapeError
+from snncell.errors import CallError, ShapeError
 from snncell.nn.sequences import lengths_given, takes_lengths
 from snncell.ops.base import as_tensor
 from snncell.tape import structure
@@ -38,6 +39,26 @@ def lengths_among(net: Any, inputs: Sequence[Any]) -> Lengths | None:
 def _shapes(x: Any) -> list[tuple[int, ...]]:
     """The shapes of what an input has in it."""
     return [tuple(x.shape)] if isinstance(x, EventLists) else [leaf.shape for leaf in structure.flatten(x)[0]]
+
+
+def refuse_lengths(net: Any, inputs: Sequence[Any]) -> None:
+    """Raise a CallError where the lengths of a `data.Loader`, the second input, are one more than the net takes."""
+    counts = inputs[1] if len(inputs) > 1 else None
+    if not isinstance(counts, Tensor) or counts.ndim != 1 or counts.dtype.is_float or takes_lengths(net):
+        return
+    fits = inspect.signature(net.construct).bind
+    try:
+        fits(*inputs)
+    except TypeError:
+        name = type(net).__name__
+        try:
+            fits(inputs[0], *inputs[2:])
+        except TypeError:
+            return
+        raise CallError(
+            f"{name} has no argument for the lengths of padded sequences, which a Loader gives after the first input. "
+            f"Take them, def construct(self, x, lengths), or leave them out: data.Loader(..., lengths=False)."
+        ) from None
 
 
 def of_output(fn: Callable[..., Any], output: Any, target: Tensor, lengths: Lengths | None) -> Any:

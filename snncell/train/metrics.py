@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -18,6 +17,7 @@ from snncell.ops.indexing import hot, label_words
 from snncell.tape.tensor import Tensor
 from snncell.train.monitored import BY_NAME, Monitored
 from snncell.train.scores import accuracy, of_classes, over_time
+from snncell.words import nearest
 
 Metric = Callable[..., Tensor]
 RESERVED = ("epoch", "step", "learning_rate", "loss", "firing_rate")
@@ -120,8 +120,8 @@ def _of_name(name: str, who: str) -> Metric | Monitored:
     if found := _TOP.fullmatch(name):
         return top_k(int(found[1]))
     if name not in NAMED:
-        near = difflib.get_close_matches(name, [*NAMED, "top5"], 1)
-        meant = f" {near[0]!r} is meant?" if near else ""
+        near = nearest(name, [*NAMED, "top5"])
+        meant = f" {near!r} is meant?" if near else ""
         there = f"{', '.join(map(repr, NAMED))} and 'top5' (any number)"
         raise ArgumentError(
             f"{who}: there is no metric {shown(name)}, but {there}.{meant} Of one's own it is a function of (output, "

@@ -21,7 +21,7 @@ from snncell.ops.base import as_tensor
 from snncell.tape import structure
 from snncell.tape.given import as_data, on_host
 from snncell.tape.tensor import Tensor
-from snncell.train.lengths import Lengths, lengths_among, of_output
+from snncell.train.lengths import Lengths, lengths_among, of_output, refuse_lengths
 from snncell.train.scores import accuracy as share_right
 from snncell.train.state import constant
 
@@ -238,6 +238,7 @@ def measure(
         *inputs, target = (as_data(x) for x in batch)
         if spikes is not None:
             spikes.heard.clear()
+        refuse_lengths(net, inputs)
         with sequences() as shapes:
             output = net(*inputs)
         refuse_batch_first(shapes, target)
