@@ -335,6 +335,7 @@ REFUSED: dict[str, tuple[str, Callable[[], Any]]] = {
         lambda: over_time(nn.SequentialCell(nn.AvgPool2d(3, 3))),
     ),
     "padded pool": ('pad_mode="valid"', lambda: over_time(nn.MaxPool2d(2, 2, pad_mode="same"))),
+    "ceil mode": ("it has ceil_mode", lambda: over_time(nn.MaxPool2d(2, 2, ceil_mode=True))),
     "return states": ("return_states=False", lambda: nn.MultiStep(nn.LeakyNode(), return_states=True)),
     "thirds": (r"whose transforms have thirds.*at most 3 elements", lambda: Q.prepare(nn.Conv2d(8, 8, 5), Q.Ternary())),
     "nan": (

@@ -188,6 +188,10 @@ class Writer:
 
     def _pool(self, cell: Any, shape: Shape, path: str) -> Node:
         options, pool = cell.options, kind_of(cell)
+        if options.get("ceil_mode") or options.get("divisor_override") is not None:
+            raise NirError(
+                f"to_nir: {path} ({type(cell).__name__}) has ceil_mode or divisor_override, as no pool of NIR."
+            )
         size, stride = (tuple_of(n, 2, type(cell).__name__, "kernel_size", 1) for n in (cell.kernel_size, cell.stride))
         spread = tuple_of(options.get("dilation", 1), 2, type(cell).__name__, "dilation", 1)
         if pool is nn.MaxPool2d:

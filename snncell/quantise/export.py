@@ -194,7 +194,10 @@ class _Exporter(DataFlow):
 
     def _pool(self, cell: Any, place: Place) -> None:
         size, stride = several(cell.kernel_size, 2), several(cell.stride, 2)
-        options = {name: value for name, value in cell.options.items() if name not in ("pad_mode", "count_include_pad")}
+        if cell.options.get("ceil_mode") or cell.options.get("divisor_override") is not None:
+            refuse(place, "it has ceil_mode or divisor_override", "leave them out")
+        left = ("pad_mode", "count_include_pad", "ceil_mode", "divisor_override")
+        options = {name: value for name, value in cell.options.items() if name not in left}
         if cell.options["pad_mode"] != "valid" or any(
             value not in (0, 1, (0, 0), (1, 1)) for value in options.values()
         ):
