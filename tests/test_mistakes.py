@@ -333,7 +333,7 @@ def test_what_was_given_is_shown_in_a_line_without_an_address(call, value):
     assert text or isinstance(value, (Tensor, list, nn.Cell))
 
 
-# --- fit: what other libraries call it, and lengths that the net does not take ------------------------------------------
+# --- fit: keywords of other libraries, and lengths that the net does not take ----------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -359,7 +359,9 @@ def test_lengths_of_a_loader_that_the_net_does_not_take_are_named():
     samples = [(np.ones((length, 2), np.float32), length % 2) for length in (3, 4)]
     loader = snncell.data.Loader(samples, 2)
     sgd = nn.SGD(net.trainable_params(), 0.1)
-    with pytest.raises(snncell.errors.CallError, match=r"no argument for the lengths .* Loader\(..., lengths=False\)"):
+    with pytest.raises(
+        snncell.errors.CallError, match=r"no argument for the lengths .*data.Loader\(..., lengths=False\)"
+    ):
         train.fit(net, nn.CERateLoss(), sgd, loader, 1, progress=False)
 
 
