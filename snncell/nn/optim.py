@@ -291,6 +291,7 @@ class SGD(Optimizer):
         self.nesterov = nesterov
 
     def settle(self) -> None:
+        """Check settings against each other, and make the moments that they need."""
         if "nesterov" not in vars(self):
             return
         if self.nesterov and (not self.momentum or self.dampening):
@@ -361,6 +362,7 @@ class RMSProp(Optimizer):
         self.centered = centered
 
     def settle(self) -> None:
+        """Check settings against each other, and make the moments that they need."""
         if vars(self).get("centered") and not self.mean_grad:
             self.mean_grad = self.like_parameters("mean_grad")
 
@@ -404,6 +406,7 @@ class Adam(Optimizer):
         self.beta1, self.beta2, self.eps, self.use_amsgrad = beta1, beta2, eps, use_amsgrad
 
     def settle(self) -> None:
+        """Check settings against each other, and make the moments that they need."""
         if vars(self).get("use_amsgrad") and not self.largest:
             self.largest = self.like_parameters("largest")
 

@@ -35,6 +35,7 @@ class CosineDecayLR(LearningRateSchedule):
         self.min_lr, self.max_lr, self.decay_steps = min_lr, max_lr, decay_steps
 
     def settle(self) -> None:
+        """Check milestones and rates against each other."""
         if "max_lr" in vars(self):
             number_in(self.max_lr, self.min_lr, math.inf, "CosineDecayLR", "max_lr")
 
@@ -95,6 +96,7 @@ class PiecewiseConstantLR(LearningRateSchedule):
         self.milestones, self.learning_rates = list(milestones), list(learning_rates)
 
     def settle(self) -> None:
+        """Check milestones and rates against each other."""
         if "learning_rates" not in vars(self):
             return
         who = "PiecewiseConstantLR"
