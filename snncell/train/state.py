@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import os
 import re
@@ -97,6 +98,33 @@ def _by_last_names(make: Any) -> Any:
     }
 
 
+def _without_new_defaults(cell: Cell, before: Any, now: dict[str, Any]) -> dict[str, Any]:
+    """The description of a Cell without the settings that an older file lacks and that have their default value."""
+    if not isinstance(before, dict):
+        return now
+    result = dict(now)
+    for path, inner in cell.cells_and_names():
+        old, defaults = before.get(path), _defaults(type(inner))
+        if isinstance(old, dict):
+            result[path] = {
+                name: value
+                for name, value in now[path].items()
+                if name in old or name not in defaults or json.dumps(value) != json.dumps(defaults[name])
+            }
+    return result
+
+
+def _defaults(kind: type) -> dict[str, Any]:
+    """The default values of the settings of a class of this package, or of the one that a user's class derives from."""
+    defaults: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        if base.__module__.partition(".")[0] == __name__.partition(".")[0] and "__init__" in vars(base):
+            for name, parameter in inspect.signature(base).parameters.items():
+                if parameter.default is not parameter.empty and _plain(parameter.default):
+                    defaults[name] = parameter.default
+    return defaults
+
+
 class Stored(NamedTuple):
     """A training as a file has it, of which all fits what it is for."""
 
@@ -137,8 +165,12 @@ def read_state(
         )
     makes, notes = (from_json(text[name], f"load_state: {where}: {name}") for name in ("made", "notes"))
     now = {**_made(net, optimiser, loss), **(expected or {})}
+    before = {**notes, **makes}
+    for what, cell in (("net", net), ("optimiser", optimiser), ("loss", loss)):
+        if isinstance(cell, Cell):
+            now[what] = _without_new_defaults(cell, before.get(what), now[what])
     for what, present in now.items():
-        change = difference(_by_last_names({**notes, **makes}.get(what)), _by_last_names(present))
+        change = difference(_by_last_names(before.get(what)), _by_last_names(present))
         if change is not None:
             raise CheckpointError(
                 f"load_state: {where} was written with another {what}: {change}. Make it as it was, or begin a "
