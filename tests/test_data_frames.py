@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from random_cases import random_cases
 
 from snncell import bfloat16, data
 from snncell.data.events import Events
@@ -82,6 +83,56 @@ def test_frames_are_what_the_words_say(way: str, size: int, overlap: int, flat: 
         expected = naive(recordings, way, size, overlap, last)
         expected = expected[:, :, :, 0] if flat else expected
         np.testing.assert_array_equal(found, expected if several else expected[:, 0])
+
+
+@random_cases(60)
+def test_frames_from_a_start_to_an_end_are_what_the_definition_says(seed: int) -> None:
+    """`start` and `end` in place of the first event's time and the time just after the last event's."""
+    rng = np.random.default_rng(seed)
+    sensor, several = (3, 2, 2), bool(rng.integers(2))
+    ordered = bool(rng.integers(2))
+    recordings = [drawn(rng, int(rng.integers(0, 60)), sensor, False, ordered=ordered) for _ in range(1 + 2 * several)]
+    start = int(rng.integers(-2500, 8000)) if rng.random() < 0.7 else None
+    end = (start or 0) + int(rng.integers(1, 6000)) if start is None or rng.random() < 0.7 else None
+    way, size = [("n_bins", int(rng.integers(1, 40))), ("window", int(rng.integers(1, 3000)))][int(rng.integers(2))]
+    overlap = int(rng.integers(0, size)) // 2 if way == "window" else 0
+    last = ("keep", "drop")[int(rng.integers(2))]
+
+    limits, own = [], []
+    for events in recordings:
+        t = events["t"]
+        none = not len(t) and (start is None or end is None)
+        first = start if start is not None else 0 if none else int(t.min())
+        stop = end if end is not None else first if none else int(t.max()) + 1
+        length = 0 if none else max(stop - first, 0)
+        whole = max((length - size) // (size - overlap) + 1, 0)
+        rest = last == "keep" and length > (whole and (whole - 1) * (size - overlap) + size)
+        limits.append((first, length))
+        own.append(size if way == "n_bins" else whole + rest)
+    expected = np.zeros((max(own), len(recordings), 2, 2, 3), np.int64)
+    for n, (events, (first, length)) in enumerate(zip(recordings, limits, strict=True)):
+        for event in events:
+            at = int(event["t"]) - first
+            if 0 <= at < length:
+                for b in range(own[n]):
+                    begin = b * (size - overlap)
+                    inside = at * size // length == b if way == "n_bins" else begin <= at < begin + size
+                    expected[b, n, event["p"], event["y"], event["x"]] += inside
+    if start is not None and end is not None:
+        assert len(set(own)) == 1  # empty bins are kept
+
+    options = {way: size, "overlap": overlap, "last": last, "dtype": "int32", "start": start, "end": end}
+    given = recordings if several else recordings[0]
+    expected = expected if several else expected[:, 0]
+    np.testing.assert_array_equal(data.to_frames(given, **options), expected)
+    np.testing.assert_array_equal(data.ToFrame(**options)(given), expected)
+    for lists in (data.to_event_lists(given, **options), data.ToEventLists(**options)(given)):
+        assert lists.shape == expected.shape
+        np.testing.assert_array_equal(lists.to_dense().asnumpy(), expected)
+    if several:
+        frames, lengths = data.ToFrame(**options).batch(recordings)
+        np.testing.assert_array_equal(frames, expected)
+        assert lengths.tolist() == own
 
 
 @pytest.mark.parametrize(
@@ -158,6 +209,10 @@ def test_large_times_do_not_wrap() -> None:
         ({"window": 3, "overlap": 3}, "overlap is 3, but it is from 0 to below window = 3"),
         ({"count": 3, "overlap": -1}, "overlap is -1, but it is from 0 to below count = 3"),
         ({"n_bins": 3, "overlap": 1}, "overlap is 1, but there is none of n_bins"),
+        ({"n_bins": 3, "start": 5, "end": 5}, "end is 5, but must be after start = 5"),
+        ({"count": 3, "end": 5}, r"end=5 is a time, and count=3 counts events: give n_bins or window, or .*CropTime"),
+        ({"n_bins": 3, "start": 2**63}, f"start is an integer, not {2**63}"),
+        ({"window": 2**30, "start": -(2**62), "end": 2**62}, r"span 2\*\*63 microseconds or more"),
         ({"n_bins": 3, "sensor_size": (2, 4, 2)}, r"event 1 \(x=5, y=0, p=0\) lies outside of sensor_size \(2, 4, 2\)"),
     ],
 )

@@ -115,7 +115,7 @@ class Tree:
         if not name or (dots and "." in name):
             raise NameClashError(f"{who}: {argument} is the name of an attribute, without dots, not {name!r}.")
         there = self.__dict__.get(name)
-        if (there is not None and not isinstance(there, kind)) or hasattr(type(self), name):
+        if (there is not None and not isinstance(there, kind)) or getattr(type(self), name, None) is not None:
             raise NameClashError(
                 f"{who}: {type(self).__name__} has an attribute {name!r} already, which is no "
                 f"{'Cell' if kind is Tree else kind.__name__}; choose another name, or delete it first."

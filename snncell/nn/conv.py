@@ -21,6 +21,7 @@ class _Conv(Cell):
     """The base of convolutions; `axes` is how many axes they run over."""
 
     axes: int
+    bias: Any = None  # a Parameter if has_bias
 
     def __init__(
         self,

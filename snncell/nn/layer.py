@@ -61,6 +61,8 @@ class Dense(Cell):
         (1, 4)
     """
 
+    bias: Any = None  # a Parameter if has_bias
+
     def __init__(
         self,
         in_channels: Count,

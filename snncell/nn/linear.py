@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from snncell import dtype as dtypes, ops
 from snncell.arguments.kinds import Count
@@ -67,6 +68,8 @@ class BiDense(Cell):
         >>> nn.BiDense(3, 4, 2)(ops.ones((5, 3)), ops.ones((5, 4))).shape
         (5, 2)
     """
+
+    bias: Any = None  # a Parameter if has_bias
 
     def __init__(
         self,

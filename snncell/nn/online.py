@@ -127,6 +127,7 @@ class OTTTDense(Ranged, Cell):
     """
 
     ranges: ClassVar = {"decay": KEPT, "v_threshold": ABOVE}
+    bias: Any = None  # a Parameter if has_bias
 
     def __init__(
         self,

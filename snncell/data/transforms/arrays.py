@@ -31,9 +31,11 @@ class ToFrame:
         overlap: of a window with the one before it, in microseconds, or events.
         last: "keep" or "drop": a last window or count that the recording does not fill.
         dtype: of the counts.
+        start, end: the times in microseconds that the first bin begins and the last one ends at, for `n_bins` and
+            `window`; with both, all recordings have the same number of frames.
 
     Raises:
-        ArgumentError: for no or several ways to say what a bin is.
+        ArgumentError: for no or several ways to say what a bin is, and a `start` or `end` that does not fit.
 
     Example:
         >>> events = snncell.data.Events([0, 5, 9], x=[1, 0, 1], y=[0, 0, 2], p=[1, 0, 1], sensor_size=(2, 3, 2))
@@ -48,10 +50,12 @@ class ToFrame:
     overlap: int = 0
     last: Literal["keep", "drop"] = "keep"
     dtype: Dtype = np.uint8
+    start: int | None = None
+    end: int | None = None
 
     def __post_init__(self) -> None:
         """Check the bins before there are events."""
-        check_bins(type(self).__name__, (self.n_bins, self.window, self.count), self.overlap)
+        check_bins(type(self).__name__, (self.n_bins, self.window, self.count), self.overlap, (self.start, self.end))
 
     def __call__(self, events: Any) -> Any:
         """The frames of a recording, or of a list of them."""
@@ -74,7 +78,8 @@ class ToFrame:
 
     def _binned(self, events: Any, steps: Callable[[Array], int] | None = None) -> Any:
         ways = self.n_bins, self.window, self.count
-        return counted("ToFrame", events, self.sensor_size, ways, self.overlap, self.last, self.dtype, steps)
+        limits = self.start, self.end
+        return counted("ToFrame", events, self.sensor_size, ways, self.overlap, self.last, self.dtype, limits, steps)
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,10 @@ class ToEventLists(ToFrame):
 
     def _binned(self, events: Any, steps: Callable[[Array], int] | None = None) -> EventLists:
         ways = self.n_bins, self.window, self.count
-        return listed("ToEventLists", events, self.sensor_size, ways, self.overlap, self.last, self.dtype, steps)
+        limits = self.start, self.end
+        return listed(
+            "ToEventLists", events, self.sensor_size, ways, self.overlap, self.last, self.dtype, limits, steps
+        )
 
 
 @dataclass(frozen=True)
