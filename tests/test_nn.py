@@ -1,5 +1,6 @@
 """Layers against loops in plain NumPy, and forward and gradients against PyTorch where it is installed."""
 
+import inspect
 import math
 
 import naive
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 from against_torch import assert_like, filled
 
+import snncell
 from snncell import Tensor, nn, ops, testing
 from snncell.errors import ArgumentError, ShapeError
 
@@ -22,7 +24,7 @@ def test_dense(rng, shape, has_bias):
     x = rng.standard_normal(shape)
     expected = x @ layer.weight.asnumpy().T + (layer.bias.asnumpy() if has_bias else 0)
     np.testing.assert_allclose(layer(Tensor(x)).asnumpy(), expected, rtol=1e-13, atol=1e-14)
-    assert hasattr(layer, "bias") == has_bias
+    assert (layer.bias is not None) == has_bias
 
 
 @pytest.mark.peer
@@ -138,7 +140,7 @@ def test_conv1d_like_torch(torch, rng, stride, dilation, group):
 
 def test_convolutions_begin_as_in_mindspore():
     layer = nn.Conv2d(4, 8, 3)
-    assert layer.pad_mode == "same" and not hasattr(layer, "bias") and layer.weight.shape == (8, 4, 3, 3)
+    assert layer.pad_mode == "same" and layer.bias is None and layer.weight.shape == (8, 4, 3, 3)
     assert np.abs(layer.weight.asnumpy()).max() <= 1 / math.sqrt(36)
 
 
@@ -235,3 +237,28 @@ def test_windows_are_shown_as_mindspore_shows_them():
     assert repr(nn.Conv2d(1, 2, 3, (2, 1))) == f"Conv2d({conv}, dilation=(1, 1), group=1, has_bias=False)"
     for kind in (nn.MaxPool2d, nn.AvgPool2d):
         assert repr(kind(2, 2)) == f"{kind.__name__}(kernel_size=2, stride=2, pad_mode=VALID)"
+
+
+def optional():
+    """The layers that can be without some of their Parameters, each with the argument that says so."""
+    found = {}
+    for name, kind in vars(nn).items():
+        if isinstance(kind, type) and issubclass(kind, nn.Cell):
+            for flag in {"has_bias", "bias"} & inspect.signature(kind).parameters.keys():
+                found[name] = flag
+    return sorted((name, flag) for name, flag in found.items() if name not in ("RNN", "GRU", "LSTM"))  # names by layer
+
+
+@pytest.mark.parametrize(("name", "flag"), optional())
+def test_a_parameter_that_a_layer_goes_without_is_none(name, flag):
+    kind = getattr(nn, name)
+    parameters = inspect.signature(kind).parameters
+    sizes = {argument: 2 for argument, p in parameters.items() if p.default is p.empty}
+    full, less = (kind(**{**sizes, flag: there}) for there in (True, False))
+    missing = full.parameters_dict().keys() - less.parameters_dict().keys()
+    assert missing
+    for path in missing:
+        assert getattr(less, path) is None
+        less.insert_param_to_cell(path, snncell.Parameter(Tensor([1.0, 2.0])))
+        assert getattr(less, path) is less.parameters_dict()[path]
+        assert getattr(kind(**{**sizes, flag: False}), path) is None  # that of another one is not touched

@@ -1,6 +1,7 @@
 """snncell.train: fit and its pieces, against a loop written out, and a resume to the bit."""
 
 import csv
+import inspect
 import json
 import math
 import warnings
@@ -11,7 +12,8 @@ import pytest
 import snncell
 from snncell import Tensor, nn, ops, train
 from snncell.errors import ArgumentError, CheckpointError, DTypeError, ShapeError, TrainingError
-from snncell.io.checkpoint import read_arrays
+from snncell.io.checkpoint import read_arrays, write_arrays
+from snncell.train import state
 
 STEPS, FEATURES, CLASSES = 4, 6, 3
 
@@ -753,3 +755,53 @@ def test_a_loss_that_is_no_number_is_refused_and_an_accuracy_of_each_sample_aver
     assert found.best["accuracy"] == pytest.approx(4 / 6)
     with pytest.raises(ShapeError, match=r"The loss is one number, not of shape \(6,\): reduction=\"mean\""):
         train.fit(net, nn.CrossEntropyLoss(reduction="none"), optimiser, data, 1, progress=False)
+
+
+def optimisers():
+    """Optimisers as their default values make them, by name."""
+    kinds = [kind for kind in vars(nn).values() if isinstance(kind, type) and issubclass(kind, nn.Optimizer)]
+    return {kind.__name__: kind for kind in kinds if kind is not nn.Optimizer}
+
+
+@pytest.mark.parametrize("name", optimisers())
+def test_a_setting_that_an_older_file_lacks_has_its_default_value(tmp_path, name):
+    """A newer version may add a setting: the file is read if the setting is not used, and refused if it is."""
+    kind, file = optimisers()[name], tmp_path / "run"
+    net = nn.SequentialCell(nn.Dense(2, 3), nn.MultiStep(nn.LIFNode()))
+    required = {"learning_rate": 0.1} | ({"momentum": 0.5} if kind is nn.Momentum else {})
+    optimiser = kind(net.trainable_params(), **required)
+    train.save_state(file, net, optimiser)
+    arrays, text = read_arrays(file, "test")
+    plain = {setting: value for setting, value in state._defaults(kind).items() if setting in vars(optimiser)}
+    for cell, path, settings in (("optimiser", "", plain), ("net", "0", {"has_bias": True})):
+        for setting in settings:
+            makes = json.loads(text["made"])
+            del makes[cell][path][setting]
+            write_arrays(file, arrays, {**text, "made": json.dumps(makes)}, "test")
+            train.load_state(file, net, optimiser)
+    for setting, value in plain.items():
+        makes = json.loads(text["made"])
+        del makes["optimiser"][""][setting]
+        write_arrays(file, arrays, {**text, "made": json.dumps(makes)}, "test")
+        object.__setattr__(optimiser, setting, not value if isinstance(value, bool) else value + 0.125)
+        with pytest.raises(CheckpointError, match=f"another optimiser: {setting} was not there, and is"):
+            train.load_state(file, net, optimiser)
+        object.__setattr__(optimiser, setting, value)
+    assert "momentum" not in plain or kind is not nn.Momentum  # it has to be written
+
+
+def test_a_setting_of_a_class_of_the_user_has_to_be_in_the_file(tmp_path):
+    class Own(nn.SGD):
+        def __init__(self, params, learning_rate, own=3):
+            super().__init__(params, learning_rate)
+            self.own = own
+
+    net = nn.Dense(2, 3)
+    optimiser = Own(net.trainable_params(), 0.1)
+    train.save_state(tmp_path / "run", net, optimiser)
+    arrays, text = read_arrays(tmp_path / "run", "test")
+    makes = json.loads(text["made"])
+    del makes["optimiser"][""]["own"]
+    write_arrays(tmp_path / "run", arrays, {**text, "made": json.dumps(makes)}, "test")
+    with pytest.raises(CheckpointError, match="own was not there, and is 3"):
+        train.load_state(tmp_path / "run", net, optimiser)

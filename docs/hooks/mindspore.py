@@ -835,6 +835,58 @@ def _() -> None:
     assert sorted(read) == ["epoch", "weight"] and read["epoch"].item() == 3 and net.weight.asnumpy().all()
 
 
+@row(
+    "parameters",
+    "`layer.bias` of a layer with `has_bias=False`",
+    "`None`",
+    "the same; `bias_ih_l0` and the like of `RNN`, `GRU` and `LSTM` are missing, as in PyTorch",
+)
+def _() -> None:
+    layers = [nn.Dense(2, 2, has_bias=False), nn.Conv2d(1, 1, 1), nn.BiDense(2, 2, 2, has_bias=False)]
+    cells = [kind(2, 2, has_bias=False) for kind in (nn.RNNCell, nn.GRUCell, nn.LSTMCell)]
+    assert [layer.bias for layer in layers] == [None] * 3
+    assert [(cell.bias_ih, cell.bias_hh) for cell in cells] == [(None, None)] * 3
+    refused(errors.MissingNameError, "bias_ih_l0", lambda: nn.LSTM(2, 2, has_bias=False).bias_ih_l0)
+
+
+@row(
+    "parameters",
+    "the order of the entries that `load_checkpoint(file)` returns",
+    "that of the Cell: `weight`, `bias`",
+    "by name: `bias`, `weight`, because safetensors keeps no order; `net.parameters_dict()` has the Cell's order",
+)
+def _() -> None:
+    net = nn.Dense(2, 2)
+    with tempfile.TemporaryDirectory() as folder:
+        ms.save_checkpoint(net, f"{folder}/a.ckpt")
+        assert list(ms.load_checkpoint(f"{folder}/a.ckpt")) == ["bias", "weight"]
+    assert list(net.parameters_dict()) == ["weight", "bias"]
+
+
+@row(
+    "parameters",
+    "`cell.cell_prefix`",
+    "the path of the Cell",
+    "`cell.param_prefix`, the one name for it; the error says so",
+)
+def _() -> None:
+    net = nn.SequentialCell(nn.Dense(2, 2))
+    refused(errors.MissingNameError, "here it is cell.param_prefix", lambda: net[0].cell_prefix)
+    assert net[0].param_prefix == "0"
+
+
+@row(
+    "parameters",
+    "`ops.sum(x, dim=1, keepdim=True)`, `ops.prod(x, 1, keep_dims=True)`",
+    "each function has its own words",
+    "`axis` and `keepdims` of every function, and an error that names them; methods take each word",
+)
+def _() -> None:
+    for call in (lambda: ops.sum(X, 0, keepdim=True), lambda: ops.prod(X, 0, keep_dims=True)):
+        refused(errors.CallError, "Did you mean keepdims", call)
+    assert X.sum(axis=0, keepdims=True).shape == X.sum(dim=0, keepdim=True).shape == X.prod(0, keep_dims=True).shape
+
+
 @row("parameters", "two equal names in a `ParameterTuple`", "`ValueError`", "the same, of names that somebody gave")
 def _() -> None:
     two = [Parameter(X, name="w"), Parameter(X, name="w")]

@@ -440,6 +440,7 @@ CELL = {
     **_all("children named_children", "cell.cells(), cell.name_cells()"),
     **_all("cuda npu", 'cell.to("gpu")'),
     "cpu": 'cell.to("cpu")',
+    "cell_prefix": "cell.param_prefix",
     **_all("half bfloat16", "cell.to_float(snncell.float16), cell.to_float(snncell.bfloat16)"),
     **_all("float double type", "cell.to moves between devices; a Cell computes in few bits by cell.to_float(dtype)."),
     "zero_grad": _NO_TAPE,

@@ -120,9 +120,8 @@ def _defaults(kind: type) -> dict[str, Any]:
     for base in reversed(kind.__mro__):
         if base.__module__.partition(".")[0] == __name__.partition(".")[0] and "__init__" in vars(base):
             for name, parameter in inspect.signature(base).parameters.items():
-                if parameter.default is not parameter.empty and _plain(parameter.default):
-                    defaults[name] = parameter.default
-    return defaults
+                defaults[name] = parameter.default
+    return {name: value for name, value in defaults.items() if value is not inspect.Parameter.empty and _plain(value)}
 
 
 class Stored(NamedTuple):

@@ -31,8 +31,8 @@ class ToFrame:
         overlap: of a window with the one before it, in microseconds, or events.
         last: "keep" or "drop": a last window or count that the recording does not fill.
         dtype: of the counts.
-        start, end: the times in microseconds that the first bin begins and the last one ends at, for `n_bins` and
-            `window`; with both, all recordings have the same number of frames.
+        start: the time, in microseconds, that the first bin begins at, for `n_bins` and `window`.
+        end: the time that the last bin ends at; with both, all recordings have the same number of frames.
 
     Raises:
         ArgumentError: for no or several ways to say what a bin is, and a `start` or `end` that does not fit.
