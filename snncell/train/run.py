@@ -13,6 +13,7 @@ from snncell.amp import LossScaler
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, CheckpointError
 from snncell.tape.tensor import Tensor
+from snncell.train.batch_axis import refuse_swapped_axes
 from snncell.train.callbacks import Callback, Record, Result, Training
 from snncell.train.clipping import clip_by_both
 from snncell.train.evaluation import means, measured, told_of
@@ -146,8 +147,10 @@ class Run:
         training.history.append(training.record)
         self.tell("on_epoch_end")
 
-    def before_batch(self) -> None:
-        """Tell that a batch begins."""
+    def before_batch(self, batch: Any) -> None:
+        """Check the first batch of the training, and tell that a batch begins."""
+        if not self.training.history and not self.training.begun:
+            refuse_swapped_axes(self.training.net, self.training.data, batch)
         self.training.begun += 1
         if self.may_skip:
             self.training.step_before = self.training.optimiser.global_step.value()
