@@ -149,9 +149,9 @@ def _with_rates_to_set(optimiser: Optimizer) -> tuple[Optimizer, list[float]]:
         )
     probe, groups = copy.copy(optimiser), [copy.copy(group) for group in optimiser.groups]
     for group in groups:
-        group.schedule = None
+        Cell.__setattr__(group, "schedule", None)  # optimisers and groups refuse these changes by users
         group.learning_rate = Parameter(Tensor(0.0, dtypes.float64), requires_grad=False)
-    probe.groups = CellList(groups)
+    Cell.__setattr__(probe, "groups", CellList(groups))
     return probe, [rate / now[0] if now[0] else 1.0 for rate in now]
 
 
