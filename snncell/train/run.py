@@ -203,9 +203,8 @@ class Run:
     def cause(self) -> str:
         """Search the first batches for a gradient that is infinite at the weights from before the epoch."""
         training = self.training
-        once = not hasattr(training.data, "__len__") and iter(training.data) is training.data
         trained = training.optimiser.trainable_params()
-        if not self.before or not trained or once:  # an iterator has no batches left
+        if not self.before or not trained:
             return ""
         # Each rank looks at whole batches, so that all come to the same result without an exchange.
         with counted_batches(training.data, "fit: data", OneProcess(), False) as batches:
