@@ -146,9 +146,9 @@ def _with_rates_to_set(optimiser: Optimizer) -> tuple[Optimizer, list[float]]:
             f"find_learning_rate: the learning rate of the optimiser's first group is 0, and the others, {now[1:]}, "
             f"have no proportion to it. Put a group that learns first."
         )
-    probe = copy.copy(optimiser)
     probe, groups = copy.copy(optimiser), optimiser.groups
     probe.groups = CellList([groups[number].without_schedule() for number in range(len(groups))])
+    return probe
 
 
 def _endless(batches: Any, parts: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
