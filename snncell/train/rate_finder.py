@@ -148,7 +148,7 @@ def _with_rates_to_set(optimiser: Optimizer) -> tuple[Optimizer, list[float]]:
         )
     probe, groups = copy.copy(optimiser), optimiser.groups
     probe.groups = CellList([groups[number].without_schedule() for number in range(len(groups))])
-    return probe
+    return probe, [rate / now[0] if now[0] else 1.0 for rate in now]
 
 
 def _endless(batches: Any, parts: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
