@@ -147,7 +147,8 @@ def _with_rates_to_set(optimiser: Optimizer) -> tuple[Optimizer, list[float]]:
             f"have no proportion to it. Put a group that learns first."
         )
     probe, groups = copy.copy(optimiser), optimiser.groups
-    probe.groups = CellList([groups[number].without_schedule() for number in range(len(groups))])
+    # The groups of an optimiser cannot be set, because its jitted steps depend on them; the copy has no step yet.
+    Cell.__setattr__(probe, "groups", CellList([groups[number].without_schedule() for number in range(len(groups))]))
     return probe, [rate / now[0] if now[0] else 1.0 for rate in now]
 
 
