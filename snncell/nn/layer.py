@@ -61,6 +61,8 @@ class Dense(Cell):
         (1, 4)
     """
 
+    bias: Parameter | None = None  # without a bias, as in MindSpore
+
     def __init__(
         self,
         in_channels: Count,

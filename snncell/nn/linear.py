@@ -11,6 +11,7 @@ from snncell.cell import Cell
 from snncell.common.initializer import Init, Uniform
 from snncell.errors import ShapeError
 from snncell.nn.layer import Dense, weights
+from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
 
@@ -67,6 +68,8 @@ class BiDense(Cell):
         >>> nn.BiDense(3, 4, 2)(ops.ones((5, 3)), ops.ones((5, 4))).shape
         (5, 2)
     """
+
+    bias: Parameter | None = None  # without a bias, as in MindSpore
 
     def __init__(
         self,
