@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from random_cases import random_cases
 
 from snncell import bfloat16, data
 from snncell.data.events import Events
@@ -212,3 +213,58 @@ def test_recordings_whose_span_is_no_int64_are_refused(make, way, first):
     events = data.Events([first, 2**63 - 1], x=[0, 0], p=[0, 1], sensor_size=(1, 1, 2))
     with pytest.raises(ArgumentError, match="span"):
         make(events, **way)
+
+
+# --- frames from a start to an end ------------------------------------------------------------------------------------
+
+
+@random_cases(60)
+def test_frames_from_a_start_to_an_end_count_the_events_in_between(seed):
+    rng = np.random.default_rng(seed)
+    n, rows = int(rng.integers(1, 40)), int(rng.integers(1, 3))
+    t = rng.integers(0, 100, n)
+    t = np.sort(t) if rng.random() < 0.8 else t
+    places = {"x": rng.integers(0, 3, n), "y": rng.integers(0, rows, n), "p": rng.integers(0, 2, n)}
+    events = data.Events(t, **places, sensor_size=(3, rows, 2))
+    start, end = int(rng.integers(-20, 120)), None
+    if rng.random() < 0.7:
+        end = start + int(rng.integers(1, 90))
+    if end is not None and rng.random() < 0.3:
+        start = None
+    first, length = int(t.min()) if start is None else start, 0
+    stop = int(t.max()) + 1 if end is None else end
+    length = max(stop - first, 0)
+    if rng.random() < 0.5:
+        bins = int(rng.integers(1, 9))
+        options = {"n_bins": bins}
+        edges = [first - (-b * length // bins) for b in range(bins + 1)]
+        expected = list(itertools.pairwise(edges))
+    else:
+        size = int(rng.integers(1, 40))
+        options = {"window": size, "overlap": int(rng.integers(0, size)), "last": str(rng.choice(["keep", "drop"]))}
+        step = size - options["overlap"]
+        whole = max((length - size) // step + 1, 0)
+        covered = (whole - 1) * step + size if whole else 0
+        begins = [first + b * step for b in range(whole + (length > covered and options["last"] == "keep"))]
+        expected = [(begin, begin + size if end is None else min(begin + size, end)) for begin in begins]
+    frames = data.to_frames(events, start=start, end=end, **options)
+    assert len(frames) == len(expected)
+    for frame, (begin, behind) in zip(frames, expected, strict=True):
+        there = (t >= begin) & (t < behind)
+        naive = np.zeros(frame.shape, int)
+        np.add.at(naive, (places["p"][there], places["y"][there], places["x"][there]), 1)
+        np.testing.assert_array_equal(frame, naive)
+    lists = data.to_event_lists(events, start=start, end=end, **options)
+    np.testing.assert_array_equal(lists.to_dense().asnumpy(), frames)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"count": 3, "start": 0}, "start and end are times, and count=3"),
+        ({"n_bins": 3, "start": 5, "end": 5}, "end=5 is not after"),
+    ],
+)
+def test_a_start_and_an_end_that_make_no_bins_are_refused(options, message):
+    with pytest.raises(ArgumentError, match=message):
+        data.to_frames(data.Events([0, 5], x=[0, 1], p=[0, 1], sensor_size=(2, 1, 2)), **options)

@@ -1016,6 +1016,40 @@ def _() -> None:
 
 @row(
     "parameters",
+    "`ops.sum(x, 1, keepdim=True)`",
+    "keepdim",
+    "keepdims, as NumPy has it; the method, `x.sum(1, keepdim=True)`, takes both",
+)
+def _() -> None:
+    assert X[None].sum(1, keepdim=True).shape == X[None].sum(1, keepdims=True).shape == (1, 1)
+    refused(TypeError, "Did you mean keepdims", lambda: ops.sum(X, keepdim=True))
+
+
+@row(
+    "parameters",
+    "order of the Parameters of `Dense` in a checkpoint",
+    "bias, weight",
+    "weight, bias, as `trainable_params()` has them; files are read by name, so either order loads",
+)
+def _() -> None:
+    assert list(nn.Dense(2, 3).parameters_dict()) == ["weight", "bias"]
+
+
+@row(
+    "parameters",
+    "a Cell that is two attributes: `net.a = net.b = nn.Dense(2, 3)`",
+    "its Parameters have the last name",
+    "the first, `a.weight`: it is where the Cell is first met in `cells_and_names()`",
+)
+def _() -> None:
+    net = nn.Cell()
+    net.a = net.b = nn.Dense(2, 3)
+    net.update_parameters_name()
+    assert [p.name for p in net.trainable_params()] == ["a.weight", "a.bias"]
+
+
+@row(
+    "parameters",
     "`CellList([3])`, `callbacks=[3]`, `p.requires_grad = 1`",
     "`TypeError`",
     "the same, with the name of what is wrong",

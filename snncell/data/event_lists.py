@@ -9,7 +9,7 @@ import numpy as np
 
 from snncell.arguments.kinds import Count
 from snncell.arguments.vocabulary import Dtype
-from snncell.data.frames import Steps, Ways, bins_of, dtype_of_counts
+from snncell.data.frames import Between, Steps, Ways, bins_of, dtype_of_counts
 from snncell.data.padding import grid_length
 from snncell.errors import ShapeError
 from snncell.kernels.binning import list_events, number_bins
@@ -31,6 +31,8 @@ def to_event_lists(
     overlap: int = 0,
     last: Literal["keep", "drop"] = "keep",
     dtype: Dtype = np.uint8,
+    start: int | None = None,
+    end: int | None = None,
 ) -> EventLists:
     """`to_frames`, as lists of the pixels that had events: what layers compute with, without an array of all pixels.
 
@@ -49,6 +51,7 @@ def to_event_lists(
         overlap: of a window with the one before it, in microseconds, or events.
         last: "keep" or "drop": a last window or count that the recording does not fill.
         dtype: of the counts.
+        start, end: the times in microseconds at which the first bin begins and the last one ends.
 
     Returns:
         EventLists of shape (T, P, H, W), or (T, P, W) of events without y; of a batch (T, B, ...).
@@ -66,15 +69,24 @@ def to_event_lists(
         >>> bool((lists.to_dense().asnumpy() == snncell.data.to_frames(events, n_bins=5)).all())
         True
     """
-    return listed("to_event_lists", events, sensor_size, (n_bins, window, count), overlap, last, dtype)
+    ways = (n_bins, window, count)
+    return listed("to_event_lists", events, sensor_size, ways, overlap, last, dtype, between=(start, end))
 
 
 def listed(
-    who: str, events: Any, sensor_size: Any, ways: Ways, overlap: int, last: str, dtype: Any, steps: Steps | None = None
+    who: str,
+    events: Any,
+    sensor_size: Any,
+    ways: Ways,
+    overlap: int,
+    last: str,
+    dtype: Any,
+    steps: Steps | None = None,
+    between: Between = (None, None),
 ) -> EventLists:
     """`to_event_lists`, for a caller of any name; of a batch with T rows each, by `steps` of how many each has."""
     kind = dtype_of_counts(who, dtype)
-    bins = bins_of(who, events, sensor_size, ways, overlap, last, steps)
+    bins = bins_of(who, events, sensor_size, ways, overlap, last, steps, between)
     recordings, orders = list(bins.recordings), {}
     if bins.by_number:
         lengths = np.array(list(map(len, recordings)), np.int64)[:, None]

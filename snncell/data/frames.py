@@ -17,6 +17,7 @@ from snncell.kernels.binning import BITS, MOST, count_events, span_events
 Array = np.ndarray[Any, Any]
 Steps = Callable[[Array], int]  # T, of the numbers of steps (B,)
 Ways = tuple[int | None, int | None, int | None]
+Between = tuple[int | None, int | None]  # start and end, in microseconds
 
 NEVER = np.iinfo(np.int64).max  # a time, or a number of an event: behind all of them
 
@@ -31,6 +32,8 @@ def to_frames(
     overlap: int = 0,
     last: Literal["keep", "drop"] = "keep",
     dtype: Dtype = np.uint8,
+    start: int | None = None,
+    end: int | None = None,
 ) -> Array:
     """Count the events of each pixel and polarity in bins of a recording.
 
@@ -58,14 +61,17 @@ def to_frames(
         last: "keep" or "drop".
         dtype: of the counts. They stop at its largest number, 255 of bytes, and of floats at the one up to which they
             have all integers; as booleans they say whether there was an event.
+        start: the time in microseconds at which the first bin begins, in place of t0. Earlier events are left out.
+        end: the time in microseconds at which the last bin ends. Events at this time and later are left out. With
+            `start` and `end`, all recordings have the same number of frames, for example the 100 ms from a trigger on.
 
     Returns:
         (T, P, H, W), or (T, P, W) of events without y; of a batch (T, B, ...), with empty frames behind recordings that
         have fewer than the longest. A recording without events has no windows, T = 0, and empty bins.
 
     Raises:
-        ArgumentError: for no or several ways to say what a bin is, an overlap that no bin is longer than, events
-            outside of the sensor, and batches of several sensors.
+        ArgumentError: for no or several ways to say what a bin is, an overlap that no bin is longer than, a start or
+            end with `count` or an end before the start, events outside of the sensor, and batches of several sensors.
         DTypeError: for a complex dtype, and what is none.
 
     Example:
@@ -74,15 +80,24 @@ def to_frames(
         >>> frames.shape, frames.sum((1, 2, 3)).tolist()
         ((5, 2, 3, 2), [1, 0, 1, 0, 1])
     """
-    return counted("to_frames", events, sensor_size, (n_bins, window, count), overlap, last, dtype)
+    ways = (n_bins, window, count)
+    return counted("to_frames", events, sensor_size, ways, overlap, last, dtype, between=(start, end))
 
 
 def counted(
-    who: str, events: Any, sensor_size: Any, ways: Ways, overlap: int, last: str, dtype: Any, steps: Steps | None = None
+    who: str,
+    events: Any,
+    sensor_size: Any,
+    ways: Ways,
+    overlap: int,
+    last: str,
+    dtype: Any,
+    steps: Steps | None = None,
+    between: Between = (None, None),
 ) -> Array:
     """`to_frames`, for a caller of any name; of a batch with T frames, by `steps` of how many each recording has."""
     kind = dtype_of_counts(who, dtype)
-    bins = bins_of(who, events, sensor_size, ways, overlap, last, steps)
+    bins = bins_of(who, events, sensor_size, ways, overlap, last, steps, between)
     counts, wrong = count_events(bins.recordings, bins.begins, bins.ends, bins.sensor, bins.by_number, kind)
     bins.refuse(who, wrong)
     if not bins.has_rows:
@@ -132,23 +147,41 @@ class Bins(NamedTuple):
 
 
 def bins_of(
-    who: str, events: Any, sensor_size: Any, ways: Ways, overlap: int, last: str, steps: Steps | None = None
+    who: str,
+    events: Any,
+    sensor_size: Any,
+    ways: Ways,
+    overlap: int,
+    last: str,
+    steps: Steps | None = None,
+    between: Between = (None, None),
 ) -> Bins:
     """The bins of a recording, or of a list of them: T, by `steps` of how many each has, if it is given."""
     several = isinstance(events, list | tuple)
     way, size = check_bins(who, ways, overlap)
+    start, end = between
+    if way == "count" and (start, end) != (None, None):
+        raise ArgumentError(
+            f"{who}: start and end are times, and count={size} makes bins of so many events. Leave out one."
+        )
+    if start is not None and end is not None and end <= start:
+        raise ArgumentError(f"{who}: end={end} is not after start={start} (microseconds).")
     recordings, sensor = _recordings(who, list(events) if several else [events], sensor_size)
     by_number = way == "count"
     if by_number:
         lengths, starts = np.array(list(map(len, recordings)), np.int64), np.zeros(len(recordings), np.int64)
     else:
         spans = span_events(recordings)
-        lengths, starts = spans[:, 1] - spans[:, 0] + 1, spans[:, 0]
-        if ((spans[:, 1] >= spans[:, 0]) & (lengths <= 0)).any():
+        starts = spans[:, 0] if start is None else np.full(len(spans), start, np.int64)
+        stops = spans[:, 1] + 1 if end is None else np.full(len(spans), end, np.int64)
+        lengths = np.maximum(stops - starts, 0) if between != (None, None) else stops - starts
+        if between == (None, None) and ((spans[:, 1] >= spans[:, 0]) & (lengths <= 0)).any():
             raise ArgumentError(f"{who}: the times of a recording span 2**63 microseconds or more.")
     begins, ends = (
         _evenly(lengths, starts, size) if way == "n_bins" else _in_steps(lengths, starts, size, size - overlap, last)
     )
+    if end is not None:  # the last window may be longer than what is left
+        ends = np.where(begins == NEVER, NEVER, np.minimum(ends, end))
     if steps is not None:
         begins, ends = _up_to(steps, begins, ends, size if way == "n_bins" else None)
     return Bins(recordings, sensor, begins, ends, by_number, several)
