@@ -582,7 +582,8 @@ def every_callback(folder):
     return [kind(*arguments.get(kind.__name__, ())) for kind in kinds]
 
 
-def test_each_callback_can_be_pickled_and_copied_after_a_training(tmp_path):
+def test_each_callback_can_be_pickled_and_copied_after_a_training(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where ModelCheckpoint writes
     callbacks = every_callback(tmp_path)
     assert {"EMA", "Checkpoint", "EarlyStopping"} <= {type(one).__name__ for one in callbacks}
     simple(2, test=samples(9, 1), callbacks=callbacks, monitor="test_loss")

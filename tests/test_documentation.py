@@ -1,5 +1,6 @@
 """The documentation works as it stands: the examples in docstrings, the README's code, and the files in examples/."""
 
+import ast
 import doctest
 import importlib
 import importlib.util
@@ -32,6 +33,46 @@ JOBS = {"snncell.distributed", "snncell.distributed.gradients", "snncell.distrib
 def examples(module: str) -> list[doctest.DocTest]:
     found = doctest.DocTestFinder(exclude_empty=True).find(importlib.import_module(module), globs=dict(NAMES))
     return [test for test in found if test.examples]
+
+
+PACKAGES = "nn|ops|train|data|snncell|surrogate|quantise|nir|plot|encode|testing|distributed|monitoring"
+NAME = re.compile(rf"(?<![\w.])(?:{PACKAGES})(?:\.[A-Za-z]\w*)+")
+FILES = (".py", ".h5", ".ptx")  # train.py is a file
+
+
+def names_in(source: str) -> set[str]:
+    """The names of snncell in the string constants of a source: messages, docstrings, tables of advice."""
+    texts = [n.value for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    return {name for text in texts for name in NAME.findall(text) if not name.endswith(FILES)}
+
+
+def exists(name: str) -> bool:
+    """True if a dotted name leads to an attribute or a module of snncell, or of the package `nir`."""
+    first, *rest = name.split(".")
+    homes = [snncell if first == "snncell" else getattr(snncell, first)]
+    if first == "nir" and importlib.util.find_spec("nir"):
+        homes.append(importlib.import_module("nir"))
+    return any(_leads_on(home, rest) for home in homes)
+
+
+def _leads_on(place, rest):
+    for name in rest:
+        try:
+            place = getattr(place, name, None) or importlib.import_module(f"{place.__name__}.{name}")
+        except (AttributeError, ImportError):  # a name that snncell does not have raises an error with the equivalent
+            return False
+    return True
+
+
+def test_every_name_of_snncell_in_a_message_or_docstring_exists():
+    assert not exists("nn.RateRegulariser")
+    assert names_in("f'use nn.ReLU or {x}'; 'not torch.nn.ReLU'; 'run train.py'") == {"nn.ReLU"}
+    sources = sorted((ROOT / "snncell").rglob("*.py"))
+    places = {name: str(p.relative_to(ROOT)) for p in sources for name in names_in(p.read_text("utf-8"))}
+    if not importlib.util.find_spec("nir"):
+        places = {name: path for name, path in places.items() if not name.startswith("nir.")}
+    assert len(places) > 300
+    assert not {name: path for name, path in places.items() if not exists(name)}
 
 
 def test_there_are_examples_in_docstrings():

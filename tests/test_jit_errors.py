@@ -69,16 +69,12 @@ def as_copy(x: Tensor) -> Any:
     return Tensor(x)  # looks
 
 
-def as_parameter(x: Tensor) -> Any:
-    return Parameter(x)  # looks
-
-
 def as_text(x: Tensor) -> str:
     return f"{x.sum():.3f}"  # looks
 
 
 LOOKS = [branch, loop, conjunction, as_float, as_int, as_array, as_numpy, as_item, as_list, as_range, as_copy]
-LOOKS += [as_parameter, as_text]
+LOOKS += [as_text]
 
 
 def line_in(fn: Callable[..., Any]) -> int:

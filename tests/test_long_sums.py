@@ -189,7 +189,8 @@ def test_sums_of_a_loop_that_runs_step_by_step() -> None:
 def test_batch_norm_and_biases(compiled: bool) -> None:
     rows = 100_003
     x = np.random.default_rng(0).random((rows, 3), np.float32) * 0.1 + 5.0
-    norm = nn.BatchNorm1d(3, momentum=0.0)
+    norm = nn.BatchNorm1d(3)
+    norm.momentum = 0.0  # the moving statistics are those of the batch
     norm.set_train()
     layer = nn.Dense(3, 3)
 

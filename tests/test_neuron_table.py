@@ -292,7 +292,7 @@ def test_it_runs_in_a_recurrent_layer(name):
     entry = NEURONS[name]
     net = nn.MultiStep(nn.Recurrent(entry.make(entry.resets[0]), nn.Dense(3, 3)), return_states=True)
     steps = net._run_steps  # not compiled here: what a loop with products becomes is tested elsewhere
-    program = snncell.explain(lambda x: steps(x, None), ops.ones((4, 2, 3)))
+    program = snncell.explain(lambda x: steps(x, None, True), ops.ones((4, 2, 3)))
     assert "1 loop over time" in program
 
 

@@ -725,3 +725,23 @@ def test_the_title_of_a_raster_counts_no_steps_of_padding():
     for title, count in zip(titles, (30, 12, 14), strict=True):
         assert title.startswith(f"IFNode: {count} spikes, 1.000 per")
     plt.close("all")
+
+
+class Padded(nn.Cell):
+    """A layer of neurons for padded sequences."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.MultiStep(nn.IFNode())
+
+    def construct(self, x, lengths):
+        return self.layer(x, lengths=lengths)
+
+
+def test_the_rasters_of_a_report_count_no_steps_of_padding(tmp_path):
+    x, lengths = np.full((10, 2, 3), 2.0, np.float32), np.array([4, 3], np.int32)
+    batch, path = (Tensor(x), Tensor(lengths), Tensor([0, 1])), tmp_path / "page.html"
+    report = plot.report(Padded(), batch, lambda out, target: out.mean() + 0.0 * target.sum(), path=path)
+    pictures = [picture for part in report.sections for picture in part.pictures if picture.figure is not None]
+    titles = [axes.get_title().replace("\n", " ") for picture in pictures for axes in picture.figure.axes]
+    assert any(title.startswith("layer: 12 spikes, 1.000 per") for title in titles), titles

@@ -397,7 +397,7 @@ MISTAKES = {
     "Numpy": (DTypeError, r"np\.tanh takes arrays(.|\n)*operation of that name(.|\n)*np\.tanh\(x\)"),
     "Array": (TraceError, r"asnumpy\(\) .* MultiStep\(Array\)(.|\n)*x\.asnumpy"),
     "Makes": (TraceError, r"'made' is made inside .*MultiStep\(Makes\)(.|\n)*\"made\""),
-    "Keeps": (TraceError, r"Keeps\.last is set to a Tensor inside .* Return it as a state"),
+    "Keeps": (TraceError, r"Keeps\.last is set to a Tensor inside .* Return it as a result or a state"),
     "Shrinks": (ShapeError, r"MultiStep\(Shrinks\): state v has shape \(2, 3\) before .* \(3,\) after"),
     "Narrows": (DTypeError, r"MultiStep\(Narrows\): state v has dtype Float64 before .* Float32 after"),
     "Loses": (ArgumentError, r"Loses\.construct took 2 state\(s\) .* returned 2 values"),

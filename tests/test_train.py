@@ -1,7 +1,6 @@
 """snncell.train: fit and its pieces, against a loop written out, and a resume to the bit."""
 
 import csv
-import inspect
 import json
 import math
 import warnings
@@ -630,20 +629,11 @@ def test_a_loss_that_is_no_number_ends_the_training_and_keeps_the_checkpoint(tmp
     def broken(out, y):
         return LOSS(out, y) * math.nan
 
-    with pytest.raises(TrainingError, match=r"the loss of epoch 1 is nan\. Lower the learning rate.*clip_norm=1\.0"):
+    with pytest.raises(
+        TrainingError, match=r"the loss of epoch 1 is nan\. It is nan for batch 0 at the initial weights"
+    ):
         train.fit(net, broken, adam(net), samples(), 3, checkpoint=tmp_path / "run", progress=False)
     assert (tmp_path / "run").read_bytes() == kept
-
-
-@pytest.mark.compiled
-def test_a_loss_that_is_no_number_with_limited_gradients_is_no_reason_to_limit_them():
-    net = Net()
-
-    def broken(out, y):
-        return LOSS(out, y) * math.nan
-
-    with pytest.raises(TrainingError, match=r"is nan\. Lower the learning rate\.$"):
-        train.fit(net, broken, adam(net), samples(), 3, clip_norm=1.0, progress=False)
 
 
 @pytest.mark.compiled

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from random_cases import random_cases
 
 import snncell
-from snncell import Tensor, nn, ops, testing, train
+from snncell import Tensor, data, nn, ops, testing, train
 from snncell.errors import ArgumentError, ShapeError
+from snncell.train.batch_axis import refuse_swapped_axes
 
 STEPS, BATCH, FEATURES, CLASSES = 7, 4, 3, 5
 LOSS = nn.CrossEntropyLoss()
@@ -104,6 +106,92 @@ def test_time_first_arrays_without_saying_so_are_told_how():
         train.Batches(batch_first().swapaxes(0, 1), TARGETS["labels"])
     with pytest.raises(ShapeError, match=r"for each sample\.$"):
         train.Batches(np.ones((7, 3, 2)), TARGETS["labels"])
+
+
+# --- as many steps as samples -----------------------------------------------------------------------------------------
+
+SQUARE_LAYERS = {
+    **LAYERS,
+    "Stateful": lambda: nn.Stateful(nn.MultiStep(nn.LIFNode())),
+    "BatchNorm and Dropout": lambda: nn.SequentialCell(
+        nn.TimeDistributed(nn.BatchNorm1d(CLASSES)), nn.Dropout(p=0.5), nn.MultiStep(nn.LIFNode())
+    ),
+    "LSTM": lambda: FirstOf(nn.LSTM(CLASSES, CLASSES)),
+}
+
+
+class FirstOf(nn.Cell):
+    """The first result of a layer."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def construct(self, x):
+        return self.layer(x)[0]
+
+
+def source_of(kind, x, y):
+    """A data set with samples (N, T, F), and whether its batches are time first."""
+    if kind == "Batches, time first":
+        return train.Batches(x.swapaxes(0, 1), y, batch_size=BATCH, time_first=True), True
+    if kind == "Loader":
+        return data.Loader(list(zip(x, y, strict=True)), BATCH, lengths=False, seed=0), True
+    if kind == "Loader, stacked":
+        return data.Loader(list(zip(x, y, strict=True)), BATCH, sequences=(), seed=0), False
+    return (x, y), False
+
+
+@random_cases(64)
+def test_batch_first_data_of_as_many_steps_as_samples_are_refused_and_right_ones_are_not(seed):
+    rng = np.random.default_rng(seed)
+    layer = SQUARE_LAYERS[list(SQUARE_LAYERS)[seed % len(SQUARE_LAYERS)]]()
+    kinds = ["arrays", "Batches, time first", "Loader", "Loader, stacked"]
+    x = rng.random((BATCH * int(rng.integers(1, 3)), BATCH, FEATURES)).astype(np.float32)
+    source, time_first = source_of(kinds[seed // len(SQUARE_LAYERS) % 4], x, rng.integers(0, CLASSES, len(x)))
+    swaps = bool(rng.integers(2))
+    net = (Turned if swaps else OverTime)(layer, 0)
+    adam = nn.Adam(net.trainable_params())
+
+    def call():
+        return train.fit(net, LOSS, adam, source, 1, batch_size=BATCH, progress=False)
+
+    if swaps != time_first:  # layers run over time
+        assert np.isfinite(passed(call).best["loss"])
+        return
+    words = "the net swaps time and batch" if swaps else "the data are batch first"
+    with pytest.raises(ShapeError, match=rf"{words}.*with one sample more.*{BATCH} samples.*swapaxes\(0, 1\)"):
+        passed(call)
+
+
+def test_the_check_for_them_computes_draws_and_changes_nothing():
+    calls = []
+
+    class Counting(Turned):
+        def construct(self, x):
+            calls.append(tuple(x.shape))
+            self.seen = x
+            return super().construct(x)
+
+    net = Counting(SQUARE_LAYERS["BatchNorm and Dropout"](), 0)
+    stateful = nn.Stateful(nn.MultiStep(nn.LIFNode()))
+    net.layer.append(stateful)
+    x = Tensor(np.ones((BATCH, BATCH, FEATURES), np.float32))
+    y = Tensor(TARGETS["labels"])
+    before = {p.name: p.asnumpy().copy() for p in net.get_parameters()}
+    snncell.set_seed(3)
+    wanted = ops.uniform((2,)).asnumpy()
+    snncell.set_seed(3)
+    refuse_swapped_axes(net, train.Batches(x, y), (x, y))
+    assert np.array_equal(ops.uniform((2,)).asnumpy(), wanted)
+    assert all(np.array_equal(p.asnumpy(), before[p.name]) for p in net.get_parameters())
+    assert stateful.states == ()
+    assert not hasattr(net, "seen")
+    assert calls == [(BATCH, BATCH, FEATURES), (BATCH + 1, BATCH, FEATURES)]
+    longer = Tensor(np.ones((BATCH, STEPS, FEATURES), np.float32))
+    refuse_swapped_axes(net, train.Batches(longer, y), (longer, y))  # shapes tell: no trace
+    refuse_swapped_axes(net, [(x, y)], (x, y))  # nobody knows the axis of the samples
+    assert len(calls) == 2
 
 
 # --- accuracy ---------------------------------------------------------------------------------------------------------

@@ -875,18 +875,6 @@ def _() -> None:
     assert net[0].param_prefix == "0"
 
 
-@row(
-    "parameters",
-    "`ops.sum(x, dim=1, keepdim=True)`, `ops.prod(x, 1, keep_dims=True)`",
-    "each function has its own words",
-    "`axis` and `keepdims` of every function, and an error that names them; methods take each word",
-)
-def _() -> None:
-    for call in (lambda: ops.sum(X, 0, keepdim=True), lambda: ops.prod(X, 0, keep_dims=True)):
-        refused(errors.CallError, "Did you mean keepdims", call)
-    assert X.sum(axis=0, keepdims=True).shape == X.sum(dim=0, keepdim=True).shape == X.prod(0, keep_dims=True).shape
-
-
 @row("parameters", "two equal names in a `ParameterTuple`", "`ValueError`", "the same, of names that somebody gave")
 def _() -> None:
     two = [Parameter(X, name="w"), Parameter(X, name="w")]
@@ -1064,6 +1052,30 @@ def _() -> None:
 def _() -> None:
     values, positions = ops.sort(X)
     assert values.tolist() == [-2.0, 1.0] and positions.tolist() == [1, 0] and positions.dtype is ms.int64
+
+
+@row(
+    "parameters",
+    "`ops.sum(x, 1, keepdim=True)`",
+    "keepdim",
+    "keepdims, as NumPy has it; the method, `x.sum(1, keepdim=True)`, takes both",
+)
+def _() -> None:
+    assert X[None].sum(1, keepdim=True).shape == X[None].sum(1, keepdims=True).shape == (1, 1)
+    refused(TypeError, "Did you mean keepdims", lambda: ops.sum(X, keepdim=True))
+
+
+@row(
+    "parameters",
+    "a Cell that is two attributes: `net.a = net.b = nn.Dense(2, 3)`",
+    "its Parameters have the last name",
+    "the first, `a.weight`: it is where the Cell is first met in `cells_and_names()`",
+)
+def _() -> None:
+    net = nn.Cell()
+    net.a = net.b = nn.Dense(2, 3)
+    net.update_parameters_name()
+    assert [p.name for p in net.trainable_params()] == ["a.weight", "a.bias"]
 
 
 @row(

@@ -1,7 +1,7 @@
-"""Imports of what is elsewhere: MindSpore's paths lead to the module of their names, others say the mend.
+"""Imports by MindSpore's module paths, and errors that name the equivalent of a missing module.
 
-`from snncell.nn import Module` asks for a module snncell.nn.Module when the package has no such name, and Python's own
-error would not say what it is here.
+If `snncell.nn` has no name `Module`, `from snncell.nn import Module` makes Python search for a module of that name.
+Python's own error would not mention the equivalent here.
 """
 
 from __future__ import annotations

@@ -72,8 +72,9 @@ class Compiled:
             state.warn_of_numbers()
             state.warn_of_arrays(who)
             # Values that the function itself has changed: the next call finds others, and is traced again.
-            self.own_changes = state.changes()
-            self.dependencies = Dependencies(trace, PythonState(roots) if self.own_changes else state)
+            changes = state.changes()
+            self.own_changes = {spot: change for spot, change in changes.items() if spot not in state.of_layers}
+            self.dependencies = Dependencies(trace, PythonState(roots) if changes else state)
             self.gradient_targets = {p._entry for p in trace.gradient_targets}
             self.hooks = _hooks_taken_from(stand_ins, entries) if taped else []
             self.vjp = self.plans = None

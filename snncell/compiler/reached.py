@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.compiler.holders import MISSING, Holder, attributes_of, contents, id_of, in_slot, items, of_cell
+from snncell.compiler.holders import MISSING, Holder, Spot, attributes_of, contents, id_of, in_slot, items, of_cell
 from snncell.compiler.names_read import Names, names_in
 from snncell.tape.tensor import Tensor
 
@@ -84,6 +84,7 @@ class Reached:
         self._containers: list[tuple[Any, list[int], list[Any]]] = []
         self._arrays: list[tuple[np.ndarray[Any, Any], Any, bytes]] = []
         self._iterators: list[Any] = []
+        self.of_layers: set[Spot] = set()  # containers of this package's Cells, which fill them in their first call
         self.generators: list[Any] = []
         self._scanned: dict[int, int] = {}
         self.include(roots)
@@ -177,7 +178,9 @@ class Reached:
         own = vars(cell)
         self._waiting += [hook.function for kind in _HOOKS for hook in own.get(kind, {}).values()]
         if library(type(cell).__module__):
-            self._waiting += [x for name, x in own.items() if name not in _INTERNAL and type(x) not in _ATOMS]
+            inside = [x for name, x in own.items() if name not in _INTERNAL and type(x) not in _ATOMS]
+            self.of_layers |= {(id(x), "") for x in inside if isinstance(x, CONTAINERS)}
+            self._waiting += inside
         else:
             self._visit_class(type(cell))
             self.objects.append(cell)

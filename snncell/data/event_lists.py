@@ -9,7 +9,7 @@ import numpy as np
 
 from snncell.arguments.kinds import Count
 from snncell.arguments.vocabulary import Dtype
-from snncell.data.frames import Limits, Steps, Ways, bins_of, dtype_of_counts
+from snncell.data.frames import Between, Steps, Ways, bins_of, dtype_of_counts
 from snncell.data.padding import grid_length
 from snncell.errors import ShapeError
 from snncell.kernels.binning import list_events, number_bins
@@ -51,15 +51,14 @@ def to_event_lists(
         overlap: of a window with the one before it, in microseconds, or events.
         last: "keep" or "drop": a last window or count that the recording does not fill.
         dtype: of the counts.
-        start, end: as for `to_frames`, the times in microseconds that the first bin begins and the last one ends at.
+        start, end: the times in microseconds at which the first bin begins and the last one ends.
 
     Returns:
         EventLists of shape (T, P, H, W), or (T, P, W) of events without y; of a batch (T, B, ...).
 
     Raises:
-        ArgumentError: for no or several ways to say what a bin is, an overlap that no bin is longer than, an `end` that
-            is not after `start`, `start` or `end` with `count`, events outside of the sensor, and batches of several
-            sensors.
+        ArgumentError: for no or several ways to say what a bin is, an overlap that no bin is longer than, events
+            outside of the sensor, and batches of several sensors.
         DTypeError: for a complex dtype, and what is none.
 
     Example:
@@ -70,7 +69,8 @@ def to_event_lists(
         >>> bool((lists.to_dense().asnumpy() == snncell.data.to_frames(events, n_bins=5)).all())
         True
     """
-    return listed("to_event_lists", events, sensor_size, (n_bins, window, count), overlap, last, dtype, (start, end))
+    ways = (n_bins, window, count)
+    return listed("to_event_lists", events, sensor_size, ways, overlap, last, dtype, between=(start, end))
 
 
 def listed(
@@ -81,12 +81,12 @@ def listed(
     overlap: int,
     last: str,
     dtype: Any,
-    limits: Limits = (None, None),
     steps: Steps | None = None,
+    between: Between = (None, None),
 ) -> EventLists:
     """`to_event_lists`, for a caller of any name; of a batch with T rows each, by `steps` of how many each has."""
     kind = dtype_of_counts(who, dtype)
-    bins = bins_of(who, events, sensor_size, ways, overlap, last, limits, steps)
+    bins = bins_of(who, events, sensor_size, ways, overlap, last, steps, between)
     recordings, orders = list(bins.recordings), {}
     if bins.by_number:
         lengths = np.array(list(map(len, recordings)), np.int64)[:, None]

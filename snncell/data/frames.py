@@ -17,7 +17,7 @@ from snncell.kernels.binning import BITS, MOST, count_events, span_events
 Array = np.ndarray[Any, Any]
 Steps = Callable[[Array], int]  # T, of the numbers of steps (B,)
 Ways = tuple[int | None, int | None, int | None]
-Limits = tuple[int | None, int | None]  # start and end, in microseconds
+Between = tuple[int | None, int | None]  # start and end, in microseconds
 
 NEVER = np.iinfo(np.int64).max  # a time, or a number of an event: behind all of them
 
@@ -45,13 +45,10 @@ def to_frames(
       s = window - overlap.
     - `count`: so many events in a row, in the order in which they are; s = count - overlap.
 
-    `start` and `end` replace the times of the first event and just after the last one, for `n_bins` and `window`. With
-    both, each recording has the same number of bins, empty ones included; a last window stops at `end`.
-
-    Without them, every event is in a bin, the last one too, but for `last="drop"`, which leaves out a last window or
-    count that the recording does not fill. That is where tonic's ToFrame counts otherwise: its windows end before the
-    time of the last event, and its n_time_bins are floor((t_last - t0) / n) long, so the last events are in none; its
-    n_event_bins are `count=len(events) // n, last="drop"` here.
+    Every event is in a bin, the last one too, but for `last="drop"`, which leaves out a last window or count that the
+    recording does not fill. That is where tonic's ToFrame counts otherwise: its windows end before the time of the last
+    event, and its n_time_bins are floor((t_last - t0) / n) long, so the last events are in none; its n_event_bins are
+    `count=len(events) // n, last="drop"` here.
 
     Args:
         events: `Events`, or a structured array with t, x, p, and y if the sensor has two axes; or a list of them: a
@@ -64,19 +61,17 @@ def to_frames(
         last: "keep" or "drop".
         dtype: of the counts. They stop at its largest number, 255 of bytes, and of floats at the one up to which they
             have all integers; as booleans they say whether there was an event.
-        start: the time, in microseconds, that the first bin begins at; by default that of the first event. Earlier
-            events are left out.
-        end: the time that the last bin ends at; by default just after the last event. Events from `end` on are left
-            out.
+        start: the time in microseconds at which the first bin begins, in place of t0. Earlier events are left out.
+        end: the time in microseconds at which the last bin ends. Events at this time and later are left out. With
+            `start` and `end`, all recordings have the same number of frames, for example the 100 ms from a trigger on.
 
     Returns:
         (T, P, H, W), or (T, P, W) of events without y; of a batch (T, B, ...), with empty frames behind recordings that
         have fewer than the longest. A recording without events has no windows, T = 0, and empty bins.
 
     Raises:
-        ArgumentError: for no or several ways to say what a bin is, an overlap that no bin is longer than, an `end` that
-            is not after `start`, `start` or `end` with `count`, events outside of the sensor, and batches of several
-            sensors.
+        ArgumentError: for no or several ways to say what a bin is, an overlap that no bin is longer than, a start or
+            end with `count` or an end before the start, events outside of the sensor, and batches of several sensors.
         DTypeError: for a complex dtype, and what is none.
 
     Example:
@@ -85,7 +80,8 @@ def to_frames(
         >>> frames.shape, frames.sum((1, 2, 3)).tolist()
         ((5, 2, 3, 2), [1, 0, 1, 0, 1])
     """
-    return counted("to_frames", events, sensor_size, (n_bins, window, count), overlap, last, dtype, (start, end))
+    ways = (n_bins, window, count)
+    return counted("to_frames", events, sensor_size, ways, overlap, last, dtype, between=(start, end))
 
 
 def counted(
@@ -96,12 +92,12 @@ def counted(
     overlap: int,
     last: str,
     dtype: Any,
-    limits: Limits = (None, None),
     steps: Steps | None = None,
+    between: Between = (None, None),
 ) -> Array:
     """`to_frames`, for a caller of any name; of a batch with T frames, by `steps` of how many each recording has."""
     kind = dtype_of_counts(who, dtype)
-    bins = bins_of(who, events, sensor_size, ways, overlap, last, limits, steps)
+    bins = bins_of(who, events, sensor_size, ways, overlap, last, steps, between)
     counts, wrong = count_events(bins.recordings, bins.begins, bins.ends, bins.sensor, bins.by_number, kind)
     bins.refuse(who, wrong)
     if not bins.has_rows:
@@ -157,23 +153,24 @@ def bins_of(
     ways: Ways,
     overlap: int,
     last: str,
-    limits: Limits = (None, None),
     steps: Steps | None = None,
+    between: Between = (None, None),
 ) -> Bins:
     """The bins of a recording, or of a list of them: T, by `steps` of how many each has, if it is given."""
     several = isinstance(events, list | tuple)
-    way, size = check_bins(who, ways, overlap, limits)
+    way, size = check_bins(who, ways, overlap, between)
     recordings, sensor = _recordings(who, list(events) if several else [events], sensor_size)
     by_number = way == "count"
     if by_number:
         lengths, starts = np.array(list(map(len, recordings)), np.int64), np.zeros(len(recordings), np.int64)
     else:
-        lengths, starts = _spans(who, recordings, *limits)
+        lengths, starts = _spans(who, recordings, *between)
     begins, ends = (
         _evenly(lengths, starts, size) if way == "n_bins" else _in_steps(lengths, starts, size, size - overlap, last)
     )
-    if limits[1] is not None and way == "window":  # a last window may be longer than what is left
-        ends = np.where(begins == NEVER, NEVER, np.minimum(ends, limits[1]))
+    end = between[1]
+    if end is not None and way == "window":  # the last window may be longer than what is left
+        ends = np.where(begins == NEVER, NEVER, np.minimum(ends, end))
     if steps is not None:
         begins, ends = _up_to(steps, begins, ends, size if way == "n_bins" else None)
     return Bins(recordings, sensor, begins, ends, by_number, several)
@@ -183,18 +180,17 @@ def _spans(who: str, recordings: list[Events], start: int | None, end: int | Non
     """How long each recording is, and its first time: those of its events, or from `start` to `end`."""
     spans = span_events(recordings)
     firsts, lasts = spans[:, 0].astype(object), spans[:, 1].astype(object)  # Python's integers do not overflow
-    empty = lasts < firsts
     starts = firsts if start is None else np.full_like(firsts, start)
     stops = lasts + 1 if end is None else np.full_like(lasts, end)
     lengths = np.maximum(stops - starts, 0)
     if start is None or end is None:
-        lengths[empty] = 0
+        lengths[lasts < firsts] = 0  # there are no events
     if (lengths >= 2**63).any():
         raise ArgumentError(f"{who}: the times of a recording span 2**63 microseconds or more.")
     return lengths.astype(np.int64), starts.astype(np.int64)
 
 
-def check_bins(who: str, ways: Ways, overlap: int, limits: Limits = (None, None)) -> tuple[str, int]:
+def check_bins(who: str, ways: Ways, overlap: int, between: Between = (None, None)) -> tuple[str, int]:
     """Which of `n_bins`, `window` and `count`, in this order, says what a bin is, and its number."""
     given = {name: value for name, value in zip(("n_bins", "window", "count"), ways, strict=True) if value is not None}
     if len(given) != 1:
@@ -204,15 +200,14 @@ def check_bins(who: str, ways: Ways, overlap: int, limits: Limits = (None, None)
     if not 0 <= overlap < size or (overlap and way == "n_bins"):
         limit = "there is none of n_bins" if way == "n_bins" else f"it is from 0 to below {way} = {size}"
         raise ArgumentError(f"{who}: overlap is {overlap}, but {limit}.")
-    for name, time in zip(("start", "end"), limits, strict=True):
-        if time is not None and way == "count":
-            raise ArgumentError(
-                f"{who}: {name}={time} is a time, and count={size} counts events: give n_bins or window, or cut the "
-                f"events first, data.CropTime(min=..., max=...)(events)."
-            )
-    start, end = limits
+    start, end = between
+    if way == "count" and between != (None, None):
+        raise ArgumentError(
+            f"{who}: start and end are times, and count={size} makes bins of so many events. Leave out one, or cut the "
+            f"events first, data.CropTime(min=..., max=...)(events)."
+        )
     if start is not None and end is not None and end <= start:
-        raise ArgumentError(f"{who}: end is {end}, but must be after start = {start}.")
+        raise ArgumentError(f"{who}: end={end} is not after start={start} (microseconds).")
     return way, size
 
 

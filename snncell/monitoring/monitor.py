@@ -249,6 +249,13 @@ class Monitor:
         """The last call, of which inputs of layers with weights, or the steps of neurons, were recorded."""
         call = self._recorder.calls[-1] if self._recorder.calls else Call()
         if not (call.inputs if weights else call.order):
+            unseen = ", ".join(self.unseen)
+            if unseen and self._recorder.inputs and not call.order:
+                raise RecordError(
+                    f"monitor: nothing was recorded whose operations can be counted. Not counted, because they run "
+                    f"their time steps themselves: {unseen}. Call the network within the monitor; it needs another "
+                    f"layer, such as nn.Dense or a neuron in nn.MultiStep."
+                )
             mend = "None of them ran" if call.order else "Call the network within the monitor"
             mend = mend if self._recorder.inputs else "monitor(net, inputs=True)"
             raise RecordError(f"monitor: no inputs of Dense or Conv layers were recorded. {mend}.")

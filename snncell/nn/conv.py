@@ -14,6 +14,7 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import EVEN, positive, weights
 from snncell.ops.conv import padding_of, tuple_of
 from snncell.tape.event_lists import EventLists
+from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
 
@@ -21,7 +22,7 @@ class _Conv(Cell):
     """The base of convolutions; `axes` is how many axes they run over."""
 
     axes: int
-    bias: Any = None  # a Parameter if has_bias
+    bias: Parameter | None = None  # without a bias, as in MindSpore
 
     def __init__(
         self,

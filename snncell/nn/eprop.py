@@ -229,6 +229,6 @@ class FeedbackDense(Dense):
 
     def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
         of_parameters = {self.weight: ops.matmul(by_rows(dout).T, by_rows(x))}
-        if self.has_bias:
+        if self.bias is not None:
             of_parameters[self.bias] = by_rows(dout).sum(0)
         return (ops.matmul(dout, self.feedback),), of_parameters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from snncell import dtype as dtypes, ops
 from snncell.arguments.kinds import Count
@@ -75,8 +75,8 @@ class _RecurrentCell(Cell):
     """The base of cells of one step: their weights, and what the gates have of the input and of the output before."""
 
     equations: Gated
-    bias_ih: Any = None  # Parameters if has_bias
-    bias_hh: Any = None
+    bias_ih: Parameter | None = None  # without a bias, as in MindSpore
+    bias_hh: Parameter | None = None
 
     def __init__(self, input_size: Count, hidden_size: Count, has_bias: bool, dtype: FloatDtype) -> None:
         super().__init__()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 import sys
@@ -162,6 +163,13 @@ class ParameterGroup(Settings):
         if self.schedule is None:
             return self.learning_rate.value()
         return ops.cast(self.schedule(step.astype(dtypes.float64)), dtypes.float64)
+
+    def without_schedule(self) -> ParameterGroup:
+        """A copy whose learning rate is a Parameter of its own, for example for a search of the rate."""
+        other = copy.copy(self)
+        super(ParameterGroup, other).__setattr__("schedule", None)
+        other.learning_rate = Parameter(Tensor(0.0, dtypes.float64), requires_grad=False)
+        return other
 
     def set_learning_rate(self, rate: float, who: str) -> None:
         """Change the learning rate from the next step on."""

@@ -61,7 +61,7 @@ class Dense(Cell):
         (1, 4)
     """
 
-    bias: Any = None  # a Parameter if has_bias
+    bias: Parameter | None = None  # without a bias, as in MindSpore
 
     def __init__(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from snncell import dtype as dtypes, ops
 from snncell.arguments.kinds import Count
@@ -12,6 +11,7 @@ from snncell.cell import Cell
 from snncell.common.initializer import Init, Uniform
 from snncell.errors import ShapeError
 from snncell.nn.layer import Dense, weights
+from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
 
@@ -69,7 +69,7 @@ class BiDense(Cell):
         (5, 2)
     """
 
-    bias: Any = None  # a Parameter if has_bias
+    bias: Parameter | None = None  # without a bias, as in MindSpore
 
     def __init__(
         self,

@@ -21,6 +21,7 @@ from snncell.nn.groups import number_in
 from snncell.nn.layer import EVEN, positive, positive_number, weights
 from snncell.surrogate import ATan
 from snncell.surrogate.base import firing
+from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
 
@@ -127,7 +128,7 @@ class OTTTDense(Ranged, Cell):
     """
 
     ranges: ClassVar = {"decay": KEPT, "v_threshold": ABOVE}
-    bias: Any = None  # a Parameter if has_bias
+    bias: Parameter | None = None  # without a bias, as in MindSpore
 
     def __init__(
         self,
@@ -169,7 +170,7 @@ class OTTTDense(Ranged, Cell):
         u = v + self.v_threshold * s
         du = through_spikes(self.surrogate_function, u - self.v_threshold, dout[0])
         of_parameters = {self.weight: ops.matmul(du.T, a)}
-        if self.has_bias:
+        if self.bias is not None:
             of_parameters[self.bias] = (du * c).sum(0)
         dx = ops.matmul(du, self.weight) if x.dtype.is_float else None
         return (dx, None, None, None), of_parameters

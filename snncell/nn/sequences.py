@@ -17,6 +17,7 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor
 
+_SWAP = "Layers run over the first axis, (T, B, ...): begin the net with x = x.swapaxes(0, 1)."
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 # --- lengths ----------------------------------------------------------------------------------------------------------
@@ -186,6 +187,33 @@ def refuse_batch_first(shapes: list[tuple[int, ...]], target: Tensor) -> None:
         if shape[1] > 1 and shape[1] % samples and shape[1] not in target.shape:
             raise ShapeError(
                 f"the data are batch first: a layer over time got {shape}, and the target has shape {target.shape}, so "
-                f"its first axis is the {shape[0]} samples and not time. Layers run over the first axis, (T, B, ...): "
-                f"begin the net with x = x.swapaxes(0, 1)."
+                f"its first axis is the {shape[0]} samples and not time. {_SWAP}"
             )
+
+
+def refuse_time_as_batch(
+    shapes: list[tuple[int, ...]], grown: list[tuple[int, ...]], target: Tensor, time_first: bool
+) -> None:
+    """Refuse sequences (B, B, ...) whose first axis is longer for a batch of one sample more, while the second is not.
+
+    Args:
+        shapes: the shapes of the sequences that layers over time run over.
+        grown: the shapes for one sample more.
+        target: of the batch. A target (B, B) may have an entry for each step, and its batch is not refused.
+        time_first: whether the data are (T, B, ...), so that it is the net that swaps the axes.
+    """
+    samples = target.shape[0] if target.ndim in (1, 2) and target.shape[1:] != target.shape[:1] else 0
+    for shape, other in zip(shapes, grown, strict=False):
+        if len(shape) < 3 or shape[:2] != (samples, samples) or other[:2] != (samples + 1, samples):
+            continue
+        order = "the net swaps time and batch" if time_first else "the data are batch first"
+        fix = "The data are time first, (T, B, ...), already: leave out x.swapaxes(0, 1) in the net."
+        raise ShapeError(
+            f"{order}: a layer over time got {shape}, and with one sample more it gets {other}, so its first axis is "
+            f"the {samples} samples and not time. "
+            + (
+                fix
+                if time_first
+                else f"{_SWAP} Of arrays (T, N, ...), time first: train.Batches(..., time_first=True)."
+            )
+        )

@@ -53,7 +53,8 @@ def frac(x: Numbers) -> Tensor:
 def fmod(x: Any, y: Any) -> Any:
     """x - y * trunc(x / y): the remainder has the sign of x; `mod` has that of y."""
     # Numbers of one sign: `%` rounds nothing, and neither operand is negated that has no counterpart, as -128 has none.
-    return where((x < 0) == (y < 0), x % y, where(x < 0, x % -y, -(-x % y)))
+    # `x - x - y` is -y: NumPy refuses a negative Python number for an unsigned x. An infinite x gives NaN anyway.
+    return where((x < 0) == (y < 0), x % y, where(x < 0, x % (x - x - y), -(-x % y)))
 
 
 # The derivatives between the jumps, at which there are none.

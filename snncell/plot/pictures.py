@@ -91,7 +91,8 @@ def _spikes(facts: Facts) -> Section:
 def _raster(layer: Layer) -> Picture:
     assert layer.spikes is not None  # it has rates
     sample = _sample_shown(layer)
-    spikes = {layer.name: _of_sample(layer.spikes, sample)}
+    steps = len(layer.spikes) if layer.before_end is None else int(layer.before_end[:, sample].sum())
+    spikes = {layer.name: _of_sample(layer.spikes, sample)[:steps]}  # without padding
     return drawn(f"{layer.name}: a mark for every spike, in sample {sample}.", lambda ax: raster(spikes, ax))
 
 

@@ -55,6 +55,7 @@ class Layer:
     neuron: its class.
     spiking: whether it gives spikes; a readout of potentials does not.
     spikes, above, v, grad: as a monitor gives them, (T, B, *features), or None.
+    before_end: the steps (T, B) that are before the end of their sample, or None.
     slope: of its surrogate, or None.
     threshold: the mean of its v_threshold, or None.
     reach: from where potentials begin to the threshold, in the units of `above`; None where that is not known.
@@ -73,6 +74,7 @@ class Layer:
     above: Array | None = None
     v: Array | None = None
     grad: Array | None = None
+    before_end: Array | None = None
     slope: Slope | None = None
     threshold: float | None = None
     reach: float | None = None

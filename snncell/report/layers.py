@@ -40,6 +40,7 @@ def layer_of(monitor: Monitor, name: str, net: Cell) -> Layer:
         spiking=monitor.fires(name),
         **arrays,
         grad=grad if grad is not None and grad.shape[:1] == shape[:1] else _as_large(grad, shape),
+        before_end=None if arrays["spikes"] is None else monitor.spikes.before_end(name),
         slope=slope_of(monitor.spike_function(name), shape[2:]),
         threshold=None if threshold is None else float(np.mean(_values(threshold))),
         reach=_reach(cell, shape[2:], place),

@@ -1,29 +1,38 @@
-"""Finite losses and Parameters, without which a training cannot go on, and data that hold NaN."""
+"""Refuse losses and Parameters that are not finite, and name the cause: NaN in the data, or an infinite gradient."""
 
 from __future__ import annotations
 
 import math
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
+from snncell.amp.scaling import Values, all_finite, values_of
 from snncell.cell import Cell
 from snncell.errors import TrainingError
-from snncell.tape.given import is_array, on_host
-from snncell.tape.parameter import Parameter
+from snncell.tape.given import as_data, is_array, on_host
+from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.tensor import Tensor
-from snncell.train.pieces import Batches
+from snncell.tape.transforms import value_and_grad
+from snncell.train.pieces import Batches, measure
 from snncell.train.state import File, weights_of
 
 
-def refuse_loss(value: float, epoch: int, clipped: bool, data: Any, checkpoint: File | None) -> None:
-    """Raise a TrainingError for the loss of an epoch that is not finite; `clipped` is whether clip_norm is set."""
+def refuse_loss(
+    value: float, epoch: int, clipped: bool, data: Any, checkpoint: File | None, cause: Callable[[], str]
+) -> None:
+    """Raise a TrainingError for the loss of an epoch that is not finite.
+
+    Args:
+        clipped: whether clip_norm is set.
+        cause: searches for a cause other than the learning rate, and describes it; "" for none.
+    """
     if not math.isfinite(value):
         limit = "" if clipped else ", or limit the gradients (clip_norm=1.0)"
-        mend = nan_in(data, "the data") or f"Lower the learning rate{limit}."
+        mend = nan_in(data, "the data") or cause() or f"Lower the learning rate{limit}."
         raise TrainingError(f"fit: the loss of epoch {epoch} is {value}. {mend}" + kept(checkpoint, epoch))
 
 
@@ -37,7 +46,13 @@ def refuse_test_loss(value: float, epoch: int, test: Any, checkpoint: File | Non
 
 
 def refuse_weights(
-    net: Cell, loss: Any, trained: Iterable[Parameter], epoch: int, data: Any, checkpoint: File | None
+    net: Cell,
+    loss: Any,
+    trained: Iterable[Parameter],
+    epoch: int,
+    data: Any,
+    checkpoint: File | None,
+    cause: Callable[[], str],
 ) -> None:
     """Raise a TrainingError that names the first Parameter that is not finite after an epoch."""
     own = {id(parameter) for parameter in trained}
@@ -47,7 +62,7 @@ def refuse_weights(
             raise TrainingError(
                 f"fit: after epoch {epoch} {bad} of {parameter.size} elements of Parameter {path!r} are NaN or inf. "
                 f"The loss need not tell: a spike of NaN is 0. "
-                + (nan_in(data, "the data") or "Look whether the data are finite;")
+                + (nan_in(data, "the data") or cause() or "Look whether the data are finite;")
                 + " snncell.set_context(check_finite=True) names where it begins."
                 + kept(checkpoint, epoch)
             )
@@ -80,6 +95,55 @@ def nan_in(data: Any, who: str) -> str:
                     f"{who[0].upper()}{who[1:]} hold NaN: {where}{more}. Leave them out, or fill them: np.nan_to_num."
                 )
     return ""
+
+
+def infinite_gradient(
+    net: Cell, loss: Callable[..., Tensor], trained: list[Parameter], before: Values, epoch: int, batches: Iterator[Any]
+) -> str:
+    """Describe the first infinite gradient, or loss, of some batches at the weights from before an epoch; "" for none.
+
+    The gradient by an input (T, B, ...) locates the overflow: the backward pass runs from the last time step to the
+    first, so it overflows at the last step whose gradient is not finite. The Parameters keep the values that they have
+    now.
+    """
+    now = values_of([parameter for parameter, _ in before])
+    measured = measure(net, loss, None)
+    try:
+        for number, batch in enumerate(batches):
+            assign_all(before, "fit", in_range=True)
+            tensors = [as_data(x) for x in batch]
+            places = tuple(n for n, x in enumerate(tensors[:-1]) if isinstance(x, Tensor) and x.dtype.is_float)
+            (value, _), gradients = value_and_grad(measured, places, trained, has_aux=True)(*tensors)
+            of_inputs: Any = gradients[0] if places else ()
+            of_weights = gradients[1] if places else gradients
+            if not math.isfinite(value.item()):
+                if epoch > 1:
+                    return ""
+                return (
+                    f"It is {value.item()} for batch {number} at the initial weights, so the learning rate is not the "
+                    f"cause. Check the loss, for example for a logarithm of 0."
+                )
+            if not all_finite(of_weights).item():
+                inputs = (of_inputs,) if isinstance(of_inputs, Tensor) else of_inputs
+                step = max((_last_infinite(g, tensors[-1]) for g in inputs), default=-1)
+                where = f": the backward pass overflows at time step {step} of {len(inputs[0])}" if step >= 0 else ""
+                return (
+                    f"The loss is finite at the weights from before the epoch ({value.item():g}), but its gradient is "
+                    f"infinite or NaN for batch {number}, before any clipping{where}. A lower learning rate or "
+                    f"clip_norm does not help, because an infinite gradient has no direction. Use a surrogate with a "
+                    f"smaller slope, smaller recurrent weights, or a truncated backward pass (nn.Truncated)."
+                )
+    finally:
+        assign_all(now, "fit", in_range=True)
+    return ""
+
+
+def _last_infinite(gradient: Tensor, target: Any) -> int:
+    """The last time step of a gradient (T, B, ...) that is not finite; -1 for none, or for a shape without time."""
+    if gradient.ndim < 3 or not target.ndim or gradient.shape[1] != len(target):
+        return -1
+    bad = ~np.isfinite(gradient.asnumpy()).reshape(len(gradient), -1).all(1)
+    return int(np.flatnonzero(bad)[-1]) if bad.any() else -1
 
 
 def _samples_of_nan(part: Any) -> Any:

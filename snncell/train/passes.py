@@ -45,7 +45,7 @@ class Pass:
         """
         return None if self.first is None or self.over else self.batch - self.first
 
-    def run(self, step: Step, prefetch: bool | None, begin: Callable[[], None], end: Callable[..., bool]) -> bool:
+    def run(self, step: Step, prefetch: bool | None, begin: Callable[[Any], None], end: Callable[..., bool]) -> bool:
         """Train on the batches that are left; whether it came to the end. `end` is given numbers, and may stop it."""
         for cell in cells_of(*self.parts):
             cell.training = True
@@ -68,7 +68,7 @@ class Pass:
             item = next(left, None)
             while item is not None:
                 samples, batch = item
-                begin()
+                begin(batch)
                 numbers = step(batch)
                 # Gradients that wait are either joined by the next batch, or it was the last one, and they make a step,
                 # of which callbacks must be told. Between two steps nothing is read ahead: a checkpoint may be written.

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell import dtype as dtypes
 from snncell.amp import LossScaler
 from snncell.arguments.kinds import Count, Own, Positive
 from snncell.cell import Cell
@@ -21,7 +20,7 @@ from snncell.errors import ArgumentError
 from snncell.nn.container import CellList
 from snncell.nn.optim import Optimizer
 from snncell.ops.seeds import go_on_from, own_key
-from snncell.tape.parameter import Parameter, assign_all
+from snncell.tape.parameter import assign_all
 from snncell.tape.tensor import Tensor
 from snncell.train.clipping import clip_by_both
 from snncell.train.evaluation import batches_of, cells_of, parts_of, statefuls
@@ -147,11 +146,9 @@ def _with_rates_to_set(optimiser: Optimizer) -> tuple[Optimizer, list[float]]:
             f"find_learning_rate: the learning rate of the optimiser's first group is 0, and the others, {now[1:]}, "
             f"have no proportion to it. Put a group that learns first."
         )
-    probe, groups = copy.copy(optimiser), [copy.copy(group) for group in optimiser.groups]
-    for group in groups:
-        group.schedule = None
-        group.learning_rate = Parameter(Tensor(0.0, dtypes.float64), requires_grad=False)
-    probe.groups = CellList(groups)
+    probe, groups = copy.copy(optimiser), optimiser.groups
+    # The groups of an optimiser cannot be set, because its jitted steps depend on them; the copy has no step yet.
+    Cell.__setattr__(probe, "groups", CellList([groups[number].without_schedule() for number in range(len(groups))]))
     return probe, [rate / now[0] if now[0] else 1.0 for rate in now]
 
 

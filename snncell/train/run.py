@@ -7,16 +7,19 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from snncell.amp import LossScaler
+from snncell.amp.scaling import Values, values_of
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, CheckpointError
 from snncell.tape.tensor import Tensor
+from snncell.train.batch_axis import refuse_swapped_axes
 from snncell.train.callbacks import Callback, Record, Result, Training
 from snncell.train.clipping import clip_by_both
-from snncell.train.evaluation import means, measured, told_of
-from snncell.train.finite import refuse_loss, refuse_test_loss, refuse_weights, warn_of_nan
+from snncell.train.evaluation import counted_batches, means, measured, told_of
+from snncell.train.finite import infinite_gradient, refuse_loss, refuse_test_loss, refuse_weights, warn_of_nan
 from snncell.train.given import in_order
 from snncell.train.interruption import noted
 from snncell.train.loss_scale import Scaling
@@ -25,9 +28,10 @@ from snncell.train.passes import Pass
 from snncell.train.pieces import Spikes, measure
 from snncell.train.processes import OneProcess
 from snncell.train.resume import noted_of, places, refuse_notes, resume_callbacks, take_places, told
-from snncell.train.state import File, description, read_state, save_state
+from snncell.train.state import File, description, read_state, save_state, weights_of
 from snncell.train.steps import Step
 
+_PROBED = 4  # batches that are searched for an infinite gradient
 _PASS = "pass "  # of the names of what a pass keeps in a checkpoint
 
 
@@ -45,6 +49,7 @@ class Run:
         self.callbacks: list[Callback] = []
         self.checkpoint: File | None = None  # the file that errors name
         self.pass_: Pass | None = None  # the epoch that is under way
+        self.before: Values = []  # the weights at its beginning; none if a checkpoint within it was resumed
         self.test_every: Any = 1  # number of epochs, or a list of those with an evaluation after them
         training.batches = len(training.data) if hasattr(training.data, "__len__") else None
         training.writer = self.save
@@ -132,6 +137,7 @@ class Run:
             self.pass_ = Pass(self.parts, training.data, self.processes)
             training.batch, training.begun, training.earlier = 0, 0, training.earlier + training.begun
             self.tell("on_epoch_begin")
+            self.before = values_of(weights_of(training.net, training.loss).values())
         whole = self.pass_.run(self.step, self.prefetch, self.before_batch, self.after_batch)
         if not whole:
             return
@@ -146,8 +152,10 @@ class Run:
         training.history.append(training.record)
         self.tell("on_epoch_end")
 
-    def before_batch(self) -> None:
-        """Tell that a batch begins."""
+    def before_batch(self, batch: Any) -> None:
+        """Check the first batch of the training, and tell that a batch begins."""
+        if not self.training.history and not self.training.begun:
+            refuse_swapped_axes(self.training.net, self.training.data, batch)
         self.training.begun += 1
         if self.may_skip:
             self.training.step_before = self.training.optimiser.global_step.value()
@@ -191,9 +199,20 @@ class Run:
     def refuse(self, averages: Record) -> None:
         """Raise a TrainingError for an epoch after which a training cannot go on."""
         training, number = self.training, self.training.epoch
-        refuse_loss(averages["loss"], number, self.clipped, training.data, self.checkpoint)
+        refuse_loss(averages["loss"], number, self.clipped, training.data, self.checkpoint, self.cause)
         trained = training.optimiser.parameters
-        refuse_weights(training.net, self.training.loss, trained, number, training.data, self.checkpoint)
+        refuse_weights(training.net, training.loss, trained, number, training.data, self.checkpoint, self.cause)
+
+    def cause(self) -> str:
+        """Search the first batches for a gradient that is infinite at the weights from before the epoch."""
+        training = self.training
+        trained = training.optimiser.trainable_params()
+        if not self.before or not trained:
+            return ""
+        # Each rank looks at whole batches, so that all come to the same result without an exchange.
+        with counted_batches(training.data, "fit: data", OneProcess(), False) as batches:
+            some = (batch for _, batch in islice(batches, _PROBED))
+            return infinite_gradient(training.net, training.loss, trained, self.before, training.epoch, some)
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 

@@ -78,8 +78,8 @@ class ToFrame:
 
     def _binned(self, events: Any, steps: Callable[[Array], int] | None = None) -> Any:
         ways = self.n_bins, self.window, self.count
-        limits = self.start, self.end
-        return counted("ToFrame", events, self.sensor_size, ways, self.overlap, self.last, self.dtype, limits, steps)
+        between = self.start, self.end
+        return counted("ToFrame", events, self.sensor_size, ways, self.overlap, self.last, self.dtype, steps, between)
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,9 @@ class ToEventLists(ToFrame):
 
     def _binned(self, events: Any, steps: Callable[[Array], int] | None = None) -> EventLists:
         ways = self.n_bins, self.window, self.count
-        limits = self.start, self.end
+        between = self.start, self.end
         return listed(
-            "ToEventLists", events, self.sensor_size, ways, self.overlap, self.last, self.dtype, limits, steps
+            "ToEventLists", events, self.sensor_size, ways, self.overlap, self.last, self.dtype, steps, between
         )
 
 

@@ -72,9 +72,9 @@ class PSN(Cell):
         )
 
     def construct(self, x: Tensor) -> Tensor:
+        runs_over(x, type(self).__name__)  # before the check of T, so that `fit` can see that T is the batch size
         if x.ndim == 0 or x.shape[0] != self.steps:
             raise ShapeError(f"PSN: x is ({self.steps}, B, ...) as steps={self.steps}, but its shape is {x.shape}.")
-        runs_over(x, type(self).__name__)
         weight = self.weight if self.mask is None else self.weight * Tensor(self.mask)
         h = ops.matmul(weight, x.reshape((self.steps, -1))) + self.bias
         spike: Tensor = self.surrogate_function(h.reshape(x.shape)).astype(h.dtype)
