@@ -311,7 +311,7 @@ def is_there(root: str, path: str) -> bool:
         module = f"{getattr(found, '__name__', '')}.{part}"
         if not hasattr(found, part) and (not inspect.ismodule(found) or not importlib.util.find_spec(module)):
             return False
-        found = getattr(found, part, None) or importlib.import_module(module)
+        found = getattr(found, part) if hasattr(found, part) else importlib.import_module(module)
     return True
 
 
