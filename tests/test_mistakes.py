@@ -175,7 +175,9 @@ def test_neurons_refuse_constants_that_are_none():
         nn.LIFNode(v_threshold="a")
     with pytest.raises(ArgumentError, match=r"LIFNode: tau is a number of steps above 1"):
         nn.LIFNode(tau=1.0)
-    with pytest.raises(ArgumentError, match=r"IFNode: surrogate_function is .* surrogate\.ATan\(\), .* not the class ATan"):
+    with pytest.raises(
+        ArgumentError, match=r"IFNode: surrogate_function is .* surrogate\.ATan\(\), .* not the class ATan"
+    ):
         nn.IFNode(surrogate_function=surrogate.ATan)
 
 
