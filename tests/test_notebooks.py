@@ -200,8 +200,8 @@ def test_an_optimiser_shows_rates_decays_and_its_step():
     for step, rate in enumerate(["0", "0.124969"]):
         assert f"step={step}, learning_rate=[{rate}, 0.25]" in repr(sgd)
         sgd([ops.zeros_like(p) for p in sgd.parameters])
-    assert "(schedule): WarmUpLR(\n        warmup_steps=4.0\n" in repr(sgd)
-    assert "CosineDecayLR(min_lr=0.0, max_lr=0.5, decay_steps=100.0)" in repr(sgd)
+    assert "(schedule): WarmUpLR(\n        warmup_steps=4\n" in repr(sgd)
+    assert "CosineDecayLR(min_lr=0.0, max_lr=0.5, decay_steps=100)" in repr(sgd)
     assert "weight_decay=0.125" in repr(sgd)
 
     page = shown(sgd)

@@ -45,6 +45,12 @@ def stepping(optimiser: Any, compiled: bool) -> Any:
     return snncell.jit(step) if compiled else step
 
 
+def test_a_learning_rate_may_be_multiplied_in_place():
+    optimiser = nn.SGD(nn.Dense(2, 1).trainable_params(), 0.5)
+    optimiser.learning_rate *= 0.5
+    assert optimiser.learning_rate.item() == 0.25
+
+
 @pytest.mark.compiled
 @pytest.mark.sampled(30)
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])

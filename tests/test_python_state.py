@@ -167,6 +167,20 @@ def of_class_attribute():
     return kind().of_class, functools.partial(setattr, kind, "shared")
 
 
+def of_base_class():
+    base = type("Base", (), {"shared": 1.0, "__module__": __name__})
+    derived = type("Derived", (base,), {"__module__": __name__})
+    return (lambda x: x * derived.shared), functools.partial(setattr, base, "shared")
+
+
+def of_function_attribute():
+    def fn(x):
+        return x * fn.gain
+
+    fn.gain = 1.0
+    return fn, functools.partial(setattr, fn, "gain")
+
+
 def of_slots():
     slots = Slots()
     return slots, functools.partial(setattr, slots, "gain")
@@ -223,6 +237,8 @@ HOLDERS = {
     **{name: functools.partial(of_object, name) for name in ("method", "through_helper", "of_list", "of_class")},
     **{name: functools.partial(of_object, name) for name in ("by_property", "by_name", "__call__")},
     "class attribute": of_class_attribute,
+    "attribute of a base class": of_base_class,
+    "attribute of a function": of_function_attribute,
     "slots": of_slots,
     "list of records": of_list_of_records,
     "array": of_array,

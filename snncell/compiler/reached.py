@@ -172,6 +172,8 @@ class Reached:
             self._waiting += _leading_on(map(of_cell, value.__closure__ or ()))
         else:
             self._read_code(value)
+            if value.__dict__:  # attributes of a function, such as `loss.weight`
+                self.objects.append(value)
 
     def _visit_cell(self, cell: Any) -> None:
         self.cells[cell] = None
@@ -236,6 +238,8 @@ class Reached:
             self.draws = self.draws or "random" in self.names
             return
         instance = not isinstance(one, (ModuleType, type))
+        if isinstance(one, type):  # a name may be one of a base class
+            self._waiting += [base for base in one.__mro__[1:] if not library(base.__module__)]
         own: Any = attributes_of(one) if instance else vars(one)
         is_cell = hasattr(type(one), "cells_and_names")
         holder = self._holder(own, one)

@@ -175,6 +175,8 @@ class ParameterGroup(Settings):
         """Change the learning rate from the next step on."""
         if self.schedule is not None:
             raise ArgumentError(f"{who}: its learning rate follows a schedule.")
+        if isinstance(rate, Tensor) and rate.size == 1:
+            rate = rate.item()  # for example of `optimiser.learning_rate *= 0.5`
         self.learning_rate.set_data(Tensor(number_in(rate, 0.0, math.inf, who, "learning_rate"), dtypes.float64))
 
     def centred(self, grad: Tensor) -> Tensor:
