@@ -171,7 +171,7 @@ class ParameterGroup(Settings):
         other.learning_rate = Parameter(Tensor(0.0, dtypes.float64), requires_grad=False)
         return other
 
-    def set_learning_rate(self, rate: float, who: str) -> None:
+    def set_learning_rate(self, rate: float | Tensor, who: str) -> None:
         """Change the learning rate from the next step on."""
         if self.schedule is not None:
             raise ArgumentError(f"{who}: its learning rate follows a schedule.")
