@@ -54,6 +54,8 @@ def compare_arrays(
     faults: dict[int | None, float] = {}  # the difference of those that are not decided yet
     for distance in DISTANCES:
         here = search(distance)
+        if distance and not here.finite():  # the point left the domain of the function
+            continue
         extra = here.problem.rounding(here.point, here.tolerance.eps)
         for number in [n for n in numbers if n not in rows]:
             direction = here.everywhere() if number is None else here.only(number)

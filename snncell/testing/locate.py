@@ -71,8 +71,13 @@ class Search:
         return False, analytic, numeric
 
     def decided(self, direction: Sequence[Array | None], analytic: float) -> bool:
-        """True if the function is smooth along a direction, so that differences decide that a slope is wrong."""
-        return any(self._smooth(direction, analytic, self.tolerance.eps * by) for by in (1.0, *self.tolerance.others))
+        """True if differences decide that a slope is wrong: the function is smooth along a direction, or not finite."""
+        widths = (1.0, *self.tolerance.others)
+        return not self.finite() or any(self._smooth(direction, analytic, self.tolerance.eps * by) for by in widths)
+
+    def finite(self) -> bool:
+        """True if the function is neither infinite nor NaN at the point."""
+        return bool(np.isfinite(self.problem.value(self.fn, self.point, self.problem.noted(self.fn, self.point))))
 
     def _smooth(self, direction: Sequence[Array | None], analytic: float, eps: float) -> bool:
         """True if slopes to both sides, and those over a quarter of the distance, differ by far less than the fault.

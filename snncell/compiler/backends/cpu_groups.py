@@ -30,7 +30,6 @@ from snncell.compiler.ir.formula import Elementwise, Reduction, Sum
 from snncell.compiler.schedule.fuse import Group
 from snncell.kernels.cpu import loops
 from snncell.kernels.policy import PARALLEL_SIZE
-from snncell.kernels.sums import NEAR
 from snncell.tape.tracing import Step, Value
 
 LEAST_PART = 64  # elements of which there is a part, where there is one for each result and slice
@@ -95,8 +94,6 @@ def emit(group: Group, uniform: set[Value]) -> Kernel:
     name = "loop_" + "_".join(dict.fromkeys(step.op.name for step in group.steps))[:48]
     arguments = [f"n{i}" for i in range(len(sizes))] + [f"a{i}" for i in range(len(arrays))]
     arguments += [f"s{i}" for i in range(len(body.scalars))] + [f"o{i}" for i in range(len(outputs))]
-    if _few_terms(kept, sizes):
-        sums = [r._replace(far=r.cast) for r in sums]
     lines, units, left = _loop(kept, sizes, body.lines, sums, shared)
     terms = [step.inputs[0] for step in reductions if isinstance(step.op, Sum)]
     parts = [dtypes.BY_NUMPY[np.dtype(r.far)] for r in sums] if left else []
@@ -110,14 +107,6 @@ def emit(group: Group, uniform: set[Value]) -> Kernel:
         *[(kind, 1, True) for kind in parts],
     )
     return Kernel(name, source, sizes, arrays, body.scalars, outputs, signature, units, shared, parts, left)
-
-
-def _few_terms(kept: tuple[bool, ...], sizes: tuple[int, ...]) -> bool:
-    """Whether a sum is short enough to be added up in its own dtype."""
-    *outer, last = [size for size, is_kept in zip(sizes, kept, strict=True) if not is_kept] or [1]
-    if kept[-1]:
-        return math.prod(outer) * last <= NEAR
-    return 2 * math.prod(outer) * -(-last // loops.LANES) <= NEAR  # half: the lanes are joined as well
 
 
 def _loop(

@@ -118,16 +118,19 @@ def _in_lanes(count: str, body: list[str], sums: list[Reduced], around: Callable
     if far:
         lines.append("held = 0")
         flush = [line for k in far for line in sums[k].moved(f"far{k}[lane]", f"lanes{k}[lane]")]
+        # The lanes are moved after exactly NEAR turns, whether or not the axes are joined to one: which axes are joined
+        # depends on the fusion, which depends on the size.
         inner = [
-            f"for first in range(0, {count}, {NEAR * LANES}):",
-            f"    piece = least({count} - first, {NEAR * LANES})",
-            f"    turns = (piece + {LANES - 1}) // {LANES}",
-            f"    if held + turns > {NEAR}:",
+            "first = 0",
+            f"while first < {count}:",
+            f"    if held == {NEAR}:",
             "        held = 0",
             f"        for lane in range({LANES}):",
             *indent(flush, 3),
-            "    held += turns",
+            f"    piece = least({count} - first, ({NEAR} - held) * {LANES})",
+            f"    held += (piece + {LANES - 1}) // {LANES}",
             *indent(_side_by_side("piece", [*body, *add], "first + ")),
+            "    first += piece",
         ]
     lines += around(inner)
     for k, r in enumerate(sums):
