@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -193,11 +194,10 @@ class Hidden(nn.Cell):
 
 
 def not_again() -> Any:
-    traced: list[bool] = []
+    traced = threading.Lock()  # holds a state that no trace reads
 
     def step(v: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        traced.append(True)
-        return v, ops.sqrt(x) if len(traced) == 1 else x
+        return v, ops.sqrt(x) if traced.acquire(blocking=False) else x
 
     x = np.ones((6, 3), np.float32)
     x[4, 1] = -1.0

@@ -34,6 +34,7 @@ STEPS = [  # r, weights, dt, metadata, and the step that the warning names
     (1.0, 0.3, 1e-3, {}, "1"),
     (1.0, 0.3, 1e-2, {}, "1"),
     (1.0, 0.3, 1.0, {}, None),
+    (1.0, 0.02, 1.0, {}, None),  # less than the threshold in a step that adds the weights as they are
     (10.0, 0.3, 1e-3, {}, "0.1"),
     (1000.0, 0.3, 1e-3, {}, None),  # as to_nir and SpikingJelly write: r dt = 1
     (1.0, 300.0, 1e-3, {}, None),  # weights in units of a second

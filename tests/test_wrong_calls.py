@@ -16,6 +16,7 @@ import wrong_calls
 from matplotlib import pyplot
 from random_cases import seeds
 
+pytestmark = pytest.mark.uncompiled
 ALL = os.environ.get("WRONG_CALLS") == "all"
 SAMPLE = 1500
 SUBJECTS = {subject.name: subject for subject in wrong_calls.subjects()}

@@ -25,7 +25,9 @@ from snncell.nir.wiring import Flat, Stage, flatten, shapes_of, stages_of
 from snncell.nn.neurons.constants import one_of
 
 LARGE = 0.2  # of dt / tau, from which on Euler's step is worth a warning
-LEAST = 1.0  # of an IF neuron's threshold, reached in a step by all inputs together: below it, there is a warning
+# The part of an IF neuron's threshold that all inputs together reach in a step; below it, there is a warning.
+LEAST = 1.0
+MUCH_LESS = 0.1  # in steps that add the weights as they are, or more
 
 
 def from_nir(
@@ -143,9 +145,9 @@ def _warn_of_integrators(flat: Flat, dt: float) -> None:
             continue
         r, threshold = (np.abs(node.values[value]).astype(np.float64) for value in ("r", "v_threshold"))
         share = float((r * reach / threshold.clip(np.finfo(np.float64).tiny)).max())  # of the threshold, in a second
-        if not share or share * dt >= LEAST:
+        unit = 1.0 / float(r.max())  # the step that adds the weights as they are
+        if not share or share * dt >= (LEAST if dt < unit else MUCH_LESS):
             continue
-        unit = 1.0 / float(r.max())
         implied = unit if share * unit >= LEAST else 1.0 / share
         warnings.warn(
             f"from_nir: {node} reaches at most {share * dt:.2g} of its threshold in a step of dt={dt:g} s, if all its "
