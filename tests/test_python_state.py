@@ -4,13 +4,21 @@ A case combines a holder of a value (global, closure, attribute, list, array, ..
 GRAPH_MODE, a training, a loop over time, ...), and changes of the value between the calls or by the function itself.
 """
 
+import array
+import contextvars
+import datetime
 import functools
 import itertools
+import os
 import random
+import re
+import secrets
 import sys
 import threading
+import time
 import types
-from collections import OrderedDict
+import uuid
+from collections import ChainMap, OrderedDict, UserDict, UserList
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +32,13 @@ from snncell.compiler import reached
 from snncell.errors import TraceError
 
 pytestmark = pytest.mark.usefixtures("interpreted")
+
+
+@pytest.fixture(autouse=True)
+def _restored(monkeypatch):
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+    monkeypatch.setenv("SNNCELL_TEST_GAIN", "1.0")
+
 
 # --- holders of a value -----------------------------------------------------------------------------------------------
 
@@ -196,6 +211,48 @@ def of_array(size=1):
     return (lambda x: x * Tensor(array[:1])), functools.partial(array.__setitem__, slice(None))
 
 
+def of_wrapped(make, key):
+    """A container of the standard library around a list or dict, which changes below it."""
+    inner = [1.0] if key == 0 else {key: 1.0}
+    container = make(inner)
+    below = container.data if isinstance(container, (UserDict, UserList)) else inner
+    return (lambda x: x * container[key]), functools.partial(below.__setitem__, key)
+
+
+def of_numbers(container):
+    return (lambda x: x * float(container[0])), lambda value: container.__setitem__(0, int(value))
+
+
+def of_context():
+    gain = contextvars.ContextVar("gain", default=1.0)
+    return (lambda x: x * gain.get()), gain.set
+
+
+def of_cached_function():
+    record = Record()
+    cached = functools.lru_cache(lambda: record.gain)
+
+    def change(value):
+        record.gain = value
+        cached.cache_clear()
+
+    return (lambda x: x * cached()), change
+
+
+def of_environment(read):
+    os.environ["SNNCELL_TEST_GAIN"] = "1.0"
+    return (lambda x: x * float(read("SNNCELL_TEST_GAIN"))), lambda v: os.environ.update(SNNCELL_TEST_GAIN=str(v))
+
+
+def of_module_environment():
+    return (lambda x: x * float(os.environ["SNNCELL_TEST_GAIN"])), of_environment(os.getenv)[1]
+
+
+def of_arguments():
+    sys.argv[1:] = ["1.0"]
+    return (lambda x: x * float(sys.argv[1])), lambda value: sys.argv.__setitem__(1, str(value))
+
+
 def of_tensor():
     state = {"t": Tensor([1.0])}
     return (lambda x: x * state["t"]), lambda value: state.update(t=Tensor([value]))
@@ -246,6 +303,18 @@ HOLDERS = {
     "Tensor": of_tensor,
     "function": of_function,
     **{f"Cell {name}": functools.partial(of_cell, name) for name in ("gain", "record", "array")},
+    "UserDict": functools.partial(of_wrapped, UserDict, "a"),
+    "UserList": functools.partial(of_wrapped, UserList, 0),
+    "ChainMap": functools.partial(of_wrapped, lambda inner: ChainMap({}, inner), "a"),
+    "MappingProxyType": functools.partial(of_wrapped, types.MappingProxyType, "a"),
+    "array.array": lambda: of_numbers(array.array("d", [1.0])),
+    "bytearray": lambda: of_numbers(bytearray([1])),
+    "ContextVar": of_context,
+    "lru_cache": of_cached_function,
+    "os.getenv": lambda: of_environment(os.getenv),
+    "os.environ": of_module_environment,
+    "environ.get": lambda: of_environment(os.environ.get),
+    "sys.argv": of_arguments,
     "uncalled Cell": of_uncalled_cell,
     "gradient": of_gradient,
 }
@@ -597,6 +666,10 @@ DRAWS = {
     "bound method": of_bound_method,
     "Cell": Noisy,
     "choice": lambda: lambda x: x * random.choice([1.0, 2.0]),
+    "os.urandom": lambda: lambda x: x * os.urandom(1)[0],
+    "uuid": lambda: lambda x: x * (uuid.uuid4().int % 2),
+    "secrets": lambda: lambda x: x * secrets.choice([1.0, 2.0]),
+    "secret bits": lambda: lambda x: x * secrets.randbits(2),
     "shuffled": lambda: lambda x: x[:, np.random.permutation(2)] if x.ndim == 2 else x[np.random.permutation(2)],
 }
 
@@ -821,3 +894,51 @@ def test_a_large_array_is_named_in_a_warning():
     big[-3] = 5.0
     with pytest.warns(RuntimeWarning, match="32 MB"):
         np.testing.assert_array_equal(fn(Tensor(X)).asnumpy(), X * 5.0)
+
+
+# --- clocks, files, arrays of other libraries -------------------------------------------------------------------------
+
+
+def of_local_clock():
+    def timed(x):
+        from time import perf_counter
+
+        return x * perf_counter()
+
+    return timed
+
+
+OUTSIDE = {
+    "time.time()": lambda: lambda x: x * time.time(),
+    "time.perf_counter()": of_local_clock,
+    "time.monotonic_ns()": lambda: functools.partial(lambda clock, x: x * clock(), time.monotonic_ns),
+    "datetime.datetime.now()": lambda: lambda x: x * datetime.datetime.now().microsecond,
+    "datetime.date.today()": lambda: lambda x: x * datetime.date.today().day,
+    "open()": lambda: lambda x: x * float(open(os.devnull).read() or 1.0),  # noqa: SIM115
+    "numpy.fromfile()": lambda: lambda x: x * (1.0 + np.fromfile(os.devnull).size),
+}
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+@pytest.mark.parametrize("mode", ["jit", "MultiStep", "training step", "vmap"])
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_clocks_and_files_in_a_trace_are_warned_of(name, mode):
+    run = MODES[mode](OUTSIDE[name]())
+    with pytest.warns(RuntimeWarning, match=rf"{re.escape(name)} is called inside a function that is traced.*outside"):
+        run()
+
+
+def test_a_name_of_a_clock_is_no_clock():
+    clock = types.SimpleNamespace(time=lambda: 2.0, now=lambda: 1.0)
+    assert jit(lambda x: x * clock.time() * clock.now())(Tensor(1.0)).item() == 2.0
+
+
+@pytest.mark.peer
+def test_a_tensor_of_pytorch_is_followed():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+    def make():
+        weight = torch.ones(1, requires_grad=True)
+        return (lambda x: x * Tensor(weight.detach())), functools.partial(weight.data.fill_)
+
+    compare(make, "jit", [None, None, 2.0, 2.0, 3.0])

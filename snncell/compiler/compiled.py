@@ -69,7 +69,7 @@ class Compiled:
             outputs = [trace.lift(out) for out in outs]
             state.include(trace.cells)
             state.refuse_leaks(None, who)
-            state.warn_of_numbers()
+            state.warn_of_steps(who)
             state.warn_of_arrays(who)
             # Values that the function itself has changed: the next call finds others, and is traced again.
             changes = state.changes()

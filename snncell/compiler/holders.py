@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from operator import itemgetter
 from types import CellType, ModuleType
 from typing import Any, NamedTuple
@@ -70,13 +71,23 @@ def items(container: Any) -> list[Any]:
     return [*container, *container.values()] if isinstance(container, dict) else list(container)
 
 
-def contents(array: np.ndarray[Any, Any]) -> bytes:
-    """A copy of the elements of an array."""
-    return array.tobytes()
+def on_host(array: Any) -> np.ndarray[Any, Any]:
+    """The elements of an array, of another library's too; shared with it where that is possible."""
+    if isinstance(array, np.ndarray):
+        return array
+    return np.asarray(array.detach() if hasattr(array, "detach") else array)  # PyTorch's, which may have a gradient
 
 
-def of_cell(cell: CellType) -> Any:
-    """The value of a closure's variable, which may have none yet."""
+def snapshot(array: Any) -> tuple[Any, ...]:
+    """The shape, the dtype and a copy of the elements of an array."""
+    here = on_host(array)
+    return here.shape, here.dtype, here.tobytes()
+
+
+def of_cell(cell: CellType | ContextVar[Any]) -> Any:
+    """The value of a closure's variable, or of a ContextVar, which may have none yet."""
+    if isinstance(cell, ContextVar):
+        return cell.get(MISSING)
     try:
         return cell.cell_contents
     except ValueError:

@@ -184,12 +184,12 @@ def jit(
     operation by operation.
 
     Python values that `fn` reads outside of its arguments are compared at each call: globals, variables of enclosing
-    functions, defaults, attributes of Cells and other objects, lists, dicts, and NumPy arrays, also those that the
-    functions read which `fn` calls. If one has changed, `fn` is traced again. For example, `loss_weight[0] = 0.5`
+    functions, defaults, attributes of Cells and other objects, containers, environment variables, NumPy arrays and
+    tensors of PyTorch, also those that the functions read which `fn` calls. If one has changed, `fn` is traced again. For example, `loss_weight[0] = 0.5`
     between two calls takes effect. To compare an array takes a copy of it, and some 0.1 ms per MB at each call; above
     16 MB a warning says so. Tensors cost nothing. Code of libraries is not followed.
-    Neither are clocks, `os.environ`, files, tensors of other libraries, and containers other than lists, dicts, sets
-    and deques: you must pass such values as arguments, because a trace keeps the first one.
+    Functions that read a clock or a file, such as `time.time()` and `open()`, give a warning, because a trace keeps the
+    first result. Pass such values as arguments.
 
     Python code runs when `fn` is traced, not at each call, so these are errors: random numbers of `np.random` or
     `random` (use `ops.normal` or `ops.uniform`), a value that `fn` both reads and changes at each call, a Tensor that

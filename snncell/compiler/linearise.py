@@ -81,7 +81,7 @@ def trace_body(
         missing = [p for p in body.trace.written if all(p is not q for q in carried)]
         if not missing and not changes:
             if STATE.trace is None:
-                state.warn_of_numbers()
+                state.warn_of_steps(who)
             return body, carried
         earlier = (changes, body) if changes else None
         carried += missing

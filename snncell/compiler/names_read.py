@@ -31,6 +31,7 @@ class Names(NamedTuple):
         appended: variables and attributes that it loads only to add items to them.
         stored: variables and attributes that it assigns, and its strings, which may be names for `setattr`.
         modules: modules that it imports.
+        of_globals: pairs of a global and an attribute of it that it reads, such as ("time", "perf_counter").
         unseeded: random generators that it makes without a seed.
         open: whether it may read attributes of any name, as `vars(x)` does.
     """
@@ -41,6 +42,7 @@ class Names(NamedTuple):
     appended: frozenset[str]
     stored: frozenset[str]
     modules: frozenset[str]
+    of_globals: frozenset[tuple[str, str]]
     unseeded: frozenset[str]
     open: bool
 
@@ -49,6 +51,7 @@ class Names(NamedTuple):
 def names_in(code: CodeType) -> Names:
     """The names that a piece of code reads."""
     of_module, free, attributes, appended, stored, modules, unseeded = (set[str]() for _ in range(7))
+    of_globals = set[tuple[str, str]]()
     instructions = list(dis.get_instructions(code))
     for number, instruction in enumerate(instructions):
         name, kind = instruction.argval, instruction.opname
@@ -58,6 +61,8 @@ def names_in(code: CodeType) -> Names:
         if reads is not None:
             following = instructions[number + 1 : number + 4]
             (appended if _only_adds(following) else reads).add(name)
+            if reads is of_module and following and following[0].opname in _ATTRIBUTES:
+                of_globals.add((name, following[0].argval))
             if name in _SEEDED and _calls_without_arguments(following):
                 unseeded.add(name)
         elif kind in ("STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR"):
@@ -75,6 +80,7 @@ def names_in(code: CodeType) -> Names:
             appended |= names.appended
             stored |= names.stored
             modules |= names.modules
+            of_globals |= names.of_globals
             unseeded |= names.unseeded
             is_open = is_open or names.open
     attributes |= strings
@@ -87,6 +93,7 @@ def names_in(code: CodeType) -> Names:
         frozenset(appended),
         frozenset(stored),
         frozenset(modules),
+        frozenset(of_globals),
         frozenset(unseeded),
         is_open,
     )

@@ -6,11 +6,12 @@ A trace keeps these values as constants. A call compares them; if one has change
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from operator import is_
 from typing import Any
 
 from snncell.arguments.misplaced import warn_of
-from snncell.compiler.holders import MISSING, Change, Spot, contents, in_slot, items, name_of, of_cell, same
+from snncell.compiler.holders import MISSING, Change, Spot, in_slot, items, name_of, of_cell, same, snapshot
 from snncell.compiler.reached import CONTAINERS, NUMBERS, Reached
 from snncell.errors import TraceError
 from snncell.tape.tensor import Tensor
@@ -55,8 +56,8 @@ class PythonState(Reached):
                 there = items(container)
                 if list(map(id, there)) != ids and not (len(there) == len(ids) and all(map(same, there, inside))):
                     return False
-            for array, spec, content in arrays:
-                if (array.shape, array.dtype) != spec or contents(array) != content:
+            for array, before in arrays:
+                if snapshot(array) != before:
                     return False
             return all(same(in_slot(one, name), value) for one, name, value in slots)
 
@@ -78,9 +79,9 @@ class PythonState(Reached):
             if len(there) != len(inside) or not all(map(same, there, inside)):
                 words = f"a {type(container).__name__}{self._called(container)}"
                 found[id(container), ""] = Change(words, tuple(there))
-        for array, spec, content in self._arrays:
-            if (array.shape, array.dtype) != spec or contents(array) != content:
-                found[id(array), ""] = Change(f"an array{self._called(array)}", contents(array))
+        for array, before in self._arrays:
+            if (now := snapshot(array)) != before:
+                found[id(array), ""] = Change(f"an array{self._called(array)}", now)
         return found
 
     def _called(self, value: Any) -> str:
@@ -105,8 +106,14 @@ class PythonState(Reached):
                     f"argument."
                 )
 
-    def warn_of_numbers(self) -> None:
-        """Warn of a number that the code assigns: a trace does so once."""
+    def warn_of_steps(self, who: str) -> None:
+        """Warn of clocks and files that the code reads, and of numbers that it assigns: a trace does so once."""
+        for name in sorted(self.outside):
+            warn_of(
+                f"{who}: {name} is called inside a function that is traced: that happens once, not at each call or "
+                f"step, so its result never changes. Call it outside, and pass the result as an argument.",
+                RuntimeWarning,
+            )
         changed = [
             f"{holder.words}{name}"
             for holder in self._holders.values()
@@ -122,10 +129,10 @@ class PythonState(Reached):
 
     def warn_of_arrays(self, who: str) -> None:
         """Warn of large arrays: each call compares all elements, because any may have changed."""
-        for array, _, _ in self._arrays:
-            if array.nbytes > LARGE:
+        for array, (_, _, content) in self._arrays:
+            if len(content) > LARGE:
                 warn_of(
-                    f"{who}: reads an array of {array.nbytes >> 20} MB{self._called(array)}. Each call compares it "
+                    f"{who}: reads an array of {len(content) >> 20} MB{self._called(array)}. Each call compares it "
                     f"with a copy, because it may change. Make it a Tensor once, outside of the function, or pass it "
                     f"as an argument.",
                     RuntimeWarning,
@@ -135,7 +142,10 @@ class PythonState(Reached):
         """Raise if an object, variable or container holds a Tensor of this trace: it has no value later."""
         for cell, name, value in self._variables:
             if leaked(of_cell(cell), trace):
-                cell.cell_contents = None if value is MISSING else value
+                if isinstance(cell, ContextVar):
+                    cell.set(None if value is MISSING else value)
+                else:
+                    cell.cell_contents = None if value is MISSING else value
                 raise _leak(who, f"the variable {name}", name)
         for one, name, value in self._slots.values():
             if leaked(in_slot(one, name), trace):

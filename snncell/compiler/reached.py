@@ -10,18 +10,34 @@ followed.
 
 from __future__ import annotations
 
+import datetime
+import gc
+import os
 import random
 import sys
-from collections import deque
+from array import array
+from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from enum import Enum
 from functools import cached_property, lru_cache, partial
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from itertools import product
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any
 
 import numpy as np
 
-from snncell.compiler.holders import MISSING, Holder, Spot, attributes_of, contents, id_of, in_slot, items, of_cell
+from snncell.arguments.vocabulary import ON_HOST
+from snncell.compiler.holders import MISSING, Holder, Spot, attributes_of, id_of, in_slot, items, of_cell, snapshot
 from snncell.compiler.names_read import Names, names_in
 from snncell.tape.tensor import Tensor
 
@@ -38,6 +54,34 @@ _DESCRIPTORS = (FunctionType, property, cached_property, staticmethod, classmeth
 NUMBERS = (bool, int, float)
 _APPENDABLE = (list, dict, set, deque)
 CONTAINERS = (*_APPENDABLE, tuple, frozenset)
+_OF_NUMBERS = (array, bytearray)
+# Containers of Python that keep their items in a list or dict, and where.
+_WRAPPERS: dict[type, Any] = {
+    UserDict: lambda x: x.data,
+    UserList: lambda x: x.data,
+    ChainMap: lambda x: x.maps,
+    type(os.environ): lambda x: x._data,
+    MappingProxyType: lambda x: gc.get_referents(x)[0],
+}
+# Functions whose results come from outside of Python: clocks and files, and random numbers that no seed repeats.
+_CLOCKS = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
+_OUTSIDE = frozenset(
+    [
+        *(f"time.{clock}{unit}" for clock in _CLOCKS for unit in ("", "_ns")),
+        *("datetime.datetime.now", "datetime.datetime.utcnow", "datetime.datetime.today", "datetime.date.today"),
+        *("open", "numpy.load", "numpy.loadtxt", "numpy.genfromtxt", "numpy.fromfile"),
+    ]
+)
+_ENTROPY = frozenset(
+    [
+        *("os.urandom", "uuid.uuid1", "uuid.uuid4"),
+        *(
+            f"secrets.{name}"
+            for name in ("choice", "randbelow", "randbits", "token_bytes", "token_hex", "token_urlsafe")
+        ),
+        *(f"torch.{name}" for name in ("rand", "rand_like", "randn", "randn_like", "randint", "randperm", "normal")),
+    ]
+)
 # Methods that run when an instance is called or used in an expression; the others are followed where they are named.
 _NOT_CALLED = frozenset(
     [
@@ -72,6 +116,7 @@ class Reached:
         self.stored: set[str] = set()  # of those that it may set
         self.open = False  # whether it may read attributes of any name
         self.unseeded: set[str] = set()  # what the code makes a random generator with, without a seed
+        self.outside: set[str] = set()  # clocks and files that it reads
         self.draws = False  # whether the code names NumPy's or Python's global generator
         self.complete = True  # whether all has been found, below the bound
         self.cells: dict[Any, None] = {}
@@ -80,9 +125,9 @@ class Reached:
         self._waiting: list[Any] = []
         self._holders: dict[int, Holder] = {}
         self._slots: dict[tuple[int, str], tuple[Any, str, Any]] = {}
-        self._variables: list[tuple[CellType, str, Any]] = []
+        self._variables: list[tuple[CellType | ContextVar[Any], str, Any]] = []
         self._containers: list[tuple[Any, list[int], list[Any]]] = []
-        self._arrays: list[tuple[np.ndarray[Any, Any], Any, bytes]] = []
+        self._arrays: list[tuple[Any, tuple[Any, ...]]] = []
         self._iterators: list[Any] = []
         self.of_layers: set[Spot] = set()  # containers of this package's Cells, which fill them in their first call
         self.generators: list[Any] = []
@@ -123,7 +168,9 @@ class Reached:
         if isinstance(value, Tensor):
             return  # its values do not change; a Parameter is read anew by each run
         if isinstance(value, np.ndarray):
-            self._arrays.append((value, (value.shape, value.dtype), contents(value)))
+            self._arrays.append((value, snapshot(value)))
+        elif isinstance(value, random.SystemRandom):
+            self.unseeded.add("random.SystemRandom")
         elif isinstance(value, _GENERATORS):
             self.generators.append(value)
             self.draws = self.draws or value is NUMPYS or value is PYTHONS
@@ -134,6 +181,11 @@ class Reached:
             if not isinstance(value, (tuple, frozenset)):
                 self._containers.append((value, list(map(id, inside)), inside))
             self._waiting += [x for x in inside if type(x) not in _ATOMS]
+        elif isinstance(value, _OF_NUMBERS):
+            self._containers.append((value, list(map(id, value)), list(value)))
+        elif isinstance(value, ContextVar):
+            self._variables.append((value, value.name, of_cell(value)))
+            self._waiting.append(of_cell(value))
         elif isinstance(value, Iterator) and kind.__module__ in ("builtins", "itertools"):
             self._iterators.append(value)
         elif isinstance(value, (staticmethod, classmethod)):
@@ -149,24 +201,32 @@ class Reached:
                 for name in _MADE:
                     if isinstance(made := vars(value).get(name), FunctionType):
                         self._read_code(made, runs=False)
-            elif value is np:
+            elif value in (np, os, sys):
                 self.objects.append(value)
         elif hasattr(kind, "cells_and_names"):
             self._visit_cell(value)
         elif kind.__module__.partition(".")[0] in ("snncell", "numpy", "numba"):
             own = attributes_of(value)
             self._waiting += [own["fn"]] if "fn" in own else _leading_on(own.values())  # `fn` of what is jitted
+        elif library(kind.__module__) and any(hasattr(kind, name) for name in ON_HOST):
+            self._arrays.append((value, snapshot(value)))
         elif not isinstance(value, Enum):
+            self._waiting += [inside(value) for base, inside in _WRAPPERS.items() if isinstance(value, base)]
+            if "__wrapped__" in (own := attributes_of(value)):  # as that of functools.lru_cache
+                self._waiting.append(own["__wrapped__"])
             self._visit_class(kind)
             self.objects.append(value)
 
     def _visit_function(self, value: Any) -> None:
+        self._note(f"{value.__module__}.{value.__name__}" if hasattr(value, "__name__") else "")
         if isinstance(value, partial):
             self._waiting += [value.func, value.args, value.keywords]
         elif isinstance(value, MethodType):
             self._waiting += [value.__func__, value.__self__]
         elif isinstance(value, BuiltinFunctionType):
             self._waiting += [] if isinstance(value.__self__, ModuleType) else [value.__self__]
+        elif value is os.getenv:
+            self._waiting.append(os.environ)
         elif library(value.__globals__.get("__name__")):
             # Of a library, the functions and objects that it was given: `grad(fn)`, the loss of a training step.
             self._waiting += _leading_on(map(of_cell, value.__closure__ or ()))
@@ -224,7 +284,25 @@ class Reached:
                     holder.values.setdefault(name, value)
         package = there.get("__package__") or ""
         known = [sys.modules.get(x) for name in names.modules for x in (name, f"{package}.{name}")]
-        self._waiting += [module for module in known if module is not None]
+        modules = [module for module in known if module is not None]
+        self._waiting += modules
+        pairs = [(there.get(name), attribute) for name, attribute in names.of_globals]
+        for owner, attribute in [*pairs, *product(modules, names.attributes)]:
+            if isinstance(owner, ModuleType):
+                self._note(f"{owner.__name__}.{attribute}")
+                owner = vars(owner).get(attribute)  # a class: in datetime.datetime.now()
+            if owner is datetime.datetime or owner is datetime.date:
+                for name in names.attributes:
+                    self._note(f"datetime.{owner.__name__}.{name}")
+        if "open" in names.globals and "open" not in there:
+            self._note("open")
+
+    def _note(self, name: str) -> None:
+        """Note a function of a library whose result a trace would keep."""
+        if name in _OUTSIDE:
+            self.outside.add(f"{name}()")
+        elif name in _ENTROPY:
+            self.unseeded.add(name)
 
     def _add_names(self, names: Names) -> None:
         self.names |= names.attributes
@@ -236,6 +314,10 @@ class Reached:
         """Add those attributes of an object, class or module that the code names."""
         if one is np:  # whose `random` has a generator that all share
             self.draws = self.draws or "random" in self.names
+            return
+        if one is sys or one is os:
+            self._waiting += [sys.argv] if one is sys and "argv" in self.names else []
+            self._waiting += [os.environ] if one is os and not self.names.isdisjoint(("environ", "getenv")) else []
             return
         instance = not isinstance(one, (ModuleType, type))
         if isinstance(one, type):  # a name may be one of a base class
