@@ -6,7 +6,7 @@ from collections import OrderedDict
 import pytest
 from cells import Leaf
 
-from snncell import Tensor, nn, ops
+from snncell import Parameter, Tensor, nn, ops
 from snncell.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -181,3 +181,36 @@ def test_a_slice_keeps_the_names_that_were_given(part):
         f"{name}.{each}" for name in named for each in ("weight", "bias")
     ]
     assert [p.name for p in net.get_parameters()][::2] == ["first.weight", "1.weight", "last.weight"]
+
+
+HIDDEN = {
+    "dict of Cells": lambda: {"first": nn.Dense(2, 2)},
+    "nested list": lambda: [[nn.Dense(2, 2)]],
+    "list in a tuple": lambda: ([nn.Dense(2, 2)],),
+    "dict of Parameters": lambda: {"gain": Parameter([1.0])},
+    "list in a dict": lambda: {"all": [nn.Dense(2, 2)]},
+}
+
+
+@pytest.mark.parametrize("kind", HIDDEN)
+def test_cells_that_are_not_registered_are_warned_of(kind):
+    net = nn.SequentialCell(nn.Dense(2, 2))
+    net[0].layers = HIDDEN[kind]()
+    with pytest.warns(
+        RuntimeWarning, match=r"^Dense\.layers is a .* not registered: .*(an nn\.CellDict|nn\.CellLists)"
+    ):
+        assert len(net.trainable_params()) == 2
+    net[0].members = list(net[0].layers.values() if isinstance(net[0].layers, dict) else net[0].layers[0])
+    if kind != "list in a dict":
+        net.trainable_params()  # registered by the list: warnings are errors
+
+
+def test_setting_requires_grad_of_a_cell_sets_its_parameters():
+    net = nn.SequentialCell(nn.Dense(2, 2), nn.Dense(2, 2))
+    net[0].requires_grad = False
+    assert [p.name for p in net.trainable_params()] == ["1.weight", "1.bias"]
+    net[0].weight.requires_grad = True
+    net[0].requires_grad = False
+    assert len(net.trainable_params()) == 2
+    net.requires_grad = True
+    assert len(net.trainable_params()) == 4 and net[0].requires_grad

@@ -26,7 +26,6 @@ class Modes(Tree):
     compute_dtype: str | None = None  # what its products are computed in, if not as its Parameters are: `snncell.amp`
     narrow_out = False  # whether its results stay in that
     quantisers: Any = None  # a Cell that rounds what it computes with to grids: `snncell.quantise`
-    requires_grad = False  # as `set_grad` was told
     _over_time = False  # whether it runs its `cell` at each time step
     _recomputed = False
 
@@ -51,8 +50,17 @@ class Modes(Tree):
         for parameter in self.get_parameters():
             parameter.requires_grad = bool(requires_grad)
         for _, cell in self.cells_and_names():
-            cell.__dict__["requires_grad"] = bool(requires_grad)
+            cell.__dict__["_gradients"] = bool(requires_grad)
         return self
+
+    @property
+    def requires_grad(self) -> bool:
+        """The last setting by `set_grad`, which `cell.requires_grad = False` calls; False before."""
+        return bool(self.__dict__.get("_gradients", False))
+
+    @requires_grad.setter
+    def requires_grad(self, requires_grad: bool) -> None:
+        self.set_grad(requires_grad)
 
     def to(self, device: Any = None, dtype: Any = None, non_blocking: bool = False) -> Self:
         """This Cell with its Parameters and buffers on `device`, "cpu" or "gpu".

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
+from snncell.arguments.misplaced import warn_of
 from snncell.arguments.names import missing_of_cell
 from snncell.arguments.shown import came
 from snncell.cells.names import Place, let_go, link, take
@@ -17,6 +18,7 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
 _SIMPLE = (bool, int, float, str, bytes, type(None))
+_OWN = ("internal_params",)  # attributes that name registered Parameters once more
 _COMPILED = ("_graph", "_loop")  # functions compiled from a Cell, which a copy compiles for itself
 
 
@@ -202,8 +204,33 @@ class Tree:
             yield parameter
 
     def trainable_params(self, recurse: bool = True) -> list[Parameter]:
-        """The Parameters that gradients are taken with respect to."""
+        """The Parameters that gradients are taken with respect to.
+
+        Cells and Parameters in a dict or a nested list of a Cell are not among them: a warning names it.
+        """
+        if recurse:
+            self._warn_of_unregistered()
         return [parameter for parameter in self.get_parameters(recurse) if parameter.requires_grad]
+
+    def _warn_of_unregistered(self) -> None:
+        """Warn of Cells and Parameters in dicts and nested lists, if they are not registered elsewhere."""
+        cells = [cell for _, cell in self.cells_and_names()]
+        known = {id(x) for x in (*cells, *self.get_parameters())}
+        for cell in cells:
+            for name, value in cell.__dict__.items():
+                if name in _OWN or not isinstance(value, (dict, list, tuple)):
+                    continue
+                if all(id(x) in known for x in _hidden_in(value)):
+                    continue
+                kind, use = type(value).__name__, "an nn.CellDict"
+                if not isinstance(value, dict):
+                    kind, use = f"nested {kind}", "nested nn.CellLists"
+                warn_of(
+                    f"{type(cell).__name__}.{name} is a {kind} with Cells or Parameters in it, which are not registered: "
+                    f"they are not trained, saved or moved with the net. Use {use}, or insert_param_to_cell for "
+                    f"Parameters.",
+                    RuntimeWarning,
+                )
 
     def untrainable_params(self, recurse: bool = True) -> list[Parameter]:
         """The Parameters without gradient: statistics and frozen weights."""
@@ -261,3 +288,12 @@ def _members_in(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         for position, item in enumerate(value):
             if isinstance(item, (Parameter, Tree)):
                 yield f"{name}.{position}", item
+
+
+def _hidden_in(value: Any, depth: int = 3) -> Iterator[Any]:
+    """The Cells and Parameters in a container."""
+    for x in value.values() if isinstance(value, dict) else value:
+        if isinstance(x, (Parameter, Tree)):
+            yield x
+        elif depth and isinstance(x, (dict, list, tuple)):
+            yield from _hidden_in(x, depth - 1)

@@ -185,9 +185,9 @@ def jit(
 
     Python values that `fn` reads outside of its arguments are compared at each call: globals, variables of enclosing
     functions, defaults, attributes of Cells and other objects, containers, environment variables, NumPy arrays and
-    tensors of PyTorch, also those that the functions read which `fn` calls. If one has changed, `fn` is traced again. For example, `loss_weight[0] = 0.5`
-    between two calls takes effect. To compare an array takes a copy of it, and some 0.1 ms per MB at each call; above
-    16 MB a warning says so. Tensors cost nothing. Code of libraries is not followed.
+    tensors of PyTorch, also those that the functions read which `fn` calls. If one has changed, `fn` is traced again.
+    For example, `loss_weight[0] = 0.5` between two calls takes effect. To compare an array takes a copy of it, and some
+    0.1 ms per MB at each call; above 16 MB a warning says so. Tensors cost nothing. Code of libraries is not followed.
     Functions that read a clock or a file, such as `time.time()` and `open()`, give a warning, because a trace keeps the
     first result. Pass such values as arguments.
 
