@@ -1,10 +1,12 @@
 """Mistakes that users make: each error names what was written, what was expected, and the mend."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import snncell
-from snncell import Parameter, Tensor, encode, nn, ops, plot, surrogate, testing, train
+from snncell import Parameter, Tensor, encode, jit, nn, ops, plot, surrogate, testing, train
 from snncell.errors import (
     ArgumentError,
     AssignError,
@@ -15,6 +17,7 @@ from snncell.errors import (
     ShapeError,
     SnncellError,
     TensorIndexError,
+    TraceError,
 )
 
 X = np.ones((2, 3), np.float32)
@@ -371,3 +374,75 @@ def test_no_name_is_offered_that_is_not_near():
     with pytest.raises(AttributeError) as told:
         _ = snncell.data.random_split
     assert "Did you mean" not in str(told.value)
+
+
+class Output(nn.Cell):
+    def __init__(self, kind):
+        super().__init__()
+        self.layer, self.kind = nn.Dense(3, 2), kind
+
+    def construct(self, x):
+        return self.kind(scores=self.layer(x))
+
+
+@pytest.mark.parametrize("kind", [dict, dataclasses.make_dataclass("Scores", ["scores"])])
+def test_an_output_without_a_first_tensor_needs_another_accuracy(kind):
+    net = Output(kind)
+
+    def loss(output, target):
+        return nn.CrossEntropyLoss()(output["scores"] if kind is dict else output.scores, target)
+
+    data, options = (X, np.array([0, 1])), {"epochs": 1, "progress": False}
+    with pytest.raises(ArgumentError, match=r"accuracy: output is a Tensor.* the net gives a .*accuracy=None"):
+        train.fit(net, loss, nn.SGD(net.trainable_params(), 0.1), data, **options)
+    train.fit(net, loss, nn.SGD(net.trainable_params(), 0.1), data, accuracy=None, **options)
+
+
+def test_a_multistep_in_a_multistep():
+    with pytest.raises(ArgumentError, match=r"the Cell is a MultiStep already, of LIFNode"):
+        nn.MultiStep(nn.MultiStep(nn.LIFNode()))(ops.ones((2, 3, 4)))
+
+
+def test_a_schedule_for_an_optimiser_that_exists():
+    sgd = nn.SGD(nn.Dense(2, 2).trainable_params(), 0.1)
+    with pytest.raises(ArgumentError, match=r"SGD: .* Pass a schedule when you make it: SGD\(params, CosineDecayLR"):
+        sgd.learning_rate = nn.CosineDecayLR(0.1, 0.2, 100)
+
+
+class Steps(nn.Cell):
+    """A neuron that adds the result of a function to its state."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def construct(self, x, v):
+        v = v + self.function(x)
+        return v, v
+
+
+def test_noise_of_numpy_in_a_step_is_a_draw_whatever_its_dtype():
+    noisy = nn.MultiStep(Steps(lambda x: x + np.random.randn(*x.shape)))
+    with pytest.raises(TraceError, match=r"^MultiStep\(Steps\): draws from np\.random.*ops\.normal") as caught:
+        noisy(ops.ones((2, 3)))
+    assert caught.value.__suppress_context__
+
+
+def test_a_wrong_shape_in_a_step_shows_the_line():
+    wrong = nn.MultiStep(Steps(lambda x: x @ ops.ones(5)))
+    with pytest.raises(ShapeError, match=r"MultiStep: Steps, a step of shape") as caught:
+        wrong(ops.ones((2, 3)))
+    assert "x @ ops.ones(5)" in str(caught.traceback[-1].statement)
+
+
+@pytest.mark.parametrize("run", [jit, lambda fn: nn.MultiStep(Steps(fn))])
+def test_a_tensor_that_a_list_kept_from_a_trace(run):
+    history = []
+
+    def keep(x):
+        history.append(x)
+        return x * 2.0
+
+    run(keep)(ops.ones((2, 3)))
+    with pytest.raises(TraceError, match=r"a step that MultiStep.*for example in a list\. Return it"):
+        history[0].asnumpy()

@@ -8,6 +8,7 @@ not. `set_context(full_traceback=True)` keeps all frames.
 from __future__ import annotations
 
 import ast
+import contextlib
 import dis
 import inspect
 import linecache
@@ -40,8 +41,9 @@ def hide_frames(error: BaseException) -> None:
             continue
         seen.add(id(one))
         links = _links(one.__traceback__)
-        if isinstance(one, SnncellError) or _starts_outside(links):
-            one.__traceback__ = _joined([link for link in links if not _ours(link)])
+        on_purpose = isinstance(one, SnncellError)
+        if on_purpose or _starts_outside(links):
+            one.__traceback__ = _joined([x for x in links if not (_ours(x) or (on_purpose and _of_contextlib(x)))])
         waiting += [one.__cause__, None if one.__suppress_context__ else one.__context__]
 
 
@@ -87,6 +89,11 @@ def _joined(links: list[TracebackType]) -> TracebackType | None:
 
 def _ours(link: TracebackType) -> bool:
     return link.tb_frame.f_code.co_filename.startswith(PACKAGE)
+
+
+def _of_contextlib(link: TracebackType) -> bool:
+    """True of a frame that leads from a `with` of the package into its context manager."""
+    return link.tb_frame.f_code.co_filename == contextlib.__file__
 
 
 def _starts_outside(links: list[TracebackType]) -> bool:

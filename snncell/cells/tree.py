@@ -226,9 +226,9 @@ class Tree:
                 if not isinstance(value, dict):
                     kind, use = f"nested {kind}", "nested nn.CellLists"
                 warn_of(
-                    f"{type(cell).__name__}.{name} is a {kind} with Cells or Parameters in it, which are not registered: "
-                    f"they are not trained, saved or moved with the net. Use {use}, or insert_param_to_cell for "
-                    f"Parameters.",
+                    f"{type(cell).__name__}.{name} is a {kind} with Cells or Parameters in it, which are not "
+                    f"registered: they are not trained, saved or moved with the net. Use {use}, or for Parameters "
+                    f"insert_param_to_cell.",
                     RuntimeWarning,
                 )
 

@@ -14,6 +14,7 @@ from typing import Any
 from snncell.compiler.python_state import PythonState
 from snncell.compiler.random_states import RandomStates
 from snncell.compiler.reached import MOST
+from snncell.errors import SnncellError, TraceError
 from snncell.tape import structure
 from snncell.tape.hooks import numbers
 from snncell.tape.tracing import Trace
@@ -79,7 +80,16 @@ def state_read_by(roots: Iterable[Any], who: str, every: str = "each call") -> I
             stacklevel=2,
         )
     states = RandomStates(state)
-    yield state
+    try:
+        yield state
+    except TraceError:
+        raise
+    except SnncellError:  # for example for the dtype of NumPy's noise, which is not to be drawn at all
+        try:
+            states.refuse_draws(who, every)
+        except TraceError as draw:
+            raise draw from None
+        raise
     states.refuse_draws(who, every)
 
 

@@ -175,6 +175,11 @@ class ParameterGroup(Settings):
         """Change the learning rate from the next step on."""
         if self.schedule is not None:
             raise ArgumentError(f"{who}: its learning rate follows a schedule.")
+        if isinstance(rate, Cell):
+            raise ArgumentError(
+                f"{who}: the learning rate of an optimiser changes to a number. Pass a schedule when you make it: "
+                f"{who}(params, {type(rate).__name__}(...))."
+            )
         if isinstance(rate, Tensor) and rate.size == 1:
             rate = rate.item()  # for example of `optimiser.learning_rate *= 0.5`
         self.learning_rate.set_data(Tensor(number_in(rate, 0.0, math.inf, who, "learning_rate"), dtypes.float64))

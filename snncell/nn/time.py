@@ -41,6 +41,11 @@ def initial_states(cell: Cell, x: Tensor) -> tuple[Tensor, ...]:
 def state_count(cell: Cell) -> int:
     """The number of states that a neuron takes: the arguments of its construct after the first."""
     parameters = _inputs_of(cell)
+    if isinstance(cell, MultiStep):
+        raise ArgumentError(
+            f"MultiStep: the Cell is a MultiStep already, of {type(cell.cell).__name__}, and runs over all time steps. "
+            f"Call it without another MultiStep around it."
+        )
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         raise ArgumentError(
             f"{type(cell).__name__}: construct takes *args, so the number of states is unknown. Give the Cell a method "
@@ -197,7 +202,7 @@ class MultiStep(Cell):
                 raise ShapeError(
                     f"MultiStep: {name}, a step of shape {now.shape} with {begun or 'no state'}, as init_state gives "
                     f"it: {error}"
-                ) from None
+                ).with_traceback(error.__traceback__) from None
             if not carry and not isinstance(result, tuple):
                 raise ArgumentError(
                     f"MultiStep: {name}.construct takes no state, and what MultiStep runs has states as arguments and "

@@ -451,8 +451,8 @@ def in_trace(x: Tensor) -> Any:
 def stale() -> TraceError:
     """The error for a traced Tensor that is used after its trace has ended."""
     return TraceError(
-        "This Tensor belongs to a function that snncell.jit traced earlier; it has no value outside of it. "
-        "Return it from the function instead of keeping it in an attribute or a global."
+        "This Tensor belongs to a function that snncell.jit traced earlier, or to a step that MultiStep, scan or vmap "
+        "traced. It has no value outside, where it was kept, for example in a list. Return it from the function."
     )
 
 

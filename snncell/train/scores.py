@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from typing import Any, TypeVar
 
 from snncell import ops
+from snncell.arguments.shown import came
 from snncell.arguments.vocabulary import Numbers
-from snncell.errors import ArgumentError, DTypeError, ShapeError
+from snncell.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from snncell.nn.sequences import until_end
 from snncell.ops.base import as_tensor
 from snncell.ops.indexing import hot, label_words
@@ -76,7 +78,13 @@ def _scores(output: Any) -> Tensor:
     """The output, or the first of several."""
     if isinstance(output, (tuple, list)) and not output:
         raise ArgumentError(f"accuracy: output is a Tensor, or a tuple whose first is one, not {output!r}.")
-    return as_tensor(output[0] if isinstance(output, (tuple, list)) else output, "accuracy", "output")
+    output = output[0] if isinstance(output, (tuple, list)) else output
+    if isinstance(output, dict) or is_dataclass(output):
+        raise ArgumentTypeError(
+            f"accuracy: output is a Tensor, or a tuple whose first is one; the net gives {came(output)}. Pass "
+            f"accuracy=None, or a function of (output, target) that takes the scores out of it."
+        )
+    return as_tensor(output, "accuracy", "output")
 
 
 def _by_number(scores: Tensor, target: Tensor) -> bool:
