@@ -69,15 +69,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
             products.setdefault((item.path, item.originalname), []).append(item)
     most = int(os.environ.get("SNNCELL_CASES", sys.maxsize))
+    left_out: set[pytest.Item] = set()
     for cases in products.values():
-        sampled = cases[0].get_closest_marker("sampled")
-        count = min(most, *sampled.args) if sampled else most
-        if count >= len(cases):
-            continue
-        kept = chosen([case.callspec.params for case in cases], count)
-        for number, case in enumerate(cases):
-            if number not in kept:
-                case.add_marker(pytest.mark.slow)
+        if most < len(cases):
+            kept = chosen([case.callspec.params for case in cases], most)
+            left_out.update(case for number, case in enumerate(cases) if number not in kept)
+        if sampled := cases[0].get_closest_marker("sampled"):
+            kept = chosen([case.callspec.params for case in cases], *sampled.args)
+            for number, case in enumerate(cases):
+                if number not in kept:
+                    case.add_marker(pytest.mark.slow)
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
     here = ".".join(version("matplotlib").split(".")[:2])
     if here != PICTURES and not config.getoption("--mpl-generate-path"):
         other = pytest.mark.skip(reason=f"the pictures in tests/baseline are matplotlib {PICTURES}'s, this is {here}")

@@ -92,6 +92,7 @@ def test_metrics_by_name_are_those_of_the_samples_together(kind, lengths):
     assert found["energy"] == pytest.approx(monitoring.energy(net, *map(Tensor, inputs)).joules, rel=1e-6)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_watched_or_written_changes_no_bit_of_a_training(kind, tmp_path):
     results = []
@@ -168,6 +169,7 @@ def written(folder):
     return values, hidden
 
 
+@pytest.mark.compiled
 def test_tensorboard_has_numbers_histograms_rasters_and_reports(tmp_path):
     net = Sequences("dense")
     slow = [net.first.weight, net.first.bias]

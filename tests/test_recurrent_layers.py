@@ -224,6 +224,7 @@ def test_dropout_is_between_layers_and_in_training(rng):
         assert (net.set_train()(x)[0].asnumpy() != before).any() == changes
 
 
+@pytest.mark.compiled
 def test_a_recurrent_network_learns(rng):
     """The sign of the sum of a sequence."""
     snncell.set_seed(0)
