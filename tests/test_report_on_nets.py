@@ -116,8 +116,20 @@ def test_a_report_on_spike_times_names_layers_that_it_cannot_record_and_silent_l
 
 
 def test_monitor_and_energy_name_layers_that_they_cannot_record():
-    net = nn.SequentialCell(nn.EProp(5, 6), nn.Dense(6, 4), nn.MultiStep(nn.LIFNode()))
+    net = nn.SequentialCell(nn.EventPropLIF(5, 6), nn.CellList([nn.MultiStep(nn.LIFNode())])[0])
     with snncell.monitor(net) as recorded:
-        net(ops.ones((7, 3, 5)))
-    assert recorded.unseen == ("0 (EProp)",) and "0 (EProp): not recorded" in repr(recorded)
-    assert "spiking layers not counted: 0 (EProp)" in repr(snncell.monitoring.energy(net, ops.ones((7, 3, 5))))
+        net[0](ops.ones((3, 5)))
+        net[1](ops.ones((7, 3, 5)))
+    assert recorded.unseen == ("0 (EventPropLIF)",) and "0 (EventPropLIF): not recorded" in repr(recorded)
+
+
+def test_the_spikes_of_eprop_are_recorded():
+    net = nn.SequentialCell(nn.EProp(5, 6), nn.Dense(6, 4), nn.MultiStep(nn.LIFNode()))
+    x = ops.relu(ops.normal((7, 3, 5), 0.0, 3.0))
+    with snncell.monitor(net, v=True, above=True, grad=True) as recorded:
+        snncell.grad(lambda x: net(x).sum())(x)
+    spikes = net[0](x).asnumpy()
+    assert recorded.unseen == () and spikes.any()
+    np.testing.assert_array_equal(recorded.spikes["0"], spikes)
+    assert all("0" not in kind for kind in (recorded.v, recorded.above, recorded.grad))
+    assert "weights not followed: 0.weight, 0.recurrent" in repr(snncell.monitoring.energy(net, x))

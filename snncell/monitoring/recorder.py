@@ -114,6 +114,8 @@ class Recorder:
 
     def _around_neuron(self, cell: Any, name: str, run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         records = {kind: id(cell) in self.chosen_ids[kind] for kind in KINDS}
+        if getattr(cell, "weights_inside", False):  # its input is not the current of its neurons
+            records |= {"grad": False, "above": False}
         if not any(records.values()):
             return run(args, kwargs)
         current = _first(cell, args, kwargs)

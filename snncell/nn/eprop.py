@@ -88,7 +88,8 @@ class EProp(Ranged, Cell):
         ((8, 3), (8, 8))
     """
 
-    _steps_inside = True  # a monitor sees none of its time steps
+    whole_sequences = True
+    weights_inside = True  # a monitor records its spikes alone: its input is no current of its neurons
 
     ranges: ClassVar = {
         "decay": KEPT,
