@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+import scipy.sparse
 from interpreting import interpreted as interpreted
 from random_cases import random_cases
 
@@ -223,6 +224,11 @@ def of_numbers(container):
     return (lambda x: x * float(container[0])), lambda value: container.__setitem__(0, int(value))
 
 
+def of_sparse():
+    matrix = scipy.sparse.csr_array(np.ones((1, 1), np.float32))
+    return (lambda x: x * Tensor(matrix.toarray()[0])), functools.partial(matrix.data.__setitem__, 0)
+
+
 def of_context():
     gain = contextvars.ContextVar("gain", default=1.0)
     return (lambda x: x * gain.get()), gain.set
@@ -309,6 +315,7 @@ HOLDERS = {
     "MappingProxyType": functools.partial(of_wrapped, types.MappingProxyType, "a"),
     "array.array": lambda: of_numbers(array.array("d", [1.0])),
     "bytearray": lambda: of_numbers(bytearray([1])),
+    "sparse array": of_sparse,
     "ContextVar": of_context,
     "lru_cache": of_cached_function,
     "os.getenv": lambda: of_environment(os.getenv),
@@ -934,11 +941,16 @@ def test_a_name_of_a_clock_is_no_clock():
 
 
 @pytest.mark.peer
-def test_a_tensor_of_pytorch_is_followed():
+@pytest.mark.parametrize("kind", ["tensor", "module"])
+def test_tensors_of_pytorch_are_followed(kind):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
     def make():
-        weight = torch.ones(1, requires_grad=True)
-        return (lambda x: x * Tensor(weight.detach())), functools.partial(weight.data.fill_)
+        if kind == "tensor":
+            weight = torch.ones(1, requires_grad=True)
+            return (lambda x: x * Tensor(weight.detach())), functools.partial(weight.data.fill_)
+        layer = torch.nn.Linear(1, 1)
+        layer.weight.data.fill_(1.0)
+        return (lambda x: x * Tensor(layer.weight.detach()[0])), functools.partial(layer.weight.data.fill_)
 
     compare(make, "jit", [None, None, 2.0, 2.0, 3.0])

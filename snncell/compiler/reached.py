@@ -211,6 +211,10 @@ class Reached:
         elif library(kind.__module__) and any(hasattr(kind, name) for name in ON_HOST):
             self._arrays.append((value, snapshot(value)))
         elif not isinstance(value, Enum):
+            if kind.__module__.startswith("scipy.sparse"):  # whose methods read the arrays
+                self._waiting += attributes_of(value).values()
+            elif hasattr(kind, "named_buffers"):  # a Module of PyTorch
+                self._waiting += [*value.parameters(), *value.buffers()]
             self._waiting += [inside(value) for base, inside in _WRAPPERS.items() if isinstance(value, base)]
             if "__wrapped__" in (own := attributes_of(value)):  # as that of functools.lru_cache
                 self._waiting.append(own["__wrapped__"])
