@@ -41,6 +41,8 @@ def predictions(facts: Facts) -> tuple[Array, Array, int] | None:
     out, labels = facts.output, facts.target
     if out is None or labels is None or not classified(out.shape, labels):
         return None
+    if facts.unseen:  # the outputs may be spike times, of which the smallest decides
+        return None
     scores = out.sum(0) if out.ndim == 3 else out
     return (scores.argmax(1), labels, scores.shape[1]) if finite(scores) else None
 
