@@ -18,7 +18,7 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
 _SIMPLE = (bool, int, float, str, bytes, type(None))
-_OWN = ("internal_params",)  # attributes that name registered Parameters once more
+_OWN = ("internal_params", "_kept")  # attributes that name registered Parameters once more
 _COMPILED = ("_graph", "_loop")  # functions compiled from a Cell, which a copy compiles for itself
 
 
@@ -224,7 +224,7 @@ class Tree:
                     continue
                 kind, use = type(value).__name__, "an nn.CellDict"
                 if not isinstance(value, dict):
-                    kind, use = f"nested {kind}", "nested nn.CellLists"
+                    kind, use = f"nested {kind}", "an nn.CellList in an nn.CellList"
                 warn_of(
                     f"{type(cell).__name__}.{name} is a {kind} with Cells or Parameters in it, which are not "
                     f"registered: they are not trained, saved or moved with the net. Use {use}, or for Parameters "

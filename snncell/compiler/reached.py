@@ -176,13 +176,11 @@ class Reached:
             self.draws = self.draws or value is NUMPYS or value is PYTHONS
         elif isinstance(value, (FunctionType, MethodType, BuiltinFunctionType, partial)):
             self._visit_function(value)
-        elif isinstance(value, CONTAINERS):
+        elif isinstance(value, (*CONTAINERS, *_OF_NUMBERS)):
             inside = items(value)
             if not isinstance(value, (tuple, frozenset)):
                 self._containers.append((value, list(map(id, inside)), inside))
             self._waiting += [x for x in inside if type(x) not in _ATOMS]
-        elif isinstance(value, _OF_NUMBERS):
-            self._containers.append((value, list(map(id, value)), list(value)))
         elif isinstance(value, ContextVar):
             self._variables.append((value, value.name, of_cell(value)))
             self._waiting.append(of_cell(value))
@@ -195,14 +193,7 @@ class Reached:
         elif isinstance(value, cached_property):
             self._waiting.append(value.func)
         elif isinstance(value, (ModuleType, type)):
-            self.draws = self.draws or value is np.random or value is random
-            if not library(value.__name__ if isinstance(value, ModuleType) else value.__module__):
-                self.objects.append(value)
-                for name in _MADE:
-                    if isinstance(made := vars(value).get(name), FunctionType):
-                        self._read_code(made, runs=False)
-            elif value in (np, os, sys):
-                self.objects.append(value)
+            self._visit_namespace(value)
         elif hasattr(kind, "cells_and_names"):
             self._visit_cell(value)
         elif kind.__module__.partition(".")[0] in ("snncell", "numpy", "numba"):
@@ -211,15 +202,30 @@ class Reached:
         elif library(kind.__module__) and any(hasattr(kind, name) for name in ON_HOST):
             self._arrays.append((value, snapshot(value)))
         elif not isinstance(value, Enum):
-            if kind.__module__.startswith("scipy.sparse"):  # whose methods read the arrays
-                self._waiting += attributes_of(value).values()
-            elif hasattr(kind, "named_buffers"):  # a Module of PyTorch
-                self._waiting += [*value.parameters(), *value.buffers()]
-            self._waiting += [inside(value) for base, inside in _WRAPPERS.items() if isinstance(value, base)]
-            if "__wrapped__" in (own := attributes_of(value)):  # as that of functools.lru_cache
-                self._waiting.append(own["__wrapped__"])
-            self._visit_class(kind)
+            self._visit_instance(value, kind)
+
+    def _visit_namespace(self, value: Any) -> None:
+        """Visit a module or a class."""
+        self.draws = self.draws or value is np.random or value is random
+        if not library(value.__name__ if isinstance(value, ModuleType) else value.__module__):
             self.objects.append(value)
+            for name in _MADE:
+                if isinstance(made := vars(value).get(name), FunctionType):
+                    self._read_code(made, runs=False)
+        elif value in (np, os, sys):
+            self.objects.append(value)
+
+    def _visit_instance(self, value: Any, kind: type) -> None:
+        """Visit an object that is no Cell."""
+        own = attributes_of(value)
+        if kind.__module__.startswith("scipy.sparse"):  # whose methods read the arrays
+            self._waiting += own.values()
+        elif hasattr(kind, "named_buffers"):  # a Module of PyTorch
+            self._waiting += [*value.parameters(), *value.buffers()]
+        self._waiting += [inside(value) for base, inside in _WRAPPERS.items() if isinstance(value, base)]
+        self._waiting += [own["__wrapped__"]] if "__wrapped__" in own else []  # of functools.lru_cache
+        self._visit_class(kind)
+        self.objects.append(value)
 
     def _visit_function(self, value: Any) -> None:
         self._note(f"{value.__module__}.{value.__name__}" if hasattr(value, "__name__") else "")
