@@ -169,7 +169,6 @@ def written(folder):
     return values, hidden
 
 
-@pytest.mark.compiled
 def test_tensorboard_has_numbers_histograms_rasters_and_reports(tmp_path):
     net = Sequences("dense")
     slow = [net.first.weight, net.first.bias]
