@@ -216,6 +216,7 @@ class Tree:
         """Warn of Cells and Parameters in dicts and nested lists, if they are not registered elsewhere."""
         cells = [cell for _, cell in self.cells_and_names()]
         known = {id(x) for x in (*cells, *self.get_parameters())}
+        known |= {id(x) for cell in cells for x in cell.__dict__.get("internal_params", ())}  # of a custom backward
         for cell in cells:
             for name, value in cell.__dict__.items():
                 if name in _OWN or not isinstance(value, (dict, list, tuple)):
