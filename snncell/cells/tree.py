@@ -18,7 +18,7 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
 _SIMPLE = (bool, int, float, str, bytes, type(None))
-_OWN = ("internal_params", "_kept")  # attributes that name registered Parameters once more
+_OWN = ("internal_params", "_kept")  # attributes of the package: Parameters of a `bprop`, values that Stateful keeps
 _COMPILED = ("_graph", "_loop")  # functions compiled from a Cell, which a copy compiles for itself
 
 

@@ -53,8 +53,9 @@ def from_nir(
 
     Args:
         graph: the path of a file, or an `nir.NIRGraph`. Files of nir 1.0.4 and older have no v_reset: it is 0.
-        dt: seconds of a step. IF neurons add r x dt in each. sinabs writes r = 1 and weights for dt=1; with a dt for
-            which all inputs together do not fire an IF neuron in a step, a warning says which dt its weights imply.
+        dt: seconds of a step. IF neurons add r x dt in each. sinabs writes r = 1 and weights for dt=1; with a shorter
+            dt, for which all inputs together do not fire an IF neuron in a step, a warning names the dt that its
+            weights imply; with r dt = 1 or more, only if they reach less than a tenth of the threshold.
         method: "euler" or "exponential"; left out, what the graph's metadata say, or else "euler". Where dt is more
             than a fifth of a time constant, and the graph does not say that it was made for it, there is a warning.
         reset: of neurons whose metadata do not say: "value" puts v to v_reset, as nir 1.0.8 has it and all who
