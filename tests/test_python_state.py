@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 import scipy.sparse
+import scipy.stats
 from interpreting import interpreted as interpreted
 from random_cases import random_cases
 
@@ -651,6 +652,12 @@ def of_bound_method():
     return lambda x: x + draw()
 
 
+def of_module_in_closure():
+    import uuid as identifiers
+
+    return lambda x: x * (identifiers.uuid4().int % 2)
+
+
 def of_imported():
     def noisy(x):
         from random import gauss
@@ -675,6 +682,8 @@ DRAWS = {
     "choice": lambda: lambda x: x * random.choice([1.0, 2.0]),
     "os.urandom": lambda: lambda x: x * os.urandom(1)[0],
     "uuid": lambda: lambda x: x * (uuid.uuid4().int % 2),
+    "imported by the enclosing function": of_module_in_closure,
+    "of SciPy": lambda: lambda x: x * scipy.stats.norm.rvs(),
     "secrets": lambda: lambda x: x * secrets.choice([1.0, 2.0]),
     "secret bits": lambda: lambda x: x * secrets.randbits(2),
     "shuffled": lambda: lambda x: x[:, np.random.permutation(2)] if x.ndim == 2 else x[np.random.permutation(2)],
@@ -712,6 +721,30 @@ def test_draws_of_other_threads_are_no_fault_of_the_traced_function():
     finally:
         stop.set()
         thread.join()
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.02])
+def test_noise_of_a_library_is_refused_while_other_threads_live(wait):
+    """Threads of Jupyter and of tqdm live on; those of a Loader draw, and pause while a function is traced."""
+
+    def noisy(row):
+        time.sleep(wait)
+        return row * np.float32(np.random.normal())
+
+    stop = threading.Event()
+    idle = threading.Thread(target=stop.wait)
+    idle.start()
+    try:
+        data = [(row, n % 2) for n, row in enumerate(np.ones((16, 2), np.float32))]
+        loader = snncell.data.Loader(data, 2, transform=noisy, workers=2, sequences=())
+        net = nn.Dense(2, 2)
+        for n, (x, _) in enumerate(loader):
+            jit(lambda x, n=n: net(x) * n)(Tensor(x))  # the Loader's threads draw, this function does not
+            with pytest.raises(TraceError, match=r"draws from np\.random"):
+                jit(lambda x: x * scipy.stats.norm.rvs())(Tensor(x))
+    finally:
+        stop.set()
+        idle.join()
 
 
 def test_a_seeded_generator_inside_is_what_it_is_uncompiled():

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from snncell.compiler.python_state import PythonState
-from snncell.compiler.random_states import RandomStates
+from snncell.compiler.random_states import RandomStates, loading_paused
 from snncell.compiler.reached import MOST
 from snncell.errors import SnncellError, TraceError
 from snncell.tape import structure
@@ -79,18 +79,19 @@ def state_read_by(roots: Iterable[Any], who: str, every: str = "each call") -> I
             RuntimeWarning,
             stacklevel=2,
         )
-    states = RandomStates(state)
-    try:
-        yield state
-    except TraceError:
-        raise
-    except SnncellError:  # for example for the dtype of NumPy's noise, which is not to be drawn at all
+    with loading_paused() as alone:
+        states = RandomStates(state, alone)
         try:
-            states.refuse_draws(who, every)
-        except TraceError as draw:
-            raise draw from None
-        raise
-    states.refuse_draws(who, every)
+            yield state
+        except TraceError:
+            raise
+        except SnncellError:  # for example for the dtype of NumPy's noise, which is not to be drawn at all
+            try:
+                states.refuse_draws(who, every)
+            except TraceError as draw:
+                raise draw from None
+            raise
+        states.refuse_draws(who, every)
 
 
 def cells_in(arguments: Any, fn: Any) -> dict[Any, None]:

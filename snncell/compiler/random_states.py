@@ -5,6 +5,9 @@ from __future__ import annotations
 import ctypes
 import random
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,15 +15,40 @@ import numpy as np
 from snncell.compiler.python_state import PythonState
 from snncell.compiler.reached import NUMPYS, PYTHONS
 from snncell.errors import TraceError
+from snncell.forks import after_fork
 
 _NAMES = {id(NUMPYS): "np.random", id(PYTHONS): "Python's random"}
+_PATIENCE = 2.0  # seconds that a trace waits for each thread that loads data to end the sample it is at
+_LOOK = 0.005  # seconds in which a thread that draws all the time is noticed
+
+# Of each thread that loads data: its number, and the lock that it holds while it runs the user's transforms.
+LOADING: dict[int, Any] = {}
+after_fork(LOADING.clear)  # a child has none of these threads
+
+
+@contextmanager
+def loading_paused() -> Iterator[bool]:
+    """Pause the threads that load data, which may draw from the generators that all threads share.
+
+    Yields True if all of them pause. A thread that loads data itself pauses no other one, because two of them could
+    wait for each other.
+    """
+    with ExitStack() as stack:
+        paused = threading.get_ident() not in LOADING
+        for lock in list(LOADING.values()) if paused else []:
+            if lock.acquire(timeout=_PATIENCE):
+                stack.callback(lock.release)
+            else:
+                paused = False
+        yield paused
 
 
 class RandomStates:
     """The states of random generators before a trace: NumPy's and Python's own, and those that the function reads."""
 
-    def __init__(self, state: PythonState) -> None:
+    def __init__(self, state: PythonState, alone: bool) -> None:
         self.state = state
+        self.alone = alone  # whether no thread that loads data runs meanwhile
         of_all = state_of if state.draws else _position_of
         self.before = [(x, of_all, of_all(x)) for x in (NUMPYS, PYTHONS)]
         self.before += [(x, state_of, state_of(x)) for x in state.generators if id(x) not in _NAMES]
@@ -32,12 +60,18 @@ class RandomStates:
         for generator, of, before in self.before:
             if of(generator) == before:
                 continue
-            shared = id(generator) in _NAMES
-            # Another thread, which loads data, may have drawn from the generator that all share.
-            if shared and threading.active_count() > 1 and not self.state.draws:
+            if id(generator) in _NAMES and not self.state.draws and self._drawn_by_others(generator, of):
                 continue
             name = _NAMES.get(id(generator), f"a {type(generator).__name__}")
             raise _drawn(who, name, every)
+
+    def _drawn_by_others(self, generator: Any, of: Any) -> bool:
+        """True if another thread may have drawn: one that loads data, or one that goes on drawing now."""
+        if not self.alone or threading.active_count() == 1:
+            return not self.alone
+        present = of(generator)
+        time.sleep(_LOOK)
+        return bool(of(generator) != present)
 
 
 def _drawn(who: str, name: str, every: str) -> TraceError:
@@ -54,7 +88,12 @@ def _position_of(generator: Any) -> Any:
         _, words, following = generator.getstate()
         return words[0], words[-1], following
     bits = generator._bit_generator
-    return ctypes.string_at(bits.ctypes.state_address, 2500) if type(bits) is np.random.MT19937 else state_of(generator)
+    if type(bits) is not np.random.MT19937:
+        return state_of(generator)
+    # The fields of the object after its reference count: one of them is a normal number that is kept for the next draw.
+    fields, header = type(generator).__basicsize__, object.__basicsize__
+    kept = ctypes.string_at(id(generator) + header, fields - header)
+    return ctypes.string_at(bits.ctypes.state_address, 2500) + kept
 
 
 def state_of(generator: Any) -> Any:

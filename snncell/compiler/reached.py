@@ -296,6 +296,8 @@ class Reached:
         known = [sys.modules.get(x) for name in names.modules for x in (name, f"{package}.{name}")]
         modules = [module for module in known if module is not None]
         self._waiting += modules
+        free = [of_cell(cell) for cell in function.__closure__ or ()]
+        modules += [value for value in free if isinstance(value, ModuleType)]  # imported by the enclosing function
         pairs = [(there.get(name), attribute) for name, attribute in names.of_globals]
         for owner, attribute in [*pairs, *product(modules, names.attributes)]:
             if isinstance(owner, ModuleType):

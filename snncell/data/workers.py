@@ -28,6 +28,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
+from snncell.compiler.random_states import LOADING
 from snncell.errors import ArgumentError, ForkError, WorkerError
 from snncell.forks import after_fork, in_child
 from snncell.interrupts import deferring, taken_from
@@ -129,14 +130,19 @@ def _end(asked: SimpleQueue[Any], over: list[bool], workers: int, reference: Any
 
 def _run(make: Make, asked: SimpleQueue[Any], made: SimpleQueue[Any], over: list[bool]) -> None:
     """Make batches until nobody wants any."""
-    while (number := asked.get()) is not None and not over:
-        batch = error = None
-        try:
-            batch = make(number, over)
-        except BaseException as caught:
-            error = caught
-        made.put((number, batch, error))
-        del batch, error  # which refers to this frame
+    LOADING[threading.get_ident()] = lock = threading.RLock()  # a trace holds it, and so pauses this thread
+    try:
+        while (number := asked.get()) is not None and not over:
+            batch = error = None
+            try:
+                with lock:
+                    batch = make(number, over)
+            except BaseException as caught:
+                error = caught
+            made.put((number, batch, error))
+            del batch, error  # which refers to this frame
+    finally:
+        del LOADING[threading.get_ident()]
 
 
 # --- processes --------------------------------------------------------------------------------------------------------
