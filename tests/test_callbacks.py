@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -544,6 +545,32 @@ def test_a_number_that_some_epochs_have_is_in_its_column_of_the_log(tmp_path):
     train.Log(tmp_path / "log.csv").add({"epoch": 5, "loss": 0.5})  # of another process
     assert len([*csv.DictReader((tmp_path / "log.csv").read_text().splitlines())]) == 5
     assert len(plot.training_curves(tmp_path / "log.csv", names=["loss", "x3"]).lines) >= 1
+
+
+@pytest.mark.parametrize("name", ["at-{step}", "at-{epoch}-{step}"])
+@pytest.mark.parametrize("steps", [None, 1])
+def test_old_checkpoints_are_deleted_after_a_resume_too(tmp_path, name, steps):
+    for epochs in (3, 6):
+        each = train.Checkpoint(tmp_path / name, steps=steps, keep=2)
+        simple(epochs, checkpoint=tmp_path / "run", resume=epochs == 6, callbacks=[each])
+        (tmp_path / "at-of-another").touch()
+    kept = {path.name for path in tmp_path.iterdir()} - {"run", "at-of-another"}
+    assert (tmp_path / "at-of-another").exists() and len(kept) == 2
+    assert {Path(file).name for file in each.written} == kept
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda monitor: train.EarlyStopping(2, monitor),
+        lambda monitor: train.Checkpoint("best", best=monitor),
+        lambda monitor: train.ReduceLROnPlateau(monitor),
+        lambda monitor: simple(1, test=samples(9, 1), monitor=monitor),
+    ],
+)
+def test_names_of_other_libraries_for_numbers_of_the_test_data(make):
+    with pytest.raises(ArgumentError, match=r"no record has 'val_loss'; fit\(test=.*measures 'test_loss'"):
+        make("val_loss")
 
 
 @pytest.mark.parametrize(

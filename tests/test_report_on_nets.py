@@ -56,6 +56,33 @@ def test_a_planted_sickness_is_named(name):
     assert said.keys() & kinds, f"{case.about}: {said}"
 
 
+class UntilTheEnd(nn.Cell):
+    """A net of padded sequences that uses their lengths in its decoder alone."""
+
+    def __init__(self, neuron, bias):
+        super().__init__()
+        self.weights, self.neuron, self.out = nn.Dense(4, 12, bias_init=bias), nn.MultiStep(neuron), nn.Dense(12, 3)
+
+    def construct(self, x, lengths):
+        return self.out(nn.sequences.mean_over_time(self.neuron(self.weights(x)), lengths, "net"))
+
+
+@pytest.mark.parametrize("bias", [-0.5, 0.0, 2.0])
+@pytest.mark.parametrize("neuron", [nn.IFNode, nn.LIFNode])
+@pytest.mark.parametrize("steps", [20, np.array([8, 20, 12, 20, 9, 20])], ids=["of one length", "of several"])
+def test_padding_adds_no_finding_and_hides_none(neuron, bias, steps, rng):
+    snncell.set_seed(2)
+    net = UntilTheEnd(neuron(), bias)
+    lengths = np.broadcast_to(steps, 6).astype(np.int64)
+    x = rng.random((20, 6, 4), np.float32) * (np.arange(20)[:, None] < lengths)[:, :, None]
+    target, said = np.arange(6) % 3, []
+    for padding in (0, 180):
+        padded = np.pad(x, ((0, padding), (0, 0), (0, 0)))
+        facts = examine(net, (padded, lengths, target), nn.CrossEntropyLoss())[0]
+        said.append([(finding.kind, finding.severity, finding.layer) for finding in diagnose(facts)])
+    assert said[0] == said[1]
+
+
 def test_labels_of_no_class_are_refused_by_their_loss():
     with testing.unfused():
         case, kinds = sick("labels from 1", 20, **SMALL)

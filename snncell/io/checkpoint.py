@@ -263,11 +263,14 @@ def load_param_into_net(
     missing = [path for path in own if path not in parameter_dict]
     unused = [path for path in parameter_dict if path not in own]
     if strict_load and (missing or unused):
-        of_training = any(path.startswith("optimiser/") for path in unused)
-        mend = " It is one of a training: train.load_state(file, net, optimiser) loads it." if of_training else ""
+        if any(path.startswith("optimiser/") for path in unused):
+            raise CheckpointError(
+                "load_param_into_net: the file is the checkpoint of a training: train.load_state(file, net) loads the "
+                "weights, train.load_state(file, net, optimiser) all that the training needs to continue."
+            )
         raise CheckpointError(
             f"load_param_into_net: the checkpoint does not fit {type(net).__name__}. "
-            f"Not in the checkpoint: {missing or 'nothing'}; not in the Cell: {unused or 'nothing'}.{mend}"
+            f"Not in the checkpoint: {missing or 'nothing'}; not in the Cell: {unused or 'nothing'}."
         )
     shared = [path for path in own if path in parameter_dict]
     for path in shared:

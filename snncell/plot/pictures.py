@@ -91,8 +91,7 @@ def _spikes(facts: Facts) -> Section:
 def _raster(layer: Layer) -> Picture:
     assert layer.spikes is not None  # it has rates
     sample = _sample_shown(layer)
-    steps = len(layer.spikes) if layer.before_end is None else int(layer.before_end[:, sample].sum())
-    spikes = {layer.name: _of_sample(layer.spikes, sample)[:steps]}  # without padding
+    spikes = {layer.name: _of_sample(layer.spikes, sample)[: layer.steps_of(sample)]}
     return drawn(f"{layer.name}: a mark for every spike, in sample {sample}.", lambda ax: raster(spikes, ax))
 
 
@@ -132,8 +131,9 @@ def _traces(layer: Layer) -> Picture:
     above = layer.above
     before = None if above is None else before_reset(layer.v, above, layer.spikes, layer.threshold)
     sample = _sample_shown(layer)
-    v = _of_sample(layer.v if before is None else before, sample)
-    fired = _of_sample(layer.spikes != 0, sample)
+    steps = layer.steps_of(sample)
+    v = _of_sample(layer.v if before is None else before, sample)[:steps]
+    fired = _of_sample(layer.spikes != 0, sample)[:steps]
     # Neurons that fire about every third step show the most: charging, crossing the threshold, reset.
     busy = np.argsort(np.abs(fired.mean(0) - 0.3), kind="stable")[:TRACES]
     what = "potential after each step" if before is None else "potential before the reset"

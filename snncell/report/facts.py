@@ -54,7 +54,8 @@ class Layer:
     name: its path in the net.
     neuron: its class.
     spiking: whether it gives spikes; a readout of potentials does not.
-    spikes, above, v, grad: as a monitor gives them, (T, B, *features), or None.
+    spikes, above, v, grad: as a monitor gives them, (T, B, *features), or None. After the end of a padded sample,
+        `above` and `v` keep the values of its last step.
     before_end: the steps (T, B) that are before the end of their sample, or None.
     slope: of its surrogate, or None.
     threshold: the mean of its v_threshold, or None.
@@ -99,10 +100,23 @@ class Layer:
         return "channel" if len(self.shape) > 3 else "neuron"
 
     def by_unit(self, array: Array) -> Array:
-        """(T, B, *features) as (everything else, units)."""
+        """(T, B, *features) as (everything else, units), without padding."""
         if array.ndim <= 2:
-            return array.reshape(-1, 1)
+            return (array if self.before_end is None else array[self.before_end]).reshape(-1, 1)
+        if self.before_end is not None:
+            array = array[self.before_end][None]
         return np.moveaxis(array, 2, -1).reshape(-1, array.shape[2])
+
+    def steps_of(self, sample: int) -> int:
+        """The number of steps of a sample, without padding."""
+        return self.shape[0] if self.before_end is None else int(self.before_end[:, sample].sum())
+
+    def late(self, array: Array, steps: int) -> Array:
+        """The last `steps` steps of each sample of (T, B, *features); the first step again where it has fewer."""
+        if self.before_end is None:
+            return array[-steps:]
+        numbers = np.maximum(self.before_end.sum(0) - steps + np.arange(steps)[:, None], 0)
+        return np.take_along_axis(array, numbers.reshape(*numbers.shape, *(1,) * (array.ndim - 2)), 0)
 
     @cached_property
     def rates(self) -> Array | None:

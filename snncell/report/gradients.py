@@ -77,10 +77,11 @@ def _inherited(own: Trend, later: list[Trend]) -> bool:
 
 def _of_slopes(layer: Layer, own: Trend) -> bool:
     """True if a gradient is larger at early steps because the surrogate is: potentials that drift away from it."""
-    if layer.relative_slopes is None:
+    if layer.slope is None or layer.above is None:
         return False
-    slopes = layer.relative_slopes.astype(np.float64).reshape(layer.shape[0], -1)
-    of_slopes = trend(np.sqrt((slopes**2).mean(1)))
+    slopes = layer.slope.relative(layer.above).astype(np.float64).reshape(*layer.above.shape[:2], -1)
+    squares = (slopes**2).sum(2)
+    of_slopes = trend(np.sqrt((squares if layer.before_end is None else squares * layer.before_end).sum(1)))
     return of_slopes is not None and np.log(of_slopes.total) > SLOPES_EXPLAIN * np.log(own.total)
 
 
@@ -96,7 +97,7 @@ def _gain_of_feedback(layer: Layer) -> float | None:
     """The gain of the feedback on a gradient in a step: |W' D g| is about radius(W) rms(D) |g| for random weights W."""
     if layer.radius is None or layer.slope is None or layer.above is None or not finite(layer.above):
         return None
-    slopes = layer.slope.derivative(layer.above).astype(np.float64)
+    slopes = layer.by_unit(layer.slope.derivative(layer.above)).astype(np.float64)
     return layer.radius * float(np.sqrt((slopes**2).mean()))
 
 

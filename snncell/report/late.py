@@ -36,16 +36,16 @@ def late_steps(layer: Layer) -> int:
     return max(LATE_STEPS, steps // 3) if steps >= LATE_STEPS else 0
 
 
-def _last(array: Array, steps: int) -> Array:
-    """The last steps of (T, B, *features), as (steps, B, units, positions)."""
-    last = array[-steps:]
+def _last(layer: Layer, array: Array, steps: int) -> Array:
+    """The last steps of each sample of (T, B, *features), as (steps, B, units, positions)."""
+    last = layer.late(array, steps)
     return last.reshape(steps, last.shape[1], last.shape[2] if last.ndim > 2 else 1, -1)
 
 
 def late_spikes(layer: Layer) -> Array | None:
     """Where there are spikes at the last steps, (steps, B, units, positions)."""
     steps = late_steps(layer)
-    return None if not steps or layer.spikes is None or not layer.spiking else _last(layer.spikes, steps) != 0
+    return None if not steps or layer.spikes is None or not layer.spiking else _last(layer, layer.spikes, steps) != 0
 
 
 def staying_on(layer: Layer, thresholds: float = 0.0) -> Worst | None:
@@ -70,7 +70,7 @@ def late_heights(layer: Layer, side: float) -> Array | None:
     steps = late_steps(layer)
     if not steps or layer.heights is None or not finite(layer.heights):
         return None
-    heights = np.maximum(side * _last(layer.heights, steps), 0.0)
+    heights = np.maximum(side * _last(layer, layer.heights, steps), 0.0)
     return np.asarray(np.sqrt((heights**2).mean((0, 3))))
 
 
@@ -85,5 +85,5 @@ def late_flat(layer: Layer) -> Array | None:
     steps = late_steps(layer)
     if not steps or layer.slope is None or layer.above is None:
         return None
-    flat: Array = (_last(layer.slope.relative(layer.above), steps) < PASSES_NOTHING).mean((0, 2, 3))
+    flat: Array = (_last(layer, layer.slope.relative(layer.above), steps) < PASSES_NOTHING).mean((0, 2, 3))
     return flat

@@ -31,6 +31,10 @@ def layer_of(monitor: Monitor, name: str, net: Cell) -> Layer:
     shape = next((a.shape for a in arrays.values() if a is not None), (0, 0))
     grad = arrays.pop("grad")  # of the layer's input, which may be of another width
     arrays = {kind: _as_large(array, shape) for kind, array in arrays.items()}
+    before_end = None if arrays["spikes"] is None else monitor.spikes.before_end(name)
+    if before_end is not None and not before_end.any():
+        before_end = None  # there is nothing but padding
+    arrays |= {kind: _as_at_end(arrays[kind], before_end) for kind in ("above", "v")}
     threshold = getattr(cell, "v_threshold", None)
     place = next((p.device for p in net.get_parameters()), "cpu")
     around = next((c for _, c in net.cells_and_names() if isinstance(c, Recurrent) and _holds(c, cell)), None)
@@ -40,7 +44,7 @@ def layer_of(monitor: Monitor, name: str, net: Cell) -> Layer:
         spiking=monitor.fires(name),
         **arrays,
         grad=grad if grad is not None and grad.shape[:1] == shape[:1] else _as_large(grad, shape),
-        before_end=None if arrays["spikes"] is None else monitor.spikes.before_end(name),
+        before_end=before_end,
         slope=slope_of(monitor.spike_function(name), shape[2:]),
         threshold=None if threshold is None else float(np.mean(_values(threshold))),
         reach=_reach(cell, shape[2:], place),
@@ -56,6 +60,15 @@ def layer_of(monitor: Monitor, name: str, net: Cell) -> Layer:
 def _as_large(array: Array | None, shape: tuple[int, ...]) -> Array | None:
     """A recording in the shape of the output; a neuron may look at all steps at once, or at something else."""
     return None if array is None or array.size != np.prod(shape) else array.reshape(shape)
+
+
+def _as_at_end(array: Array | None, before_end: Array | None) -> Array | None:
+    """A recording (T, B, ...) that keeps the values of the last step of each sample after its end."""
+    if array is None or before_end is None or array.shape[:2] != before_end.shape:
+        return array
+    last = np.maximum(before_end.sum(0) - 1, 0)
+    numbers = np.minimum(np.arange(len(array))[:, None], last)
+    return np.take_along_axis(array, numbers.reshape(*numbers.shape, *(1,) * (array.ndim - 2)), 0)
 
 
 def _holds(outer: Recurrent, cell: Cell) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import string
+from bisect import bisect_left
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,7 +13,7 @@ from snncell.arguments.kinds import Count
 from snncell.errors import ArgumentError
 from snncell.io.checkpoint import path_to_write
 from snncell.train.callbacks import Callback, Training
-from snncell.train.stopping import is_better_higher
+from snncell.train.stopping import is_better_higher, name_in_records
 
 File = str | os.PathLike[str]
 
@@ -66,7 +67,7 @@ class Checkpoint(Callback):
                 f"Checkpoint: steps is written within epochs, {other} after them; make two Checkpoints."
             )
         path_to_write(file, "Checkpoint")  # said now, not after an epoch
-        self.file, self.every, self.steps, self.best = os.fspath(file), every or 1, steps, best
+        self.file, self.every, self.steps = os.fspath(file), every or 1, steps
         self.names = {name for _, name, _, _ in string.Formatter().parse(self.file) if name is not None}
         if keep is not None and not self.names:
             raise ArgumentError(
@@ -76,6 +77,7 @@ class Checkpoint(Callback):
         if higher_is_better is not None and best is None:
             raise ArgumentError("Checkpoint: higher_is_better is of the number that best names; give best too.")
         self.keep = keep
+        self.best = None if best is None else name_in_records(best)
         self.higher_is_better = is_better_higher(best or "") if higher_is_better is None else higher_is_better
         self.value = math.inf  # of the best, made so that lower is better
         self.written: list[str] = []
@@ -83,6 +85,7 @@ class Checkpoint(Callback):
 
     def on_fit_begin(self, training: Training) -> None:
         self.last = _place(training)
+        self.written = list(dict.fromkeys([*self._written_before(training), *self.written]))
         if not training.history:  # what was best is of another training
             self.value = math.inf
 
@@ -97,6 +100,18 @@ class Checkpoint(Callback):
     def on_fit_end(self, training: Training) -> None:
         if training.stopped and self.best is None and _place(training) != self.last:
             self.write(training)
+
+    def _written_before(self, training: Training) -> list[str]:
+        """The files that exist of the epochs or steps before a training was resumed, the oldest first."""
+        if self.keep is None:
+            return []
+        numbers: list[dict[str, Any]] = training.history
+        if self.steps is not None:
+            ends = [record["step"] for record in training.history]
+            steps = range(self.steps, training.step + 1, self.steps)
+            numbers = [{"epoch": 1 + bisect_left(ends, step), "step": step} for step in steps]
+        files = [self.file.format(**each) for each in numbers if self.names <= each.keys()]
+        return [file for file in files if Path(file).exists()]
 
     def _is_best(self, training: Training) -> bool:
         if self.best is None:

@@ -62,11 +62,13 @@ def save_state(
 def load_state(
     file: File,
     net: Cell,
-    optimiser: Optimizer,
+    optimiser: Optimizer | None = None,
     expected: dict[str, Any] | None = None,
     loss: Callable[..., Any] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Continue a training that `save_state` wrote: weights, optimiser and random numbers are as they were.
+
+    Without an optimiser only the Parameters and buffers of `net` are loaded, for example to make predictions.
 
     Args:
         file: the path.
@@ -131,10 +133,13 @@ class Stored(NamedTuple):
     arrays: dict[str, Any]
     values: list[tuple[Parameter, Tensor]]
     buffers: list[tuple[Cell, str, Tensor]]
-    random: tuple[int, int]
+    random: tuple[int, int] | None
 
     def load(self) -> None:
         """Put it into net, optimiser, loss and the random numbers: all of it or, if it is interrupted, nothing."""
+        if self.random is None:
+            put_all(self.values, self.buffers, "load_state")
+            return
         put_all([*self.values, seeded(*self.random)], self.buffers, "load_state")
         set_seed(*self.random)  # threads that begin to draw later do so from it
 
@@ -150,7 +155,7 @@ def put_all(values: Sequence[tuple[Parameter, Tensor]], buffers: Sequence[tuple[
 def read_state(
     file: File,
     net: Cell,
-    optimiser: Optimizer,
+    optimiser: Optimizer | None,
     expected: dict[str, Any] | None = None,
     loss: Callable[..., Any] | None = None,
 ) -> Stored:
@@ -163,7 +168,8 @@ def read_state(
             f"into a Cell."
         )
     makes, notes = (from_json(text[name], f"load_state: {where}: {name}") for name in ("made", "notes"))
-    now = {**_made(net, optimiser, loss), **(expected or {})}
+    now = {"net": description(net)} if optimiser is None else _made(net, optimiser, loss)
+    now |= expected or {}
     before = {**notes, **makes}
     for what, cell in (("net", net), ("optimiser", optimiser), ("loss", loss)):
         if isinstance(cell, Cell):
@@ -172,21 +178,25 @@ def read_state(
         change = difference(_by_last_names(before.get(what)), _by_last_names(present))
         if change is not None:
             raise CheckpointError(
-                f"load_state: {where} was written with another {what}: {change}. Make it as it was, or begin a "
-                f"training of its own (resume=False, or another file)."
+                f"load_state: {where} was written with another {what}: {change}. Use the same {what}, or start a new "
+                f"training (resume=False, or another file)."
             )
     arrays = {name.removeprefix("more/"): stored.pop(name) for name in list(stored) if name.startswith("more/")}
     random = refuse_misfit({_RANDOM: present_key()}, {_RANDOM: stored.pop(_RANDOM)}, f"load_state: {where}")[_RANDOM]
     if (random < 0).any():
         raise CheckpointError(f"load_state: {where} is damaged: {random.tolist()} is no place in the random numbers.")
     own: dict[str, Any] = {f"net/{path}": p for path, p in weights_of(net, loss).items()}
-    own |= {f"optimiser/{path}": p for path, p in _own(optimiser).items()}
+    if optimiser is None:
+        others = ("optimiser/", *(("net/loss/", "buffer/loss/") if loss is None else ()))
+        stored = {path: array for path, array in stored.items() if not path.startswith(others)}
+    else:
+        own |= {f"optimiser/{path}": p for path, p in _own(optimiser).items()}
     buffers = {f"buffer/{path}": place for path, place in buffers_of(net, loss).items()}
     places = own | {path: buffer for path, (_, _, buffer) in buffers.items()}
     fitting = refuse_misfit(places, stored, f"load_state: {where}")
     values = [(own[path], Tensor(array)) for path, array in fitting.items() if path in own]
     kept = [(cell, name, Tensor(fitting[path])) for path, (cell, name, _) in buffers.items()]
-    return Stored(notes, arrays, values, kept, (int(random[0]), int(random[1])))
+    return Stored(notes, arrays, values, kept, None if optimiser is None else (int(random[0]), int(random[1])))
 
 
 def refuse_misfit(own: dict[str, Any], stored: dict[str, Any], who: str) -> dict[str, Any]:

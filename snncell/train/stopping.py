@@ -106,7 +106,7 @@ class EarlyStopping(Callback):
     def update(self, record: dict[str, Any], net: Cell, loss: Any = None) -> bool:
         """Look at the record of an epoch; whether to stop. A loss that is a Cell has weights to keep as well."""
         if self.monitor not in record:
-            raise ArgumentError(f"EarlyStopping: monitor is one of {', '.join(record)}; there is no {self.monitor!r}.")
+            raise ArgumentError(f"monitor is one of {', '.join(record)}; there is no {self.monitor!r}.")
         if math.isnan(record[self.monitor]):
             raise TrainingError(
                 f"EarlyStopping: {self.monitor} of epoch {record['epoch']} is nan, which is neither better nor worse "
@@ -167,7 +167,14 @@ def is_better_higher(monitor: str) -> bool:
 
 
 def name_in_records(monitor: str) -> str:
-    """The name of a number in records, of which MindSpore's "eval_" may stand for "test_"."""
+    """The name of a number in records; MindSpore's "eval_" may stand for "test_".
+
+    Raises:
+        ArgumentError: for the names of Keras and Lightning, which begin with "val_".
+    """
+    if monitor.startswith("val_"):
+        name = "test_" + monitor.removeprefix("val_")
+        raise ArgumentError(f"no record has {monitor!r}; fit(test=(inputs, target)) measures {name!r}.")
     return "test_" + monitor.removeprefix("eval_") if monitor.startswith("eval_") else monitor
 
 
