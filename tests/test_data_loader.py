@@ -554,3 +554,24 @@ def test_samples_of_one_length_are_not_padded(batch: int) -> None:
     assert found == [
         100 if one else max(96 if len(x) < 97 else 128 for x in own) for one, own in zip(alike, expected, strict=True)
     ]
+
+
+class KeepsAGenerator:
+    def __init__(self):
+        self.rng = np.random.default_rng(0)
+
+    def __call__(self, x):
+        return x + self.rng.normal()
+
+
+def test_a_transform_in_processes_keeps_no_generator():
+    with pytest.raises(ArgumentError, match=r"the transform keeps a random generator.*an argument rng"):
+        data.Loader(RECORDINGS, 4, transform=KeepsAGenerator(), processes=True)
+    assert data.Loader(RECORDINGS, 4, transform=KeepsAGenerator())
+
+
+@pytest.mark.parametrize("shapes", [((8, 3), (8,)), ((8, 3), (8, 3)), ((5, 8, 2), (8,), (8,))])
+def test_arrays_of_all_samples_are_no_data_set(shapes):
+    for kind in (np.ones, ops.ones):
+        with pytest.raises(ArgumentError, match=rf"a tuple of {len(shapes)} arrays.*train\.Batches\(inputs, targets\)"):
+            data.Loader(tuple(kind(shape) for shape in shapes), 2)

@@ -86,7 +86,7 @@ def test_states_are_counted_and_must_be_tensors():
 
     with pytest.raises(ArgumentError, match=r"MultiStep: Two.construct takes the state\(s\) v, w .*but got 1"):
         nn.MultiStep(Two())(ops.ones((3, 2)))
-    with pytest.raises(ArgumentError, match=r"a state of Floats is a float, not a Tensor; for instance ops\.full"):
+    with pytest.raises(ArgumentError, match=r"a state of Floats is a float, not a Tensor; for example ops\.full"):
         nn.MultiStep(Floats())(ops.ones((3, 2)))
     with pytest.raises(ArgumentError, match=r"LIFNode.construct takes the state\(s\) v .*but got 2"):
         nn.MultiStep(nn.LIFNode())(ops.ones((3, 2)), ops.ones((2,)), ops.ones((2,)))

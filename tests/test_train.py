@@ -386,7 +386,9 @@ def test_a_resume_of_something_else_names_it(checkpoint, name):
     net = options.pop("net", Net)()
     optimiser = options.pop("optimiser", adam)(net)
     before = bits(net, optimiser)
-    with pytest.raises(CheckpointError, match=f"run was written with {message}.*Use the same .*, or start a new training.*resume=False"):
+    with pytest.raises(
+        CheckpointError, match=f"run was written with {message}.*Use the same .*, or start a new training.*resume=False"
+    ):
         fit(net, optimiser, 2, checkpoint=checkpoint, resume=True, **options)
     assert bits(net, optimiser) == before  # nothing is loaded
 

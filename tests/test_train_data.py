@@ -194,6 +194,31 @@ def test_the_check_for_them_computes_draws_and_changes_nothing():
     assert len(calls) == 2
 
 
+@pytest.mark.parametrize("source", ["arrays", "Batches", "Loader"])
+@pytest.mark.parametrize("layer", [lambda: nn.MultiStep(nn.LIFNode()), lambda: nn.Stateful(nn.MultiStep(nn.LIFNode()))])
+def test_samples_without_a_time_axis_are_no_steps(layer, source, rng):
+    class OverSamples(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.out = layer(), nn.Dense(FEATURES, CLASSES)
+
+        def construct(self, x):
+            return self.out(self.layer(x))
+
+    x, y = rng.random((8, FEATURES), np.float32), rng.integers(0, CLASSES, 8)
+    data = {
+        "arrays": (x, y),
+        "Batches": train.Batches(x, y, batch_size=4),
+        "Loader": snncell.data.Loader(list(zip(x, y, strict=True)), 4, sequences=()),
+    }[source]
+    net = OverSamples()
+    sgd = nn.SGD(net.trainable_params(), 0.1)
+    with pytest.raises(ShapeError, match=r"no time axis.*takes the \d samples for steps.*ops\.stack\(\[x\] \* 20\)"):
+        train.fit(net, LOSS, sgd, data, 1, batch_size=4, progress=False)
+    recording = train.Batches(x, y, batch_size=4, shuffle=False)  # rows in their order may be the steps of one
+    assert np.isfinite(train.fit(net, LOSS, sgd, recording, 1, progress=False).best["loss"])
+
+
 # --- accuracy ---------------------------------------------------------------------------------------------------------
 
 BOTH = [pytest.param(lambda f: f, id="eager"), pytest.param(snncell.jit, id="jit", marks=pytest.mark.compiled)]

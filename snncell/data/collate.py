@@ -25,6 +25,11 @@ def check_dataset(who: str, dataset: Any) -> None:
             f"{who}: a data set has a length and samples, len(dataset) and dataset[i]; a {type(dataset).__name__} "
             f"has not. Of what can only be gone through make a list."
         )
+    if isinstance(dataset, tuple) and len(dataset) > 1 and all(hasattr(part, "shape") for part in dataset):
+        raise ArgumentError(
+            f"{who}: a tuple of {len(dataset)} arrays is a data set of {len(dataset)} samples. If they are all inputs "
+            f"and all targets, use train.Batches(inputs, targets), or list(zip(inputs, targets))."
+        )
 
 
 def entries(sample: Any) -> dict[Any, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from snncell.arguments.kinds import Count, Own, Size
 from snncell.arguments.tracebacks import hide_frames
+from snncell.compiler.reached import NUMPYS, PYTHONS, Reached
 from snncell.data.collate import Collate, check_dataset
 from snncell.data.making import Maker
 from snncell.data.workers import made_by_workers
@@ -20,6 +21,12 @@ from snncell.tape.given import with_tensors
 from snncell.tape.state import settings
 
 Array = np.ndarray[Any, Any]
+
+
+def transform_generators(transform: Callable[..., Any]) -> list[Any]:
+    """The random generators that a transform keeps, without those that NumPy and Python share among all."""
+    generators = Reached([transform]).generators
+    return [one for one in generators if one is not NUMPYS and one is not PYTHONS]
 
 
 class Loader:
@@ -46,8 +53,8 @@ class Loader:
         workers: threads that make batches while the caller computes; with 0 they are made when they are asked for.
         processes: whether each worker has a process of its own: for transforms that hold Python's lock. They, the data
             set and `collate` are forked, or pickled where processes are not forked. There `np.random`, `random` and
-            `torch` are seeded by (seed, e, i) before sample i, so you can draw from them. A Generator that a transform
-            keeps is copied into each process, which then all draw the same; use `rng` instead.
+            `torch` are seeded by (seed, e, i) before sample i, so you can draw from them. A transform must not keep a
+            Generator, because every process would have a copy and draw the same numbers; use `rng` instead.
         prefetch: how many batches are made ahead; at least one for each worker.
         seed: of order and transforms; without it each pass draws one of snncell's random numbers (`set_seed`).
         drop_last: leave out a last batch that is not full.
@@ -60,7 +67,8 @@ class Loader:
 
     Raises:
         ArgumentError: for a data set without `len` or `[i]`, settings that give no batch, buckets that are no lengths,
-            or samples longer than the largest; and for what cannot be pickled where processes are not forked.
+            or samples longer than the largest; for what cannot be pickled where processes are not forked, and a
+            transform with a Generator of its own in processes.
         ShapeError: while it is gone through, for samples that do not fit each other.
         DTypeError: for samples of which no arrays can be made.
         WorkerError: for a process that has ended.
@@ -93,6 +101,11 @@ class Loader:
         lengths: bool = True,
     ) -> None:
         check_dataset("Loader", dataset)
+        if processes and transform is not None and transform_generators(transform):
+            raise ArgumentError(
+                "Loader: the transform keeps a random generator, and processes=True gives every process a copy of it, "
+                "which draws the same numbers. Give the transform an argument rng, the generator of the sample."
+            )
         self.dataset, self.batch_size, self.shuffle = dataset, batch_size, shuffle
         self.transform, self.collate, self.workers, self.processes = transform, collate, workers, processes
         self.prefetch, self.seed, self.drop_last, self.lengths = prefetch, seed, drop_last, lengths

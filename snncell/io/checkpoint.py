@@ -236,6 +236,18 @@ def _array(dtype: str, shape: Sequence[int], data: bytes) -> Any:
     return np.frombuffer(data, dtypes.as_dtype(_DTYPES.get(dtype, dtype)).dtype).reshape(shape)
 
 
+def _misfit(net: Cell, missing: list[str], unused: list[str]) -> CheckpointError:
+    if any(path.startswith("optimiser/") for path in unused):
+        return CheckpointError(
+            "load_param_into_net: the file is the checkpoint of a training: train.load_state(file, net) loads the "
+            "weights, train.load_state(file, net, optimiser) all that the training needs to continue."
+        )
+    return CheckpointError(
+        f"load_param_into_net: the checkpoint does not fit {type(net).__name__}. Not in the checkpoint: "
+        f"{missing or 'nothing'}; not in the Cell: {unused or 'nothing'}."
+    )
+
+
 def load_param_into_net(
     net: Cell, parameter_dict: dict[str, Any], strict_load: bool = False, remove_redundancy: bool = False
 ) -> tuple[list[str], list[str]]:
@@ -263,15 +275,7 @@ def load_param_into_net(
     missing = [path for path in own if path not in parameter_dict]
     unused = [path for path in parameter_dict if path not in own]
     if strict_load and (missing or unused):
-        if any(path.startswith("optimiser/") for path in unused):
-            raise CheckpointError(
-                "load_param_into_net: the file is the checkpoint of a training: train.load_state(file, net) loads the "
-                "weights, train.load_state(file, net, optimiser) all that the training needs to continue."
-            )
-        raise CheckpointError(
-            f"load_param_into_net: the checkpoint does not fit {type(net).__name__}. "
-            f"Not in the checkpoint: {missing or 'nothing'}; not in the Cell: {unused or 'nothing'}."
-        )
+        raise _misfit(net, missing, unused)
     shared = [path for path in own if path in parameter_dict]
     for path in shared:
         have, want = parameter_dict[path], own[path]

@@ -65,7 +65,9 @@ def _product(node: Node, before: Shape) -> Shape:
     if bias is not None and bias.shape != weight.shape[:1]:
         raise NirError(f"{node}: bias has the shape {list(bias.shape)}; with this weight it is [{weight.shape[0]}].")
     if before != weight.shape[1:]:
+        fits = before[-1:] == weight.shape[1:]  # for example input_shape=(T, B, features)
         mend = " Flatten it before." if len(before) > 1 else ""
+        mend = " Shapes are those of one sample at one step, without T and B." if len(before) > 1 and fits else mend
         raise NirError(f"{node}: its weight is {list(weight.shape)}, (out, in), but it gets {list(before)}.{mend}")
     return (weight.shape[0],)
 

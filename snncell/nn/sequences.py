@@ -191,6 +191,22 @@ def refuse_batch_first(shapes: list[tuple[int, ...]], target: Tensor) -> None:
             )
 
 
+def refuse_samples_as_steps(shapes: list[tuple[int, ...]], grown: list[tuple[int, ...]], samples: int) -> None:
+    """Refuse sequences (B, N) of a net whose data (B, F) have no time axis, so that samples become time steps.
+
+    Args:
+        shapes: the shapes of the sequences that layers over time run over.
+        grown: the shapes for one sample more.
+        samples: B.
+    """
+    for shape, other in zip(shapes, grown, strict=False):
+        if len(shape) == 2 and shape[0] == samples and other[0] == samples + 1:
+            raise ShapeError(
+                f"the data have no time axis: a layer over time got {shape}, so it takes the {samples} samples for "
+                f"steps. Give the net (T, B, ...), for example x = ops.stack([x] * 20), or spikes, encode.rate(x, 20)."
+            )
+
+
 def refuse_time_as_batch(
     shapes: list[tuple[int, ...]], grown: list[tuple[int, ...]], target: Tensor, time_first: bool
 ) -> None:

@@ -247,10 +247,10 @@ class MultiStep(Cell):
             )
         for position, state in enumerate(states):
             if not isinstance(state, Tensor):
-                raise ArgumentError(
-                    f"MultiStep: a state of {name} is a {type(state).__name__}, not a Tensor; for instance "
-                    f"ops.full(x.shape, {state!r})."
-                )
+                fix = "give each Tensor in it as a state of its own: construct(self, x, v, w)"
+                if isinstance(state, (bool, int, float)):
+                    fix = f"for example ops.full(x.shape, {state!r})"
+                raise ArgumentError(f"MultiStep: a state of {name} is a {type(state).__name__}, not a Tensor; {fix}.")
             if position >= len(names):
                 names.append(f"number {position}")
         return names

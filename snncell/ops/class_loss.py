@@ -84,9 +84,15 @@ def refuse_shapes(who: str, logits: Tensor, labels: Tensor) -> None:
         )
     expected = (logits.shape[0], *logits.shape[2:])
     if not labels.dtype.is_float and labels.shape != expected:
+        fix = ""
+        if labels.shape == logits.shape:
+            fix = " If they are probabilities, make them floats: labels.astype('float32')."
+        elif labels.shape == (expected[0], 1, *expected[1:]):
+            fix = " Drop the axis of length 1: labels.squeeze(1)."
+        elif logits.ndim == 3 and labels.shape in (logits.shape[:1], logits.shape[1:2]):
+            fix = " Logits with a time axis need a decoder, for example logits.mean(0) of (T, N, C)."
         raise ShapeError(
-            f"{who}: logits of shape {logits.shape} need labels of shape {expected}, not {labels.shape}. Of the "
-            f"logits' shape they are probabilities: labels.astype('float32')."
+            f"{who}: logits of shape {logits.shape} need labels of shape {expected}, not {labels.shape}.{fix}"
         )
 
 

@@ -163,9 +163,12 @@ def _check_carry(before: Any, after: Any, who: str, names: Sequence[str] | None)
     if old_tree != new_tree and names is not None and len(after) == len(names):
         for name, value in zip(names, after, strict=True):
             if not isinstance(value, Tensor):
+                fix = f"for example ops.full({name}.shape, {value!r:.40})"
+                if not isinstance(value, (bool, int, float)):
+                    fix = "and each further Tensor of the state as a state of its own: construct(self, x, v, w)"
                 raise ShapeError(
                     f"{who}: state {name} is a {type(value).__name__}, {value!r:.40}, after a step. Return a Tensor, "
-                    f"for instance ops.full({name}.shape, {value!r:.40})."
+                    f"{fix}."
                 )
     if old_tree != new_tree:
         raise ShapeError(

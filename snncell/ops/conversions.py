@@ -210,17 +210,31 @@ def scatter_add(x: Tensor, *given: Any, **named: Any) -> Tensor:
     raise CallError(f"scatter_add: takes (indices, updates) or (dim, index, src), not {shown((*given, *named))}.")
 
 
-def max(x: Tensor, axis: Axis = None, keepdims: bool = False, *, return_indices: bool = False) -> Any:
-    """The largest element, NaN if one is; with `return_indices` a pair with its position along one axis, or in all."""
-    return _extreme(reduce.max, reduce.argmax, x, axis, keepdims, return_indices)
+def max(
+    x: Tensor, axis: Axis = None, keepdims: bool = False, *, return_indices: bool = False, dim: int | None = None
+) -> Any:
+    """The largest element, NaN if one is.
+
+    With `return_indices` a pair with its position along one axis, or in all. `dim` in place of `axis` gives the pair
+    too, as `max(dim=1)` of PyTorch and MindSpore does.
+    """
+    return _extreme(reduce.max, reduce.argmax, x, axis, keepdims, return_indices, dim)
 
 
-def min(x: Tensor, axis: Axis = None, keepdims: bool = False, *, return_indices: bool = False) -> Any:
-    """The smallest element, NaN if one is; with `return_indices` a pair with its position along one axis, or in all."""
-    return _extreme(reduce.min, reduce.argmin, x, axis, keepdims, return_indices)
+def min(
+    x: Tensor, axis: Axis = None, keepdims: bool = False, *, return_indices: bool = False, dim: int | None = None
+) -> Any:
+    """The smallest element, NaN if one is; `return_indices` and `dim` as in `max`."""
+    return _extreme(reduce.min, reduce.argmin, x, axis, keepdims, return_indices, dim)
 
 
-def _extreme(best: Any, place: Any, x: Tensor, axis: Axis, keepdims: bool, return_indices: bool) -> Any:
+def _extreme(
+    best: Any, place: Any, x: Tensor, axis: Axis, keepdims: bool, return_indices: bool, dim: int | None
+) -> Any:
+    if dim is not None:
+        if axis is not None:
+            raise ArgumentError(f"{best.__name__}: axis={axis} and dim={dim} are one argument; give one of them.")
+        axis, return_indices = dim, True
     if not return_indices:
         return best(x, axis, keepdims)
     if isinstance(axis, tuple):

@@ -98,7 +98,8 @@ def transpose(x: Numbers, *axes: Any) -> Tensor:
     positions = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
     order = tuple(as_axis(a, tensor.ndim, "transpose", "axes") for a in positions) or tuple(range(tensor.ndim))[::-1]
     if sorted(order) != list(range(tensor.ndim)):
-        raise ShapeError(f"transpose: {tuple(positions)} is no permutation of the {tensor.ndim} axes.")
+        swap = f" To swap two axes: x.swapaxes{order}." if len(order) == 2 else ""
+        raise ShapeError(f"transpose: {tuple(positions)} is no permutation of the {tensor.ndim} axes.{swap}")
     if order == tuple(range(tensor.ndim)):
         return snapshot(tensor)
     result: Tensor = _transpose.bind(tensor, axes=order)

@@ -294,7 +294,8 @@ class Tensor:
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise AssignError(
-            "A Tensor's values do not change. Build a new one (ops.select, ops.concat), or write to a Parameter."
+            "A Tensor's values do not change. Build a new one (ops.stack of a list, ops.select, ops.concat), or write "
+            "to a Parameter."
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

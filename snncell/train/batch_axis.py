@@ -8,7 +8,7 @@ from typing import Any
 
 from snncell.cell import Cell
 from snncell.data import Loader
-from snncell.nn.sequences import refuse_time_as_batch, sequences
+from snncell.nn.sequences import refuse_samples_as_steps, refuse_time_as_batch, sequences
 from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Trace
@@ -17,22 +17,31 @@ from snncell.train.pieces import Batches
 
 
 def refuse_swapped_axes(net: Cell, data: Any, batch: Any) -> None:
-    """Raise a ShapeError if T equals the batch size, and the net runs over the samples in place of time.
+    """Raise a ShapeError if the net runs over the samples in place of time.
 
-    The shapes alone cannot show it. The net is traced for this batch and for one sample more, without computing
-    anything: if the first axis of a sequence grows, it is the samples. Other data are not checked, for example a list
-    of batches, because nobody knows the axis of their samples.
+    The shapes alone cannot show it where T equals the batch size, or where the data (B, F) have no time axis. The net
+    is traced for this batch and for one sample more, without computing anything: if the first axis of a sequence grows,
+    it is the samples. Other data are not checked, for example a list of batches, because nobody knows the axis of their
+    samples; nor are data (B, F) in their own order, because their rows may be the steps of one recording.
     """
     if not isinstance(batch, tuple) or not all(isinstance(x, Tensor) for x in batch):
         return
     *inputs, target = batch
     samples = len(target)
     axes = _batch_axes(data, inputs)
-    if axes is None or not any(x.shape[:2] == (samples, samples) for x in inputs):
+    if axes is None:
+        return
+    rows = getattr(data, "shuffle", True) and any(
+        x.ndim == 2 and not axis for x, axis in zip(inputs, axes, strict=True)
+    )
+    if not rows and not any(x.shape[:2] == (samples, samples) for x in inputs):
         return
     before = _traced_shapes(net, inputs, [x.shape for x in inputs])
     grown = [(*x.shape[:axis], x.shape[axis] + 1, *x.shape[axis + 1 :]) for x, axis in zip(inputs, axes, strict=True)]
-    refuse_time_as_batch(before, _traced_shapes(net, inputs, grown), target, any(axes))
+    after = _traced_shapes(net, inputs, grown)
+    if rows:
+        refuse_samples_as_steps(before, after, samples)
+    refuse_time_as_batch(before, after, target, any(axes))
 
 
 def _batch_axes(data: Any, inputs: list[Tensor]) -> list[int] | None:
