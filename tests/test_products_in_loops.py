@@ -107,6 +107,7 @@ KINDS = ("neuron", "recurrent", "product in the loop", "products before and in t
 @pytest.mark.usefixtures("eager_for_events")
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.sampled(12)
 def test_any_product_in_a_loop_is_that_before_it(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng((KINDS.index(kind), seed))
     dtype = (np.float32, np.float64)[seed % 2]

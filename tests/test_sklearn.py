@@ -209,6 +209,7 @@ def test_it_has_the_weights_of_the_best_epoch():
     assert np.isclose(-np.log(right).mean(), min(tested), rtol=1e-5)
 
 
+@pytest.mark.compiled  # two trainings of 40 epochs
 def test_it_regresses_in_the_units_of_the_targets():
     x = np.linspace(-1.5, 1.5, 80)[:, np.newaxis]
     one = SNNRegressor(24, epochs=40, random_state=0).fit(x, x[:, 0] ** 2)
