@@ -51,7 +51,7 @@ def main(epochs: int = 5, neurons: int = 64, folder: str = ".") -> dict[str, tup
         accuracy, report = found[name] = trial(v_threshold, width, epochs, neurons, path)
         print(f"\n{name}: test accuracy {accuracy:.3f}, {report.path}")
         for finding in report:
-            if finding.severity != "note":
+            if finding.severity != "note" or finding.kind == "dead":
                 print(f"  {finding}")
     return found
 

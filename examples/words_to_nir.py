@@ -49,10 +49,12 @@ def main(train: str = "", test: str = "", folder: str = ".", samples: int = 1000
     tests = data.Loader(unheard, batch_size=50, shuffle=False)
     result = snncell.train.fit(net, loss, adam, batches, epochs, test=tests)
 
-    plot.report(net, next(iter(batches)), loss, adam, path=Path(folder, "words.html"))
+    accuracy = result.history[-1]["test_accuracy"]
+    print(f"{accuracy:.1%} of the test words were recognised")
+    plot.report(net, next(iter(batches)), loss, adam, result, path=Path(folder, "words.html"))
     nir.write(Path(folder, "words.nir"), snncell.nir.to_nir(net.layers, dt=WINDOW * 1e-6, input_shape=700))
     print("words.html says how the net does, words.nir is the net for Norse and other frameworks")
-    return result.history[-1]["test_accuracy"]
+    return accuracy
 
 
 if __name__ == "__main__":
