@@ -31,12 +31,15 @@ add: Any = np.add.reduce  # as Any: NumPy's types do not allow a bool variable a
 
 def total(x: Any, axis: Iterable[int] | None = None, keepdims: bool = False) -> Any:
     """`np.sum(x, axis, x.dtype, keepdims=keepdims)` with a bounded rounding error."""
-    kind, axes = x.dtype, tuple(range(x.ndim)) if axis is None else tuple(axis)
-    last = x.ndim - len(axes)
-    in_pairs = x.flags.c_contiguous and min(axes, default=0) >= last
-    if kind == far(kind) or in_pairs or math.prod([x.shape[a] for a in axes]) <= NEAR:
+    kind, shape, contiguous = x.dtype, x.shape, x.flags.c_contiguous
+    axes = tuple(range(x.ndim)) if axis is None else tuple(axis)
+    first = min(axes, default=0)
+    in_pairs = contiguous and first >= x.ndim - len(axes)
+    if kind == far(kind) or in_pairs or (terms := math.prod([shape[a] for a in axes])) <= NEAR:
         return add(x, axes, kind, keepdims=keepdims)
-    order = range(x.ndim) if x.flags.c_contiguous else sorted(range(x.ndim), key=lambda a: -abs(x.strides[a]))
+    if contiguous and not keepdims and max(axes) < len(axes):  # the leading axes, as in the gradient of a bias
+        return _middle(x.reshape(1, terms, -1)).astype(kind).reshape(shape[len(axes) :])
+    order = range(x.ndim) if contiguous else sorted(range(x.ndim), key=lambda a: -abs(x.strides[a]))
     out = _by_runs(x.transpose(order), [a in axes for a in order]).astype(kind, copy=False)
     left = [a for a in order if a not in axes]
     if left != sorted(left):
@@ -68,8 +71,8 @@ def _middle(x: Any) -> Any:
     """The sum along the second of three axes."""
     lead, n, inner = x.shape
     whole = n - n % NEAR
-    parts = add(x[:, :whole].reshape(lead, whole // NEAR, NEAR, inner), 2)
-    out = add(parts, 1, far(x.dtype))
+    terms = (x if whole == n else x[:, :whole]).reshape(lead, whole // NEAR, NEAR, inner)
+    out = add(add(terms, 2), 1, far(x.dtype))
     return out if whole == n else out + add(x[:, whole:], 1)
 
 
