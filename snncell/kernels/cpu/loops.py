@@ -135,7 +135,7 @@ def _in_lanes(count: str, body: list[str], sums: list[Reduced], around: Callable
     lines += around(inner)
     for k, r in enumerate(sums):
         part = r.further(f"far{k}[part]", f"lanes{k}[part]") if r.two_levels else f"lanes{k}[part]"
-        lines += total(k, r, part, str(LANES), r.target)
+        lines += total(k, r, part, f"least({count}, {LANES})", r.target)  # the lanes that short rows use
     return lines
 
 
