@@ -21,10 +21,12 @@ import uuid
 from collections import ChainMap, OrderedDict, UserDict, UserList
 from dataclasses import dataclass, field
 
+import held_values
 import numpy as np
 import pytest
 import scipy.sparse
 import scipy.stats
+from held_values import HELD, Frozen
 from interpreting import interpreted as interpreted
 from random_cases import random_cases
 
@@ -448,6 +450,35 @@ def test_a_value_that_changes_between_calls_is_followed(seed):
 @pytest.mark.parametrize("holder", HOLDERS)
 def test_each_holder_is_followed_by_jit(holder):
     compare(HOLDERS[holder], "jit", [None, None, 2.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize("holder", HELD)
+def test_a_value_that_is_hard_to_find_is_followed_by_jit(holder, monkeypatch):
+    monkeypatch.setattr(held_values, "SCALE", 1.0)
+    monkeypatch.setitem(sys.modules, "profile", None)
+    compare(HELD[holder], "jit", [None, 2.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Frozen(1.0, 1.0), Frozen(1.0, 2.0)),
+        (Frozen(0.0), Frozen(-0.0)),
+        (Frozen(1.0), Frozen(True)),
+        (frozenset({1}), frozenset({1.0})),
+    ],
+)
+def test_arguments_that_are_equal_and_differ_are_traced_apart(one, other):
+    seen = []
+
+    def fn(x, setting):
+        seen.append(setting)
+        return x
+
+    fn = jit(fn)
+    for setting in (one, other, one, other):
+        fn(Tensor(X), setting)
+    assert len(seen) == 2
 
 
 # --- values that the function itself changes --------------------------------------------------------------------------

@@ -45,7 +45,7 @@ class Compiled:
         entries: Sequence[Entry | None],
     ) -> None:
         trace, tape, notes = Trace(taped=taped), Tape(), list[Note]()
-        who, roots = f"jit({name})", [fn, *structure.statics(arguments)]
+        who, roots = f"jit({name})", [fn, *structure.statics(arguments), *structure.classes_in(arguments)]
         # First the state: to read it needs no trace, and what is drawn at random is known when all else has ended.
         with (
             state_read_by(roots, who) as state,

@@ -31,8 +31,9 @@ class Dependencies:
     def __init__(self, trace: Trace, state: PythonState) -> None:
         state.include(trace.cells)
         self.state = state
-        self.versions = [(cell, cell.version) for cell in trace.cells]
-        parameters = {**trace.parameters, **trace.gradient_targets}  # a target may be read as an argument alone
+        self.versions = [(cell, cell.version) for cell in {**trace.cells, **state.cells}]
+        # A target may be read as an argument alone, and a setting without the value.
+        parameters = {**trace.parameters, **trace.gradient_targets, **state.parameters}
         self.parameters = [(p, p.requires_grad, p.limits, numbers(p._entry)) for p in parameters]
         self._values_unchanged = state.guard(trace.cells)
 

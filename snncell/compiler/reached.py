@@ -16,7 +16,7 @@ import os
 import random
 import sys
 from array import array
-from collections import ChainMap, UserDict, UserList, deque
+from collections import ChainMap, UserDict, UserList, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from enum import Enum
@@ -33,14 +33,17 @@ from types import (
     ModuleType,
 )
 from typing import Any
+from weakref import ReferenceType
 
 import numpy as np
 
 from snncell.arguments.vocabulary import ON_HOST
 from snncell.compiler.holders import MISSING, Holder, Spot, attributes_of, id_of, in_slot, items, of_cell, snapshot
 from snncell.compiler.names_read import Names, names_in
+from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
+_STANDARD = os.path.dirname(os.__file__)
 LIBRARIES = frozenset(sys.stdlib_module_names) | {
     *("snncell", "numpy", "scipy", "numba", "llvmlite", "matplotlib", "tqdm", "pandas", "sklearn"),
     *("torch", "jax", "h5py", "nir", "tensorboardX"),
@@ -50,10 +53,12 @@ _ATOMS = frozenset([bool, int, float, complex, str, bytes, type(None), type(...)
 _GENERATORS = (random.Random, np.random.RandomState, np.random.Generator, np.random.BitGenerator)
 NUMPYS: Any = np.random.mtrand._rand  # the generator of np.random.normal, ...
 PYTHONS: Any = random._inst  # that of random.random, ...
-_DESCRIPTORS = (FunctionType, property, cached_property, staticmethod, classmethod, MemberDescriptorType)
+# Attributes of a class that one of an instance does not hide, or that Python stores in the instance.
+_DESCRIPTORS = (property, cached_property, MemberDescriptorType)
 NUMBERS = (bool, int, float)
 _APPENDABLE = (list, dict, set, deque)
 CONTAINERS = (*_APPENDABLE, tuple, frozenset)
+_DATA = (bool, int, float, complex, str, bytes, *CONTAINERS, np.ndarray, np.generic)
 _OF_NUMBERS = (array, bytearray)
 # Containers of Python that keep their items in a list or dict, and where.
 _WRAPPERS: dict[type, Any] = {
@@ -65,9 +70,11 @@ _WRAPPERS: dict[type, Any] = {
 }
 # Functions whose results come from outside of Python: clocks and files, and random numbers that no seed repeats.
 _CLOCKS = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
+_CALENDARS = ("gmtime", "localtime", "strftime", "ctime", "asctime")
 _OUTSIDE = frozenset(
     [
         *(f"time.{clock}{unit}" for clock in _CLOCKS for unit in ("", "_ns")),
+        *(f"time.{name}" for name in _CALENDARS),
         *("datetime.datetime.now", "datetime.datetime.utcnow", "datetime.datetime.today", "datetime.date.today"),
         *("open", "numpy.load", "numpy.loadtxt", "numpy.genfromtxt", "numpy.fromfile"),
     ]
@@ -80,6 +87,7 @@ _ENTROPY = frozenset(
             for name in ("choice", "randbelow", "randbits", "token_bytes", "token_hex", "token_urlsafe")
         ),
         *(f"torch.{name}" for name in ("rand", "rand_like", "randn", "randn_like", "randint", "randperm", "normal")),
+        *(f"torch.{name}" for name in ("bernoulli", "multinomial", "poisson")),
     ]
 )
 # Methods that run when an instance is called or used in an expression; the others are followed where they are named.
@@ -120,6 +128,7 @@ class Reached:
         self.draws = False  # whether the code names NumPy's or Python's global generator
         self.complete = True  # whether all has been found, below the bound
         self.cells: dict[Any, None] = {}
+        self.parameters: dict[Any, None] = {}
         self.objects: list[Any] = []
         self._seen: dict[int, Any] = {}  # by id; the objects are kept, so that ids stay unique
         self._waiting: list[Any] = []
@@ -165,10 +174,14 @@ class Reached:
             self.complete = False
             return
         self._seen[id(value)] = value
-        if isinstance(value, Tensor):
-            return  # its values do not change; a Parameter is read anew by each run
-        if isinstance(value, np.ndarray):
+        if isinstance(value, Tensor):  # its values do not change; a Parameter is read anew by each run
+            if isinstance(value, Parameter):
+                self.parameters[value] = None
+            self._waiting += [] if value._entry is None else value._entry.hooks.values()
+        elif isinstance(value, np.ndarray):
             self._arrays.append((value, snapshot(value)))
+            self._waiting += value.ravel().tolist() if value.dtype.hasobject else []
+            self._visit_subclass(value, kind)
         elif isinstance(value, random.SystemRandom):
             self.unseeded.add("random.SystemRandom")
         elif isinstance(value, _GENERATORS):
@@ -181,6 +194,8 @@ class Reached:
             if not isinstance(value, (tuple, frozenset)):
                 self._containers.append((value, list(map(id, inside)), inside))
             self._waiting += [x for x in inside if type(x) not in _ATOMS]
+            self._waiting += [value.default_factory] if isinstance(value, defaultdict) else []
+            self._visit_subclass(value, kind)
         elif isinstance(value, ContextVar):
             self._variables.append((value, value.name, of_cell(value)))
             self._waiting.append(of_cell(value))
@@ -201,7 +216,14 @@ class Reached:
             self._waiting += [own["fn"]] if "fn" in own else _leading_on(own.values())  # `fn` of what is jitted
         elif library(kind.__module__) and any(hasattr(kind, name) for name in ON_HOST):
             self._arrays.append((value, snapshot(value)))
-        elif not isinstance(value, Enum):
+        else:
+            self._waiting += [value.value] if isinstance(value, Enum) else []
+            self._waiting += [value()] if isinstance(value, ReferenceType) else []
+            self._visit_instance(value, kind)
+
+    def _visit_subclass(self, value: Any, kind: type) -> None:
+        """Visit what a user's subclass adds to a container or array: attributes, and methods."""
+        if not library(kind.__module__):
             self._visit_instance(value, kind)
 
     def _visit_namespace(self, value: Any) -> None:
@@ -209,6 +231,8 @@ class Reached:
         self.draws = self.draws or value is np.random or value is random
         if not library(value.__name__ if isinstance(value, ModuleType) else value.__module__):
             self.objects.append(value)
+            if isinstance(value, type):  # of which the code may make an instance
+                self._visit_methods(value)
             for name in _MADE:
                 if isinstance(made := vars(value).get(name), FunctionType):
                     self._read_code(made, runs=False)
@@ -218,7 +242,8 @@ class Reached:
     def _visit_instance(self, value: Any, kind: type) -> None:
         """Visit an object that is no Cell."""
         own = attributes_of(value)
-        if kind.__module__.startswith("scipy.sparse"):  # whose methods read the arrays
+        if kind.__module__.startswith("scipy.sparse"):  # whose methods read the arrays, and replace them
+            self._holder(own, value).values.update(own)
             self._waiting += own.values()
         elif hasattr(kind, "named_buffers"):  # a Module of PyTorch
             self._waiting += [*value.parameters(), *value.buffers()]
@@ -237,7 +262,7 @@ class Reached:
             self._waiting += [] if isinstance(value.__self__, ModuleType) else [value.__self__]
         elif value is os.getenv:
             self._waiting.append(os.environ)
-        elif library(value.__globals__.get("__name__")):
+        elif "__name__" in value.__globals__ and library(value.__globals__["__name__"]):
             # Of a library, the functions and objects that it was given: `grad(fn)`, the loss of a training step.
             self._waiting += _leading_on(map(of_cell, value.__closure__ or ()))
         else:
@@ -263,9 +288,12 @@ class Reached:
             if not library(base.__module__) and id(base) not in self._seen:
                 self._seen[id(base)] = base
                 self.objects.append(base)
-                for name, value in list(vars(base).items()):
-                    if name.startswith("__") and name not in _NOT_CALLED and isinstance(value, FunctionType):
-                        self._waiting.append(value)
+                self._visit_methods(base)
+
+    def _visit_methods(self, kind: type) -> None:
+        for name, value in list(vars(kind).items()):
+            if name.startswith("__") and name not in _NOT_CALLED and isinstance(value, FunctionType):
+                self._waiting.append(value)
 
     def _read_code(self, function: FunctionType, runs: bool = True) -> None:
         """Add what a function reads; `runs` if it is called, as a class in `isinstance(x, kind)` is not."""
@@ -332,16 +360,22 @@ class Reached:
             self._waiting += [os.environ] if one is os and not self.names.isdisjoint(("environ", "getenv")) else []
             return
         instance = not isinstance(one, (ModuleType, type))
-        if isinstance(one, type):  # a name may be one of a base class
-            self._waiting += [base for base in one.__mro__[1:] if not library(base.__module__)]
         own: Any = attributes_of(one) if instance else vars(one)
         is_cell = hasattr(type(one), "cells_and_names")
         holder = self._holder(own, one)
+        if isinstance(one, type):  # a name may be one of a base class, which the class may get later
+            bases = [base for base in one.__mro__[1:] if not library(base.__module__)]
+            self._waiting += bases
+            for name in self.names.intersection(*[set().union(*map(vars, bases))]).difference(own):
+                holder.values.setdefault(name, MISSING)
         whole = instance and (self.open or is_cell)  # snncell itself reads attributes of Cells too
-        for name in list(own) if whole else (self.names | self.appended).intersection(own):
+        names = set(own) if whole else (self.names | self.appended).intersection(own)
+        if self.open and not instance:  # `getattr(settings, f"gain_{n}")`
+            names |= {name for name, x in list(own.items()) if isinstance(x, _DATA) and not name.startswith("__")}
+        for name in names:
             if name in holder.values or (is_cell and name in _INTERNAL):
                 continue
-            value, read = own[name], name in self.names or (self.open and instance)
+            value, read = own[name], name in self.names or self.open
             if not read and name in self.appended and isinstance(value, _APPENDABLE):
                 continue
             if read or not is_cell:
@@ -358,7 +392,8 @@ class Reached:
             if not library(base.__module__):
                 of_class = vars(base)
                 slots = of_class.get("__slots__", ())
-                self._read_slots(one, self.names.intersection([slots] if isinstance(slots, str) else slots))
+                slots = [_mangled(base, slot) for slot in ([slots] if isinstance(slots, str) else slots)]
+                self._read_slots(one, slots if self.open else self.names.intersection(slots))
                 absent |= {n for n in self.names.intersection(of_class) if not isinstance(of_class[n], _DESCRIPTORS)}
         for name in absent.difference(own):
             holder.values.setdefault(name, MISSING)
@@ -376,6 +411,12 @@ class Reached:
         return self._holders[key]
 
 
+def _mangled(kind: type, name: str) -> str:
+    """The name of an attribute as Python stores it: `__gain` of a class A is `_A__gain`."""
+    private = name.startswith("__") and not name.endswith("__")
+    return f"_{kind.__name__.lstrip('_')}{name}" if private else name
+
+
 def _leading_on(values: Iterable[Any]) -> list[Any]:
     """Those of the values that a library holds, alone and in containers, that may lead to a user's code."""
     every = [x for value in values for x in (items(value) if isinstance(value, CONTAINERS) else [value])]
@@ -390,9 +431,11 @@ def library(module: str | None) -> bool:
 @lru_cache(maxsize=4096)
 def _is_library(package: str) -> bool:
     """True of Python's and NumPy's packages, and of installed ones that do not import snncell."""
+    file = getattr(sys.modules.get(package), "__file__", None) or ""
+    if package in sys.stdlib_module_names:  # unless it is a user's file of that name
+        return not file or "site-packages" in file or file.startswith(_STANDARD)
     if package in LIBRARIES:
         return True
-    file = getattr(sys.modules.get(package), "__file__", None) or ""
     if "site-packages" not in file and "dist-packages" not in file:
         return False
     modules = [one for name, one in list(sys.modules.items()) if name.partition(".")[0] == package]

@@ -136,7 +136,8 @@ class Collate:
         """T of the batch, and the number of steps of each sample."""
         lengths = np.array([length_of(row, names, index) for row, index in zip(rows, indices, strict=True)], np.int64)
         longest = int(lengths.max())
-        if len(rows) > 1 and self.beyond and not self.buckets and lengths.min() == longest:
+        alone = len(rows) == 1 and self.lengths  # the others may be longer; without lengths padding could not be told
+        if self.beyond and not self.buckets and lengths.min() == longest and not alone:
             return max(longest, 1), lengths  # as all the others may be: samples of one length are not padded
         bucket = bucket_of(longest, self.buckets, self.beyond)
         if bucket is None:

@@ -30,8 +30,16 @@ class Static:
 
     def __init__(self, value: Any) -> None:
         self.value = value
-        # Floats by their text, so that -0.0 is not 0.0 and NaN is NaN.
-        self.key = (type(value), repr(value) if isinstance(value, (float, complex, *NUMBERS)) else value)
+        # Floats by their text, so that -0.0 is not 0.0 and NaN is NaN; frozen dataclasses and sets by all they hold,
+        # because == may leave out fields, and takes 1 for True.
+        inside: Any = value
+        if isinstance(value, (float, complex, *NUMBERS)):
+            inside = repr(value)
+        elif isinstance(value, frozenset):
+            inside = frozenset(map(Static, value))
+        elif hasattr(type(value), "__dataclass_fields__") and not isinstance(value, type):
+            inside = tuple([(name, Static(x)) for name, x in _by_key(value).items()])
+        self.key = (type(value), inside)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Static) and self.key == other.key
@@ -237,6 +245,13 @@ def _holds_tensor(value: Any, depth: int = 4) -> bool:
                 with suppress(AttributeError):
                     inside.append(object.__getattribute__(value, name))
     return any(_holds_tensor(x, depth - 1) for x in inside)
+
+
+def classes_in(structure: Any) -> list[type]:
+    """The classes of the containers in a structure, such as a dataclass."""
+    if not isinstance(structure, Branch):
+        return []
+    return [structure.kind, *(kind for child in structure.children for kind in classes_in(child))]
 
 
 def statics(structure: Any) -> list[Any]:
