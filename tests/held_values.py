@@ -238,6 +238,20 @@ def function_without_a_module():
     return there["scaled"], lambda value: there.__setitem__("gain", value)
 
 
+def replaced_defaults():
+    def scaled(x, gain=1.0):
+        return x * gain
+
+    return lambda x: scaled(x), lambda value: setattr(scaled, "__defaults__", (value,))
+
+
+def changed_keyword_defaults():
+    def scaled(x, *, gain=1.0):
+        return x * gain
+
+    return lambda x: scaled(x), lambda value: scaled.__kwdefaults__.__setitem__("gain", value)
+
+
 # --- further containers -----------------------------------------------------------------------------------------------
 
 
@@ -288,5 +302,6 @@ HELD = {
     **{made.__name__: made for made in (subclass_attribute, array_attribute, shadowed_in_a_subclass)},
     **{made.__name__: made for made in (shadowed_method, name_of_module, name_of_class, name_of_slot, private_slot)},
     **{made.__name__: made for made in (module_named_as_a_standard_one, function_without_a_module)},
+    **{made.__name__: made for made in (replaced_defaults, changed_keyword_defaults)},
     **{made.__name__: made for made in (default_factory, reference, object_array, sparse_that_replaces_its_arrays)},
 }

@@ -18,7 +18,7 @@ import threading
 import time
 import types
 import uuid
-from collections import ChainMap, OrderedDict, UserDict, UserList
+from collections import ChainMap, OrderedDict, UserDict, UserList, deque
 from dataclasses import dataclass, field
 
 import held_values
@@ -479,6 +479,27 @@ def test_arguments_that_are_equal_and_differ_are_traced_apart(one, other):
     for setting in (one, other, one, other):
         fn(Tensor(X), setting)
     assert len(seen) == 2
+
+
+@pytest.mark.parametrize("make", [lambda: np.ones(2), lambda: {1}, lambda: bytearray(b"a"), lambda: deque([1])])
+def test_a_result_without_tensors_belongs_to_its_caller(make):
+    fn = jit(lambda x: (x, [make()]))
+    first, expected = fn(Tensor(X))[1][0], repr(make())
+    first.fill(5) if isinstance(first, np.ndarray) else first.clear()
+    assert repr(fn(Tensor(X))[1][0]) == expected
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda torch, x: torch.bernoulli(torch.full((2,), 0.5)),
+        lambda torch, x: torch.empty(2).uniform_(),
+        lambda torch, x: torch.nn.functional.dropout(torch.ones(2)),
+    ],
+)
+def test_random_numbers_of_pytorch_are_refused(draw, torch):
+    with pytest.raises(TraceError, match=r"draws from (PyTorch's random numbers|torch\.\w+).* while it is traced"):
+        jit(lambda x: x * Tensor(draw(torch, x).numpy()))(Tensor(X))
 
 
 # --- values that the function itself changes --------------------------------------------------------------------------

@@ -64,6 +64,7 @@ class Compiled:
             args, kwargs = structure.unflatten(arguments, stand_ins)
             outs, self.structure_of_out = structure.flatten(fn(*args, **kwargs))
             structure.refuse_results(self.structure_of_out, who)
+            self.copies = structure.has_mutable(self.structure_of_out)
             self.noted = NotedResults(notes, outs)
             outs += self.noted.extra
             outputs = [trace.lift(out) for out in outs]
@@ -114,7 +115,8 @@ class Compiled:
         else:
             arrays = [leaf._data for leaf in leaves]
             results = tuple([wrap(array) for array in self.plan(arrays).replay(arrays)])
-        return structure.unflatten(self.structure_of_out, self.noted.pass_on(results, events))
+        tree = structure.with_copies(self.structure_of_out) if self.copies else self.structure_of_out
+        return structure.unflatten(tree, self.noted.pass_on(results, events))
 
 
 def _hooks_taken_from(stand_ins: Sequence[Tensor], entries: Sequence[Entry | None]) -> list[tuple[int, Hook]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import random
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -52,6 +53,8 @@ class RandomStates:
         of_all = state_of if state.draws else _position_of
         self.before = [(x, of_all, of_all(x)) for x in (NUMPYS, PYTHONS)]
         self.before += [(x, state_of, state_of(x)) for x in state.generators if id(x) not in _NAMES]
+        if (torch := sys.modules.get("torch")) is not None and hasattr(torch, "default_generator"):
+            self.before.append((torch.default_generator, _of_torch, _of_torch(torch.default_generator)))
 
     def refuse_draws(self, who: str, every: str = "each call") -> None:
         """Raise if one of them has been advanced since: the numbers would be constants of the trace."""
@@ -63,6 +66,7 @@ class RandomStates:
             if id(generator) in _NAMES and not self.state.draws and self._drawn_by_others(generator, of):
                 continue
             name = _NAMES.get(id(generator), f"a {type(generator).__name__}")
+            name = "PyTorch's random numbers" if of is _of_torch else name
             raise _drawn(who, name, every)
 
     def _drawn_by_others(self, generator: Any, of: Any) -> bool:
@@ -94,6 +98,10 @@ def _position_of(generator: Any) -> Any:
     fields, header = type(generator).__basicsize__, object.__basicsize__
     kept = ctypes.string_at(id(generator) + header, fields - header)
     return ctypes.string_at(bits.ctypes.state_address, 2500) + kept
+
+
+def _of_torch(generator: Any) -> Any:
+    return bytes(generator.get_state().numpy())
 
 
 def state_of(generator: Any) -> Any:

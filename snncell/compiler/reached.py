@@ -177,7 +177,7 @@ class Reached:
         if isinstance(value, Tensor):  # its values do not change; a Parameter is read anew by each run
             if isinstance(value, Parameter):
                 self.parameters[value] = None
-            self._waiting += [] if value._entry is None else value._entry.hooks.values()
+            self._waiting += (value._entry.hooks or {}).values() if value._entry is not None else []
         elif isinstance(value, np.ndarray):
             self._arrays.append((value, snapshot(value)))
             self._waiting += value.ravel().tolist() if value.dtype.hasobject else []
@@ -301,7 +301,9 @@ class Reached:
         names = names_in(code)
         self._add_names(names)
         self.unseeded |= names.unseeded if runs else set()
-        self._waiting += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+        defaults = [name for name in ("__defaults__", "__kwdefaults__") if getattr(function, name)]
+        self._read_slots(function, defaults)  # the attributes too, because they may be replaced
+        self._waiting += function.__defaults__ or ()
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             value = of_cell(cell)
             if name in names.free or name in names.stored:

@@ -44,7 +44,10 @@ def norm(
     Note:
         Where all elements are 0, the gradient is 0, one of the subgradients, as that of `abs` at 0.
     """
-    tensor = as_float(A, "norm")
+    given = as_float(A, "norm")
+    tensor = reduce.wide(given)
+    if tensor is not given:  # squares of float16 would overflow
+        return el.cast(norm(tensor, ord, dim, keepdim), given.dtype)
     axes = as_axes(dim, tensor.ndim, "norm")
     if isinstance(ord, str) and (ord != "fro" or len(axes) > 2):
         raise ArgumentError(f'norm: ord is a number or "fro", of one axis or two, not {ord!r}; ' + _SINGULAR)

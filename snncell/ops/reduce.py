@@ -148,11 +148,11 @@ def mean(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The arithmetic mean; of integers a float32. float16 and bfloat16 are added up in float32."""
     tensor = as_float(x, "mean")
     axes = as_axes(axis, tensor.ndim, "mean")
-    total = _reduce(_sum, _wide(tensor), axes, keepdims)
+    total = _reduce(_sum, wide(tensor), axes, keepdims)
     return astype(total / _count(tensor.shape, axes), tensor.dtype)
 
 
-def _wide(x: Tensor) -> Tensor:
+def wide(x: Tensor) -> Tensor:
     """`x`, or what is only stored as what it is computed in, where sums of it do not overflow."""
     return astype(x, dtypes.computed(x.dtype.dtype))
 
@@ -164,7 +164,7 @@ def var(x: Numbers, axis: Axis = None, ddof: float = 0, keepdims: bool = False) 
     n = builtins.max(_count(tensor.shape, axes) - as_number(ddof, "var", "ddof"), 0)  # no variance is negative
     if tensor.dtype.category == 3:
         raise DTypeError("var: takes real numbers. Take ops.real(x), ops.imag(x) or ops.abs(x) first.")
-    squares = _squares(_wide(tensor), axis=axes, keepdims=keepdims)
+    squares = _squares(wide(tensor), axis=axes, keepdims=keepdims)
     return astype(squares / n, tensor.dtype)
 
 
@@ -183,7 +183,8 @@ def _(x: Tensor, _out: Tensor, dout: Tensor, *, axis: tuple[int, ...], keepdims:
 
 def std(x: Numbers, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
     """The standard deviation, the root of `var`; where that is 0, the gradient is 0."""
-    return el.root(var(x, axis, ddof, keepdims))
+    tensor = as_float(x, "std")
+    return astype(el.root(var(wide(tensor), axis, ddof, keepdims)), tensor.dtype)
 
 
 def logsumexp(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -236,7 +237,9 @@ def log_softmax(x: Numbers, axis: int = -1) -> Tensor:
 def _along(function: Callable[..., Tensor], x: Any, axis: int, name: str) -> Tensor:
     tensor = as_float(x, name)
     number = as_axis(axis, tensor.ndim, name)
-    return function(tensor, axis=number) if tensor.shape[number] else tensor * 1.0  # as empty as it was
+    if not tensor.shape[number]:
+        return tensor * 1.0  # as empty as it was
+    return astype(function(wide(tensor), axis=number), tensor.dtype)
 
 
 @primitive

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from copy import copy
 from functools import partial
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from snncell.arguments.shown import came, shown
 from snncell.dtype import NUMBERS
@@ -245,6 +249,23 @@ def _holds_tensor(value: Any, depth: int = 4) -> bool:
                 with suppress(AttributeError):
                     inside.append(object.__getattribute__(value, name))
     return any(_holds_tensor(x, depth - 1) for x in inside)
+
+
+# What a traced function may return beside Tensors, and a caller may change.
+_MUTABLE = (array, bytearray, deque, np.ndarray, set)
+
+
+def has_mutable(structure: Any) -> bool:
+    """True if there is a value in a structure that its user may change in place."""
+    return any(isinstance(value, _MUTABLE) for value in statics(structure))
+
+
+def with_copies(structure: Any) -> Any:
+    """A structure with copies of the values that its user may change in place."""
+    if isinstance(structure, Branch):
+        return structure._replace(children=tuple(map(with_copies, structure.children)))
+    value = structure.value if isinstance(structure, Static) else None
+    return Static(copy(value)) if isinstance(value, _MUTABLE) else structure
 
 
 def classes_in(structure: Any) -> list[type]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.compiler.ir.formula import Elementwise, Reduction, Sum
+from snncell.compiler.ir.formula import Cast, Elementwise, Reduction, Sum
 from snncell.kernels.cpu import loops
 from snncell.kernels.policy import CALL_COST
 from snncell.kernels.scalar import CUDA_IMPORTS, LOOP, LOOP_IMPORTS, SIMULATOR_IMPORTS, simulated
@@ -50,7 +50,8 @@ class Statements:
         comment = comment_on(step)
         if not self.lines or self.lines[-1] != comment:
             self.lines.append(comment)
-        self.lines.append(f"{name} = {code_of(out)}({step.op.expression(operands, code.str[1:], self.functions)})")
+        result = step.op.expression(operands, code.str[1:], self.functions)
+        self.lines.append(f"{name} = {code_of(out)}({_as_integer(result, step, out.dtype)})")
         self.lines += self.rounding(out, name)
 
     def rounding(self, value: Value, name: str) -> list[str]:
@@ -63,6 +64,18 @@ class Statements:
         condition = step.inputs[0] is number and getattr(step.op, "rule", "") == "select"
         self.scalars.append((number, np.dtype(bool) if condition else dtype))
         return f"s{len(self.scalars) - 1}"
+
+
+def _as_integer(result: str, step: Step, dtype: Any) -> str:
+    """The text of a float that is cast to a small integer: in two steps, so that it wraps as in C and NumPy.
+
+    One step of the compiler leaves open what a number out of range becomes.
+    """
+    source = step.inputs[0]
+    from_float = isinstance(step.op, Cast) and isinstance(source, Value) and dtypes.is_float(source.dtype)
+    if not from_float or dtype.kind not in "iu" or dtype.itemsize > 2:
+        return result
+    return f"np.int32({result})"
 
 
 def file_head(steps: Sequence[Step], others: Sequence[Value] = (), summed: Sequence[Value] = (), more: str = "") -> str:
