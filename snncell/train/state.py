@@ -168,8 +168,9 @@ def read_state(
             f"into a Cell."
         )
     makes, notes = (from_json(text[name], f"load_state: {where}: {name}") for name in ("made", "notes"))
-    now = {"net": description(net)} if optimiser is None else _made(net, optimiser, loss)
-    now |= expected or {}
+    now = _made(net, optimiser, loss) | (expected or {})
+    if optimiser is None and loss is None:
+        del now["loss"]
     before = {**notes, **makes}
     for what, cell in (("net", net), ("optimiser", optimiser), ("loss", loss)):
         if isinstance(cell, Cell):
@@ -260,10 +261,11 @@ def buffers_of(net: Cell, loss: Any = None) -> dict[str, tuple[Cell, str, Tensor
     return {path: (cell, name, vars(cell)[name]) for path, (cell, name) in places.items()}
 
 
-def _made(net: Cell, optimiser: Optimizer, loss: Any) -> dict[str, Any]:
-    """The make of each of them; of a loss that is no Cell nothing is told."""
+def _made(net: Cell, optimiser: Optimizer | None, loss: Any) -> dict[str, Any]:
+    """The description of each of them; of a loss that is no Cell it is empty."""
     of_loss = description(loss) if isinstance(loss, Cell) else {}
-    return {"net": description(net), "optimiser": description(optimiser), "loss": of_loss}
+    of_optimiser = {} if optimiser is None else {"optimiser": description(optimiser)}
+    return {"net": description(net), **of_optimiser, "loss": of_loss}
 
 
 def _own(optimiser: Optimizer) -> dict[str, Parameter]:
