@@ -502,6 +502,14 @@ def test_random_numbers_of_pytorch_are_refused(draw, torch):
         jit(lambda x: x * Tensor(draw(torch, x).numpy()))(Tensor(X))
 
 
+def test_a_bfloat16_tensor_of_pytorch_is_followed(torch):
+    held = torch.ones(2, dtype=torch.bfloat16)
+    fn = jit(lambda x: x * float(held.sum()))
+    found = [fn(Tensor(X)).asnumpy()[0, 0]]
+    held[0] = 3.0
+    assert [*found, fn(Tensor(X)).asnumpy()[0, 0]] == [2.0, 4.0]
+
+
 # --- values that the function itself changes --------------------------------------------------------------------------
 
 

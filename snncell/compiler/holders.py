@@ -75,7 +75,11 @@ def on_host(array: Any) -> np.ndarray[Any, Any]:
     """The elements of an array, of another library's too; shared with it where that is possible."""
     if isinstance(array, np.ndarray):
         return array
-    return np.asarray(array.detach() if hasattr(array, "detach") else array)  # PyTorch's, which may have a gradient
+    array = array.detach() if hasattr(array, "detach") else array  # PyTorch's, which may have a gradient
+    try:
+        return np.asarray(array)
+    except TypeError:  # bfloat16, which NumPy does not have
+        return np.asarray(array.float())
 
 
 def snapshot(array: Any) -> tuple[Any, ...]:
