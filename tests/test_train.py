@@ -10,7 +10,8 @@ import pytest
 
 import snncell
 from snncell import Tensor, nn, ops, train
-from snncell.errors import ArgumentError, CheckpointError, DTypeError, ShapeError, TrainingError
+from snncell.arguments.shown import LOSSES
+from snncell.errors import ArgumentError, ArgumentTypeError, CheckpointError, DTypeError, ShapeError, TrainingError
 from snncell.io.checkpoint import read_arrays, write_arrays
 from snncell.train import state
 
@@ -825,3 +826,13 @@ def test_a_setting_of_a_class_of_the_user_has_to_be_in_the_file(tmp_path):
     write_arrays(tmp_path / "run", arrays, {**text, "made": json.dumps(makes)}, "test")
     with pytest.raises(CheckpointError, match="own was not there, and is 3"):
         train.load_state(tmp_path / "run", net, optimiser)
+
+
+@pytest.mark.parametrize("name", [*LOSSES, "cross_entropy", "mse_loss", "MSELoss"])
+def test_the_name_of_a_loss_is_refused_with_its_class(name):
+    net, data = nn.Dense(2, 2), (np.ones((4, 2), np.float32), np.ones((4, 2), np.float32))
+    with pytest.raises(
+        ArgumentTypeError, match=r"loss is a function, not '.*'; an instance is meant: nn\.(\w+)\(\)"
+    ) as caught:
+        train.fit(net, name, nn.SGD(net.trainable_params(), 0.1), data, 1, progress=False)
+    assert hasattr(nn, str(caught.value).partition("meant: nn.")[2].partition("(")[0])

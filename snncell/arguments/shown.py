@@ -53,8 +53,24 @@ def came(value: Any) -> str:
     return what + instance_meant(value)
 
 
+# Losses by the names of other libraries, without "_" and "loss".
+LOSSES = {
+    **dict.fromkeys(["crossentropy", "categoricalcrossentropy", "sparsecategoricalcrossentropy"], "CrossEntropyLoss"),
+    **dict.fromkeys(["mse", "meansquarederror", "l2"], "MSELoss"),
+    **dict.fromkeys(["mae", "meanabsoluteerror", "l1"], "L1Loss"),
+    **dict.fromkeys(["bce", "binarycrossentropy"], "BCELoss"),
+    "nll": "NLLLoss",
+}
+
+
 def instance_meant(value: Any) -> str:
-    """The mend where a class of Cells was given in the place of a Cell: "; an instance is meant: nn.ReLU()"."""
+    """The mend where a class of Cells, or the name of a loss, was given in the place of a Cell.
+
+    For example "; an instance is meant: nn.ReLU()".
+    """
+    if isinstance(value, str):
+        loss = LOSSES.get(value.replace("_", "").lower().removesuffix("loss"))
+        return f"; an instance is meant: nn.{loss}()" if loss else ""
     if isinstance(value, (list, tuple)):
         return next(filter(None, map(instance_meant, value)), "")
     package, _, rest = getattr(value, "__module__", "").partition(".")
