@@ -19,7 +19,7 @@ from snncell.tape.tensor import Tensor
 machinery(__file__)
 
 
-class Call:
+class CellCall:
     """One call of a Cell, forward or backward, with the values that the forward saves for the backward."""
 
     def __init__(self, cell: Any, saved: tuple[Any, ...] = ()) -> None:
@@ -27,15 +27,15 @@ class Call:
         self.saved = saved
 
 
-class Calls(threading.local):
+class CallStack(threading.local):
     """The calls that are running on this thread."""
 
     def __init__(self) -> None:
-        self.forward: list[Call] = []
-        self.backward: list[Call] = []
+        self.forward: list[CellCall] = []
+        self.backward: list[CellCall] = []
 
 
-CALLS = Calls()
+CALLS = CallStack()
 
 
 def innermost_call(cell: Any, backward: bool) -> Any:

@@ -20,7 +20,7 @@ from snncell.cells.hooks import (
     before_call,
 )
 from snncell.cells.modes import Modes
-from snncell.cells.names import Place
+from snncell.cells.names import TreePlace
 from snncell.cells.state import HasState
 from snncell.compiler.jit import Jitted
 from snncell.display import as_html, as_text
@@ -97,7 +97,7 @@ class Cell(Hooked, Modes, HasState):
         state = self.__dict__
         state["version"] = 0  # another one after every change of an attribute: traces know when they are out of date
         state["training"] = state["bprop_debug"] = False
-        state["_checked_counts"], state["_naming"] = set(), Place(auto_prefix)
+        state["_checked_counts"], state["_naming"] = set(), TreePlace(auto_prefix)
         if attributes and type(self) is not Cell and ours(type(self)):
             refuse_name(who, next(iter(attributes)), ("auto_prefix", "flags"))
         for name, value in attributes.items():

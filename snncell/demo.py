@@ -21,7 +21,7 @@ from snncell.data import batches, digits
 from snncell.nn import Cell
 
 
-class Triangle(Cell):
+class TriangleSpike(Cell):
     """A spike function: 1 above the threshold, with the gradient max(0, 1 - |x|)."""
 
     def construct(self, x: Tensor) -> Tensor:
@@ -48,7 +48,10 @@ class DigitNet(Cell):
     def __init__(self, steps: int = 16) -> None:
         super().__init__()
         self.steps = steps
-        self.dense1, self.lif1 = nn.Dense(64, 128), nn.LIFNode(tau=2.0, v_threshold=0.5, surrogate_function=Triangle())
+        self.dense1, self.lif1 = (
+            nn.Dense(64, 128),
+            nn.LIFNode(tau=2.0, v_threshold=0.5, surrogate_function=TriangleSpike()),
+        )
         self.dense2, self.lif2 = nn.Dense(128, 64), nn.LIFNode(tau=2.0, v_threshold=0.5)
         self.dense3, self.readout = nn.Dense(64, 10), nn.IFNode(fire=False)
         self.layer1, self.layer2, self.layer3 = (nn.MultiStep(cell) for cell in (self.lif1, self.lif2, self.readout))

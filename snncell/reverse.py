@@ -16,7 +16,7 @@ from typing import Any
 
 from snncell.arguments.guard import ours
 from snncell.arguments.tracebacks import traceback_at
-from snncell.calls import CALLS, Call, named_inputs
+from snncell.calls import CALLS, CellCall, named_inputs
 from snncell.config import FINITE
 from snncell.errors import BpropError, GradientError, NotFiniteError, SnncellError, TraceError
 from snncell.ops.seeds import present_key, replaying
@@ -71,7 +71,7 @@ def run_with_bprop(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         cell._checked_counts.add(len(names))
 
     def forward() -> Any:
-        call = Call(cell)
+        call = CellCall(cell)
         CALLS.forward.append(call)
         try:
             return cell.construct(*args, **kwargs), call.saved
@@ -138,7 +138,7 @@ class _Reverse:
         return [*leaves, *(self._gradient_of_parameter(p, of_parameters) for p in self.parameters)]
 
     def _call(self, inputs: list[Any], out: Any, dout: Any, saved: Any) -> Any:
-        CALLS.backward.append(Call(self.cell, saved))
+        CALLS.backward.append(CellCall(self.cell, saved))
         try:
             return self.cell.bprop(*inputs, out, dout)
         except Exception as error:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from snncell.compiler.backends import cpu_loop
-from snncell.compiler.backends.cpu_groups import Kernel, emit
+from snncell.compiler.backends.cpu_groups import KernelSource, emit
 from snncell.compiler.ir.program import Program
 from snncell.compiler.passes.canonicalise import from_trace
 from snncell.compiler.runtime import launches as launching
@@ -46,7 +46,7 @@ def launches(fn: Any, *args: Tensor) -> tuple[int, int]:
     return loops, len(groups) - loops
 
 
-def emitted(fn: Any, *args: Tensor) -> Kernel:
+def emitted(fn: Any, *args: Tensor) -> KernelSource:
     """The kernel of a function that becomes one loop."""
     (group,) = fuse(traced(fn, *args))
     return emit(group, set())
@@ -59,7 +59,7 @@ def as_python(name: str, source: str) -> Any:
     return lambda units, grain, *arguments: namespace[name](0, units, *arguments)
 
 
-def call_kernel(function: Any, kernel: Kernel, arrays: list[Any]) -> list[Any]:
+def call_kernel(function: Any, kernel: KernelSource, arrays: list[Any]) -> list[Any]:
     """Call a loop on `arrays`, which stand in the order of the kernel's inputs; its outputs in the shapes of a user."""
     given = [np.ascontiguousarray(a).reshape(o.shape) for a, o in zip(arrays, kernel.arrays, strict=True)]
     outputs = [np.empty(o.shape, o.value.dtype) for o in kernel.outputs]

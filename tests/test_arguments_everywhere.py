@@ -227,7 +227,7 @@ INSTEAD = [
     (lambda: nn.LIFNode(surrogate_function=surrogate.ATan), r"LIFNode: surrogate_function .* surrogate\.ATan\(\)"),
     (lambda: snncell.jit(nn.ReLU), r"jit: fn .* nn\.ReLU\(\)"),
     (lambda: snncell.grad(nn.ReLU), r"grad: fn .* nn\.ReLU\(\)"),
-    (lambda: train.Spikes(nn.MultiStep), r"Spikes: cells .* nn\.MultiStep\(cell\)"),
+    (lambda: train.RateListener(nn.MultiStep), r"Spikes: cells .* nn\.MultiStep\(cell\)"),
     (lambda: monitoring.Monitor(nn.LIFNode), r"Monitor: net .* nn\.LIFNode\(\)"),
     (lambda: train.evaluate(NET, nn.MSELoss, DATA), r"evaluate: loss .* nn\.MSELoss\(\)"),
     (lambda: train.fit(NET, nn.MSELoss, nn.SGD([Parameter(1.0)]), DATA, 1), r"fit: loss .* nn\.MSELoss\(\)"),

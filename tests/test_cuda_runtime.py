@@ -22,7 +22,7 @@ from fake_card import STREAM, Card, Status
 from snncell.errors import ArgumentError, DeviceError, DeviceMemoryError, DTypeError
 from snncell.kernels.arrays import _rounded
 from snncell.kernels.cuda import driver, exchange, libraries, runtime as finding
-from snncell.kernels.cuda.base import Block, Matrix, Runtime
+from snncell.kernels.cuda.base import MemoryBlock, Matrix, Runtime
 from snncell.kernels.cuda.driver import DriverRuntime
 from snncell.kernels.cuda.libraries import gemm_arguments
 
@@ -46,14 +46,14 @@ def device(card: Card) -> DriverRuntime:
     return finding._driver_runtime()
 
 
-def uploaded(device: Runtime, array: Any) -> Block:
+def uploaded(device: Runtime, array: Any) -> MemoryBlock:
     """A block that begins with the array."""
     block = device.allocate(array.nbytes)
     device.upload(array, block)
     return block
 
 
-def downloaded(device: Runtime, block: Block, offset: int, shape: Any, dtype: Any) -> Any:
+def downloaded(device: Runtime, block: MemoryBlock, offset: int, shape: Any, dtype: Any) -> Any:
     array = np.empty(shape, dtype)
     device.download(block, offset, array)
     return array
@@ -107,7 +107,7 @@ def test_the_settings_of_the_cpu_do_not_limit_the_pool(device: DriverRuntime) ->
 
 def test_memory_of_others_is_never_taken_into_the_pool(device: DriverRuntime) -> None:
     owner = np.zeros(4)
-    block = Block(owner.ctypes.data, owner.nbytes, owner=owner)
+    block = MemoryBlock(owner.ctypes.data, owner.nbytes, owner=owner)
     assert block.owner is owner and block.pool is None
     device.release(block)
     assert device.held == 0
@@ -317,7 +317,7 @@ def test_one_matrix_for_a_whole_batch(device: DriverRuntime) -> None:
 
 
 def test_what_cublas_is_told_is_the_transposed_product() -> None:
-    block = Block(0, 0)
+    block = MemoryBlock(0, 0)
     out, a, b = Matrix(block, 0, 4), Matrix(block, 0, 3, turned=True), Matrix(block, 0, 9)
     gemm = gemm_arguments(out, a, b, (3, 4, 5))
     assert gemm == ((False, True), (4, 3, 5), b, a, (9, 3, 4))

@@ -68,7 +68,7 @@ def test_sums_are_of_all_that_was_added(seed: int, fast: bool, monkeypatch: pyte
 
     def of(mpi: Any) -> list[list[Any]]:
         ranks = Ranks(mpi, mpi.COMM_WORLD.size, fast)
-        own, found = sums.sums_of(ranks, sums.Layout.of(arrays(0, 0, 0))), []
+        own, found = sums.sums_of(ranks, sums.VectorLayout.of(arrays(0, 0, 0))), []
         for step in range(steps):
             for batch in range(2):
                 if not (ranks.rank == 1 and step == 0):  # which has no shard of these batches

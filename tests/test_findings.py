@@ -14,7 +14,7 @@ from snncell.monitoring import Cost
 from snncell.plot import Finding
 from snncell.report import activity, gradients, potentials, training
 from snncell.report.diagnose import MEASURES, diagnose
-from snncell.report.facts import Constant, Facts, Layer, Weight, batch_axis
+from snncell.report.facts import ConstantFacts, Facts, LayerFacts, Weight, batch_axis
 from snncell.report.findings import KINDS, by_severity, number, percent
 from snncell.report.gradients import trend
 from snncell.report.late import LATE_STEPS
@@ -32,7 +32,7 @@ def triangle(width=1.0):
 def layer(name="lif", **changes):
     """A layer with nothing wrong: potentials around the threshold, a fifth of the steps spikes, a level gradient."""
     above = RNG.normal(-0.4, 0.5, (T, B, N))
-    facts = Layer(
+    facts = LayerFacts(
         name,
         "LIFNode",
         above=above,
@@ -152,7 +152,7 @@ def test_nothing_is_said_of_facts_with_nothing_wrong_but_how_many_are_right():
 
 def test_nothing_is_said_where_nothing_is_known():
     assert diagnose(Facts()) == ()
-    assert diagnose(Facts(layers=(Layer("lif"),), weights=[Weight("w", np.ones(3))])) == ()
+    assert diagnose(Facts(layers=(LayerFacts("lif"),), weights=[Weight("w", np.ones(3))])) == ()
 
 
 def test_every_measure_is_taken():
@@ -264,15 +264,15 @@ FAULTS = {
         {("exploding recurrence", "a", "alarm")},
     ),
     "a decay above 1": (
-        net(layer("a", constants=[Constant("alpha", np.array(1.0095), 0.0, 1.0, "both", "is from 0 to 1", True)])),
+        net(layer("a", constants=[ConstantFacts("alpha", np.array(1.0095), 0.0, 1.0, "both", "is from 0 to 1", True)])),
         {("constant out of range", "a", "warning")},
     ),
     "a constant that is NaN": (
-        net(layer("a", constants=[Constant("beta", np.array([0.5, np.nan]))])),
+        net(layer("a", constants=[ConstantFacts("beta", np.array([0.5, np.nan]))])),
         {("constant out of range", "a", "warning")},
     ),
     "a time constant at the open end": (
-        net(layer("a", constants=[Constant("tau", np.array(1.0), 1.0, np.inf, "", "is above 1")])),
+        net(layer("a", constants=[ConstantFacts("tau", np.array(1.0), 1.0, np.inf, "", "is above 1")])),
         {("constant out of range", "a", "warning")},
     ),
     "a step that keeps more than there was": (net(layer("a", leak=1.2)), {("constant out of range", "a", "warning")}),
@@ -463,7 +463,7 @@ SILENT_RULES = {
     "neurons that inhibition sinks": net(far(-70.0, 0.6, name="a"), layer("b")),
     "some gain of a reset": net(growing(1.15)),
     "constants at the closed ends": net(
-        layer("a", constants=[Constant("alpha", np.array([0.0, 1.0]), 0.0, 1.0, "both")], leak=1.0)
+        layer("a", constants=[ConstantFacts("alpha", np.array([0.0, 1.0]), 0.0, 1.0, "both")], leak=1.0)
     ),
     "rates that settle": net(history=rates(0.02, 0.08, 0.1, 0.1)),
     "a norm that grew once": net(history=rates(0.1, 0.1, 0.1, norm=(1.0, 500.0, 400.0))),
@@ -488,7 +488,7 @@ def test_what_averages_hide_is_found_in_the_worst_sample_and_the_last_third_of_t
     above[20:] += rng.random((80, 16, 128)) < 0.05
     above[20:, 5, :34] = 366.0
     spikes = (above > 0).astype(np.float32)
-    alpha = Constant("alpha", np.array(1.0095), 0.0, 1.0, "both", "is what a step keeps, from 0 to 1", True)
+    alpha = ConstantFacts("alpha", np.array(1.0095), 0.0, 1.0, "both", "is what a step keeps, from 0 to 1", True)
     hidden = layer("lif", above=above, spikes=spikes, v=above - spikes + 1.0, constants=[alpha])
     hidden = replace(hidden, grad=rng.normal(0.0, 1e-3, above.shape))
     assert not (hidden.rates > 0.95).any()
@@ -710,7 +710,7 @@ def test_which_axis_counts_the_samples(shape, samples, axis):
 
 
 def test_a_step_that_keeps_too_much_over_many_steps_is_a_finding_and_no_overflow():
-    facts = Facts([Layer("a", leak=1.5, v=np.zeros((5000, 1, 1)))])
+    facts = Facts([LayerFacts("a", leak=1.5, v=np.zeros((5000, 1, 1)))])
     assert "potentials grow by themselves, inf times in 5000 steps" in text_of(facts, "constant out of range")
 
 
@@ -746,7 +746,7 @@ def rare():
         net(quiet(np.nan, name="b"), layer("c")),
         net(faint, layer("c")),
         net(some_lost, layer("c")),
-        net(layer("a", constants=[Constant("beta", np.array([0.5, 2.0]), 0.0, 1.0)])),
+        net(layer("a", constants=[ConstantFacts("beta", np.array([0.5, 2.0]), 0.0, 1.0)])),
         Facts(output=np.array([[np.inf, 1.0], [1.0, np.inf]]), target=np.array([0, 0]), unseen=["a.b (EventPropLIF)"]),
     ]
 

@@ -14,14 +14,14 @@ from interpreting import interpreted, launches, traced
 from snncell import Parameter, Tensor, explain, grad, jit, nn, ops
 from snncell.compiler.ir.formula import MAX_STEPS, Elementwise, Reduction
 from snncell.compiler.ir.program import Program
-from snncell.compiler.schedule.fuse import Group, fuse
+from snncell.compiler.schedule.fuse import FusionGroup, fuse
 
 __all__ = ["interpreted"]  # a fixture
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
 
-def check_order(program: Program, groups: list[Group]) -> None:
+def check_order(program: Program, groups: list[FusionGroup]) -> None:
     """Every step is there, an elementwise one maybe in several loops, and reads only what is complete when it runs."""
     placed = Counter(id(step) for group in groups for step in group.steps)
     assert placed.keys() == set(map(id, program.steps))

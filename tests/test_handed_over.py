@@ -21,7 +21,7 @@ from snncell.compiler.passes.begin_early import begin_early
 from snncell.compiler.pipeline import optimised
 from snncell.distributed import ending, job, progress as progress_module, sums
 from snncell.distributed.handover import handed_over
-from snncell.distributed.progress import Progress
+from snncell.distributed.progress import ProgressThread
 from snncell.distributed.ranks import Ranks
 
 
@@ -275,7 +275,7 @@ class Single(Mpi):
 
 def test_mpi_is_asked_from_begin_to_end() -> None:
     comm = Asked(2)
-    progress = Progress(Mpi(), comm)
+    progress = ProgressThread(Mpi(), comm)
     progress.end()  # which may come first
     for _ in range(2):
         comm.often.clear()
@@ -288,7 +288,7 @@ def test_mpi_is_asked_from_begin_to_end() -> None:
 
 @pytest.mark.parametrize(("mpi", "size"), [(Single(), 2), (Mpi(), 1)])
 def test_without_others_or_threads_nobody_asks(mpi: Any, size: int) -> None:
-    progress = Progress(mpi, Asked(size))
+    progress = ProgressThread(mpi, Asked(size))
     progress.begin()
     assert progress.thread is None
     progress.end()
@@ -297,7 +297,7 @@ def test_without_others_or_threads_nobody_asks(mpi: Any, size: int) -> None:
 def test_a_thread_that_is_begun_can_be_ended_wherever_an_interruption_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the two writes of its beginning: the signal waits until both are done."""
     comm = Asked(2)
-    progress = Progress(Mpi(), comm)
+    progress = ProgressThread(Mpi(), comm)
     start = threading.Thread.start
 
     def interrupted(thread: threading.Thread) -> None:

@@ -93,7 +93,7 @@ def test_lengths_of_an_output_with_another_number_of_steps_are_refused():
 def test_a_firing_rate_counts_the_steps_that_are_there(padding):
     x, lengths = data.padded([x for x, _ in RECORDINGS], 12, padding)
     layer = nn.MultiStep(nn.LIFNode(tau=2.0, v_threshold=0.3))
-    with train.Spikes(layer) as spikes:
+    with train.RateListener(layer) as spikes:
         out = layer(Tensor(x)).asnumpy()
         there = np.arange(12)[:, None] < lengths
         assert spikes.rate(lengths).item() == np.float32(out[there].mean())

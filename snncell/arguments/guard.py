@@ -33,7 +33,7 @@ from snncell.words import nearest
 _PACKAGE = __name__.partition(".")[0]
 
 
-class Plan:
+class ArgumentKinds:
     """The kind of each argument of a function, by its place and by its name."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -171,9 +171,9 @@ def _unpacked(hint: Any) -> Iterator[tuple[str, Kind]]:
 
 
 @functools.cache
-def plan_of(function: Callable[..., Any]) -> Plan:
+def plan_of(function: Callable[..., Any]) -> ArgumentKinds:
     """The plan of a function, made when it is first called."""
-    return Plan(function)
+    return ArgumentKinds(function)
 
 
 def _hints(function: Callable[..., Any]) -> list[str]:
@@ -195,7 +195,7 @@ _CHECKED: dict[Callable[..., Any], Callable[..., Any]] = {}  # what two modules 
 
 def checked(function: Callable[..., Any], face: str, name: str, skip: int = 0) -> Callable[..., Any]:
     """A function that checks its arguments, but the first `skip`; it says that it is the face's, where it is found."""
-    plan: Plan | None = None
+    plan: ArgumentKinds | None = None
 
     @functools.wraps(function)
     def check_and_call(*args: Any, **kwargs: Any) -> Any:
@@ -220,7 +220,7 @@ def checked(function: Callable[..., Any], face: str, name: str, skip: int = 0) -
 
 def checked_method(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     """A method that checks its arguments: `__init__`, `__call__`, `init_state`, or one that takes flags."""
-    plan: Plan | None = None
+    plan: ArgumentKinds | None = None
     by_class = name.startswith("__")
 
     @functools.wraps(method)

@@ -17,7 +17,7 @@ from snncell.tape.names import Home, Owner
 from snncell.tape.parameter import Parameter
 
 
-class Place(Home):
+class TreePlace(Home):
     """The place of a Cell in a tree.
 
     Attributes:
@@ -32,7 +32,7 @@ class Place(Home):
         self.names_children, self.prefix = names_children, prefix
 
     def __reduce__(self) -> Any:
-        return Place, (self.names_children, self.prefix)  # whoever holds the original does not hold the copy
+        return TreePlace, (self.names_children, self.prefix)  # whoever holds the original does not hold the copy
 
 
 def take(cell: Any, key: str, member: Any) -> None:

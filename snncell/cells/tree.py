@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from snncell.arguments.misplaced import warn_of
 from snncell.arguments.names import missing_of_cell
 from snncell.arguments.shown import came
-from snncell.cells.names import Place, let_go, link, take
+from snncell.cells.names import TreePlace, let_go, link, take
 from snncell.errors import ArgumentTypeError, MissingNameError, NameClashError, SnncellError
 from snncell.tape.given import refuse_for_parameter
 from snncell.tape.names import refuse_same_names
@@ -26,7 +26,7 @@ class Tree:
     """Parameters and Cells as attributes: the part of a Cell that knows them by name."""
 
     version: int
-    _naming: Place
+    _naming: TreePlace
     _buffers: Any = MappingProxyType({})  # names of Tensors that belong to the state, and whether they are kept
 
     # --- attributes ---------------------------------------------------------------------------------------------------
@@ -68,11 +68,11 @@ class Tree:
         """The state for a copy or a pickle: everything but compiled code."""
         state = {name: value for name, value in self.__dict__.items() if name not in _COMPILED}
         place = state["_naming"]
-        return state | {"_naming": Place(place.names_children, place.prefix)}
+        return state | {"_naming": TreePlace(place.names_children, place.prefix)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Become a copy: the Cells and Parameters that came along belong to it, under the names that they have."""
-        self.__dict__.update({"_naming": Place()} | state)
+        self.__dict__.update({"_naming": TreePlace()} | state)
         link(self)
 
     def _members(self) -> Iterator[tuple[str, Any]]:

@@ -7,18 +7,18 @@ from typing import Any
 
 from snncell.compiler.ir.formula import MAX_STEPS, Elementwise, Reduction, compiled_here
 from snncell.compiler.ir.program import Program, by_line
-from snncell.compiler.runtime.launches import Call, DeviceLaunch, Launch, moved
+from snncell.compiler.runtime.launches import OperationCall, DeviceLaunch, Launch, moved
 from snncell.compiler.runtime.plan import Plan
 from snncell.compiler.runtime.segments import Segments
 from snncell.kernels.space import HOST
 from snncell.tape import structure
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Instruction, Value
 
 
 def report(name: str, plan: Plan) -> str:
     """A summary, the launches in order, and the Program they came from."""
     loops = sum(isinstance(launch, (Launch, DeviceLaunch)) for launch in plan.launches)
-    calls = [launch for launch in plan.launches if isinstance(launch, Call)]
+    calls = [launch for launch in plan.launches if isinstance(launch, OperationCall)]
     scans = sum(bool(call.step.op.inside()) for call in calls)
     views = sum(call.step.op.view for call in calls)
     others = f"{_count(len(calls) - scans - views, 'call')}, {_count(views, 'view')}"
@@ -35,7 +35,7 @@ def report(name: str, plan: Plan) -> str:
     for number, launch in enumerate(plan.launches, 1):
         if launch in joined:
             head.append(f"      {number} to {number + joined[launch]} are one launch:")
-        if not (isinstance(launch, Call) and launch.step.op.view):  # another view of the same elements
+        if not (isinstance(launch, OperationCall) and launch.step.op.view):  # another view of the same elements
             head += _lines(number, launch, launch_of, plan)
         launch_of.update(dict.fromkeys(launch.group.writes, number))
     return "\n".join([*head, "", str(plan.program)])
@@ -52,8 +52,10 @@ def report_on_passes(stages: Iterable[tuple[str, Program]]) -> str:
     return "\n".join(lines).rstrip()
 
 
-def _lines(number: int, launch: Launch | DeviceLaunch | Call, launch_of: dict[Value, int], plan: Plan) -> list[str]:
-    if not isinstance(launch, Call):
+def _lines(
+    number: int, launch: Launch | DeviceLaunch | OperationCall, launch_of: dict[Value, int], plan: Plan
+) -> list[str]:
+    if not isinstance(launch, OperationCall):
         threads = "all threads" if launch.parallel else "one thread"
         threads = "on the device" if isinstance(launch, DeviceLaunch) else threads
         lines = [f"{number:4}. loop {launch.name} over {launch.sizes}, {threads}, {_bytes(moved(launch))}"]
@@ -78,7 +80,7 @@ def _boundaries(
     for value in launch.group.reads:
         number = launch_of.get(value)
         other = None if number is None else launches[number - 1]
-        if number is None or other is None or isinstance(other, Call):
+        if number is None or other is None or isinstance(other, OperationCall):
             continue
         if any(isinstance(step.op, Reduction) and value in step.outputs for step in other.group.steps):
             # The reason that counts, whatever else stands between the two.
@@ -94,7 +96,7 @@ def _boundaries(
     return list(reasons.items())
 
 
-def why_no_loop(step: Step) -> str:
+def why_no_loop(step: Instruction) -> str:
     """Say why a step is a call of NumPy, not part of a generated loop."""
     if not isinstance(step.op, (Elementwise, Reduction)):
         return f"{step.op.name} is no elementwise operation and no reduction"

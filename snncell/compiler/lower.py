@@ -23,11 +23,11 @@ from snncell.compiler.ir.loop import Loop
 from snncell.compiler.ir.product import choice_in_loop
 from snncell.compiler.ir.program import by_line, values_in
 from snncell.compiler.runtime.stepwise import StepLoop
-from snncell.compiler.runtime.together import Together, over_all_steps
+from snncell.compiler.runtime.together import AllStepsPlan, over_all_steps
 from snncell.compiler.schedule.legality import obstacle
 from snncell.compiler.schedule.loop import LoopSchedule
 from snncell.kernels.space import DEVICE, HOST, IN_USE, Space, space_of
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Instruction, Value
 
 
 class Lowered:
@@ -46,7 +46,7 @@ class Lowered:
         parts = schedule.parts
         self.at_once = [*parts.prologue, *parts.loop, *parts.epilogue]
         self.has_loop = bool(schedule.carry) or not all(step.op.over_time for step in self.at_once)
-        self._plans: dict[tuple[Space, int], Together] = {}
+        self._plans: dict[tuple[Space, int], AllStepsPlan] = {}
 
     def loop_in(self, space: Space) -> CPULoop | CUDALoop | StepLoop:
         """The loop that runs the steps where the arrays are."""
@@ -54,7 +54,7 @@ class Lowered:
             self._loops[space] = self._new_loop(space)
         return self._loops[space]
 
-    def plan_in(self, space: Space, steps: int) -> Together:
+    def plan_in(self, space: Space, steps: int) -> AllStepsPlan:
         """The plan that runs all steps at once where the arrays are, if there is no loop."""
         if (space, steps) not in self._plans:
             parts = self.schedule.parts
@@ -64,7 +64,7 @@ class Lowered:
             totals = [*parts.summed, *parts.sums, *(x for step in on_sums for x in values_in(step))]
             results, summed = ([x for x in dict.fromkeys(kind) if x in made] for kind in (whole, totals))
             sequences = set(self.schedule.xs)
-            self._plans[space, steps] = Together(self.at_once, sequences, results, summed, steps, space)
+            self._plans[space, steps] = AllStepsPlan(self.at_once, sequences, results, summed, steps, space)
         return self._plans[space, steps]
 
     def kernels(self, steps: int, space: Space) -> list[tuple[Any, ...]]:
@@ -210,38 +210,38 @@ class Lowered:
                 totals.update(zip(step.outputs, _over_time(step.op.summed, step, known, varying), strict=True))
 
 
-def _on_sums(step: Step) -> bool:
+def _on_sums(step: Instruction) -> bool:
     return step.op.additive or step.op.proportional is not None
 
 
-def _listed(title: str, placed: Sequence[Step]) -> list[str]:
+def _listed(title: str, placed: Sequence[Instruction]) -> list[str]:
     return [f"  {title}:", *(f"    {line}" for line in by_line(placed))] if placed else []
 
 
-def _by_rule(products: Sequence[Step], steps: int) -> dict[str, list[Step]]:
+def _by_rule(products: Sequence[Instruction], steps: int) -> dict[str, list[Instruction]]:
     """The products that the loop may carry out, by the rule for when it does."""
-    found: dict[str, list[Step]] = {}
+    found: dict[str, list[Instruction]] = {}
     for step in products:
         if rule := choice_in_loop(step, steps):
             found.setdefault(rule, []).append(step)
     return found
 
 
-def _gathers(loop: CPULoop | CUDALoop | StepLoop, step: Step) -> bool:
+def _gathers(loop: CPULoop | CUDALoop | StepLoop, step: Instruction) -> bool:
     return isinstance(loop, CPULoop) and step.outputs[0] in loop.gathered
 
 
-def _adds_up(loop: CPULoop | CUDALoop | StepLoop, step: Step) -> bool:
+def _adds_up(loop: CPULoop | CUDALoop | StepLoop, step: Instruction) -> bool:
     return isinstance(loop, CPULoop) and step in loop.scattered
 
 
-def _evaluated(step: Step, known: dict[Value, Any]) -> Sequence[Any]:
+def _evaluated(step: Instruction, known: dict[Value, Any]) -> Sequence[Any]:
     arrays = [known[x] if isinstance(x, Value) else x for x in step.inputs]
     out = step.op.run_here(arrays, arrays, step.attrs)
     return out if step.op.multiple else (out,)
 
 
-def _over_time(rule: Any, step: Step, known: dict[Value, Any], varying: set[Value]) -> Sequence[Any]:
+def _over_time(rule: Any, step: Instruction, known: dict[Value, Any], varying: set[Value]) -> Sequence[Any]:
     """A step by one of its operation's rules for whole sequences."""
     arrays = [known[x] if isinstance(x, Value) else x for x in step.inputs]
     return over_all_steps(rule, step, arrays, [x in varying for x in step.inputs])

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
-from snncell.compiler.replayed_steps import Steps, listed
+from snncell.compiler.replayed_steps import ReplayedSteps, listed
 from snncell.errors import NotFiniteError
 from snncell.interrupts import Restoring, undoing
 from snncell.tape.finite import Fault, Spot, at_home, paused, spot_in, unwatched
@@ -25,7 +25,9 @@ from snncell.tape.tensor import Tensor, beside, wrap
 _ARRIVING = "the gradient of its output"
 
 
-def look_at_results(loop: Steps, states: Sequence[Tensor], xs: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+def look_at_results(
+    loop: ReplayedSteps, states: Sequence[Tensor], xs: Sequence[Tensor], results: Sequence[Tensor]
+) -> None:
     """Raise if results of a loop are not finite, and name the step where that starts.
 
     Args:
@@ -47,7 +49,7 @@ def look_at_results(loop: Steps, states: Sequence[Tensor], xs: Sequence[Tensor],
 
 
 def look_at_gradients(
-    loop: Steps,
+    loop: ReplayedSteps,
     inputs: Sequence[Tensor],
     states: int,
     sequences: int,
@@ -110,7 +112,7 @@ def _faults(results: Sequence[Any], operands: Sequence[Any]) -> list[tuple[int, 
     return spots
 
 
-def _unlocated(loop: Steps, direction: str, what: str, spot: Spot, over_time: bool) -> Fault:
+def _unlocated(loop: ReplayedSteps, direction: str, what: str, spot: Spot, over_time: bool) -> Fault:
     """The fault for steps that give no NaN when they are replayed: they round otherwise, or a sum over time is inf."""
     step = spot.entry[0] if over_time and spot.entry else None
     head = f"{direction}{loop.who}" + ("" if step is None else f", time step {step}")
@@ -122,12 +124,12 @@ def _unlocated(loop: Steps, direction: str, what: str, spot: Spot, over_time: bo
 # --- forward ----------------------------------------------------------------------------------------------------------
 
 
-def _restored(loop: Steps) -> AbstractContextManager[Any]:
+def _restored(loop: ReplayedSteps) -> AbstractContextManager[Any]:
     """Put back the present values of the Parameters that a step writes, after the body."""
     return Restoring(dict, undoing([p.write_of(p._data) for p in loop.written]))
 
 
-def _forward(loop: Steps, states: Sequence[Tensor], xs: Sequence[Tensor]) -> list[list[Any]]:
+def _forward(loop: ReplayedSteps, states: Sequence[Tensor], xs: Sequence[Tensor]) -> list[list[Any]]:
     """The states before each step, in the order of the steps, each operation looked at."""
     arrays = [x._data for x in states]
     before = []
@@ -144,7 +146,9 @@ def _forward(loop: Steps, states: Sequence[Tensor], xs: Sequence[Tensor]) -> lis
     return before
 
 
-def _taken(loop: Steps, arrays: Sequence[Any], xs: Sequence[Tensor], turn: int) -> tuple[list[Tensor], list[Tensor]]:
+def _taken(
+    loop: ReplayedSteps, arrays: Sequence[Any], xs: Sequence[Tensor], turn: int
+) -> tuple[list[Tensor], list[Tensor]]:
     """The inputs of a step; the Parameters that it writes have the values that they had before it."""
     own = len(arrays) - len(loop.written)
     for parameter, array in zip(loop.written, arrays[own:], strict=True):
@@ -152,7 +156,9 @@ def _taken(loop: Steps, arrays: Sequence[Any], xs: Sequence[Tensor], turn: int) 
     return [wrap(array) for array in arrays[:own]], [wrap(x._data[turn, ...]) for x in xs]
 
 
-def _in_step(loop: Steps, error: NotFiniteError, arrays: list[Any], xs: Sequence[Tensor], turn: int) -> NotFiniteError:
+def _in_step(
+    loop: ReplayedSteps, error: NotFiniteError, arrays: list[Any], xs: Sequence[Tensor], turn: int
+) -> NotFiniteError:
     """The error of an operation in a step, with the step, where its operand came from, and what becomes of it."""
     fault = error.fault
     if not isinstance(fault, Fault):
@@ -186,7 +192,7 @@ def _same(array: Any, operand: Tensor) -> bool:
 
 
 def _backward(
-    loop: Steps, before: list[list[Any]], xs: Sequence[Tensor], fixed: Sequence[Tensor], douts: Sequence[Any]
+    loop: ReplayedSteps, before: list[list[Any]], xs: Sequence[Tensor], fixed: Sequence[Tensor], douts: Sequence[Any]
 ) -> None:
     """The steps of the reverse, each operation looked at."""
     own = len(before[0]) - len(loop.written)
@@ -219,7 +225,13 @@ def _or_zeros(grad: Tensor | None, array: Any) -> Tensor:
 
 
 def _in_reverse(
-    loop: Steps, error: NotFiniteError, grads: Sequence[Any], arriving: Sequence[Any], turn: int, own: int, count: int
+    loop: ReplayedSteps,
+    error: NotFiniteError,
+    grads: Sequence[Any],
+    arriving: Sequence[Any],
+    turn: int,
+    own: int,
+    count: int,
 ) -> NotFiniteError:
     """The error of an operation in the reverse of a step, with the step, and whose gradient it reaches."""
     fault = error.fault

@@ -12,7 +12,7 @@ from typing import Any
 
 from snncell.arguments.misplaced import warn_of
 from snncell.compiler.holders import MISSING, Change, Spot, in_slot, items, name_of, of_cell, same, snapshot
-from snncell.compiler.reached import CONTAINERS, NUMBERS, Reached
+from snncell.compiler.reached import CONTAINERS, NUMBERS, ReachableValues
 from snncell.errors import TraceError
 from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Trace, Value
@@ -20,7 +20,7 @@ from snncell.tape.tracing import Trace, Value
 LARGE = 1 << 24  # bytes of an array, above which its comparison at each call is worth a warning
 
 
-class PythonState(Reached):
+class PythonState(ReachableValues):
     """The Python values that functions can read, as they are when this is made.
 
     Args:

@@ -111,7 +111,7 @@ _INTERNAL = frozenset(
 _HOOKS = ("_hooks", "_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
-class Reached:
+class ReachableValues:
     """The Python values that functions can read.
 
     Args:

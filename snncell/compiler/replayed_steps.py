@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from snncell.tape.parameter import Parameter
-from snncell.tape.source_location import Place
+from snncell.tape.source_location import SourceLine
 from snncell.tape.tensor import Tensor
 
 
-class Steps(NamedTuple):
+class ReplayedSteps(NamedTuple):
     """The steps of a loop over time.
 
     Attributes:
@@ -29,7 +29,7 @@ class Steps(NamedTuple):
     who: str
     names: Sequence[str]
     smooth: bool
-    place: Place
+    place: SourceLine
 
     def turns(self, count: int) -> list[int]:
         """The numbers of the time steps, in the order in which they run."""

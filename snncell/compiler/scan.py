@@ -17,7 +17,7 @@ from snncell.compiler.lower import Lowered
 from snncell.compiler.nan_replay import look_at_gradients, look_at_results
 from snncell.compiler.nested import Nested
 from snncell.compiler.passes.canonicalise import program_of
-from snncell.compiler.replayed_steps import Steps
+from snncell.compiler.replayed_steps import ReplayedSteps
 from snncell.compiler.schedule.legality import obstacle
 from snncell.compiler.schedule.loop import LoopSchedule, schedule
 from snncell.config import FINITE
@@ -28,7 +28,7 @@ from snncell.tape.state import EFFECTS, STATE, in_turn
 from snncell.tape.tape import Entry, zeros_of
 from snncell.tape.taps import Events
 from snncell.tape.tensor import Tensor, beside
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Instruction, Value
 from snncell.tape.transforms import vjp
 
 
@@ -62,7 +62,7 @@ def run(
         scan, outs = _bound(loop, [*states, *xs, *body.captured], xs[0].shape[0])
         scan.events = {} if events is None else events
         for watch in FINITE if STATE.trace is None else ():
-            scan.observed = Steps(f, written, backwards, who, names, STATE.smooth, watch.place())
+            scan.observed = ReplayedSteps(f, written, backwards, who, names, STATE.smooth, watch.place())
             pairs = zip(body.ys, outs[len(states) :], strict=False)
             results = [out for y, out in pairs if id(y._data) not in body.trace.noted]  # not what a monitor records
             look_at_results(scan.observed, states, xs, [*outs[: len(states)], *results])
@@ -90,7 +90,7 @@ class Scan(LoopOperation):
     multiple = True
     as_stored = EVERYWHERE
     watched = False  # not by `bind`: `run` looks at the results, and finds the step that they start in
-    observed: Steps | None = None  # the function of its steps, while `check_finite` is on
+    observed: ReplayedSteps | None = None  # the function of its steps, while `check_finite` is on
 
     def __init__(self, loop: Loop) -> None:
         super().__init__("scan", self._run, multiple=True)
@@ -150,7 +150,7 @@ class Scan(LoopOperation):
         """Bytes that the steps move, where they go one by one."""
         return self.lowered.moved(attrs["steps"])
 
-    def pruned(self, step: Step, needed: set[Value]) -> Step:
+    def pruned(self, step: Instruction, needed: set[Value]) -> Instruction:
         """The step without the results and sums that nothing needs, and without the inputs that only those need."""
         body = self.loop.body
         first, last = len(body.after), len(body.after) + len(body.ys)
@@ -163,7 +163,7 @@ class Scan(LoopOperation):
         # depend on whether a tape happens to be active while it is made.
         body, inputs = _without_unused(body, step.inputs, self.loop.recompute, set())
         scan = Scan(replace(self.loop, body=body, result_count=len(body.ys)))
-        pruned = Step(scan, tuple(inputs), step.attrs, step.line)
+        pruned = Instruction(scan, tuple(inputs), step.attrs, step.line)
         pruned.outputs = tuple(compress(step.outputs, flags))
         return pruned
 

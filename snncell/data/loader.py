@@ -10,7 +10,7 @@ import numpy as np
 
 from snncell.arguments.kinds import Count, Own, Size
 from snncell.arguments.tracebacks import hide_frames
-from snncell.compiler.reached import NUMPYS, PYTHONS, Reached
+from snncell.compiler.reached import NUMPYS, PYTHONS, ReachableValues
 from snncell.data.collate import Collate, check_dataset
 from snncell.data.making import Maker
 from snncell.data.workers import made_by_workers
@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 
 def transform_generators(transform: Callable[..., Any]) -> list[Any]:
     """The random generators that a transform keeps, without those that NumPy and Python share among all."""
-    generators = Reached([transform]).generators
+    generators = ReachableValues([transform]).generators
     return [one for one in generators if one is not NUMPYS and one is not PYTHONS]
 
 

@@ -47,7 +47,7 @@ def made_by_workers(
     `make` is also given a list, that is not empty any more when nobody wants what it makes. An error comes out where
     its batch would, and ends it. However it ends, the workers are gone afterwards.
     """
-    pool = _Pool(make, min(workers, len(numbers)), processes)
+    pool = _ThreadPool(make, min(workers, len(numbers)), processes)
     try:
         pool.start()
         for number in numbers[:ahead]:
@@ -62,7 +62,7 @@ def made_by_workers(
         pool.close()
 
 
-class _Pool:
+class _ThreadPool:
     """Threads, and the two queues between them and the reader."""
 
     def __init__(self, make: Make, workers: int, processes: bool) -> None:

@@ -16,7 +16,7 @@ from snncell.distributed.draws import aside, draw_for_shard
 from snncell.distributed.handover import handed_over
 from snncell.distributed.job import joined
 from snncell.distributed.ranks import Array, Ranks, odd_rank
-from snncell.distributed.sums import Layout, sums_of
+from snncell.distributed.sums import VectorLayout, sums_of
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import DEVICE, moved, space_of
 from snncell.tape.given import as_data
@@ -197,8 +197,8 @@ class _Mean:
         return [(x * x.dtype.type(factor)).astype(dtype) for x, (_, dtype) in sums]
 
 
-def _layout(kinds: Sequence[Kind]) -> Layout:
-    return Layout.of([np.empty(shape, dtype) for shape, dtype in kinds])
+def _layout(kinds: Sequence[Kind]) -> VectorLayout:
+    return VectorLayout.of([np.empty(shape, dtype) for shape, dtype in kinds])
 
 
 def _by_shard(ranks: Ranks, grads: Any, samples: Any) -> tuple[list[Sequence[Tensor]], list[int]]:

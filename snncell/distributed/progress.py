@@ -16,7 +16,7 @@ PAUSE = 2e-4  # seconds between two questions: they take the core from kernels
 _NOTHING = 4  # a tag that no message has
 
 
-class Progress:
+class ProgressThread:
     """The thread, from `begin` to `end`; none of a job with one rank."""
 
     def __init__(self, mpi: Any, comm: Any) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from snncell.distributed import ending
 from snncell.distributed.cuts import Node, added, nodes
-from snncell.distributed.progress import Progress
+from snncell.distributed.progress import ProgressThread
 
 Array = np.ndarray[Any, Any]
 
@@ -44,7 +44,7 @@ class Ranks:
         self.nodes = nodes(shards, self.size)
         self.own = [shard for shard in range(shards) if shard * self.size // shards == self.rank]
         self.ending = ending.Ending(mpi, mpi.COMM_WORLD.Dup())
-        self.progress = Progress(mpi, mpi.COMM_WORLD.Dup())
+        self.progress = ProgressThread(mpi, mpi.COMM_WORLD.Dup())
 
     def wait(self, requests: Iterable[Any], what: str = "an exchange") -> None:
         """Wait until exchanges are done. After 30 s it says which ranks are awaited, and goes on waiting.

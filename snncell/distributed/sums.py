@@ -13,14 +13,14 @@ from snncell.dtype import computed
 BUCKET = 1 << 20  # bytes that go together in fast mode
 
 
-class Layout(NamedTuple):
+class VectorLayout(NamedTuple):
     """Arrays as vectors, one of each dtype that they are computed in."""
 
     shapes: list[tuple[int, ...]]
     dtypes: list[np.dtype[Any]]
 
     @classmethod
-    def of(cls, arrays: Sequence[Any]) -> Layout:
+    def of(cls, arrays: Sequence[Any]) -> VectorLayout:
         """The layout of arrays; of float16 and bfloat16 sums are float32, in which they do not overflow."""
         return cls([tuple(x.shape) for x in arrays], [np.dtype(computed(np.dtype(x.dtype))) for x in arrays])
 
@@ -65,7 +65,7 @@ class Layout(NamedTuple):
 Vectors = dict[int, dict[Any, Array]]  # by shard, and by dtype
 
 
-def summed(ranks: Ranks, layout: Layout, own: Vectors) -> list[Array]:
+def summed(ranks: Ranks, layout: VectorLayout, own: Vectors) -> list[Array]:
     """The sums over all shards of arrays that are given as vectors, which are added to."""
     like = layout.empty()
     return layout.arrays(
@@ -100,7 +100,7 @@ class Sums(Protocol):
 class InOrder:
     """Sums in the order of the shards: see `Ranks.summed`."""
 
-    def __init__(self, ranks: Ranks, layout: Layout) -> None:
+    def __init__(self, ranks: Ranks, layout: VectorLayout) -> None:
         self.ranks, self.layout = ranks, layout
         self.buckets = [list(range(len(layout.shapes)))]  # exchanged at the end: the first in order is not there first
         self.vectors: Vectors = {}
@@ -138,7 +138,7 @@ class InBuckets:
     Buckets go in the same order on all ranks, and that is from the last array to the first: as gradients come.
     """
 
-    def __init__(self, ranks: Ranks, layout: Layout) -> None:
+    def __init__(self, ranks: Ranks, layout: VectorLayout) -> None:
         self.ranks, self.layout = ranks, layout
         self.buckets = _buckets(layout)
         self._empty()
@@ -189,7 +189,7 @@ class InBuckets:
         return sums
 
 
-def _buckets(layout: Layout) -> list[list[int]]:
+def _buckets(layout: VectorLayout) -> list[list[int]]:
     """The numbers of arrays that go together, at least BUCKET bytes of one dtype; from the last array to the first."""
     buckets: list[list[int]] = []
     open_ones: dict[Any, list[int]] = {}
@@ -204,6 +204,6 @@ def _buckets(layout: Layout) -> list[list[int]]:
     return buckets
 
 
-def sums_of(ranks: Ranks, layout: Layout) -> Sums:
+def sums_of(ranks: Ranks, layout: VectorLayout) -> Sums:
     """The sums of the kind that a job was joined for."""
     return InBuckets(ranks, layout) if ranks.fast else InOrder(ranks, layout)

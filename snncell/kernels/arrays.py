@@ -37,7 +37,7 @@ def aligned_bytes(size: int) -> Any:
     return memory[start : start + size]
 
 
-class Pool:
+class ArrayPool:
     """Memory that nothing uses at present: blocks by their size.
 
     At most `snncell.get_context(limit)` bytes are kept, those of the last sizes; `clear` lets go of all. New blocks are
@@ -123,7 +123,7 @@ class _Lease:
 
     __slots__ = ("__array_interface__", "_block", "_pool")
 
-    def __init__(self, pool: Pool, size: int) -> None:
+    def __init__(self, pool: ArrayPool, size: int) -> None:
         self._pool = pool
         self._block = pool.take(size)
         start = self._block.ctypes.data
@@ -135,7 +135,7 @@ class _Lease:
             self._pool.give(block)
 
 
-POOL = Pool()
+POOL = ArrayPool()
 config.LISTENERS.append(POOL.fit)
 
 

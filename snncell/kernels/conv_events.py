@@ -32,7 +32,7 @@ DENSE, ADDED, EVENT, COPIED, LOOKED, MOVED = 0.9, 1.75, 1.7, 0.2, 1.0, 0.6
 NEAR = 1 << 19  # bytes of a panel that stay in the second-level cache
 
 
-class Costs(NamedTuple):
+class ConvolutionCosts(NamedTuple):
     """The costs that differ between results and gradients of weights.
 
     Attributes:
@@ -44,7 +44,7 @@ class Costs(NamedTuple):
     far: float
 
 
-OF_RESULTS, OF_WEIGHTS = Costs(60.0, 2.0), Costs(0.0, 1.35)
+OF_RESULTS, OF_WEIGHTS = ConvolutionCosts(60.0, 2.0), ConvolutionCosts(0.0, 1.35)
 
 
 class Grid(NamedTuple):
@@ -107,7 +107,7 @@ def _pieces_of(sizes: Sizes) -> tuple[Any, int, int]:
     return np.array([*itertools.chain(*lines, *parts)], np.int64), len(lines), len(parts)
 
 
-def pay(x: Any, shape: Shape, costs: Costs = OF_RESULTS) -> bool:
+def pay(x: Any, shape: Shape, costs: ConvolutionCosts = OF_RESULTS) -> bool:
     """True if images have so few elements that are not zero that their events are less work than all of them."""
     below = limit(shape, max(4, x.dtype.itemsize), costs) if x.size else 0.0  # bytes become floats
     if below <= 0 or isinstance(x, Rows):
@@ -118,7 +118,7 @@ def pay(x: Any, shape: Shape, costs: Costs = OF_RESULTS) -> bool:
 
 
 @functools.lru_cache(maxsize=512)
-def limit(shape: Shape, itemsize: int, costs: Costs = OF_RESULTS) -> float:
+def limit(shape: Shape, itemsize: int, costs: ConvolutionCosts = OF_RESULTS) -> float:
     """The part of the elements of images, at most, that may not be zero if events are to pay; not above 0 if never."""
     images, _, channels, own, (down, across) = shape
     pixels, results = down.length * across.length, down.results * across.results

@@ -22,7 +22,7 @@ from snncell.kernels.planes import (
     LANES,
     Axes,
     Axis,
-    Layout,
+    PlaneLayout,
     Shape,
     axes_of,
     flat,
@@ -43,7 +43,7 @@ TILE_CYCLES = 64  # to add up the lanes of sixteen sums
 MOST_PARTIAL = 1 << 20  # elements of sums over parts of the images
 
 
-class Plan(NamedTuple):
+class CorrelationPlan(NamedTuple):
     """A correlation: the numbers that its kernel takes, and how much room it needs."""
 
     geometry: Any
@@ -57,7 +57,7 @@ class Plan(NamedTuple):
 
 
 @functools.lru_cache(maxsize=512)
-def _plan(images: int, groups: int, channels: int, outputs: int, axes: Axes, out_plane: Ints) -> Plan:
+def _plan(images: int, groups: int, channels: int, outputs: int, axes: Axes, out_plane: Ints) -> CorrelationPlan:
     down, across = axes
     terms, blocks = channels * len(down.places) * len(across.places), -(-outputs // 8)
     rows = down.results
@@ -84,7 +84,7 @@ def _plan(images: int, groups: int, channels: int, outputs: int, axes: Axes, out
         *(down.first * width + across.first, height * width, down.step * width, across.step),
         *(layout.together, chunk),
     ]
-    return Plan(
+    return CorrelationPlan(
         np.array(geometry, np.int64),
         np.array(layout.offsets(chunk), np.int64),
         np.array([*layout.down.origins, *layout.across.origins], np.int64),
@@ -190,7 +190,7 @@ def convolve_back(
     return out
 
 
-class WeightPlan(NamedTuple):
+class WeightGradientPlan(NamedTuple):
     """A gradient of weights: the numbers that its kernels take, and how much room they need."""
 
     geometry: Any
@@ -205,7 +205,7 @@ class WeightPlan(NamedTuple):
 
 
 @functools.lru_cache(maxsize=512)
-def _weight_plan(images: int, groups: int, channels: int, outputs: int, axes: Axes) -> WeightPlan:
+def _weight_plan(images: int, groups: int, channels: int, outputs: int, axes: Axes) -> WeightGradientPlan:
     down, across = axes
     taps, fours = len(down.places) * len(across.places), -(-outputs // 4)
     # Parts of the images first; where their sums are many, parts of the channels.
@@ -214,7 +214,7 @@ def _weight_plan(images: int, groups: int, channels: int, outputs: int, axes: Ax
     split_channels = -(-channels // splits)
     splits = -(-channels // split_channels)
 
-    def cost(layout: Layout) -> float:
+    def cost(layout: PlaneLayout) -> float:
         pixels = layout.pixels(down.results, across.results)
         full = (layout.size(split_channels) + outputs * layout.apart) * 4 > CACHED or pixels > MOST_PIXELS
         tiles = split_channels * taps / 4 * fours
@@ -231,7 +231,7 @@ def _weight_plan(images: int, groups: int, channels: int, outputs: int, axes: Ax
         *(len(layout.down.origins), len(layout.across.origins), layout.rows, layout.pitch, layout.apart, taps),
         *(outputs, down.results, across.results, parts, splits, split_channels, layout.together),
     ]
-    return WeightPlan(
+    return WeightGradientPlan(
         np.array(geometry, np.int64),
         offsets,
         np.array([*layout.down.origins, *layout.across.origins, 0, 0], np.int64),

@@ -122,11 +122,11 @@ def product(rows: Rows, y: Any, *, by_columns: bool = False, turned: bool = Fals
     return products.product_by_events(_split(rows, y.dtype), sizes, y, by_columns=by_columns, turned=turned)
 
 
-def _split(rows: Rows, dtype: Any) -> products.Events:
+def _split(rows: Rows, dtype: Any) -> products.MatrixEvents:
     """The elements as the kernels of products take events."""
     count, room, units = rows.count, len(rows.places), -(-rows.count // ROWS)
     blocks = -(-rows.elements // events.DEPTH)
-    found = products.Events(
+    found = products.MatrixEvents(
         empty((room,), np.dtype(np.int16)),
         empty((room,), dtype),
         np.empty((blocks, count), np.int64),

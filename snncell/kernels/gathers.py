@@ -20,7 +20,7 @@ from snncell.kernels.build import build
 from snncell.kernels.code import source_of
 from snncell.kernels.cpu import events, gathers
 from snncell.kernels.policy import PARALLEL_SIZE
-from snncell.kernels.products import Events
+from snncell.kernels.products import MatrixEvents
 
 CACHED = 1 << 20  # bytes of a strip of the matrix, which its rows are read from, step after step: a second-level cache
 ROWS = 512  # that are near while they are added up to columns: their places are of 16 bits
@@ -38,7 +38,7 @@ class RowsOfEvents(NamedTuple):
         matrix: the other operand.
     """
 
-    events: Events
+    events: MatrixEvents
     total: int
     matrix: Any
 
@@ -126,13 +126,13 @@ def sorted_events(x: Any, lists: Any, dtype: Any, width: int, steps: int) -> Sor
     return SortedEvents(inner, held, group, firsts, rows, ordered, total)
 
 
-def _few_events(x: Any, lists: Any, dtype: Any, below: float) -> tuple[Events, int] | None:
+def _few_events(x: Any, lists: Any, dtype: Any, below: float) -> tuple[MatrixEvents, int] | None:
     """The events of a matrix, and how many there are in all; None for too many."""
-    found = Events(*lists) if lists else products.events_of(x, dtype=dtype, below=below)
+    found = MatrixEvents(*lists) if lists else products.events_of(x, dtype=dtype, below=below)
     total = int(found.counts.sum(dtype=np.int64))
     if not found.counts.size or found.values.dtype != dtype or total >= below * x.size:
         return None
-    return Events(*(array.reshape(-1) for array in found)), total  # of one block of columns
+    return MatrixEvents(*(array.reshape(-1) for array in found)), total  # of one block of columns
 
 
 def _kernel(name: str, dtype: Any) -> Any:

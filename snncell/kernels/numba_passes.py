@@ -64,7 +64,7 @@ class Whole(codegen.JITCodeLibrary):  # type: ignore[misc]
         passes.run(self._final_module, builder)
 
 
-class Part(Whole):
+class InlinedCode(Whole):
     """The code of a function that becomes part of kernels: neither optimised nor made into machine code."""
 
     def _optimize_final_module(self) -> None:
@@ -100,7 +100,7 @@ def register(function: Callable[..., Any], inline: bool) -> None:
             # LLVM would leave a long function a call: a loop with a call is not vectorised, and within the function it
             # would not be known that arrays of its caller do not overlap.
             flags.forceinline = inline
-            compiled[arguments] = _compiled(function, arguments, None, Part, flags)
+            compiled[arguments] = _compiled(function, arguments, None, InlinedCode, flags)
         return compiled[arguments]
 
     def signature_of(*arguments: Any) -> Any:

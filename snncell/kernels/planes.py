@@ -89,7 +89,7 @@ class Views(NamedTuple):
         return cls(axis.places, tuple((k, 0) for k in range(len(axis.places))), axis.results)
 
 
-class Layout(NamedTuple):
+class PlaneLayout(NamedTuple):
     """Where the planes of some images lie."""
 
     down: Views
@@ -148,7 +148,7 @@ class Layout(NamedTuple):
         return FILL_CYCLES * channels * self.planes * self.together * self.rows * -(-self.pitch // LANES)
 
 
-def layouts(axes: Axes, rows: int, most: int) -> Iterator[Layout]:
+def layouts(axes: Axes, rows: int, most: int) -> Iterator[PlaneLayout]:
     """The ways to lay out bands of `rows` rows of results, or up to `most` whole images."""
     down, across = axes
     for by_row, by_column in (
@@ -159,7 +159,7 @@ def layouts(axes: Axes, rows: int, most: int) -> Iterator[Layout]:
         high, wide = by_row(down), by_column(across)
         own = rows + high.reach - down.results
         for together in range(1, most + 1 if rows == down.results else 2):
-            yield Layout(high, wide, own, together)
+            yield PlaneLayout(high, wide, own, together)
 
 
 def flat(x: Any) -> Any:

@@ -28,7 +28,7 @@ PANELS = 32  # at most: threads that are done take what is left
 PACKED_FROM = 2  # events for each row of a matrix: with fewer, it is not copied into panels, but read where it is
 
 
-class Events(NamedTuple):
+class MatrixEvents(NamedTuple):
     """The events of a matrix, or of its transpose: see `cpu/events.py`."""
 
     places: Any
@@ -77,7 +77,7 @@ def matmul_into(out: Any, x: Any, y: Any) -> None:
     BLAS.run(_dense, out, x if x.dtype == y.dtype else x.astype(y.dtype), y)
 
 
-def events_of(x: Any, *, dtype: Any, below: float) -> Events:
+def events_of(x: Any, *, dtype: Any, below: float) -> MatrixEvents:
     """The events of a matrix, to be used by several products.
 
     `x` is of floats, of booleans that stand for 0 and 1, or of bytes; the products are of `dtype`. Where no product
@@ -85,10 +85,10 @@ def events_of(x: Any, *, dtype: Any, below: float) -> Events:
     """
     if x.flags.c_contiguous and x.size and dtype in (np.float32, np.float64) and _density(x) < below:
         return _all_events(x, dtype)
-    return Events(*(np.empty((0, 0), kind) for kind in (np.int16, dtype, np.int64, np.int32)))
+    return MatrixEvents(*(np.empty((0, 0), kind) for kind in (np.int16, dtype, np.int64, np.int32)))
 
 
-def product_of_events(x: Any, found: Events, y: Any, *, by_columns: bool, turned: bool) -> Any:
+def product_of_events(x: Any, found: MatrixEvents, y: Any, *, by_columns: bool, turned: bool) -> Any:
     """`x @ y`, or if `by_columns`, `x.T @ y`, for an `x` whose events are known; if `turned`, the transpose."""
     left = x.T if by_columns else x
     known = found.counts.size and found.values.dtype == y.dtype
@@ -97,7 +97,7 @@ def product_of_events(x: Any, found: Events, y: Any, *, by_columns: bool, turned
     return product_by_events(found, left.shape, y, by_columns=by_columns, turned=turned)
 
 
-def product_by_events(found: Events, sizes: tuple[int, int], y: Any, *, by_columns: bool, turned: bool) -> Any:
+def product_by_events(found: MatrixEvents, sizes: tuple[int, int], y: Any, *, by_columns: bool, turned: bool) -> Any:
     """The same from the events alone, of an `x` or `x.T` of these sizes."""
     shape = sizes[0], y.shape[1]
     out = empty(shape[::-1] if turned else shape, y.dtype)
@@ -127,7 +127,7 @@ def _in_order(x: Any) -> bool:
     return bool(x.flags.c_contiguous or x.flags.f_contiguous)
 
 
-def _all_events(x: Any, dtype: Any) -> Events:
+def _all_events(x: Any, dtype: Any) -> MatrixEvents:
     """The events of a matrix, row by row."""
     m, k = x.shape
     parts, blocks = -(-m // events.PART), -(-k // events.DEPTH)
@@ -138,20 +138,20 @@ def _all_events(x: Any, dtype: Any) -> Events:
         room = max(1, max(int(np.count_nonzero(x[n : n + events.PART])) for n in range(0, m, events.PART)))
     places, values = (empty((parts, room), kind) for kind in (np.dtype(np.int16), dtype))
     graded = np.empty(parts, np.int32)
-    found = Events(places, values, np.empty((blocks, m), np.int64), np.empty((blocks, m), np.int32))
+    found = MatrixEvents(places, values, np.empty((blocks, m), np.int64), np.empty((blocks, m), np.int32))
     grain = int(2 * x.size >= PARALLEL_SIZE)
     kernel("find_all_events", dtypes.BY_NUMPY[dtype], dtypes.BY_NUMPY[x.dtype])(parts, grain, x, *found, graded)
     return found if graded.any() else found._replace(values=np.ones((1, 1), dtype))
 
 
-def _sorted(found: Events, k: int, total: int) -> Events:
+def _sorted(found: MatrixEvents, k: int, total: int) -> MatrixEvents:
     """The events of a matrix with `k` columns, `total` of them, column by column."""
     m, kind = found.counts.shape[1], found.values.dtype
     offsets = np.zeros(-(-m // events.DEPTH), np.int64)
     if len(offsets) > 1:
         np.cumsum(np.add.reduceat(found.counts.sum(0), np.arange(0, m, events.DEPTH))[:-1], out=offsets[1:])
     shape = len(offsets), k
-    columns = Events(
+    columns = MatrixEvents(
         empty((total,), np.dtype(np.int16)),
         found.values if found.values.size == 1 else empty((total,), kind),
         np.empty(shape, np.int64),
@@ -163,11 +163,11 @@ def _sorted(found: Events, k: int, total: int) -> Events:
     return columns
 
 
-def _in_a_row(found: Events) -> Events:
+def _in_a_row(found: MatrixEvents) -> MatrixEvents:
     return found._replace(places=found.places.reshape(-1), values=found.values.reshape(-1))
 
 
-def _add_up(out: Any, found: Events, y: Any, by_columns: bool) -> None:
+def _add_up(out: Any, found: MatrixEvents, y: Any, by_columns: bool) -> None:
     """`out = x @ y`, or if `by_columns`, `x.T @ y`, by the events of `x`."""
     count, (m, n) = int(found.counts.sum()), out.shape
     if by_columns:

@@ -32,7 +32,7 @@ class Segment(NamedTuple):
     arguments: Sequence[tuple[Any, dtypes.DType] | tuple[int, ...]]
 
 
-class Together:
+class KernelBatch:
     """Kernels that are called together, always with the same numbers and shapes."""
 
     def __init__(self, kernels: Sequence[Segment]) -> None:

@@ -111,7 +111,7 @@ class _Host(Space):
         raise DeviceError(f'{what} is on the GPU, the others are on the CPU. Move it: .to("cpu"), or the others to it.')
 
 
-class _Device(Space):
+class _DeviceSpace(Space):
     device = "gpu"
 
     empty = staticmethod(device_arrays.empty)
@@ -172,7 +172,7 @@ class _Device(Space):
         return hasattr(data, "__dlpack_device__") and data.__dlpack_device__()[0] == exchange.CUDA
 
 
-HOST, DEVICE = _Host(), _Device()
+HOST, DEVICE = _Host(), _DeviceSpace()
 config.CHECKS.append(runtime)
 
 

@@ -110,7 +110,7 @@ def takes(shape: Shape) -> bool:
     )
 
 
-class Plan(NamedTuple):
+class WinogradPlan(NamedTuple):
     """A correlation: the numbers that its kernel takes, and how much room it needs."""
 
     geometry: Any
@@ -121,7 +121,7 @@ class Plan(NamedTuple):
 
 
 @functools.lru_cache(maxsize=512)
-def _plan(shape: Shape, tiling: Tiling, out_plane: Ints) -> Plan:
+def _plan(shape: Shape, tiling: Tiling, out_plane: Ints) -> WinogradPlan:
     (rows, columns), blocks = _tiles(shape), -(-shape.outputs // 8)
     wanted = max(TILES[1], CACHED // ((shape.channels + shape.outputs) * _points(shape)))
     wanted = min(wanted, max(TILES[0], shape.images * shape.groups * rows * columns // UNITS))
@@ -138,7 +138,7 @@ def _plan(shape: Shape, tiling: Tiling, out_plane: Ints) -> Plan:
         *(*_sizes(shape, tiling), bands, band_rows, together, wide, splits, split_blocks),
         *(down.first * width + across.first, height * width, down.step * width),
     ]
-    return Plan(
+    return WinogradPlan(
         np.array(geometry, np.int64),
         np.arange(shape.channels) * wide,
         members * splits,
@@ -168,7 +168,7 @@ def correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape:
     )  # fmt: skip
 
 
-class WeightPlan(NamedTuple):
+class WinogradWeightPlan(NamedTuple):
     """A gradient of weights: the numbers that its kernels take, and how much room they need."""
 
     geometry: Any
@@ -181,7 +181,7 @@ class WeightPlan(NamedTuple):
 
 
 @functools.lru_cache(maxsize=512)
-def _weight_plan(shape: Shape, tiling: Tiling) -> WeightPlan:
+def _weight_plan(shape: Shape, tiling: Tiling) -> WinogradWeightPlan:
     (rows, columns), all_fours = _tiles(shape), -(-shape.outputs // 4)
     images, groups, channels = shape.images, shape.groups, shape.channels
     most = MOST_PARTIAL // max(1, groups * channels * _points(shape) * shape.outputs)
@@ -201,7 +201,7 @@ def _weight_plan(shape: Shape, tiling: Tiling) -> WeightPlan:
         *(together, wide, bands, band_rows, math.prod(shape.window)),
     ]
     terms = -(-split_channels // 4)
-    return WeightPlan(
+    return WinogradWeightPlan(
         np.array(geometry, np.int64),
         # The channels are gone through four at a time; those behind the last are again the first.
         np.array([c % split_channels * wide for c in range(4 * terms)], np.int64),

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell import ops
-from snncell.monitoring.record import Array, Call, Inputs
+from snncell.monitoring.record import Array, RecordedCall, Inputs
 from snncell.nn.conv import Conv1d, Conv2d, Conv2dTranspose
 from snncell.nn.layer import Dense
 from snncell.tape.state import settings
@@ -98,7 +98,7 @@ class FanOut(NamedTuple):
     weights: int
 
 
-def tally_of(cell: Any, name: str, call: Call) -> Tally:
+def tally_of(cell: Any, name: str, call: RecordedCall) -> Tally:
     """The counts of a layer for all the inputs that it got in a call."""
     tally, (samples, most) = Tally(), extent_of(call)
     lengths, begun = call.lengths_of(name), 0
@@ -113,7 +113,7 @@ def tally_of(cell: Any, name: str, call: Call) -> Tally:
     return tally
 
 
-def extent_of(call: Call) -> tuple[int, int]:
+def extent_of(call: RecordedCall) -> tuple[int, int]:
     """Samples and steps of a call, by its neurons: the fewest samples, and the most steps."""
     samples = min((update.samples for update, _ in call.updates.values()), default=1)
     return samples, max((steps for _, steps in call.updates.values()), default=1)

@@ -11,7 +11,7 @@ from snncell.errors import ArgumentError, RecordError
 from snncell.monitoring.costs import extent_of, tally_of
 from snncell.monitoring.hardware import Hardware
 from snncell.monitoring.layers import Neurons
-from snncell.monitoring.record import Array, Call, Recorded
+from snncell.monitoring.record import Array, RecordedCall, Recorded
 from snncell.monitoring.work import Counts, Work, mean_steps, of_neurons, of_weights, uncounted
 
 Execution = Literal["spiking", "dense", "one_pass"]
@@ -222,7 +222,7 @@ def _table(energy: Energy) -> list[str]:
 
 def estimated(
     neurons: Neurons,
-    call: Call,
+    call: RecordedCall,
     spikes: Recorded,
     there: Callable[[str], Array | None],
     hardware: Hardware,

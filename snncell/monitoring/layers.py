@@ -128,7 +128,7 @@ def _may_be_neuron(cell: Cell) -> bool:
     return hasattr(cell, "init_state") or getattr(cell, "whole_sequences", False)
 
 
-class Calls:
+class CellStack:
     """The Cells of a network that are running, outermost first, and what they are called within each other."""
 
     def __init__(self, paths: dict[str, Cell]) -> None:

@@ -16,7 +16,7 @@ from snncell.monitoring.costs import Cost, extent_of, tally_of
 from snncell.monitoring.estimate import Energy, estimated
 from snncell.monitoring.hardware import hardware_of
 from snncell.monitoring.layers import Neurons, gives_spikes, spike_function_of, spike_functions
-from snncell.monitoring.record import Call, Recorded, missing
+from snncell.monitoring.record import RecordedCall, Recorded, missing
 from snncell.monitoring.recorder import KINDS, Recorder
 from snncell.tape.state import STATE, settings
 
@@ -245,9 +245,9 @@ class Monitor:
         there = partial(self._recorder.there, call := self._counted(weights=False))
         return estimated(self._recorder.neurons, call, self.spikes, there, own, other, reuse)
 
-    def _counted(self, weights: bool = True) -> Call:
+    def _counted(self, weights: bool = True) -> RecordedCall:
         """The last call, of which inputs of layers with weights, or the steps of neurons, were recorded."""
-        call = self._recorder.calls[-1] if self._recorder.calls else Call()
+        call = self._recorder.calls[-1] if self._recorder.calls else RecordedCall()
         if not (call.inputs if weights else call.order):
             unseen = ", ".join(self.unseen)
             if unseen and self._recorder.inputs and not call.order:
@@ -261,8 +261,8 @@ class Monitor:
             raise RecordError(f"monitor: no inputs of Dense or Conv layers were recorded. {mend}.")
         return call
 
-    def _recorded(self, kind: str, call: Call | None = None) -> Recorded:
-        call = call or (self._recorder.calls[-1] if self._recorder.calls else Call())
+    def _recorded(self, kind: str, call: RecordedCall | None = None) -> Recorded:
+        call = call or (self._recorder.calls[-1] if self._recorder.calls else RecordedCall())
         by_name = call.series.get(kind, {})  # gradients came last layer first
         series = {name: by_name[name] for name in self._recorder.cells if name in by_name}
         there = partial(self._recorder.there, call)

@@ -12,7 +12,7 @@ from snncell.errors import SnncellError
 from snncell.monitoring.record import Update
 from snncell.tape import structure
 from snncell.tape.state import settings
-from snncell.tape.tracing import Step, Trace, Value
+from snncell.tape.tracing import Instruction, Trace, Value
 
 FREE = frozenset({"cast", "neg", "logical_not", "isnan", "isfinite"})  # bits that are read in another way
 ADDITIONS = frozenset(
@@ -61,7 +61,7 @@ def operations_of(update: Update, weighted: tuple[type, ...] = ()) -> Operations
     return Operations(multiplications / elements, additions / elements)
 
 
-def _in_step(step: Step) -> tuple[float, float]:
+def _in_step(step: Instruction) -> tuple[float, float]:
     """Multiplications and additions of one step of a Program."""
     size = math.prod(step.outputs[0].shape)
     name = step.op.name
@@ -76,7 +76,7 @@ def _in_step(step: Step) -> tuple[float, float]:
     return (0.0, size) if name in ADDITIONS else (size, 0.0)
 
 
-def _neutral(step: Step) -> bool:
+def _neutral(step: Instruction) -> bool:
     """True for x * 1, x / 1, x + 0 and x - 0."""
     others = [x for x in step.inputs[1:] if not isinstance(x, Value)]
     return step.op.name in _NEUTRAL and any(x == _NEUTRAL[step.op.name] for x in others)

@@ -100,7 +100,7 @@ class Update(NamedTuple):
         return math.prod(made if made[:1] == given[:1] else given)
 
 
-class Call:
+class RecordedCall:
     """One call of the network: kind -> layer -> what was recorded."""
 
     def __init__(self) -> None:

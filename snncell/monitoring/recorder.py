@@ -16,8 +16,8 @@ from snncell.arguments.shown import shown
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.monitoring.costs import WEIGHTED
-from snncell.monitoring.layers import Calls, Neurons, number_of_v, short
-from snncell.monitoring.record import Call, Inputs, Spec, Update
+from snncell.monitoring.layers import CellStack, Neurons, number_of_v, short
+from snncell.monitoring.record import RecordedCall, Inputs, Spec, Update
 from snncell.nn.layer import positive
 from snncell.nn.sequences import lengths_given
 from snncell.ops.base import as_tensor
@@ -56,7 +56,7 @@ class Recorder:
         self.every = positive(every, "monitor", "every")
         self._places = _places(places)
         self._samples = None if samples is None else positive(samples, "monitor", "samples")
-        self.calls: deque[Call] = deque(maxlen=None if calls is None else positive(calls, "monitor", "calls"))
+        self.calls: deque[RecordedCall] = deque(maxlen=None if calls is None else positive(calls, "monitor", "calls"))
         self.cells: dict[str, Cell] = {}  # the neurons that were called, by the name of the layer
         self.fires_by: dict[str, Any] = {}  # the Cells whose input is `above`
         self._sizes: dict[str, Any] = {}  # how many neurons a layer has, where not all of them are recorded
@@ -67,7 +67,7 @@ class Recorder:
     def _look(self, neurons: Neurons) -> None:
         self.neurons = neurons
         self.chosen_ids = {kind: neurons.chosen(one, kind) for kind, one in self._requests.items()}
-        self._running = Calls(neurons.paths)
+        self._running = CellStack(neurons.paths)
         self._updates = neurons.updated_by(WEIGHTED) if self.inputs else {}
         token = _NETS.setdefault(neurons.net, {}).setdefault(neurons.structure, object())
         self._key = (token, tuple(self.chosen_ids[kind] for kind in KINDS), bool(self.inputs), self.wishes)
@@ -173,7 +173,7 @@ class Recorder:
             x = ops.gather(x.reshape((*x.shape[: batch + 1], -1)), Tensor(places), batch + 1)
         return x
 
-    def there(self, call: Call, name: str) -> np.ndarray[Any, Any] | None:
+    def there(self, call: RecordedCall, name: str) -> np.ndarray[Any, Any] | None:
         """Where the samples of a layer's spikes have not ended, (T, B), by the lengths of the innermost Cell around it.
 
         None where it has no lengths, or they are of another batch.
@@ -217,7 +217,7 @@ class Recorder:
         if label.kind == "call" or not self.calls:
             if len(self.calls) == self.calls.maxlen:
                 self.calls[0].forget()
-            self.calls.append(Call())
+            self.calls.append(RecordedCall())
         if label.kind == "update":
             call, update = self.calls[-1], label.wishes
             assert isinstance(update, Update)

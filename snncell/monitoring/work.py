@@ -10,7 +10,7 @@ import numpy as np
 
 from snncell.monitoring.costs import WEIGHTED, Tally, extent_of
 from snncell.monitoring.operations import Operations, operations_of
-from snncell.monitoring.record import Array, Call
+from snncell.monitoring.record import Array, RecordedCall
 from snncell.nn.norm import BatchStatistics, LayerNorm
 from snncell.nn.norm_over_time import NeuNorm
 
@@ -78,7 +78,7 @@ class Work:
 # --- layers with weights ----------------------------------------------------------------------------------------------
 
 
-def of_weights(name: str, cell: Any, tally: Tally, call: Call, reuse: bool) -> Work:
+def of_weights(name: str, cell: Any, tally: Tally, call: RecordedCall, reuse: bool) -> Work:
     """The work of a layer with weights."""
     samples, most = extent_of(call)
     has_bias = bool(getattr(cell, "has_bias", False))
@@ -128,7 +128,7 @@ def _dense(tally: Tally, weights: int, has_bias: bool, reuse: bool) -> Counts:
 # --- neurons ----------------------------------------------------------------------------------------------------------
 
 
-def of_neurons(name: str, cell: Any, call: Call, spikes: Array, there: Array | None) -> tuple[Work, bool]:
+def of_neurons(name: str, cell: Any, call: RecordedCall, spikes: Array, there: Array | None) -> tuple[Work, bool]:
     """The work of a layer of neurons, and whether its operations could be counted.
 
     Args:

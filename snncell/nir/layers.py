@@ -53,14 +53,14 @@ class Heaviside(Cell):
         return self.surrogate_function(x - self.threshold.astype(x.dtype))
 
 
-class Pass(Cell):
+class NirIdentity(Cell):
     """The input, as it is."""
 
     def construct(self, x: Tensor) -> Tensor:
         return x
 
 
-class Delay(Cell):
+class NirDelay(Cell):
     """y[t] = x[t - d] for each neuron, NIR's Delay over (T, B, ...): an `AxonalDelay` of all neurons.
 
     Args:
@@ -146,7 +146,7 @@ def layer_of(node: Node, before: Shape, choices: Choices) -> Cell | None:
     """The layer of a node, a Cell of one step (B, ...) without states; None for nodes with equations or delays."""
     values, dtype = node.values, choices.dtype
     if node.kind in ("Input", "Output"):
-        return Pass()
+        return NirIdentity()
     if node.kind == "Scale":
         return Scale(values["scale"], dtype)
     if node.kind == "Threshold":

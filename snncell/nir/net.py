@@ -28,7 +28,7 @@ def total(values: list[Tensor]) -> Tensor:
     return result
 
 
-class Net(Cell):
+class GraphNet(Cell):
     """A graph of NIR as a Cell over (T, B, ...); `from_nir` makes it.
 
     Its Cells have the names that nodes have in the graph, those of graphs inside with a dot: "lif1.w_rec".
@@ -88,7 +88,7 @@ class Net(Cell):
             values[name] = x
         for name, sources in self._plan:
             cell = getattr(self, self._places[name]) if name in self._places else None
-            if isinstance(cell, Loop):
+            if isinstance(cell, FeedbackLoop):
                 values |= cell(values)
             elif name not in values:
                 x = total([values[source] for source in sources])
@@ -110,7 +110,7 @@ def _attribute(cell: Cell, name: str) -> str:
 _RESERVED = ("graph", "choices", "lost", "error", "inputs", "outputs", "_shapes", "_places", "_plan", "stage", "places")
 
 
-class Loop(Cell):
+class FeedbackLoop(Cell):
     """Cycles, over time: at each step all their nodes once, with what the edges that close them carried before.
 
     Before the first step, neurons have given nothing; layers that come back to them, what they make of that.

@@ -16,8 +16,8 @@ from snncell.cell import Cell
 from snncell.errors import ArgumentError, NirError
 from snncell.nir.description import FIRING, NEURONS, Graph, Node
 from snncell.nir.files import read_file
-from snncell.nir.layers import MOST_LATE, Delay, DelayLine, delay_in_steps, layer_of
-from snncell.nir.net import Loop, Net
+from snncell.nir.layers import MOST_LATE, NirDelay, DelayLine, delay_in_steps, layer_of
+from snncell.nir.net import FeedbackLoop, GraphNet
 from snncell.nir.neurons import METHODS, RESETS, Choices, neuron_of
 from snncell.nir.objects import graph_of
 from snncell.nir.shapes import Shape, shape_after
@@ -40,7 +40,7 @@ def from_nir(
     surrogate_function: Any = None,
     dtype: FloatDtype = dtypes.float32,
     lossy: bool = False,
-) -> Net:
+) -> GraphNet:
     """A graph of NIR as a Cell on (T, B, ...), which runs, trains and is compiled like any other.
 
     NIR has equations and no steps. What becomes of them is said here, or in the graph's metadata by who wrote it.
@@ -122,7 +122,7 @@ def _refuse_unknown(graph: Graph, names: tuple[str, ...]) -> None:
         raise ArgumentError(f"from_nir: learnable has {unknown[0]!r}; its neurons have {', '.join(sorted(known))}.")
 
 
-def _warn(net: Net, flat: Flat, graph: Graph, said: str) -> None:
+def _warn(net: GraphNet, flat: Flat, graph: Graph, said: str) -> None:
     choices, written = net.choices, graph.metadata.get("dt")
     made_for_it = isinstance(written, (float, np.floating)) and math.isclose(written, choices.dt)
     if not made_for_it:
@@ -187,7 +187,7 @@ class _Builder:
         self.shapes: dict[str, Shape] = {}  # and give
         self.error = 0.0
 
-    def net(self) -> Net:
+    def net(self) -> GraphNet:
         """The Cell."""
         stages = stages_of(self.flat, self._keeps)
         names = [name for stage in stages for name in stage.names]
@@ -201,7 +201,7 @@ class _Builder:
                 self._recurrent(neuron, stage, cells, plan)
             else:
                 self._loop(stage, cells, plan)
-        return Net(self.graph, self.choices, self.flat, plan, cells, tuple(self.lost or ()), self.error)
+        return GraphNet(self.graph, self.choices, self.flat, plan, cells, tuple(self.lost or ()), self.error)
 
     def _keeps(self, node: Node) -> bool:
         return node.kind == "Delay" and bool((np.round(node.values["delay"] / self.choices.dt) >= 1).all())
@@ -236,7 +236,7 @@ class _Builder:
         node = self.flat.nodes[name]
         if node.kind == "Delay":
             steps, learned = delay_in_steps(node, self.choices.dt, self.lost), "delay" in self.choices.learnable
-            return Delay(steps, self.before[name], learned, self.choices.dtype)
+            return NirDelay(steps, self.before[name], learned, self.choices.dtype)
         cell = self._step_cell(name)
         if node.kind in NEURONS:
             return nn.MultiStep(cell)
@@ -271,9 +271,9 @@ class _Builder:
 
     def _loop(self, stage: Stage, cells: dict[str, Cell], plan: list[tuple[str, list[str]]]) -> None:
         inside = {name: self._step_cell(name) for name in stage.names}
-        name = f"loop_{sum(isinstance(cell, Loop) for cell in cells.values())}"
+        name = f"loop_{sum(isinstance(cell, FeedbackLoop) for cell in cells.values())}"
         while name in self.flat.nodes:
             name += "_"
         cells |= inside  # by their names, and first: so they are found, and their Parameters called
-        cells[name] = Loop(self.flat, stage, inside, self.shapes)
+        cells[name] = FeedbackLoop(self.flat, stage, inside, self.shapes)
         plan.append((name, []))

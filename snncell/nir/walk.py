@@ -12,8 +12,8 @@ from snncell.cell import Cell
 from snncell.errors import ArgumentError, NirError
 from snncell.nir.description import Graph, Node, below
 from snncell.nir.exported import Writer, array_of
-from snncell.nir.layers import Pass
-from snncell.nir.net import Net
+from snncell.nir.layers import NirIdentity
+from snncell.nir.net import GraphNet
 from snncell.nir.shapes import Shape, shape_after
 from snncell.nir.update import updated
 from snncell.nir.wiring import flatten, shapes_of, stages_of
@@ -66,7 +66,7 @@ class _Calls(DataFlow):
             refuse_replaced(cell, path, error_of, "so it is not what NIR would say of it")
         if kind is nn.MultiStep and not cell.return_states:
             return walk.neuron(cell.cell, path, sources)
-        if kind is Pass:
+        if kind is NirIdentity:
             return sources
         if kind in LEFT_OUT:
             walk.writer.lose(path, cell, "is not said in a graph", "Written is the net without it.")
@@ -96,7 +96,7 @@ class Walk:
 
     def graph(self, net: Any, shape: Shape) -> Graph:
         """The graph of a whole net."""
-        if kind_of(net) is Net:
+        if kind_of(net) is GraphNet:
             refuse_replaced(net, "", error_of, "so it is not what its graph says")
             inputs = [node for node in net.graph.nodes.values() if isinstance(node, Node) and node.kind == "Input"]
             if all(node.values["shape"] != shape for node in inputs):

@@ -19,7 +19,7 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
 
-class _OverTime(BatchStatistics):
+class _NormOverTime(BatchStatistics):
     """Batch normalisation of sequences (T, B, C, ...), which may end at different steps."""
 
     dims = (3, 4, 5, 6)  # (T, B, C), and up to three more axes
@@ -64,7 +64,7 @@ class _OverTime(BatchStatistics):
         return spread if columns is one else spread[:, :1]
 
 
-class _OfSteps(_OverTime):
+class _OfSteps(_NormOverTime):
     """One that has something of its own for each of so many steps."""
 
     steps: Count
@@ -90,7 +90,7 @@ class _OfSteps(_OverTime):
         return f"{super().extend_repr()}, steps={self.steps}"
 
 
-class ThresholdBatchNorm(_OverTime):
+class ThresholdBatchNorm(_NormOverTime):
     """Threshold-dependent batch normalisation (tdBN) of currents, over time and batch, per channel.
 
     y = gamma alpha v_threshold (x - mean) / sqrt(var + eps) + beta

@@ -21,7 +21,7 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
 
-class _OverTime(Cell):
+class _RecurrentNetwork(Cell):
     """The base of recurrent networks: layers one on the other, each in one direction or in both."""
 
     equations: Gated
@@ -137,7 +137,7 @@ class _OverTime(Cell):
         )
 
 
-class RNN(_OverTime):
+class RNN(_RecurrentNetwork):
     """h[t] = tanh(W_ih x[t] + b_ih + W_hh h[t-1] + b_hh), the simple recurrent network of Elman.
 
     Args:
@@ -184,7 +184,7 @@ class RNN(_OverTime):
         self.nonlinearity, self.equations = nonlinearity, SIMPLE[nonlinearity]
 
 
-class GRU(_OverTime):
+class GRU(_RecurrentNetwork):
     """The gated recurrent unit.
 
     r = sigmoid(W_ir x + b_ir + W_hr h + b_hr),  z = sigmoid(W_iz x + b_iz + W_hz h + b_hz)
@@ -203,7 +203,7 @@ class GRU(_OverTime):
     equations = GRU_EQUATIONS
 
 
-class LSTM(_OverTime):
+class LSTM(_RecurrentNetwork):
     """Long short-term memory.
 
     i, f, o = sigmoid(W x + b_i + U h + b_h) and g = tanh(the same), each with rows of its own

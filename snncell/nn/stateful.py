@@ -156,7 +156,7 @@ class Stateful(Cell):
         assign_all(after)
         return result[0]
 
-    def _parameters(self) -> list[_State]:
+    def _parameters(self) -> list[_StoredState]:
         return list(self._kept.get("states", ()))
 
     def _initial(self, shape: tuple[int, ...], dtype: Any) -> tuple[Tensor, ...]:
@@ -175,7 +175,7 @@ class Stateful(Cell):
                 f"reset() before a new batch, or leave out a last batch that is not full (drop_last=True)."
             )
         with settings(trace=None, tape=None):  # also in a jitted function, they are made once, not at each run
-            states = [_State(value, f"state.{i}", False) for i, value in enumerate(self._initial(shape, x.dtype))]
+            states = [_StoredState(value, f"state.{i}", False) for i, value in enumerate(self._initial(shape, x.dtype))]
         self._kept["x"], self._kept["states"] = (shape, x.dtype), tuple(states)
         self._follow(x)
 
@@ -197,7 +197,7 @@ class Stateful(Cell):
         return {**super().__getstate__(), "_kept": {}}
 
 
-class _State(Parameter):
+class _StoredState(Parameter):
     """A state that is kept: it is where the inputs are."""
 
     __slots__ = ()

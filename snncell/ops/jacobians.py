@@ -21,7 +21,7 @@ from snncell.ops.shape import reshape, stack, transpose, unstack
 from snncell.tape import structure
 from snncell.tape.body_trace import BodyTrace
 from snncell.tape.custom import Composite
-from snncell.tape.forward import Linear, full
+from snncell.tape.forward import LinearMap, full
 from snncell.tape.primitive import Primitive
 from snncell.tape.recording import Recording, without_aux, wraps
 from snncell.tape.state import STATE
@@ -97,7 +97,7 @@ def jacfwd(
 
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         chosen = _chosen(args, positions, "jacfwd")
-        linear = Linear(fn, args, positions, kwargs, has_aux, "jacfwd")
+        linear = LinearMap(fn, args, positions, kwargs, has_aux, "jacfwd")
         leaves, tree = _outputs(linear.out, "jacfwd")
         of_arguments = []
         for number, x in enumerate(chosen):

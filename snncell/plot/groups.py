@@ -11,17 +11,17 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.plot.sources import Array
 
 
-class Group(NamedTuple):
+class ClassRows(NamedTuple):
     """A class: its name, and the numbers of the rows that belong to it."""
 
     name: str
     members: Array
 
 
-def groups_of(classes: Any, count: int, who: str, rows: str) -> list[Group]:
+def groups_of(classes: Any, count: int, who: str, rows: str) -> list[ClassRows]:
     """The rows by class, in the order of the classes; without classes all rows in one group, whose name is ""."""
     if classes is None:
-        return [Group("", np.arange(count))]
+        return [ClassRows("", np.arange(count))]
     try:
         labels = np.asarray(classes)
     except ValueError:  # ragged
@@ -32,4 +32,4 @@ def groups_of(classes: Any, count: int, who: str, rows: str) -> list[Group]:
         )
     if labels.shape != (count,):
         raise ShapeError(f"{who}: there are {count} {rows}, so classes have shape ({count},), not {labels.shape}.")
-    return [Group(str(name), np.nonzero(labels == name)[0]) for name in np.unique(labels)]
+    return [ClassRows(str(name), np.nonzero(labels == name)[0]) for name in np.unique(labels)]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from snncell.plot.pictures import Picture, Section
-from snncell.report.facts import Facts, Layer
+from snncell.report.facts import Facts, LayerFacts
 from snncell.report.findings import SEVERITIES, Finding, counted, number, percent
 from snncell.report.late import SATURATED_RATE, staying_on
 from snncell.report.slopes import PASSES_NOTHING
@@ -72,7 +72,7 @@ def table_of_layers(facts: Facts) -> Table:
     return head, [_row(layer) for layer in facts.layers]
 
 
-def _row(layer: Layer) -> list[str]:
+def _row(layer: LayerFacts) -> list[str]:
     rates, slopes, norms = layer.rates, layer.relative_slopes, layer.norms
     size = " x ".join(map(str, layer.shape[2:])) or "1"
     late = staying_on(layer)

@@ -21,7 +21,7 @@ from snncell.plot.training import training_curves
 from snncell.plot.weights import weight_histograms
 from snncell.report.activity import STUCK
 from snncell.report.baseline import predictions
-from snncell.report.facts import Facts, Layer, finite, norm
+from snncell.report.facts import Facts, LayerFacts, finite, norm
 from snncell.report.late import staying_on
 from snncell.report.slopes import Array
 
@@ -64,7 +64,7 @@ def drawn(caption: str, draw: Callable[[Any], Any], height: float = 2.2, width: 
     return Picture(caption, figure)
 
 
-def _shown(layers: Sequence[Layer]) -> str:
+def _shown(layers: Sequence[LayerFacts]) -> str:
     count = len(layers)
     return "" if count <= MOST_LAYERS else f" The first {MOST_LAYERS} of {count} layers are shown one by one."
 
@@ -88,14 +88,14 @@ def _spikes(facts: Facts) -> Section:
     return Section("Spikes", f"{text}{_shown(layers)}", pictures)
 
 
-def _raster(layer: Layer) -> Picture:
+def _raster(layer: LayerFacts) -> Picture:
     assert layer.spikes is not None  # it has rates
     sample = _sample_shown(layer)
     spikes = {layer.name: _of_sample(layer.spikes, sample)[: layer.steps_of(sample)]}
     return drawn(f"{layer.name}: a mark for every spike, in sample {sample}.", lambda ax: raster(spikes, ax))
 
 
-def _sample_shown(layer: Layer) -> int:
+def _sample_shown(layer: LayerFacts) -> int:
     """The sample in which most neurons fire at all late steps, if that is worth a word; else the first."""
     worst = staying_on(layer)
     return worst.sample if worst is not None and worst.share > STUCK else 0
@@ -119,14 +119,14 @@ def _potentials(facts: Facts, monitor: Any) -> Section:
     return Section("Potentials and surrogates", text if pictures else "No potentials were recorded.", pictures)
 
 
-def _of_layer(layer: Layer, monitor: Any) -> Iterator[Picture]:
+def _of_layer(layer: LayerFacts, monitor: Any) -> Iterator[Picture]:
     yield _traces(layer)
     if layer.above is not None and layer.slope is not None:
         caption = f"{layer.name}: potential minus threshold, and the derivative of {layer.slope.name}."
         yield drawn(caption, lambda ax: surrogate_and_membrane(monitor, layer=layer.name, ax=ax))
 
 
-def _traces(layer: Layer) -> Picture:
+def _traces(layer: LayerFacts) -> Picture:
     assert layer.v is not None and layer.spikes is not None  # the caller chose it by v; spikes come with it
     above = layer.above
     before = None if above is None else before_reset(layer.v, above, layer.spikes, layer.threshold)

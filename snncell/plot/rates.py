@@ -9,7 +9,7 @@ import numpy as np
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import positive
 from snncell.plot.axes import SMALL, axes_or_new, extent, in_key, label_axis, marker, room, series, titled, whole_steps
-from snncell.plot.groups import Group, groups_of
+from snncell.plot.groups import ClassRows, groups_of
 from snncell.plot.keys import legend, name_rows, text_width
 from snncell.plot.sources import Array, fired, one_layer, spiking_layers, steps_of
 
@@ -86,7 +86,7 @@ def binned(rows: Array, width: int) -> Array:
     return sums / counts[:, None]
 
 
-def draw_psth(axes: Any, rows: Array, edges: Array, width: int, groups: list[Group], band: bool = False) -> None:
+def draw_psth(axes: Any, rows: Array, edges: Array, width: int, groups: list[ClassRows], band: bool = False) -> None:
     """A line of steps for each group: the mean of its rows, in bins."""
     for number, (name, members) in enumerate(groups):
         each = binned(rows[:, members], width)

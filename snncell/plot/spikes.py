@@ -23,7 +23,7 @@ from snncell.plot.axes import (
     whole_steps,
 )
 from snncell.plot.choices import all_there, chosen
-from snncell.plot.groups import Group, groups_of
+from snncell.plot.groups import ClassRows, groups_of
 from snncell.plot.rates import bins_of, draw_psth
 from snncell.plot.sources import Array, fired, is_monitor, numbers_of, one_layer, steps_of, steps_there
 
@@ -97,7 +97,7 @@ def _number_rows(axes: Any, numbers: Array) -> None:
         axes.yaxis.set_major_formatter(lambda row, _: str(numbers[int(row)]) if row in range(len(numbers)) else "")
 
 
-def _draw_raster(axes: Any, rows: Array, steps: Array, groups: list[Group], colour: str) -> None:
+def _draw_raster(axes: Any, rows: Array, steps: Array, groups: list[ClassRows], colour: str) -> None:
     refuse_colour(colour, "raster")
     count = max(rows.shape[1], 1)
     points = 0.7 * extent(axes)[1] / count  # that a row is high
@@ -130,7 +130,7 @@ def _draw_raster(axes: Any, rows: Array, steps: Array, groups: list[Group], colo
         axes.tick_params(axis="y", length=0)
 
 
-def _append_psth(axes: Any, rows: Array, edges: Array, width: int, groups: list[Group]) -> None:
+def _append_psth(axes: Any, rows: Array, edges: Array, width: int, groups: list[ClassRows]) -> None:
     below = axes_or_new(_split(axes, (3, 1.2)))
     draw_psth(below, rows, edges, width, groups)
     label_axis(below.yaxis, "spikes\nper step", "rate")  # short, as the Axes is low
@@ -141,7 +141,7 @@ def _append_psth(axes: Any, rows: Array, edges: Array, width: int, groups: list[
         _samples_beside(axes, groups)
 
 
-def _samples_beside(axes: Any, groups: list[Group]) -> None:
+def _samples_beside(axes: Any, groups: list[ClassRows]) -> None:
     """The key of the histogram: to the right of the rows of each class, a sample of its line."""
     from matplotlib.lines import Line2D
 

@@ -21,8 +21,8 @@ from snncell.quantise.grids import StateGrids, WeightGrids
 from snncell.quantise.linear import bits_behind_point
 from snncell.quantise.net import IntegerNet
 from snncell.quantise.neurons import integer_neuron
-from snncell.quantise.problem import Place, refusal, refuse
-from snncell.quantise.products import Signal, product_of, several
+from snncell.quantise.problem import ExportedCell, refusal, refuse
+from snncell.quantise.products import IntegerSignal, product_of, several
 from snncell.quantise.uniform import Uniform
 
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.TimeFixedDropout, nn.TimeFixedDropout2d)
@@ -39,15 +39,15 @@ class _Exporter(DataFlow):
         super().__init__(net, _error, "that a chain of layers has no place for (it may call Cells one after the other)")
         wide = any(p.dtype is float64 for p in net.get_parameters())
         self.limit = 2.0 ** (30 if wide else 24)  # in float64 it is int32 that ends first
-        self.layers: list[integer.Layer] = []
-        self.signal = Signal(0, float(largest_input), True)
+        self.layers: list[integer.IntegerLayer] = []
+        self.signal = IntegerSignal(0, float(largest_input), True)
 
-    def export(self) -> tuple[integer.Layer, ...]:
+    def export(self) -> tuple[integer.IntegerLayer, ...]:
         """All layers of the network."""
         self._refuse_branch(self.net, "", self.run((0,)), "returns")
         return tuple(self.layers)
 
-    def add(self, layer: Any, signal: Signal, place: Place) -> None:
+    def add(self, layer: Any, signal: IntegerSignal, place: ExportedCell) -> None:
         """Put a layer behind the others."""
         if signal.bound >= 2.0**31:
             refuse(place, f"its sums reach {signal.bound:.3g}, more than int32 holds", place.fewer)
@@ -60,7 +60,7 @@ class _Exporter(DataFlow):
             return None
         refuse_replaced(cell, path, _error, "and there is no integer layer for that")
         self._refuse_branch(cell, path, sources, "takes")
-        place = Place(path, cell, self.axes == 1)
+        place = ExportedCell(path, cell, self.axes == 1)
         if cell.compute_dtype is not None:
             refuse(place, f"it computes in {cell.compute_dtype}", 'undo that, amp.auto_mixed_precision(net, "O0")')
         if kind is nn.MultiStep:
@@ -70,7 +70,7 @@ class _Exporter(DataFlow):
         elif kind in (nn.MaxPool2d, nn.AvgPool2d, nn.SumPool2d):
             self._pool(cell, place)
         elif kind is nn.Flatten:
-            self.add(integer.Flatten(self.signal.exponent, cell.start_dim, cell.end_dim), self.signal, place)
+            self.add(integer.IntegerFlatten(self.signal.exponent, cell.start_dim, cell.end_dim), self.signal, place)
         elif kind is nn.AxonalDelay:
             self._delay(cell, place)
         elif kind is nn.Readout:
@@ -90,7 +90,7 @@ class _Exporter(DataFlow):
 
     def unknown(self, cell: Any, path: str) -> Exception:
         """The exception for a Cell without an integer layer."""
-        place = Place(path, cell)
+        place = ExportedCell(path, cell)
         if isinstance(cell, BatchStatistics):
             return refusal(
                 place,
@@ -101,7 +101,7 @@ class _Exporter(DataFlow):
 
     # --- products -----------------------------------------------------------------------------------------------------
 
-    def _product(self, cell: Any, place: Place) -> None:
+    def _product(self, cell: Any, place: ExportedCell) -> None:
         grids = cell.quantisers
         if not isinstance(grids, WeightGrids) or grids.weight is None:
             refuse(
@@ -110,9 +110,9 @@ class _Exporter(DataFlow):
         if grids.activation is not None:
             self._requantise(grids.activation, place)
         layer, bound = product_of(cell, self.signal, place, self.limit)
-        self.add(layer, Signal(layer.exponent, bound), place)
+        self.add(layer, IntegerSignal(layer.exponent, bound), place)
 
-    def _requantise(self, quantiser: Any, place: Place) -> None:
+    def _requantise(self, quantiser: Any, place: ExportedCell) -> None:
         """The quantiser of a layer's input."""
         if not isinstance(quantiser, Uniform) or not (
             quantiser.scale == "moving" or isinstance(quantiser.scale, float)
@@ -131,7 +131,7 @@ class _Exporter(DataFlow):
             bits = bits_behind_point(unit)
             multiplier = int(math.ldexp(unit, bits))
             encode = integer.Encode(-bits, unit, float(quantiser.low), float(quantiser.high), multiplier)
-            self.add(encode, Signal(-bits, most * multiplier), Place(place.path, place.cell))
+            self.add(encode, IntegerSignal(-bits, most * multiplier), ExportedCell(place.path, place.cell))
             return
         if math.frexp(unit)[0] != 0.5:
             refuse(
@@ -143,18 +143,18 @@ class _Exporter(DataFlow):
         before = self.signal
         bound = min(most, math.ldexp(before.bound, before.exponent - exponent) + 1.0)
         layer = integer.Requantise(exponent, exponent - before.exponent, quantiser.low, quantiser.high)
-        self.add(layer, Signal(exponent, bound), Place(place.path, place.cell))
+        self.add(layer, IntegerSignal(exponent, bound), ExportedCell(place.path, place.cell))
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
-    def _steps(self, cell: Any, place: Place) -> None:
+    def _steps(self, cell: Any, place: ExportedCell) -> None:
         inner, path = cell.cell, f"{place.path}.cell" if place.path else "cell"
         if cell.return_states:
             refuse(place, "it gives its states too", "set return_states=False")
         feedback: Any = None
         if kind_of(inner) is nn.Recurrent:
             feedback, inner, path = inner.feedback, inner.cell, f"{path}.cell"
-        inside = Place(path, inner)
+        inside = ExportedCell(path, inner)
         if not isinstance(inner.quantisers, StateGrids):
             refuse(
                 inside,
@@ -163,16 +163,18 @@ class _Exporter(DataFlow):
             )
         if feedback is None:
             neuron, signal = self._neuron(inner, self.signal, inside)
-            self.add(steps.Steps(signal.exponent, neuron), signal, place)
+            self.add(steps.IntegerSteps(signal.exponent, neuron), signal, place)
         else:
             self._recurrent(inner, feedback, inside, place)
 
-    def _neuron(self, cell: Any, signal: Signal, place: Place) -> tuple[steps.Neuron, Signal]:
+    def _neuron(
+        self, cell: Any, signal: IntegerSignal, place: ExportedCell
+    ) -> tuple[steps.IntegerNeuron, IntegerSignal]:
         neuron, exponent, bound = integer_neuron(cell, signal.exponent, signal.bound, place, self.limit)
-        return neuron, Signal(exponent, bound)
+        return neuron, IntegerSignal(exponent, bound)
 
-    def _recurrent(self, cell: Any, feedback: Any, inside: Place, place: Place) -> None:
-        at = Place(f"{place.path}.cell.feedback" if place.path else "cell.feedback", feedback)
+    def _recurrent(self, cell: Any, feedback: Any, inside: ExportedCell, place: ExportedCell) -> None:
+        at = ExportedCell(f"{place.path}.cell.feedback" if place.path else "cell.feedback", feedback)
         grids = feedback.quantisers if kind_of(feedback) is nn.Dense else None
         if not isinstance(grids, WeightGrids) or grids.weight is None or grids.activation is not None:
             refuse(
@@ -184,15 +186,15 @@ class _Exporter(DataFlow):
         product, bound = product_of(feedback, out, at, self.limit)
         exponent = min(self.signal.exponent, product.exponent)
         shifts = self.signal.exponent - exponent, product.exponent - exponent
-        both = Signal(exponent, math.ldexp(self.signal.bound, shifts[0]) + math.ldexp(bound, shifts[1]))
+        both = IntegerSignal(exponent, math.ldexp(self.signal.bound, shifts[0]) + math.ldexp(bound, shifts[1]))
         if both.bound > self.limit:
             refuse(inside, f"its inputs and what comes back reach {both.bound:.3g} units", place.fewer)
         neuron, signal = self._neuron(cell, both, inside)
-        self.add(steps.Steps(signal.exponent, neuron, product, *shifts), signal, place)
+        self.add(steps.IntegerSteps(signal.exponent, neuron, product, *shifts), signal, place)
 
     # --- the others ---------------------------------------------------------------------------------------------------
 
-    def _pool(self, cell: Any, place: Place) -> None:
+    def _pool(self, cell: Any, place: ExportedCell) -> None:
         size, stride = several(cell.kernel_size, 2), several(cell.stride, 2)
         if cell.options.get("ceil_mode") or cell.options.get("divisor_override") is not None:
             refuse(place, "it has ceil_mode or divisor_override", "leave them out")
@@ -204,7 +206,7 @@ class _Exporter(DataFlow):
             refuse(place, "it pads or dilates its input", 'use pad_mode="valid", without dilation')
         count, signal = size[0] * size[1], self.signal
         if kind_of(cell) is nn.MaxPool2d:
-            self.add(integer.Pool(signal.exponent, "max", size, stride), signal, place)
+            self.add(integer.IntegerPool(signal.exponent, "max", size, stride), signal, place)
             return
         exponent = signal.exponent
         if kind_of(cell) is nn.AvgPool2d:
@@ -213,9 +215,11 @@ class _Exporter(DataFlow):
             exponent -= count.bit_length() - 1
         if signal.bound * count > self.limit:
             refuse(place, f"its sums reach {signal.bound * count:.3g} units", place.fewer)
-        self.add(integer.Pool(exponent, "sum", size, stride), Signal(exponent, signal.bound * count), place)
+        self.add(
+            integer.IntegerPool(exponent, "sum", size, stride), IntegerSignal(exponent, signal.bound * count), place
+        )
 
-    def _delay(self, cell: Any, place: Place) -> None:
+    def _delay(self, cell: Any, place: ExportedCell) -> None:
         delay = np.clip(cell.delay.asnumpy(), 0.0, float(cell.max_delay))
         if np.any(delay != np.rint(delay)):
             refuse(
@@ -223,12 +227,12 @@ class _Exporter(DataFlow):
                 "its delays lie between steps",
                 "round them, cell.delay.set_data(ops.round(cell.delay)), and train the others on",
             )
-        self.add(integer.Delay(self.signal.exponent, delay.astype(np.int32)), self.signal, place)
+        self.add(integer.IntegerDelay(self.signal.exponent, delay.astype(np.int32)), self.signal, place)
 
-    def _readout(self, cell: Any, place: Place) -> None:
+    def _readout(self, cell: Any, place: ExportedCell) -> None:
         if cell.how not in ("last", "max", "sum"):
             refuse(place, f"{cell.how!r} is no sum of whole numbers", 'use nn.Readout("sum"), "max" or "last"')
-        self.add(integer.Readout(self.signal.exponent, cell.how, self.signal.bound), self.signal, place)
+        self.add(integer.IntegerReadout(self.signal.exponent, cell.how, self.signal.bound), self.signal, place)
 
 
 def export(net: Cell, *, largest_input: Count = 1) -> IntegerNet:

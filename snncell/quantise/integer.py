@@ -25,14 +25,14 @@ def shifted(x: Array, bits: int) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
+class IntegerLayer:
     """The base of integer layers: whole numbers in, whole numbers out, each worth 2^exponent."""
 
     exponent: int  # of the results
 
 
 @dataclass(frozen=True, eq=False)
-class Encode(Layer):
+class Encode(IntegerLayer):
     """Numbers on a grid: n = round(clip(x / step, low, high)) multiplier, in float32, as the network has them."""
 
     step: float
@@ -48,7 +48,7 @@ class Encode(Layer):
 
 
 @dataclass(frozen=True, eq=False)
-class Requantise(Layer):
+class Requantise(IntegerLayer):
     """n = round(x / 2^shift), limited to [low, high]."""
 
     shift: int
@@ -61,7 +61,7 @@ class Requantise(Layer):
 
 
 @dataclass(frozen=True, eq=False)
-class Product(Layer):
+class IntegerProduct(IntegerLayer):
     """A layer with weights: n = (sum of x w + b) m, with x w the product of a Dense or a convolution.
 
     Attributes:
@@ -132,7 +132,7 @@ class Product(Layer):
 
 
 @dataclass(frozen=True, eq=False)
-class Pool(Layer):
+class IntegerPool(IntegerLayer):
     """The sum or the largest of each window of (N, C, H, W)."""
 
     kind: str  # "sum" or "max"
@@ -147,7 +147,7 @@ class Pool(Layer):
 
 
 @dataclass(frozen=True, eq=False)
-class Flatten(Layer):
+class IntegerFlatten(IntegerLayer):
     """The axes from first to last as one."""
 
     first: int
@@ -160,7 +160,7 @@ class Flatten(Layer):
 
 
 @dataclass(frozen=True, eq=False)
-class Delay(Layer):
+class IntegerDelay(IntegerLayer):
     """x[t - delay[c], :, c], and 0 before."""
 
     delay: Array
@@ -174,7 +174,7 @@ class Delay(Layer):
 
 
 @dataclass(frozen=True, eq=False)
-class Readout(Layer):
+class IntegerReadout(IntegerLayer):
     """The last, the largest or the sum of the values over time."""
 
     how: str
@@ -188,7 +188,7 @@ class Readout(Layer):
 
 
 @dataclass(frozen=True, eq=False)
-class OverTime(Layer):
+class OverTime(IntegerLayer):
     """A layer for all steps at once: (T, B, ...) goes in as (T B, ...)."""
 
     layer: Any

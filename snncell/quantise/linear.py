@@ -31,7 +31,7 @@ def bits_behind_point(values: Any) -> int:
     return MOST_BITS
 
 
-class Linear:
+class LinearForm:
     """A sum of variables times numbers. Each operation tells `checked` what it gives.
 
     Neurons compute with it as with Tensors, as far as their equations are linear.
@@ -39,7 +39,9 @@ class Linear:
 
     __array_ufunc__ = None  # arrays leave their operators to it
 
-    def __init__(self, terms: Mapping[str, Any], units: Mapping[str, Unit], checked: Callable[[Linear], None]) -> None:
+    def __init__(
+        self, terms: Mapping[str, Any], units: Mapping[str, Unit], checked: Callable[[LinearForm], None]
+    ) -> None:
         self.terms, self.units, self.checked = dict(terms), units, checked
         checked(self)
 
@@ -62,34 +64,34 @@ class Linear:
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
-    def _made(self, terms: Mapping[str, Any]) -> Linear:
-        return Linear(terms, self.units, self.checked)
+    def _made(self, terms: Mapping[str, Any]) -> LinearForm:
+        return LinearForm(terms, self.units, self.checked)
 
-    def _joined(self, other: Any, sign: float) -> Linear:
-        terms = other.terms if isinstance(other, Linear) else {"1": _numbers(other)}
+    def _joined(self, other: Any, sign: float) -> LinearForm:
+        terms = other.terms if isinstance(other, LinearForm) else {"1": _numbers(other)}
         names = self.terms.keys() | terms.keys()
         return self._made({name: self.terms.get(name, 0.0) + sign * terms.get(name, 0.0) for name in names})
 
-    def __add__(self, other: Any) -> Linear:
+    def __add__(self, other: Any) -> LinearForm:
         return self._joined(other, 1.0)
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Linear:
+    def __sub__(self, other: Any) -> LinearForm:
         return self._joined(other, -1.0)
 
-    def __rsub__(self, other: Any) -> Linear:
+    def __rsub__(self, other: Any) -> LinearForm:
         return (self * -1.0)._joined(other, 1.0)
 
-    def __mul__(self, other: Any) -> Linear:
-        if isinstance(other, Linear):
+    def __mul__(self, other: Any) -> LinearForm:
+        if isinstance(other, LinearForm):
             return NotImplemented
         factor = _numbers(other)
         return self._made({name: c * factor for name, c in self.terms.items()})
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Any) -> Linear:
+    def __truediv__(self, other: Any) -> LinearForm:
         numbers = _numbers(other)
         if np.any(np.frexp(numbers)[0] != 0.5):
             return NotImplemented  # only powers of two divide exactly

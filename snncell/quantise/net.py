@@ -17,8 +17,8 @@ from snncell.quantise import integer, steps
 FORMAT = "snncell integer network, 1"
 _OF_LAYERS = ("Encode", "Requantise", "Product", "Pool", "Flatten", "Delay", "Readout", "OverTime")
 KINDS: dict[str, Any] = {name: getattr(integer, name) for name in _OF_LAYERS} | {
-    "Neuron": steps.Neuron,
-    "Steps": steps.Steps,
+    "Neuron": steps.IntegerNeuron,
+    "Steps": steps.IntegerSteps,
 }
 
 
@@ -134,7 +134,7 @@ def _described(layer: Any, path: str, arrays: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, np.ndarray):
             arrays[name] = value
             value = {"array": name}
-        elif isinstance(value, integer.Layer):
+        elif isinstance(value, integer.IntegerLayer):
             value = {"layer": _described(value, name, arrays)}
         fields[one.name] = value
     return {"kind": type(layer).__name__, "fields": fields}

@@ -17,22 +17,22 @@ from snncell.nn.neurons.firing import Thresholded
 from snncell.nn.neurons.integrate import IFNode
 from snncell.nn.neurons.readout import LINode
 from snncell.quantise import steps
-from snncell.quantise.linear import Linear, Unit, whole
-from snncell.quantise.problem import Place, refuse
+from snncell.quantise.linear import LinearForm, Unit, whole
+from snncell.quantise.problem import ExportedCell, refuse
 from snncell.tape.tensor import Tensor
 
 KNOWN = "nn.IFNode, LIFNode, LeakyNode, CubaLIFNode, LINode, or a subclass of nn.Neuron with a linear charge(x, v)"
 
 
-class Reached(NamedTuple):
+class NeuronRange(NamedTuple):
     """A neuron in whole numbers, and what comes out of it: n 2^exponent, up to `bound`."""
 
-    neuron: steps.Neuron
+    neuron: steps.IntegerNeuron
     exponent: int
     bound: float
 
 
-def integer_neuron(cell: Any, exponent: int, bound: float, place: Place, limit: float) -> Reached:
+def integer_neuron(cell: Any, exponent: int, bound: float, place: ExportedCell, limit: float) -> NeuronRange:
     """A neuron's step in whole numbers.
 
     Args:
@@ -54,7 +54,7 @@ def integer_neuron(cell: Any, exponent: int, bound: float, place: Place, limit: 
         "start": _on_grid(inner, "v_rest" if isinstance(cell, LINode) else cell.starts, fraction),
     }
     if isinstance(cell, LINode) or (isinstance(cell, IFNode) and not cell.fire):
-        return Reached(steps.Neuron(-fraction, **given), -fraction, float(-low))
+        return NeuronRange(steps.IntegerNeuron(-fraction, **given), -fraction, float(-low))
     threshold = _on_grid(inner, "v_threshold", fraction)
     worth = threshold if isinstance(cell, IFNode) else None
     firing = {
@@ -75,13 +75,13 @@ def integer_neuron(cell: Any, exponent: int, bound: float, place: Place, limit: 
     out = -fraction if worth is not None else 0
     most = float(np.max(high / threshold)) if cell.max_spikes is None else float(cell.max_spikes)
     reached = most * (1.0 if worth is None else float(np.max(worth)))
-    return Reached(steps.Neuron(out, **given, **firing), out, reached)
+    return NeuronRange(steps.IntegerNeuron(out, **given, **firing), out, reached)
 
 
-def _checked(place: Place, limit: float) -> Callable[[Linear], None]:
+def _checked(place: ExportedCell, limit: float) -> Callable[[LinearForm], None]:
     """A check of each operation: its result must be exact in float32, and so before it is rounded."""
 
-    def checked(term: Linear) -> None:
+    def checked(term: LinearForm) -> None:
         units = math.ldexp(term.bound, term.bits)
         if units > limit:
             refuse(
@@ -95,13 +95,13 @@ def _checked(place: Place, limit: float) -> Callable[[Linear], None]:
 
 
 def _equations(
-    inner: Any, cell: Any, exponent: int, bound: float, checked: Callable[[Linear], None], place: Place
-) -> tuple[Linear, Linear | None]:
+    inner: Any, cell: Any, exponent: int, bound: float, checked: Callable[[LinearForm], None], place: ExportedCell
+) -> tuple[LinearForm, LinearForm | None]:
     """The potential before it is rounded, and the current, if there is one, as linear expressions."""
     grid = cell.quantisers.states
     state = Unit(-grid.fraction, math.ldexp(float(-grid.low), -grid.fraction))
     units = {"v": state, "i": state, "x": Unit(exponent, math.ldexp(bound, exponent)), "1": Unit(0, 1.0)}
-    x, v, i = (Linear({name: 1.0}, units, checked) for name in ("x", "v", "i"))
+    x, v, i = (LinearForm({name: 1.0}, units, checked) for name in ("x", "v", "i"))
     try:
         return _charged(inner, cell, x, v, i)
     except (TypeError, AttributeError):
@@ -111,7 +111,7 @@ def _equations(
 # --- what can be exported ---------------------------------------------------------------------------------------------
 
 
-def _refuse_others(cell: Any, place: Place) -> None:
+def _refuse_others(cell: Any, place: ExportedCell) -> None:
     """Raise for a neuron whose step is another one than that of `integer.Neuron`."""
     base, replaced = overridden(cell, ("charge",))
     if base is LINode and not replaced:
@@ -132,7 +132,7 @@ def _refuse_others(cell: Any, place: Place) -> None:
         )
 
 
-def _constants(cell: Any, place: Place) -> Any:
+def _constants(cell: Any, place: ExportedCell) -> Any:
     """The neuron with the constants that it computes with, as numbers and arrays."""
     inner = object.__new__(type(cell))
     inner.__dict__.update(cell.__dict__)
@@ -154,7 +154,9 @@ def _plain(value: Any) -> Any:
 # --- equations --------------------------------------------------------------------------------------------------------
 
 
-def _charged(inner: Any, cell: Cell, x: Linear, v: Linear, i: Linear) -> tuple[Linear, Linear | None]:
+def _charged(
+    inner: Any, cell: Cell, x: LinearForm, v: LinearForm, i: LinearForm
+) -> tuple[LinearForm, LinearForm | None]:
     """The potential before it is rounded, and the current, if there is one."""
     if isinstance(cell, CubaLIFNode):
         current, carried = synapse(i, inner.gained(x), inner.alpha, inner.order)
@@ -166,12 +168,12 @@ def _charged(inner: Any, cell: Cell, x: Linear, v: Linear, i: Linear) -> tuple[L
         by = inner.per_step
         return (v + by(x - leak, inner.tau) if inner.decay_input else v - by(leak, inner.tau) + x), None
     h = inner.charge(x, v)
-    if not isinstance(h, Linear):
+    if not isinstance(h, LinearForm):
         raise TypeError
     return h, None
 
 
-def _coefficients(h: Linear, fraction: int, exponent: int, names: tuple[str, ...], of: str = "v") -> dict[str, Any]:
+def _coefficients(h: LinearForm, fraction: int, exponent: int, names: tuple[str, ...], of: str = "v") -> dict[str, Any]:
     """The coefficients of whole numbers in units of h, and the shift from these to units of the state."""
     bits = max(h.bits, fraction)
     units = {"v": fraction, "i": fraction, "x": -exponent, "1": 0}

@@ -9,7 +9,7 @@ from snncell.errors import ArgumentError
 
 
 @dataclass(frozen=True)
-class Place:
+class ExportedCell:
     """A Cell of the network that is exported.
 
     Attributes:
@@ -25,13 +25,13 @@ class Place:
     fewer = "take fewer bits, of weights (Uniform(4)), of their scales (scale_bits=4, or 1) or of states"
 
 
-def refusal(place: Place, why: str, mend: str) -> ArgumentError:
+def refusal(place: ExportedCell, why: str, mend: str) -> ArgumentError:
     """The ArgumentError of a layer that has no integer form with the same results."""
     name = type(place.cell).__name__
     where = f"{place.path} ({name})" if place.path else name
     return ArgumentError(f"export: {where}: {why}. To mend it: {mend}.")
 
 
-def refuse(place: Place, why: str, mend: str) -> NoReturn:
+def refuse(place: ExportedCell, why: str, mend: str) -> NoReturn:
     """Raise the `refusal`."""
     raise refusal(place, why, mend)

@@ -11,14 +11,14 @@ import numpy as np
 from snncell import nn
 from snncell.quantise import integer
 from snncell.quantise.linear import bits_behind_point
-from snncell.quantise.problem import Place, refuse
+from snncell.quantise.problem import ExportedCell, refuse
 from snncell.quantise.winograd import growth
 
 Array = Any  # of NumPy
 
 
 @dataclass(frozen=True)
-class Signal:
+class IntegerSignal:
     """Bounds of the values between two layers: whole numbers n 2^exponent with |n| up to `bound`.
 
     Attributes:
@@ -30,7 +30,9 @@ class Signal:
     real: bool = False
 
 
-def product_of(cell: Any, signal: Signal, place: Place, limit: float) -> tuple[integer.Product, float]:
+def product_of(
+    cell: Any, signal: IntegerSignal, place: ExportedCell, limit: float
+) -> tuple[integer.IntegerProduct, float]:
     """The integer layer of a Dense or a convolution, and the largest magnitude of its results.
 
     Args:
@@ -63,7 +65,7 @@ def product_of(cell: Any, signal: Signal, place: Place, limit: float) -> tuple[i
         )
     if getattr(cell, "activation", None) is not None:
         refuse(place, "its activation is no whole number", "leave it out; spikes come from a neuron behind the layer")
-    layer = integer.Product(
+    layer = integer.IntegerProduct(
         signal.exponent - bits,
         "dense" if isinstance(cell, nn.Dense) else "conv",
         levels.astype(_narrowest(levels)),
@@ -74,7 +76,7 @@ def product_of(cell: Any, signal: Signal, place: Place, limit: float) -> tuple[i
     return layer, bound
 
 
-def _levels(cell: Any, place: Place) -> tuple[Array, Array]:
+def _levels(cell: Any, place: ExportedCell) -> tuple[Array, Array]:
     """The levels of the weights, and the steps of the outputs: one, or one for each."""
     if cell.weight.dtype.itemsize < 4:
         refuse(place, f"its Parameters are {cell.weight.dtype.name}", "make it with dtype=float32")

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from snncell.quantise.integer import Layer, Product, shifted
+from snncell.quantise.integer import IntegerLayer, IntegerProduct, shifted
 
 Array = Any  # of NumPy
 
 
 @dataclass(frozen=True, eq=False)
-class Neuron(Layer):
+class IntegerNeuron(IntegerLayer):
     """One step of a neuron, in whole numbers.
 
     h = clip(round((v_from_v v + v_from_x x + v_from_i i + v_from_1) / 2^shift), low, high)
@@ -99,7 +99,7 @@ class Neuron(Layer):
 
 
 @dataclass(frozen=True, eq=False)
-class Steps(Layer):
+class IntegerSteps(IntegerLayer):
     """A neuron over time, with a product of its output of the step before, if there is one.
 
     Attributes:
@@ -108,8 +108,8 @@ class Steps(Layer):
         input_shift, feedback_shift: by how much input and feedback are shifted to one unit.
     """
 
-    neuron: Neuron
-    feedback: Product | None = None
+    neuron: IntegerNeuron
+    feedback: IntegerProduct | None = None
     input_shift: int = 0
     feedback_shift: int = 0
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from snncell.report.baseline import at_chance, same_outputs, trained
-from snncell.report.facts import Facts, Layer, finite
+from snncell.report.facts import Facts, LayerFacts, finite
 from snncell.report.findings import Measurement, counted, measured
 from snncell.report.late import SATURATED_RATE, late_spikes, staying_on
 from snncell.report.slopes import PASSES_NOTHING, Array
@@ -64,30 +64,30 @@ def _reached(reach: Array | None, never: Array) -> dict[str, float | str]:
     return {"lost_of_them": lost} if lost else {"reaches": best}
 
 
-def _where(layer: Layer) -> str:
+def _where(layer: LayerFacts) -> str:
     if len(layer.shape) < 2:
         return "over the batch"
     return f"in {counted(layer.shape[1], 'sample')} of {counted(layer.shape[0], 'step')}"
 
 
-def _silent_before(facts: Facts, layer: Layer) -> Layer | None:
+def _silent_before(facts: Facts, layer: LayerFacts) -> LayerFacts | None:
     """The layer before this one, if it sends nothing."""
     position = list(facts.layers).index(layer)
     before = facts.layers[position - 1] if position else None
     return before if before is not None and before.silent else None
 
 
-def _reach(layer: Layer) -> Array | None:
+def _reach(layer: LayerFacts) -> Array | None:
     """The largest derivative, in parts of its peak, that each unit's surrogate had at any step."""
     return None if layer.relative_slopes is None else layer.relative_slopes.max(0)
 
 
-def _asleep(layer: Layer) -> bool:
+def _asleep(layer: LayerFacts) -> bool:
     """True if a silent layer is far from its first spike, in every sample."""
     return layer.silent and bool(_asleep_in(layer).all())
 
 
-def _asleep_in(layer: Layer) -> Array:
+def _asleep_in(layer: LayerFacts) -> Array:
     """True for each sample of a layer that is far from a spike, (B,); False where it is not known."""
     samples = layer.shape[1] if len(layer.shape) > 1 else 1
     if layer.above is None or not layer.above.size or not finite(layer.above):
@@ -101,7 +101,7 @@ def _asleep_in(layer: Layer) -> Array:
     return asleep
 
 
-def _stuck(facts: Facts, layer: Layer) -> str:
+def _stuck(facts: Facts, layer: LayerFacts) -> str:
     """The sign that a layer without any spike keeps a trained net from learning; "" if nothing shows it."""
     if not layer.silent or not trained(facts) or not finite(layer.above):
         return ""
@@ -162,7 +162,7 @@ def saturated(facts: Facts) -> Iterator[Measurement]:
         yield measured(rule, layer, share=share, rate=SATURATED_RATE, mean=float(layer.rates.mean()), **late)
 
 
-def _stays_on(layer: Layer, share: float) -> dict[str, Any]:
+def _stays_on(layer: LayerFacts, share: float) -> dict[str, Any]:
     """The neurons that fire at nearly all late steps; of the worst sample, if that is worse than the share over all."""
     spikes, worst = late_spikes(layer), staying_on(layer)
     if spikes is None or worst is None:
@@ -180,7 +180,7 @@ def _stays_on(layer: Layer, share: float) -> dict[str, Any]:
     return numbers | {"sample": on, "far": far, "limit": limit, "beyond": (on.shares > limit).sum()}
 
 
-def _graded(layer: Layer) -> bool:
+def _graded(layer: LayerFacts) -> bool:
     """True if its spikes have several sizes."""
     assert layer.spikes is not None  # whoever has rates has spikes
     fired = layer.spikes[layer.spikes != 0]
@@ -201,7 +201,7 @@ def narrow(facts: Facts) -> Iterator[Measurement]:
             yield measured(rule, layer, nothing=PASSES_NOTHING, share=share, spread=spread)
 
 
-def narrowness(layer: Layer) -> tuple[float, float] | None:
+def narrowness(layer: LayerFacts) -> tuple[float, float] | None:
     """The share of steps that the surrogate does not see, and the spread of the potentials, if it is too narrow."""
     if layer.rates is None or layer.relative_slopes is None or layer.above is None or layer.slope is None:
         return None

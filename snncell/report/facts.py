@@ -13,7 +13,7 @@ from snncell.report.slopes import Array, Slope
 
 
 @dataclass(frozen=True)
-class Constant:
+class ConstantFacts:
     """A constant of a neuron, and the range that its equations are made for.
 
     name: of the constant.
@@ -48,7 +48,7 @@ class Constant:
 
 
 @dataclass(frozen=True, repr=False)
-class Layer:
+class LayerFacts:
     """The facts of one layer of neurons.
 
     name: its path in the net.
@@ -79,7 +79,7 @@ class Layer:
     slope: Slope | None = None
     threshold: float | None = None
     reach: float | None = None
-    constants: Sequence[Constant] = ()
+    constants: Sequence[ConstantFacts] = ()
     detached: bool = False
     leak: float | None = None
     drop: float = 0.0
@@ -198,7 +198,7 @@ class Facts:
     unseen: spiking layers that run their time steps themselves: no step of them could be recorded.
     """
 
-    layers: Sequence[Layer] = ()
+    layers: Sequence[LayerFacts] = ()
     weights: Sequence[Weight] = ()
     inputs: Sequence[Array] = ()
     output: Array | None = None

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from snncell.report.facts import Facts, Layer, Weight, finite, norm
+from snncell.report.facts import Facts, LayerFacts, Weight, finite, norm
 from snncell.report.findings import Measurement, measured
 from snncell.report.slopes import Array
 
@@ -75,7 +75,7 @@ def _inherited(own: Trend, later: list[Trend]) -> bool:
     return any(np.log(other.factor) / rate > INHERITED for other in later)
 
 
-def _of_slopes(layer: Layer, own: Trend) -> bool:
+def _of_slopes(layer: LayerFacts, own: Trend) -> bool:
     """True if a gradient is larger at early steps because the surrogate is: potentials that drift away from it."""
     if layer.slope is None or layer.above is None:
         return False
@@ -85,7 +85,7 @@ def _of_slopes(layer: Layer, own: Trend) -> bool:
     return of_slopes is not None and np.log(of_slopes.total) > SLOPES_EXPLAIN * np.log(own.total)
 
 
-def _growing(layer: Layer, own: Trend) -> Measurement:
+def _growing(layer: LayerFacts, own: Trend) -> Measurement:
     feedback, reset = _gain_of_feedback(layer), _gain_of_reset(layer)
     numbers = {"factor": own.factor, "total": own.total, "steps": own.steps, "feedback": feedback}
     if layer.recurrent and (feedback is None or feedback > FEEDBACK_EXPLAINS * own.factor):
@@ -93,7 +93,7 @@ def _growing(layer: Layer, own: Trend) -> Measurement:
     return measured("exploding gradient: through time", layer, reset=reset if reset > 1 else None, **numbers)
 
 
-def _gain_of_feedback(layer: Layer) -> float | None:
+def _gain_of_feedback(layer: LayerFacts) -> float | None:
     """The gain of the feedback on a gradient in a step: |W' D g| is about radius(W) rms(D) |g| for random weights W."""
     if layer.radius is None or layer.slope is None or layer.above is None or not finite(layer.above):
         return None
@@ -101,14 +101,14 @@ def _gain_of_feedback(layer: Layer) -> float | None:
     return layer.radius * float(np.sqrt((slopes**2).mean()))
 
 
-def _gain_of_reset(layer: Layer) -> float:
+def _gain_of_reset(layer: LayerFacts) -> float:
     """The gain of leak and reset in one step, at the threshold: v' = leak h - drop f(h), so leak |1 - drop f'(0)|."""
     if not layer.drop or layer.slope is None or layer.leak is None:
         return 0.0
     return layer.leak * abs(1.0 - layer.drop * float(layer.slope.peak.mean()))
 
 
-def _shrinking(layer: Layer, own: Trend) -> Measurement:
+def _shrinking(layer: LayerFacts, own: Trend) -> Measurement:
     leak = layer.leak if layer.leak is not None and 0 < layer.leak < 1 else None
     forgets = leak is not None and np.log(own.factor) >= LEAK_EXPLAINS * np.log(leak)
     rule = "vanishing gradient: by the leak" if forgets else "vanishing gradient: through time"
@@ -129,7 +129,7 @@ def through_depth(facts: Facts) -> Iterator[Measurement]:
             yield measured(rule, before, after=after, ratio=low / high)
 
 
-def _late(layer: Layer) -> float:
+def _late(layer: LayerFacts) -> float:
     """The norm of the gradient in the last eighth of the steps at which it is not zero, four at least."""
     assert layer.norms is not None  # whoever asks has a gradient
     norms = layer.norms[layer.norms > 0]
@@ -160,7 +160,7 @@ def no_gradient(facts: Facts) -> Iterator[Measurement]:
         yield _of_one_cell("no gradient: behind a flat surrogate" if flat else "no gradient", weights, flat=flat)
 
 
-def _passes_nothing(layer: Layer) -> bool:
+def _passes_nothing(layer: LayerFacts) -> bool:
     return layer.relative_slopes is not None and not layer.relative_slopes.any()
 
 

@@ -14,7 +14,7 @@ from snncell.monitoring.layers import number_of_v
 from snncell.nn.recurrent import Recurrent
 from snncell.nn.time import MultiStep, initial_states
 from snncell.ops.seeds import present_key, replaying
-from snncell.report.facts import Constant, Layer
+from snncell.report.facts import ConstantFacts, LayerFacts
 from snncell.report.slopes import Array, slope_of
 from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor, beside
@@ -23,7 +23,7 @@ LARGEST_FEEDBACK = 1024  # neurons: the eigenvalues of a larger matrix take long
 NUDGE = 1e-3  # by how much a potential is moved to see what a step keeps of it, in thresholds
 
 
-def layer_of(monitor: Monitor, name: str, net: Cell) -> Layer:
+def layer_of(monitor: Monitor, name: str, net: Cell) -> LayerFacts:
     """The facts of a layer that was recorded."""
     cell = monitor.cell(name)
     recorded = {kind: getattr(monitor, kind) for kind in ("spikes", "above", "v", "grad")}
@@ -38,7 +38,7 @@ def layer_of(monitor: Monitor, name: str, net: Cell) -> Layer:
     threshold = getattr(cell, "v_threshold", None)
     place = next((p.device for p in net.get_parameters()), "cpu")
     around = next((c for _, c in net.cells_and_names() if isinstance(c, Recurrent) and _holds(c, cell)), None)
-    return Layer(
+    return LayerFacts(
         name=name,
         neuron=type(cell).__name__,
         spiking=monitor.fires(name),
@@ -79,10 +79,10 @@ def _values(x: Any) -> Array:
     return x.asnumpy() if isinstance(x, Tensor) else np.asarray(x, np.float64)
 
 
-def _constants(cell: Cell) -> list[Constant]:
+def _constants(cell: Cell) -> list[ConstantFacts]:
     """The constants that a neuron, and its spike function, say the ranges of."""
     return [
-        Constant(
+        ConstantFacts(
             f"{path}.{constant.name}".lstrip("."),
             np.asarray(constant.value, np.float64),
             _values(constant.range.low).astype(np.float64),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from snncell.report.facts import Facts, Layer, finite
+from snncell.report.facts import Facts, LayerFacts, finite
 from snncell.report.findings import Measurement, measured
 from snncell.report.late import far_away, late_flat
 from snncell.report.slopes import Array
@@ -33,7 +33,7 @@ def large(facts: Facts) -> Iterator[Measurement]:
             yield measured("large potentials: without a threshold", layer, **numbers)
 
 
-def _in_thresholds(layer: Layer, heights: Array) -> Iterator[Measurement]:
+def _in_thresholds(layer: LayerFacts, heights: Array) -> Iterator[Measurement]:
     reached = [limit for limit in (*FAR_TOO_LARGE, *LARGE) if _reaches(layer, *limit)]
     if not reached:
         return
@@ -52,7 +52,7 @@ def _in_thresholds(layer: Layer, heights: Array) -> Iterator[Measurement]:
     )
 
 
-def _reaches(layer: Layer, thresholds: float, share: float) -> bool:
+def _reaches(layer: LayerFacts, thresholds: float, share: float) -> bool:
     worst = far_away(layer, thresholds)
     return worst is not None and worst.share > share
 

@@ -24,7 +24,7 @@ from snncell.interrupts import attributes_held
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import HOST
 from snncell.tape.parameter import Parameter
-from snncell.tape.source_location import Place, place_at
+from snncell.tape.source_location import SourceLine, place_at
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class _Thread(threading.local):
     paused = False  # whether nothing is looked at on this thread
     floor: FrameType | None = None  # the frame that replays a loop,
-    home = Place("")  # and the place where the loop was called
+    home = SourceLine("")  # and the place where the loop was called
 
 
 _THREAD = _Thread()
@@ -51,7 +51,7 @@ def unwatched() -> AbstractContextManager[Any]:
     return attributes_held(vars(_THREAD), {"paused": True}, {"paused": _THREAD.paused})
 
 
-def at_home(home: Place, floor: FrameType) -> AbstractContextManager[Any]:
+def at_home(home: SourceLine, floor: FrameType) -> AbstractContextManager[Any]:
     """Count operations that the frame `floor` calls, in the body, as called at `home`."""
     before = {"floor": _THREAD.floor, "home": _THREAD.home}
     return attributes_held(vars(_THREAD), {"floor": floor, "home": home}, before)
@@ -94,7 +94,7 @@ class Fault(NamedTuple):
     operation: str
     spot: Spot  # in its result, or if it came in from outside, in the operand
     cause: str  # "of finite operands: it starts here"
-    place: Place
+    place: SourceLine
     operand: Any = None  # the Tensor that it came in with, if it did,
     source: str = ""  # and the name of that
     loop: str = ""  # "MultiStep(LIFNode), time step 37: "
@@ -128,10 +128,10 @@ class Fault(NamedTuple):
         return error
 
 
-class Watch:
+class FiniteWatch:
     """The object in `config.FINITE` while results are looked at."""
 
-    def place(self) -> Place:
+    def place(self) -> SourceLine:
         """The place in the user's code that is running now, for an entry of a tape."""
         return place_at(_THREAD.floor, _THREAD.home, arguments=False)
 
@@ -184,5 +184,5 @@ def _follow() -> None:
     config.FINITE[:] = [_WATCH] if config.get_context("check_finite") else []
 
 
-_WATCH = Watch()
+_WATCH = FiniteWatch()
 config.LISTENERS.append(_follow)

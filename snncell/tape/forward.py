@@ -24,7 +24,7 @@ from snncell.tape.tape import Tape
 from snncell.tape.tensor import Tensor, wrap
 
 
-class Linear:
+class LinearMap:
     """The derivative of a function at some inputs, to be applied to directions.
 
     Attributes:
@@ -95,7 +95,7 @@ def jvp(fn: Annotated[Callable[..., Any], Own()], inputs: Any, v: Any, has_aux: 
     """
     args = _arguments(fn, inputs, "jvp")
     directions = _directions(inputs, v)
-    linear = Linear(fn, args, range(len(args)), {}, has_aux, "jvp")
+    linear = LinearMap(fn, args, range(len(args)), {}, has_aux, "jvp")
     tangent = linear.along(directions)
     return (linear.out, tangent, linear.aux) if has_aux else (linear.out, tangent)
 

@@ -12,7 +12,7 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
 
-class Place(str):
+class SourceLine(str):
     """A line of the user's, as text, or "reverse of" one.
 
     Attributes:
@@ -29,7 +29,9 @@ class Place(str):
     backward: bool
     about: str
 
-    def __new__(cls, line: str, cells: Any = (), caller: str = "", backward: bool = False, about: str = "") -> Place:
+    def __new__(
+        cls, line: str, cells: Any = (), caller: str = "", backward: bool = False, about: str = ""
+    ) -> SourceLine:
         place = super().__new__(cls, line)
         place.cells, place.caller, place.backward, place.about = tuple(cells), caller, backward, about
         return place
@@ -98,7 +100,7 @@ def _layer(cells: list[Any], paths: dict[int, str]) -> tuple[str, str]:
     return text, layer
 
 
-def place_at(floor: FrameType | None, home: Place, arguments: bool) -> Place:
+def place_at(floor: FrameType | None, home: SourceLine, arguments: bool) -> SourceLine:
     """The place in the user's code that is running now.
 
     Args:
@@ -111,13 +113,13 @@ def place_at(floor: FrameType | None, home: Place, arguments: bool) -> Place:
     cells: list[Running] = []
     while frame is not None:
         mark = mark_of(frame)
-        outer: Place | None = None
+        outer: SourceLine | None = None
         if frame is floor:
             outer = home
         elif isinstance(mark, Reversing):
             backward = True
             line = line or (f"reverse of {mark.line}" if mark.line else "")
-            outer = mark.line if isinstance(mark.line, Place) else None
+            outer = mark.line if isinstance(mark.line, SourceLine) else None
         elif isinstance(mark, Running):
             if not cells or cells[-1].cell is not mark.cell:  # it may call itself for another device
                 cells.append(mark if arguments else Running(mark.cell, ()))
@@ -127,6 +129,6 @@ def place_at(floor: FrameType | None, home: Place, arguments: bool) -> Place:
             if isinstance(mark, Updating):
                 about = about or f" (Parameter {mark.parameter.name!r}{_owner(mark.parameter)})"
         if outer is not None:
-            return Place(line or outer, [*cells, *outer.cells], caller or outer.caller, backward, about)
+            return SourceLine(line or outer, [*cells, *outer.cells], caller or outer.caller, backward, about)
         frame = frame.f_back
-    return Place(line, cells, caller, backward, about)
+    return SourceLine(line, cells, caller, backward, about)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from snncell.tape.tracing import Trace
 
 
-class _State(threading.local):
+class _ThreadState(threading.local):
     def __init__(self) -> None:
         self.quiet = quiet_runner()  # calls a function without floating-point warnings
 
@@ -40,7 +40,7 @@ class _State(threading.local):
     turn: Callable[[], None] | None = None  # of a thread that makes data ahead: waits until it may draw and write
 
 
-STATE = _State()
+STATE = _ThreadState()
 
 
 def here() -> Space:

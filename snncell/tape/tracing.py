@@ -61,7 +61,7 @@ class Value:
         return f"%{self.number}:{self.dtype}[{','.join(map(str, self.shape))}]"
 
 
-class Step:
+class Instruction:
     """One operation of a Program. Inputs are Values or Python scalars."""
 
     __slots__ = ("attrs", "inputs", "line", "op", "outputs")
@@ -91,7 +91,7 @@ class Trace:
         self.count = 0  # of Values, for their numbers
         self.line = ""  # of the last step
         self.inputs: list[Value] = []
-        self.steps: list[Step] = []
+        self.steps: list[Instruction] = []
         self.constants: dict[int, tuple[Any, Value]] = {}  # by id of the array, which is kept so that ids stay unique
         self.parameters: dict[Parameter, Value] = {}
         self.gradient_targets: dict[Parameter, None] = {}  # Parameters that inner gradients are of
@@ -156,7 +156,7 @@ class Trace:
     def record(self, op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         """Append a step; its Value, or a tuple of them."""
         self.line = user_line(within=True)
-        step = Step(op, tuple(self.lift(x) for x in inputs), attrs, self.line)
+        step = Instruction(op, tuple(self.lift(x) for x in inputs), attrs, self.line)
         specs = op.abstract(step.inputs, attrs)
         step.outputs = tuple(Value(self, shape, dtype) for shape, dtype in specs)
         self.steps.append(step)

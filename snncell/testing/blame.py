@@ -16,7 +16,7 @@ from snncell.errors import BpropError, GradientCheckError, SnncellError
 from snncell.tape.state import STATE, settings, smoothed, unfused
 from snncell.tape.tensor import Tensor
 from snncell.testing.bprops import KINK, check_bprop
-from snncell.testing.calls import Called, Net, Sample, chosen_weights, steps_of
+from snncell.testing.calls import Called, ObservedNet, CallSample, chosen_weights, steps_of
 from snncell.testing.kinks import compare_arrays, search_at
 from snncell.testing.locate import Search, sentence
 from snncell.testing.precision import InFloat64, real
@@ -30,7 +30,7 @@ CALLS = 4  # of each Cell, that are checked one by one
 # --- custom reverses -------------------------------------------------------------------------------------------------
 
 
-class Wrong(NamedTuple):
+class WrongBprop(NamedTuple):
     """A Cell whose bprop is wrong."""
 
     path: str
@@ -38,7 +38,9 @@ class Wrong(NamedTuple):
     error: Exception
 
 
-def checked_bprops(net: Net, samples: dict[str, Sample], smooth: bool) -> tuple[list[Row], Wrong | None]:
+def checked_bprops(
+    net: ObservedNet, samples: dict[str, CallSample], smooth: bool
+) -> tuple[list[Row], WrongBprop | None]:
     """Check each Cell that has a bprop at inputs that it met, the innermost first: rows, up to one that is wrong.
 
     With `smooth`, those that have a primitive were run by that, and do not count.
@@ -58,15 +60,15 @@ def checked_bprops(net: Net, samples: dict[str, Sample], smooth: bool) -> tuple[
     return _worst_of_each(rows), None
 
 
-def _checked_calls(net: Net, path: str, calls: Sequence[Called]) -> tuple[list[Row], list[Wrong]]:
+def _checked_calls(net: ObservedNet, path: str, calls: Sequence[Called]) -> tuple[list[Row], list[WrongBprop]]:
     rows: list[Row] = []
-    wrong: list[Wrong] = []
+    wrong: list[WrongBprop] = []
     for call in calls:
         try:
             with smoothed(False):  # or a run with smooth spikes would compare the primitive with itself
                 rows_of_call = check_bprop(net.cells[path], *call.inputs).rows
         except (GradientCheckError, BpropError) as error:
-            wrong.append(Wrong(path, call, error))
+            wrong.append(WrongBprop(path, call, error))
             continue
         except SnncellError as error:
             return [Row("bprop", net.describe(path), math.nan, note=f"not checked: {error}")], wrong
@@ -76,7 +78,7 @@ def _checked_calls(net: Net, path: str, calls: Sequence[Called]) -> tuple[list[R
     return rows, wrong
 
 
-def chosen(sample: Sample) -> list[Called]:
+def chosen(sample: CallSample) -> list[Called]:
     """A few calls out of a sample, the first and the last among them."""
     places = np.linspace(0, len(sample.calls) - 1, min(CALLS, len(sample.calls))).round().astype(int)
     return [sample.calls[n] for n in places]
@@ -101,7 +103,7 @@ def _worst_of_each(rows: Sequence[Row]) -> list[Row]:
     return [row.noted(KINK) if row.name in kinks and KINK not in row.note else row for row in worst.values()]
 
 
-def bprop_text(net: Net, wrong: Wrong, steps: int | None) -> str:
+def bprop_text(net: ObservedNet, wrong: WrongBprop, steps: int | None) -> str:
     """A wrong bprop in words: whose, what it is, at which step, and the mend."""
     step = "" if wrong.call.step is None else f", at time step {wrong.call.step}"
     if _whole(wrong.call, steps):
@@ -119,7 +121,7 @@ def bprop_text(net: Net, wrong: Wrong, steps: int | None) -> str:
     return f"The cause is {what}{step}: {str(wrong.error).rstrip('.')}. {mend}"
 
 
-def fires(net: Net, path: str) -> bool:
+def fires(net: ObservedNet, path: str) -> bool:
     """True if a Cell is a spike function: it has a primitive, or a neuron has it as that."""
     cell, parent = net.cells[path], net.parent(path)
     named = parent is not None and getattr(net.cells[parent], "surrogate_function", None) is cell
@@ -132,7 +134,7 @@ def _whole(call: Called, steps: int | None) -> bool:
     return not call.looped and steps is not None and any(len(s) > 1 and s[0] == steps for s in shapes)
 
 
-def steps_text(net: Net, samples: dict[str, Sample]) -> str:
+def steps_text(net: ObservedNet, samples: dict[str, CallSample]) -> str:
     """The spike functions that ran as steps, which differences cannot follow, in words, or nothing."""
     spiking = [path for path in samples if getattr(net.cells[path], "primitive", None) is not None]
     if STATE.smooth or not spiking:
@@ -171,7 +173,7 @@ class Probe:
             return self.right(search.problem.gradient(search.fn, search.point))
 
 
-def stopped_text(net: Net, search: Search) -> str:
+def stopped_text(net: ObservedNet, search: Search) -> str:
     """The stopped paths that make the gradient wrong, in words, or nothing."""
     probe, opened = Probe(search), Opened(net.paths)
     if not probe.right_with(opened) or not opened.seen:
@@ -186,7 +188,7 @@ def stopped_text(net: Net, search: Search) -> str:
     )
 
 
-def _site_text(net: Net, probe: Probe, site: Site) -> str:
+def _site_text(net: ObservedNet, probe: Probe, site: Site) -> str:
     if site.path is None:
         return f"ops.stop_gradient at {site.line}"
     layer = net.layer(site.path)
@@ -198,7 +200,7 @@ def _site_text(net: Net, probe: Probe, site: Site) -> str:
     return f"{layer}: ops.stop_gradient at {site.line}; take it out if a gradient is to flow there"
 
 
-def _is_its_reset(net: Net, probe: Probe, site: Site) -> bool:
+def _is_its_reset(net: ObservedNet, probe: Probe, site: Site) -> bool:
     """True if the gradient is right with this place stopped, if only the reset of its layer is not detached."""
     assert site.path is not None  # the caller's choice
     cell = net.cells[site.path]
@@ -214,7 +216,7 @@ def _is_its_reset(net: Net, probe: Probe, site: Site) -> bool:
 # --- layers by themselves ---------------------------------------------------------------------------------------------
 
 
-def layers_text(net: Net, samples: dict[str, Sample], tolerance: Tolerance) -> str:
+def layers_text(net: ObservedNet, samples: dict[str, CallSample], tolerance: Tolerance) -> str:
     """The innermost Cell whose own gradient is not what differences of it alone say, in words, or nothing."""
     steps = steps_of(samples)
     for path in net.deepest_first(samples):
@@ -267,7 +269,7 @@ def _fault_of(cell: Any, call: Called, tolerance: Tolerance, steps: int | None) 
 # --- all together -----------------------------------------------------------------------------------------------------
 
 
-def cause(net: Net, search: Search, run: Callable[[], Any]) -> str:
+def cause(net: ObservedNet, search: Search, run: Callable[[], Any]) -> str:
     """Why the gradient of a search is wrong, in words; what has been ruled out, if it is none of that."""
     with unfused():
         samples = net.watched(run)

@@ -23,7 +23,7 @@ class Called(NamedTuple):
     looped: bool  # whether a loop over time made the call
 
 
-class Sample:
+class CallSample:
     """Some of the calls of a Cell, evenly spaced, however many there are."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Sample:
         self.count += 1
 
 
-class Net:
+class ObservedNet:
     """The Cells that a function runs, by their paths.
 
     Args:
@@ -84,9 +84,9 @@ class Net:
         """The same, with the word for what it is."""
         return f"layer {self.describe(path)}" if path else self.describe(path)
 
-    def watched(self, run: Callable[[], Any]) -> dict[str, Sample]:
+    def watched(self, run: Callable[[], Any]) -> dict[str, CallSample]:
         """Run, and give a sample of each Cell's calls."""
-        samples = {path: Sample() for path in self.cells}
+        samples = {path: CallSample() for path in self.cells}
 
         def note(path: str, inputs: tuple[Any, ...], out: Any) -> None:
             looped = STATE.step is not None
@@ -121,7 +121,7 @@ def _paths(cell: Any, path: str, above: tuple[int, ...]) -> Iterator[tuple[str, 
             yield from _paths(child, f"{path}.{name}" if path else name, (*above, id(cell)))
 
 
-def steps_of(samples: dict[str, Sample]) -> int | None:
+def steps_of(samples: dict[str, CallSample]) -> int | None:
     """The number of time steps: of a loop, or the calls of the Cell that is called most often, if more than once."""
     calls = [(call, sample) for sample in samples.values() for call in sample.calls]
     if any(call.looped for call, _ in calls):

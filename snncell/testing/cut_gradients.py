@@ -17,14 +17,14 @@ from snncell.tape.recording import Recording
 from snncell.tape.state import smoothed, unfused
 from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor
-from snncell.testing.calls import Called, Net
+from snncell.testing.calls import Called, ObservedNet
 from snncell.testing.precision import real
 from snncell.testing.problem import Problem
 
 SCALES = (0.01, 0.3, 3.0)  # by how much of its size a Parameter is moved, to see whether the output depends on it
 
 
-def refuse_cut_gradients(problem: Problem, net: Net) -> None:
+def refuse_cut_gradients(problem: Problem, net: ObservedNet) -> None:
     """Raise for a Parameter that changes the output, and from which the tape has no path to the output.
 
     Raises:

@@ -10,8 +10,8 @@ from snncell.errors import GradientCheckError
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import unfused
 from snncell.testing.blame import cause
-from snncell.testing.calls import Net, cells_in, chosen_weights, steps_of
-from snncell.testing.kinks import Wrong, compare_arrays, search_at
+from snncell.testing.calls import ObservedNet, cells_in, chosen_weights, steps_of
+from snncell.testing.kinks import WrongGradient, compare_arrays, search_at
 from snncell.testing.locate import Search, sentence
 from snncell.testing.precision import InFloat64
 from snncell.testing.problem import Problem, Scalar, Tolerance
@@ -67,7 +67,7 @@ def check_grads(
         input 0
     """
     own = [("", fn)] if hasattr(fn, "cells_and_names") else []
-    net, named = Net(cells_in(fn)), chosen_weights(own, weights)
+    net, named = ObservedNet(cells_in(fn)), chosen_weights(own, weights)
     with InFloat64([cell for _, cell in cells_in(fn)], [p for _, p in named]) as cells:
         problem = Problem(fn, inputs, named, cells, seed, detached)
         number, rows = problem.scalar, []
@@ -77,7 +77,7 @@ def check_grads(
     return Checked("check_grads", rows)
 
 
-def _checked(problem: Problem, fn: Scalar, net: Net, level: int, tolerance: Tolerance) -> list[Row]:
+def _checked(problem: Problem, fn: Scalar, net: ObservedNet, level: int, tolerance: Tolerance) -> list[Row]:
     """A row for each array, if all are right: at the inputs, or near them where they are at a kink."""
     # First along one direction of all arrays at once; of a gradient's gradient no more is looked at.
     separate = range(len(problem.names)) if len(problem.names) > 1 and level == 1 else ()
@@ -89,7 +89,7 @@ def _checked(problem: Problem, fn: Scalar, net: Net, level: int, tolerance: Tole
     return rows
 
 
-def _message(wrong: Wrong, net: Net, level: int) -> str:
+def _message(wrong: WrongGradient, net: ObservedNet, level: int) -> str:
     search, number = wrong.search, wrong.number
     of = "" if number is None else f" of {search.problem.names[number]}"
     first = (
@@ -100,7 +100,7 @@ def _message(wrong: Wrong, net: Net, level: int) -> str:
     return " ".join([first, *explanation(search, net, number, explain=level == 1)]).strip()
 
 
-def explanation(search: Search, net: Net, number: int, explain: bool = True) -> list[str]:
+def explanation(search: Search, net: ObservedNet, number: int, explain: bool = True) -> list[str]:
     """Sentences: the entry that is worst, the time step of the inputs, and the cause."""
     problem = search.problem
 

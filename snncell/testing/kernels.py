@@ -11,7 +11,7 @@ from snncell.errors import GradientCheckError, SnncellError
 from snncell.tape.state import STATE, unfused
 from snncell.tape.tensor import Tensor
 from snncell.testing.blame import by_itself, chosen, fires
-from snncell.testing.calls import Net, Sample, steps_of
+from snncell.testing.calls import ObservedNet, CallSample, steps_of
 from snncell.testing.compare import distance, index_of, ratio_text, relative_difference
 from snncell.testing.locate import beside
 from snncell.testing.problem import Array, Problem
@@ -37,7 +37,7 @@ class Nearest(NamedTuple):
         return self.distance <= AT_THRESHOLD * max(self.size, 1.0)
 
 
-def check_kernels(problem: Problem, net: Net) -> list[Row]:
+def check_kernels(problem: Problem, net: ObservedNet) -> list[Row]:
     """Compare outputs and gradients of kernels and tape; a row for each.
 
     Raises:
@@ -63,7 +63,7 @@ def check_kernels(problem: Problem, net: Net) -> list[Row]:
     )
 
 
-def _compared(problem: Problem, net: Net, point: Sequence[Array]) -> tuple[list[Row], str]:
+def _compared(problem: Problem, net: ObservedNet, point: Sequence[Array]) -> tuple[list[Row], str]:
     """Rows, and in words the first array that differs by more than rounding."""
     with unfused():
         outs, grads = problem.pulled(point)
@@ -94,7 +94,7 @@ def _size(x: Array) -> float:
     return float(np.max(np.abs(x), initial=0.0))
 
 
-def _nearest(problem: Problem, net: Net) -> Nearest | None:
+def _nearest(problem: Problem, net: ObservedNet) -> Nearest | None:
     """The potential nearest to its threshold, of all that spike functions get in a run step by step."""
     nearest: list[Nearest] = []
 
@@ -114,12 +114,12 @@ def _nearest(problem: Problem, net: Net) -> Nearest | None:
     return nearest[0] if nearest else None
 
 
-def _where(net: Net, nearest: Nearest) -> str:
+def _where(net: ObservedNet, nearest: Nearest) -> str:
     step = "" if nearest.step is None else f"time step {nearest.step}, "
     return f"{net.describe(nearest.path)} at {step}index {nearest.entry}, {nearest.distance:.1e} from its threshold"
 
 
-def _no_spike(net: Net, nearest: Nearest | None) -> str:
+def _no_spike(net: ObservedNet, nearest: Nearest | None) -> str:
     if nearest is None:
         return ""
     if nearest.undecided:
@@ -129,7 +129,7 @@ def _no_spike(net: Net, nearest: Nearest | None) -> str:
     return f" It is no spike that rounding decides about: the nearest potential is {_where(net, nearest)}."
 
 
-def _layer(problem: Problem, net: Net) -> str:
+def _layer(problem: Problem, net: ObservedNet) -> str:
     """The innermost Cell whose kernel differs, taken by itself."""
     with unfused():
         samples = net.watched(problem.run)
@@ -141,12 +141,12 @@ def _layer(problem: Problem, net: Net) -> str:
     return ""
 
 
-def _differs_alone(net: Net, path: str, sample: Sample) -> str:
+def _differs_alone(net: ObservedNet, path: str, sample: CallSample) -> str:
     cell = net.cells[path]
     for call in chosen(sample):
         try:
             with by_itself(cell, call) as problem:
-                text = "" if problem is None else _compared(problem, Net([(path, cell)]), problem.point)[1]
+                text = "" if problem is None else _compared(problem, ObservedNet([(path, cell)]), problem.point)[1]
         except SnncellError:
             return ""  # it cannot be called by itself
         if text:

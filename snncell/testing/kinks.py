@@ -20,7 +20,7 @@ DISTANCES = (0.0, 1e-3, 1e-2, 0.1, 1.0)  # of the points; farther away, equal va
 EVERYWHERE = "kinks at the inputs and at all points near them: differences decide nothing there"
 
 
-class Wrong(NamedTuple):
+class WrongGradient(NamedTuple):
     """A gradient that differs from differences where these decide."""
 
     search: Search  # at the point where that is so
@@ -37,7 +37,7 @@ def search_at(problem: Problem, fn: Scalar, tolerance: Tolerance, distance: floa
 
 def compare_arrays(
     search: Callable[[float], Search], part: str, numbers: Sequence[int | None], at_inputs: bool
-) -> tuple[list[Row], Wrong | None]:
+) -> tuple[list[Row], WrongGradient | None]:
     """Compare the gradient of each array; None in `numbers` stands for all arrays together.
 
     Args:
@@ -67,7 +67,7 @@ def compare_arrays(
             elif not right:
                 faults[number] = abs(analytic - numeric)
                 if (distance or at_inputs) and here.decided(direction, analytic):
-                    return list(rows.values()), Wrong(here, number, analytic, numeric)
+                    return list(rows.values()), WrongGradient(here, number, analytic, numeric)
         if len(rows) == len(numbers):
             break
     return [_row_or_undecided(here, part, rows, n) for n in numbers if n is not None or len(numbers) == 1], None

@@ -15,7 +15,7 @@ LIMIT = 64  # entries of the worst array that are looked at one by one
 BESIDE = "near the inputs: at them there is a kink"
 
 
-class Worst(NamedTuple):
+class WorstEntry(NamedTuple):
     """The entry that is worst."""
 
     number: int  # of the array
@@ -100,7 +100,7 @@ class Search:
         """The array along which they differ most, as a part of what there is."""
         return int(np.argmax([relative(*self.along(self.only(number))) for number in range(len(self.point))]))
 
-    def worst_entry(self, number: int) -> Worst:
+    def worst_entry(self, number: int) -> WorstEntry:
         """The worst entry of an array, by halving what is large, and then one by one."""
         size = self.point[number].size
         block = np.arange(size)
@@ -110,7 +110,7 @@ class Search:
         pairs = [self._closest(self._direction(number, block[n : n + 1], np.ones(1))) for n in range(len(block))]
         n = int(np.argmax([_nan_as_inf(abs(a - b)) for a, b in pairs]))
         index = index_of(block[n], self.point[number].shape)
-        return Worst(number, index, *pairs[n], len(block), size, _common_ratio(pairs))
+        return WorstEntry(number, index, *pairs[n], len(block), size, _common_ratio(pairs))
 
     def _difference(self, number: int, block: Any) -> float:
         analytic, numeric = self._closest(self._direction(number, block, self.rng.standard_normal(len(block))))
@@ -155,7 +155,7 @@ def _common_ratio(pairs: Sequence[tuple[float, float]]) -> float | None:
     return float(np.mean(ratios))
 
 
-def sentence(worst: Worst, name: str, timed: bool = False) -> str:
+def sentence(worst: WorstEntry, name: str, timed: bool = False) -> str:
     """The entry in words: where it is, and both numbers."""
     at = f"at time step {worst.entry[0]}, index {worst.entry}" if timed else f"at index {worst.entry}"
     text = f"{name} is worst, {at}: the reverse gives {worst.analytic:.8g}, finite differences {worst.numeric:.8g}"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from snncell.errors import GradientCheckError
 from snncell.tape import structure
-from snncell.tape.source_location import Place, place_at
+from snncell.tape.source_location import SourceLine, place_at
 
 
 class Site(NamedTuple):
@@ -31,7 +31,7 @@ class Opened:
         self.seen: dict[Site, None] = {}
 
     def __call__(self, x: Any, stopped: Any) -> Any:
-        place = place_at(None, Place(""), arguments=False)
+        place = place_at(None, SourceLine(""), arguments=False)
         paths = (self.paths.get(id(cell)) for cell, _ in place.cells)
         site = Site(next((path for path in paths if path is not None), None), str(place))
         self.seen[site] = None

@@ -11,7 +11,7 @@ from snncell.errors import ArgumentError, BpropError, GradientCheckError
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import smoothed, unfused
 from snncell.testing.blame import bprop_text, checked_bprops
-from snncell.testing.calls import Net, cells_in, chosen_weights, steps_of
+from snncell.testing.calls import ObservedNet, cells_in, chosen_weights, steps_of
 from snncell.testing.cut_gradients import refuse_cut_gradients
 from snncell.testing.gradients import explanation
 from snncell.testing.kernels import check_kernels
@@ -79,7 +79,7 @@ def check_through_time(
             f"{WHO}: takes a Cell, or a function whose body names the Cells that it calls, not {net!r:.60}. For any "
             f"other function there is check_grads."
         )
-    cells = Net(owners)
+    cells = ObservedNet(owners)
     named = chosen_weights(owners, weights)
     with InFloat64([cell for _, cell in owners], [p for _, p in named]) as in_float64:
         problem = Problem(net, inputs, named, in_float64, seed, detached, WHO)
@@ -95,7 +95,7 @@ def check_through_time(
     return Checked(WHO, rows)
 
 
-def _bprops(problem: Problem, net: Net) -> list[Row]:
+def _bprops(problem: Problem, net: ObservedNet) -> list[Row]:
     with unfused():
         samples = net.watched(problem.run)
         rows, wrong = checked_bprops(net, samples, smooth=False)
@@ -104,7 +104,7 @@ def _bprops(problem: Problem, net: Net) -> list[Row]:
     return rows
 
 
-def _smooth(problem: Problem, net: Net, tolerance: Tolerance) -> list[Row]:
+def _smooth(problem: Problem, net: ObservedNet, tolerance: Tolerance) -> list[Row]:
     with smoothed(True), unfused():
         rows, wrong = compare_arrays(
             lambda distance: search_at(problem, problem.scalar, tolerance, distance),

@@ -21,7 +21,7 @@ from snncell.train.ahead import made_ahead, pays
 from snncell.train.callbacks import Callback, Training, tell_step_of_evaluation
 from snncell.train.metrics import named
 from snncell.train.monitored import Monitored, watching
-from snncell.train.pieces import Batches, Spikes, cells_of as spiking_cells, measure
+from snncell.train.pieces import Batches, RateListener, cells_of as spiking_cells, measure
 from snncell.train.processes import OneProcess
 from snncell.train.scores import accuracy as share_right
 
@@ -76,7 +76,11 @@ def evaluated(
     """`evaluate`, with somebody around its steps, as for `means`."""
     if data is None:
         raise ArgumentError("evaluate: data are a tuple of arrays, or batches; there are none.")
-    with Spikes(spiking_cells(firing_rate, "evaluate: firing_rate")) as spikes, phases(net, loss), ExitStack() as stack:
+    with (
+        RateListener(spiking_cells(firing_rate, "evaluate: firing_rate")) as spikes,
+        phases(net, loss),
+        ExitStack() as stack,
+    ):
         for stateful in statefuls(net, loss):
             stack.enter_context(stateful.aside())
         spikes.refuse_inner(net)
@@ -146,7 +150,7 @@ def statefuls(*parts: Any) -> list[Stateful]:
 
 
 def measured(
-    net: Cell, loss: Any, accuracy: Any, spikes: Spikes | None, metrics: dict[str, Any]
+    net: Cell, loss: Any, accuracy: Any, spikes: RateListener | None, metrics: dict[str, Any]
 ) -> Callable[..., dict[str, Tensor]]:
     """`measure`, jitted, with the loss among the rest."""
     of_one = measure(net, loss, accuracy, spikes, metrics)

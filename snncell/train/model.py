@@ -22,7 +22,7 @@ from snncell.train.given import in_order
 from snncell.train.loss_scale import scaler_of
 from snncell.train.model_data import columns_of
 from snncell.train.model_metrics import Loss, Metric, metrics_of
-from snncell.train.model_parts import First, Part, itself, measured_by, refuse_own_step
+from snncell.train.model_parts import First, LossPart, itself, measured_by, refuse_own_step
 
 
 class Model:
@@ -264,7 +264,7 @@ class Model:
         whole = self.eval_network is not None or loss is None
         metrics = measured_by(self.metrics)
         if self.eval_network is not None:
-            net, loss = self.eval_network, Part(self.eval_indexes[0])
+            net, loss = self.eval_network, LossPart(self.eval_indexes[0])
             metrics = {name: self._of_parts(one) for name, one in metrics.items()}
         elif loss is None:
             loss = itself

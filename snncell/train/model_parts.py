@@ -20,7 +20,7 @@ def itself(output: Any, _target: Any) -> Any:
     return output
 
 
-class Part:
+class LossPart:
     """A loss that is part of what the network gives."""
 
     def __init__(self, place: int) -> None:

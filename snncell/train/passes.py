@@ -13,10 +13,10 @@ from snncell.ops.seeds import go_on_from, own_key, present_key
 from snncell.train.evaluation import Means, Measurements, cells_of, counted_batches, statefuls
 from snncell.train.processes import OneProcess
 from snncell.train.state import is_count
-from snncell.train.steps import Step
+from snncell.train.steps import TrainStep
 
 
-class Pass:
+class DataPass:
     """A pass over the data for training.
 
     A checkpoint within it holds what was measured, what `Stateful`s keep, and the place in the data: of a `Loader` its
@@ -45,7 +45,9 @@ class Pass:
         """
         return None if self.first is None or self.over else self.batch - self.first
 
-    def run(self, step: Step, prefetch: bool | None, begin: Callable[[Any], None], end: Callable[..., bool]) -> bool:
+    def run(
+        self, step: TrainStep, prefetch: bool | None, begin: Callable[[Any], None], end: Callable[..., bool]
+    ) -> bool:
         """Train on the batches that are left; whether it came to the end. `end` is given numbers, and may stop it."""
         for cell in cells_of(*self.parts):
             cell.training = True

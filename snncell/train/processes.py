@@ -22,7 +22,7 @@ from snncell.tape.tensor import Tensor
 from snncell.train.loss_scale import Scaling
 from snncell.train.sharded import Means, Numbers, Sharded, Share, Shares
 from snncell.train.state import buffers_of, description, first_difference, weights_of
-from snncell.train.steps import Accumulated, Clip, EachBatch, Step, fused_step, step_in_two
+from snncell.train.steps import Accumulated, Clip, EachBatch, TrainStep, fused_step, step_in_two
 
 _BEGINNING = "the comparison of nets and settings at the beginning of fit"  # the name of these exchanges
 Counted = tuple[int, Any]  # the samples of a batch, and the batch
@@ -54,7 +54,7 @@ class OneProcess:
         clip: Clip,
         scaling: Scaling | None,
         accumulate: int,
-    ) -> Step:
+    ) -> TrainStep:
         """The step of a training, of batches that are counted."""
         if accumulate == 1:
             return EachBatch(fused_step(of_batch, optimiser, clip, scaling))
@@ -113,7 +113,7 @@ class AllRanks(OneProcess):
         clip: Clip,
         scaling: Scaling | None,
         accumulate: int,
-    ) -> Step:
+    ) -> TrainStep:
         """A step of the mean over all shards."""
         functions = step_in_two(of_batch, optimiser, clip, scaling)
         trained = {id(p) for p in optimiser.parameters}

@@ -24,12 +24,12 @@ from snncell.train.given import in_order
 from snncell.train.interruption import noted
 from snncell.train.loss_scale import Scaling
 from snncell.train.monitored import Monitored
-from snncell.train.passes import Pass
-from snncell.train.pieces import Spikes, measure
+from snncell.train.passes import DataPass
+from snncell.train.pieces import RateListener, measure
 from snncell.train.processes import OneProcess
 from snncell.train.resume import noted_of, places, refuse_notes, resume_callbacks, take_places, told
 from snncell.train.state import File, description, read_state, save_state, weights_of
-from snncell.train.steps import Step
+from snncell.train.steps import TrainStep
 
 _PROBED = 4  # batches that are searched for an infinite gradient
 _PASS = "pass "  # of the names of what a pass keeps in a checkpoint
@@ -38,7 +38,7 @@ _PASS = "pass "  # of the names of what a pass keeps in a checkpoint
 class Run:
     """A training, and how it goes on."""
 
-    step: Step
+    step: TrainStep
     test_step: Callable[..., dict[str, Tensor]]
 
     def __init__(self, training: Training, prefetch: bool | None, processes: OneProcess) -> None:
@@ -48,7 +48,7 @@ class Run:
         self.parts = (training.net, training.loss)
         self.callbacks: list[Callback] = []
         self.checkpoint: File | None = None  # the file that errors name
-        self.pass_: Pass | None = None  # the epoch that is under way
+        self.pass_: DataPass | None = None  # the epoch that is under way
         self.before: Values = []  # the weights at its beginning; none if a checkpoint within it was resumed
         self.test_every: Any = 1  # number of epochs, or a list of those with an evaluation after them
         training.batches = len(training.data) if hasattr(training.data, "__len__") else None
@@ -59,7 +59,7 @@ class Run:
         accuracy: Any,
         metrics: dict[str, Any],
         heard: dict[str, Monitored],
-        spikes: Spikes | None,
+        spikes: RateListener | None,
         limits: dict[str, float | None],
         accumulate: int,
         scaler: LossScaler | None,
@@ -134,7 +134,7 @@ class Run:
         training = self.training
         training.epoch, training.record = len(training.history) + 1, {}
         if self.pass_ is None:
-            self.pass_ = Pass(self.parts, training.data, self.processes)
+            self.pass_ = DataPass(self.parts, training.data, self.processes)
             training.batch, training.begun, training.earlier = 0, 0, training.earlier + training.begun
             self.tell("on_epoch_begin")
             self.before = values_of(weights_of(training.net, training.loss).values())
@@ -265,7 +265,7 @@ class Run:
         resume_callbacks(self.callbacks, training, stored, who)
         training.earlier = training.epoch * (training.batches or 0)
         if "pass" in stored.notes:
-            self.pass_ = Pass(self.parts, training.data, self.processes)
+            self.pass_ = DataPass(self.parts, training.data, self.processes)
             own = {name.removeprefix(_PASS): x for name, x in stored.arrays.items() if name.startswith(_PASS)}
             self.pass_.take(stored.notes["pass"], own, who)
             training.epoch, training.batch = training.epoch + 1, self.pass_.batch

@@ -14,7 +14,7 @@ from snncell.distributed.cuts import Cutter, slices
 from snncell.distributed.draws import aside, draw_for_shard
 from snncell.distributed.handover import handed_over
 from snncell.distributed.ranks import Array, Ranks, odd_rank
-from snncell.distributed.sums import Layout, Vectors, summed, sums_of
+from snncell.distributed.sums import VectorLayout, Vectors, summed, sums_of
 from snncell.errors import ArgumentError, RankError
 from snncell.nn.optim import Optimizer
 from snncell.tape.parameter import Parameter, assign_all
@@ -95,7 +95,7 @@ class Means:
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
         self.names: list[str] = []
-        self.layout: Layout | None = None
+        self.layout: VectorLayout | None = None
 
     def of(self, found: dict[int, tuple[int, Numbers]], share: Share) -> Numbers:
         """The means of numbers, given with their samples by shard.
@@ -119,12 +119,12 @@ class Means:
             )
         return {name: Tensor(np.asarray(x / samples)) for name, x in zip(self.names, sums, strict=True)}
 
-    def _told(self, numbers: Numbers | None) -> Layout:
+    def _told(self, numbers: Numbers | None) -> VectorLayout:
         own = None if numbers is None else [[name, _array(x).shape] for name, x in numbers.items()]
         texts = [json.loads(text) for text in self.ranks.texts(json.dumps(own).encode(), "the first batch of fit")]
         rows = next(text for text in texts if text is not None)
         self.names = [name for name, _ in rows]
-        self.layout = Layout([(), (), *(tuple(shape) for _, shape in rows)], [_WIDE] * (len(rows) + 2))
+        self.layout = VectorLayout([(), (), *(tuple(shape) for _, shape in rows)], [_WIDE] * (len(rows) + 2))
         return self.layout
 
 
@@ -148,7 +148,7 @@ class Sharded:
         self.ranks, self.accumulate, self.scaled = ranks, accumulate, scaled
         of_part, self.update = functions
         self.statistics = statistics
-        self.sums = sums = sums_of(ranks, Layout.of(optimiser.parameters))
+        self.sums = sums = sums_of(ranks, VectorLayout.of(optimiser.parameters))
 
         def gradients(*part: Tensor) -> tuple[Numbers, list[Tensor]]:
             numbers, grads = of_part(*part)
@@ -196,7 +196,7 @@ class Sharded:
         self, named: list[tuple[str, Parameter]], changed: Array, after: dict[int, tuple[int, list[Array]]]
     ) -> None:
         """Give the statistics that a batch has changed their mean over its shards."""
-        layout = Layout([(), *(p.shape for _, p in named)], [_WIDE] * (len(named) + 1))
+        layout = VectorLayout([(), *(p.shape for _, p in named)], [_WIDE] * (len(named) + 1))
         values = {
             shard: (count, [x for x, one in zip(all_of, changed, strict=True) if one])
             for shard, (count, all_of) in after.items()

@@ -11,7 +11,7 @@ import pytest
 
 from snncell.dtype import bool_, complex64, float32, int32, int64
 from snncell.errors import DTypeError
-from snncell.kernels.cuda.base import Block, Matrix, Runtime
+from snncell.kernels.cuda.base import MemoryBlock, Matrix, Runtime
 from snncell.kernels.cuda.build import build
 from snncell.kernels.cuda.runtime import runtime
 
@@ -71,19 +71,19 @@ FLOATS = (int64, float32, (float32, False), (float32, False), (float32, True))
 PAIR = (int64, (float32, False), (float32, True))
 
 
-def uploaded(array: Any) -> Block:
+def uploaded(array: Any) -> MemoryBlock:
     block = runtime().allocate(array.nbytes)
     runtime().upload(array, block)
     return block
 
 
-def downloaded(block: Block, offset: int, shape: Any, dtype: Any) -> Any:
+def downloaded(block: MemoryBlock, offset: int, shape: Any, dtype: Any) -> Any:
     array = np.empty(shape, dtype)
     runtime().download(block, offset, array)
     return array
 
 
-def whole(block: Block, dtype: Any = FLOAT, offset: int = 0) -> tuple[Block, int, Any]:
+def whole(block: MemoryBlock, dtype: Any = FLOAT, offset: int = 0) -> tuple[MemoryBlock, int, Any]:
     return block, offset, np.dtype(dtype)
 
 
@@ -235,7 +235,7 @@ def test_several_threads_may_launch() -> None:
     block, problems = uploaded(x), []
     outs = [runtime().allocate(256) for _ in range(4)]
 
-    def work(out: Block) -> None:
+    def work(out: MemoryBlock) -> None:
         try:
             runtime().launch(build("asking", SOURCE, PAIR), 8, 8, [64, whole(block), whole(out)])
         except BaseException as error:  # reported in the main thread

@@ -27,15 +27,15 @@ from snncell.compiler.backends.expressions import (
 )
 from snncell.compiler.backends.index_space import Operand, operands_of
 from snncell.compiler.ir.formula import Elementwise, Reduction, Sum
-from snncell.compiler.schedule.fuse import Group
+from snncell.compiler.schedule.fuse import FusionGroup
 from snncell.kernels.cpu import loops
 from snncell.kernels.policy import PARALLEL_SIZE
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Instruction, Value
 
 LEAST_PART = 64  # elements of which there is a part, where there is one for each result and slice
 
 
-class Kernel(NamedTuple):
+class KernelSource(NamedTuple):
     """A loop, ready to be built.
 
     Attributes:
@@ -65,7 +65,7 @@ class Kernel(NamedTuple):
     left: int
 
 
-def emit(group: Group, uniform: set[Value]) -> Kernel:
+def emit(group: FusionGroup, uniform: set[Value]) -> KernelSource:
     """The kernel of a fused group; `uniform` are constants whose elements are all the same."""
     assert group.shape is not None  # only loops are emitted
     reductions = [step for step in group.steps if isinstance(step.op, Reduction)]
@@ -106,7 +106,7 @@ def emit(group: Group, uniform: set[Value]) -> Kernel:
         *[(kind_of(o.value), len(sizes), True) for o in outputs],
         *[(kind, 1, True) for kind in parts],
     )
-    return Kernel(name, source, sizes, arrays, body.scalars, outputs, signature, units, shared, parts, left)
+    return KernelSource(name, source, sizes, arrays, body.scalars, outputs, signature, units, shared, parts, left)
 
 
 def _loop(
@@ -145,6 +145,6 @@ class _Body(Statements):
         present = [length != 1 for length in operand.shape]
         self.load(operand.value, self.at(f"a{number}", operand.shape, present))
 
-    def reduced(self, step: Step, target: str) -> loops.Reduced:
+    def reduced(self, step: Instruction, target: str) -> loops.Reduced:
         (term,) = step.inputs
         return reduced(target, self.names[term], step)

@@ -20,7 +20,7 @@ from snncell.compiler.backends.gathered import Gathered
 from snncell.compiler.backends.indexing import Scratch
 from snncell.compiler.backends.loop_arrays import computed_array, flat_array, rows_array, stored_array
 from snncell.compiler.backends.scattered import BOUNDS, Scattered
-from snncell.compiler.backends.tile import Block
+from snncell.compiler.backends.tile import KernelBlock
 from snncell.compiler.ir.formula import is_elementwise
 from snncell.compiler.ir.program import values_in
 from snncell.compiler.schedule.loop import LoopSchedule
@@ -30,7 +30,7 @@ from snncell.kernels.build import build
 from snncell.kernels.cpu import loops
 from snncell.kernels.policy import PARALLEL_SIZE
 from snncell.kernels.scalar import ROW_IMPORTS
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Instruction, Value
 
 # Elements per block. The rows of a block are read and written in long runs, and its state stays in the second-level
 # cache: measured, 4096 is within 10 % of the best. Small nets get smaller blocks, so that all threads have some.
@@ -97,7 +97,9 @@ class CPULoop:
         if self.products:
             self.shapes += [value.shape for value in (*self.carry, *states)]
         self.shapes = list(dict.fromkeys(self.shapes))
-        self.block = block = Block(self.shapes, self.rows, self.fixed, [*main.needs, *recomputed.needs], self.scratch)
+        self.block = block = KernelBlock(
+            self.shapes, self.rows, self.fixed, [*main.needs, *recomputed.needs], self.scratch
+        )
         self.scalars = block.scalars
         self._take_products(schedule, block)
 
@@ -128,12 +130,12 @@ class CPULoop:
             lines = loops.scan_loop(begin, step, self.backwards, finish, **outside)
         self._finish(lines, [*self.recomputed, *self.steps], [*states, *self.carry])
 
-    def _begin(self, block: Block, then: list[str]) -> list[str]:
+    def _begin(self, block: KernelBlock, then: list[str]) -> list[str]:
         """The statements that a block begins with, once the rest of its text has asked for arrays."""
         bounds = [*BOUNDS, *block.prepare] if self.scattered else self.gathered.begin(block.prepare, self.scratch)
         return [*bounds, *then]
 
-    def _take_products(self, schedule: LoopSchedule, block: Block) -> None:
+    def _take_products(self, schedule: LoopSchedule, block: KernelBlock) -> None:
         """Choose the products around the loop that the kernel may carry out itself."""
         terms = [] if self.products else schedule.terms
         own = [step for step in terms if step.inputs[-1] in self.sequences and step.inputs[-1].shape in self.shapes]
@@ -145,7 +147,7 @@ class CPULoop:
         numbers = {value: (self.rows.index(value), block.of(value)) for value in taken}
         self.gathered = Gathered(numbers, by_rows=bool(self.products))
 
-    def _states_and_sums(self, block: Block) -> tuple[list[str], list[str], list[str], list[str]]:
+    def _states_and_sums(self, block: KernelBlock) -> tuple[list[str], list[str], list[str], list[str]]:
         """The statements for states and sums: of a block's begin, of a step's begin and end, and of a block's end."""
         begin, step = [], []
         for n, value in enumerate(self.carry):
@@ -166,7 +168,7 @@ class CPULoop:
                 finish += [each, f"    z{n}[i] = {r.cast}({r.further(f'far{n}[i]', f'z{n}[i]')})"]
         return begin, step, [loops.moved_at("t", self.backwards), *loops.indent(move)] if move else [], finish
 
-    def _phases(self, steps: list[Step], results: list[Value]) -> list[Phase]:
+    def _phases(self, steps: list[Instruction], results: list[Value]) -> list[Phase]:
         """The phases of a step: one where all is elementwise, over the shape that everything broadcasts to."""
         if self.products:
             return phases_of(steps, results)
@@ -175,7 +177,7 @@ class CPULoop:
         phase.steps = steps
         return [phase]
 
-    def _finish(self, lines: list[str], steps: list[Step], others: list[Value]) -> None:
+    def _finish(self, lines: list[str], steps: list[Instruction], others: list[Value]) -> None:
         """The source and the signature."""
         flat, rows, number = _array(1), _array(2), dtypes.int64
         arguments: list[tuple[str, Any]] = [(name, number) for name in ("steps", "n", "block", "every")]

@@ -19,7 +19,7 @@ from snncell.compiler.backends.expressions import (
 )
 from snncell.compiler.backends.index_space import Operand, flat_index, operands_of
 from snncell.compiler.ir.formula import Elementwise, Reduction
-from snncell.compiler.schedule.fuse import Group
+from snncell.compiler.schedule.fuse import FusionGroup
 from snncell.kernels.cpu.loops import Reduced, indent
 from snncell.kernels.scalar import CUDA, LOAD, STORE
 from snncell.tape.tracing import Value
@@ -58,7 +58,7 @@ class CUDAKernel(NamedTuple):
     join: tuple[Any, ...]
 
 
-def emit_cuda(group: Group, uniform: set[Value]) -> CUDAKernel:
+def emit_cuda(group: FusionGroup, uniform: set[Value]) -> CUDAKernel:
     """The kernel of a fused group; `uniform` are constants whose elements are all the same."""
     reductions = {step.outputs[0]: step for step in group.steps if isinstance(step.op, Reduction)}
     space, arrays, outputs = operands_of(group, uniform)

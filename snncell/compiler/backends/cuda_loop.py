@@ -32,7 +32,7 @@ from snncell.kernels.cuda.elementwise import THREADS
 from snncell.kernels.cuda.runtime import runtime
 from snncell.kernels.scalar import CUDA
 from snncell.kernels.space import DEVICE
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Instruction, Value
 
 LEGEND = """
 # c0, c1, ...  the states before the first step, with m0, ...: 1, or 0 if one element stands for all
@@ -176,7 +176,7 @@ class CUDALoop:
             lines.append(f"{targets} = {', '.join(names[value] for value in self.after)}")
         return lines
 
-    def _step(self, steps: list[Step], variables: dict[Value, str], mark: str, results: Any) -> list[str]:
+    def _step(self, steps: list[Instruction], variables: dict[Value, str], mark: str, results: Any) -> list[str]:
         """The statements of a step; those marked `again`, of a forward that is run again, have names of their own."""
         body = Statements(self.scalars, CUDA, mark)
         body.names.update(variables)

@@ -22,7 +22,7 @@ from snncell.compiler.backends.indexing import Scratch
 from snncell.compiler.ir.product import as_rows
 from snncell.kernels.cpu import loops
 from snncell.kernels.gathers import RowsOfEvents, rows_of_events as found
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Instruction, Value
 
 # What a kernel over elements does with a unit: its rows and columns, of a block that is many rows or a part of one.
 HEAD = (
@@ -37,7 +37,7 @@ LEAST_BLOCKS, NARROW = 16, 128  # so many blocks at least, if their strips have 
 LEAST_ELEMENTS = 512
 
 
-def rows_of_events(step: Step, known: dict[Value, Any]) -> RowsOfEvents | None:
+def rows_of_events(step: Instruction, known: dict[Value, Any]) -> RowsOfEvents | None:
     """A product before a loop as rows that the loop adds up, where it has few events."""
     x, *lists, matrix = (known[value] for value in step.inputs)
     return found(as_rows(x), lists, matrix)

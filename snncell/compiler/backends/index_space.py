@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Literal, NamedTuple
 
 from snncell.compiler.ir.formula import Reduction
-from snncell.compiler.schedule.fuse import Group
+from snncell.compiler.schedule.fuse import FusionGroup
 from snncell.tape.tracing import Value
 
 
@@ -66,7 +66,7 @@ class IndexSpace:
         return flat_index(coordinates, lengths, self.present[value])
 
 
-def operands_of(group: Group, uniform: Collection[Value]) -> tuple[IndexSpace, list[Operand], list[Operand]]:
+def operands_of(group: FusionGroup, uniform: Collection[Value]) -> tuple[IndexSpace, list[Operand], list[Operand]]:
     """The index space of a fused group, its inputs and its outputs."""
     assert group.shape is not None  # only loops are emitted
     space = IndexSpace(group.shape, group.reads, group.axes or (), uniform)

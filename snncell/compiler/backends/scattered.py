@@ -23,7 +23,7 @@ from snncell.compiler.backends.expressions import kind_of
 from snncell.compiler.ir.product import as_rows, is_turned
 from snncell.kernels.arrays import empty
 from snncell.kernels.gathers import SortedEvents, sorted_events
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Instruction, Value
 
 # Where nothing is added up, all elements are one sample, of which strips are blocks.
 HEAD = ("column = part * block", "wide = least(block, width - column)", "samples = n // width")
@@ -33,7 +33,7 @@ STRIPS = 8  # at least so many, but the strips have LEAST columns
 LEAST, MOST = 64, 128  # columns of a strip: with as many rows as are near, a quarter of a second-level cache
 
 
-def events_by_column(step: Step, known: dict[Value, Any], steps: int) -> SortedEvents | None:
+def events_by_column(step: Instruction, known: dict[Value, Any], steps: int) -> SortedEvents | None:
     """The events of a product that a loop may add up, where they are few."""
     x, *lists, _ = step.inputs
     width = step.inputs[-1].shape[-1]
@@ -48,7 +48,7 @@ class Scattered:
         sequences: the results of the loop, in order; the last operand of each term is among them.
     """
 
-    def __init__(self, terms: list[Step], sequences: list[Value]) -> None:
+    def __init__(self, terms: list[Instruction], sequences: list[Value]) -> None:
         self.terms = [(step, sequences.index(step.inputs[-1])) for step in terms]
 
     def __contains__(self, step: object) -> bool:
@@ -128,7 +128,7 @@ class Scattered:
             arguments += [(f"{name}{n}", (kind, 2, True)) for name in ("sums", "grad")]
         return arguments
 
-    def events(self, known: dict[Value, Any]) -> dict[Step, SortedEvents]:
+    def events(self, known: dict[Value, Any]) -> dict[Instruction, SortedEvents]:
         """The events of the products that are added up now."""
         return {step: known[step.outputs[0]] for step, _ in self.terms if step.outputs[0] in known}
 
@@ -144,7 +144,7 @@ class Scattered:
         """The number of strips."""
         return -(-block[1] // block[0])
 
-    def room(self, step: Step, known: dict[Value, Any], block: tuple[int, int, int]) -> Any:
+    def room(self, step: Instruction, known: dict[Value, Any], block: tuple[int, int, int]) -> Any:
         """An array for the rows that are near, in place of the sequence: a row for each strip."""
         events = known[step.outputs[0]]
         return empty((self.blocks(block, 0), events.held * events.group * block[0]), kind_of(step.outputs[0]).dtype)

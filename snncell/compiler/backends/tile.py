@@ -22,10 +22,10 @@ from snncell.compiler.backends.indexing import PhaseOperands, Scratch
 from snncell.compiler.schedule.phases import Phase, Shape, Stores
 from snncell.dtype import DType
 from snncell.kernels.cpu import loops
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Instruction, Value
 
 
-class Block:
+class KernelBlock:
     """The spaces of a kernel, and the operands of its phases.
 
     Args:
@@ -132,7 +132,7 @@ class Block:
                 lines += [f"for i in range(count{space}):", *loops.indent(body.lines)]
         return lines
 
-    def _product(self, step: Step, array_of: dict[Value, str]) -> list[str]:
+    def _product(self, step: Instruction, array_of: dict[Value, str]) -> list[str]:
         x, y = step.inputs
         out = step.outputs[0]
         inner, width, dtype = f"per{self.of(x)}", f"per{self.of(out)}", kind_of(out).dtype.type.__name__

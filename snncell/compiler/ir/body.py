@@ -12,7 +12,7 @@ from typing import Any
 from snncell.compiler.ir.program import Program, as_traced
 from snncell.tape.body_trace import BodyTrace
 from snncell.tape.tensor import Tensor, wrap
-from snncell.tape.tracing import Step
+from snncell.tape.tracing import Instruction
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,9 +44,9 @@ class Body:
     backwards: bool
     sums: list[Tensor] = field(default_factory=list)
     captured: list[Tensor] = field(default_factory=list)
-    fused_producers: list[Step] = field(default_factory=list)
-    fused_users: list[Step] = field(default_factory=list)
-    fused_sums: list[Step] = field(default_factory=list)
+    fused_producers: list[Instruction] = field(default_factory=list)
+    fused_users: list[Instruction] = field(default_factory=list)
+    fused_sums: list[Instruction] = field(default_factory=list)
     saved: list[Tensor] | None = None
     residuals: list[Tensor] = field(default_factory=list)
     reverse: Any = None

@@ -26,7 +26,7 @@ from snncell.words import percent
 Arrays = Sequence[Any]
 
 
-class Bilinear(Primitive):
+class BilinearOperation(Primitive):
     """A sum of products of two operands.
 
     Attributes:
@@ -38,7 +38,7 @@ class Bilinear(Primitive):
 
     extent: str
     batched: tuple[bool, bool]
-    costs: conv_events.Costs | None = None
+    costs: conv_events.ConvolutionCosts | None = None
     total: Sum
 
     def __init__(self, name: str, fast: Any, general: Any) -> None:
@@ -120,7 +120,7 @@ def _merged(x: Any) -> Any:
     return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
 
 
-class Convolution(Bilinear):
+class Convolution(BilinearOperation):
     """(N, C, *S), (O, C // groups, *K) -> (N, O, *count)."""
 
     extent, batched, costs = "count", (True, False), conv_events.OF_RESULTS
@@ -136,7 +136,7 @@ class Convolution(Bilinear):
         return Shape(x[0], groups, y[1], y[0] // groups, _axes(x, y[2:], attrs["count"], attrs))
 
 
-class ConvolutionBack(Bilinear):
+class ConvolutionBack(BilinearOperation):
     """(N, O, *P), (O, C // groups, *K) -> (N, C, *lengths)."""
 
     extent, batched = "lengths", (True, False)
@@ -152,7 +152,7 @@ class ConvolutionBack(Bilinear):
         return Shape(x[0], groups, y[0] // groups, y[1], _axes(x, y[2:], attrs["lengths"], attrs))
 
 
-class ConvolutionWeight(Bilinear):
+class ConvolutionWeight(BilinearOperation):
     """(N, C, *S), (N, O, *P) -> (O, C // groups, *size)."""
 
     extent, batched, costs = "size", (True, True), conv_events.OF_WEIGHTS

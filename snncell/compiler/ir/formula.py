@@ -25,7 +25,7 @@ from snncell.errors import ArgumentError, ShapeError, SnncellError
 from snncell.kernels import sums
 from snncell.kernels.scalar import LOOP, NUMPY, SLOW
 from snncell.tape.primitive import Primitive
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Instruction, Value
 
 MAX_STEPS = 64  # per loop: registers run out long before, and compile time grows faster than linearly
 # What generated loops can hold: complex numbers are left to NumPy.
@@ -193,13 +193,13 @@ def compiled_here(dtypes_used: Sequence[Any]) -> bool:
     return COMPILED.issuperset(dtypes_used)
 
 
-def loop_shape(step: Step) -> tuple[int, ...] | None:
+def loop_shape(step: Instruction) -> tuple[int, ...] | None:
     """The index space of a step that can be part of a fused loop, else None."""
     values = [x for x in (*step.inputs, *step.outputs) if isinstance(x, Value)]
     return loop_shape_of_any(step) if compiled_here([value.dtype for value in values]) else None
 
 
-def loop_shape_of_any(step: Step) -> tuple[int, ...] | None:
+def loop_shape_of_any(step: Instruction) -> tuple[int, ...] | None:
     """As `loop_shape`, for elements of any dtype."""
     if isinstance(step.op, Elementwise):
         if not step.op.integer_loops and not dtypes.is_float(step.outputs[0].dtype):
@@ -211,7 +211,7 @@ def loop_shape_of_any(step: Step) -> tuple[int, ...] | None:
     return None
 
 
-def is_elementwise(step: Step) -> bool:
+def is_elementwise(step: Instruction) -> bool:
     """True if a generated loop can hold the step."""
     return isinstance(step.op, Elementwise) and loop_shape(step) is not None
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from snncell.compiler.ir.body import Body
 from snncell.tape.primitive import Primitive
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Instruction, Value
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ class LoopOperation(Primitive):
         """True if the loop becomes a single kernel on the CPU (`schedule/legality.py`)."""
 
     @abstractmethod
-    def pruned(self, step: Step, needed: set[Value]) -> Step:
+    def pruned(self, step: Instruction, needed: set[Value]) -> Instruction:
         """The step without the results that nothing needs, and without the inputs that only those need."""
 
     @abstractmethod
@@ -62,11 +62,11 @@ class LoopOperation(Primitive):
         """The same operation with another Loop."""
 
 
-def with_body(step: Step, body: Body, inputs: Sequence[Any], outputs: Sequence[Value]) -> Step:
+def with_body(step: Instruction, body: Body, inputs: Sequence[Any], outputs: Sequence[Value]) -> Instruction:
     """Copy the step of a loop with another body, all of whose ys are results, and its inputs and outputs."""
     op = step.op
     assert isinstance(op, LoopOperation)  # the caller's choice
     loop = replace(op.loop, body=body, result_count=len(body.ys))
-    new = Step(op.with_loop(loop), tuple(inputs), step.attrs, step.line)
+    new = Instruction(op.with_loop(loop), tuple(inputs), step.attrs, step.line)
     new.outputs = tuple(outputs)
     return new

@@ -20,7 +20,7 @@ from snncell.dtype import BYTES, computed
 from snncell.kernels import event_costs, products
 from snncell.kernels.space import HOST, Space, space_of
 from snncell.tape.primitive import Primitive
-from snncell.tape.tracing import Step
+from snncell.tape.tracing import Instruction
 from snncell.words import percent
 
 
@@ -188,7 +188,7 @@ class EventOperation(Primitive):
 def _product_of_events(
     x: Any, places: Any, values: Any, starts: Any, counts: Any, y: Any, *, by_columns: bool, turned: bool, below: float
 ) -> Any:
-    found = products.Events(places, values, starts, counts)
+    found = products.MatrixEvents(places, values, starts, counts)
     if by_columns:  # a Contraction
         return products.product_of_events(as_rows(x), found, as_rows(y), by_columns=True, turned=turned)
     out = products.product_of_events(as_rows(x), found, y, by_columns=False, turned=False)
@@ -225,18 +225,18 @@ PRODUCT_OF_EVENTS = ProductOfEvents(
 )
 
 
-def casts_bytes(step: Step) -> bool:
+def casts_bytes(step: Instruction) -> bool:
     """True for a step that makes floats of booleans, or of bytes that count from 0."""
     return isinstance(step.op, Cast) and step.inputs[0].dtype in BYTES and step.outputs[0].dtype.kind == "f"
 
 
-def along_rows(step: Step) -> bool:
+def along_rows(step: Instruction) -> bool:
     """True for `x.T @ y` along all rows, whether the events of `x` are known or not."""
     known = isinstance(step.op, ProductOfEvents) and step.attrs["by_columns"]
     return known or isinstance(step.op, Contraction)
 
 
-def choice_in_loop(step: Step, steps: int) -> str:
+def choice_in_loop(step: Instruction, steps: int) -> str:
     """The rule for one of these products in the body of a loop, in words; "" if it is never made of events."""
     x, y = step.inputs[0], step.inputs[-1]
     rows, inner = steps * math.prod(x.shape[:-1]), x.shape[-1]
@@ -245,6 +245,6 @@ def choice_in_loop(step: Step, steps: int) -> str:
     return f"in the loop as events below {percent(below)} of non-zero elements in the first operand" if below else ""
 
 
-def is_turned(step: Step) -> bool:
+def is_turned(step: Instruction) -> bool:
     """True if such a product gives the transpose."""
     return step.op.turned if isinstance(step.op, Contraction) else bool(step.attrs["turned"])

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.tensor import Tensor, snapshot, wrap
-from snncell.tape.tracing import Step, Trace, Value
+from snncell.tape.tracing import Instruction, Trace, Value
 
 
 class Program(NamedTuple):
@@ -25,7 +25,7 @@ class Program(NamedTuple):
     inputs: list[Value]
     parameters: dict[Parameter, Value]
     constants: list[tuple[Any, Value]]
-    steps: list[Step]
+    steps: list[Instruction]
     outputs: list[Value]
     written: dict[Parameter, Value]
 
@@ -44,14 +44,14 @@ class Program(NamedTuple):
         return "\n".join(lines)
 
 
-def with_inputs(step: Step, inputs: tuple[Any, ...]) -> Step:
+def with_inputs(step: Instruction, inputs: tuple[Any, ...]) -> Instruction:
     """Copy a step with other inputs. The old one stays as it is: it may be part of other Programs."""
-    new = Step(step.op, inputs, step.attrs, step.line)
+    new = Instruction(step.op, inputs, step.attrs, step.line)
     new.outputs = step.outputs
     return new
 
 
-def by_line(steps: Sequence[Step]) -> list[str]:
+def by_line(steps: Sequence[Instruction]) -> list[str]:
     """The names of steps, those of one line of the user's together, and the line."""
     lines: list[tuple[str, list[str]]] = []
     for step in steps:
@@ -61,7 +61,7 @@ def by_line(steps: Sequence[Step]) -> list[str]:
     return [f"{' '.join(names):<24} {line}" for line, names in lines]
 
 
-def _step_text(step: Step) -> str:
+def _step_text(step: Instruction) -> str:
     operands = ", ".join(f"%{x.number}" if isinstance(x, Value) else repr(x) for x in step.inputs)
     options = "".join(f", {key}={value!r}" for key, value in step.attrs.items())
     text = f"{', '.join(map(repr, step.outputs))} = {step.op.name}({operands}{options})"
@@ -69,7 +69,7 @@ def _step_text(step: Step) -> str:
 
 
 def as_traced(
-    trace: Trace, outputs: list[Value], before: Sequence[Step] = (), known: Collection[Value] = frozenset()
+    trace: Trace, outputs: list[Value], before: Sequence[Instruction] = (), known: Collection[Value] = frozenset()
 ) -> Program:
     """Build the Program of a finished trace, step by step as it was traced.
 
@@ -89,14 +89,14 @@ def as_traced(
     )
 
 
-def values_in(step: Step) -> list[Value]:
+def values_in(step: Instruction) -> list[Value]:
     """The Values among a step's inputs."""
     return [x for x in step.inputs if isinstance(x, Value)]
 
 
-def users_of(program: Program) -> dict[Value, list[Step | None]]:
+def users_of(program: Program) -> dict[Value, list[Instruction | None]]:
     """The steps that take each Value, once for each operand; None stands for the results."""
-    users: dict[Value, list[Step | None]] = {}
+    users: dict[Value, list[Instruction | None]] = {}
     for step in program.steps:
         for value in values_in(step):
             users.setdefault(value, []).append(step)

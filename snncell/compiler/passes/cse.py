@@ -13,13 +13,13 @@ from __future__ import annotations
 from typing import Any
 
 from snncell.compiler.ir.program import Program, with_inputs
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Instruction, Value
 
 
 def eliminate_common_subexpressions(program: Program) -> Program:
     """Replace steps with equal operations, inputs and attributes by the first of them."""
     replaced: dict[Value, Value] = {}
-    first_of: dict[Any, Step] = {}
+    first_of: dict[Any, Instruction] = {}
     steps = []
     for step in program.steps:
         inputs = tuple(replaced.get(x, x) if isinstance(x, Value) else x for x in step.inputs)

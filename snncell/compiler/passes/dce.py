@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from snncell.compiler.ir.loop import LoopOperation
 from snncell.compiler.ir.program import Program
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Instruction, Value
 
 
 def eliminate_dead_code(program: Program) -> Program:
@@ -30,6 +30,6 @@ def eliminate_dead_code(program: Program) -> Program:
     )
 
 
-def leading_to(steps: list[Step], results: list[Value]) -> list[Step]:
+def leading_to(steps: list[Instruction], results: list[Value]) -> list[Instruction]:
     """Select the steps that `results` depend on."""
     return eliminate_dead_code(Program([], {}, [], steps, results, {})).steps

@@ -21,7 +21,7 @@ from snncell.compiler.ir.program import Program, users_of, values_in
 from snncell.compiler.ir.views import Reshape
 from snncell.compiler.passes.dce import eliminate_dead_code
 from snncell.tape.tensor import Tensor, wrap
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Instruction, Value
 
 
 def fuse_into_loops(program: Program) -> Program:
@@ -31,7 +31,7 @@ def fuse_into_loops(program: Program) -> Program:
     return eliminate_dead_code(_fuse_sums(_fuse_producers(_cut_into_steps_first(program))))
 
 
-def _is_kernel(step: Step | None) -> bool:
+def _is_kernel(step: Instruction | None) -> bool:
     return step is not None and isinstance(step.op, LoopOperation) and step.op.is_one_kernel()
 
 
@@ -42,7 +42,7 @@ def _cut_into_steps_first(program: Program) -> Program:
     """Have producers that work on all steps as one batch work on sequences, where only loops take their result so."""
     users = users_of(program)
     makers = {step.outputs[0]: step for step in program.steps}
-    steps: list[Step] = []
+    steps: list[Instruction] = []
     for step in program.steps:
         out = step.outputs[0]
         if _cuts_into_steps(step) and all(_takes_as_sequence(user, step) for user in users.get(out, [None])):
@@ -52,7 +52,7 @@ def _cut_into_steps_first(program: Program) -> Program:
     return program._replace(steps=steps)
 
 
-def _cuts_into_steps(step: Step) -> bool:
+def _cuts_into_steps(step: Instruction) -> bool:
     """True for (T B, ...) -> (T, B, ...)."""
     if not isinstance(step.op, Reshape) or not step.inputs[0].shape or step.inputs[0].shape[0] == 1:
         return False
@@ -60,44 +60,48 @@ def _cuts_into_steps(step: Step) -> bool:
     return len(shape) == len(before) + 1 and shape[2:] == before[1:]
 
 
-def _takes_as_sequence(user: Step | None, cut: Step) -> bool:
+def _takes_as_sequence(user: Instruction | None, cut: Instruction) -> bool:
     return user is not None and _is_kernel(user) and cut.outputs[0] in _sequences_of(user)
 
 
-def _sequences_of(step: Step) -> tuple[Any, ...]:
+def _sequences_of(step: Instruction) -> tuple[Any, ...]:
     assert isinstance(step.op, LoopOperation)  # the caller's choice
     first = len(step.op.loop.body.carry)
     return step.inputs[first : first + len(step.op.loop.body.xs)]
 
 
 def _cut_producers(
-    cut: Step, batch: Value, known: dict[Value, Value], makers: dict[Value, Step], users: dict[Value, list[Step | None]]
-) -> list[Step]:
+    cut: Instruction,
+    batch: Value,
+    known: dict[Value, Value],
+    makers: dict[Value, Instruction],
+    users: dict[Value, list[Instruction | None]],
+) -> list[Instruction]:
     """Steps that give `batch` cut into steps, from operands that are cut; `known` has the sequence of each batch."""
     maker, sequence = makers.get(batch), known[batch]
     if maker is None or not is_elementwise(maker) or (len(users[batch]) > 1 and not _may_be_repeated(maker)):
-        new = Step(cut.op, (batch,), {"shape": sequence.shape}, cut.line)
+        new = Instruction(cut.op, (batch,), {"shape": sequence.shape}, cut.line)
         new.outputs = (sequence,)
         return [new]
-    steps: list[Step] = []
+    steps: list[Instruction] = []
     for x in _batches_of(maker):
         if x not in known:
             known[x] = Value(x.trace, (*sequence.shape[:2], *x.shape[1:]), x.dtype)
             steps += _cut_producers(cut, x, known, makers, users)
     own = _batches_of(maker)
     inputs = tuple(known[x] if isinstance(x, Value) and x in own else x for x in maker.inputs)
-    new = Step(maker.op, inputs, maker.attrs, maker.line)
+    new = Instruction(maker.op, inputs, maker.attrs, maker.line)
     new.outputs = (sequence,)
     return [*steps, new]
 
 
-def _may_be_repeated(maker: Step) -> bool:
+def _may_be_repeated(maker: Instruction) -> bool:
     """True if to compute a result once more takes no more memory traffic than to read it."""
     assert isinstance(maker.op, Elementwise)  # the caller's choice
     return not maker.op.slow_calls and len(_batches_of(maker)) <= 1
 
 
-def _batches_of(maker: Step) -> list[Value]:
+def _batches_of(maker: Instruction) -> list[Value]:
     """The operands that are different for each element of the batch."""
     out = maker.outputs[0]
     return [x for x in dict.fromkeys(values_in(maker)) if _is_sequence_for(x, out)]
@@ -109,7 +113,7 @@ def _batches_of(maker: Step) -> list[Value]:
 def _fuse_producers(program: Program) -> Program:
     """Make elementwise steps whose sequence only loops take part of each of those loops."""
     users = users_of(program)
-    producers: dict[Value, Step] = {}
+    producers: dict[Value, Instruction] = {}
     # From the last step to the first, so that chains go in whole: exp(x + b) is fused before x + b is asked.
     for step in reversed(program.steps):
         out = step.outputs[0]
@@ -124,7 +128,7 @@ def _fuse_producers(program: Program) -> Program:
     return program._replace(steps=steps)
 
 
-def _takes(user: Step | None, sequence: Value, producers: dict[Value, Step]) -> bool:
+def _takes(user: Instruction | None, sequence: Value, producers: dict[Value, Instruction]) -> bool:
     """True if a user of a sequence can hold its producer: a loop, or another producer that is fused."""
     if user is None:
         return False
@@ -139,14 +143,14 @@ def _is_sequence_for(x: Value, out: Value) -> bool:
     return len(x.shape) == len(out.shape) and x.shape[0] == out.shape[0]
 
 
-def _with_producers(step: Step, producers: dict[Value, Step], order: dict[int, int]) -> Step:
+def _with_producers(step: Instruction, producers: dict[Value, Instruction], order: dict[int, int]) -> Instruction:
     assert isinstance(step.op, LoopOperation)  # the caller's choice
     if step.op.loop.recompute is not None:
         return step
     body = step.op.loop.body
     first, last = len(body.carry), len(body.carry) + len(body.xs)
     consts = list(zip(step.inputs[last:], body.consts, strict=True))
-    fused: list[tuple[int, Step]] = []
+    fused: list[tuple[int, Instruction]] = []
     inner: dict[Value, Value] = {}  # for a Value of the Program, the Value of the body: of a sequence, one step
     waiting = list(zip(step.inputs[first:last], body.xs, strict=True))
     xs: list[tuple[Value, Tensor]] = []
@@ -163,7 +167,7 @@ def _with_producers(step: Step, producers: dict[Value, Step], order: dict[int, i
                 inner[x] = Value(body.trace, x.shape[1:] if varies else x.shape, x.dtype)
                 (waiting if varies else consts).append((x, wrap(inner[x])))
             inputs.append(inner[x] if isinstance(x, Value) else x)
-        inside = Step(producer.op, tuple(inputs), producer.attrs, producer.line)
+        inside = Instruction(producer.op, tuple(inputs), producer.attrs, producer.line)
         inside.outputs = (slot._data,)
         fused.append((order[id(producer)], inside))
     if not fused:
@@ -181,7 +185,7 @@ def _with_producers(step: Step, producers: dict[Value, Step], order: dict[int, i
     return larger if _is_kernel(larger) else step  # a kernel with products has no room for operands of other rows
 
 
-def _runs_per_step(producer: Step, out: Value) -> bool:
+def _runs_per_step(producer: Instruction, out: Value) -> bool:
     """True if each operand is a sequence of as many steps, or the same at every step."""
     if not out.shape or out.shape[0] == 1:
         return False
@@ -194,8 +198,8 @@ def _runs_per_step(producer: Step, out: Value) -> bool:
 def _fuse_sums(program: Program) -> Program:
     """Have loops add up those of their results that are summed over time."""
     users = users_of(program)
-    steps: list[Step] = []
-    replaced: dict[int, Step | None] = {}  # by id of a sum: None, or the sum over other axes that is left of it
+    steps: list[Instruction] = []
+    replaced: dict[int, Instruction | None] = {}  # by id of a sum: None, or the sum over other axes that is left of it
     for step in program.steps:
         if id(step) in replaced:
             rest = replaced[id(step)]
@@ -207,7 +211,9 @@ def _fuse_sums(program: Program) -> Program:
     return program._replace(steps=steps)
 
 
-def _with_sums(step: Step, users: dict[Value, list[Step | None]], replaced: dict[int, Step | None]) -> Step:
+def _with_sums(
+    step: Instruction, users: dict[Value, list[Instruction | None]], replaced: dict[int, Instruction | None]
+) -> Instruction:
     assert isinstance(step.op, LoopOperation)  # the caller's choice
     body = step.op.loop.body
     first, sums, fused_sums, outputs = len(body.after), list(body.sums), list(body.fused_sums), list(step.outputs)
@@ -226,7 +232,7 @@ def _with_sums(step: Step, users: dict[Value, list[Step | None]], replaced: dict
             outputs.insert(first + len(body.ys) + len(sums) - 1, total)
             replaced[id(user)] = None
             if axes:
-                rest = Step(user.op, (total,), {**user.attrs, "axis": axes}, user.line)
+                rest = Instruction(user.op, (total,), {**user.attrs, "axis": axes}, user.line)
                 rest.outputs = user.outputs
                 replaced[id(user)] = rest
     if len(outputs) == len(step.outputs):
@@ -234,7 +240,7 @@ def _with_sums(step: Step, users: dict[Value, list[Step | None]], replaced: dict
     return with_body(step, replace(body, sums=sums, fused_sums=fused_sums), step.inputs, outputs)
 
 
-def _adds_up(user: Step) -> bool:
+def _adds_up(user: Instruction) -> bool:
     return (
         isinstance(user.op, Reduction)
         and user.op.additive

@@ -25,7 +25,7 @@ from snncell.compiler.ir.body import Body
 from snncell.compiler.ir.formula import is_elementwise
 from snncell.compiler.ir.program import Program, values_in
 from snncell.compiler.passes.canonicalise import program_of
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Instruction, Value
 
 
 class Hoisted(NamedTuple):
@@ -48,11 +48,11 @@ class Hoisted(NamedTuple):
     after: list[Value]
     ys: list[Value]
     sums: list[Value]
-    invariant: list[Step]
-    prologue: list[Step]
-    loop: list[Step]
-    epilogue: list[Step]
-    reductions: list[Step]
+    invariant: list[Instruction]
+    prologue: list[Instruction]
+    loop: list[Instruction]
+    epilogue: list[Instruction]
+    reductions: list[Instruction]
     fixed: set[Value]
     sequences: list[Value]
     summed: list[Value]
@@ -99,11 +99,11 @@ def hoist(body: Body, states: Sequence[Value] = ()) -> Hoisted:
 _MODES = ("loop", "sequence", "sum")  # a step runs in the loop, on whole sequences after it, or on sums after it
 
 
-def _invariant(steps: list[Step], constant: set[Value]) -> tuple[list[Step], list[Step]]:
+def _invariant(steps: list[Instruction], constant: set[Value]) -> tuple[list[Instruction], list[Instruction]]:
     """The steps that depend on constants alone, and the rest."""
     fixed = set(constant)
-    invariant: list[Step] = []
-    rest: list[Step] = []
+    invariant: list[Instruction] = []
+    rest: list[Instruction] = []
     for step in steps:
         values = values_in(step)
         if values and fixed.issuperset(values):
@@ -114,10 +114,10 @@ def _invariant(steps: list[Step], constant: set[Value]) -> tuple[list[Step], lis
     return invariant, rest
 
 
-def _prologue(steps: list[Step], kind: dict[Step, str], carried: set[Value]) -> list[Step]:
+def _prologue(steps: list[Instruction], kind: dict[Instruction, str], carried: set[Value]) -> list[Instruction]:
     """Steps the loop needs that are not elementwise and depend on the sequences alone, with all that leads to them."""
     stateful = set(carried)  # what depends on a state, or on a step that has no rule for sequences
-    candidates: list[Step] = []
+    candidates: list[Instruction] = []
     for step in steps:
         values = values_in(step)
         if values and stateful.isdisjoint(values) and step.op.over_time is not None and kind[step] == "loop":
@@ -126,7 +126,7 @@ def _prologue(steps: list[Step], kind: dict[Step, str], carried: set[Value]) -> 
             stateful.update(step.outputs)
     # Elementwise steps are better off in the loop, unless another step ahead of it waits for them.
     needed: set[Value] = set()
-    prologue: list[Step] = []
+    prologue: list[Instruction] = []
     for step in reversed(candidates):
         if not is_elementwise(step) or not needed.isdisjoint(step.outputs):
             prologue.append(step)
@@ -137,11 +137,13 @@ def _prologue(steps: list[Step], kind: dict[Step, str], carried: set[Value]) -> 
 class _Modes(NamedTuple):
     """The mode that each step runs in, and the modes of the steps and results that take each Value."""
 
-    kind: dict[Step, str]
+    kind: dict[Instruction, str]
     uses: dict[Value, set[str]]
 
 
-def _modes(steps: list[Step], fixed: set[Value], after: list[Value], ys: list[Value], sums: list[Value]) -> _Modes:
+def _modes(
+    steps: list[Instruction], fixed: set[Value], after: list[Value], ys: list[Value], sums: list[Value]
+) -> _Modes:
     uses: dict[Value, set[str]] = {}
     for values, mode in ((after, "loop"), (ys, "sequence"), (sums, "sum")):
         for value in values:
@@ -150,7 +152,7 @@ def _modes(steps: list[Step], fixed: set[Value], after: list[Value], ys: list[Va
     for step in steps:
         if not is_elementwise(step) or not reduced.isdisjoint(values_in(step)):
             reduced.update(step.outputs)
-    kind: dict[Step, str] = {}
+    kind: dict[Instruction, str] = {}
     for step in reversed(steps):  # users first: they decide how a step may run
         modes: set[str] = set().union(*(uses.get(value, set()) for value in step.outputs))
         kind[step], needs = _placed(step, modes, reduced, fixed)
@@ -161,7 +163,7 @@ def _modes(steps: list[Step], fixed: set[Value], after: list[Value], ys: list[Va
     return _Modes(kind, uses)
 
 
-def _placed(step: Step, modes: set[str], reduced: set[Value], fixed: set[Value]) -> tuple[str, str]:
+def _placed(step: Instruction, modes: set[str], reduced: set[Value], fixed: set[Value]) -> tuple[str, str]:
     """The mode a step runs in, and the mode in which it then takes its inputs."""
     op = step.op
     if modes == {"sum"} and not reduced.isdisjoint(step.outputs) and _passes_sums(step, fixed):
@@ -175,7 +177,7 @@ def _placed(step: Step, modes: set[str], reduced: set[Value], fixed: set[Value])
     return "loop", "loop"
 
 
-def _passes_sums(step: Step, fixed: set[Value]) -> bool:
+def _passes_sums(step: Instruction, fixed: set[Value]) -> bool:
     """True if a step may as well be carried out once, on the sums over time of its inputs."""
     if step.op.additive:
         return all(_is_float(x) for x in step.inputs)
@@ -190,7 +192,7 @@ def _is_float(x: Any) -> bool:
     return isinstance(x, Value) and dtypes.is_float(x.dtype)
 
 
-def outside_of(steps: Sequence[Step], results: Sequence[Value], own: Sequence[Value]) -> list[Value]:
+def outside_of(steps: Sequence[Instruction], results: Sequence[Value], own: Sequence[Value]) -> list[Value]:
     """The values that steps and results take, and that neither they nor `own` give."""
     inside = set(own).union(*(step.outputs for step in steps))
     taken = [*(x for step in steps for x in values_in(step)), *results]

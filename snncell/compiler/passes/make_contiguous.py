@@ -15,7 +15,7 @@ from collections import Counter
 from snncell.compiler.ir.product import Contraction, Dot
 from snncell.compiler.ir.program import Program, with_inputs
 from snncell.compiler.ir.views import CONTIGUOUS, Reshape
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Instruction, Value
 
 
 def make_contiguous(program: Program) -> Program:
@@ -26,11 +26,11 @@ def make_contiguous(program: Program) -> Program:
     if not scattered:
         return program
     contiguous: dict[Value, Value] = {}
-    steps: list[Step] = []
+    steps: list[Instruction] = []
     for step in program.steps:
         rows = [x for x in _taken_as_rows(step) if x in scattered]
         for x in dict.fromkeys(x for x in rows if x not in contiguous):
-            copy = Step(CONTIGUOUS, (x,), {}, step.line)
+            copy = Instruction(CONTIGUOUS, (x,), {}, step.line)
             copy.outputs = (Value(x.trace, x.shape, x.dtype),)
             contiguous[x] = copy.outputs[0]
             steps.append(copy)
@@ -38,12 +38,12 @@ def make_contiguous(program: Program) -> Program:
     return program._replace(steps=steps)
 
 
-def _taken_as_rows(step: Step) -> list[Value]:
+def _taken_as_rows(step: Instruction) -> list[Value]:
     """The operands of more than two axes that a product takes as matrices."""
     operands = step.inputs[:1] if isinstance(step.op, Dot) else step.inputs if isinstance(step.op, Contraction) else ()
     return [x for x in operands if len(x.shape) > 2]
 
 
-def _may_be_scattered(x: Value, makers: dict[Value, Step]) -> bool:
+def _may_be_scattered(x: Value, makers: dict[Value, Instruction]) -> bool:
     maker = makers.get(x)
     return maker is None or (maker.op.view and not isinstance(maker.op, Reshape))

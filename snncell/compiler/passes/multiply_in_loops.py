@@ -21,7 +21,7 @@ from snncell.compiler.ir.program import Program, users_of
 from snncell.compiler.passes.dce import eliminate_dead_code
 from snncell.kernels.gathers import may_pay
 from snncell.tape.tensor import wrap
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Instruction, Value
 
 
 def multiply_in_loops(program: Program) -> Program:
@@ -32,8 +32,8 @@ def multiply_in_loops(program: Program) -> Program:
     if not taken and not terms:
         return program
     order = {value: number for number, step in enumerate(program.steps) for value in step.outputs}
-    steps: list[Step] = []
-    moved: set[Step] = set()
+    steps: list[Instruction] = []
+    moved: set[Instruction] = set()
     for step in program.steps:
         if step in moved:
             continue
@@ -44,7 +44,7 @@ def multiply_in_loops(program: Program) -> Program:
     return eliminate_dead_code(program._replace(steps=steps))
 
 
-def _may_move(step: Step, users: dict[Value, list[Step | None]]) -> bool:
+def _may_move(step: Instruction, users: dict[Value, list[Instruction | None]]) -> bool:
     known = isinstance(step.op, ProductOfEvents) and not along_rows(step)
     if not known and not (isinstance(step.op, Dot) and step.op.limit(*step.inputs) > 0):
         return False
@@ -60,14 +60,14 @@ def _may_move(step: Step, users: dict[Value, list[Step | None]]) -> bool:
     return user.op.is_one_kernel() and step.outputs[0] in sequences and len(step.outputs[0].shape) > 1
 
 
-def _with_products(step: Step, products: dict[Value, Step]) -> Step:
+def _with_products(step: Instruction, products: dict[Value, Instruction]) -> Instruction:
     """The loop, with those of its sequences computed inside that are products."""
     assert isinstance(step.op, LoopOperation)  # the caller's choice
     body = step.op.loop.body
     first, last = len(body.carry), len(body.carry) + len(body.xs)
     xs: list[tuple[Value, Any]] = []
     consts = list(zip(step.inputs[last:], body.consts, strict=True))
-    inside: list[Step] = []
+    inside: list[Instruction] = []
     for sequence, slot in zip(step.inputs[first:last], body.xs, strict=True):
         product = products.get(sequence)
         if product is None:
@@ -77,7 +77,7 @@ def _with_products(step: Step, products: dict[Value, Step]) -> Step:
         xs.append((x, wrap(Value(body.trace, x.shape[1:], x.dtype))))
         consts += [(other, wrap(Value(body.trace, other.shape, other.dtype))) for other in others]
         own = [tensor._data for _, tensor in (xs[-1], *consts[len(consts) - len(others) :])]
-        inside.append(Step(product.op, tuple(own), product.attrs, product.line))
+        inside.append(Instruction(product.op, tuple(own), product.attrs, product.line))
         inside[-1].outputs = (slot._data,)
     if not inside:
         return step
@@ -91,7 +91,7 @@ def _with_products(step: Step, products: dict[Value, Step]) -> Step:
     return with_body(step, larger, inputs, step.outputs)
 
 
-def _may_be_term(step: Step, users: dict[Value, list[Step | None]]) -> bool:
+def _may_be_term(step: Instruction, users: dict[Value, list[Instruction | None]]) -> bool:
     """True for the product of events and a sequence that nothing else takes."""
     if not isinstance(step.op, ProductOfEvents) or not along_rows(step):
         return False
@@ -99,7 +99,9 @@ def _may_be_term(step: Step, users: dict[Value, list[Step | None]]) -> bool:
     return len(y.shape) > 1 and users[y] == [step] and may_pay(x.shape[-1], y.shape[-1], y.dtype, True)
 
 
-def _with_terms(step: Step, terms: dict[Value, Step], moved: set[Step], order: dict[Value, int]) -> Step:
+def _with_terms(
+    step: Instruction, terms: dict[Value, Instruction], moved: set[Instruction], order: dict[Value, int]
+) -> Instruction:
     """The loop, with products of those of its results that only they take as sums over its steps."""
     assert isinstance(step.op, LoopOperation)  # the caller's choice
     body = step.op.loop.body
@@ -113,7 +115,7 @@ def _with_terms(step: Step, terms: dict[Value, Step], moved: set[Step], order: d
         list(zip(step.outputs[len(body.after) :], body.ys, strict=False)),
         list(step.outputs[len(body.after) + len(body.ys) :]),
     )
-    inside: list[Step] = []
+    inside: list[Instruction] = []
     results: list[Any] = []
     for value, y in list(rows):
         term = terms.get(value)
@@ -126,7 +128,7 @@ def _with_terms(step: Step, terms: dict[Value, Step], moved: set[Step], order: d
         fixed += lists
         consts += [wrap(Value(body.trace, other.shape, other.dtype)) for other in lists]
         operands = [tensor._data for tensor in (xs[-1], *consts[len(consts) - len(lists) :])]
-        inside.append(Step(term.op, (*operands, body.trace.lift(y)), term.attrs, term.line))
+        inside.append(Instruction(term.op, (*operands, body.trace.lift(y)), term.attrs, term.line))
         inside[-1].outputs = (Value(body.trace, term.outputs[0].shape, term.outputs[0].dtype),)
         results.append(wrap(inside[-1].outputs[0]))
         sums.append(term.outputs[0])

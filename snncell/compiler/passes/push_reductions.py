@@ -18,21 +18,21 @@ from __future__ import annotations
 from typing import Any
 
 from snncell import dtype as dtypes
-from snncell.compiler.ir.convolution import Bilinear, Convolution, ConvolutionBack, ConvolutionWeight
+from snncell.compiler.ir.convolution import BilinearOperation, Convolution, ConvolutionBack, ConvolutionWeight
 from snncell.compiler.ir.formula import Sum
 from snncell.compiler.ir.product import Contraction, Dot, Product
 from snncell.compiler.ir.program import Program, users_of
 from snncell.compiler.ir.views import Broadcast, Reshape
 from snncell.compiler.passes.canonicalise import canonicalise
 from snncell.tape.primitive import Primitive
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Instruction, Value
 
 DEPTH = 50  # layers that a sum is taken through at a time
 
 
 def push_reductions(program: Program) -> Program:
     """Take sums over the first axis before products, and products of repeated rows and images once."""
-    while any(isinstance(step.op, Product | Bilinear) for step in program.steps):
+    while any(isinstance(step.op, Product | BilinearOperation) for step in program.steps):
         pusher = _Pusher(program)
         rewritten = pusher.rewritten()
         if not pusher.changed:
@@ -48,8 +48,8 @@ class _Pusher:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.users = users_of(program)
-        self.makers: dict[Value, Step] = {}
-        self.steps: list[Step] = []
+        self.makers: dict[Value, Instruction] = {}
+        self.steps: list[Instruction] = []
         self.changed = False
 
     def rewritten(self) -> Program:
@@ -61,12 +61,12 @@ class _Pusher:
             self._add(rewrite or step)
         return self.program._replace(steps=self.steps)
 
-    def _add(self, step: Step) -> None:
+    def _add(self, step: Instruction) -> None:
         self.steps.append(step)
         self.makers.update(dict.fromkeys(step.outputs, step))
 
     def _new(self, op: Primitive, *inputs: Any, line: str, **attrs: Any) -> Value:
-        step = Step(op, inputs, attrs, line)
+        step = Instruction(op, inputs, attrs, line)
         first = next(x for x in inputs if isinstance(x, Value))
         ((shape, dtype),) = op.abstract(inputs, attrs)
         step.outputs = (Value(first.trace, tuple(shape), dtype),)
@@ -75,7 +75,7 @@ class _Pusher:
 
     # --- rewrites of a step -------------------------------------------------------------------------------------------
 
-    def _of_sum(self, step: Step) -> Step | None:
+    def _of_sum(self, step: Instruction) -> Instruction | None:
         """sum(dot(x, w)) over time: dot(sum(x), w)."""
         op, attrs = step.op, step.attrs
         if not isinstance(op, Sum) or 0 not in attrs["axis"] or attrs["keepdims"] or not _adds_up(step.inputs[0]):
@@ -87,9 +87,9 @@ class _Pusher:
         if not axes:
             # The step that was added last makes the total: it takes over the name of the result.
             return _renamed(self.steps.pop(), step)
-        return _renamed(Step(op, (total,), {"axis": axes, "keepdims": False}, step.line), step)
+        return _renamed(Instruction(op, (total,), {"axis": axes, "keepdims": False}, step.line), step)
 
-    def _of_dot(self, step: Step) -> Step | None:
+    def _of_dot(self, step: Instruction) -> Instruction | None:
         """dot(broadcast(x), w): broadcast(dot(x, w))."""
         rows = self._repeated(step.inputs[0]) if isinstance(step.op, Dot) else None
         if rows is None or len(rows.shape) < 2:
@@ -97,9 +97,9 @@ class _Pusher:
         out = step.outputs[0]
         product = self._new(step.op, rows, step.inputs[1], line=step.line)
         broadcast = self.makers[step.inputs[0]].op
-        return _renamed(Step(broadcast, (product,), {"shape": out.shape}, step.line), step)
+        return _renamed(Instruction(broadcast, (product,), {"shape": out.shape}, step.line), step)
 
-    def _of_contraction(self, step: Step) -> Step | None:
+    def _of_contraction(self, step: Instruction) -> Instruction | None:
         """contraction(x, broadcast(y)): contraction(sum(x), y)."""
         if not isinstance(step.op, Contraction) or not _adds_up(step.inputs[0]):
             return None
@@ -108,9 +108,9 @@ class _Pusher:
         if rows is None or len(rows.shape) < 2:
             return None
         total = self._new(step.op.total, x, axis=(0,), keepdims=False, line=step.line)
-        return _renamed(Step(step.op, (total, rows), step.attrs, step.line), step)
+        return _renamed(Instruction(step.op, (total, rows), step.attrs, step.line), step)
 
-    def _of_convolution(self, step: Step) -> Step | None:
+    def _of_convolution(self, step: Instruction) -> Instruction | None:
         """conv(reshape(broadcast(x)), w): reshape(broadcast(conv(x, w)))."""
         op, out = step.op, step.outputs[0]
         images = self._repeated_images(step.inputs[0]) if isinstance(op, Convolution | ConvolutionBack) else None
@@ -121,9 +121,9 @@ class _Pusher:
         once = self._new(op, images, step.inputs[1], line=step.line, **step.attrs)
         shape = (sequence.shape[0], *once.shape)
         repeated = self._new(self.makers[sequence].op, once, shape=shape, line=step.line)
-        return _renamed(Step(cut.op, (repeated,), {"shape": out.shape}, step.line), step)
+        return _renamed(Instruction(cut.op, (repeated,), {"shape": out.shape}, step.line), step)
 
-    def _of_weight(self, step: Step) -> Step | None:
+    def _of_weight(self, step: Instruction) -> Instruction | None:
         """conv_weight(reshape(broadcast(x)), y): conv_weight(x, sum(reshape(y))); the same with y repeated."""
         if not isinstance(step.op, ConvolutionWeight) or not _adds_up(step.inputs[0]):
             return None
@@ -136,17 +136,17 @@ class _Pusher:
             steps = self._new(join.op, y, shape=shape, line=step.line)
             total = self._new(step.op.total, steps, axis=(0,), keepdims=False, line=step.line)
             operands = (images, total) if place == 0 else (total, images)
-            return _renamed(Step(step.op, operands, step.attrs, step.line), step)
+            return _renamed(Instruction(step.op, operands, step.attrs, step.line), step)
         return None
 
-    def _of_cut(self, step: Step) -> Step | None:
+    def _of_cut(self, step: Instruction) -> Instruction | None:
         """reshape(reshape(broadcast(x))), a batch cut into the steps that it was made of: broadcast(x)."""
         images = self._repeated_images(step.inputs[0]) if isinstance(step.op, Reshape) else None
         out = step.outputs[0]
         if images is None or out.shape[1:] != images.shape:
             return None
         broadcast = self.makers[self.makers[step.inputs[0]].inputs[0]].op
-        return _renamed(Step(broadcast, (images,), {"shape": out.shape}, step.line), step)
+        return _renamed(Instruction(broadcast, (images,), {"shape": out.shape}, step.line), step)
 
     # --- sequences ----------------------------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class _Pusher:
             return self._total_of_terms(x, maker, op, line, depth)
         return None
 
-    def _total_of_terms(self, x: Value, maker: Step, op: Sum, line: str, depth: int) -> Value | None:
+    def _total_of_terms(self, x: Value, maker: Instruction, op: Sum, line: str, depth: int) -> Value | None:
         """The sum over time of a sequence plus terms that are the same at every step: sum_t(x + b) = sum_t(x) + T b."""
         varying = [y for y in maker.inputs if len(y.shape) == len(x.shape)]
         is_single = len(varying) == 1 and varying[0].shape == x.shape and depth < DEPTH
@@ -208,7 +208,7 @@ class _Pusher:
         return self._new(maker.op, *terms, line=maker.line)
 
 
-def _renamed(new: Step, old: Step) -> Step:
+def _renamed(new: Instruction, old: Instruction) -> Instruction:
     new.outputs = old.outputs
     return new
 

@@ -26,7 +26,7 @@ from snncell.compiler.ir.program import values_in
 from snncell.compiler.passes.dce import leading_to
 from snncell.tape.taps import beyond_taps
 from snncell.tape.tensor import Tensor
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Instruction, Value
 
 UNBOUNDED = 1 << 62  # the capacity of what must not be cut
 # Capacities are on the Values, a flow's are on edges: so each Value is an edge from (value, "in") to (value, "out").
@@ -35,7 +35,7 @@ START: Node = (None, "start")
 END: Node = (None, "end")
 
 
-class Costs(NamedTuple):
+class StorableValues(NamedTuple):
     """The Values that exist in any case, and those that can be stored.
 
     Attributes:
@@ -82,7 +82,7 @@ def values_to_save(body: Body, reverse: Body) -> list[Tensor]:
     expensive = {out for step in trace.steps if isinstance(step.op, Product) for out in step.outputs}
     storable = {x for x in single if (x.shape in shapes or x in expensive) and x not in trace.ambiguous}
     results = {value for value in storable if any(y._data is value for y in ys)}
-    costs = Costs([x._data for x in body.carry], inputs, results, storable)
+    costs = StorableValues([x._data for x in body.carry], inputs, results, storable)
     gradients = [reverse.trace.lift(out) for out in reverse.outs]
     steps = leading_to(reverse.trace.steps, gradients)
     forward = {value for step in trace.steps for value in step.outputs}
@@ -91,11 +91,11 @@ def values_to_save(body: Body, reverse: Body) -> list[Tensor]:
 
 
 def minimum_cut(
-    reverse: Sequence[Step],
+    reverse: Sequence[Instruction],
     gradients: Sequence[Value],
     forward: set[Value],
     taped: Iterable[tuple[Value, Value]],
-    costs: Costs,
+    costs: StorableValues,
 ) -> list[Value]:
     """The Values that the reverse is to be given, in the order in which the step has them.
 

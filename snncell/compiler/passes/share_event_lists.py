@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from snncell.compiler.ir.product import EVENTS, PRODUCT_OF_EVENTS, Contraction, Dot, casts_bytes
 from snncell.compiler.ir.program import Program, users_of
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Instruction, Value
 
 
 def share_event_lists(program: Program) -> Program:
@@ -27,7 +27,7 @@ def share_event_lists(program: Program) -> Program:
     users = users_of(program)
     cast = {step.outputs[0] for step in program.steps if casts_bytes(step) and len(users.get(step.outputs[0], [])) == 1}
     events: dict[Value, tuple[Value, ...]] = {}
-    steps: list[Step] = []
+    steps: list[Instruction] = []
     for step in program.steps:
         below = _limit_of(step)
         if not below or (len(limits[step.inputs[0]]) == 1 and step.inputs[0] not in cast):
@@ -36,19 +36,19 @@ def share_event_lists(program: Program) -> Program:
         x, y = step.inputs
         if x not in events:  # in front of the first product that takes them
             attrs = {"dtype": x.dtype, "below": max(limits[x])}
-            search = Step(EVENTS, (x,), attrs, step.line)
+            search = Instruction(EVENTS, (x,), attrs, step.line)
             search.outputs = tuple(Value(x.trace, *spec) for spec in EVENTS.abstract((x,), attrs))
             events[x] = search.outputs
             steps.append(search)
         by_columns = isinstance(step.op, Contraction)  # x.T @ y, from the same list
         turned = isinstance(step.op, Contraction) and step.op.turned
         attrs = {"by_columns": by_columns, "turned": turned, "below": below}
-        product = Step(PRODUCT_OF_EVENTS, (x, *events[x], y), attrs, step.line)
+        product = Instruction(PRODUCT_OF_EVENTS, (x, *events[x], y), attrs, step.line)
         product.outputs = step.outputs
         steps.append(product)
     return program._replace(steps=steps)
 
 
-def _limit_of(step: Step) -> float:
+def _limit_of(step: Instruction) -> float:
     """The density below which a step multiplies events; 0 if it does not."""
     return step.op.limit(*step.inputs) if isinstance(step.op, (Dot, Contraction)) else 0.0

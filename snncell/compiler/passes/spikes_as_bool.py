@@ -18,7 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from snncell.compiler.ir.convolution import Bilinear
+from snncell.compiler.ir.convolution import BilinearOperation
 from snncell.compiler.ir.formula import Cast
 from snncell.compiler.ir.loop import LoopOperation, with_body
 from snncell.compiler.ir.product import EventOperation, casts_bytes
@@ -26,28 +26,28 @@ from snncell.compiler.ir.program import Program, users_of
 from snncell.compiler.ir.views import CONTIGUOUS
 from snncell.compiler.passes.canonicalise import program_of
 from snncell.tape.tensor import wrap
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Instruction, Value
 
 
 def spikes_as_bool(program: Program) -> Program:
     """Have loops give booleans for spikes that only products of events take, and leave bytes as they are for them."""
-    if not any(isinstance(step.op, EventOperation | Bilinear) for step in program.steps):
+    if not any(isinstance(step.op, EventOperation | BilinearOperation) for step in program.steps):
         return program
     users = users_of(program)
     as_bool: dict[Value, Value] = {}  # a Value has one dtype: spikes as booleans or bytes are another Value
-    steps: list[Step] = []
+    steps: list[Instruction] = []
     for step in program.steps:
         if isinstance(step.op, LoopOperation):
             steps.append(_with_bools(step, users, as_bool))
         elif casts_bytes(step) and _all_look_for_events(step.outputs[0], users, images=True):
             # A cast puts them in order too, batch-first data for one; where they are so already, this costs nothing.
-            rows = Step(CONTIGUOUS, step.inputs, {}, step.line)
+            rows = Instruction(CONTIGUOUS, step.inputs, {}, step.line)
             rows.outputs = (Value(step.inputs[0].trace, step.inputs[0].shape, step.inputs[0].dtype),)
             as_bool[step.outputs[0]] = rows.outputs[0]
             steps.append(rows)
         elif step.inputs and step.inputs[0] in as_bool:
             first = as_bool[step.inputs[0]]
-            new = Step(step.op, (first, *step.inputs[1:]), step.attrs, step.line)
+            new = Instruction(step.op, (first, *step.inputs[1:]), step.attrs, step.line)
             new.outputs = step.outputs
             if step.op.view:
                 as_bool[step.outputs[0]] = Value(first.trace, step.outputs[0].shape, first.dtype)
@@ -58,7 +58,9 @@ def spikes_as_bool(program: Program) -> Program:
     return program._replace(steps=steps)
 
 
-def _with_bools(step: Step, users: dict[Value, list[Step | None]], as_bool: dict[Value, Value]) -> Step:
+def _with_bools(
+    step: Instruction, users: dict[Value, list[Instruction | None]], as_bool: dict[Value, Value]
+) -> Instruction:
     """A loop with booleans for those of its results that nothing needs as floats."""
     assert isinstance(step.op, LoopOperation)  # the caller's choice
     body = step.op.loop.body
@@ -78,7 +80,7 @@ def _with_bools(step: Step, users: dict[Value, list[Step | None]], as_bool: dict
     return step if outputs == list(step.outputs) else with_body(step, replace(body, ys=ys), step.inputs, outputs)
 
 
-def _all_look_for_events(value: Value, users: dict[Value, list[Step | None]], images: bool = False) -> bool:
+def _all_look_for_events(value: Value, users: dict[Value, list[Instruction | None]], images: bool = False) -> bool:
     """True if a Value goes, by views of it too, into nothing but products of events, as their first operand.
 
     With `images`, or convolutions that may look for events in it.
@@ -92,7 +94,7 @@ def _all_look_for_events(value: Value, users: dict[Value, list[Step | None]], im
             isinstance(user.op, EventOperation)
             or (
                 images
-                and isinstance(user.op, Bilinear)
+                and isinstance(user.op, BilinearOperation)
                 and user.op.limit(user.inputs[0], user.inputs[1], user.attrs) > 0
             )
             or (user.op.view and _all_look_for_events(user.outputs[0], users, images))

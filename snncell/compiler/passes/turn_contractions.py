@@ -12,7 +12,7 @@ from __future__ import annotations
 from snncell.compiler.ir.product import Contraction
 from snncell.compiler.ir.program import Program, users_of
 from snncell.compiler.ir.views import Transpose
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Instruction, Value
 
 
 def turn_contractions(program: Program) -> Program:
@@ -21,19 +21,19 @@ def turn_contractions(program: Program) -> Program:
     if not made_by:
         return program
     users = users_of(program)
-    transposes: dict[Value, Step] = {}
+    transposes: dict[Value, Instruction] = {}
     for value in made_by:
         match users.get(value):
-            case [Step() as user] if isinstance(user.op, Transpose) and user.attrs["axes"] == (1, 0):
+            case [Instruction() as user] if isinstance(user.op, Transpose) and user.attrs["axes"] == (1, 0):
                 transposes[value] = user
     dropped = set(map(id, transposes.values()))
-    steps: list[Step] = []
+    steps: list[Instruction] = []
     for step in program.steps:
         if id(step) in dropped:
             continue
         transpose = transposes.get(step.outputs[0]) if step.outputs else None  # a loop may give nothing
         if transpose is not None and isinstance(step.op, Contraction):
-            step = Step(step.op.other, step.inputs, step.attrs, step.line)
+            step = Instruction(step.op.other, step.inputs, step.attrs, step.line)
             step.outputs = transpose.outputs
         steps.append(step)
     return program._replace(steps=steps)

@@ -14,11 +14,11 @@ from snncell import dtype as dtypes
 from snncell.compiler.backends.expressions import as_scalar
 from snncell.compiler.ir.formula import Elementwise, Reduction, loop_shape_of_any
 from snncell.compiler.runtime.launches import DeviceLaunch, Slots
-from snncell.compiler.schedule.fuse import Group
+from snncell.compiler.schedule.fuse import FusionGroup
 from snncell.errors import DeviceError
 from snncell.kernels.space import DEVICE
 from snncell.tape.state import TRACING
-from snncell.tape.tracing import Step, Trace, Value
+from snncell.tape.tracing import Instruction, Trace, Value
 
 _BOOL = np.dtype(bool)
 MOST = 4096  # launches that are kept
@@ -48,13 +48,13 @@ def _launch(
     """The launch, and which of the inputs are numbers that it takes in what dtype."""
     trace = Trace()
     inputs = tuple(Value(trace, x.shape, x.dtype) if hasattr(x, "dtype") else x for x in arrays)
-    step = Step(op, inputs, attrs, op.name)
+    step = Instruction(op, inputs, attrs, op.name)
     step.outputs = tuple(Value(trace, shape, dtype) for shape, dtype in op.abstract(inputs, attrs))
     shape = loop_shape_of_any(step)
     if shape is None:
         kinds = ", ".join(sorted({str(x.dtype) for x in (*inputs, *step.outputs) if isinstance(x, Value)}))
         raise DeviceError(f'{op.name}: has no rule for {kinds} on the GPU. Convert it, or move it: x.to("cpu").')
-    group = Group(shape)
+    group = FusionGroup(shape)
     group.steps.append(step)
     group.axes = attrs["axis"] if isinstance(op, Reduction) else None
     group.settle({step.outputs[0]})

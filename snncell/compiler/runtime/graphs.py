@@ -40,7 +40,7 @@ class Lent:
         self.block = self.own.block
 
 
-class Recorded:
+class RecordedPlan:
     """A plan as a graph: its first run launches as any plan does, its second records, and plays what it has recorded.
 
     Args:

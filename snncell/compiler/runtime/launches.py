@@ -13,7 +13,7 @@ from snncell.compiler.backends.cuda_groups import chunks_of, emit_cuda
 from snncell.compiler.backends.expressions import as_scalar, kind_of
 from snncell.compiler.backends.index_space import Operand
 from snncell.compiler.ir.product import Product
-from snncell.compiler.schedule.fuse import Group
+from snncell.compiler.schedule.fuse import FusionGroup
 from snncell.kernels.build import build
 from snncell.kernels.cuda.build import build as build_for_cuda
 from snncell.kernels.cuda.elementwise import THREADS
@@ -21,7 +21,7 @@ from snncell.kernels.cuda.runtime import runtime
 from snncell.kernels.segments import Segment
 from snncell.kernels.sharing import grain_of
 from snncell.kernels.space import DEVICE, HOST
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Instruction, Value
 
 
 class Slots(dict[Value, int]):
@@ -37,7 +37,7 @@ class Launch:
 
     launches = 1
 
-    def __init__(self, group: Group, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
+    def __init__(self, group: FusionGroup, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
         kernel = emit(group, set(uniform))
         self.group = group
         self.parallel = kernel.shared
@@ -125,7 +125,7 @@ class DeviceLaunch:
         """Kernels that it launches."""
         return len(self.rounds)
 
-    def __init__(self, group: Group, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
+    def __init__(self, group: FusionGroup, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
         kernel = emit_cuda(group, set(uniform))
         self.group = group
         self.name = kernel.name
@@ -191,13 +191,13 @@ def _element(array: Any) -> Any:
     return array.reshape(-1)[:1]
 
 
-class Call:
+class OperationCall:
     """One call of an operation that is no loop: a matrix product, a view, a random draw."""
 
-    def __init__(self, group: Group, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
+    def __init__(self, group: FusionGroup, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
         self.group = group
         (self.step,) = group.steps
-        step: Step = self.step
+        step: Instruction = self.step
         self.operands = [(True, slots[x]) if isinstance(x, Value) else (False, x) for x in step.inputs]
         self.outputs = [slots[value] for value in step.outputs]
         self.drops = drops
@@ -228,14 +228,14 @@ class Call:
             slots[slot] = None
 
 
-def moved(launch: Launch | DeviceLaunch | Call) -> int:
+def moved(launch: Launch | DeviceLaunch | OperationCall) -> int:
     """Bytes that a launch reads and writes, as far as they go through memory."""
     inside: int = 0
-    if isinstance(launch, Call):
+    if isinstance(launch, OperationCall):
         if launch.step.op.view:
             return 0
         inside = launch.step.op.moved(launch.step.attrs)
-    written = launch.step.outputs if isinstance(launch, Call) else launch.group.writes
+    written = launch.step.outputs if isinstance(launch, OperationCall) else launch.group.writes
     values = dict.fromkeys((*launch.group.reads, *written))
     total: int = inside + sum(math.prod(value.shape) * value.dtype.itemsize for value in values)
     return total

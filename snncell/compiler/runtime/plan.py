@@ -14,8 +14,8 @@ from typing import Any
 
 from snncell.compiler.ir.product import Product
 from snncell.compiler.ir.program import Program, last_uses
-from snncell.compiler.runtime.graphs import Recorded, pays
-from snncell.compiler.runtime.launches import Call, DeviceLaunch, Launch, Slots, moved
+from snncell.compiler.runtime.graphs import RecordedPlan, pays
+from snncell.compiler.runtime.launches import OperationCall, DeviceLaunch, Launch, Slots, moved
 from snncell.compiler.runtime.segments import Segments, joined
 from snncell.compiler.schedule.fuse import fuse
 from snncell.compiler.schedule.horizontal import side_by_side
@@ -48,10 +48,10 @@ class Plan:
         groups = side_by_side(fuse(program)) if space is HOST else fuse(program)
         self.inputs = [slots[value] for value in program.inputs]
         self.parameters = [(parameter, slots[value]) for parameter, value in program.parameters.items()]
-        self.launches: list[Launch | DeviceLaunch | Call] = []
+        self.launches: list[Launch | DeviceLaunch | OperationCall] = []
         for group, dead in zip(groups, last_uses(groups, program.results()), strict=True):
             drops = [slots[value] for value in dead]
-            kind = Call if group.shape is None else Launch if space is HOST else DeviceLaunch
+            kind = OperationCall if group.shape is None else Launch if space is HOST else DeviceLaunch
             self.launches.append(kind(group, uniform, slots, drops))
         self.runs = joined(self.launches)
         self.joins = any(isinstance(run, Segments) for run in self.runs)
@@ -74,7 +74,7 @@ class Plan:
     def kernels(self) -> Iterator[tuple[Any, ...]]:
         """The kernels that a run of it calls, as far as they are known in advance, as arguments for `build`."""
         for launch in self.launches:
-            if isinstance(launch, Call):
+            if isinstance(launch, OperationCall):
                 yield from launch.step.op.kernels(launch.step.attrs, self.space)
             else:
                 yield from launch.kernels
@@ -136,7 +136,7 @@ class Plan:
         self._launch(slots, {})
         return [slots[slot] for slot in self.outputs], [slots[slot] for _, slot in self.written]
 
-    def recorded(self) -> Recorded | None:
+    def recorded(self) -> RecordedPlan | None:
         """The plan as a CUDA graph, if that pays."""
         if self.space is HOST or any(step.op.outside for step in self.program.steps):
             return None
@@ -150,7 +150,7 @@ class Plan:
         if not pays(launches, copied):
             return None
         written = [parameter for parameter, _ in self.written]
-        return Recorded(self.computed, [parameter for parameter, _ in self.parameters], written)
+        return RecordedPlan(self.computed, [parameter for parameter, _ in self.parameters], written)
 
     def _take_along(self, slots: list[Any]) -> None:
         """Bring single elements from the other place, as an optimiser's counter may be."""

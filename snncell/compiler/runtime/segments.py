@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from snncell.compiler.backends.expressions import cost_of
-from snncell.compiler.runtime.launches import Call, DeviceLaunch, Launch
+from snncell.compiler.runtime.launches import OperationCall, DeviceLaunch, Launch
 from snncell.kernels import segments
 from snncell.kernels.policy import PARALLEL_SIZE
 from snncell.kernels.sharing import grain_of
 from snncell.tape.tracing import Value
 
-Entry = Launch | DeviceLaunch | Call
+Entry = Launch | DeviceLaunch | OperationCall
 
 
 class Segments:
@@ -37,7 +37,7 @@ class Segments:
         self.grain = grain_of(self.units) if shared else 0
 
         self.drops = [slot for launch in launches for slot in launch.drops]
-        self._together: segments.Together | None = None
+        self._together: segments.KernelBatch | None = None
 
     def run(self, slots: list[Any], into: dict[int, Any]) -> None:
         """Fill the output slots of all."""
@@ -47,7 +47,7 @@ class Segments:
             return
         arrays = [array for launch in self.launches for array in launch.arrays_of(slots, into)]
         if self._together is None:
-            self._together = segments.Together([launch.segment() for launch in self.launches])
+            self._together = segments.KernelBatch([launch.segment() for launch in self.launches])
         self._together(arrays, self.grain)
         for slot in self.drops:
             slots[slot] = None

@@ -20,12 +20,12 @@ from snncell.compiler.runtime.plan import Plan
 from snncell.dtype import only_stored
 from snncell.kernels.space import DEVICE, HOST, Space, space_of
 from snncell.tape.primitive import EVERYWHERE, Primitive
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Instruction, Value
 
 _RESHAPE = Reshape()
 
 
-def over_all_steps(rule: Any, step: Step, arrays: Sequence[Any], varying: Sequence[bool]) -> Sequence[Any]:
+def over_all_steps(rule: Any, step: Instruction, arrays: Sequence[Any], varying: Sequence[bool]) -> Sequence[Any]:
     """The results of a step by one of its operation's rules for whole sequences."""
     if not step.op.view:  # storage formats are computed in float32; a view moves them as they are
         arrays = [HOST.widened(x) if isinstance(x, np.ndarray) else x for x in arrays]
@@ -42,7 +42,7 @@ class _OfAllSteps(Primitive):
 
     as_stored = EVERYWHERE
 
-    def __init__(self, step: Step, varying: Sequence[bool]) -> None:
+    def __init__(self, step: Instruction, varying: Sequence[bool]) -> None:
         super().__init__(step.op.name, self._all, multiple=True)
         self.step, self.varying = step, varying
         self.view = step.op.view
@@ -55,7 +55,7 @@ class _OfAllSteps(Primitive):
         return self._all(*arrays)
 
 
-class Together:
+class AllStepsPlan:
     """The plan of all steps.
 
     Args:
@@ -69,7 +69,7 @@ class Together:
 
     def __init__(
         self,
-        steps: Sequence[Step],
+        steps: Sequence[Instruction],
         sequences: Collection[Value],
         results: Sequence[Value],
         summed: Sequence[Value],
@@ -81,7 +81,7 @@ class Together:
         self.summed = [value for value in summed if not only_stored(value.dtype)]
         self.results = list(dict.fromkeys([*results, *(value for value in summed if value not in self.summed)]))
         self.whole: dict[Value, Value] = {}
-        self.steps: list[Step] = []
+        self.steps: list[Instruction] = []
         self.inputs = list(dict.fromkeys(x for step in steps for x in values_in(step)))
         self._lines = {value: step.line for step in steps for value in step.outputs}
         self.inputs = [value for value in self.inputs if value not in self._lines]
@@ -96,7 +96,7 @@ class Together:
         self.whole[value] = Value(value.trace, (self.count, *value.shape), value.dtype)
         return self.whole[value]
 
-    def _add(self, step: Step) -> None:
+    def _add(self, step: Instruction) -> None:
         op, attrs = step.op, step.attrs
         varying = [isinstance(x, Value) and x in self.whole for x in step.inputs]
         inputs = [self.whole[x] if varies else x for x, varies in zip(step.inputs, varying, strict=True)]
@@ -107,23 +107,23 @@ class Together:
             attrs = {**attrs, "axis": tuple(axis + 1 for axis in attrs["axis"])}
         else:
             op, attrs = _OfAllSteps(step, varying), {}
-        new = Step(op, tuple(inputs), attrs, step.line)
+        new = Instruction(op, tuple(inputs), attrs, step.line)
         new.outputs = tuple(self._sequence(value) for value in step.outputs)
         self.steps.append(new)
 
-    def _aligned(self, x: Value, ndim: int, step: Step) -> Value:
+    def _aligned(self, x: Value, ndim: int, step: Instruction) -> Value:
         """A sequence with axes of length 1 behind that of the steps: within a step shapes broadcast from the right."""
         shape = (x.shape[0], *(1,) * (ndim + 1 - len(x.shape)), *x.shape[1:])
         if shape == x.shape:
             return x
-        new = Step(_RESHAPE, (x,), {"shape": shape}, step.line)
+        new = Instruction(_RESHAPE, (x,), {"shape": shape}, step.line)
         new.outputs = (Value(x.trace, shape, x.dtype),)
         self.steps.append(new)
         return new.outputs[0]
 
     def _total(self, value: Value) -> Value:
         attrs = {"axis": (0,), "keepdims": False}
-        step = Step(DEVICE.arithmetic["sum"], (self.whole[value],), attrs, self._lines[value])
+        step = Instruction(DEVICE.arithmetic["sum"], (self.whole[value],), attrs, self._lines[value])
         step.outputs = (Value(value.trace, value.shape, value.dtype),)
         self.steps.append(step)
         return step.outputs[0]

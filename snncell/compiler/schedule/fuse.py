@@ -16,12 +16,12 @@ from typing import Any
 from snncell.compiler.ir.formula import MAX_STEPS, Elementwise, Reduction, loop_shape
 from snncell.compiler.ir.program import Program, values_in
 from snncell.compiler.ir.views import Broadcast
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Instruction, Value
 
 RECIPE = 4  # steps, at most, that a loop repeats of another
 
 
-class Group:
+class FusionGroup:
     """Steps that run as one: a fused loop over `shape`, or a single step of another kind (`shape` is None).
 
     Attributes:
@@ -30,7 +30,7 @@ class Group:
 
     def __init__(self, shape: tuple[int, ...] | None) -> None:
         self.shape = shape
-        self.steps: list[Step] = []
+        self.steps: list[Instruction] = []
         self.axes: tuple[int, ...] | None = None
         self.reads: list[Value] = []
         self.writes: list[Value] = []
@@ -46,7 +46,7 @@ class Group:
         self.reads = list(dict.fromkeys(x for step in self.steps for x in values_in(step) if x not in inside))
         self.writes = [value for step in self.steps for value in step.outputs if value in used_later]
 
-    def takes(self, step: Step, shape: tuple[int, ...]) -> bool:
+    def takes(self, step: Instruction, shape: tuple[int, ...]) -> bool:
         """True if `step`, which runs over `shape`, may join."""
         if self.shape != shape or len(self.steps) >= MAX_STEPS:
             return False
@@ -55,7 +55,7 @@ class Group:
         return True
 
 
-def fuse(program: Program) -> list[Group]:
+def fuse(program: Program) -> list[FusionGroup]:
     """Gather the steps of a Program into groups, in an order in which they can run.
 
     Each step goes into the earliest group that runs over the same shape, comes no earlier than its inputs, and has
@@ -64,7 +64,7 @@ def fuse(program: Program) -> list[Group]:
     it, if it may: an operand of a step can come from a loop that was opened after the one the step had to go to. What
     is left to pass from loop to loop through memory is computed anew by those that take it, where that moves less.
     """
-    groups: list[Group] = []
+    groups: list[FusionGroup] = []
     group_of: dict[Value, int] = {}  # the group that computes a Value
     reduced: set[Value] = set()  # results of reductions: complete only when their loop has ended
     touched: list[set[Value]] = []  # per group, the Values it reads or computes
@@ -75,7 +75,7 @@ def fuse(program: Program) -> list[Group]:
         index = _host(groups, touched, step, shape, values, max(first, 0))
         if index is None:
             # At the end of the list all inputs of any step are complete.
-            groups.append(Group(shape))
+            groups.append(FusionGroup(shape))
             touched.append(set())
             index = len(groups) - 1
         group = groups[index]
@@ -91,7 +91,12 @@ def fuse(program: Program) -> list[Group]:
 
 
 def _host(
-    groups: list[Group], touched: list[set[Value]], step: Step, shape: Any, values: Sequence[Value], first: int
+    groups: list[FusionGroup],
+    touched: list[set[Value]],
+    step: Instruction,
+    shape: Any,
+    values: Sequence[Value],
+    first: int,
 ) -> int | None:
     if shape is None:
         return None
@@ -102,10 +107,10 @@ def _host(
     return None
 
 
-def _sunk(groups: list[Group], reduced: set[Value]) -> list[Group]:
+def _sunk(groups: list[FusionGroup], reduced: set[Value]) -> list[FusionGroup]:
     """Merge each group into the first one that takes something from it, where the two may be one loop."""
     # Only the first: the group has to run before all that take something from it.
-    later: list[Group] = []  # the groups behind this one, in reverse order
+    later: list[FusionGroup] = []  # the groups behind this one, in reverse order
     for group in reversed(groups):
         inside = group.inside
         index = len(later) - 1  # of the first that takes something
@@ -120,7 +125,7 @@ def _sunk(groups: list[Group], reduced: set[Value]) -> list[Group]:
     return later[::-1]
 
 
-def _may_sink(group: Group, host: Group, complete: set[Value]) -> bool:
+def _may_sink(group: FusionGroup, host: FusionGroup, complete: set[Value]) -> bool:
     """True if two groups may be one loop, unless the second takes what is `complete` only after the first."""
     if group.shape is None or group.shape != host.shape or len(group.steps) + len(host.steps) > MAX_STEPS:
         return False
@@ -129,14 +134,14 @@ def _may_sink(group: Group, host: Group, complete: set[Value]) -> bool:
     return not any(x in complete for step in host.steps for x in values_in(step))
 
 
-def _settle(groups: list[Group], results: list[Value]) -> None:
+def _settle(groups: list[FusionGroup], results: list[Value]) -> None:
     used = set(results)
     for group in reversed(groups):
         group.settle(used)
         used.update(group.reads)
 
 
-def _rematerialised(groups: list[Group], program: Program) -> list[Group]:
+def _rematerialised(groups: list[FusionGroup], program: Program) -> list[FusionGroup]:
     """Have loops compute what they take from an earlier one, where reading its operands moves fewer bytes.
 
     x - mean, in a loop that adds up its squares, is an array to write and to read; loops behind it that read x have it
@@ -144,7 +149,7 @@ def _rematerialised(groups: list[Group], program: Program) -> list[Group]:
     """
     wanted, sizes = set(program.results()), _sizes(groups)
     order = {id(step): number for number, step in enumerate(program.steps)}
-    readers: dict[Value, list[Group]] = {}
+    readers: dict[Value, list[FusionGroup]] = {}
     for group in groups:
         for x in group.reads:
             readers.setdefault(x, []).append(group)
@@ -169,11 +174,11 @@ def _rematerialised(groups: list[Group], program: Program) -> list[Group]:
     return [group for group in groups if group.steps]
 
 
-def _recipe(group: Group, value: Value) -> list[Step]:
+def _recipe(group: FusionGroup, value: Value) -> list[Instruction]:
     """The steps of a loop that compute a Value from what it reads and writes: cheap ones, with the same bits."""
     if group.shape is None:
         return []
-    steps: list[Step] = []
+    steps: list[Instruction] = []
     needed = {value}
     for step in reversed(group.steps):
         if needed.isdisjoint(step.outputs):
@@ -185,11 +190,11 @@ def _recipe(group: Group, value: Value) -> list[Step]:
     return steps
 
 
-def _may_hold(host: Group, group: Group, recipe: list[Step]) -> bool:
+def _may_hold(host: FusionGroup, group: FusionGroup, recipe: list[Instruction]) -> bool:
     return host.shape == group.shape and len(host.steps) + len(recipe) <= MAX_STEPS
 
 
-def _sizes(groups: list[Group]) -> dict[Value, int]:
+def _sizes(groups: list[FusionGroup]) -> dict[Value, int]:
     """The bytes of each Value that a group takes or gives: of a broadcast one, those of what it is made of."""
     sizes: dict[Value, int] = {}
     for group in groups:
@@ -200,10 +205,10 @@ def _sizes(groups: list[Group]) -> dict[Value, int]:
     return sizes
 
 
-def _prune(group: Group) -> None:
+def _prune(group: FusionGroup) -> None:
     """Leave out the steps of a loop that nothing takes any more."""
     used = set(group.writes)
-    steps: list[Step] = []
+    steps: list[Instruction] = []
     for step in reversed(group.steps):
         if not used.isdisjoint(step.outputs):
             steps.insert(0, step)

@@ -8,16 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from snncell.compiler.schedule.fuse import Group
+from snncell.compiler.schedule.fuse import FusionGroup
 
 # A loop that moves more does not wait for others: what it takes would stay in memory, and leave the cache.
 WAITING_BYTES = 1 << 20
 
 
-def side_by_side(groups: Sequence[Group]) -> list[Group]:
+def side_by_side(groups: Sequence[FusionGroup]) -> list[FusionGroup]:
     """Let small loops wait for the next loop, past the calls that take nothing from them. Loops keep their order."""
-    placed: list[Group] = []
-    waiting: list[Group] = []
+    placed: list[FusionGroup] = []
+    waiting: list[FusionGroup] = []
     for group in groups:
         if group.shape is not None:
             waiting.append(group)
@@ -30,6 +30,6 @@ def side_by_side(groups: Sequence[Group]) -> list[Group]:
     return placed + waiting
 
 
-def _is_large(loop: Group) -> bool:
+def _is_large(loop: FusionGroup) -> bool:
     moved: int = sum(math.prod(value.shape) * value.dtype.itemsize for value in (*loop.reads, *loop.writes))
     return moved > WAITING_BYTES

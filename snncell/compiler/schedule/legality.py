@@ -14,7 +14,7 @@ from snncell.compiler.ir.product import Dot
 from snncell.compiler.ir.program import values_in
 from snncell.compiler.schedule.loop import LoopSchedule
 from snncell.compiler.schedule.phases import Shape, space_of
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Instruction, Value
 
 
 def obstacle(schedule: LoopSchedule) -> str | None:
@@ -38,13 +38,13 @@ def obstacle(schedule: LoopSchedule) -> str | None:
     return None if small is None else _not_one_shape(small, space, parts.loop)
 
 
-def _not_one_shape(value: Value, shape: Shape, steps: Sequence[Step]) -> str:
+def _not_one_shape(value: Value, shape: Shape, steps: Sequence[Instruction]) -> str:
     origin = next((step.line for step in steps if value in step.outputs), "a state")
     return f"not all has one shape: {value.shape} and {shape}, {origin}"
 
 
 def _obstacle_to_rows(
-    schedule: LoopSchedule, steps: Sequence[Step], products: Sequence[Step], outgoing: Sequence[Value]
+    schedule: LoopSchedule, steps: Sequence[Instruction], products: Sequence[Instruction], outgoing: Sequence[Value]
 ) -> str | None:
     """Say why a body with products is no kernel over blocks of rows."""
     inside = {*outgoing, *(value for step in steps for value in step.outputs)}

@@ -16,7 +16,7 @@ from snncell.compiler.ir.program import values_in
 from snncell.compiler.passes.dce import leading_to
 from snncell.compiler.passes.hoist import Hoisted, hoist, outside_of
 from snncell.kernels.gathers import may_pay
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Instruction, Value
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class RecomputeSchedule:
     interval: int
     carry: list[Value]
     parts: Hoisted
-    loop: list[Step]
+    loop: list[Instruction]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +65,11 @@ class LoopSchedule:
     xs: list[Value]
     consts: list[Value]
     parts: Hoisted
-    loop: list[Step]
-    invariant: list[Step]
-    prologue: list[Step]
-    products: list[Step]
-    terms: list[Step]
+    loop: list[Instruction]
+    invariant: list[Instruction]
+    prologue: list[Instruction]
+    products: list[Instruction]
+    terms: list[Instruction]
     summed: list[Value]
     rows: list[Value]
     fixed: list[Value]
@@ -77,7 +77,7 @@ class LoopSchedule:
     recompute: RecomputeSchedule | None
 
     @property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[Instruction]:
         """All steps in the loop, of the body and of `recompute`."""
         return [*self.loop, *(self.recompute.loop if self.recompute else [])]
 
@@ -131,7 +131,7 @@ def schedule(loop: Loop) -> LoopSchedule:
     )
 
 
-def _products_for(parts: Hoisted, loads: Sequence[Value]) -> list[Step]:
+def _products_for(parts: Hoisted, loads: Sequence[Value]) -> list[Instruction]:
     """The products before the loop of a sequence's rows and a matrix, which only steps in the loop take."""
     elsewhere = {*parts.ys, *parts.sums, *parts.after, *parts.sequences, *parts.summed}
     elsewhere.update(
@@ -148,7 +148,7 @@ def _products_for(parts: Hoisted, loads: Sequence[Value]) -> list[Step]:
     return found
 
 
-def _terms_of(parts: Hoisted, steps: Sequence[Step]) -> list[Step]:
+def _terms_of(parts: Hoisted, steps: Sequence[Instruction]) -> list[Instruction]:
     """The products of a sequence from outside, turned, and a sequence that they alone take from the loop."""
     computed = {value for step in steps for value in step.outputs}
     # What takes sums over time, as a bias's gradient does, takes none of the steps' rows.
@@ -166,6 +166,6 @@ def _terms_of(parts: Hoisted, steps: Sequence[Step]) -> list[Step]:
     return found
 
 
-def _united(parts: Sequence[Sequence[Step]]) -> list[Step]:
+def _united(parts: Sequence[Sequence[Instruction]]) -> list[Instruction]:
     """The steps of all parts, each once: a reverse and the forward that it runs again are forks of one trace."""
     return list({id(step): step for part in parts for step in part}.values())

@@ -17,7 +17,7 @@ import numpy as np
 
 from snncell.compiler.ir.formula import is_elementwise
 from snncell.compiler.ir.program import values_in
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Instruction, Value
 
 Shape = tuple[int, ...]
 
@@ -38,11 +38,11 @@ class Phase:
 
     def __init__(self, shape: Shape, product: bool = False) -> None:
         self.shape = shape
-        self.steps: list[Step] = []
+        self.steps: list[Instruction] = []
         self.product = product
 
 
-def phases_of(steps: Sequence[Step], results: Sequence[Value]) -> list[Phase]:
+def phases_of(steps: Sequence[Instruction], results: Sequence[Value]) -> list[Phase]:
     """Arrange a step with products in phases, in order.
 
     An elementwise step comes as late as its users allow, so that few Values lie between phases; one whose result is

@@ -10,7 +10,7 @@ from snncell.arguments.kinds import Own
 from snncell.arguments.vocabulary import Path
 from snncell.data.events import Events, sensor_of
 from snncell.data.formats import aedat, bin, hdf5, mat, numpy_files, prophesee, text
-from snncell.data.formats.columns import PLAIN, Layout, layout_of
+from snncell.data.formats.columns import PLAIN, TableLayout, layout_of
 from snncell.data.formats.reading import contents, fault
 from snncell.errors import ArgumentError
 
@@ -116,7 +116,7 @@ def read_events(
     return bin.read(path, data, sensor_size, certain=False)
 
 
-def _refuse(path: Path, layout: Layout) -> None:
+def _refuse(path: Path, layout: TableLayout) -> None:
     """Refuse columns and time_unit for formats that define both."""
     if layout != PLAIN:
         raise ArgumentError(

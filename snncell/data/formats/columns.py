@@ -20,17 +20,17 @@ ORDERS = {4: ("txyp", "xytp", "xypt"), 3: ("txp",)}  # of tables without names
 GIVE = 'columns={"t": 0, "x": 1, "y": 2, "p": 3} would say which is which'
 
 
-class Layout(NamedTuple):
+class TableLayout(NamedTuple):
     """Words about a table for its reader: which column is which, by name or number, and the unit of times."""
 
     columns: dict[str, str | int] | None = None
     time_unit: str | None = None
 
 
-PLAIN = Layout()
+PLAIN = TableLayout()
 
 
-def layout_of(who: str, columns: Any, time_unit: Any) -> Layout:
+def layout_of(who: str, columns: Any, time_unit: Any) -> TableLayout:
     """A layout, checked.
 
     Raises:
@@ -40,7 +40,7 @@ def layout_of(who: str, columns: Any, time_unit: Any) -> Layout:
         units = ", ".join(map(repr, UNITS))
         raise ArgumentError(f"{who}: time_unit is one of {units}, not {shown(time_unit)}.")
     if columns is None:
-        return Layout(None, time_unit)
+        return TableLayout(None, time_unit)
     places = list(columns.values()) if isinstance(columns, dict) else []
     known = isinstance(columns, dict) and {"t", "x"} <= set(columns) <= set("txyp")
     if not known or not all(isinstance(place, str) or _is_number(place) for place in places):
@@ -50,14 +50,14 @@ def layout_of(who: str, columns: Any, time_unit: Any) -> Layout:
         )
     if len(set(places)) != len(places):
         raise ArgumentError(f"{who}: each of columns is another one, not {shown(columns)}.")
-    return Layout(dict(columns), time_unit)
+    return TableLayout(dict(columns), time_unit)
 
 
 def _is_number(place: Any) -> bool:
     return isinstance(place, int) and not isinstance(place, bool) and place >= 0
 
 
-def ours(path: Any, names: Iterable[str], layout: Layout, place: str = "") -> dict[str, str]:
+def ours(path: Any, names: Iterable[str], layout: TableLayout, place: str = "") -> dict[str, str]:
     """Which of a file's names is t, x, y and p: as the layout says, or by what they are called, in whatever case.
 
     Raises:
@@ -94,7 +94,7 @@ def _found(path: Any, names: list[str], wanted: str | int, place: str) -> int:
     return names.index(str(wanted))
 
 
-def order_of(path: Any, table: Array, layout: Layout, place: str = "", order: str = "") -> dict[str, int]:
+def order_of(path: Any, table: Array, layout: TableLayout, place: str = "", order: str = "") -> dict[str, int]:
     """The numbers of the columns t, x, y and p of a table (events, N): by the layout, a known order, or its numbers.
 
     Four columns are `t x y p`, `x y t p` or `x y p t`: the one order in which polarities are 0 and 1 or -1 and 1 and
@@ -125,7 +125,7 @@ def order_of(path: Any, table: Array, layout: Layout, place: str = "", order: st
     return {own: number for number, own in enumerate(fitting[0])}
 
 
-def in_milliseconds(path: Any, places: dict[str, int], layout: Layout) -> str | None:
+def in_milliseconds(path: Any, places: dict[str, int], layout: TableLayout) -> str | None:
     """The unit of the times in a `.npy`: milliseconds for columns x y p t, because tonic keeps DVS128 Gesture so."""
     if layout != PLAIN or "".join(places) != "xypt":
         return layout.time_unit

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from snncell.data.events import Events
 from snncell.data.formats import aedat, numpy_files
-from snncell.data.formats.columns import Layout
+from snncell.data.formats.columns import TableLayout
 from snncell.data.formats.reading import contents, fault
 
 CLASSES = (
@@ -19,7 +19,7 @@ CLASSES = (
 LABELS = "_labels.csv"
 
 
-class Sample(NamedTuple):
+class GestureSample(NamedTuple):
     """A sample: its file, its label, and which times of the file are its own."""
 
     path: str
@@ -28,7 +28,7 @@ class Sample(NamedTuple):
     end: int = 1 << 62
 
 
-def samples(folder: Any, train: bool | None) -> Iterator[Sample]:
+def samples(folder: Any, train: bool | None) -> Iterator[GestureSample]:
     """All samples in a folder and below, in the order of their names; of recordings those that a list names."""
     files = sorted(Path(root, name) for root, _, names in os.walk(folder) for name in names if name[0] != ".")
     listed = _listed(files, train)
@@ -36,10 +36,10 @@ def samples(folder: Any, train: bool | None) -> Iterator[Sample]:
         if file.suffix == ".aedat" and (listed is None or file.name in listed):
             yield from _cuts(file)
         elif file.suffix in (".npy", ".npz"):
-            yield Sample(str(file), _label_of(file))
+            yield GestureSample(str(file), _label_of(file))
 
 
-def read(sample: Sample, sensor: tuple[int, int, int]) -> Events:
+def read(sample: GestureSample, sensor: tuple[int, int, int]) -> Events:
     """The events of a sample."""
     path = sample.path
     data = contents(path)
@@ -49,7 +49,7 @@ def read(sample: Sample, sensor: tuple[int, int, int]) -> Events:
         return aedat.read_3(path, data, sensor, sample.begin, sample.end)
     if path.endswith(".npz"):
         return numpy_files.read_npz(path, data, sensor)
-    return numpy_files.read_npy(path, data, sensor, Layout(time_unit="ms"), order="xypt")
+    return numpy_files.read_npy(path, data, sensor, TableLayout(time_unit="ms"), order="xypt")
 
 
 def _listed(files: list[Path], train: bool | None) -> set[str] | None:
@@ -61,7 +61,7 @@ def _listed(files: list[Path], train: bool | None) -> set[str] | None:
     return set(contents(found).decode("utf-8", "replace").split())
 
 
-def _cuts(file: Path) -> Iterator[Sample]:
+def _cuts(file: Path) -> Iterator[GestureSample]:
     """The samples of a recording: class, startTime_usec, endTime_usec, below a header; they may overlap."""
     labels = file.with_name(file.stem + LABELS)
     start = 0
@@ -77,7 +77,7 @@ def _cuts(file: Path) -> Iterator[Sample]:
             raise fault(labels, place, f"class, startTime_usec, endTime_usec are expected, not {row[:80]!r}") from None
         if not 1 <= label <= len(CLASSES) or not 0 <= begin <= end:
             raise fault(labels, place, f"a class from 1 to 11, and an end behind a start, are expected, not {row[:80]}")
-        yield Sample(str(file), label - 1, begin, end)
+        yield GestureSample(str(file), label - 1, begin, end)
 
 
 def _label_of(file: Path) -> int:

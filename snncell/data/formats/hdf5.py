@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell.data.events import Events
-from snncell.data.formats.columns import Layout, in_microseconds
+from snncell.data.formats.columns import TableLayout, in_microseconds
 from snncell.data.formats.libraries import read_by_library
 from snncell.data.formats.reading import Array, contents, fault, recording
 from snncell.errors import FileError
@@ -26,7 +26,7 @@ REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("number", "<u4")])
 MICROSECONDS = 1e6  # of a second
 
 
-class Spikes(NamedTuple):
+class SpikeTables(NamedTuple):
     """The tables of a file: of each sample its label, its speaker if the file has one, and where its spikes are."""
 
     path: str
@@ -44,7 +44,7 @@ def is_hdf5(data: bytes) -> bool:
     return any(data.startswith(SIGNATURE, at) for at in USER_BLOCKS)
 
 
-def tables(path: Any) -> Spikes:
+def tables(path: Any) -> SpikeTables:
     """Everything of a file but the spikes.
 
     Raises:
@@ -65,7 +65,7 @@ def tables(path: Any) -> Spikes:
         raise fault(path, "dataset /extra/speaker", f"{len(labels)} speakers are expected, not {len(speakers)}")
     first, second = facts["dtypes"]
     times, units = (table.view(REFERENCE)[:, 0] for table in (times, units))
-    return Spikes(os.path.abspath(path), (first, second), facts["base"], times, units, labels, keys, speakers)
+    return SpikeTables(os.path.abspath(path), (first, second), facts["base"], times, units, labels, keys, speakers)
 
 
 def _check_length(path: Any) -> None:
@@ -95,7 +95,7 @@ HEAP = 16  # bytes of a collection's header, and of that of an object in it
 SHARED = 1 << 16  # bytes: longer collections have one object
 
 
-def sample(spikes: Spikes, index: int) -> Events:
+def sample(spikes: SpikeTables, index: int) -> Events:
     """The events of a sample: t in microseconds of however precise seconds, x the unit, p 0."""
     path = spikes.path
     try:
@@ -114,7 +114,7 @@ def sample(spikes: Spikes, index: int) -> Events:
     return recording(path, columns, CHANNELS, lambda number: f"dataset /spikes/units, index {index}, spike {number}")
 
 
-def _entry(spikes: Spikes, file: Any, name: str, dtype: str, reference: Any, index: int) -> Array:
+def _entry(spikes: SpikeTables, file: Any, name: str, dtype: str, reference: Any, index: int) -> Array:
     """The numbers that an entry of variable length refers to, in one of the file's global heaps."""
     count = int(reference["length"])
     if not count:
@@ -161,7 +161,7 @@ def _whole(file: Any, size: int) -> bytes:
     return b"".join(parts)
 
 
-def read(path: Any, sensor: Any, layout: Layout) -> Events:
+def read(path: Any, sensor: Any, layout: TableLayout) -> Events:
     """The columns at the paths of `layout`, or the one sample of a file with SHD's layout."""
     if layout.columns is not None:
         _check_length(path)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell.data.events import Events
-from snncell.data.formats.columns import PLAIN, Layout, in_microseconds, ours
+from snncell.data.formats.columns import PLAIN, TableLayout, in_microseconds, ours
 from snncell.data.formats.reading import PACKED, ROOM, Array, fault, recording
 
 HEADER = 128
@@ -29,7 +29,7 @@ class _Element(NamedTuple):
     place: str
 
 
-def read(path: Any, data: bytes, sensor: Any = None, layout: Layout = PLAIN) -> Events:
+def read(path: Any, data: bytes, sensor: Any = None, layout: TableLayout = PLAIN) -> Events:
     """The arrays of events at the top of a file. Not by SciPy, whose reader makes what a damaged header announces."""
     order = {b"IM": "<", b"MI": ">"}.get(data[126:HEADER])
     if order is None:

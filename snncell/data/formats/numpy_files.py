@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from snncell.data.events import Events
-from snncell.data.formats.columns import PLAIN, Layout, in_microseconds, in_milliseconds, order_of, ours
+from snncell.data.formats.columns import PLAIN, TableLayout, in_microseconds, in_milliseconds, order_of, ours
 from snncell.data.formats.reading import Array, check_room, fault, foreign_errors, recording
 
 HEADERS = {
@@ -20,13 +20,13 @@ HEADERS = {
 }
 
 
-def read_npy(path: Any, data: bytes, sensor: Any = None, layout: Layout = PLAIN, order: str = "") -> Events:
+def read_npy(path: Any, data: bytes, sensor: Any = None, layout: TableLayout = PLAIN, order: str = "") -> Events:
     """A structured array, or a table, whose columns have the `order` or are told by their numbers."""
     columns = _columns(path, _array(path, "", data), layout, order, tonic=True)
     return recording(path, columns, sensor, lambda number: f"event {number}")
 
 
-def read_npz(path: Any, data: bytes, sensor: Any = None, layout: Layout = PLAIN) -> Events:
+def read_npz(path: Any, data: bytes, sensor: Any = None, layout: TableLayout = PLAIN) -> Events:
     """Arrays t, x, y and p, as SpikingJelly keeps them, or a single array as in `.npy`."""
     with foreign_errors(path, ""), zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = {each.filename.removesuffix(".npy"): each for each in archive.infolist()}
@@ -46,7 +46,7 @@ def read_npz(path: Any, data: bytes, sensor: Any = None, layout: Layout = PLAIN)
     return recording(path, columns, sensor, lambda number: f"event {number}")
 
 
-def _columns(path: Any, array: Array, layout: Layout, order: str = "", tonic: bool = False) -> dict[str, Array]:
+def _columns(path: Any, array: Array, layout: TableLayout, order: str = "", tonic: bool = False) -> dict[str, Array]:
     names: Iterable[str] | None = array.dtype.names
     if names is None:
         places = order_of(path, array, layout, order=order)

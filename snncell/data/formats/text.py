@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from snncell.data.events import Events
-from snncell.data.formats.columns import MOST_PIXELS, PLAIN, UNITS, Layout, in_microseconds, order_of, ours
+from snncell.data.formats.columns import MOST_PIXELS, PLAIN, UNITS, TableLayout, in_microseconds, order_of, ours
 from snncell.data.formats.reading import EXACT, LATEST, Array, fault, recording
 
 
@@ -27,7 +27,7 @@ def is_text(data: bytes) -> bool:
     return True
 
 
-def read(path: Any, data: bytes, sensor: Any = None, layout: Layout = PLAIN) -> Events:
+def read(path: Any, data: bytes, sensor: Any = None, layout: TableLayout = PLAIN) -> Events:
     """A table whose header names its columns, or one without, whose order is told by its numbers (`order_of`).
 
     A first line of two numbers above rows of four is E2VID's: the sensor's width and height, above t x y p. The rest of

@@ -13,7 +13,7 @@ import numpy as np
 
 from snncell.interrupts import imported
 from snncell.kernels.cpu.builtins import lowers, typed
-from snncell.kernels.cpu.elements import Elements, Part
+from snncell.kernels.cpu.elements import Elements, ArrayPart
 from snncell.kernels.policy import intrinsic
 
 ir: Any = imported("llvmlite.ir")
@@ -117,7 +117,7 @@ def words_at(address: Any) -> Any:
     return np.asarray(ctypes.cast(int(address), ctypes.py_object).value).view(np.int64)
 
 
-typed(words_at, lambda address: Part(types.int64))
+typed(words_at, lambda address: ArrayPart(types.int64))
 
 
 @lowers(words_at, types.Integer)

@@ -7,7 +7,7 @@ from typing import Any
 
 from snncell.interrupts import imported
 from snncell.kernels.cpu.builtins import least, lowers, typed
-from snncell.kernels.cpu.elements import Part, tail
+from snncell.kernels.cpu.elements import ArrayPart, tail
 from snncell.kernels.cpu.vectors import I64, Vectors
 from snncell.kernels.policy import called
 
@@ -66,7 +66,7 @@ def _for_each_vector(vectors: Vectors, count: Any, body: Callable[[Any], None], 
     vectors.loop(count, vectors.lanes, [], once, maybe_none=maybe_none)
 
 
-@lowers(move, Part, Part, types.Integer)
+@lowers(move, ArrayPart, ArrayPart, types.Integer)
 def _lower_move(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     target, source, count = operands
     vectors = Vectors(builder, target)
@@ -79,7 +79,7 @@ def _lower_move(context: Any, builder: Any, signature: Any, operands: Any) -> An
     return context.get_dummy_value()
 
 
-@lowers(move_every_second, Part, Part, types.Integer)
+@lowers(move_every_second, ArrayPart, ArrayPart, types.Integer)
 def _lower_move_every_second(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     target, source, count = operands
     vectors = Vectors(builder, target)
@@ -98,7 +98,7 @@ def _lower_move_every_second(context: Any, builder: Any, signature: Any, operand
     return context.get_dummy_value()
 
 
-@lowers(clear, Part, types.Integer)
+@lowers(clear, ArrayPart, types.Integer)
 def _lower_clear(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     size = ir.Constant(ir.IntType(64), context.get_abi_sizeof(context.get_data_type(signature.args[0].dtype)))
     count = context.cast(builder, operands[1], signature.args[1], types.int64)
@@ -106,7 +106,7 @@ def _lower_clear(context: Any, builder: Any, signature: Any, operands: Any) -> A
     return context.get_dummy_value()
 
 
-@lowers(zero, Part, types.Integer)
+@lowers(zero, ArrayPart, types.Integer)
 def _lower_zero(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     target, count = operands
     vectors = Vectors(builder, target)
@@ -114,7 +114,7 @@ def _lower_zero(context: Any, builder: Any, signature: Any, operands: Any) -> An
     return context.get_dummy_value()
 
 
-@lowers(put, Part, Part, types.Integer)
+@lowers(put, ArrayPart, ArrayPart, types.Integer)
 def _lower_put(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     target, source, count = operands
     vectors = Vectors(builder, target)
@@ -127,7 +127,7 @@ def _lower_put(context: Any, builder: Any, signature: Any, operands: Any) -> Any
     return context.get_dummy_value()
 
 
-@lowers(move_added, Part, Part, types.Integer, types.Integer)
+@lowers(move_added, ArrayPart, ArrayPart, types.Integer, types.Integer)
 def _lower_move_added(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     target, source, count, term = operands
     vectors = Vectors(builder, target)

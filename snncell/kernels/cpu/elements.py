@@ -32,7 +32,7 @@ class Elements(types.Type):  # type: ignore[misc]
         super().__init__(f"Elements({dtype}, {ndim})")
 
 
-class Part(types.Type):  # type: ignore[misc]
+class ArrayPart(types.Type):  # type: ignore[misc]
     """The type of some of the elements of an array: where they begin. Where they end, the kernel knows."""
 
     ndim = 1
@@ -42,7 +42,7 @@ class Part(types.Type):  # type: ignore[misc]
         super().__init__(f"Part({dtype})")
 
 
-extending.register_model(Part)(extending.models.PointerModel)
+extending.register_model(ArrayPart)(extending.models.PointerModel)
 
 
 @extending.register_model(Elements)
@@ -65,24 +65,24 @@ def _lower_len(context: Any, builder: Any, signature: Any, operands: Any) -> Any
 class _GetItem(templates.AbstractTemplate):  # type: ignore[misc]
     def generic(self, arguments: Any, named: Any) -> Any:
         x, _ = arguments
-        return x.dtype(x, _index_of(x)) if isinstance(x, Elements | Part) else None
+        return x.dtype(x, _index_of(x)) if isinstance(x, Elements | ArrayPart) else None
 
 
 @templates.infer_global(operator.setitem)
 class _SetItem(templates.AbstractTemplate):  # type: ignore[misc]
     def generic(self, arguments: Any, named: Any) -> Any:
         x, _, _ = arguments
-        return types.none(x, _index_of(x), x.dtype) if isinstance(x, Elements | Part) else None
+        return types.none(x, _index_of(x), x.dtype) if isinstance(x, Elements | ArrayPart) else None
 
 
-@lowers(operator.getitem, Part, types.Any)
+@lowers(operator.getitem, ArrayPart, types.Any)
 @lowers(operator.getitem, Elements, types.Any)
 def _lower_getitem(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     pointer = _element(context, builder, signature, operands)
     return context.unpack_value(builder, signature.args[0].dtype, pointer)
 
 
-@lowers(operator.setitem, Part, types.Any, types.Any)
+@lowers(operator.setitem, ArrayPart, types.Any, types.Any)
 @lowers(operator.setitem, Elements, types.Any, types.Any)
 def _lower_setitem(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     context.pack_value(builder, signature.args[0].dtype, operands[2], _element(context, builder, signature, operands))
@@ -100,7 +100,7 @@ def _opened(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
 def _element(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     """A pointer to the element at an index, which is not negative."""
     place = operands[1]
-    if isinstance(signature.args[0], Part):
+    if isinstance(signature.args[0], ArrayPart):
         return builder.gep(operands[0], [place], inbounds=True)
     x = _opened(context, builder, signature, operands)
     if signature.args[0].ndim > 1:
@@ -153,11 +153,11 @@ def prefetch(x: Any) -> None:
     """Begin to load the line of memory that a part begins in: it is read soon. From Python, nothing."""
 
 
-typed(prefetch, lambda x: types.none if isinstance(x, Part) else None)
-typed(row, lambda x, place: Part(x.dtype))
-typed(tail, lambda x, first: Part(x.dtype))
-typed(flat, lambda x: Part(x.dtype))
-typed(words_of, lambda x: Part(types.uint64))
+typed(prefetch, lambda x: types.none if isinstance(x, ArrayPart) else None)
+typed(row, lambda x, place: ArrayPart(x.dtype))
+typed(tail, lambda x, first: ArrayPart(x.dtype))
+typed(flat, lambda x: ArrayPart(x.dtype))
+typed(words_of, lambda x: ArrayPart(types.uint64))
 typed(line_of, lambda x: types.int64)
 typed(scalar, lambda index: types.int64)
 typed(copy, lambda target, source, count: types.none if target == source else None)
@@ -168,7 +168,7 @@ def _lower_scalar(context: Any, builder: Any, signature: Any, operands: Any) -> 
     return _opaque(context, builder, operands[0], signature.args[0])
 
 
-@lowers(prefetch, Part)
+@lowers(prefetch, ArrayPart)
 def _lower_prefetch(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
@@ -178,12 +178,12 @@ def _lower_prefetch(context: Any, builder: Any, signature: Any, operands: Any) -
     return context.get_dummy_value()
 
 
-@lowers(words_of, Part)
+@lowers(words_of, ArrayPart)
 def _lower_words(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     return builder.bitcast(operands[0], ir.IntType(64).as_pointer())
 
 
-@lowers(line_of, Part)
+@lowers(line_of, ArrayPart)
 def _lower_line(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     return ir.Constant(ir.IntType(64), 512 // signature.args[0].dtype.bitwidth)
 
@@ -193,7 +193,7 @@ def _lower_flat(context: Any, builder: Any, signature: Any, operands: Any) -> An
     return _opened(context, builder, signature, operands).data
 
 
-@lowers(tail, Part, types.Integer)
+@lowers(tail, ArrayPart, types.Integer)
 def _lower_tail_of_part(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     return builder.gep(operands[0], [operands[1]], inbounds=True)
 
@@ -224,7 +224,7 @@ def _opaque(context: Any, builder: Any, number: Any, kind: Any) -> Any:
     return builder.asm(ir.FunctionType(word, [word]), "", "=r,0", [number], False)
 
 
-@lowers(copy, Part, Part, types.Integer)
+@lowers(copy, ArrayPart, ArrayPart, types.Integer)
 def _lower_copy(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     size = context.get_abi_sizeof(context.get_data_type(signature.args[0].dtype))
     cgutils.raw_memcpy(builder, operands[0], operands[1], operands[2], size)
@@ -258,8 +258,8 @@ def strip(count: int, kind: Any) -> Any:
     return np.empty(count, kind.dtype if isinstance(kind, np.ndarray) else kind)
 
 
-typed(lanes, lambda start: Part(start))
-typed(strip, lambda count, kind: Part(kind.dtype))
+typed(lanes, lambda start: ArrayPart(start))
+typed(strip, lambda count, kind: ArrayPart(kind.dtype))
 
 
 @lowers(lanes, types.Any)

@@ -13,7 +13,7 @@ import numpy as np
 
 from snncell.interrupts import imported
 from snncell.kernels.cpu.builtins import least, lowers, typed
-from snncell.kernels.cpu.elements import Part, copy, flat, row, tail
+from snncell.kernels.cpu.elements import ArrayPart, copy, flat, row, tail
 from snncell.kernels.cpu.events import VECTORS, WORD
 from snncell.kernels.cpu.vectors import I64, Vectors
 from snncell.kernels.policy import inlined
@@ -53,7 +53,7 @@ typed(lowest, lambda bits: types.int64)
 typed(others, lambda bits: types.int64)
 
 
-@lowers(bits_of, Part, types.Integer)
+@lowers(bits_of, ArrayPart, types.Integer)
 def _lower_bits(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     pointer, first = operands
     vectors = Vectors(builder, pointer, WORD * context.get_abi_sizeof(pointer.type.pointee))
@@ -93,7 +93,18 @@ def add_rows(
 typed(add_rows, lambda sums, more, values, step, places, count, panel, stride, vectors: types.none)
 
 
-@lowers(add_rows, Part, types.Integer, Part, types.Integer, Part, types.Integer, Part, types.Integer, types.Integer)
+@lowers(
+    add_rows,
+    ArrayPart,
+    types.Integer,
+    ArrayPart,
+    types.Integer,
+    ArrayPart,
+    types.Integer,
+    ArrayPart,
+    types.Integer,
+    types.Integer,
+)
 def _lower_add_rows(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     sums, more, values, step, places, count, panel, stride, vectors = (
         context.cast(builder, x, kind, types.int64) if isinstance(kind, types.Integer) else x
@@ -130,7 +141,7 @@ def turn_tile(target: Any, target_stride: Any, source: Any, source_stride: Any) 
 typed(turn_tile, lambda target, target_stride, source, source_stride: types.none)
 
 
-@lowers(turn_tile, Part, types.Integer, Part, types.Integer)
+@lowers(turn_tile, ArrayPart, types.Integer, ArrayPart, types.Integer)
 def _lower_turn_tile(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     target, target_stride, source, source_stride = operands
     vectors = Vectors(builder, source, VECTOR)

@@ -11,7 +11,7 @@ from typing import Any
 
 from snncell.interrupts import imported
 from snncell.kernels.cpu.builtins import lowers, typed
-from snncell.kernels.cpu.elements import Part
+from snncell.kernels.cpu.elements import ArrayPart
 from snncell.kernels.cpu.panels import VECTOR, lanes_of
 from snncell.kernels.cpu.tiles import cut
 from snncell.kernels.cpu.vectors import I64, Vectors, registers
@@ -58,7 +58,7 @@ def _tile(rows: int, vectors: int) -> Callable[..., None]:
 
     number = types.Integer
     typed(multiply, lambda out, step, x, across, y, stride, count: types.none)
-    lowers(multiply, Part, number, Part, number, Part, number, number)(lower)
+    lowers(multiply, ArrayPart, number, ArrayPart, number, ArrayPart, number, number)(lower)
     return multiply
 
 

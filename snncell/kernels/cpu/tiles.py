@@ -12,7 +12,7 @@ from typing import Any
 
 from snncell.interrupts import imported
 from snncell.kernels.cpu.builtins import lowers, typed
-from snncell.kernels.cpu.elements import Part, tail
+from snncell.kernels.cpu.elements import ArrayPart, tail
 from snncell.kernels.cpu.vectors import I64, Vectors, registers
 from snncell.kernels.policy import called
 
@@ -66,7 +66,7 @@ def _tile(rows: int, columns: int) -> Callable[..., None]:
         return context.get_dummy_value()
 
     typed(multiply, lambda out, step, weights, image, offsets, count, more: types.none)
-    lowers(multiply, Part, types.Integer, Part, Part, Part, types.Integer, types.Integer)(lower)
+    lowers(multiply, ArrayPart, types.Integer, ArrayPart, ArrayPart, ArrayPart, types.Integer, types.Integer)(lower)
     return multiply
 
 
@@ -144,7 +144,7 @@ def _adder(rows: int) -> Callable[..., None]:
         return context.get_dummy_value()
 
     typed(add, lambda out, slopes, step, image, offsets, count: types.none)
-    lowers(add, Part, Part, types.Integer, Part, Part, types.Integer)(lower)
+    lowers(add, ArrayPart, ArrayPart, types.Integer, ArrayPart, ArrayPart, types.Integer)(lower)
     return add
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from snncell.interrupts import imported
 from snncell.kernels.cpu.builtins import lowers, typed
-from snncell.kernels.cpu.elements import Part, tail
+from snncell.kernels.cpu.elements import ArrayPart, tail
 from snncell.kernels.cpu.vectors import I64, Vectors
 from snncell.kernels.policy import called
 from snncell.kernels.toom_cook import WIDE, Matrix, Tiling
@@ -129,7 +129,7 @@ def _rows_of_tiles(down: Matrix, across: Matrix, steps: tuple[int, int], togethe
 
     integers = [types.Integer] * 5
     typed(transform, lambda target, target_apart, image, height, width, top, left, count: types.none)
-    lowers(transform, Part, types.Integer, Part, *integers)(lower)
+    lowers(transform, ArrayPart, types.Integer, ArrayPart, *integers)(lower)
     return transform
 
 
@@ -174,7 +174,7 @@ def _by_elements(down: Matrix, across: Matrix) -> Callable[..., None]:
         return context.get_dummy_value()
 
     typed(transform, lambda target, target_apart, source, apart, count: types.none)
-    lowers(transform, Part, types.Integer, Part, types.Integer, types.Integer)(lower)
+    lowers(transform, ArrayPart, types.Integer, ArrayPart, types.Integer, types.Integer)(lower)
     return transform
 
 
@@ -239,7 +239,7 @@ def put_results(tiling: Tiling) -> Callable[..., None]:
         return context.get_dummy_value()
 
     typed(put, lambda target, pitch, source, apart, columns, lines: types.none)
-    lowers(put, Part, types.Integer, Part, types.Integer, types.Integer, types.Integer)(lower)
+    lowers(put, ArrayPart, types.Integer, ArrayPart, types.Integer, types.Integer, types.Integer)(lower)
     return put
 
 

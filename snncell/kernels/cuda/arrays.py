@@ -14,7 +14,7 @@ import numpy as np
 
 from snncell.errors import DeviceError, ShapeError, TensorIndexError
 from snncell.kernels.cuda import copies
-from snncell.kernels.cuda.runtime import Block, runtime
+from snncell.kernels.cuda.runtime import MemoryBlock, runtime
 from snncell.kernels.cuda.strides import dense as dense, filled, reshaped
 
 
@@ -25,7 +25,7 @@ class Memory:
 
     def __init__(self, size: int) -> None:
         self.device = runtime()  # kept: at the end of the interpreter the function is gone before the arrays are
-        self.block: Block = self.device.allocate(size)
+        self.block: MemoryBlock = self.device.allocate(size)
 
     def __del__(self) -> None:
         if hasattr(self, "block"):

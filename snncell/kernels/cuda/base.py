@@ -10,29 +10,29 @@ import numpy as np
 
 from snncell.errors import DeviceMemoryError
 from snncell.forks import after_fork
-from snncell.kernels.arrays import Pool
+from snncell.kernels.arrays import ArrayPool
 from snncell.kernels.cuda.blocks import (
-    Block as Block,
+    MemoryBlock as MemoryBlock,
     NotRecordable as NotRecordable,
     OutOfMemory as OutOfMemory,
     readable,
 )
-from snncell.kernels.cuda.recording import Recorder
+from snncell.kernels.cuda.recording import GraphRecorder
 
-Place: TypeAlias = tuple[Block, int]  # a block, and how many bytes behind its start
+Place: TypeAlias = tuple[MemoryBlock, int]  # a block, and how many bytes behind its start
 
 
 class Matrix(NamedTuple):
     """A matrix, or a batch of them, as an operand of `Runtime.matmul`."""
 
-    block: Block  # the memory it lies in, by rows
+    block: MemoryBlock  # the memory it lies in, by rows
     offset: int  # bytes before its first element
     leading: int  # elements from the start of one row, as it is stored, to the start of the next
     stride: int = 0  # elements from one matrix of the batch to the next; 0 where all are the same one
     turned: bool = False  # whether what is stored is its transpose
 
 
-class Runtime(Recorder):
+class Runtime(GraphRecorder):
     """A device: its memory, its one stream (whatever is asked for happens in that order), and its libraries."""
 
     name: str  # what it calls itself
@@ -46,7 +46,7 @@ class Runtime(Recorder):
         self._unsettled: list[Any] = []  # memory that was let go of while something was recorded
         self._counting = threading.RLock()  # a block may die, and be counted, while this thread counts another
         after_fork(self._in_child)  # before the pool does so: it drops its blocks in the child
-        self._pool = Pool(self._counted, limit=None)
+        self._pool = ArrayPool(self._counted, limit=None)
 
     def _in_child(self) -> None:
         self._counting = threading.RLock()  # a thread that the child does not have may have held it
@@ -54,7 +54,7 @@ class Runtime(Recorder):
 
     # --- memory ---
 
-    def allocate(self, size: int) -> Block:
+    def allocate(self, size: int) -> MemoryBlock:
         """A block of at least `size` bytes, not filled, if there is room when the pool has been emptied."""
         size = max(size, 1)
         try:
@@ -67,13 +67,13 @@ class Runtime(Recorder):
         except OutOfMemory:
             raise self._no_room(size, held) from None
 
-    def _take(self, size: int) -> Block:
+    def _take(self, size: int) -> MemoryBlock:
         pool = getattr(self._local, "arena", None) or self._pool
-        block: Block = pool.take(size)
+        block: MemoryBlock = pool.take(size)
         block.pool = pool
         return block
 
-    def release(self, block: Block) -> None:
+    def release(self, block: MemoryBlock) -> None:
         """Take back a block that nothing uses any more; what it was given for is done before its next use begins."""
         if block.pool is not None:
             block.pool.give(block)
@@ -92,14 +92,14 @@ class Runtime(Recorder):
         """The bytes of blocks that are in use."""
         return self._total - self._pool.held
 
-    def _counted(self, size: int) -> Block:
+    def _counted(self, size: int) -> MemoryBlock:
         """A new block, for the pool."""
         pointer, memory = self._new(size)
         with self._counting:
             self._total += size
-        return Block(pointer, size, self._freed, memory)
+        return MemoryBlock(pointer, size, self._freed, memory)
 
-    def _freed(self, block: Block) -> None:
+    def _freed(self, block: MemoryBlock) -> None:
         if self._pool.ended:  # so does the process, and with it all it has on the device
             return
         with self._counting:
@@ -145,19 +145,19 @@ class Runtime(Recorder):
 
     # --- copies ---
 
-    def upload(self, array: Any, block: Block, offset: int = 0) -> None:
+    def upload(self, array: Any, block: MemoryBlock, offset: int = 0) -> None:
         """Copy a C-contiguous NumPy array to the device. It may be changed as soon as this returns."""
         raise NotImplementedError
 
-    def download(self, block: Block, offset: int, array: Any) -> None:
+    def download(self, block: MemoryBlock, offset: int, array: Any) -> None:
         """Copy from the device to a C-contiguous NumPy array, and wait until it is there."""
         raise NotImplementedError
 
-    def copy(self, source: Block, source_offset: int, target: Block, target_offset: int, size: int) -> None:
+    def copy(self, source: MemoryBlock, source_offset: int, target: MemoryBlock, target_offset: int, size: int) -> None:
         """Copy `size` bytes on the device, between places that do not overlap."""
         raise NotImplementedError
 
-    def clear(self, block: Block, offset: int, size: int) -> None:
+    def clear(self, block: MemoryBlock, offset: int, size: int) -> None:
         """Fill `size` bytes with zeros."""
         raise NotImplementedError
 

@@ -8,7 +8,7 @@ from typing import Any
 from snncell.errors import DeviceError, DeviceMemoryError
 
 
-class Block:
+class MemoryBlock:
     """Memory on the device.
 
     It is freed when nothing refers to it; give it to `Runtime.release` instead, so that it is used again.
@@ -20,7 +20,7 @@ class Block:
         self,
         pointer: int,
         size: int,
-        free: Callable[[Block], None] | None = None,
+        free: Callable[[MemoryBlock], None] | None = None,
         bytes: Any = None,
         owner: Any = None,
     ) -> None:
@@ -43,16 +43,16 @@ class NotRecordable(DeviceError):  # noqa: N818 - what is raised is a refusal
 class Arena:
     """Blocks that belong to one recording: they stay where they are as long as it lives."""
 
-    def __init__(self, allocate: Callable[[int], Block]) -> None:
+    def __init__(self, allocate: Callable[[int], MemoryBlock]) -> None:
         self._allocate = allocate
-        self._free: dict[int, list[Block]] = {}
+        self._free: dict[int, list[MemoryBlock]] = {}
 
-    def take(self, size: int) -> Block:
+    def take(self, size: int) -> MemoryBlock:
         """A block of at least `size` bytes."""
         blocks = self._free.get(size)
         return blocks.pop() if blocks else self._allocate(size)
 
-    def give(self, block: Block) -> None:
+    def give(self, block: MemoryBlock) -> None:
         """Keep a block for this recording's next use."""
         block.pool = None  # while it lies here: it and the arena would keep each other
         self._free.setdefault(block.size, []).append(block)

@@ -13,7 +13,7 @@ import numpy as np
 
 from snncell.errors import DeviceError
 from snncell.interrupts import imported
-from snncell.kernels.cuda.base import Block, OutOfMemory, Runtime, as_bytes
+from snncell.kernels.cuda.base import MemoryBlock, OutOfMemory, Runtime, as_bytes
 from snncell.kernels.cuda.libraries import Blas, Fft
 
 # Bytes of memory that the card reads by itself, through which arrays go there. Two halves: one is filled while the
@@ -101,12 +101,12 @@ class DriverRuntime(Runtime):
 
     # --- copies ---
 
-    def upload(self, array: Any, block: Block, offset: int = 0) -> None:
+    def upload(self, array: Any, block: MemoryBlock, offset: int = 0) -> None:
         """Copy a C-contiguous NumPy array to the card, by way of memory of ours: nobody waits for the card."""
         self._refuse_to_record("it takes an array of the host")
         self._staging.send(as_bytes(array), block.pointer + offset)
 
-    def download(self, block: Block, offset: int, array: Any) -> None:
+    def download(self, block: MemoryBlock, offset: int, array: Any) -> None:
         """Copy from the card to a C-contiguous NumPy array, and wait until it is there."""
         self._refuse_to_record("it looks at a value on the host")
         if array.nbytes:
@@ -114,13 +114,13 @@ class DriverRuntime(Runtime):
             self.call("cuMemcpyDtoHAsync", target, block.pointer + offset, array.nbytes, self.stream)
         self.synchronize()
 
-    def copy(self, source: Block, source_offset: int, target: Block, target_offset: int, size: int) -> None:
+    def copy(self, source: MemoryBlock, source_offset: int, target: MemoryBlock, target_offset: int, size: int) -> None:
         """Copy `size` bytes on the card, between places that do not overlap."""
         if size:
             places = target.pointer + target_offset, source.pointer + source_offset
             self.call("cuMemcpyDtoDAsync", *places, size, self.stream)
 
-    def clear(self, block: Block, offset: int, size: int) -> None:
+    def clear(self, block: MemoryBlock, offset: int, size: int) -> None:
         """Fill `size` bytes with zeros."""
         if size:
             self.call("cuMemsetD8Async", block.pointer + offset, 0, size, self.stream)

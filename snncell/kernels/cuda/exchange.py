@@ -94,7 +94,7 @@ def from_interface(source: Any) -> Foreign:
 # --- DLPack -----------------------------------------------------------------------------------------------------------
 
 
-class _Device(ctypes.Structure):
+class _DLDevice(ctypes.Structure):
     _fields_ = (("kind", ctypes.c_int32), ("number", ctypes.c_int32))
 
 
@@ -105,7 +105,7 @@ class _DType(ctypes.Structure):
 class _Tensor(ctypes.Structure):
     _fields_ = (
         ("data", ctypes.c_void_p),
-        ("device", _Device),
+        ("device", _DLDevice),
         ("ndim", ctypes.c_int32),
         ("dtype", _DType),
         ("shape", ctypes.POINTER(ctypes.c_int64)),
@@ -184,7 +184,7 @@ def capsule_of(
     lengths = (ctypes.c_int64 * len(shape))(*shape)
     steps = (ctypes.c_int64 * len(shape))(*(step // dtype.itemsize for step in strides))
     tensor.data = pointer
-    tensor.device = _Device(*device)
+    tensor.device = _DLDevice(*device)
     tensor.ndim = len(shape)
     tensor.dtype = _DType(_CODES[dtype.kind], 8 * dtype.itemsize, 1)
     tensor.shape, tensor.strides = lengths, steps

@@ -11,7 +11,7 @@ from snncell import dtype as dtypes
 from snncell.errors import DeviceError
 from snncell.kernels.cuda import exchange
 from snncell.kernels.cuda.arrays import DeviceArray
-from snncell.kernels.cuda.runtime import Block, runtime, simulated
+from snncell.kernels.cuda.runtime import MemoryBlock, runtime, simulated
 
 
 class _Borrowed:
@@ -19,7 +19,7 @@ class _Borrowed:
 
     __slots__ = ("__weakref__", "block", "device")
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: MemoryBlock) -> None:
         self.block = block
         self.device = runtime()
 
@@ -65,7 +65,7 @@ def adopted(source: Any) -> DeviceArray:
     before, after = foreign.span
     first = foreign.pointer - before
     seen = np.ctypeslib.as_array((ctypes.c_uint8 * (before + after)).from_address(first)) if simulated() else None
-    block = Block(first, before + after, bytes=seen, owner=foreign.owner)
+    block = MemoryBlock(first, before + after, bytes=seen, owner=foreign.owner)
     steps = tuple(step // size for step in foreign.strides)
     return DeviceArray(_Borrowed(block), before // size, foreign.shape, steps, np.dtype(foreign.dtype))
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from snncell.errors import DeviceError, DTypeError
 from snncell.interrupts import imported
-from snncell.kernels.cuda.base import Block, Matrix, Place
+from snncell.kernels.cuda.base import MemoryBlock, Matrix, Place
 
 if TYPE_CHECKING:
     from snncell.kernels.cuda.driver import DriverRuntime
@@ -82,7 +82,7 @@ class Blas:
         self._bindings: Any = None
         self._types: Any = None
         self._handle = 0
-        self._workspace: Block | None = None
+        self._workspace: MemoryBlock | None = None
         # Numbers that cuBLAS reads by address: 0 and 1.
         self._factors = {kind[2]: (np.zeros(1, kind[2]), np.ones(1, kind[2])) for kind in KINDS.values()}
 

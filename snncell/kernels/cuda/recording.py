@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from snncell.kernels.cuda.blocks import Arena, Block, NotRecordable
+from snncell.kernels.cuda.blocks import Arena, MemoryBlock, NotRecordable
 
 
-class Recorder:
+class GraphRecorder:
     """The part of a device that records."""
 
     recorded = False  # whether there ever was a recording
@@ -24,7 +24,7 @@ class Recorder:
         self._recording = threading.RLock()  # held around whatever is put on the stream, and around a recording
         self._recorder: int | None = None
 
-    def _counted(self, size: int) -> Block:
+    def _counted(self, size: int) -> MemoryBlock:
         raise NotImplementedError
 
     @contextmanager
@@ -40,7 +40,7 @@ class Recorder:
         """Memory for a recording: while it is made, there must be enough in it."""
         return Arena(self._new_outside_of_recordings)
 
-    def _new_outside_of_recordings(self, size: int) -> Block:
+    def _new_outside_of_recordings(self, size: int) -> MemoryBlock:
         if self.recording:
             raise NotRecordable("it needs new memory each time")
         return self._counted(size)

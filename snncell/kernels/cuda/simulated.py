@@ -17,7 +17,7 @@ from snncell import dtype as dtypes
 from snncell.errors import DTypeError
 from snncell.interrupts import imported
 from snncell.kernels.arrays import aligned_bytes
-from snncell.kernels.cuda.base import Block, Matrix, OutOfMemory, Place, Runtime, as_bytes
+from snncell.kernels.cuda.base import MemoryBlock, Matrix, OutOfMemory, Place, Runtime, as_bytes
 
 _M = TypeVar("_M", bound=Callable[..., None])
 
@@ -85,23 +85,23 @@ class SimulatedRuntime(Runtime):
         for method, arguments, options in recording:
             method(self, *arguments, **options)
 
-    def upload(self, array: Any, block: Block, offset: int = 0) -> None:
+    def upload(self, array: Any, block: MemoryBlock, offset: int = 0) -> None:
         """Copy an array into a block."""
         self._refuse_to_record("it takes an array of the host")
         block.bytes[offset : offset + array.nbytes] = as_bytes(array)
 
-    def download(self, block: Block, offset: int, array: Any) -> None:
+    def download(self, block: MemoryBlock, offset: int, array: Any) -> None:
         """Copy from a block into an array."""
         self._refuse_to_record("it looks at a value on the host")
         as_bytes(array)[:] = block.bytes[offset : offset + array.nbytes]
 
     @_later
-    def copy(self, source: Block, source_offset: int, target: Block, target_offset: int, size: int) -> None:
+    def copy(self, source: MemoryBlock, source_offset: int, target: MemoryBlock, target_offset: int, size: int) -> None:
         """Copy bytes from block to block."""
         target.bytes[target_offset : target_offset + size] = source.bytes[source_offset : source_offset + size]
 
     @_later
-    def clear(self, block: Block, offset: int, size: int) -> None:
+    def clear(self, block: MemoryBlock, offset: int, size: int) -> None:
         """Fill bytes with zeros."""
         block.bytes[offset : offset + size] = 0
 

@@ -16,7 +16,7 @@ PRESETS: dict[tuple[str, str], Callable[..., Any]] = {}  # (neuron, framework): 
 ABSENT: dict[tuple[str, str], str] = {}  # (framework, a name of its own): why it has none, and what to use
 
 
-class Settings:
+class FrameworkSettings:
     """The settings of a framework's neurons: a subclass annotates each, with the default that most of them have there.
 
     An object of it is what a preset is made of: `p.tau` is what was given as tau, or the default.

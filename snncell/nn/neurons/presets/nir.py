@@ -10,13 +10,13 @@ from snncell.nn.neurons.base import Firing, Neuron
 from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.convert import positive, steps_from_seconds
 from snncell.nn.neurons.current import CubaLIFNode
-from snncell.nn.neurons.elsewhere import Settings
+from snncell.nn.neurons.elsewhere import FrameworkSettings
 from snncell.nn.neurons.integrate import LeakyNode, LIFNode
 from snncell.nn.neurons.readout import LINode
 from snncell.surrogate import ATan
 
 
-class Nir(Settings):
+class Nir(FrameworkSettings):
     """Time constants are in seconds, and so is dt, the step: NIR has equations and no steps."""
 
     tau: Constant

@@ -9,7 +9,7 @@ from snncell.nn.neurons.base import Firing, Neuron
 from snncell.nn.neurons.constants import Membrane, one_of
 from snncell.nn.neurons.convert import decay_from_rate, euler_from_decay
 from snncell.nn.neurons.current import CubaLIFNode
-from snncell.nn.neurons.elsewhere import Settings, absent
+from snncell.nn.neurons.elsewhere import FrameworkSettings, absent
 from snncell.nn.neurons.exponential import AdExNode
 from snncell.nn.neurons.integrate import LeakyNode, LIFNode
 from snncell.nn.neurons.izhikevich import IzhikevichNode
@@ -50,7 +50,7 @@ def euler(rate: Any, dt: float) -> Any:
     return euler_from_decay(decay_from_rate(rate, dt))
 
 
-class Norse(Settings):
+class Norse(FrameworkSettings):
     """Rates are in 1 / s, and dt is the step in s; recurrent is the step of a recurrent cell, which detaches more."""
 
     tau_syn_inv: Constant = 200.0

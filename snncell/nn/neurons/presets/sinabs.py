@@ -10,7 +10,7 @@ from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Firing
 from snncell.nn.neurons.constants import Membrane, one_of
 from snncell.nn.neurons.convert import decay_from_tau
-from snncell.nn.neurons.elsewhere import Settings, absent
+from snncell.nn.neurons.elsewhere import FrameworkSettings, absent
 from snncell.nn.neurons.presets.sinabs_steps import InPotential, SinabsALIF, SinabsCuba, SinabsLeak, SinabsLIF
 from snncell.nn.neurons.synaptic import WithSynapse
 from snncell.surrogate import PiecewiseExp, Scaled
@@ -37,7 +37,7 @@ def most_spikes(spike_fn: Any) -> int | None:
     return most
 
 
-class Sinabs(Settings):
+class Sinabs(FrameworkSettings):
     """Time constants are in steps. A surrogate_grad_fn sees v - spike_threshold.
 
     grad_width and grad_scale are those of SingleExponential, reset_value that of MembraneReset, subtract_value that of

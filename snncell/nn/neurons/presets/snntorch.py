@@ -11,7 +11,7 @@ from snncell.nn.neurons.base import Firing, Neuron
 from snncell.nn.neurons.constants import one_of
 from snncell.nn.neurons.convert import decay_from_rate, positive
 from snncell.nn.neurons.current import AlphaNode, CubaLIFNode
-from snncell.nn.neurons.elsewhere import Settings, absent
+from snncell.nn.neurons.elsewhere import FrameworkSettings, absent
 from snncell.nn.neurons.integrate import LeakyNode
 from snncell.nn.neurons.presets.snntorch_steps import TorchAlpha, TorchLeaky, TorchSynaptic
 from snncell.surrogate import ATan
@@ -36,7 +36,7 @@ absent(
 )
 
 
-class SnnTorch(Settings):
+class SnnTorch(FrameworkSettings):
     """Fires above the threshold, with ATan(2) unless told otherwise; resets come one step later by default."""
 
     alpha: Constant

@@ -8,7 +8,7 @@ from snncell.arguments.vocabulary import Constant
 from snncell.nn.neurons.base import Firing, Neuron
 from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.current import CubaLIFNode
-from snncell.nn.neurons.elsewhere import Settings, absent
+from snncell.nn.neurons.elsewhere import FrameworkSettings, absent
 from snncell.nn.neurons.exponential import EIFNode
 from snncell.nn.neurons.gated import CLIFNode, KLIFNode
 from snncell.nn.neurons.integrate import LeakyNode, LIFNode
@@ -38,7 +38,7 @@ absent(
 )
 
 
-class SpikingJelly(Settings):
+class SpikingJelly(FrameworkSettings):
     """Fires at the threshold; v_reset None subtracts; Sigmoid(4) unless another surrogate is given."""
 
     tau: Constant = 2.0

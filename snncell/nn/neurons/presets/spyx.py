@@ -10,7 +10,7 @@ from snncell.nn.neurons.base import Firing, Neuron
 from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.convert import euler_from_decay
 from snncell.nn.neurons.current import CubaLIFNode
-from snncell.nn.neurons.elsewhere import Settings, absent
+from snncell.nn.neurons.elsewhere import FrameworkSettings, absent
 from snncell.nn.neurons.integrate import LeakyNode
 from snncell.nn.neurons.readout import LINode
 from snncell.surrogate import FastSigmoid
@@ -32,7 +32,7 @@ class SpyxCuba(CubaLIFNode):
         return False
 
 
-class Spyx(Settings):
+class Spyx(FrameworkSettings):
     """A neuron's decay factors have no defaults there."""
 
     alpha: Constant
