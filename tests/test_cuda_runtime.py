@@ -22,7 +22,7 @@ from fake_card import STREAM, Card, Status
 from snncell.errors import ArgumentError, DeviceError, DeviceMemoryError, DTypeError
 from snncell.kernels.arrays import _rounded
 from snncell.kernels.cuda import driver, exchange, libraries, runtime as finding
-from snncell.kernels.cuda.base import MemoryBlock, Matrix, Runtime
+from snncell.kernels.cuda.base import Matrix, MemoryBlock, Runtime
 from snncell.kernels.cuda.driver import DriverRuntime
 from snncell.kernels.cuda.libraries import gemm_arguments
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from snncell.compiler.ir.formula import MAX_STEPS, Elementwise, Reduction, compiled_here
 from snncell.compiler.ir.program import Program, by_line
-from snncell.compiler.runtime.launches import OperationCall, DeviceLaunch, Launch, moved
+from snncell.compiler.runtime.launches import DeviceLaunch, Launch, OperationCall, moved
 from snncell.compiler.runtime.plan import Plan
 from snncell.compiler.runtime.segments import Segments
 from snncell.kernels.space import HOST

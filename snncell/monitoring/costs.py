@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell import ops
-from snncell.monitoring.record import Array, RecordedCall, Inputs
+from snncell.monitoring.record import Array, Inputs, RecordedCall
 from snncell.nn.conv import Conv1d, Conv2d, Conv2dTranspose
 from snncell.nn.layer import Dense
 from snncell.tape.state import settings

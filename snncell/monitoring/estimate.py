@@ -11,7 +11,7 @@ from snncell.errors import ArgumentError, RecordError
 from snncell.monitoring.costs import extent_of, tally_of
 from snncell.monitoring.hardware import Hardware
 from snncell.monitoring.layers import Neurons
-from snncell.monitoring.record import Array, RecordedCall, Recorded
+from snncell.monitoring.record import Array, Recorded, RecordedCall
 from snncell.monitoring.work import Counts, Work, mean_steps, of_neurons, of_weights, uncounted
 
 Execution = Literal["spiking", "dense", "one_pass"]

@@ -16,7 +16,7 @@ from snncell.monitoring.costs import Cost, extent_of, tally_of
 from snncell.monitoring.estimate import Energy, estimated
 from snncell.monitoring.hardware import hardware_of
 from snncell.monitoring.layers import Neurons, gives_spikes, spike_function_of, spike_functions
-from snncell.monitoring.record import RecordedCall, Recorded, missing
+from snncell.monitoring.record import Recorded, RecordedCall, missing
 from snncell.monitoring.recorder import KINDS, Recorder
 from snncell.tape.state import STATE, settings
 

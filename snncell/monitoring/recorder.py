@@ -17,7 +17,7 @@ from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.monitoring.costs import WEIGHTED
 from snncell.monitoring.layers import CellStack, Neurons, number_of_v, short
-from snncell.monitoring.record import RecordedCall, Inputs, Spec, Update
+from snncell.monitoring.record import Inputs, RecordedCall, Spec, Update
 from snncell.nn.layer import positive
 from snncell.nn.sequences import lengths_given
 from snncell.ops.base import as_tensor

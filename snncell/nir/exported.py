@@ -12,7 +12,7 @@ from snncell.cell import Cell
 from snncell.common.ranges import quoted
 from snncell.errors import NirError
 from snncell.nir.description import Node
-from snncell.nir.layers import NirDelay, Heaviside, Scale
+from snncell.nir.layers import Heaviside, NirDelay, Scale
 from snncell.nir.neurons import Equation, constants_of, equation_of
 from snncell.nir.shapes import Shape
 from snncell.nn.dataflow import beyond_threshold, kind_of

@@ -16,7 +16,7 @@ from snncell.cell import Cell
 from snncell.errors import ArgumentError, NirError
 from snncell.nir.description import FIRING, NEURONS, Graph, Node
 from snncell.nir.files import read_file
-from snncell.nir.layers import MOST_LATE, NirDelay, DelayLine, delay_in_steps, layer_of
+from snncell.nir.layers import MOST_LATE, DelayLine, NirDelay, delay_in_steps, layer_of
 from snncell.nir.net import FeedbackLoop, GraphNet
 from snncell.nir.neurons import METHODS, RESETS, Choices, neuron_of
 from snncell.nir.objects import graph_of

@@ -9,7 +9,7 @@ import numpy as np
 from snncell.errors import NirError
 from snncell.nir.description import DEFAULTS, NEURONS, Graph, Node
 from snncell.nir.exported import Writer
-from snncell.nir.layers import NirDelay, DelayLine, layer_of
+from snncell.nir.layers import DelayLine, NirDelay, layer_of
 from snncell.nir.net import GraphNet
 from snncell.nir.neurons import neuron_of
 from snncell.nir.shapes import Shape, shape_after

@@ -16,7 +16,7 @@ from snncell.errors import BpropError, GradientCheckError, SnncellError
 from snncell.tape.state import STATE, settings, smoothed, unfused
 from snncell.tape.tensor import Tensor
 from snncell.testing.bprops import KINK, check_bprop
-from snncell.testing.calls import Called, ObservedNet, CallSample, chosen_weights, steps_of
+from snncell.testing.calls import Called, CallSample, ObservedNet, chosen_weights, steps_of
 from snncell.testing.kinks import compare_arrays, search_at
 from snncell.testing.locate import Search, sentence
 from snncell.testing.precision import InFloat64, real

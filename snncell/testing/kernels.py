@@ -11,7 +11,7 @@ from snncell.errors import GradientCheckError, SnncellError
 from snncell.tape.state import STATE, unfused
 from snncell.tape.tensor import Tensor
 from snncell.testing.blame import by_itself, chosen, fires
-from snncell.testing.calls import ObservedNet, CallSample, steps_of
+from snncell.testing.calls import CallSample, ObservedNet, steps_of
 from snncell.testing.compare import distance, index_of, ratio_text, relative_difference
 from snncell.testing.locate import beside
 from snncell.testing.problem import Array, Problem

@@ -11,7 +11,7 @@ import pytest
 
 from snncell.dtype import bool_, complex64, float32, int32, int64
 from snncell.errors import DTypeError
-from snncell.kernels.cuda.base import MemoryBlock, Matrix, Runtime
+from snncell.kernels.cuda.base import Matrix, MemoryBlock, Runtime
 from snncell.kernels.cuda.build import build
 from snncell.kernels.cuda.runtime import runtime
 

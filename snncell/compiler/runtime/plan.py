@@ -15,7 +15,7 @@ from typing import Any
 from snncell.compiler.ir.product import Product
 from snncell.compiler.ir.program import Program, last_uses
 from snncell.compiler.runtime.graphs import RecordedPlan, pays
-from snncell.compiler.runtime.launches import OperationCall, DeviceLaunch, Launch, Slots, moved
+from snncell.compiler.runtime.launches import DeviceLaunch, Launch, OperationCall, Slots, moved
 from snncell.compiler.runtime.segments import Segments, joined
 from snncell.compiler.schedule.fuse import fuse
 from snncell.compiler.schedule.horizontal import side_by_side

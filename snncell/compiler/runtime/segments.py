@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from snncell.compiler.backends.expressions import cost_of
-from snncell.compiler.runtime.launches import OperationCall, DeviceLaunch, Launch
+from snncell.compiler.runtime.launches import DeviceLaunch, Launch, OperationCall
 from snncell.kernels import segments
 from snncell.kernels.policy import PARALLEL_SIZE
 from snncell.kernels.sharing import grain_of

@@ -13,7 +13,7 @@ import numpy as np
 
 from snncell.interrupts import imported
 from snncell.kernels.cpu.builtins import lowers, typed
-from snncell.kernels.cpu.elements import Elements, ArrayPart
+from snncell.kernels.cpu.elements import ArrayPart, Elements
 from snncell.kernels.policy import intrinsic
 
 ir: Any = imported("llvmlite.ir")

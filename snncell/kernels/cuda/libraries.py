@@ -10,7 +10,7 @@ import numpy as np
 
 from snncell.errors import DeviceError, DTypeError
 from snncell.interrupts import imported
-from snncell.kernels.cuda.base import MemoryBlock, Matrix, Place
+from snncell.kernels.cuda.base import Matrix, MemoryBlock, Place
 
 if TYPE_CHECKING:
     from snncell.kernels.cuda.driver import DriverRuntime

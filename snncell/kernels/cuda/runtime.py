@@ -10,7 +10,7 @@ from typing import Any
 from snncell.errors import DeviceError
 from snncell.forks import after_fork, in_child
 from snncell.interrupts import imported
-from snncell.kernels.cuda.base import MemoryBlock as MemoryBlock, Matrix as Matrix, Place as Place, Runtime as Runtime
+from snncell.kernels.cuda.base import Matrix as Matrix, MemoryBlock as MemoryBlock, Place as Place, Runtime as Runtime
 from snncell.kernels.cuda.driver import FORKED, DriverRuntime
 from snncell.kernels.cuda.simulated import SimulatedRuntime
 from snncell.kernels.scalar import simulated as simulated

@@ -17,7 +17,7 @@ from snncell import dtype as dtypes
 from snncell.errors import DTypeError
 from snncell.interrupts import imported
 from snncell.kernels.arrays import aligned_bytes
-from snncell.kernels.cuda.base import MemoryBlock, Matrix, OutOfMemory, Place, Runtime, as_bytes
+from snncell.kernels.cuda.base import Matrix, MemoryBlock, OutOfMemory, Place, Runtime, as_bytes
 
 _M = TypeVar("_M", bound=Callable[..., None])
 
