@@ -108,7 +108,7 @@ def step(together: bool) -> float:
 
 def exchanges() -> dict[str, float]:
     """The least milliseconds of the sum of a gradient of 4 MB, in both ways, and of a message of 1 byte and of 4 MB."""
-    ranks = distributed.job.joined("the benchmark")
+    ranks = distributed.job.join_job("the benchmark")
     vector, one = np.ones(FLOATS, np.float32), np.ones(1, np.uint8)
     total, like = np.empty_like(vector), np.empty_like(vector)
     comm, peer = ranks.comm, ranks.rank ^ 1

@@ -36,7 +36,7 @@ from snncell.compiler.cuda_kernels import kernels_on_device
 from snncell.compiler.jit import Jitted
 from snncell.errors import DeviceError
 from snncell.kernels.cuda.build import ptx_of, resources
-from snncell.kernels.cuda.runtime import runtime, simulated
+from snncell.kernels.cuda.runtime import is_simulated, runtime
 
 HERE = Path(__file__).resolve().parent
 ROUNDS = 20
@@ -300,7 +300,7 @@ def main() -> int:
         "date": datetime.date.today().isoformat(),
         "versions": f"Python {platform.python_version()}, snncell {snncell.__version__}, numpy {np.__version__}",
         "tests": "not run" if options.no_tests else tests(),
-        "checks": "not run" if options.no_tests or simulated() else sanitized(),
+        "checks": "not run" if options.no_tests or is_simulated() else sanitized(),
     }
     small = options.small
     bandwidth = copy_bandwidth(1 << 12 if small else 1 << 28)
@@ -317,11 +317,11 @@ def main() -> int:
     report[f"{count} training steps, recurrent"] = agreement(
         losses, (4, 2, 8, 6, 3) if small else (100, 64, 700, 256, 20), count
     )
-    if not simulated():
+    if not is_simulated():
         fresh(FIRST_CALL)  # fills the cache
         report["first call in a new process, from the disk cache"] = f"{fresh(FIRST_CALL):.2f} s"
     print(json.dumps(report, indent=2))
-    if not simulated():
+    if not is_simulated():
         name = "-".join(device.name.lower().split())
         (options.out / f"gpu-{name}.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
         (options.out / f"gpu-{name}.md").write_text(markdown(report), encoding="utf-8")

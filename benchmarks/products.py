@@ -102,7 +102,7 @@ def rates() -> None:
             events = int(found.counts.sum())
             search, sort, forward, reverse, dense = in_turns(
                 lambda x=x: products._all_events(x, x.dtype),
-                lambda found=found, k=k, events=events: products._sorted(found, k, events),
+                lambda found=found, k=k, events=events: products._sort_by_columns(found, k, events),
                 lambda found=found, out=out, w=w: products._add_up(out, found, w.T, False),
                 lambda found=found, gradient=gradient, dout=dout: products._add_up(gradient.T, found, dout, True),
                 lambda x=x, w=w, out=out: BLAS.run(products._dense, out, x, w.T),

@@ -10,7 +10,7 @@ import sys
 
 import snncell
 from snncell.errors import ArgumentError, CacheError, DeviceError
-from snncell.interrupts import imported
+from snncell.interrupts import import_once
 from snncell.kernels.cuda.runtime import runtime
 from snncell.kernels.policy import PARALLEL_SIZE, threading_layer
 from snncell.kernels.store import bound
@@ -47,7 +47,7 @@ def _cache() -> dict[str, str]:
     count, size = bound.size(folder)
     rows = {"cache folder": str(folder)}
     try:
-        most = f"{bound.bound() / bound.MEGABYTE:g} MB"
+        most = f"{bound.size_limit() / bound.MEGABYTE:g} MB"
     except ArgumentError as error:
         return rows | {"cache size": f"{size / bound.MEGABYTE:.1f} MB, {count} files", "cache bound": str(error)}
     return rows | {"cache size": f"{size / bound.MEGABYTE:.1f} of {most}, {count} files"}
@@ -72,7 +72,7 @@ def cache(clear: bool) -> int:
 
 def info() -> None:
     """Print versions, threads, BLAS, CUDA, and the cache folder with its size."""
-    numba = imported("numba")
+    numba = import_once("numba")
     rows = {
         "snncell": snncell.__version__,
         "Python": f"{platform.python_version()} on {platform.platform()}",

@@ -64,7 +64,7 @@ def _signature_of(construct: Callable[..., Any]) -> _Signature:
     return signature
 
 
-def taken(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+def prepare_inputs(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """The inputs of a call as construct takes them: arrays become Tensors, those by name in the dict.
 
     Raises:
@@ -77,8 +77,8 @@ def taken(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any
         if function is None or not ours(function):
             return args
         plan = plan_of(function)
-        args = tuple([_listed(x, plan.kind_at(place)) for place, x in enumerate(args, 1)])
-        kwargs |= {name: _listed(x, plan.names.get(name)) for name, x in kwargs.items()}
+        args = tuple([_tensors_of_lists(x, plan.kind_at(place)) for place, x in enumerate(args, 1)])
+        kwargs |= {name: _tensors_of_lists(x, plan.names.get(name)) for name, x in kwargs.items()}
     except SnncellError as error:
         tell_call(cell, error, args, kwargs)
         raise
@@ -88,7 +88,7 @@ def taken(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any
         raise CallError(str(refused)) from None
 
 
-def _listed(value: Any, kind: Kind | None) -> Any:
+def _tensors_of_lists(value: Any, kind: Kind | None) -> Any:
     """Lists and tuples of numbers as Tensors, where they are not what the layer takes."""
     if type(value) not in (list, tuple) or kind is None or kind.take(value) is not REFUSED:
         return value
@@ -125,7 +125,7 @@ def refuse_arguments(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         ) from None
 
 
-def named_inputs(
+def order_inputs(
     construct: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[list[str], list[Any]]:
     """The inputs in the order of construct's signature, keywords put in place and defaults filled in."""

@@ -10,7 +10,7 @@ from snncell.arguments.guard import ours, refuse_name
 from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came
 from snncell.arguments.tracebacks import hide_frames
-from snncell.calls import innermost_call, named_inputs, refuse_arguments, taken, tell_call
+from snncell.calls import innermost_call, order_inputs, prepare_inputs, refuse_arguments, tell_call
 from snncell.cells.hooks import (
     Hooked,
     HookHandle as HookHandle,
@@ -139,7 +139,7 @@ class Cell(Hooked, Modes, HasState):
         if "version" not in self.__dict__:
             raise self._not_begun()
         if kwargs or not TENSORS.issuperset(map(type, args)):  # nearly all calls give Tensors alone
-            args = taken(self, args, kwargs)
+            args = prepare_inputs(self, args, kwargs)
         if IN_USE and STATE.space is None and any(isinstance(x, Tensor) and x.device == "gpu" for x in args):
             with settings(space=DEVICE):  # what this Cell makes, as the states of a neuron, is where its inputs are
                 return self._run(*args, **kwargs)
@@ -215,7 +215,7 @@ class Cell(Hooked, Modes, HasState):
         """
         if inputs and kwargs:
             raise ArgumentError("set_inputs: give inputs by place or by name, not both.")
-        self.__dict__["_inputs_set"] = tuple(named_inputs(self.construct, inputs, kwargs)[1])
+        self.__dict__["_inputs_set"] = tuple(order_inputs(self.construct, inputs, kwargs)[1])
 
     def get_inputs(self) -> tuple[Any, ...] | None:
         """The inputs that `set_inputs` was given, in the order of construct, or None."""

@@ -79,28 +79,28 @@ def set_context(
     """
     if mode is not None:
         if type(mode) is not int or mode not in (GRAPH_MODE, PYNATIVE_MODE):
-            raise ArgumentError(f"set_context: mode is GRAPH_MODE (0) or PYNATIVE_MODE (1), not {_quoted(mode)}.")
+            raise ArgumentError(f"set_context: mode is GRAPH_MODE (0) or PYNATIVE_MODE (1), not {_quote(mode)}.")
         _context["mode"] = mode
     if device_target is not None:
         if not isinstance(device_target, str) or device_target not in ("CPU", "GPU"):
-            raise ArgumentError(f'set_context: device_target is "CPU" or "GPU", not {_quoted(device_target)}.')
+            raise ArgumentError(f'set_context: device_target is "CPU" or "GPU", not {_quote(device_target)}.')
         if device_target == "GPU":
             for check in CHECKS:
                 check()
         _context["device_target"] = device_target
     if device_id is not None and (type(device_id) is not int or device_id != 0):
         raise ArgumentError(
-            f"set_context: device_id is 0, for a process has one device, not {_quoted(device_id)}. Say which card that "
+            f"set_context: device_id is 0, for a process has one device, not {_quote(device_id)}. Say which card that "
             f"is before it starts: CUDA_VISIBLE_DEVICES=1."
         )
     if save_graphs is not None and (type(save_graphs) not in (bool, int) or save_graphs):
         raise ArgumentError(
-            f"set_context: save_graphs is False, not {_quoted(save_graphs)}; nothing is written to files. What a "
+            f"set_context: save_graphs is False, not {_quote(save_graphs)}; nothing is written to files. What a "
             f"function is compiled to is shown by print(snncell.explain_passes(fn, *inputs))."
         )
     if pool_limit is not None:
         if isinstance(pool_limit, bool) or not isinstance(pool_limit, int) or not 0 <= pool_limit < 2**63:
-            raise ArgumentError(f"set_context: pool_limit is a number of bytes, 0 or more, not {_quoted(pool_limit)}.")
+            raise ArgumentError(f"set_context: pool_limit is a number of bytes, 0 or more, not {_quote(pool_limit)}.")
         _context["pool_limit"] = pool_limit
     if check_finite is not None:
         if not isinstance(check_finite, bool):
@@ -115,7 +115,7 @@ def set_context(
             listener()
 
 
-def _quoted(value: Any) -> str:
+def _quote(value: Any) -> str:
     """A value that came: Python does not write integers of thousands of digits."""
     return f"an integer of {value.bit_length()} bits" if isinstance(value, int) and abs(value) >= 2**64 else repr(value)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from snncell.markup import Markup, element, folded, joined, table
+from snncell.markup import Markup, element, fold_details, join_parts, table
 from snncell.tape.parameter import Parameter
 from snncell.words import cut
 
@@ -31,16 +31,16 @@ def as_html(cell: Any) -> Markup:
     parameters = [*cell.get_parameters()]
     trained = sum(p.size for p in parameters if p.requires_grad)
     places = sorted({p.device.upper() for p in parameters})
-    total = f"{counted(sum(p.size for p in parameters), 'number')} in {counted(len(parameters), 'Parameter')}"
+    total = f"{count_words(sum(p.size for p in parameters), 'number')} in {count_words(len(parameters), 'Parameter')}"
     total += f", {trained:,} of them trained" if parameters else ""
     total += f", on the {' and the '.join(places)}" if places else ""
     own = Markup("") if not _own(cell) else element("div", _own_words(cell))
-    title = joined([element("b", type(cell).__name__), f" {_settings(cell)}".rstrip(), f": {total}"])
-    content = joined([own, *_table(cell, {id(cell)}, 0)])
-    return element("div", folded(title, content, shown=True) if content else title)
+    title = join_parts([element("b", type(cell).__name__), f" {_settings(cell)}".rstrip(), f": {total}"])
+    content = join_parts([own, *_table(cell, {id(cell)}, 0)])
+    return element("div", fold_details(title, content, shown=True) if content else title)
 
 
-def counted(number: int, word: str) -> str:
+def count_words(number: int, word: str) -> str:
     """ "1,200 numbers"."""
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
@@ -78,12 +78,17 @@ def _table(cell: Any, seen: set[int], depth: int) -> list[Markup]:
 
 def _row(name: str, child: Any, seen: set[int], depth: int) -> tuple[str, str, str, str]:
     """A child: its name, what it is and has in it, its own Parameters, and how many numbers all of it holds."""
-    kind = joined([element("b", type(child).__name__), f" {_settings(child)}".rstrip()])
+    kind = join_parts([element("b", type(child).__name__), f" {_settings(child)}".rstrip()])
     if id(child) in seen:
-        return name, joined([kind, ", the same as above"]), "", ""
+        return name, join_parts([kind, ", the same as above"]), "", ""
     seen.add(id(child))
     inner, inside = _table(child, seen, depth + 1), _children(child)
     if len(inside) == 1 and _children(inside[0][1]):  # what runs a neuron over time: its settings need no click
-        kind = joined([kind, f": {type(inside[0][1]).__name__} {_settings(inside[0][1])}".rstrip()])
+        kind = join_parts([kind, f": {type(inside[0][1]).__name__} {_settings(inside[0][1])}".rstrip()])
     number = sum(p.size for p in child.get_parameters())
-    return name, folded(kind, joined(inner)) if inner else kind, _own_words(child), f"{number:,}" if number else ""
+    return (
+        name,
+        fold_details(kind, join_parts(inner)) if inner else kind,
+        _own_words(child),
+        f"{number:,}" if number else "",
+    )

@@ -133,7 +133,7 @@ def scalar_dtype(value: bool | int | float | complex, beside: DType) -> DType:
     return (bool_, int64, float32, promote(complex64, beside))[category]
 
 
-def computed(dtype: Any) -> Any:
+def to_compute(dtype: Any) -> Any:
     """The NumPy dtype that elements are computed in: float16 and bfloat16 are ways to store float32."""
     return _COMPUTED.get(dtype, dtype)
 
@@ -143,7 +143,7 @@ def far(dtype: Any) -> Any:
     return _FAR.get(dtype, dtype)
 
 
-def only_stored(dtype: Any) -> bool:
+def is_storage_only(dtype: Any) -> bool:
     """True if numbers are kept in this NumPy dtype, and computed with in another."""
     return dtype in _COMPUTED
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING
 
-from snncell.words import bounded
+from snncell.words import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ class SnncellError(Exception):
     told = False  # whether it says in which call it was, if it came from inside of one
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(bounded(arg) if isinstance(arg, str) else arg for arg in args))
+        super().__init__(*(shorten(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class ShapeError(SnncellError, ValueError):

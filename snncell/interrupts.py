@@ -44,7 +44,7 @@ class Restoring(io.IOBase):
         self.close = leave[0] if len(leave) == 1 else partial(any, map(call, leave))
 
 
-def attributes_held(held: dict[str, Any], values: dict[str, Any], before: dict[str, Any], *leave: Any) -> Restoring:
+def hold_attributes(held: dict[str, Any], values: dict[str, Any], before: dict[str, Any], *leave: Any) -> Restoring:
     """A context in which the attributes in `held` have these values, and afterwards those from before."""
     return Restoring(partial(held.update, values), partial(held.update, before), *leave)
 
@@ -101,7 +101,7 @@ class _Gate:
 _standing: list[_Gate] = []  # where signals wait at present
 
 
-def kept_waiting() -> bool:
+def signal_waits() -> bool:
     """True if a signal waits for a function that is called by `deferring`: it should wait for nobody else then."""
     return any(gate.waiting for gate in _standing)
 
@@ -146,7 +146,7 @@ def _deliver(gates: list[_Gate]) -> None:
             _deliver(others)
 
 
-def taken_from(queue: SimpleQueue[Any]) -> Any:
+def take_from(queue: SimpleQueue[Any]) -> Any:
     """The next item of a queue, which is waited for.
 
     A signal that comes between the interpreter's last look and the wait itself would not be heard before the item is
@@ -159,7 +159,7 @@ def taken_from(queue: SimpleQueue[Any]) -> Any:
             continue
 
 
-def imported(name: str) -> Any:
+def import_once(name: str) -> Any:
     """A module of another package, imported when it is first needed, by an import that no signal interrupts.
 
     An interrupted import leaves in `sys.modules` what was done of the package: the next one takes these modules from
@@ -168,9 +168,9 @@ def imported(name: str) -> Any:
     module = sys.modules.get(name)
     if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
         return module
-    return deferring(_imported, name)
+    return deferring(_import_module, name)
 
 
-def _imported(name: str) -> Any:
+def _import_module(name: str) -> Any:
     with IMPORTING:
         return importlib.import_module(name)

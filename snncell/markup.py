@@ -22,14 +22,14 @@ def markup(part: str) -> Markup:
     return part if isinstance(part, Markup) else Markup(escape(part).replace("\n", "<br>"))
 
 
-def joined(parts: Iterable[str]) -> Markup:
+def join_parts(parts: Iterable[str]) -> Markup:
     """Several pieces in a row."""
     return Markup("".join(map(markup, parts)))
 
 
 def element(tag: str, *parts: str, style: str = "") -> Markup:
     """An element around pieces."""
-    return Markup(f"<{tag}{f' style={chr(34)}{escape(style)}{chr(34)}' if style else ''}>{joined(parts)}</{tag}>")
+    return Markup(f"<{tag}{f' style={chr(34)}{escape(style)}{chr(34)}' if style else ''}>{join_parts(parts)}</{tag}>")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0, headed: bool = True) -> Markup:
@@ -43,12 +43,14 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0, 
     return element("table", element("thead", row("th", head)) if headed else Markup(), element("tbody", *body))
 
 
-def folded(summary: str, content: str, shown: bool = False) -> Markup:
+def fold_details(summary: str, content: str, shown: bool = False) -> Markup:
     """A summary, at a click on which the content is shown, or hidden."""
     return Markup(f"<details{' open' if shown else ''}>{element('summary', summary)}{markup(content)}</details>")
 
 
 def array(title: str, facts: dict[str, str], values: str) -> Markup:
     """An array: facts about it by name, and some of its values."""
-    words = joined(part for name, text in facts.items() for part in (Markup(" &middot; "), f"{name} {text}".strip()))
+    words = join_parts(
+        part for name, text in facts.items() for part in (Markup(" &middot; "), f"{name} {text}".strip())
+    )
     return element("div", element("b", title), words, element("pre", values, style="margin: .2em 0 0 0"))

@@ -33,18 +33,18 @@ def run_with_others(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     inner.__dict__.update(cell.__dict__)
     if cell.quantisers is None:
         narrow = dtypes.as_dtype(cell.compute_dtype)
-        args, kwargs = _narrowed(inner, args, kwargs, narrow)
-        out = _constructed(cell, inner, args, kwargs)
+        args, kwargs = _narrow_parameters(inner, args, kwargs, narrow)
+        out = _construct_copy(cell, inner, args, kwargs)
         if cell.narrow_out:
             return out
         leaves, tree = structure.flatten(out)
         return structure.unflatten(tree, [x.astype(dtypes.float32) if x.dtype is narrow else x for x in leaves])
     inner.__dict__.update(cell.quantisers.in_place(cell))
-    out = _constructed(cell, inner, cell.quantisers.inputs(args), kwargs)
+    out = _construct_copy(cell, inner, cell.quantisers.inputs(args), kwargs)
     return cell.quantisers.results(cell, out)
 
 
-def _narrowed(inner: Any, args: tuple[Any, ...], kwargs: dict[str, Any], narrow: dtypes.DType) -> Any:
+def _narrow_parameters(inner: Any, args: tuple[Any, ...], kwargs: dict[str, Any], narrow: dtypes.DType) -> Any:
     """Put casts in the places of the Parameters; the inputs, cast."""
     for name, value in vars(inner).items():
         if isinstance(value, Parameter):
@@ -55,7 +55,7 @@ def _narrowed(inner: Any, args: tuple[Any, ...], kwargs: dict[str, Any], narrow:
     return structure.unflatten(tree, [_as(narrow, x) for x in leaves])
 
 
-def _constructed(cell: Any, inner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _construct_copy(cell: Any, inner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of the copy, which nothing may have been kept on."""
     name = type(cell).__name__
     if "construct" in vars(cell):

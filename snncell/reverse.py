@@ -16,7 +16,7 @@ from typing import Any
 
 from snncell.arguments.guard import ours
 from snncell.arguments.tracebacks import traceback_at
-from snncell.calls import CALLS, CellCall, named_inputs
+from snncell.calls import CALLS, CellCall, order_inputs
 from snncell.config import FINITE
 from snncell.errors import BpropError, GradientError, NotFiniteError, SnncellError, TraceError
 from snncell.ops.seeds import present_key, replaying
@@ -65,7 +65,7 @@ def run_with_bprop(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     Raises:
         BpropError: if the signature of bprop does not fit that of construct, or has dout before out.
     """
-    names, values = named_inputs(cell.construct, args, kwargs)
+    names, values = order_inputs(cell.construct, args, kwargs)
     if len(names) not in cell._checked_counts:  # with *args or defaults, calls differ in their number of inputs
         _check_signature(cell, names)
         cell._checked_counts.add(len(names))
@@ -215,7 +215,7 @@ class _Reverse:
                 gradients.append(self._fitted(grad, value, f"input {name!r}"))
             else:
                 try:
-                    parts = structure.matched(tree, grad, f"the gradient for input {name!r}")
+                    parts = structure.match_tensors(tree, grad, f"the gradient for input {name!r}")
                 except GradientError as error:
                     raise self.error(f"{error} A gradient must have the structure of the input") from None
                 gradients += [self._fitted(g, x, f"input {name!r}") for g, x in zip(parts, leaves, strict=True)]

@@ -23,7 +23,7 @@ def cut(text: str, most: int = QUOTE) -> str:
     return f"{text[: most * 2 // 3]}...({len(text)} characters)...{text[-(most // 6) :]}"
 
 
-def bounded(message: str) -> str:
+def shorten(message: str) -> str:
     """A message with what is long in it cut: quoted texts, runs without a space, and at last the whole."""
     if len(message) <= QUOTE:
         return message

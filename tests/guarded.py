@@ -161,7 +161,7 @@ def frames(rng: Any, guards: Guards) -> None:
     for records, (first, last) in zip(recordings, binning.span_events(recordings), strict=True):
         assert not len(records) or (first, last) == (records["t"].min(), records["t"].max())
         for rule in ("denoise", "rest", "decimate"):
-            kept = event_filters.kept(rule, records, (width, height), 2)
+            kept = event_filters.keep_by_rule(rule, records, (width, height), 2)
             assert len(kept) == len(records)
 
 

@@ -23,7 +23,7 @@ from snncell import Parameter, Tensor, encode, nn, ops, surrogate, train
 from snncell.arguments import elsewhere
 from snncell.arguments.guard import plan_of
 from snncell.arguments.kinds import REFUSED, UNFIT, Count, Extended, Within, kind_of
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -235,10 +235,10 @@ def test_values_are_shown_whatever_they_are():
         def __repr__(self) -> str:
             raise RuntimeError
 
-    assert shown(10**5000) == "an integer of 16610 bits"
-    assert shown(Broken()) == "a Broken whose repr fails"
-    assert len(shown("a" * 10**6)) < 300 and len(shown([1] * 10**5)) < 300
-    assert shown(Tensor(np.ones((2, 3)))) == "a Tensor of shape (2, 3)"
+    assert show(10**5000) == "an integer of 16610 bits"
+    assert show(Broken()) == "a Broken whose repr fails"
+    assert len(show("a" * 10**6)) < 300 and len(show([1] * 10**5)) < 300
+    assert show(Tensor(np.ones((2, 3)))) == "a Tensor of shape (2, 3)"
 
 
 # --- names ------------------------------------------------------------------------------------------------------------

@@ -276,7 +276,7 @@ def test_words_of_single_errors():
         with pytest.raises(ArgumentError, match=r"mode is GRAPH_MODE \(0\) or PYNATIVE_MODE \(1\), not"):
             snncell.set_context(mode=mode)
     with pytest.raises(DeviceMemoryError, match=r"padded\(sequences=.*steps=1099511627776\)"):
-        data.padded([[[1.0]]], steps=2**40)
+        data.pad_sequences([[[1.0]]], steps=2**40)
     with pytest.raises(SnncellError, match=r"LIFNode\(x=\[\[1.0\], \[1.0, 2.0\]\]"):
         nn.LIFNode()([[1.0], [1.0, 2.0]], X)
 

@@ -371,7 +371,7 @@ def test_a_foreign_pickle_is_not_loaded(folder: Path, tmp_path: Path) -> None:
     assert compute() == 3.25
     (path,) = folder.glob("*.nbc")
     bomb = pickle.dumps(Bomb(tmp_path / "exploded"))
-    for content in (bomb, files.sealed(b"", bomb), path.read_bytes()[:32] + bomb):
+    for content in (bomb, files.seal(b"", bomb), path.read_bytes()[:32] + bomb):
         path.write_bytes(content)
         assert again() == 3.25 and counts() == (0, 1)
     assert not (tmp_path / "exploded").exists()
@@ -405,7 +405,7 @@ def test_whole_code_that_no_longer_links_is_compiled_again(folder: Path) -> None
     (path,) = folder.glob("*.nbc")
     (source,) = folder.glob("*.py")
     code = Code("a_symbol", ("a_library_that_has_gone",), b"").packed()
-    path.write_bytes(files.sealed(codes._key((source.stem, codes._machine())), code))
+    path.write_bytes(files.seal(codes._key((source.stem, codes._machine())), code))
     assert again() == 3.25 and counts() == (0, 1)
     assert again() == 3.25 and counts() == (1, 0)
 

@@ -24,7 +24,7 @@ from snncell.errors import CacheError, DeviceError
 from snncell.kernels import policy
 from snncell.kernels.cuda import build as cuda_build
 from snncell.kernels.cuda.build import build, ptx_of, resources
-from snncell.kernels.scalar import simulated
+from snncell.kernels.scalar import is_simulated
 from snncell.kernels.store import files, folder as folders
 
 NEEDED = ("numba_cuda", "cuda.bindings.nvvm", "cuda.bindings.nvjitlink")
@@ -32,7 +32,7 @@ NEEDED = ("numba_cuda", "cuda.bindings.nvvm", "cuda.bindings.nvjitlink")
 
 def missing() -> str | None:
     """Why no PTX can be made here."""
-    if simulated():
+    if is_simulated():
         return "the CUDA simulator runs in this process, beside which Numba compiles nothing"
     if os.environ.get("NUMBA_DISABLE_JIT") == "1":
         return "NUMBA_DISABLE_JIT=1: there is no compiler to test"
@@ -304,8 +304,8 @@ def test_code_of_another_kernel_is_not_taken(kept: Kept) -> None:
 
 def test_code_that_the_driver_refuses_is_compiled_again(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     keys: list[bytes] = []
-    sealed = files.sealed
-    monkeypatch.setattr(files, "sealed", lambda key, code: keys.append(key) or sealed(key, code))
+    sealed = files.seal
+    monkeypatch.setattr(files, "seal", lambda key, code: keys.append(key) or sealed(key, code))
     name, cubin = kept.again()
     (file,) = kept.files(".cubin")
     old = b"of an older compiler"

@@ -24,14 +24,14 @@ from snncell.kernels.cuda import (
 )
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.cuda.build import ptx_of, resources
-from snncell.kernels.scalar import simulated
+from snncell.kernels.scalar import is_simulated
 
 pytestmark = [
     pytest.mark.skipif(
         importlib.util.find_spec("numba_cuda") is None,
         reason='numba-cuda is not installed: pip install "snncell[cuda]"',
     ),
-    pytest.mark.skipif(simulated(), reason="in the simulator nothing is compiled"),
+    pytest.mark.skipif(is_simulated(), reason="in the simulator nothing is compiled"),
     pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="NUMBA_DISABLE_JIT=1 compiles nothing"),
 ]
 CAPABILITIES = [(7, 5), (9, 0)]
@@ -88,7 +88,7 @@ def ask_for_all(dtype: str) -> None:
         lines.argmax(x, 1)
         lines.argmin(x, 1)
     if dtype.startswith("float"):
-        philox.dropped(x, array("int64", 2), 0.7)
+        philox.drop_elements(x, array("int64", 2), 0.7)
     if dtype in ("float32", "float64"):
         philox.uniform(array("int64", 2), (9,), np.dtype(dtype))
 

@@ -17,14 +17,14 @@ import pytest
 from snncell import Parameter, Tensor, grad, nn, ops, value_and_grad
 from snncell.compiler.cuda_kernels import kernels_on_device
 from snncell.compiler.jit import Jitted
-from snncell.kernels.scalar import simulated
+from snncell.kernels.scalar import is_simulated
 
 pytestmark = [
     pytest.mark.skipif(
         importlib.util.find_spec("numba_cuda") is None,
         reason='numba-cuda is not installed: pip install "snncell[cuda]"',
     ),
-    pytest.mark.skipif(simulated(), reason="in the simulator nothing is compiled"),
+    pytest.mark.skipif(is_simulated(), reason="in the simulator nothing is compiled"),
     pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="NUMBA_DISABLE_JIT=1 compiles nothing"),
 ]
 CAPABILITIES = [(7, 5), (8, 0), (9, 0)]
@@ -108,7 +108,7 @@ def test_kernels_compile(name: str, dtype: str) -> None:
 def noted() -> list[tuple[str, str, Any]]:
     """The calls that the tests of the device gave the simulator to run (see their conftest.py)."""
     path = os.environ.get("CUDA_KERNELS")
-    return pickle.loads(Path(path).read_bytes()) if path and not simulated() and Path(path).exists() else []
+    return pickle.loads(Path(path).read_bytes()) if path and not is_simulated() and Path(path).exists() else []
 
 
 @pytest.mark.skipif(not noted(), reason="CUDA_KERNELS=FILE names no kernels that tests/device has noted")

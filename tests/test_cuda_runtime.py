@@ -20,7 +20,7 @@ import pytest
 from fake_card import STREAM, Card, Status
 
 from snncell.errors import ArgumentError, DeviceError, DeviceMemoryError, DTypeError
-from snncell.kernels.arrays import _rounded
+from snncell.kernels.arrays import _round_up_size
 from snncell.kernels.cuda import driver, exchange, libraries, runtime as finding
 from snncell.kernels.cuda.base import Matrix, MemoryBlock, Runtime
 from snncell.kernels.cuda.driver import DriverRuntime
@@ -73,7 +73,7 @@ def test_released_memory_is_used_again_and_counted(device: DriverRuntime, card: 
     pointer = first.pointer
     device.release(first)
     del first
-    assert (device.live, device.held) == (second.size, _rounded(MEBI))
+    assert (device.live, device.held) == (second.size, _round_up_size(MEBI))
     again = device.allocate(MEBI - 1)
     assert again.pointer == pointer and device.held == 0
     device.release(again)

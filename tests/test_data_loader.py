@@ -431,9 +431,9 @@ def test_an_interruption_that_comes_as_a_wait_begins_is_heard(late):
 
     if late:
         with pytest.raises(KeyboardInterrupt):
-            interrupts.taken_from(Queue())
+            interrupts.take_from(Queue())
     else:
-        assert interrupts.taken_from(Queue()) == "a batch"
+        assert interrupts.take_from(Queue()) == "a batch"
     assert len(asked) == 3
 
 

@@ -129,7 +129,7 @@ def test_without_h5py_the_error_says_what_brings_it(tmp_path, monkeypatch):
     def missing(name):
         raise ImportError(name)
 
-    monkeypatch.setattr(shd_like, "imported", missing)
+    monkeypatch.setattr(shd_like, "import_once", missing)
     with pytest.raises(ArgumentError, match=r'need h5py: pip install "snncell\[events\]"'):
         write_shd_like(tmp_path / "made.h5", 1)
 

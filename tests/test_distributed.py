@@ -14,7 +14,7 @@ from ranks.started import run
 
 from snncell import distributed
 from snncell.distributed import job
-from snncell.distributed.cuts import added, nodes, slices
+from snncell.distributed.cuts import add_nodes, nodes, slices
 from snncell.errors import ArgumentError, RankError
 
 COMPILED = pytest.mark.compiled  # each rank is a process of its own, which would interpret every kernel
@@ -41,14 +41,14 @@ def test_a_sum_is_the_same_bits_however_many_ranks_add_parts_of_it(shards: int) 
     values = [np.float32(10.0) ** rng.integers(-6, 6) * rng.normal(size=5).astype(np.float32) for _ in range(shards)]
     for there in itertools.islice(itertools.product((True, False), repeat=shards), 64):
         single = {(n, n + 1): values[n].copy() for n in range(shards) if there[n]}
-        whole = added((0, shards), single)
+        whole = add_nodes((0, shards), single)
         for ranks in range(1, shards + 1):
             known: dict[Any, Any] = {}
             for own in nodes(shards, ranks):
                 for node in own:
                     inside = {(n, n + 1): values[n].copy() for n in range(*node) if there[n]}
-                    known[node] = added(node, inside)
-            again = added((0, shards), known)
+                    known[node] = add_nodes(node, inside)
+            again = add_nodes((0, shards), known)
             assert (whole is None) == (again is None)
             assert whole is None or whole.tobytes() == again.tobytes()
 

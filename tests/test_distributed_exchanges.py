@@ -360,7 +360,7 @@ def test_what_gradients_are_not(grads: Any, samples: Any, error: Any, words: str
 
 @pytest.mark.usefixtures("alone")
 def test_gradients_of_shards_are_of_one_shape() -> None:
-    if job.joined("a test").shards > 1:
+    if job.join_job("a test").shards > 1:
         with pytest.raises(ShapeError, match=r"the gradients of a shard on rank 0 are .*4.* and of one on rank 0 .*3"):
             distributed.mean_gradients([(ops.ones(3),), (ops.ones(4),)])
 
@@ -379,7 +379,7 @@ def test_without_an_mpi_it_is_said_how_to_have_one(error: Any, words: str, monke
     def fail(_: str) -> Any:
         raise error
 
-    monkeypatch.setattr(job, "imported", fail)
+    monkeypatch.setattr(job, "import_once", fail)
     with pytest.raises(RankError, match=words):
         job._mpi.__wrapped__()
 

@@ -10,7 +10,7 @@ import pytest
 
 import snncell
 from snncell import Tensor, data, nn, ops
-from snncell.data.event_lists import joined
+from snncell.data.event_lists import join_event_lists
 from snncell.errors import ArgumentError, DTypeError, GradientError, ShapeError, TensorIndexError
 from snncell.tape.event_lists import EventLists
 
@@ -193,7 +193,7 @@ def test_lists_that_are_none_are_refused_wherever_they_go(name):
     weight = Tensor(np.ones((4, 2), np.float32))
     calls = [
         lists.to_dense,
-        lambda: joined([lists, lists], 3),
+        lambda: join_event_lists([lists, lists], 3),
         lambda: ops.matmul(lists, weight),
         lambda: nn.Dense(4, 2)(lists),
         lambda: ops.conv2d(images, ops.ones((1, 1, 2, 2))),
@@ -294,12 +294,12 @@ def test_lists_of_samples_are_joined_to_those_of_the_batch():
     apart = [transform(events) for events in batch]
     frames = data.to_frames(batch, window=150)
     for steps in (len(frames), len(frames) + 3):
-        lists = joined(apart, steps)
+        lists = join_event_lists(apart, steps)
         assert lists.shape == (steps, *frames.shape[1:])
         np.testing.assert_array_equal(lists.to_dense().asnumpy()[: len(frames)], frames)
         assert not lists.to_dense().asnumpy()[len(frames) :].any()
     with pytest.raises(ShapeError, match="alike but for T"):
-        joined([apart[0], data.ToEventLists(window=150, dtype="float32")(batch[1])], 9)
+        join_event_lists([apart[0], data.ToEventLists(window=150, dtype="float32")(batch[1])], 9)
 
 
 @pytest.mark.parametrize("buckets", [None, [12], 2])
@@ -396,7 +396,7 @@ def test_lists_that_begin_behind_other_elements_are_joined(before):
         values = Tensor(np.concatenate([ahead, x.values.asnumpy()]).astype(each.dtype))
         lists.append(EventLists(Tensor(x.indptr.asnumpy() + before), indices, values, x.shape))
     expected = np.stack([np.pad(each, ((0, 5 - len(each)), (0, 0))) for each in dense], 1)
-    np.testing.assert_array_equal(joined(lists, 5).to_dense().asnumpy(), expected)
+    np.testing.assert_array_equal(join_event_lists(lists, 5).to_dense().asnumpy(), expected)
 
 
 BLOCKS = {

@@ -18,9 +18,9 @@ from ranks.pretended import Mpi, on_ranks
 import snncell
 from snncell import Parameter, Tensor, distributed, nn, ops, train
 from snncell.compiler.passes.begin_early import begin_early
-from snncell.compiler.pipeline import optimised
+from snncell.compiler.pipeline import optimise
 from snncell.distributed import ending, job, progress as progress_module, sums
-from snncell.distributed.handover import handed_over
+from snncell.distributed.handover import hand_over
 from snncell.distributed.progress import ProgressThread
 from snncell.distributed.ranks import Ranks
 
@@ -83,7 +83,7 @@ def test_each_run_hands_over_the_gradients_bucket_by_bucket(seed: int) -> None:
 
     def handing_over(x: Tensor) -> Any:
         value, grads = gradients(x)
-        return value, handed_over(grads, notes)
+        return value, hand_over(grads, notes)
 
     for function in (handing_over, snncell.jit(handing_over)):
         notes = Notes(buckets)
@@ -105,7 +105,7 @@ def test_before_a_bucket_is_taken_stands_what_leads_to_it_and_nothing_else(seed:
 
     def handing_over(x: Tensor) -> Any:
         value, grads = ops.value_and_grad(loss, None, weights)(x)
-        return ops.exp(value), handed_over(grads, notes)
+        return ops.exp(value), hand_over(grads, notes)
 
     compiled, leaves = snncell.jit(handing_over).lookup((x,), {})
     plan = compiled.plan([leaf._data for leaf in leaves])
@@ -122,7 +122,7 @@ def test_before_a_bucket_is_taken_stands_what_leads_to_it_and_nothing_else(seed:
         assert set(range(number + 1)) == needed
     assert begin_early(plan.program).steps == steps
     traced = compiled.plans.program
-    assert sorted(str(step.op) for step in optimised(traced).steps) == sorted(str(step.op) for step in steps)
+    assert sorted(str(step.op) for step in optimise(traced).steps) == sorted(str(step.op) for step in steps)
     # What is launched comes in that order too: loops do not join others behind a bucket that they lead to.
     made = {value: number for number, launch in enumerate(plan.launches) for value in launch.group.writes}
     made |= {value: n for n, run in enumerate(plan.launches) for step in run.group.steps for value in step.outputs}
@@ -137,7 +137,7 @@ def test_a_layer_is_handed_over_before_the_reverse_of_the_one_before() -> None:
     notes = Notes([[2 * layer, 2 * layer + 1] for layer in reversed(range(4))])
 
     def handing_over(x: Tensor) -> Any:
-        return handed_over(ops.grad(lambda x: net(x).mean(), None, weights)(x), notes)
+        return hand_over(ops.grad(lambda x: net(x).mean(), None, weights)(x), notes)
 
     compiled, leaves = snncell.jit(handing_over).lookup((ops.ones((5, 3, 8)),), {})
     launches = compiled.plan([leaf._data for leaf in leaves]).launches
@@ -194,7 +194,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Ranks:
     monkeypatch.setattr(sums, "BUCKET", 16)
     monkeypatch.setenv("NUMBA_NUM_THREADS", "2")  # so that it stays at that
     distributed.init(fast=True)
-    return job.joined("a test")
+    return job.join_job("a test")
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])

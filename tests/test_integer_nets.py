@@ -14,7 +14,7 @@ from snncell import Tensor, nn, ops, quantise, surrogate
 from snncell.errors import ArgumentError, CheckpointError, ShapeError
 from snncell.kernels import winograd
 from snncell.quantise import integer
-from snncell.quantise.integer import shifted
+from snncell.quantise.integer import shift_round
 
 Q = quantise
 T, B = 6, 3
@@ -273,8 +273,8 @@ def test_the_layers_say_what_a_chip_needs() -> None:
 def test_shifts_round_halves_to_even() -> None:
     x = np.arange(-40, 41)
     for bits in range(5):
-        np.testing.assert_array_equal(shifted(x, bits), np.rint(x / 2**bits).astype(np.int64))
-    np.testing.assert_array_equal(shifted(x, -2), x * 4)
+        np.testing.assert_array_equal(shift_round(x, bits), np.rint(x / 2**bits).astype(np.int64))
+    np.testing.assert_array_equal(shift_round(x, -2), x * 4)
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------

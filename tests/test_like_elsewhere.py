@@ -8,7 +8,7 @@ from test_neurons_like import INPUT, recorded
 
 from snncell import Tensor, nn, ops, surrogate
 from snncell.errors import ArgumentError, ShapeError
-from snncell.nn.neurons.elsewhere import ABSENT, PRESETS, made_like
+from snncell.nn.neurons.elsewhere import ABSENT, PRESETS, make_like
 
 HALF = {"tau_syn_inv": 500.0, "tau_mem_inv": 500.0}  # 1 / s: of both a step keeps a half
 CURRENT = [0.3, 0.45, 0.525, 0.8625, 0.43125, 0.21562, 1.35781, 0.82891]
@@ -204,10 +204,10 @@ def test_what_has_no_counterpart_says_what_to_use(framework, name):
     for (neuron, known), function in PRESETS.items():
         if known.partition(".")[0] == framework and name not in inspect.signature(function).parameters:
             with pytest.raises(ArgumentError, match="but like does not take it") as refused:
-                made_like(neuron, known, {name: 1})
+                make_like(neuron, known, {name: 1})
             refusals.append(str(refused.value))
     with pytest.raises(ArgumentError) as refused:
-        made_like("LIFNode", f"{framework}.{name}", {})
+        make_like("LIFNode", f"{framework}.{name}", {})
     assert f"there is none like {framework}'s {name}: " in str(refused.value)
     assert refusals and all(ABSENT[framework, name] in text for text in [*refusals, str(refused.value)])
 

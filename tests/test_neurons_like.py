@@ -11,7 +11,7 @@ import pytest
 import snncell
 from snncell import Tensor, nn, ops, surrogate
 from snncell.errors import ArgumentError
-from snncell.nn.neurons.elsewhere import PRESETS, made_like
+from snncell.nn.neurons.elsewhere import PRESETS, make_like
 from snncell.nn.neurons.gated import GATES
 
 INPUT = [0.6, 0.6, 0.6, 1.2, 0.0, 0.0, 2.5, 0.3]
@@ -148,7 +148,7 @@ def test_an_unknown_framework_lists_the_known_ones():
     with pytest.raises(ArgumentError, match=r"EIFNode.like: no framework 'norse' .* known are 'spikingjelly'"):
         nn.EIFNode.like("norse")
     with pytest.raises(ArgumentError, match=r"PSN.like: no framework 'norse' .* known are none"):
-        made_like("PSN", "norse", {})
+        make_like("PSN", "norse", {})
 
 
 @pytest.mark.parametrize("framework", sorted({framework for _, framework in PRESETS}))
@@ -192,11 +192,11 @@ def test_a_parameter_and_a_setting_do_not_say_two_things(neuron, framework, word
         given = snncell.Parameter(value, name=word, requires_grad=learned)
         message = f"{word} is a Parameter with requires_grad={learned}, and learn_{word}={not learned} says otherwise"
         with pytest.raises(ArgumentError, match=message):
-            made_like(neuron, framework, {**settings, word: given, f"learn_{word}": not learned})
+            make_like(neuron, framework, {**settings, word: given, f"learn_{word}": not learned})
         for said in ({}, {f"learn_{word}": learned}):
-            node = made_like(neuron, framework, {**settings, word: given, **said})
+            node = make_like(neuron, framework, {**settings, word: given, **said})
             assert [p is given for p in node.trainable_params()] == [True] * learned
-    node = made_like(neuron, framework, {**settings, word: value, f"learn_{word}": False})
+    node = make_like(neuron, framework, {**settings, word: value, f"learn_{word}": False})
     assert node.trainable_params() == []
 
 

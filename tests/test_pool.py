@@ -329,7 +329,7 @@ def test_parameters_of_steps_stay_what_they_were(small_too: None) -> None:
 
 def test_the_limit_is_kept() -> None:
     owned = [filled() for _ in range(4)]
-    block = arrays._rounded(BYTES)
+    block = arrays._round_up_size(BYTES)
     snncell.set_context(pool_limit=2 * block + block // 2)
     assert snncell.get_context("pool_limit") == 2 * block + block // 2
     held = []
@@ -377,12 +377,12 @@ def test_a_limit_that_is_left_out_stays() -> None:
 def test_emptying_lets_go_of_all_that_is_free_and_of_nothing_else() -> None:
     kept, freed = filled(3.0), [filled() for _ in range(3)]
     del freed
-    assert POOL.held == 3 * arrays._rounded(BYTES)
+    assert POOL.held == 3 * arrays._round_up_size(BYTES)
     snncell.empty_pool()
     assert POOL.held == 0 and not POOL._free
     assert (kept == 3.0).all()
     del kept
-    assert POOL.held == arrays._rounded(BYTES)
+    assert POOL.held == arrays._round_up_size(BYTES)
     snncell.empty_pool()
     snncell.empty_pool()
     assert POOL.held == 0
@@ -466,7 +466,7 @@ def test_threads_that_take_and_give_at_once_share_no_block() -> None:
 
 
 def test_a_limit_that_is_nearly_reached_is_kept_by_all_threads() -> None:
-    limit = 3 * arrays._rounded(BYTES)
+    limit = 3 * arrays._round_up_size(BYTES)
     snncell.set_context(pool_limit=limit)
     seen: list[int] = []
 

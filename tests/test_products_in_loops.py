@@ -28,7 +28,7 @@ class Counted:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = self.gradients = 0
-        original, sorted_events = gathers.rows_of_events, gathers.sorted_events
+        original, sorted_events = gathers.rows_of_events, gathers.sort_events
 
         def rows(*arguments: Any) -> Any:
             found = original(*arguments)

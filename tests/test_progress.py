@@ -84,7 +84,7 @@ def test_it_is_said_if_another_process_compiles(folder: Path) -> None:
         progress.begin("c")  # which nobody expected
     progress.begin("d")  # nobody listens
     assert said == [(1, 2, True), (1, 2, False), (2, 3, False)]
-    assert store.compiled() == set()
+    assert store.compiled_names() == set()
 
 
 def test_threads_are_told_of_their_own_kernels() -> None:

@@ -94,7 +94,9 @@ def test_layers_like_torch(torch, rng, kind, layers, bias, batch_first, both, be
     x = rng.standard_normal((B, T, D) if batch_first else (T, B, D))
     hx = states_for(kind, rng, layers * (1 + both)) if begun else None
     theirs_x = torch.tensor(x, requires_grad=True)
-    theirs_hx = None if hx is None else snncell.tape.structure.mapped(lambda s: torch.tensor(s.asnumpy().copy()), hx)
+    theirs_hx = (
+        None if hx is None else snncell.tape.structure.map_leaves(lambda s: torch.tensor(s.asnumpy().copy()), hx)
+    )
     theirs, their_last = module(theirs_x, theirs_hx)
     lasts = their_last if kind == "LSTM" else (their_last,)
     total = (theirs * torch.cos(theirs)).sum() + sum((s * s).sum() for s in lasts)
@@ -124,7 +126,7 @@ def test_cells_like_torch(torch, rng, kind):
         getattr(module, name).data = torch.tensor(getattr(cell, name).asnumpy().copy())
     x, hx = rng.standard_normal((B, D)), states_for(kind, rng)
     hx = tuple(s[0] for s in hx) if kind == "LSTM" else hx[0]
-    theirs = module(torch.tensor(x), snncell.tape.structure.mapped(lambda s: torch.tensor(s.asnumpy().copy()), hx))
+    theirs = module(torch.tensor(x), snncell.tape.structure.map_leaves(lambda s: torch.tensor(s.asnumpy().copy()), hx))
     mine = cell(Tensor(x), hx)
     for a, b in zip(mine if kind == "LSTM" else (mine,), theirs if kind == "LSTM" else (theirs,), strict=True):
         np.testing.assert_allclose(a.asnumpy(), b.detach().numpy(), rtol=1e-12)

@@ -12,7 +12,7 @@ from test_scan import XS, C, W, close, looped, normal, plain
 import snncell
 from snncell import Parameter, Tensor, grad, jit, nn, ops, value_and_grad
 from snncell.compiler.passes.canonicalise import program_of
-from snncell.compiler.pipeline import optimised
+from snncell.compiler.pipeline import optimise
 from snncell.kernels import event_costs
 
 __all__ = ["plain"]  # a fixture
@@ -206,14 +206,14 @@ def test_shared_events_give_the_gradients_of_products(small_too: None, density: 
     weights = [net.w0, net.w1, net.w2]
     both = value_and_grad(lambda x: ops.square(net(x)).sum(), 0, weights)
     close(jit(both)(x), both(x), rtol=2e-5, atol=1e-5)
-    names = [step.op.name for step in optimised(traced(both, x)).steps]
+    names = [step.op.name for step in optimise(traced(both, x)).steps]
     assert names.count("events") == 3 and names.count("product_of_events") == 6
 
 
 def test_spikes_that_only_products_take_are_bytes(small_too: None) -> None:
     net = Layers()
     x = ops.ones((6, 4, 20))
-    program = optimised(traced(value_and_grad(lambda x: ops.square(net(x)).sum(), 0, [net.w0, net.w1, net.w2]), x))
+    program = optimise(traced(value_and_grad(lambda x: ops.square(net(x)).sum(), 0, [net.w0, net.w1, net.w2]), x))
     given = [[str(out.dtype) for out in step.outputs] for step in program.steps if step.op.name == "scan"]
     assert [kinds.count("bool") for kinds in given] == [1, 1, 0, 0]
     (shown,) = {str(step.inputs[0].dtype) for step in program.steps if step.op.name == "events"} - {"float32"}
@@ -227,21 +227,21 @@ def test_spikes_that_something_else_takes_are_floats(small_too: None) -> None:
         spikes = net.first(x @ net.w0)
         return (spikes @ net.w1).sum(), spikes
 
-    program = optimised(traced(value_and_grad(total, 0, [net.w0, net.w1], has_aux=True), ops.ones((6, 4, 20))))
+    program = optimise(traced(value_and_grad(total, 0, [net.w0, net.w1], has_aux=True), ops.ones((6, 4, 20))))
     assert not any(out.dtype == bool for step in program.steps for out in step.outputs)
 
 
 def test_spikes_that_are_states_are_floats(small_too: None) -> None:
     net = nn.MultiStep(nn.Recurrent(nn.LIFNode(tau=2.0), nn.Dense(20, 20)))
     w = Parameter(np.ones((20, 20), np.float32))
-    program = optimised(traced(value_and_grad(lambda x: ops.square(net(x) @ w).sum(), 0, w), ops.ones((6, 4, 20))))
+    program = optimise(traced(value_and_grad(lambda x: ops.square(net(x) @ w).sum(), 0, w), ops.ones((6, 4, 20))))
     assert [step.op.name for step in program.steps].count("events") == 1
     assert not any(out.dtype == bool for step in program.steps for out in step.outputs)
 
 
 def test_small_products_are_not_prepared() -> None:
     net = Layers()
-    program = optimised(
+    program = optimise(
         traced(value_and_grad(lambda x: net(x).sum(), 0, [net.w0, net.w1, net.w2]), ops.ones((6, 4, 20)))
     )
     assert not {"events", "product_of_events"}.intersection(step.op.name for step in program.steps)
@@ -249,6 +249,6 @@ def test_small_products_are_not_prepared() -> None:
 
 def test_a_matrix_with_one_user_is_not_prepared(small_too: None) -> None:
     w = Tensor(np.ones((20, 20), np.float32))
-    program = optimised(traced(lambda x: x @ w, ops.ones((4, 20))))
+    program = optimise(traced(lambda x: x @ w, ops.ones((4, 20))))
     assert [step.op.name for step in program.steps] == ["matmul"]
     assert snncell.jit(lambda x: x @ w)(ops.ones((4, 20))).asnumpy().sum() == 1600

@@ -551,12 +551,12 @@ def test_a_table_that_is_too_wide_for_paper_goes_on_below():
 
 
 def test_what_a_picture_cannot_show_is_said_in_its_place():
-    from snncell.plot.pictures import drawn
+    from snncell.plot.pictures import draw_picture
 
     def refuse(ax):
         raise errors.ArgumentError("there is nothing.")
 
-    picture = drawn("A picture.", refuse)
+    picture = draw_picture("A picture.", refuse)
     assert picture.figure is None and picture.caption == "A picture. Not drawn: there is nothing."
 
 

@@ -110,8 +110,8 @@ def test_an_optimiser_is_one_launch(optimiser: Any) -> None:
 
 def test_more_parameters_compile_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[Any] = []
-    make = build._compiled
-    monkeypatch.setattr(build, "_compiled", lambda name, *rest: built.append(name) or make(name, *rest))
+    make = build._compile_kernel
+    monkeypatch.setattr(build, "_compile_kernel", lambda name, *rest: built.append(name) or make(name, *rest))
     monkeypatch.setattr(build, "_built", {})
     counts = []
     for layers in (2, 6, 20):

@@ -64,7 +64,7 @@ def linked(to: str) -> Callable[[Path], None]:
     def make(path: Path) -> None:
         target = path.parent.parent / "elsewhere"
         if to == "a file":
-            target.write_bytes(files.sealed(KEY, CODE))
+            target.write_bytes(files.seal(KEY, CODE))
         elif to == "a folder":
             target.mkdir()
         elif to == "itself":
@@ -83,14 +83,14 @@ def device(path: Path) -> None:
 
 def of_mode(mode: int, content: bytes = b"") -> Callable[[Path], None]:
     def make(path: Path) -> None:
-        path.write_bytes(content or files.sealed(KEY, CODE))
+        path.write_bytes(content or files.seal(KEY, CODE))
         path.chmod(mode)
 
     return make
 
 
 def anothers(path: Path) -> None:
-    path.write_bytes(files.sealed(KEY, CODE))
+    path.write_bytes(files.seal(KEY, CODE))
     try:
         os.chown(path, os.geteuid() + 4321, -1)
     except PermissionError:
@@ -323,7 +323,7 @@ def test_what_was_not_used_for_longest_goes_first(folder: Path) -> None:
 
 def test_to_read_a_file_is_to_use_it(folder: Path) -> None:
     paths = filled(folder, 6)
-    paths[1].write_bytes(files.sealed(KEY, CODE))
+    paths[1].write_bytes(files.seal(KEY, CODE))
     paths[0].write_text(SOURCE)
     for path in paths[:2]:
         os.utime(path, (time.time() - 2e6,) * 2)
@@ -393,7 +393,7 @@ def test_the_folder_is_looked_through_once_and_then_now_and_then(folder: Path, m
 )
 def test_the_bound_is_what_is_asked_for(monkeypatch: pytest.MonkeyPatch, given: str, megabytes: float) -> None:
     monkeypatch.setenv("SNNCELL_CACHE_MB", given)
-    assert bound.bound() == megabytes * (1 << 20)
+    assert bound.size_limit() == megabytes * (1 << 20)
 
 
 @pytest.mark.parametrize("given", ["much", "-1", "nan", "512MB", "x" * 100_000])
@@ -513,7 +513,7 @@ def test_nobody_waits_for_itself_or_for_those_it_was_forked_from(folder: Path) -
             child = os.fork()
         if not child:
             store.claim(path, lambda: os._exit(3))
-            with store.released():
+            with store.release_claims():
                 pass
             os._exit(0 if files.owner() in (folder / (path.name + ".claim")).read_text() else 4)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -524,7 +524,7 @@ def test_nobody_waits_for_itself_or_for_those_it_was_forked_from(folder: Path) -
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
 def test_a_child_leaves_its_parents_claims_alone(folder: Path) -> None:
     path = folder / name(1)
-    with store.released():
+    with store.release_claims():
         store.claim(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -539,7 +539,7 @@ def test_a_child_leaves_its_parents_claims_alone(folder: Path) -> None:
 
 def test_an_interrupted_compilation_lets_go_of_its_claims(folder: Path) -> None:
     def compiled() -> None:
-        with store.released():
+        with store.release_claims():
             for number in range(3):
                 store.claim(folder / name(number))
             assert len(list(folder.iterdir())) == 3
@@ -559,7 +559,7 @@ def test_waiting_can_be_interrupted(folder: Path) -> None:
 
     with process(path) as other:
         assert other.stdout.readline() == "makes\n"
-        with pytest.raises(KeyboardInterrupt), store.released():
+        with pytest.raises(KeyboardInterrupt), store.release_claims():
             store.claim(path, interrupt)
         assert (folder / (path.name + ".claim")).exists()
 

@@ -53,9 +53,9 @@ def auto_mixed_precision(
         ('float16', Float32, Float32)
     """
     kind = dtypes.as_dtype(dtype)
-    if not dtypes.only_stored(kind.dtype):
+    if not dtypes.is_storage_only(kind.dtype):
         raise ArgumentError(f"auto_mixed_precision: dtype is float16 or bfloat16, not {kind.name}.")
-    chosen = _chosen(net, _classes(white_list, "white_list"), _classes(black_list, "black_list"))
+    chosen = _select_layers(net, _classes(white_list, "white_list"), _classes(black_list, "black_list"))
     if amp_level == "O1":
         _refuse(net, chosen, kind.name)
     for _, cell in net.cells_and_names():
@@ -78,17 +78,17 @@ def _refuse(net: Cell, chosen: set[Cell], narrow: str) -> None:
             refuse_quantised(cell, path, narrow, "auto_mixed_precision")
 
 
-def _chosen(net: Cell, more: tuple[type[Cell], ...], without: tuple[type[Cell], ...]) -> set[Cell]:
+def _select_layers(net: Cell, more: tuple[type[Cell], ...], without: tuple[type[Cell], ...]) -> set[Cell]:
     """The layers of a net that compute in few bits."""
     named = [
         cell
         for _, cell in net.cells_and_names()
         if isinstance(cell, (*WHITE_LIST, *more)) and not isinstance(cell, without)
     ]
-    return {cell for cell in named if _allowed(cell, more)}
+    return {cell for cell in named if _may_narrow(cell, more)}
 
 
-def _allowed(cell: Cell, named: tuple[type[Cell], ...]) -> bool:
+def _may_narrow(cell: Cell, named: tuple[type[Cell], ...]) -> bool:
     """False for a Cell with a reverse of its own, which knows its Parameters themselves; if it was named, an error."""
     if cell.bprop is None:
         return True

@@ -17,7 +17,7 @@ import numpy as np
 
 from snncell.arguments.elsewhere import ARGUMENTS
 from snncell.arguments.kinds import REFUSED, UNFIT, Kind, kind_of, refusal
-from snncell.arguments.misplaced import marks_of, misplaced, warn_of_arguments
+from snncell.arguments.misplaced import marks_of, suggest_place, warn_of_arguments
 from snncell.arguments.names import missing_from
 from snncell.arguments.shown import brief, from_inside
 from snncell.arguments.tracebacks import hide_frames
@@ -54,7 +54,7 @@ class ArgumentKinds:
             if p.kind is p.VAR_POSITIONAL:
                 self.rest = p.name, kind
             elif p.kind is p.VAR_KEYWORD:
-                self.names |= dict(_unpacked(hints.get(p.name, Any)))
+                self.names |= dict(_kinds_of_options(hints.get(p.name, Any)))
                 # A class hands what it has no name for on to the one above it, which has better words for it.
                 self.open = function.__name__ == "__init__" or typing.get_origin(hints.get(p.name)) is not typing.Unpack
             else:
@@ -128,7 +128,7 @@ class ArgumentKinds:
         if taken is REFUSED or taken is UNFIT:
             error = ArgumentTypeError if taken is REFUSED else ArgumentError
             raise error(
-                refusal(who, name, kind, value, default) + misplaced(self.places, self.rest, who, name, value, args)
+                refusal(who, name, kind, value, default) + suggest_place(self.places, self.rest, who, name, value, args)
             )
         if kind.by_type:
             kind.types.add(type(value))
@@ -162,7 +162,7 @@ def _runs_code(hint: Any) -> bool:
     )
 
 
-def _unpacked(hint: Any) -> Iterator[tuple[str, Kind]]:
+def _kinds_of_options(hint: Any) -> Iterator[tuple[str, Kind]]:
     """The kinds of what `**options: Unpack[...]` takes."""
     if typing.get_origin(hint) is typing.Unpack:
         (shape,) = typing.get_args(hint)
@@ -193,7 +193,7 @@ def _takes_a_flag(method: Any) -> bool:
 _CHECKED: dict[Callable[..., Any], Callable[..., Any]] = {}  # what two modules show is one function
 
 
-def checked(function: Callable[..., Any], face: str, name: str, skip: int = 0) -> Callable[..., Any]:
+def check_arguments(function: Callable[..., Any], face: str, name: str, skip: int = 0) -> Callable[..., Any]:
     """A function that checks its arguments, but the first `skip`; it says that it is the face's, where it is found."""
     plan: ArgumentKinds | None = None
 
@@ -218,7 +218,7 @@ def checked(function: Callable[..., Any], face: str, name: str, skip: int = 0) -
     return check_and_call
 
 
-def checked_method(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+def check_method(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     """A method that checks its arguments: `__init__`, `__call__`, `init_state`, or one that takes flags."""
     plan: ArgumentKinds | None = None
     by_class = name.startswith("__")
@@ -258,7 +258,7 @@ def guard(face: dict[str, Any], own: bool = False) -> None:
         if name.startswith("_") or not ours(one) or (own and not one.__module__.startswith(face["__name__"])):
             continue
         if inspect.isfunction(one) and not hasattr(one, "__wrapped__") and _hints(one):
-            face[name] = _CHECKED.setdefault(one, checked(one, face["__name__"], name))
+            face[name] = _CHECKED.setdefault(one, check_arguments(one, face["__name__"], name))
         elif isinstance(one, type) and not issubclass(one, BaseException):
             _guard_class(one)
 
@@ -278,7 +278,7 @@ def _guard_class(one: type) -> None:
         always = {"__init__": _hints, "__call__": says_something, "init_state": says_something}
         needs_check = always.get(name, _takes_a_flag)
         if needs_check(method):
-            setattr(owner, name, checked_method(method, name))
+            setattr(owner, name, check_method(method, name))
     maker = getattr(vars(one).get("__new__"), "__func__", None)  # of arrays, which are not made by `__init__`
     if issubclass(one, np.ndarray) and maker is not None and not hasattr(maker, "__wrapped__"):
-        one.__new__ = checked(maker, one.__module__, one.__name__, 1)  # type: ignore[method-assign]
+        one.__new__ = check_arguments(maker, one.__module__, one.__name__, 1)  # type: ignore[method-assign]

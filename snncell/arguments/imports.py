@@ -14,7 +14,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from snncell.arguments.elsewhere import MODULES, PATHS
-from snncell.arguments.names import meant_in
+from snncell.arguments.names import suggest_in
 from snncell.errors import MissingImportError
 from snncell.words import cut
 
@@ -30,7 +30,7 @@ class Elsewhere(MetaPathFinder, Loader):
         if fullname in PATHS:
             return ModuleSpec(fullname, self)
         if parent in MODULES and parent in sys.modules and not name.startswith("_"):
-            mend = meant_in(parent, name)
+            mend = suggest_in(parent, name)
             if mend != ".":
                 raise MissingImportError(f"cannot import {cut(name)!r} from {parent!r}{mend}")
         return None

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
-from snncell.arguments.shown import instance_meant, shown
+from snncell.arguments.shown import show, suggest_instance
 from snncell.dtype import NUMBERS
 
 LARGEST = 2**63  # integers are smaller
@@ -100,7 +100,7 @@ def kind_of(annotation: Any) -> Kind:
         return Kind(words, take, set(at_once))
     origin, inside = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
-        return _annotated(inside[0], inside[1:])
+        return _kind_of_annotation(inside[0], inside[1:])
     if origin is Literal:
         return _one_of(inside)
     if origin in (typing.Union, types.UnionType):
@@ -114,7 +114,7 @@ def kind_of(annotation: Any) -> Kind:
     if origin is abc.Callable or annotation is abc.Callable:
         return Kind("a function", _function, set())
     kind = origin if isinstance(origin, type) else annotation
-    return _instance(kind, _called(kind)) if isinstance(kind, type) else anything()
+    return _instance(kind, _name_of_kind(kind)) if isinstance(kind, type) else anything()
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ _PLAIN: dict[Any, tuple[str, Callable[[Any], Any], set[type]]] = {
 }
 
 
-def _annotated(annotation: Any, marks: tuple[Any, ...]) -> Kind:
+def _kind_of_annotation(annotation: Any, marks: tuple[Any, ...]) -> Kind:
     kind = kind_of(annotation)
     words, take = kind.words, kind.take
     if any(isinstance(mark, Own) for mark in marks):
@@ -179,7 +179,7 @@ def _annotated(annotation: Any, marks: tuple[Any, ...]) -> Kind:
 # --- others -----------------------------------------------------------------------------------------------------------
 
 
-def listed(words: list[str]) -> str:
+def join_with_or(words: list[str]) -> str:
     """ "a, b or c"."""
     return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
@@ -192,7 +192,7 @@ def _one_of(values: tuple[Any, ...]) -> Kind:
             return REFUSED
         return value if value in values else UNFIT
 
-    return Kind(listed(words), take, set())
+    return Kind(join_with_or(words), take, set())
 
 
 def _union(kinds: list[Kind]) -> Kind:
@@ -206,7 +206,7 @@ def _union(kinds: list[Kind]) -> Kind:
         return answer
 
     at_once = set().union(*(kind.types for kind in kinds))
-    return Kind(listed([kind.words for kind in kinds]), take, at_once, all(kind.by_type for kind in kinds))
+    return Kind(join_with_or([kind.words for kind in kinds]), take, at_once, all(kind.by_type for kind in kinds))
 
 
 def _items(value: Any, kinds: abc.Iterable[Kind], make: Callable[[list[Any]], Any]) -> Any:
@@ -273,7 +273,7 @@ def _instance(kind: type, words: str) -> Kind:
     return Kind(words, lambda value: value if isinstance(value, kind) else REFUSED, set(), True)
 
 
-def _called(kind: type) -> str:
+def _name_of_kind(kind: type) -> str:
     return f"an {kind.__name__}" if kind.__name__[0] in "AEIOU" else f"a {kind.__name__}"
 
 
@@ -284,7 +284,7 @@ def refusal(who: str, name: str, kind: Kind, value: Any, default: Any) -> str:
         mend = f"; leave it out for {default!r}"
     elif default is None:
         words, mend = without_none(words), "; leave it out for None"
-    return f"{who}: {name} is {words}, not {shown(value)}{instance_meant(value) or mend}."
+    return f"{who}: {name} is {words}, not {show(value)}{suggest_instance(value) or mend}."
 
 
 def without_none(words: str) -> str:

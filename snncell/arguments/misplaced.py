@@ -16,7 +16,9 @@ Place = tuple[str, Kind]
 _PACKAGE = __name__.partition(".")[0]
 
 
-def misplaced(places: list[Place], rest: Place | None, who: str, name: str, value: Any, args: tuple[Any, ...]) -> str:
+def suggest_place(
+    places: list[Place], rest: Place | None, who: str, name: str, value: Any, args: tuple[Any, ...]
+) -> str:
     """The mend for an argument of `args` that was refused and would fit elsewhere; "" if it would not."""
     if rest is not None and name == rest[0]:
         several = isinstance(value, (list, tuple)) and value and all(_fits(rest[1], item) for item in value)

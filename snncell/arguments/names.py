@@ -12,7 +12,7 @@ from snncell.errors import MissingNameError
 from snncell.words import cut, nearest
 
 
-def meant(name: str, table: dict[str, str], own: Iterable[str], before: str) -> str:
+def suggest_name(name: str, table: dict[str, str], own: Iterable[str], before: str) -> str:
     """The rest of the sentence: what a name is here by the table, or the nearest of `own`, with `before` in front."""
     if translation := table.get(name):
         return f". {translation}" if translation.endswith(".") else f"; here it is {translation}."
@@ -25,7 +25,7 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", "")
 
 
-def meant_in(module: str, name: str) -> str:
+def suggest_in(module: str, name: str) -> str:
     """The rest of the sentence for a name that a module does not have."""
     table = MODULES.get(module, {})
     own = vars(sys.modules[module])
@@ -33,7 +33,7 @@ def meant_in(module: str, name: str) -> str:
         homes = [other for other in MODULES if other in sys.modules and name in vars(sys.modules[other])]
         if homes and not name.startswith("_"):
             return f"; it is {homes[0].rpartition('.')[2]}.{name}."
-    return meant(name, table, own, f"{module.rpartition('.')[2]}.")
+    return suggest_name(name, table, own, f"{module.rpartition('.')[2]}.")
 
 
 def missing_from(module: str) -> Callable[[str], Any]:
@@ -41,7 +41,7 @@ def missing_from(module: str) -> Callable[[str], Any]:
 
     def __getattr__(name: str) -> Any:  # noqa: N807 (it becomes the module's)
         # Looked for when the message is read: `hasattr` and other probes throw it away.
-        raise MissingNameError(f"module {module!r} has no attribute {cut(name)!r}", lambda: meant_in(module, name))
+        raise MissingNameError(f"module {module!r} has no attribute {cut(name)!r}", lambda: suggest_in(module, name))
 
     return __getattr__
 
@@ -58,7 +58,7 @@ def missing_of_tensor(tensor: Any, name: str) -> Any:
     _say_why(tensor, name)
     kind = type(tensor)
     text = f"{kind.__name__} has no attribute {cut(name)!r}"
-    raise MissingNameError(text, lambda: meant(name, TENSOR, dir(kind), "."))
+    raise MissingNameError(text, lambda: suggest_name(name, TENSOR, dir(kind), "."))
 
 
 def missing_of_cell(cell: Any, name: str) -> Any:
@@ -66,4 +66,4 @@ def missing_of_cell(cell: Any, name: str) -> Any:
     _say_why(cell, name)
     kind, own = type(cell), tuple(vars(cell))
     text = f"{kind.__name__} has no attribute {cut(name)!r}"
-    raise MissingNameError(text, lambda: meant(name, CELL, (*own, *dir(kind)), "."))
+    raise MissingNameError(text, lambda: suggest_name(name, CELL, (*own, *dir(kind)), "."))

@@ -21,7 +21,7 @@ _AT = re.compile(r"^<.* at 0x[0-9a-fA-F]+>$")  # of an object without a repr of 
 _DIGITS = 100  # of an integer that is shown as it is
 
 
-def shown(value: Any) -> str:
+def show(value: Any) -> str:
     """`repr` of a value, cut where it is long; classes, modules and functions by their names."""
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > _DIGITS * 3:
         return f"an integer of {value.bit_length()} bits"
@@ -49,8 +49,8 @@ def shown(value: Any) -> str:
 
 def came(value: Any) -> str:
     """The type of a value that is not of the wanted one; of a class of layers or spike functions how to make one."""
-    what = shown(value) if isinstance(value, type) else f"a {type(value).__name__}"
-    return what + instance_meant(value)
+    what = show(value) if isinstance(value, type) else f"a {type(value).__name__}"
+    return what + suggest_instance(value)
 
 
 # Losses by the names of other libraries, without "_" and "loss".
@@ -63,7 +63,7 @@ LOSSES = {
 }
 
 
-def instance_meant(value: Any) -> str:
+def suggest_instance(value: Any) -> str:
     """The mend where a class of Cells, or the name of a loss, was given in the place of a Cell.
 
     For example "; an instance is meant: nn.ReLU()".
@@ -72,7 +72,7 @@ def instance_meant(value: Any) -> str:
         loss = LOSSES.get(value.replace("_", "").lower().removesuffix("loss"))
         return f"; an instance is meant: nn.{loss}()" if loss else ""
     if isinstance(value, (list, tuple)):
-        return next(filter(None, map(instance_meant, value)), "")
+        return next(filter(None, map(suggest_instance, value)), "")
     package, _, rest = getattr(value, "__module__", "").partition(".")
     own = package == __name__.partition(".")[0]
     if not isinstance(value, type) or not (own or hasattr(value, "construct")):
@@ -93,9 +93,9 @@ def brief(value: Any) -> str:
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if isinstance(shape, tuple) and dtype is not None:
         if getattr(dtype, "names", None):
-            return shown(value)
+            return show(value)
         return f"{str(dtype).lower()}{list(shape)}"
-    return cut(shown(value), 60)
+    return cut(show(value), 60)
 
 
 _TOLD = (ArgumentError, ArgumentTypeError, DTypeError, ShapeError, TensorIndexError, ParameterError)

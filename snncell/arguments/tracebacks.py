@@ -43,7 +43,7 @@ def hide_frames(error: BaseException) -> None:
         links = _links(one.__traceback__)
         on_purpose = isinstance(one, SnncellError)
         if on_purpose or _starts_outside(links):
-            one.__traceback__ = _joined([x for x in links if not (_ours(x) or (on_purpose and _of_contextlib(x)))])
+            one.__traceback__ = _join_links([x for x in links if not (_ours(x) or (on_purpose and _of_contextlib(x)))])
         waiting += [one.__cause__, None if one.__suppress_context__ else one.__context__]
 
 
@@ -80,7 +80,7 @@ def _links(traceback: TracebackType | None) -> list[TracebackType]:
     return links
 
 
-def _joined(links: list[TracebackType]) -> TracebackType | None:
+def _join_links(links: list[TracebackType]) -> TracebackType | None:
     rest: TracebackType | None = None
     for link in reversed(links):
         rest = TracebackType(rest, link.tb_frame, link.tb_lasti, link.tb_lineno)

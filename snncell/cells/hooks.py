@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 from snncell.arguments.calls import misfit
-from snncell.arguments.shown import came, shown
+from snncell.arguments.shown import came, show
 from snncell.errors import ArgumentTypeError, GradientError, SnncellError
 from snncell.tape import structure
 from snncell.tape.custom import custom
@@ -74,7 +74,7 @@ def _refuse_signature(cell: Any, hook: Hook, takes: tuple[str, ...]) -> None:
     if wrong := misfit(hook.function, takes):
         raise ArgumentTypeError(
             f"{type(cell).__name__}: a hook of this kind is called as hook({', '.join(takes)}), which "
-            f"{shown(hook.function)} does not take: {wrong}."
+            f"{show(hook.function)} does not take: {wrong}."
         )
 
 
@@ -246,7 +246,7 @@ class _AtOutputs:
         passage, cell = self.passage, self.passage.cell
         grads = tuple(zeros_of(s, douts) if d is None else d for d, s in zip(douts, entry.specs, strict=True))
         for hook in cell._backward_pre_hooks.values():
-            grads = _replaced(cell, hook.function(cell, grads), grads, "backward pre hook", "output")
+            grads = _fit(cell, hook.function(cell, grads), grads, "backward pre hook", "output")
         passage.grad_output = grads
         if not passage.reaches_inputs:
             for hook in cell._backward_hooks.values():
@@ -267,11 +267,11 @@ class _AtInputs:
         passage, cell = self.passage, self.passage.cell
         grads = tuple(zeros_of(s, douts) if d is None else d for d, s in zip(douts, entry.specs, strict=True))
         for hook in cell._backward_hooks.values():
-            grads = _replaced(cell, hook.function(cell, grads, passage.grad_output), grads, "backward hook", "input")
+            grads = _fit(cell, hook.function(cell, grads, passage.grad_output), grads, "backward hook", "input")
         return grads
 
 
-def _replaced(cell: Any, returned: Any, grads: tuple[Any, ...], who: str, what: str) -> tuple[Any, ...]:
+def _fit(cell: Any, returned: Any, grads: tuple[Any, ...], who: str, what: str) -> tuple[Any, ...]:
     """The gradients that a hook returned, fitted to those that it was given, or these if it returned None."""
     if returned is None:
         return grads

@@ -221,7 +221,7 @@ class Tree:
             for name, value in cell.__dict__.items():
                 if name in _OWN or not isinstance(value, (dict, list, tuple)):
                     continue
-                if all(id(x) in known for x in _hidden_in(value)):
+                if all(id(x) in known for x in _find_in_containers(value)):
                     continue
                 kind, use = type(value).__name__, "an nn.CellDict"
                 if not isinstance(value, dict):
@@ -291,10 +291,10 @@ def _members_in(name: str, value: Any) -> Iterator[tuple[str, Any]]:
                 yield f"{name}.{position}", item
 
 
-def _hidden_in(value: Any, depth: int = 3) -> Iterator[Any]:
+def _find_in_containers(value: Any, depth: int = 3) -> Iterator[Any]:
     """The Cells and Parameters in a container."""
     for x in value.values() if isinstance(value, dict) else value:
         if isinstance(x, (Parameter, Tree)):
             yield x
         elif depth and isinstance(x, (dict, list, tuple)):
-            yield from _hidden_in(x, depth - 1)
+            yield from _find_in_containers(x, depth - 1)

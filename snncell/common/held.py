@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from snncell.common.derived import Derived
-from snncell.common.ranges import FINITE, Range, checked_constant, numbers_of
+from snncell.common.ranges import FINITE, Range, check_constant, numbers_of
 from snncell.dtype import BY_NUMPY, DType, float32, float64
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE
@@ -179,7 +179,7 @@ class Ranged:
 
     def checked(self, name: str, value: Any) -> Any:
         """A constant as it is held, after checking that it is one, and in its range."""
-        value = checked_constant(value, type(self).__name__, name)
+        value = check_constant(value, type(self).__name__, name)
         self.check_constant(name, value)
         return value
 

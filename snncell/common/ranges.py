@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from snncell import ops
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.arguments.vocabulary import Constant
 from snncell.errors import ArgumentError, SnncellError
 from snncell.tape.state import STATE, recording_on
@@ -42,10 +42,10 @@ def unknown(value: Any) -> bool:
     return isinstance(value, Tensor) and STATE.trace is not None
 
 
-def quoted(value: Any) -> str:
+def quote_value(value: Any) -> str:
     """A value for an error: its repr, cut after 200 characters."""
     if isinstance(value, int):
-        return shown(value)
+        return show(value)
     text = repr(value.asnumpy().tolist() if isinstance(value, Tensor) and not unknown(value) else value)
     return text if len(text) <= 200 else f"{text[:200]}..."
 
@@ -77,7 +77,7 @@ class Range:
     def check(self, value: Any, who: str, name: str) -> Any:
         """A value as it is, after checking that it is in the range; of what is traced nothing is known."""
         if self.whole and (isinstance(value, bool) or not isinstance(value, int)):
-            raise ArgumentError(f"{who}: {name} {self.words()}, not {quoted(value)}.")
+            raise ArgumentError(f"{who}: {name} {self.words()}, not {quote_value(value)}.")
         if any(unknown(x) for x in (value, self.low, self.high)) or self.holds(value):
             return value
         text = self.words()
@@ -85,17 +85,17 @@ class Range:
             text += f", and at most {self.high}"
         elif "finite" not in text and not np.all(np.isfinite(numbers_of(value))):
             text = _FINITE
-        raise ArgumentError(f"{who}: {name} {text}, not {quoted(value)}.")
+        raise ArgumentError(f"{who}: {name} {text}, not {quote_value(value)}.")
 
     @property
     def bounded(self) -> bool:
         """True if there is any finite end."""
-        return _bounded(self.low) or _bounded(self.high)
+        return _is_end(self.low) or _is_end(self.high)
 
     def words(self) -> str:
         """The words of an error for what a constant must be."""
-        low = f" {'from' if self.closed in ('low', 'both') else 'above'} {self.low}" if _bounded(self.low) else ""
-        high = f" {'up to' if self.closed in ('high', 'both') else 'below'} {self.high}" if _bounded(self.high) else ""
+        low = f" {'from' if self.closed in ('low', 'both') else 'above'} {self.low}" if _is_end(self.low) else ""
+        high = f" {'up to' if self.closed in ('high', 'both') else 'below'} {self.high}" if _is_end(self.high) else ""
         return self.text or (f"is a number{low}{high}" if low or high else _FINITE)
 
     def gaps(self, value: Any) -> tuple[Any, Any]:
@@ -115,13 +115,13 @@ class Range:
         """The nearest value that is in the range and no nearer to an open end than `gaps`; NaN stays NaN."""
         # An infinite step of an optimiser is brought back too, where the range has no end.
         largest = float(np.finfo(np.float32).max)
-        low = _end(self.low, value, gaps[0], ops.max) if _bounded(self.low) else -largest
-        high = _end(self.high, value, -gaps[1], ops.min) if _bounded(self.high) else largest
+        low = _end(self.low, value, gaps[0], ops.max) if _is_end(self.low) else -largest
+        high = _end(self.high, value, -gaps[1], ops.min) if _is_end(self.high) else largest
         nearest: Tensor = ops.clip(value, low, high)
         return nearest.astype(value.dtype)
 
 
-def _bounded(end: Any) -> bool:
+def _is_end(end: Any) -> bool:
     return isinstance(end, Tensor) or bool(np.all(np.isfinite(numbers_of(end))))
 
 
@@ -143,16 +143,16 @@ GATE = Range(0.0, 1.0, text="is the sigmoid of a Parameter, between 0 and 1")
 LOGIT = Range(-80.0, 16.0, "both", "is a logit from -80 to 16, whose sigmoid is between 0 and 1 in float32, too")
 
 
-def checked_constant(value: Any, who: str, name: str) -> Any:
+def check_constant(value: Any, who: str, name: str) -> Any:
     """A constant: a number for all, or a Tensor or Parameter; an array becomes a Tensor, one for each."""
     if isinstance(value, (np.ndarray, list, tuple)):
         try:
             array = np.asarray(value)
             value = Tensor(array if array.dtype.kind == "c" or array.dtype == np.float32 else array.astype(np.float64))
         except (SnncellError, TypeError, ValueError, OverflowError):
-            raise ArgumentError(f"{who}: {name} is an array of numbers, not {quoted(value)}.") from None
+            raise ArgumentError(f"{who}: {name} is an array of numbers, not {quote_value(value)}.") from None
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating, Tensor)):
-        raise ArgumentError(f"{who}: {name} is a number, a Tensor or a Parameter, not {quoted(value)}.")
+        raise ArgumentError(f"{who}: {name} is a number, a Tensor or a Parameter, not {quote_value(value)}.")
     if isinstance(value, Tensor) and value.dtype.category not in (1, 2):
         raise ArgumentError(f"{who}: {name} is made of real numbers, not of {value.dtype!r}.")
     if isinstance(value, Tensor) and not value.size:

@@ -15,9 +15,9 @@ from snncell.compiler.runtime.plans import Plans
 from snncell.compiler.vjp import TracedVjp
 from snncell.tape import structure
 from snncell.tape.event_lists import EventLists, refuse_gradient
-from snncell.tape.hooks import Hook, called_outside, register_hook
+from snncell.tape.hooks import Hook, call_outside, register_hook
 from snncell.tape.state import recording_on, tracing_to
-from snncell.tape.tape import Entry, Tape, watched
+from snncell.tape.tape import Entry, Tape, watch_input
 from snncell.tape.taps import Events, Note, NotedResults, noting
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Trace
@@ -57,7 +57,7 @@ class Compiled:
             stand_ins = [trace.new_input(leaf.shape, leaf._data.dtype) for leaf in leaves]
             self.constant = _values_of_event_lists(arguments) if taped else []
             if taped:
-                stand_ins = [x if n in self.constant else watched(x) for n, x in enumerate(stand_ins)]
+                stand_ins = [x if n in self.constant else watch_input(x) for n, x in enumerate(stand_ins)]
             pairs = zip(stand_ins, entries, strict=True)
             stand_ins = [x if entry is None else wrap(x._data, entry) for x, entry in pairs]
             trace.cells.update(cells_in(arguments, fn))  # fn may read attributes of Cells without calling them
@@ -127,7 +127,7 @@ def _hooks_taken_from(stand_ins: Sequence[Tensor], entries: Sequence[Entry | Non
     hooks: list[tuple[int, Hook]] = []
     for number, (x, known) in enumerate(zip(stand_ins, entries, strict=True)):
         if x._entry is not None and known is None:  # hooks on a known Parameter stay with it
-            hooks += [(number, called_outside(hook)) for _, hook in (x._entry.hooks or {}).values()]
+            hooks += [(number, call_outside(hook)) for _, hook in (x._entry.hooks or {}).values()]
             x._entry.hooks = None
     return hooks
 

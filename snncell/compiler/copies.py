@@ -9,7 +9,7 @@ from typing import Any
 from snncell.errors import JitPickleError
 
 
-def reduced(jitted: Any, make: Any) -> Any:
+def reduce_jitted(jitted: Any, make: Any) -> Any:
     """The value for `__reduce__`: `make` with its arguments, or the name under which the jitted function is found.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Any
 from snncell.compiler.backends.cuda_groups import emit_cuda
 from snncell.compiler.backends.cuda_loop import CUDALoop
 from snncell.compiler.ir.program import Program
-from snncell.compiler.pipeline import optimised
+from snncell.compiler.pipeline import optimise
 from snncell.compiler.scan import Scan
 from snncell.compiler.schedule.fuse import fuse
 from snncell.kernels.space import DEVICE
@@ -16,7 +16,7 @@ from snncell.kernels.space import DEVICE
 
 def kernels_on_device(program: Program) -> Iterator[tuple[str, str, tuple[Any, ...]]]:
     """Name, source and signature of each kernel of a Program's own; a loop that goes step by step has none."""
-    for group in fuse(optimised(program, DEVICE)):
+    for group in fuse(optimise(program, DEVICE)):
         op = group.steps[0].op
         if isinstance(op, Scan):
             loop = op.lowered.loop_in(DEVICE)

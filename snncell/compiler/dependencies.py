@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from snncell.compiler.python_state import PythonState
-from snncell.compiler.random_states import RandomStates, loading_paused
+from snncell.compiler.random_states import RandomStates, pause_loading
 from snncell.compiler.reached import MOST
 from snncell.errors import SnncellError, TraceError
 from snncell.tape import structure
@@ -80,7 +80,7 @@ def state_read_by(roots: Iterable[Any], who: str, every: str = "each call") -> I
             RuntimeWarning,
             stacklevel=2,
         )
-    with loading_paused() as alone:
+    with pause_loading() as alone:
         states = RandomStates(state, alone)
         try:
             yield state

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from snncell.compiler.ir.formula import MAX_STEPS, Elementwise, Reduction, compiled_here
+from snncell.compiler.ir.formula import MAX_STEPS, Elementwise, Reduction, can_compile
 from snncell.compiler.ir.program import Program, by_line
-from snncell.compiler.runtime.launches import DeviceLaunch, Launch, OperationCall, moved
+from snncell.compiler.runtime.launches import DeviceLaunch, Launch, OperationCall, bytes_moved
 from snncell.compiler.runtime.plan import Plan
 from snncell.compiler.runtime.segments import Segments
 from snncell.kernels.space import HOST
@@ -58,14 +58,14 @@ def _lines(
     if not isinstance(launch, OperationCall):
         threads = "all threads" if launch.parallel else "one thread"
         threads = "on the device" if isinstance(launch, DeviceLaunch) else threads
-        lines = [f"{number:4}. loop {launch.name} over {launch.sizes}, {threads}, {_bytes(moved(launch))}"]
+        lines = [f"{number:4}. loop {launch.name} over {launch.sizes}, {threads}, {_bytes(bytes_moved(launch))}"]
         lines += [f"        {line}" for line in by_line(launch.group.steps)]
         return [
             *lines,
             *(f"        apart from {other}, {why}" for other, why in _boundaries(launch, launch_of, plan.launches)),
         ]
     step = launch.step
-    lines = [f"{number:4}. call {step.op.name:<14} {step.line}, {_bytes(moved(launch))}"]
+    lines = [f"{number:4}. call {step.op.name:<14} {step.line}, {_bytes(bytes_moved(launch))}"]
     details = step.op.explained(step.attrs, plan.space)
     if plan.space is HOST:  # on the device all are dense
         details = [*details, *step.op.choice(step.inputs, step.attrs)]
@@ -101,8 +101,8 @@ def why_no_loop(step: Instruction) -> str:
     if not isinstance(step.op, (Elementwise, Reduction)):
         return f"{step.op.name} is no elementwise operation and no reduction"
     values = [x for x in (*step.inputs, *step.outputs) if isinstance(x, Value)]
-    if not compiled_here([value.dtype for value in values]):
-        kinds = ", ".join(sorted({str(v.dtype) for v in values if not compiled_here([v.dtype])}))
+    if not can_compile([value.dtype for value in values]):
+        kinds = ", ".join(sorted({str(v.dtype) for v in values if not can_compile([v.dtype])}))
         return f"{kinds} is left to NumPy"
     return f"NumPy refuses some integers in {step.op.name}, and so must we"
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from types import NoneType
 
 from snncell.compiler.ir.loop import LoopOperation
-from snncell.compiler.ir.program import values_used
+from snncell.compiler.ir.program import find_used_values
 from snncell.compiler.passes.canonicalise import from_trace
 from snncell.tape.body_trace import BodyTrace
 from snncell.tape.custom import Composite
@@ -21,7 +21,7 @@ from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Value
 
 
-def needed_by_higher_orders(
+def find_needed_inputs(
     trace: BodyTrace, outs: Iterable[Tensor], among: Sequence[Tensor], given: Sequence[Tensor] = ()
 ) -> set[Value]:
     """Find the Values of inputs that gradients of `outs` look at; none unless an outer tape records.
@@ -47,5 +47,5 @@ def needed_by_higher_orders(
         operands += [x._data for x in among if x._entry is None]
     inside = [x for x in operands if isinstance(x, Value) and x.trace in trace.lineage]
     known = {x._data for x in given}
-    looked_at = values_used(from_trace(trace, inside, known))
+    looked_at = find_used_values(from_trace(trace, inside, known))
     return (needed | looked_at.intersection(x._data for x in among)) - known

@@ -13,7 +13,7 @@ from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came
 from snncell.arguments.tracebacks import hide_frames
 from snncell.compiler.compiled import Compiled
-from snncell.compiler.copies import reduced
+from snncell.compiler.copies import reduce_jitted
 from snncell.compiler.explain import difference, report, report_on_passes
 from snncell.compiler.holders import same
 from snncell.compiler.jit_options import JitConfig, Level, as_signature, refuse_options, refuse_other_arguments
@@ -59,7 +59,7 @@ class Jitted:
             if STATE.trace is not None:
                 return self.fn(*args, **kwargs)  # part of the Program that is being traced
             if FINITE or STATE.unfused:  # operation by operation, each of which is looked at
-                return structure.mapped(snapshot, self.fn(*with_tensors(args), **with_tensors(kwargs)))
+                return structure.map_leaves(snapshot, self.fn(*with_tensors(args), **with_tensors(kwargs)))
             compiled, leaves = self.lookup(args, kwargs)
             return compiled(leaves)
         except Exception as error:
@@ -67,13 +67,13 @@ class Jitted:
             raise
 
     def __reduce__(self) -> Any:
-        return reduced(self, _jitted)
+        return reduce_jitted(self, _jit_function)
 
     def __copy__(self) -> Jitted:
-        return _jitted(self.fn, self.name, self.limit, self.signature)
+        return _jit_function(self.fn, self.name, self.limit, self.signature)
 
     def __deepcopy__(self, memo: Any) -> Jitted:
-        return _jitted(copy.deepcopy(self.fn, memo), self.name, self.limit, self.signature)
+        return _jit_function(copy.deepcopy(self.fn, memo), self.name, self.limit, self.signature)
 
     def __get__(self, instance: Any, owner: type) -> Any:
         return self if instance is None else MethodType(self, instance)  # a decorated method
@@ -224,10 +224,10 @@ def jit(
         return functools.partial(jit, input_signature=input_signature)
     if not callable(fn) or isinstance(fn, type):
         raise TraceError(f"jit: fn is a function or a Cell, not {came(fn)}.")
-    return _jitted(fn, signature=signature)
+    return _jit_function(fn, signature=signature)
 
 
-def _jitted(
+def _jit_function(
     fn: Callable[..., Any], name: str | None = None, limit: int | None = None, signature: Signature = None
 ) -> Jitted:
     jitted = Jitted(fn, name, limit, signature)
@@ -252,7 +252,7 @@ def explain(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> str:
         >>> print(explain(lambda x: ops.exp(x) * 2.0, ops.ones(3)).splitlines()[0])
         <lambda>: 1 loop, 0 loops over time, 0 calls, 0 views; 24 B read and written by one run
     """
-    return _explained("explain", fn).explain(*inputs, **kwargs)
+    return _explain_jitted("explain", fn).explain(*inputs, **kwargs)
 
 
 def explain_passes(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> str:
@@ -269,10 +269,10 @@ def explain_passes(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> str:
         >>> print(explain_passes(lambda x: ops.exp(x) * 2.0, ops.ones(3)).splitlines()[0])
         traced:
     """
-    return _explained("explain_passes", fn).explain_passes(*inputs, **kwargs)
+    return _explain_jitted("explain_passes", fn).explain_passes(*inputs, **kwargs)
 
 
-def _explained(who: str, fn: Any) -> Jitted:
+def _explain_jitted(who: str, fn: Any) -> Jitted:
     if not callable(fn) or isinstance(fn, (Tensor, type)):
         raise TraceError(f"{who}: fn is a function or a Cell, not {came(fn)}.")
     return fn if isinstance(fn, Jitted) else Jitted(fn)

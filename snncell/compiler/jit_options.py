@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came, shown
+from snncell.arguments.shown import came, show
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.tape import structure
 from snncell.tape.tensor import Tensor
@@ -54,7 +54,7 @@ def refuse_options(jit_config: Any, dynamic: Any, compile_once: Any, hash_args: 
         raise ArgumentError(f"jit: jit_config is a JitConfig, not {came(jit_config)}.")
     if type(dynamic) not in (int, bool) or dynamic:
         raise ArgumentError(
-            f"jit: dynamic={shown(dynamic)}: each shape is traced by itself, which takes milliseconds once its kernels "
+            f"jit: dynamic={show(dynamic)}: each shape is traced by itself, which takes milliseconds once its kernels "
             f"are known; leave it out. A few shapes are had by padding."
         )
     if compile_once:
@@ -68,7 +68,7 @@ def refuse_options(jit_config: Any, dynamic: Any, compile_once: Any, hash_args: 
             "one has changed, it is traced again. Leave it out."
         )
     if options:
-        raise ArgumentError(f"jit: there is no option {shown(next(iter(options)))}.")
+        raise ArgumentError(f"jit: there is no option {show(next(iter(options)))}.")
 
 
 def as_signature(given: Annotated[Any, Own()]) -> tuple[Tensor | None, ...] | None:

@@ -18,17 +18,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from snncell.compiler.dependencies import state_read_by
-from snncell.compiler.higher_orders import needed_by_higher_orders
+from snncell.compiler.higher_orders import find_needed_inputs
 from snncell.compiler.holders import Change, Spot
 from snncell.compiler.ir.body import Body
-from snncell.compiler.ir.program import values_used
+from snncell.compiler.ir.program import find_used_values
 from snncell.compiler.passes.canonicalise import program_of
 from snncell.compiler.passes.rematerialise import values_to_save
 from snncell.errors import GradientError, TraceError
 from snncell.tape.body_trace import BodyTrace
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE, recording_on, tracing_to
-from snncell.tape.tape import Tape, pullback, watched, zeros_of
+from snncell.tape.tape import Tape, pullback, watch_input, zeros_of
 from snncell.tape.taps import Note, NotedResults, noting
 from snncell.tape.tensor import Tensor, wrap
 
@@ -71,13 +71,13 @@ def trace_body(
         # A Parameter that a step writes is a state. Which ones a step writes is known when it has been traced, and
         # reads of them before the write have to be traced as reads of the state: so it is traced again.
         with state_read_by([f], who, "each slice" if who == "vmap" else "each step") as state:
-            body = _traced(f, carry, xs, backwards, who, carried)
+            body = _trace_step(f, carry, xs, backwards, who, carried)
         state.include(body.trace.cells)
         state.refuse_leaks(body.trace, who)
         # A step may keep a value for the next ones, such as a mask. Then it is traced again, with that value.
         changes = state.changes()
         if earlier is not None and (changes or _differ(earlier[1], body)):
-            raise _counted(who, next(iter(earlier[0].values())).words)
+            raise _count_words(who, next(iter(earlier[0].values())).words)
         missing = [p for p in body.trace.written if all(p is not q for q in carried)]
         if not missing and not changes:
             if STATE.trace is None:
@@ -87,7 +87,7 @@ def trace_body(
         carried += missing
 
 
-def _counted(who: str, words: str) -> TraceError:
+def _count_words(who: str, words: str) -> TraceError:
     return TraceError(
         f"{who}: {words} is read and changed by a step, and a step is traced once, so all would see one value. Return "
         f"it as a state, or make it a Parameter (requires_grad=False) and write to it by ops.assign."
@@ -104,7 +104,7 @@ def _differ(one: Body, other: Body) -> bool:
     return any(a._data is not b._data and not np.array_equal(a._data, b._data, equal_nan=True) for a, b in pairs)
 
 
-def _traced(
+def _trace_step(
     f: StepFunction,
     carry: Sequence[Tensor],
     xs: Sequence[Tensor],
@@ -118,7 +118,7 @@ def _traced(
         states = [trace.new_input(x.shape, x._data.dtype) for x in carry]
         slices = [trace.new_input(x.shape[1:], x._data.dtype) for x in xs]
         if tape is not None:
-            states, slices = [watched(x) for x in states], [watched(x) for x in slices]
+            states, slices = [watch_input(x) for x in states], [watch_input(x) for x in slices]
         written = [wrap(value) for value in trace.carried.values()]
         after, ys = f(states, slices)
         after = [*after, *(wrap(trace.lift(p)) for p in carried)]  # no gradient flows through a write
@@ -164,14 +164,15 @@ def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
     What the reverse needs of the forward it computes from what was saved, or if nothing was, from the states.
     """
     if body.reverse is not None and STATE.tape is None and _is_as_saved_for(body, has_dout):
-        return _from_saved(body, body.reverse)
+        return _read_saved(body, body.reverse)
     trace, tape = body.trace.fork(), body.trace.tape
     assert tape is not None  # only bodies traced under a tape are asked
     float_states = [n for n, x in enumerate(body.carry) if x.dtype.is_float]
     seeded = [n for n in range(len(body.after), len(body.outs)) if has_dout[n]]
     with _own_state(body, trace), tracing_to(trace), recording_on(tape if STATE.tape is not None else None):
         seeds = {
-            n: watched(trace.new_input(body.outs[n].shape, body.outs[n]._data.dtype)) for n in (*float_states, *seeded)
+            n: watch_input(trace.new_input(body.outs[n].shape, body.outs[n]._data.dtype))
+            for n in (*float_states, *seeded)
         }
         inputs = [*body.carry, *body.xs, *body.consts]
         notes: list[Note] = []
@@ -202,7 +203,7 @@ def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
     if STATE.trace is not None:
         STATE.trace.cells.update(trace.cells)
     has_gradient = [grad is not None for grad in grads]
-    return _from_saved(body, Reverse(reversed_body, float_states, seeded, has_gradient, noted))
+    return _read_saved(body, Reverse(reversed_body, float_states, seeded, has_gradient, noted))
 
 
 @contextmanager
@@ -213,7 +214,7 @@ def _own_state(body: Body, trace: BodyTrace) -> Iterator[None]:
         yield
         state.refuse_leaks(trace, who)
         for change in state.changes().values():
-            raise _counted(who, change.words)
+            raise _count_words(who, change.words)
 
 
 def lacks_states(body: Body, reverse: Reverse) -> bool:
@@ -223,9 +224,9 @@ def lacks_states(body: Body, reverse: Reverse) -> bool:
     """
     own = reverse.body
     program, states = program_of(own), [x._data for x in body.carry]
-    if not values_used(program).difference(program.inputs).isdisjoint(states):
+    if not find_used_values(program).difference(program.inputs).isdisjoint(states):
         return True
-    needed = needed_by_higher_orders(own.trace, own.outs, body.carry, [*own.xs, *own.consts])
+    needed = find_needed_inputs(own.trace, own.outs, body.carry, [*own.xs, *own.consts])
     return not needed.isdisjoint(states)
 
 
@@ -235,7 +236,7 @@ def _is_as_saved_for(body: Body, has_dout: Sequence[bool]) -> bool:
     return not body.sums and seeded == body.reverse.seeded
 
 
-def _from_saved(body: Body, reverse: Reverse) -> Reverse:
+def _read_saved(body: Body, reverse: Reverse) -> Reverse:
     """A copy of a reverse whose first sequences are those of the step and what it saves."""
     own = reverse.body
     douts = own.xs[len(own.xs) - sum(n < len(body.after) + len(body.ys) for n in reverse.seeded) :]

@@ -122,16 +122,16 @@ class Lowered:
             *((f"{rule}, else after it", own) for rule, own in added.items()),
             ("taken into the loop, added up over time", body.fused_sums),
         ):
-            lines += _listed(title, placed)
+            lines += _list_reasons(title, placed)
         return lines
 
     def _explained_at_once(self, steps: int, space: Space) -> list[str]:
         parts = self.schedule.parts
         return [
             f"{self.schedule.who}: {self.plan_in(space, steps).explained()}",
-            *_listed("once", self.schedule.invariant),
-            *_listed("for all steps together", self.at_once),
-            *_listed("on sums over all steps", [*parts.reductions, *self.loop.body.fused_sums]),
+            *_list_reasons("once", self.schedule.invariant),
+            *_list_reasons("for all steps together", self.at_once),
+            *_list_reasons("on sums over all steps", [*parts.reductions, *self.loop.body.fused_sums]),
         ]
 
     def moved(self, steps: int) -> int:
@@ -146,7 +146,7 @@ class Lowered:
         # The sequences. Checkpoints come in among them, but have a row for each segment, not for each step.
         varying = set(schedule.xs).difference(schedule.recompute.carry if schedule.recompute else ())
         for step in schedule.invariant:
-            known.update(zip(step.outputs, _evaluated(step, known), strict=True))
+            known.update(zip(step.outputs, _evaluate_step(step, known), strict=True))
         space: Space = HOST
         if IN_USE and any(space_of(array) is DEVICE for array in arrays):
             space = DEVICE
@@ -202,10 +202,10 @@ class Lowered:
             if step.outputs[0] in totals:
                 continue  # the loop has added it up
             if step.op.additive:
-                totals.update(zip(step.outputs, _evaluated(step, totals), strict=True))
+                totals.update(zip(step.outputs, _evaluate_step(step, totals), strict=True))
             elif step.op.proportional:
                 constants = {x: known[x] for x in values_in(step) if x in parts.fixed}
-                totals.update(zip(step.outputs, _evaluated(step, totals | constants), strict=True))
+                totals.update(zip(step.outputs, _evaluate_step(step, totals | constants), strict=True))
             else:
                 totals.update(zip(step.outputs, _over_time(step.op.summed, step, known, varying), strict=True))
 
@@ -214,7 +214,7 @@ def _on_sums(step: Instruction) -> bool:
     return step.op.additive or step.op.proportional is not None
 
 
-def _listed(title: str, placed: Sequence[Instruction]) -> list[str]:
+def _list_reasons(title: str, placed: Sequence[Instruction]) -> list[str]:
     return [f"  {title}:", *(f"    {line}" for line in by_line(placed))] if placed else []
 
 
@@ -235,7 +235,7 @@ def _adds_up(loop: CPULoop | CUDALoop | StepLoop, step: Instruction) -> bool:
     return isinstance(loop, CPULoop) and step in loop.scattered
 
 
-def _evaluated(step: Instruction, known: dict[Value, Any]) -> Sequence[Any]:
+def _evaluate_step(step: Instruction, known: dict[Value, Any]) -> Sequence[Any]:
     arrays = [known[x] if isinstance(x, Value) else x for x in step.inputs]
     out = step.op.run_here(arrays, arrays, step.attrs)
     return out if step.op.multiple else (out,)

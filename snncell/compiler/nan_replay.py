@@ -14,12 +14,12 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
-from snncell.compiler.replayed_steps import ReplayedSteps, listed
+from snncell.compiler.replayed_steps import ReplayedSteps, join_names
 from snncell.errors import NotFiniteError
 from snncell.interrupts import Restoring, undoing
-from snncell.tape.finite import Fault, Spot, at_home, paused, spot_in, unwatched
+from snncell.tape.finite import Fault, Spot, at_home, is_paused, pause_watch, spot_in
 from snncell.tape.state import EFFECTS, recording_on, settings
-from snncell.tape.tape import Tape, pullback, watched, zeros_of
+from snncell.tape.tape import Tape, pullback, watch_input, zeros_of
 from snncell.tape.tensor import Tensor, beside, wrap
 
 _ARRIVING = "the gradient of its output"
@@ -45,7 +45,7 @@ def look_at_results(
     _forward(loop, states, xs)
     number, spot = faults[0]
     if spot.kind == "NaN":  # inf that none of the steps has made came in from outside, or is meant
-        raise _unlocated(loop, "", loop.result(number, len(states)), spot, number >= len(states)).error()
+        raise _fault_without_place(loop, "", loop.result(number, len(states)), spot, number >= len(states)).error()
 
 
 def look_at_gradients(
@@ -74,7 +74,7 @@ def look_at_gradients(
     if not faults:
         return
     xs, fixed = inputs[states : states + sequences], inputs[states + sequences :]
-    with unwatched():  # inf on the way that reaches no result may be meant, or harmless
+    with pause_watch():  # inf on the way that reaches no result may be meant, or harmless
         before = _forward(loop, inputs[:states], xs)
     try:
         _backward(loop, before, xs, fixed, douts)
@@ -85,7 +85,7 @@ def look_at_gradients(
     number, spot = faults[0]
     over_time = states <= number < states + sequences
     name = loop.input(number, states, sequences, captured)
-    raise _unlocated(loop, "reverse of ", f"the gradient of {name}", spot, over_time).error()
+    raise _fault_without_place(loop, "reverse of ", f"the gradient of {name}", spot, over_time).error()
 
 
 @contextmanager
@@ -103,7 +103,7 @@ def in_step(who: str, turn: int) -> Iterator[None]:
 
 def _faults(results: Sequence[Any], operands: Sequence[Any]) -> list[tuple[int, Spot]]:
     """The results with NaN; if there are none, and all operands were finite, those with inf."""
-    if paused():
+    if is_paused():
         return []
     spots = [(n, spot) for n, x in enumerate(results) if x is not None and (spot := spot_in(x)) is not None]
     nans = [(n, spot) for n, spot in spots if spot.kind == "NaN"]
@@ -112,7 +112,7 @@ def _faults(results: Sequence[Any], operands: Sequence[Any]) -> list[tuple[int, 
     return spots
 
 
-def _unlocated(loop: ReplayedSteps, direction: str, what: str, spot: Spot, over_time: bool) -> Fault:
+def _fault_without_place(loop: ReplayedSteps, direction: str, what: str, spot: Spot, over_time: bool) -> Fault:
     """The fault for steps that give no NaN when they are replayed: they round otherwise, or a sum over time is inf."""
     step = spot.entry[0] if over_time and spot.entry else None
     head = f"{direction}{loop.who}" + ("" if step is None else f", time step {step}")
@@ -124,7 +124,7 @@ def _unlocated(loop: ReplayedSteps, direction: str, what: str, spot: Spot, over_
 # --- forward ----------------------------------------------------------------------------------------------------------
 
 
-def _restored(loop: ReplayedSteps) -> AbstractContextManager[Any]:
+def _restore(loop: ReplayedSteps) -> AbstractContextManager[Any]:
     """Put back the present values of the Parameters that a step writes, after the body."""
     return Restoring(dict, undoing([p.write_of(p._data) for p in loop.written]))
 
@@ -134,10 +134,10 @@ def _forward(loop: ReplayedSteps, states: Sequence[Tensor], xs: Sequence[Tensor]
     arrays = [x._data for x in states]
     before = []
     eager = {"trace": None, "tape": None, "smooth": loop.smooth}
-    with EFFECTS, beside(*states, *xs), settings(**eager), _restored(loop), at_home(loop.place, sys._getframe()):
+    with EFFECTS, beside(*states, *xs), settings(**eager), _restore(loop), at_home(loop.place, sys._getframe()):
         for turn in loop.turns(xs[0].shape[0]):
             before.append(arrays)
-            carry, slices = _taken(loop, arrays, xs, turn)
+            carry, slices = _inputs_of_turn(loop, arrays, xs, turn)
             try:
                 after = loop.f(carry, slices)[0]
             except NotFiniteError as error:
@@ -146,7 +146,7 @@ def _forward(loop: ReplayedSteps, states: Sequence[Tensor], xs: Sequence[Tensor]
     return before
 
 
-def _taken(
+def _inputs_of_turn(
     loop: ReplayedSteps, arrays: Sequence[Any], xs: Sequence[Tensor], turn: int
 ) -> tuple[list[Tensor], list[Tensor]]:
     """The inputs of a step; the Parameters that it writes have the values that they had before it."""
@@ -168,12 +168,12 @@ def _in_step(
     sources += [(loop.sequence(n, len(xs)), x._data[turn, ...]) for n, x in enumerate(xs)]
     names = [name for name, array in sources if fault.operand is not None and _same(array, fault.operand)]
     reached = ""
-    with unwatched():
-        after, ys = loop.f(*_taken(loop, arrays, xs, turn))
+    with pause_watch():
+        after, ys = loop.f(*_inputs_of_turn(loop, arrays, xs, turn))
     results = [*after, *(wrap(p._data) for p in loop.written), *ys]
     wrong = [loop.result(n, len(arrays)) for n, x in enumerate(results) if spot_in(x) is not None]
     if wrong:
-        reached = f" It reaches {listed(wrong)} of that step."
+        reached = f" It reaches {join_names(wrong)} of that step."
     head = f"{loop.who}, time step {turn}: "
     return fault.within(head, step=turn, source=(names or [fault.source])[0], reached=reached).error()
 
@@ -200,20 +200,20 @@ def _backward(
     seeds = douts[len(before[0]) :]
     others = {x._entry for x in fixed if x._entry is not None}
     eager = {"trace": None, "tape": None, "smooth": loop.smooth}
-    with EFFECTS, beside(*xs), settings(**eager), _restored(loop), at_home(loop.place, sys._getframe()):
+    with EFFECTS, beside(*xs), settings(**eager), _restore(loop), at_home(loop.place, sys._getframe()):
         for turn, arrays in zip(loop.turns(xs[0].shape[0])[::-1], before[::-1], strict=True):
             arriving = [*of_states, *(None if x is None else wrap(x._data[turn, ...]) for x in seeds)]
             tape = Tape()
             with recording_on(None), tape.active():
-                inputs = [[watched(x) for x in part] for part in _taken(loop, arrays, xs, turn)]
-                with unwatched():
+                inputs = [[watch_input(x) for x in part] for part in _inputs_of_turn(loop, arrays, xs, turn)]
+                with pause_watch():
                     after, ys = loop.f(*inputs)
             outs = [*after, *ys][: len(arriving)]  # those behind are recorded for monitors, and have no gradient
             pull = partial(pullback, outs=outs, douts=arriving, inputs=[*inputs[0], *inputs[1]], beside=others)
             try:
                 grads = pull(tape.live())
             except NotFiniteError as error:
-                with unwatched():  # once more, to tell which gradients it reaches
+                with pause_watch():  # once more, to tell which gradients it reaches
                     grads = pull(tape.live())
                 raise _in_reverse(loop, error, grads, arriving, turn, own, len(xs)) from None
             of_states = [_or_zeros(grad, array) for grad, array in zip(grads[:own], arrays[:own], strict=True)]
@@ -242,6 +242,6 @@ def _in_reverse(
         source = _ARRIVING
     wrong = [loop.input(n, own, count) for n, x in enumerate(grads) if x is not None and spot_in(x) is not None]
     if wrong:
-        reached = f" It reaches the gradient of {listed(wrong)} of that step."
+        reached = f" It reaches the gradient of {join_names(wrong)} of that step."
     head = f"reverse of {loop.who}, time step {turn}: "
     return fault.within(head, step=turn, source=source, reached=reached).error()

@@ -19,7 +19,7 @@ from snncell.compiler.ir.loop import Loop
 from snncell.compiler.lower import Lowered
 from snncell.compiler.passes.canonicalise import program_of
 from snncell.compiler.schedule.loop import schedule
-from snncell.tape.all_steps import one_after_another, repeated, steps_of
+from snncell.tape.all_steps import one_after_another, repeat_over_time, steps_of
 
 
 class Nested:
@@ -42,7 +42,7 @@ class Nested:
             alone = self._lowered_for((False,) * len(constants))
             each: tuple[Any, ...] = one_after_another(lambda *step: alone.run(step, steps), arrays, varying, {})
             return each
-        rows = repeated(arrays, varying)[:first]
+        rows = repeat_over_time(arrays, varying)[:first]
         for x, varies in constants:
             if varies:
                 rows.append(np.broadcast_to(x.reshape(many, 1, *x.shape[1:]), (many, steps, *x.shape[1:])))

@@ -86,7 +86,7 @@ PASSES = (
 )
 
 
-def optimised(program: Program, space: Space = HOST) -> Program:
+def optimise(program: Program, space: Space = HOST) -> Program:
     """Run all passes for arrays that are in `space`: the Program to plan."""
     *_, (_, last) = stages(program, space)
     return last

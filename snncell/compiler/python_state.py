@@ -141,14 +141,14 @@ class PythonState(ReachableValues):
     def refuse_leaks(self, trace: Trace | None, who: str) -> None:
         """Raise if an object, variable or container holds a Tensor of this trace: it has no value later."""
         for cell, name, value in self._variables:
-            if leaked(of_cell(cell), trace):
+            if holds_traced_tensor(of_cell(cell), trace):
                 if isinstance(cell, ContextVar):
                     cell.set(None if value is MISSING else value)
                 else:
                     cell.cell_contents = None if value is MISSING else value
                 raise _leak(who, f"the variable {name}", name)
         for one, name, value in self._slots.values():
-            if leaked(in_slot(one, name), trace):
+            if holds_traced_tensor(in_slot(one, name), trace):
                 delattr(one, name) if value is MISSING else setattr(one, name, value)
                 raise _leak(who, f"{type(one).__name__}.{name}", f"self.{name}")
         for cell in self.cells:
@@ -156,7 +156,7 @@ class PythonState(ReachableValues):
         for holder in self._holders.values():
             self._refuse_leak(holder.mapping, holder.owner, holder.values, trace, who)
         for container, _, _ in self._containers:
-            if leaked(container, trace):
+            if holds_traced_tensor(container, trace):
                 _purge(container, trace)
                 raise _leak(who, f"an item of a {type(container).__name__} outside of the function", "it")
 
@@ -166,7 +166,7 @@ class PythonState(ReachableValues):
             old = values.get(name, MISSING)
             known = old is not MISSING and old is not now
             # A container that was there before is looked into below, unless the code only appends to it.
-            if not (known or isinstance(now, Tensor)) or not leaked(now, trace):
+            if not (known or isinstance(now, Tensor)) or not holds_traced_tensor(now, trace):
                 continue
             if owner is None:
                 own[name] = old if known else None
@@ -181,10 +181,10 @@ class PythonState(ReachableValues):
 def _purge(container: Any, trace: Trace | None) -> None:
     """Take the Tensors of a trace out of a container."""
     if isinstance(container, dict):
-        for key in [key for key, x in container.items() if leaked(x, trace)]:
+        for key in [key for key, x in container.items() if holds_traced_tensor(x, trace)]:
             del container[key]
     else:
-        kept = [x for x in container if not leaked(x, trace)]
+        kept = [x for x in container if not holds_traced_tensor(x, trace)]
         container.clear()
         container.update(kept) if isinstance(container, set) else container.extend(kept)
 
@@ -196,10 +196,10 @@ def _leak(who: str, place: str, target: str) -> TraceError:
     )
 
 
-def leaked(value: Any, trace: Trace | None, depth: int = 3) -> bool:
+def holds_traced_tensor(value: Any, trace: Trace | None, depth: int = 3) -> bool:
     """True if a value is, or holds, a Tensor of a trace; of any trace where `trace` is None."""
     if isinstance(value, Tensor):
         return isinstance(value._data, Value) and (trace is None or value._data.trace is trace)
     if depth and isinstance(value, CONTAINERS):
-        return any(leaked(x, trace, depth - 1) for x in items(value))
+        return any(holds_traced_tensor(x, trace, depth - 1) for x in items(value))
     return False

@@ -28,7 +28,7 @@ after_fork(LOADING.clear)  # a child has none of these threads
 
 
 @contextmanager
-def loading_paused() -> Iterator[bool]:
+def pause_loading() -> Iterator[bool]:
     """Pause the threads that load data, which may draw from the generators that all threads share.
 
     Yields True if all of them pause. A thread that loads data itself pauses no other one, because two of them could
@@ -59,7 +59,7 @@ class RandomStates:
     def refuse_draws(self, who: str, every: str = "each call") -> None:
         """Raise if one of them has been advanced since: the numbers would be constants of the trace."""
         for name in sorted(self.state.unseeded):
-            raise _drawn(who, f"{name}(), which gets no seed,", every)
+            raise _draw_error(who, f"{name}(), which gets no seed,", every)
         for generator, of, before in self.before:
             if of(generator) == before:
                 continue
@@ -67,7 +67,7 @@ class RandomStates:
                 continue
             name = _NAMES.get(id(generator), f"a {type(generator).__name__}")
             name = "PyTorch's random numbers" if of is _of_torch else name
-            raise _drawn(who, name, every)
+            raise _draw_error(who, name, every)
 
     def _drawn_by_others(self, generator: Any, of: Any) -> bool:
         """True if another thread may have drawn: one that loads data, or one that goes on drawing now."""
@@ -78,7 +78,7 @@ class RandomStates:
         return bool(of(generator) != present)
 
 
-def _drawn(who: str, name: str, every: str) -> TraceError:
+def _draw_error(who: str, name: str, every: str) -> TraceError:
     return TraceError(
         f"{who}: draws from {name} while it is traced. That happens once, so {every} would have the same numbers. Draw "
         f"with ops.normal(x.shape, 0.0, 1.0) or ops.uniform(x.shape), which give new numbers each time; or pass the "

@@ -62,7 +62,7 @@ class ReplayedSteps(NamedTuple):
         return f"Parameter {fixed.name!r}" if isinstance(fixed, Parameter) else "what is the same at every step"
 
 
-def listed(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """Names in a sentence, each once."""
     names = list(dict.fromkeys(names))
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

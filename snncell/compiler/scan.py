@@ -8,10 +8,10 @@ from dataclasses import replace
 from itertools import compress
 from typing import Any
 
-from snncell.compiler.higher_orders import needed_by_higher_orders
+from snncell.compiler.higher_orders import find_needed_inputs
 from snncell.compiler.ir.body import Body
 from snncell.compiler.ir.loop import Loop, LoopOperation, Recompute
-from snncell.compiler.ir.program import values_used
+from snncell.compiler.ir.program import find_used_values
 from snncell.compiler.linearise import Reverse, StepFunction, lacks_states, linearise, saving, trace_body
 from snncell.compiler.lower import Lowered
 from snncell.compiler.nan_replay import look_at_gradients, look_at_results
@@ -59,7 +59,7 @@ def run(
             commit([parameter.moving(place) for parameter in written if parameter.follows])
         states = [*carry, *(p.value() for p in written)]
         loop = Loop(body, len(body.ys), who, every)
-        scan, outs = _bound(loop, [*states, *xs, *body.captured], xs[0].shape[0])
+        scan, outs = _bind_loop(loop, [*states, *xs, *body.captured], xs[0].shape[0])
         scan.events = {} if events is None else events
         for watch in FINITE if STATE.trace is None else ():
             scan.observed = ReplayedSteps(f, written, backwards, who, names, STATE.smooth, watch.place())
@@ -70,7 +70,7 @@ def run(
     return list(outs[: len(carry)]), list(outs[len(states) : len(states) + scan.loop.result_count])
 
 
-def _bound(loop: Loop, inputs: list[Tensor], steps: int) -> tuple[Scan, Sequence[Tensor]]:
+def _bind_loop(loop: Loop, inputs: list[Tensor], steps: int) -> tuple[Scan, Sequence[Tensor]]:
     """The scan of a loop, carried out or traced; on a tape it stores what its reverse needs."""
     body = loop.body
     taped = STATE.tape is not None and body.trace.tape is not None and any(x._entry is not None for x in inputs)
@@ -161,7 +161,7 @@ class Scan(LoopOperation):
         body = replace(body, ys=list(ys), sums=list(sums))
         # A Program is carried out, not differentiated, so nothing stays for higher orders: what it becomes must not
         # depend on whether a tape happens to be active while it is made.
-        body, inputs = _without_unused(body, step.inputs, self.loop.recompute, set())
+        body, inputs = _drop_unused(body, step.inputs, self.loop.recompute, set())
         scan = Scan(replace(self.loop, body=body, result_count=len(body.ys)))
         pruned = Instruction(scan, tuple(inputs), step.attrs, step.line)
         pruned.outputs = tuple(compress(step.outputs, flags))
@@ -216,12 +216,12 @@ class Scan(LoopOperation):
         ]
         recompute = Recompute(interval, body) if interval else None
         operands = [*reverse.body.xs, *reverse.body.consts]
-        needed = needed_by_higher_orders(reverse.body.trace, reverse.body.outs, operands)
+        needed = find_needed_inputs(reverse.body.trace, reverse.body.outs, operands)
         if recompute is not None:
-            needed |= needed_by_higher_orders(body.trace, body.outs, operands)
-        own, inputs = _without_unused(reverse.body, inputs, recompute, needed)
+            needed |= find_needed_inputs(body.trace, body.outs, operands)
+        own, inputs = _drop_unused(reverse.body, inputs, recompute, needed)
         loop = Loop(own, len(own.ys), f"reverse of {who}", recompute=recompute)
-        scan, outputs = _bound(loop, inputs, steps)
+        scan, outputs = _bind_loop(loop, inputs, steps)
         scan.events = self.events
         own = scan.loop.body
         after, sums = len(own.after), len(own.after) + len(own.ys)
@@ -250,14 +250,14 @@ class Scan(LoopOperation):
             for n, x in zip(live, watched, strict=True):
                 inputs[n] = x
             # What the forward takes and never uses has been left out.
-            xs = [inputs[position[x._data]] if x._data in position else _unused(x, (steps,)) for x in forward.xs]
-            consts = [inputs[position[x._data]] if x._data in position else _unused(x, ()) for x in forward.consts]
+            xs = [inputs[position[x._data]] if x._data in position else _not_used(x, (steps,)) for x in forward.xs]
+            consts = [inputs[position[x._data]] if x._data in position else _not_used(x, ()) for x in forward.consts]
             recomputed = Scan(Loop(forward.saving_states(), len(forward.ys), who))
             recomputed.events = self.events
             outputs = recomputed.bind(*(inputs[n][0] for n in states), *xs, *consts, steps=steps)
             for n, rows in zip(states, outputs[len(states) + len(forward.ys) :], strict=False):
                 inputs[n] = rows
-            scan, outputs = _bound(Loop(body, len(body.ys), who), inputs, steps)
+            scan, outputs = _bind_loop(Loop(body, len(body.ys), who), inputs, steps)
             scan.events = self.events
             collected = len(body.after) + len(body.ys)
             return [*outputs[:collected], *outputs[len(body.after) + len(scan.loop.body.ys) :]]
@@ -268,7 +268,7 @@ class Scan(LoopOperation):
         return [spread.get(n) for n in range(len(entry.inputs))]
 
 
-def _unused(x: Tensor, first: tuple[int, ...]) -> Tensor:
+def _not_used(x: Tensor, first: tuple[int, ...]) -> Tensor:
     return zeros_of((first + x.shape, x._data.dtype))
 
 
@@ -276,17 +276,17 @@ def _seed(dout: Tensor | None, spec: Any) -> Tensor:
     return zeros_of(spec) if dout is None else dout  # the state of the reverse begins with it
 
 
-def _without_unused(
+def _drop_unused(
     body: Body, inputs: Sequence[Any], recompute: Recompute | None, needed: set[Value]
 ) -> tuple[Body, list[Any]]:
     """Leave out the sequences and constants that no step takes, so that the tape does not hold them.
 
     Those stay that are `needed` by gradients of higher orders. Gives the body, and the inputs that are left.
     """
-    used = values_used(program_of(body)) | needed
+    used = find_used_values(program_of(body)) | needed
     if recompute is not None:
         forward = recompute.forward
-        used |= values_used(program_of(forward)) | {x._data for x in forward.carry}
+        used |= find_used_values(program_of(forward)) | {x._data for x in forward.carry}
     flags = [True] * len(body.carry) + [x._data in used for x in (*body.xs, *body.consts)]
     xs, consts = ([x for x in kind if x._data in used] for kind in (body.xs, body.consts))
     return replace(body, xs=xs, consts=consts), list(compress(inputs, flags))

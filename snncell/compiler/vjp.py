@@ -22,8 +22,8 @@ from snncell.config import FINITE
 from snncell.errors import GradientError
 from snncell.tape.custom import custom
 from snncell.tape.primitive import rebuilt
-from snncell.tape.state import STATE, TRACING, recording_on, smoothed, tracing_to
-from snncell.tape.tape import Entry, Tape, pullback, watched, zeros_of
+from snncell.tape.state import STATE, TRACING, recording_on, set_smooth, tracing_to
+from snncell.tape.tape import Entry, Tape, pullback, watch_input, zeros_of
 from snncell.tape.taps import Events, Note, NotedResults, noting
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Trace
@@ -178,7 +178,7 @@ class TracedVjp:
                         f"{self.name}: a Cell that the jitted function calls was changed between its forward and this "
                         f"gradient. Change it after the gradient is taken."
                     )
-                with smoothed(self.smooth):
+                with set_smooth(self.smooth):
                     self._reverses[present] = self._trace_reverse(present)
         return self._reverses[present]
 
@@ -193,7 +193,7 @@ class TracedVjp:
         ):
             positions = [*self.outs, *(self._residuals[-1] if self._residuals else ())]
             outs = [positions[number] for number in present]
-            seeds = [watched(trace.new_input(x.shape, x._data.dtype)) for x in outs]
+            seeds = [watch_input(trace.new_input(x.shape, x._data.dtype)) for x in outs]
             notes: list[Note] = []
             with noting(notes):
                 # No hooks on inputs: a further part of their gradients may come from outside.

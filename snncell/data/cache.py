@@ -106,7 +106,7 @@ class Cached:
         there = path.exists()  # asked first: another one may write it in between
         content = files.read_sealed(path, key)
         if content is not None:
-            return _unpacked(content)
+            return _unpack_sample(content)
         if there:
             warnings.warn(
                 f"Cached: {path} is damaged, or another user's; sample {index} is made again.",
@@ -114,11 +114,11 @@ class Cached:
                 stacklevel=3,
             )
         sample = self.dataset[index]
-        content = _packed(sample, index)
+        content = _pack_sample(sample, index)
         path.parent.mkdir(exist_ok=True)
-        files.write(path, files.sealed(key, content))
+        files.write(path, files.seal(key, content))
         # As it is read from now on: of arrays of other frameworks NumPy's, and nobody else has them.
-        return _unpacked(content)
+        return _unpack_sample(content)
 
 
 def _is_key(key: Any) -> bool:
@@ -126,7 +126,7 @@ def _is_key(key: Any) -> bool:
     return all(map(_is_key, key)) if isinstance(key, tuple) else isinstance(key, (str, int, float))
 
 
-def _packed(sample: Any, index: int) -> bytes:
+def _pack_sample(sample: Any, index: int) -> bytes:
     """A sample as bytes: its structure as JSON, and its arrays one after another."""
     stream = io.BytesIO()
     words = json.dumps(_structure(sample, stream, index)).encode()
@@ -154,23 +154,23 @@ def _structure(thing: Any, stream: io.BytesIO, index: int) -> Any:
     )
 
 
-def _unpacked(content: bytes) -> Any:
+def _unpack_sample(content: bytes) -> Any:
     """A sample of its bytes."""
     length = int.from_bytes(content[:8], "little")
     stream = io.BytesIO(content[8 + length :])
-    return _restored(json.loads(content[8 : 8 + length]), stream)
+    return _restore_entry(json.loads(content[8 : 8 + length]), stream)
 
 
-def _restored(words: Any, stream: io.BytesIO) -> Any:
+def _restore_entry(words: Any, stream: io.BytesIO) -> Any:
     if not isinstance(words, dict):
         return words
     ((kind, value),) = words.items()
     if kind == "float":
         return float.fromhex(value)
     if kind == "dict":
-        return {_restored(name, stream): _restored(each, stream) for name, each in value}
+        return {_restore_entry(name, stream): _restore_entry(each, stream) for name, each in value}
     if kind in ("tuple", "list"):
-        items = [_restored(each, stream) for each in value]
+        items = [_restore_entry(each, stream) for each in value]
         return tuple(items) if kind == "tuple" else items
     array = np.lib.format.read_array(stream, allow_pickle=False)
     if kind == "number":

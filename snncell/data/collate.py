@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from snncell.data.event_lists import joined
-from snncell.data.padding import bucket_of, padded
+from snncell.data.event_lists import join_event_lists
+from snncell.data.padding import bucket_of, pad_sequences
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.tape.event_lists import EventLists
 from snncell.tape.given import is_array, on_host
@@ -90,7 +90,7 @@ class Collate:
                 if self.lengths and name == sequences[0]:
                     batch["lengths"] = steps[1]
             else:
-                batch[name] = stacked(values, indices)
+                batch[name] = stack_entries(values, indices)
         if isinstance(first, dict):
             return batch
         return (
@@ -151,8 +151,8 @@ class Collate:
 def _sequences(values: list[Any], indices: Sequence[int], steps: int) -> Any:
     """Sequences (T_n, ...) as those of a batch, (T, B, ...)."""
     if all(isinstance(value, EventLists) for value in values):
-        return _as_arrays(joined(values, steps))
-    return padded(_arrays(values, indices), steps)[0]
+        return _as_arrays(join_event_lists(values, steps))
+    return pad_sequences(_arrays(values, indices), steps)[0]
 
 
 def _as_arrays(lists: EventLists) -> Any:
@@ -177,15 +177,15 @@ def length_of(row: dict[Any, Any], names: Sequence[Any], index: int) -> int:
     return next(iter(lengths.values()))
 
 
-def stacked(values: list[Any], indices: Sequence[int]) -> Any:
+def stack_entries(values: list[Any], indices: Sequence[int]) -> Any:
     """Entries of samples as one array (B, ...); of strings a list, of tuples and dicts one of arrays."""
     first = values[0]
     if isinstance(first, str):
         return values
     if isinstance(first, dict):
-        return {name: stacked([value[name] for value in values], indices) for name in first}
+        return {name: stack_entries([value[name] for value in values], indices) for name in first}
     if isinstance(first, (tuple, list)) and not all(isinstance(item, Numbers) for item in first):
-        columns = [stacked(list(column), indices) for column in zip(*values, strict=True)]
+        columns = [stack_entries(list(column), indices) for column in zip(*values, strict=True)]
         return type(first)(*columns) if hasattr(first, "_fields") else type(first)(columns)
     if isinstance(first, (bool, int, float, complex, tuple, list)):
         return to_array(values)

@@ -13,10 +13,10 @@ from snncell.data.frames import Between, Steps, Ways, bins_of, dtype_of_counts
 from snncell.data.padding import grid_length
 from snncell.errors import ShapeError
 from snncell.kernels.binning import list_events, number_bins
-from snncell.kernels.csr import Rows, check, moved
+from snncell.kernels.csr import Rows, check, move_rows
 from snncell.tape.event_lists import EventLists
 from snncell.tape.given import on_host
-from snncell.tape.tensor import placed, wrap
+from snncell.tape.tensor import place_array, wrap
 
 Array = np.ndarray[Any, Any]
 
@@ -70,10 +70,10 @@ def to_event_lists(
         True
     """
     ways = (n_bins, window, count)
-    return listed("to_event_lists", events, sensor_size, ways, overlap, last, dtype, between=(start, end))
+    return make_event_lists("to_event_lists", events, sensor_size, ways, overlap, last, dtype, between=(start, end))
 
 
-def listed(
+def make_event_lists(
     who: str,
     events: Any,
     sensor_size: Any,
@@ -103,15 +103,15 @@ def listed(
         wrong[n] = order[wrong[n]] if wrong[n] >= 0 else -1
     bins.refuse(who, wrong)
     starts = np.concatenate([[0], np.cumsum(counts)])
-    places, values = moved(begins, starts, places, values, grid_length(int(starts[-1])))
+    places, values = move_rows(begins, starts, places, values, grid_length(int(starts[-1])))
     width, height, polarities = bins.sensor
     of_row = (polarities, height, width) if bins.has_rows else (polarities, width)
     batch, bins_of_all = firsts.shape
     shape = (bins_of_all, *((batch,) if bins.several else ()), *of_row)
-    return EventLists(wrap(placed(starts)), wrap(placed(places)), wrap(placed(values)), shape)
+    return EventLists(wrap(place_array(starts)), wrap(place_array(places)), wrap(place_array(values)), shape)
 
 
-def joined(lists: Sequence[EventLists], steps: int) -> EventLists:
+def join_event_lists(lists: Sequence[EventLists], steps: int) -> EventLists:
     """Event lists (T_n, ...) as a batch (T, B, ...), with empty rows behind those that have fewer steps.
 
     Raises:
@@ -138,4 +138,4 @@ def joined(lists: Sequence[EventLists], steps: int) -> EventLists:
         listed_here = slice(own[0], own[-1])
         places[to], values[to] = on_host(each.indices)[listed_here], on_host(each.values)[listed_here]
     shape = (steps, len(lists), *lists[0].shape[1:])
-    return EventLists(wrap(placed(starts)), wrap(placed(places)), wrap(placed(values)), shape)
+    return EventLists(wrap(place_array(starts)), wrap(place_array(places)), wrap(place_array(values)), shape)

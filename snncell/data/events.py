@@ -60,7 +60,7 @@ class Events(np.ndarray[Any, Any]):
         if len(set(lengths.values())) != 1 or given["t"].ndim != 1:
             raise ArgumentError(f"Events: t, x, y and p are columns of one length, not {lengths}.")
         sensor = sensor_of("Events", sensor_size)
-        events = laid_out({name: _whole(name, column) for name, column in given.items()}, sensor, cls)
+        events = events_of_columns({name: _whole(name, column) for name, column in given.items()}, sensor, cls)
         for name, limit in zip(("x", "y", "p"), sensor, strict=True):
             # Compared before the cast to 16 bits, which would wrap around.
             outside = (given[name] < 0) | (given[name] >= limit) if name in given else np.zeros(0, np.bool_)
@@ -116,7 +116,7 @@ class Events(np.ndarray[Any, Any]):
         super().__setstate__(records)
 
 
-def laid_out(columns: dict[str, Array], sensor: Sensor, kind: type[Events] = Events) -> Events:
+def events_of_columns(columns: dict[str, Array], sensor: Sensor, kind: type[Events] = Events) -> Events:
     """Columns of integers, which were compared with the sensor, as Events."""
     records = np.zeros(len(columns["t"]), RECORD if "y" in columns else LINE)
     for name, column in columns.items():

@@ -81,10 +81,10 @@ def to_frames(
         ((5, 2, 3, 2), [1, 0, 1, 0, 1])
     """
     ways = (n_bins, window, count)
-    return counted("to_frames", events, sensor_size, ways, overlap, last, dtype, between=(start, end))
+    return make_frames("to_frames", events, sensor_size, ways, overlap, last, dtype, between=(start, end))
 
 
-def counted(
+def make_frames(
     who: str,
     events: Any,
     sensor_size: Any,

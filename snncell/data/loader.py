@@ -13,7 +13,7 @@ from snncell.arguments.tracebacks import hide_frames
 from snncell.compiler.reached import NUMPYS, PYTHONS, ReachableValues
 from snncell.data.collate import Collate, check_dataset
 from snncell.data.making import Maker
-from snncell.data.workers import made_by_workers
+from snncell.data.workers import make_by_workers
 from snncell.errors import ArgumentError
 from snncell.kernels.space import HOST
 from snncell.ops.random import randint
@@ -109,7 +109,7 @@ class Loader:
         self.dataset, self.batch_size, self.shuffle = dataset, batch_size, shuffle
         self.transform, self.collate, self.workers, self.processes = transform, collate, workers, processes
         self.prefetch, self.seed, self.drop_last, self.lengths = prefetch, seed, drop_last, lengths
-        self.buckets = _checked(buckets)
+        self.buckets = _check_buckets(buckets)
         self.sequences = None if sequences is None else _names(sequences)
         self._quantiles: tuple[int, ...] = ()  # buckets by the lengths of samples, once these are known
         self._place = self._begun = _Place(0, 0, None)
@@ -143,7 +143,7 @@ class Loader:
         batches: Generator[Any, None, None]
         if self.workers:
             ahead = max(self.prefetch, self.workers)
-            batches = made_by_workers(make, numbers, self.workers, ahead, self.processes)
+            batches = make_by_workers(make, numbers, self.workers, ahead, self.processes)
         else:
             batches = (make(number, []) for number in numbers)
         try:
@@ -201,7 +201,7 @@ class Loader:
             raise ArgumentError(
                 f"Loader: resume: the state is damaged: epoch {epoch!r}, batch {batch!r}, seed {seed!r}."
             )
-        self._quantiles = _checked(found) if found else ()
+        self._quantiles = _check_buckets(found) if found else ()
         self._place, self._resumed = _Place(epoch, batch, seed), True
 
     def description(self) -> dict[str, Any]:
@@ -239,7 +239,7 @@ class Loader:
             place = _Place(place.epoch + 1, 0, None)
         self._resumed = False
         if place.seed is None:
-            place = replace(place, seed=_drawn() if self.seed is None else self.seed)
+            place = replace(place, seed=_draw_seed() if self.seed is None else self.seed)
         self._place = self._begun = place
         return place
 
@@ -253,7 +253,7 @@ class _Place:
     seed: int | None
 
 
-def _drawn() -> int:
+def _draw_seed() -> int:
     """A seed that `set_seed` decides."""
     with settings(space=HOST):
         return int(randint(0, 2**62, ()).item())
@@ -274,7 +274,7 @@ def _names(sequences: Any) -> tuple[Any, ...]:
     return names
 
 
-def _checked(buckets: Any) -> Any:
+def _check_buckets(buckets: Any) -> Any:
     """None, a number of buckets, or lengths in their order."""
     if buckets is None or (isinstance(buckets, int) and not isinstance(buckets, bool) and buckets > 0):
         return buckets

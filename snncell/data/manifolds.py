@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell.arguments.kinds import Count, Positive, Within
-from snncell.data.made.seeds import seeded
+from snncell.data.made.seeds import seed_or_draw
 from snncell.errors import ArgumentError
 from snncell.kernels.waves import ACCURACY, multiply_waves
 from snncell.ops.base import as_int
@@ -81,7 +81,7 @@ def randman(
         raise ArgumentError(f"randman: alpha is positive and finite, not {alpha!r}.")
     if not 0.0 < fraction <= 1.0:
         raise ArgumentError(f"randman: fraction lies in (0, 1], not {fraction!r}.")
-    rng = np.random.Generator(np.random.Philox(seeded("randman", seed)))
+    rng = np.random.Generator(np.random.Philox(seed_or_draw("randman", seed)))
     times = np.empty((spikes, classes * samples, units), np.int64)
     for number in range(classes):
         z = rng.random((samples, dim))
@@ -111,10 +111,10 @@ def _times(z: Array, drawn: Array, alpha: float, scale: float, steps: int) -> Ar
     ends = (f <= f.min(0) + 2.0 * slack) | (f >= f.max(0) - 2.0 * slack)
     _correct(f, ends, z, drawn, alpha)
     low, high = f.min(0), f.max(0)
-    t = _scaled(f, low, high) * scale
+    t = _scale_columns(f, low, high) * scale
     unsure = ~ends & (np.abs(t - np.rint(t)) * (high - low) <= 4.0 * scale * slack)
     _correct(f, unsure, z, drawn, alpha)
-    t = np.minimum(_scaled(f, low, high) * scale, steps - 1)
+    t = np.minimum(_scale_columns(f, low, high) * scale, steps - 1)
     return t.astype(np.int64)
 
 
@@ -147,7 +147,7 @@ def _surface(z: Array, waves: Iterable[Array], alpha: float) -> Array:
     return product
 
 
-def _scaled(f: Array, low: Array, high: Array) -> Array:
+def _scale_columns(f: Array, low: Array, high: Array) -> Array:
     """Each column from 0 to 1."""
     # A unit whose value is the same for all samples has 0 for them, not NaN.
     unit: Array = (f - low) / np.maximum(high - low, np.finfo(float).tiny)

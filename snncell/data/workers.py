@@ -31,7 +31,7 @@ from typing import Any
 from snncell.compiler.random_states import LOADING
 from snncell.errors import ArgumentError, ForkError, WorkerError
 from snncell.forks import after_fork, in_child
-from snncell.interrupts import deferring, taken_from
+from snncell.interrupts import deferring, take_from
 
 Make = Callable[[int, list[bool]], Any]
 NAME = "snncell data"
@@ -39,7 +39,7 @@ _STARTING: Any = threading.RLock()
 _LOOK = 1.0  # seconds after which a process looks whether its parent still lives
 
 
-def made_by_workers(
+def make_by_workers(
     make: Make, numbers: range, workers: int, ahead: int, processes: bool
 ) -> Generator[Any, None, None]:
     """`make` of each number, in their order, made by workers, up to `ahead` of them before they are taken.
@@ -100,7 +100,7 @@ class _ThreadPool:
                     "this process was forked while workers of its parent made batches, which are not here. "
                     "Go through the Loader in the process that began to, or give workers=0."
                 )
-            made, batch, error = taken_from(self._made)
+            made, batch, error = take_from(self._made)
             self._ready[made] = batch, error
         batch, error = self._ready.pop(number)
         if error is not None:
@@ -182,7 +182,7 @@ class _Process:
         """Have it make a batch."""
         try:
             self._ours.send(number)
-            batch, error = _received(self._ours)
+            batch, error = _receive(self._ours)
         except (EOFError, OSError):
             self._process.join(_LOOK)
             raise WorkerError(
@@ -254,7 +254,7 @@ def _send(connection: Any, answer: Any) -> None:
         connection.send_bytes(buffer.raw())
 
 
-def _received(connection: Any) -> Any:
+def _receive(connection: Any) -> Any:
     count = connection.recv()
     words = connection.recv_bytes()
     return pickle.loads(words, buffers=[connection.recv_bytes() for _ in range(count)])

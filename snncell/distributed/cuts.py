@@ -123,7 +123,7 @@ def nodes(shards: int, ranks: int) -> list[list[Node]]:
     return found
 
 
-def added(node: Node, known: dict[Node, Any]) -> Any:
+def add_nodes(node: Node, known: dict[Node, Any]) -> Any:
     """The sum of a node, of arrays that are known of some below; None where there is nothing to add.
 
     Arrays are added in place, so they belong to nobody else afterwards.
@@ -134,7 +134,7 @@ def added(node: Node, known: dict[Node, Any]) -> Any:
     if high - low == 1:
         return None
     middle = (low + high) // 2
-    first, second = added((low, middle), known), added((middle, high), known)
+    first, second = add_nodes((low, middle), known), add_nodes((middle, high), known)
     if first is None or second is None:
         return second if first is None else first
     first += second

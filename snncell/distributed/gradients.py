@@ -13,12 +13,12 @@ from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came
 from snncell.distributed.cuts import Cutter, slices
 from snncell.distributed.draws import aside, draw_for_shard
-from snncell.distributed.handover import handed_over
-from snncell.distributed.job import joined
+from snncell.distributed.handover import hand_over
+from snncell.distributed.job import join_job
 from snncell.distributed.ranks import Array, Ranks, odd_rank
 from snncell.distributed.sums import VectorLayout, sums_of
 from snncell.errors import ArgumentError, ShapeError
-from snncell.kernels.space import DEVICE, moved, space_of
+from snncell.kernels.space import DEVICE, move_to_space, space_of
 from snncell.tape.given import as_data
 from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.state import STATE
@@ -53,7 +53,7 @@ def shards(*batch: Annotated[Any, Own()]) -> Iterator[tuple[Any, ...]]:
         >>> counts  # on one rank, which has all four
         [3, 3, 2, 2]
     """
-    ranks = joined("distributed.shards")
+    ranks = join_job("distributed.shards")
     if STATE.trace is not None:
         raise ArgumentError(
             "distributed.shards: a jitted function is traced once, and shards are other ones at each call. Give the "
@@ -110,7 +110,7 @@ def mean_gradients(
         >>> losses[-1] < losses[0]
         True
     """
-    ranks = joined("distributed.mean_gradients")
+    ranks = join_job("distributed.mean_gradients")
     tuples, counts = _by_shard(ranks, grads, samples)
     mean = _Mean(ranks, counts, [[(g.shape, g._data.dtype) for g in one] for one in tuples])
     flat = [g for one in tuples for g in one]
@@ -118,10 +118,10 @@ def mean_gradients(
         arrays = mean.of([g.asnumpy() for g in flat])
         if not tuples:
             return tuple(map(Tensor, arrays))
-        return tuple([wrap(moved(x, space_of(g._data))) for x, g in zip(arrays, tuples[0], strict=True)])
+        return tuple([wrap(move_to_space(x, space_of(g._data))) for x, g in zip(arrays, tuples[0], strict=True)])
     if not flat:
         raise ArgumentError("distributed.mean_gradients: in a jitted function a rank has gradients at each call.")
-    means: tuple[Tensor, ...] = _END.bind(*handed_over(flat, mean), taker=mean)
+    means: tuple[Tensor, ...] = _END.bind(*hand_over(flat, mean), taker=mean)
     return means
 
 
@@ -135,7 +135,7 @@ class _End(Primitive):
         return list(attrs["taker"].kinds[0])
 
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        return tuple(moved(x, DEVICE) for x in attrs["taker"].end())
+        return tuple(move_to_space(x, DEVICE) for x in attrs["taker"].end())
 
 
 _END = _End("mean_gradients", lambda *arrays, taker: tuple(taker.end()), multiple=True).no_gradient()
@@ -183,7 +183,7 @@ class _Mean:
         """Agree with the other ranks on what there is."""
         self.ranks.begin_anew()
         there = [kinds for kinds, count in zip(self.kinds, self.counts, strict=True) if count]
-        self.agreed = _agreed(self.ranks, there)
+        self.agreed = _agree_on_specs(self.ranks, there)
         self.total = self.ranks.gathered(np.array(float(sum(self.counts))), "distributed.mean_gradients")
         if not self.agreed or not sum(self.total):
             raise ArgumentError("distributed.mean_gradients: no rank has gradients of any sample.")
@@ -228,7 +228,7 @@ def _by_shard(ranks: Ranks, grads: Any, samples: Any) -> tuple[list[Sequence[Ten
     return list(tuples), [int(n) for n in numbers]
 
 
-def _agreed(ranks: Ranks, found: Sequence[Sequence[Kind]]) -> list[Kind]:
+def _agree_on_specs(ranks: Ranks, found: Sequence[Sequence[Kind]]) -> list[Kind]:
     """Shape and dtype of each gradient; no rank need have some.
 
     Raises:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from snncell.distributed.ranks import Array
-from snncell.kernels.space import HOST, moved
+from snncell.kernels.space import HOST, move_to_space
 from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.tensor import Tensor
 
@@ -24,7 +24,7 @@ class Taker(Protocol):
         """Take the gradients of a bucket, given with their numbers."""
 
 
-def handed_over(grads: Sequence[Tensor], taker: Taker) -> list[Tensor]:
+def hand_over(grads: Sequence[Tensor], taker: Taker) -> list[Tensor]:
     """Gradients, which somebody takes as they are: in a jitted function a bucket as soon as all of it is there.
 
     So what is done with them goes on beside the reverse of the layers before.
@@ -47,13 +47,13 @@ class _Take(Primitive):
         return [(x.shape, x.dtype) for x in inputs]
 
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        _taken(*(moved(x, HOST) for x in arrays), **attrs)
+        _takes_over(*(move_to_space(x, HOST) for x in arrays), **attrs)
         return tuple(arrays)
 
 
-def _taken(*arrays: Array, taker: Taker, numbers: tuple[int, ...]) -> tuple[Array, ...]:
+def _takes_over(*arrays: Array, taker: Taker, numbers: tuple[int, ...]) -> tuple[Array, ...]:
     taker.take(numbers, arrays)
     return arrays
 
 
-_TAKE = _Take("take_gradients", _taken, multiple=True).no_gradient()
+_TAKE = _Take("take_gradients", _takes_over, multiple=True).no_gradient()

@@ -12,7 +12,7 @@ import numpy as np
 from snncell.arguments.kinds import Count
 from snncell.distributed.ranks import Ranks
 from snncell.errors import ArgumentError, RankError
-from snncell.interrupts import imported
+from snncell.interrupts import import_once
 from snncell.kernels.policy import set_number_of_threads
 from snncell.ops.seeds import go_on_from, present_key
 from snncell.tape.state import STATE
@@ -44,13 +44,13 @@ def init(shards: Count | None = None, *, fast: bool = False, threads: Count | No
         RankError: without mpi4py or an MPI, saying how they are installed; if the ranks ask for different things, or
             on a second call with other settings.
     """
-    ranks = _joined(shards, fast)
+    ranks = _join_once(shards, fast)
     _share_cores(ranks, threads)
     key = ranks.first(present_key().asnumpy())
     go_on_from(key)
 
 
-def _joined(shards: int | None, fast: bool) -> Ranks:
+def _join_once(shards: int | None, fast: bool) -> Ranks:
     """The job, joined once."""
     if fast and shards is not None:
         raise ArgumentError("distributed.init: with fast=True each rank has one shard; leave shards out.")
@@ -83,7 +83,7 @@ def _joined(shards: int | None, fast: bool) -> Ranks:
 def _mpi() -> Any:
     """mpi4py's MPI, which is begun when it is imported."""
     try:
-        return imported("mpi4py.MPI")
+        return import_once("mpi4py.MPI")
     except (ImportError, RuntimeError) as error:
         if getattr(error, "name", None) == "mpi4py":
             raise RankError(
@@ -110,7 +110,7 @@ def _share_cores(ranks: Ranks, threads: int | None) -> None:
         set_number_of_threads(threads)
 
 
-def joined(who: str) -> Ranks:
+def join_job(who: str) -> Ranks:
     """The job.
 
     Raises:
@@ -134,7 +134,7 @@ def rank() -> int:
         >>> snncell.distributed.rank() in range(snncell.distributed.size())
         True
     """
-    return joined("distributed.rank").rank
+    return join_job("distributed.rank").rank
 
 
 def size() -> int:
@@ -148,7 +148,7 @@ def size() -> int:
         >>> snncell.distributed.size() >= 1
         True
     """
-    return joined("distributed.size").size
+    return join_job("distributed.size").size
 
 
 def barrier() -> None:
@@ -164,7 +164,7 @@ def barrier() -> None:
         ...     pass  # write a file
         >>> snncell.distributed.barrier()
     """
-    ranks = joined("distributed.barrier")
+    ranks = join_job("distributed.barrier")
     if STATE.trace is not None:
         raise ArgumentError("distributed.barrier: a jitted function does not wait for other ranks; call it outside.")
     ranks.gathered(np.zeros(1, np.uint8), "distributed.barrier")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from snncell.distributed import ending
-from snncell.distributed.cuts import Node, added, nodes
+from snncell.distributed.cuts import Node, add_nodes, nodes
 from snncell.distributed.progress import ProgressThread
 
 Array = np.ndarray[Any, Any]
@@ -131,7 +131,7 @@ class Ranks:
         there = np.zeros(self.shards, bool)
         there[list(own)] = True
         known: dict[Node, Any] = {(shard, shard + 1): vector for shard, vector in own.items()}
-        mine = [added(node, known) for node in self.nodes[self.rank]]
+        mine = [add_nodes(node, known) for node in self.nodes[self.rank]]
         if self.size == 1:
             return mine[0] if mine[0] is not None else np.zeros_like(like)
         there = np.logical_or.reduce(self.gathered(there, _SUM))
@@ -178,7 +178,7 @@ class Ranks:
         """The sum of the nodes of all ranks, of which those without a shard that is there are none."""
         numbered = [node for own in self.nodes for node in own]
         known = {node: row if there[slice(*node)].any() else None for node, row in zip(numbered, rows, strict=True)}
-        total = added((0, self.shards), known)
+        total = add_nodes((0, self.shards), known)
         return np.zeros_like(rows[0]) if total is None else total
 
     def _reduced(self, own: dict[int, Array], like: Array) -> Array:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from snncell.distributed.ranks import Array, Ranks
-from snncell.dtype import computed
+from snncell.dtype import to_compute
 
 BUCKET = 1 << 20  # bytes that go together in fast mode
 
@@ -22,7 +22,7 @@ class VectorLayout(NamedTuple):
     @classmethod
     def of(cls, arrays: Sequence[Any]) -> VectorLayout:
         """The layout of arrays; of float16 and bfloat16 sums are float32, in which they do not overflow."""
-        return cls([tuple(x.shape) for x in arrays], [np.dtype(computed(np.dtype(x.dtype))) for x in arrays])
+        return cls([tuple(x.shape) for x in arrays], [np.dtype(to_compute(np.dtype(x.dtype))) for x in arrays])
 
     def vectors(self, arrays: Sequence[Array], factor: float = 1.0) -> dict[Any, Array]:
         """The arrays, each times a number, as vectors that are nobody else's."""
@@ -65,7 +65,7 @@ class VectorLayout(NamedTuple):
 Vectors = dict[int, dict[Any, Array]]  # by shard, and by dtype
 
 
-def summed(ranks: Ranks, layout: VectorLayout, own: Vectors) -> list[Array]:
+def sum_over_shards(ranks: Ranks, layout: VectorLayout, own: Vectors) -> list[Array]:
     """The sums over all shards of arrays that are given as vectors, which are added to."""
     like = layout.empty()
     return layout.arrays(
@@ -127,7 +127,7 @@ class InOrder:
 
     def end(self) -> list[Array]:
         """The sums."""
-        sums = summed(self.ranks, self.layout, self.vectors)
+        sums = sum_over_shards(self.ranks, self.layout, self.vectors)
         self.vectors, self.places = {}, {}
         return sums
 

@@ -74,7 +74,7 @@ def latency(
                 'arguments out, or use convention="snntorch".'
             )
         count = _length(steps, bypass=False)
-        return _fired(ops.round(_filling(x, count - 1, linear)), count, x)
+        return _fires_at(ops.round(_filling(x, count - 1, linear)), count, x)
     if convention != "snntorch":
         raise ArgumentError(f'latency: convention is "snntorch" or "spikingjelly", not {convention!r}.')
     count = _length(steps, bypass and not normalize)
@@ -84,11 +84,11 @@ def latency(
     threshold = number(threshold, "latency", "threshold", 0.0, 1.0)
     tau = number(tau, "latency", "tau", 0.0)
     step = ops.round(_charging(x, threshold, tau, linear, count - 1 - first if normalize else None) + first)
-    spikes = _fired(step, count if bypass and steps else _checked(step, steps, count), x)
+    spikes = _fires_at(step, count if bypass and steps else _check_steps(step, steps, count), x)
     return ops.select(ops.less(x, threshold), 0.0, spikes) if clip else spikes
 
 
-def _fired(step: Tensor, steps: Count, x: Tensor) -> Tensor:
+def _fires_at(step: Tensor, steps: Count, x: Tensor) -> Tensor:
     return ops.equal(step, times(steps, x)).astype(x.dtype)
 
 
@@ -122,7 +122,7 @@ def _length(steps: Count | None, bypass: bool) -> int:
     return 0 if steps is None else step_count(steps, "latency")
 
 
-def _checked(step: Tensor, steps: Count | None, count: int) -> int:
+def _check_steps(step: Tensor, steps: Count | None, count: int) -> int:
     """The number of steps, from the last spike if it was left out."""
     if STATE.trace is not None and steps is None:
         raise ArgumentError("latency: inside a jitted function the time of the last spike is not known: give steps.")

@@ -12,11 +12,11 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came, shown
+from snncell.arguments.shown import came, show
 from snncell.cell import Cell
 from snncell.cells.state import replace_buffers
 from snncell.errors import CheckpointError, DTypeError, ParameterError
-from snncell.interrupts import imported
+from snncell.interrupts import import_once
 from snncell.kernels.store import files
 from snncell.tape.names import refuse_equal_names
 from snncell.tape.parameter import Parameter, Undo, assign_all, fits, together
@@ -31,7 +31,7 @@ def _argument(who: str) -> str:
 
 def _path(file: Any, who: str) -> Path:
     if not isinstance(file, (str, os.PathLike)):
-        raise CheckpointError(f"{who}: {_argument(who)} is the path of a checkpoint, not {shown(file)}.")
+        raise CheckpointError(f"{who}: {_argument(who)} is the path of a checkpoint, not {show(file)}.")
     return Path(file)
 
 
@@ -120,7 +120,7 @@ def write_arrays(file: str | os.PathLike[str], arrays: dict[str, Any], text: dic
 
     Temporary files that killed processes left in the same folder are removed.
     """
-    save: Any = imported("safetensors.numpy").save
+    save: Any = import_once("safetensors.numpy").save
     known = {dtype.dtype for dtype in _DTYPES.values()}
     native = {name: np.array(a, a.dtype.newbyteorder("="), order="C") for name, a in arrays.items()}
     for name, array in native.items():
@@ -141,7 +141,7 @@ def write_arrays(file: str | os.PathLike[str], arrays: dict[str, Any], text: dic
 
 def read_arrays(file: str | os.PathLike[str], who: str) -> tuple[dict[str, Any], dict[str, str]]:
     """The arrays in a safetensors file, and what is written beside them."""
-    safetensors: Any = imported("safetensors")
+    safetensors: Any = import_once("safetensors")
     SafetensorError, deserialize = safetensors.SafetensorError, safetensors.deserialize  # noqa: N806 (a class)
     source = _path(file, who)
     try:

@@ -30,7 +30,7 @@ def empty(shape: Sequence[int], dtype: Any) -> Any:
 ALIGNMENT = 64  # bytes: a cache line, and a vector register
 
 
-def aligned_bytes(size: int) -> Any:
+def allocate_aligned(size: int) -> Any:
     """An array of `size` bytes that begins at a multiple of ALIGNMENT."""
     memory = np.empty(size + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
@@ -44,7 +44,7 @@ class ArrayPool:
     given by `allocate(bytes)`, and have an attribute `size`.
     """
 
-    def __init__(self, allocate: Callable[[int], Any] = aligned_bytes, limit: str | None = "pool_limit") -> None:
+    def __init__(self, allocate: Callable[[int], Any] = allocate_aligned, limit: str | None = "pool_limit") -> None:
         self._allocate = allocate
         self._setting = limit
         self.ended = False
@@ -64,7 +64,7 @@ class ArrayPool:
 
     def take(self, size: int) -> Any:
         """A block of at least `size` bytes."""
-        size = _rounded(size)
+        size = _round_up_size(size)
         with self._lock:
             blocks = self._free.get(size)
             if blocks:
@@ -112,7 +112,7 @@ class ArrayPool:
             self.held = 0
 
 
-def _rounded(size: int) -> int:
+def _round_up_size(size: int) -> int:
     """`size` rounded up by at most an eighth, so that arrays of nearly equal sizes share blocks."""
     grain = 1 << max(size.bit_length() - 4, 12)
     return -(-size // grain) * grain

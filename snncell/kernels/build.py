@@ -28,11 +28,11 @@ def build(name: str, source: str, signature: Sequence[Any]) -> Callable[..., Any
             kernel = _built.get(key)  # another thread may have built it meanwhile
             if kernel is None:
                 # Numba's state would be left in pieces: an interruption waits until this kernel is done.
-                kernel = _built[key] = deferring(_compiled, name, source, code, signature)
+                kernel = _built[key] = deferring(_compile_kernel, name, source, code, signature)
     return kernel
 
 
-def _compiled(name: str, source: str, code: str, signature: Sequence[Any]) -> Callable[..., Any]:
+def _compile_kernel(name: str, source: str, code: str, signature: Sequence[Any]) -> Callable[..., Any]:
     if not policy.compiles():
         function = function_of(keep(name, source, code)[0], source, name)
         return lambda units, _, *arguments: function(0, units, *arguments)
@@ -44,7 +44,7 @@ def expect(kernels: Iterable[tuple[str, str, Sequence[Any]]]) -> None:
     """Say which kernels are about to be built, as the arguments of `build`, before the first of them is compiled."""
     if not progress.listening():
         return
-    with_code = store.compiled()
+    with_code = store.compiled_names()
     for name, source, signature in kernels:
         code = without_comments(source)
         file = f"{name}_{digest_of(of_slots(name, code, signature))}"

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from snncell.interrupts import imported
+from snncell.interrupts import import_once
 from snncell.kernels import policy, progress, store
 from snncell.kernels.native import Code, Linked, link
 from snncell.kernels.scalar import library_digest
@@ -47,10 +47,10 @@ def code_of(name: str, source: str, digested: str, *, threads: bool = False) -> 
         code, linked = policy.compile_kernel(function_of(path, source, name), threads=threads)
         return None if code is None else code.packed(), linked
 
-    return loaded_or_made(path, writable, "nbc", (path.stem, _machine()), load, make)
+    return load_or_make(path, writable, "nbc", (path.stem, _machine()), load, make)
 
 
-def loaded_or_made(
+def load_or_make(
     path: Path,
     writable: bool,
     suffix: str,
@@ -66,7 +66,7 @@ def loaded_or_made(
     key = _key(facts)
     file = path.with_suffix(f".{key.hex()[:16]}.{suffix}")
     progress.builds()
-    with store.released():
+    with store.release_claims():
         for again in range(2 if writable else 0):
             if again:  # whoever compiles it now is waited for, and then it may be there
                 store.claim(file, lambda: progress.begin(path.stem, elsewhere=True))
@@ -155,7 +155,7 @@ def _key(facts: tuple[Any, ...]) -> bytes:
 
 @functools.cache
 def _machine() -> tuple[Any, ...]:
-    llvm: Any = imported("llvmlite.binding")
+    llvm: Any = import_once("llvmlite.binding")
     return (
         llvm.get_process_triple(),
         llvm.get_host_cpu_name(),

@@ -15,7 +15,7 @@ from snncell.kernels.arrays import empty
 from snncell.kernels.build import build
 from snncell.kernels.code import source_of
 from snncell.kernels.cpu import convolution
-from snncell.kernels.csr import Rows, filled
+from snncell.kernels.csr import Rows, fill_rows
 from snncell.kernels.planes import (
     CACHED,
     FILL_CYCLES,
@@ -127,7 +127,7 @@ def takes(x: Any, y: Any) -> bool:
 def _floats(images: Any, dtype: Any) -> Any:
     """Images of bytes in the dtype of the results, Rows with their zeros, others as they are."""
     if isinstance(images, Rows):
-        return filled(images, dtype)
+        return fill_rows(images, dtype)
     if images.dtype == dtype:
         return images
     floats = empty(images.shape, dtype)

@@ -95,11 +95,11 @@ def check(rows: Rows, who: str) -> None:
         )
 
 
-def filled(rows: Rows, dtype: Any) -> Any:
+def fill_rows(rows: Rows, dtype: Any) -> Any:
     """The array, zeros among its elements."""
-    kept = dtypes.computed(dtype)
+    kept = dtypes.to_compute(dtype)
     out = empty((rows.count, rows.elements), kept)
-    source = rows.astype(kept) if kept.kind == "c" or dtypes.only_stored(rows.dtype) else rows
+    source = rows.astype(kept) if kept.kind == "c" or dtypes.is_storage_only(rows.dtype) else rows
     units = -(-rows.count // ROWS)
     kernel = _kernel("fill_rows", dtypes.BY_NUMPY[kept], dtypes.BY_NUMPY[source.dtype])
     kernel(units, int(out.size >= PARALLEL_EVENTS), source.starts, source.places, source.values, out)
@@ -116,7 +116,7 @@ def product(rows: Rows, y: Any, *, by_columns: bool = False, turned: bool = Fals
     """`x @ y`, or if `by_columns`, `x.T @ y`, of rows of one axis, a matrix x; if `turned`, the transpose."""
     count, elements = rows.shape
     if rows.density >= limit(count, elements, y.shape[1], y.dtype, by_columns=by_columns):
-        x = filled(rows, y.dtype)
+        x = fill_rows(rows, y.dtype)
         return products.matmul(x.T if by_columns else x, y, turned=turned)
     sizes = (elements, count) if by_columns else (count, elements)
     return products.product_by_events(_split(rows, y.dtype), sizes, y, by_columns=by_columns, turned=turned)
@@ -133,13 +133,13 @@ def _split(rows: Rows, dtype: Any) -> products.MatrixEvents:
         np.empty((blocks, count), np.int32),
     )
     graded = np.empty(units, np.int32)
-    source = rows.astype(dtype) if dtypes.only_stored(rows.dtype) else rows
+    source = rows.astype(dtype) if dtypes.is_storage_only(rows.dtype) else rows
     kernel = _kernel("split_rows", dtypes.BY_NUMPY[dtype], dtypes.BY_NUMPY[source.dtype])
     kernel(units, _grain(rows), source.starts, source.places, source.values, *found, graded)
     return found if graded.any() else found._replace(values=np.ones((1,), dtype))
 
 
-def moved(firsts: Any, starts: Any, places: Any, values: Any, room: int) -> tuple[Any, Any]:
+def move_rows(firsts: Any, starts: Any, places: Any, values: Any, room: int) -> tuple[Any, Any]:
     """The places and values of rows that are listed from `firsts` on, moved to where `starts` has them, of `room`."""
     bits = values.view(np.dtype(f"i{values.dtype.itemsize}"))  # of any dtype
     to_places, to_values = empty((room,), np.dtype(np.int32)), empty((room,), bits.dtype)

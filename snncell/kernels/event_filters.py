@@ -15,7 +15,7 @@ from snncell.kernels.cpu import event_filters
 NEVER = -(1 << 62)  # microseconds: before all times
 
 
-def kept(rule: Literal["denoise", "rest", "decimate"], events: Any, size: tuple[int, int], number: int) -> Any:
+def keep_by_rule(rule: Literal["denoise", "rest", "decimate"], events: Any, size: tuple[int, int], number: int) -> Any:
     """Which of the events, in their order, one of the rules of `cpu/event_filters.py` keeps: booleans.
 
     All events are inside of a sensor of `size`, (W, H).

@@ -99,7 +99,7 @@ def rows_of_events(x: Any, lists: Any, matrix: Any) -> RowsOfEvents | None:
     return None if found is None else RowsOfEvents(*found, matrix)
 
 
-def sorted_events(x: Any, lists: Any, dtype: Any, width: int, steps: int) -> SortedEvents | None:
+def sort_events(x: Any, lists: Any, dtype: Any, width: int, steps: int) -> SortedEvents | None:
     """The events of `x` for a product `x.T @ y`, where they are few enough; `lists` are `x`'s, if known."""
     if not isinstance(x, np.ndarray):
         return None

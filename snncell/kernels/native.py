@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from snncell import dtype as dtypes
 from snncell.errors import KernelMemoryError
-from snncell.interrupts import imported
+from snncell.interrupts import import_once
 
 _BYTES = bytes.__basicsize__ - 1  # from the address of a bytes object to its first byte
 _WORD = 8
@@ -52,7 +52,7 @@ class Linked(NamedTuple):
 
 def link(code: Code, more: Callable[[], None]) -> Linked | None:
     """Link object code into the process; None if it needs what is not there, even after `more()` has looked for it."""
-    llvm: Any = imported("llvmlite.binding")
+    llvm: Any = import_once("llvmlite.binding")
 
     def missing() -> bool:
         return any(llvm.address_of_symbol(name) is None for name in code.needs)
@@ -69,7 +69,7 @@ def link(code: Code, more: Callable[[], None]) -> Linked | None:
 
 def _engine(module: Any) -> Any:
     """Something that makes machine code of a module, and links it."""
-    llvm: Any = imported("llvmlite.binding")
+    llvm: Any = import_once("llvmlite.binding")
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(jit=True)
@@ -79,8 +79,8 @@ def _engine(module: Any) -> Any:
 @functools.cache
 def _caller() -> tuple[Callable[[bytes], int], Any]:
     """A C function that calls a kernel for all of its units, and what keeps it."""
-    llvm: Any = imported("llvmlite.binding")
-    ir: Any = imported("llvmlite.ir")
+    llvm: Any = import_once("llvmlite.binding")
+    ir: Any = import_once("llvmlite.ir")
     # It takes one argument, a row of the kernel's address, the number of units and the slots: `ctypes` takes time for
     # each argument.
     word, byte = ir.IntType(64), ir.IntType(8).as_pointer()
@@ -123,7 +123,7 @@ def kernel_of(name: str, linked: Linked, signature: Sequence[Any], share: Callab
     # Written out for this signature: to go through it at each call would take longer than the call. The arrays are
     # alive until it returns, for the lambda's arguments refer to them; the row has their addresses alone.
     names = [f"a{n}" for n in range(len(signature))]
-    row = f"pack({', '.join([str(linked.address), 'units', *map(_packed, names, signature)])})"
+    row = f"pack({', '.join([str(linked.address), 'units', *map(_pack_argument, names, signature)])})"
     names_in_text = {
         "pack": struct.Struct("=qq" + "".join(map(_format, signature))).pack,
         "id": id,  # in CPython the address of an object, which is what the kernel reads arrays from
@@ -149,7 +149,7 @@ def _format(kind: dtypes.DType | tuple[Any, ...]) -> str:
     return {"f": "d", "c": "dd"}.get(kind.dtype.kind, "q")
 
 
-def _packed(name: str, kind: dtypes.DType | tuple[Any, ...]) -> str:
+def _pack_argument(name: str, kind: dtypes.DType | tuple[Any, ...]) -> str:
     """An argument as it goes into its slots, as text: of an array the address of its object."""
     if isinstance(kind, tuple):
         return f"id({name})"

@@ -12,18 +12,18 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from snncell.interrupts import imported
+from snncell.interrupts import import_once
 
-cpu: Any = imported("numba.core.cpu")
-codegen: Any = imported("numba.core.codegen")
-config: Any = imported("numba.core.config")
-compiler: Any = imported("numba.core.compiler")
-extending: Any = imported("numba.extending")
-registry: Any = imported("numba.core.registry")
-types: Any = imported("numba.core.types")
-typed: Any = imported("numba.core.typed_passes")
-untyped: Any = imported("numba.core.untyped_passes")
-from_machinery: Any = imported("numba.core.compiler_machinery")
+cpu: Any = import_once("numba.core.cpu")
+codegen: Any = import_once("numba.core.codegen")
+config: Any = import_once("numba.core.config")
+compiler: Any = import_once("numba.core.compiler")
+extending: Any = import_once("numba.extending")
+registry: Any = import_once("numba.core.registry")
+types: Any = import_once("numba.core.types")
+typed: Any = import_once("numba.core.typed_passes")
+untyped: Any = import_once("numba.core.untyped_passes")
+from_machinery: Any = import_once("numba.core.compiler_machinery")
 
 
 class Pipeline(compiler.CompilerBase):  # type: ignore[misc]
@@ -79,7 +79,7 @@ def compile_whole(function: Callable[..., Any], arguments: tuple[Any, ...]) -> A
     flags = _flags()
     # References are counted only where there are any: in arrays of its own.
     flags.nrt = "empty" in function.__code__.co_names
-    return _compiled(function, arguments, types.void, Whole, flags)
+    return _compile_function(function, arguments, types.void, Whole, flags)
 
 
 def compile_threads(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
@@ -87,7 +87,7 @@ def compile_threads(function: Callable[..., Any], arguments: tuple[Any, ...]) ->
     flags = _flags()
     flags.nrt = True
     flags.auto_parallel = cpu.ParallelOptions(True)
-    return _compiled(function, arguments, types.void, codegen.JITCodeLibrary, flags, compiler.Compiler)
+    return _compile_function(function, arguments, types.void, codegen.JITCodeLibrary, flags, compiler.Compiler)
 
 
 def register(function: Callable[..., Any], inline: bool) -> None:
@@ -100,7 +100,7 @@ def register(function: Callable[..., Any], inline: bool) -> None:
             # LLVM would leave a long function a call: a loop with a call is not vectorised, and within the function it
             # would not be known that arrays of its caller do not overlap.
             flags.forceinline = inline
-            compiled[arguments] = _compiled(function, arguments, None, InlinedCode, flags)
+            compiled[arguments] = _compile_function(function, arguments, None, InlinedCode, flags)
         return compiled[arguments]
 
     def signature_of(*arguments: Any) -> Any:
@@ -126,7 +126,7 @@ def _flags() -> Any:
     return flags
 
 
-def _compiled(
+def _compile_function(
     function: Callable[..., Any], arguments: Any, returns: Any, library: Any, flags: Any, passes: Any = Pipeline
 ) -> Any:
     target = registry.cpu_target

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from snncell import dtype as dtypes
 from snncell.errors import ArgumentError
 from snncell.forks import BUILDING, let_fork
-from snncell.interrupts import deferring, imported
+from snncell.interrupts import deferring, import_once
 from snncell.kernels.native import Code, Linked
 
 # From this many elements on, a loop of plain arithmetic is run by all threads; a call of exp and the like counts as
@@ -45,10 +45,10 @@ def compile_kernel(function: Callable[..., Any], *, threads: bool = False) -> tu
     Returns:
         Its code, or None if that can be used in this process alone; and the same linked.
     """
-    types: Any = imported("numba.types")  # half of `import snncell`'s time, were it imported at the top
-    lock: Any = imported("numba.core.compiler_lock").global_compiler_lock
+    types: Any = import_once("numba.types")  # half of `import snncell`'s time, were it imported at the top
+    lock: Any = import_once("numba.core.compiler_lock").global_compiler_lock
     import_array_functions()
-    pipeline: Any = imported("snncell.kernels.numba_passes")
+    pipeline: Any = import_once("snncell.kernels.numba_passes")
     # Numba's lock within BUILDING, which the caller holds: the order in which a fork takes them.
     with lock, _without_collection():
         compiled = pipeline.compile_threads if threads else pipeline.compile_whole
@@ -84,8 +84,8 @@ def _without_collection() -> Iterator[None]:
 
 def provide_runtime() -> None:
     """Make known to LLVM what code has from Numba's runtime, and from the libraries that Numba loads."""
-    registry: Any = imported("numba.core.registry")
-    runtime: Any = imported("numba.core.runtime")
+    registry: Any = import_once("numba.core.registry")
+    runtime: Any = import_once("numba.core.runtime")
     runtime.rtsys.initialize(registry.cpu_target.target_context)
 
 
@@ -95,19 +95,19 @@ def import_array_functions() -> None:
     # ours calls. SciPy is there, we depend on it.
     if "numba.np.arraymath" in sys.modules:
         return
-    linalg: Any = imported("numba.np.linalg")
+    linalg: Any = import_once("numba.np.linalg")
     ensure = getattr(linalg, "ensure_blas", None)
     if ensure is None:
         return  # another Numba, with another way to look
     linalg.ensure_blas = lambda: None
     try:
-        arrays: Any = imported("numba.np.arraymath")
+        arrays: Any = import_once("numba.np.arraymath")
         arrays.ensure_blas = ensure
     finally:
         linalg.ensure_blas = ensure
 
 
-def inlined(function: _F) -> _F:
+def inline(function: _F) -> _F:
     """Let generated loops call a function, which becomes part of them where it is called.
 
     It compiles nothing by itself, and is called from Python, and with NUMBA_DISABLE_JIT=1 from loops, as it stands.
@@ -115,20 +115,20 @@ def inlined(function: _F) -> _F:
     return _part_of_kernels(function, inline=True)
 
 
-def called(function: _F) -> _F:
+def call_once(function: _F) -> _F:
     """The same for a long function that stands for itself: a kernel has it once, however often it calls it."""
     return _part_of_kernels(function, inline=False)
 
 
 def _part_of_kernels(function: _F, inline: bool) -> _F:
     if compiles():
-        imported("snncell.kernels.numba_passes").register(function, inline)
+        import_once("snncell.kernels.numba_passes").register(function, inline)
     return function
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:
     """A decorator: `function(typing, *types)` gives a signature, and what writes LLVM's instructions for a call."""
-    return imported("numba.extending").intrinsic(prefer_literal=True)(function)
+    return import_once("numba.extending").intrinsic(prefer_literal=True)(function)
 
 
 def _load_tbb() -> None:
@@ -158,20 +158,20 @@ def number_of_threads() -> int:
         with BUILDING:
             deferring(_start_threads)
             _started = True
-    number: int = imported("numba").get_num_threads()
+    number: int = import_once("numba").get_num_threads()
     return number
 
 
 def set_number_of_threads(number: int) -> None:
     """Let parallel kernels that this thread starts run on so many threads, or on all there are if those are fewer."""
     number_of_threads()  # they must have been started
-    numba = imported("numba")
+    numba = import_once("numba")
     numba.set_num_threads(min(number, numba.config.NUMBA_NUM_THREADS))
 
 
 def _start_threads() -> None:
     _load_tbb()  # before Numba looks for a layer, which it does once
-    numba = imported("numba")
+    numba = import_once("numba")
     try:
         numba.get_num_threads()  # asking for the number starts them
     except ValueError as error:
@@ -190,7 +190,7 @@ def ends_in_children() -> bool:
 
 def threading_layer() -> str:
     """The threading layer that parallel kernels run on, for `python -m snncell info`."""
-    numba: Any = imported("numba")
+    numba: Any = import_once("numba")
     try:
         return str(numba.threading_layer())
     except ValueError:
@@ -218,14 +218,14 @@ def compile_ptx(
 
     Signature and launch bounds are those of `cuda.build.build`; of an array the kernel gets the address alone.
     """
-    compiler: Any = imported("numba.cuda.compiler")
-    nvvm: Any = imported("numba.cuda.cudadrv.nvvm")
-    types: Any = imported("numba.types")
+    compiler: Any = import_once("numba.cuda.compiler")
+    nvvm: Any = import_once("numba.cuda.cudadrv.nvvm")
+    types: Any = import_once("numba.types")
 
     options = {"opt": 3, "fastmath": False}  # the order of operations is the user's, and division is exact
     if not fma:
         options["fma"] = 0
-    with _compiling_ptx, _capability_known(capability):
+    with _compiling_ptx, _assume_capability(capability):
         result = compiler.compile_cuda(
             function,
             types.void,
@@ -247,9 +247,9 @@ def compile_ptx(
 
 
 @contextlib.contextmanager
-def _capability_known(capability: tuple[int, int]) -> Iterator[None]:
+def _assume_capability(capability: tuple[int, int]) -> Iterator[None]:
     """Let Numba compile the functions that a kernel calls without asking the driver for the card's capability."""
-    dispatcher: Any = imported("numba.cuda.dispatcher")
+    dispatcher: Any = import_once("numba.cuda.dispatcher")
     asked = dispatcher.get_current_device
     dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=capability)
     try:
@@ -259,8 +259,8 @@ def _capability_known(capability: tuple[int, int]) -> Iterator[None]:
 
 
 def _cuda_type(argument: Any) -> Any:
-    types: Any = imported("numba.types")
-    from_dtype: Any = imported("numba.np.numpy_support").from_dtype
+    types: Any = import_once("numba.types")
+    from_dtype: Any = import_once("numba.np.numpy_support").from_dtype
     if not isinstance(argument, tuple):
         return from_dtype(argument.dtype)
     # Booleans by their bytes: LLVM's have one bit, and Numba cannot store them by address.
@@ -269,8 +269,8 @@ def _cuda_type(argument: Any) -> Any:
 
 def simulate(function: Callable[..., Any]) -> Any:
     """A generated function as a kernel of Numba's simulator: with NUMBA_ENABLE_CUDASIM=1, it is run as Python."""
-    cuda: Any = imported("numba.cuda")
-    np: Any = imported("numpy")
+    cuda: Any = import_once("numba.cuda")
+    np: Any = import_once("numpy")
 
     def run(*arguments: Any) -> None:
         with np.errstate(all="ignore"):  # each of the simulator's threads begins with warnings on

@@ -25,14 +25,14 @@ def place_dtype(windows: Windows) -> Any:
     return np.dtype(np.uint8 if windows.elements <= 256 else np.int32)
 
 
-def pooled_shape(shape: Sequence[int], windows: Windows) -> Ints:
+def shape_after_pooling(shape: Sequence[int], windows: Windows) -> Ints:
     """The shape of what pooling makes of images."""
     return (*shape[:2], *windows.counts(shape[2:]))
 
 
 def max_pool(x: Any, windows: Windows) -> tuple[Any, Any]:
     """The largest element of each window, and its place there: the first one of several; padding counts as -inf."""
-    shape = pooled_shape(x.shape, windows)
+    shape = shape_after_pooling(x.shape, windows)
     out, places = empty(shape, x.dtype), empty(shape, place_dtype(windows))
     _reduce("max_pool", x, windows, -math.inf, (out, places))
     return out, places
@@ -40,14 +40,14 @@ def max_pool(x: Any, windows: Windows) -> tuple[Any, Any]:
 
 def largest(x: Any, windows: Windows) -> Any:
     """The largest element of each window alone, in half the time."""
-    out = empty(pooled_shape(x.shape, windows), x.dtype)
+    out = empty(shape_after_pooling(x.shape, windows), x.dtype)
     _reduce("largest", x, windows, -math.inf, (out,))
     return out
 
 
 def sum_pool(x: Any, windows: Windows, divisor: int) -> Any:
     """The sum of each window over a number; padding counts as 0."""
-    out = empty(pooled_shape(x.shape, windows), x.dtype)
+    out = empty(shape_after_pooling(x.shape, windows), x.dtype)
     _reduce("sum_pool", x, windows, 0.0, (out,), divisor)
     return out
 
@@ -130,14 +130,14 @@ def _kernel(name: str, windows: Windows, dtype: Any, lanes: int, divisor: int) -
         source = loops.pool(name, windows, loops.sums(divisor), lanes)
         signature = [*numbers, *ends, image, (of, 1, False), result]
     elif name == "unpool_tiles":
-        source, signature = reverses.tiled(name, windows, None, lanes), [*numbers, *ends, image, found, result]
+        source, signature = reverses.tile_windows(name, windows, None, lanes), [*numbers, *ends, image, found, result]
     elif name == "spread_tiles":
-        source, signature = reverses.tiled(name, windows, divisor, lanes), [*numbers, *ends, image, result]
+        source, signature = reverses.tile_windows(name, windows, divisor, lanes), [*numbers, *ends, image, result]
     elif name == "unpool":
-        source, signature = reverses.scattered(name, windows), [*numbers, image, found, result]
+        source, signature = reverses.scatter_windows(name, windows), [*numbers, image, found, result]
     elif name == "spread":
         source, signature = reverses.spread(name, windows, divisor), [*numbers, image, result]
     else:
-        source, signature = reverses.picked(name, windows), [*numbers, image, found, result]
+        source, signature = reverses.pick_elements(name, windows), [*numbers, image, found, result]
     head = HEAD.format(name=name, windows=windows, value=of.dtype.name, place=places.dtype.name)
     return build(name, head + source, signature)

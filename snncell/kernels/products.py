@@ -64,8 +64,8 @@ def matmul_into(out: Any, x: Any, y: Any) -> None:
         else:
             on_device.matmul(y.T, x.T, out.T)
         return
-    if dtypes.only_stored(x.dtype):
-        out[...] = matmul(*(array.astype(dtypes.computed(array.dtype)) for array in (x, y)))
+    if dtypes.is_storage_only(x.dtype):
+        out[...] = matmul(*(array.astype(dtypes.to_compute(array.dtype)) for array in (x, y)))
         return
     if _may_be_events(out, x, y):
         by_columns = not x.flags.c_contiguous
@@ -144,7 +144,7 @@ def _all_events(x: Any, dtype: Any) -> MatrixEvents:
     return found if graded.any() else found._replace(values=np.ones((1, 1), dtype))
 
 
-def _sorted(found: MatrixEvents, k: int, total: int) -> MatrixEvents:
+def _sort_by_columns(found: MatrixEvents, k: int, total: int) -> MatrixEvents:
     """The events of a matrix with `k` columns, `total` of them, column by column."""
     m, kind = found.counts.shape[1], found.values.dtype
     offsets = np.zeros(-(-m // events.DEPTH), np.int64)
@@ -171,7 +171,7 @@ def _add_up(out: Any, found: MatrixEvents, y: Any, by_columns: bool) -> None:
     """`out = x @ y`, or if `by_columns`, `x.T @ y`, by the events of `x`."""
     count, (m, n) = int(found.counts.sum()), out.shape
     if by_columns:
-        found = _sorted(found, m, count)
+        found = _sort_by_columns(found, m, count)
     if not _in_order(y):
         y = np.ascontiguousarray(y)
     y_turned, turned = not y.flags.c_contiguous, not out.flags.c_contiguous

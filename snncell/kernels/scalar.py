@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from snncell.interrupts import imported
+from snncell.interrupts import import_once
 
 
 def _erf(x: Any) -> Any:
-    result = imported("scipy.special").erf(x)  # on first use: importing it takes a tenth of a second
+    result = import_once("scipy.special").erf(x)  # on first use: importing it takes a tenth of a second
     return result if result.dtype == x.dtype else result.astype(x.dtype)  # it computes float16 in double
 
 
@@ -127,7 +127,7 @@ from snncell.kernels.cpu.elements import copy, fill, lanes, prefetch, row, scala
 ROW_IMPORTS = "from snncell.kernels.cpu import rows\n"
 
 
-def simulated() -> bool:
+def is_simulated() -> bool:
     """True if CUDA kernels are run by Numba's simulator, on the CPU."""
     return os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 

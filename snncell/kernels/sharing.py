@@ -57,7 +57,7 @@ def share(address: int, slots: int, units: int, grain: int) -> int:
     refuse_unfinished()
     let_fork()
     # Without a lock: once there is a launcher, it stays.
-    launch, turns = _launcher or _made()
+    launch, turns = _launcher or _make_launcher()
     failed = np.zeros(1, np.int64)
     with RUNNING.lock, turns:
         launch(1, 0, address, slots, units, grain, failed)
@@ -94,15 +94,15 @@ def _launch_alone(start: int, stop: int, address: int, slots: int, units: int, g
             failed[0] = 1
 
 
-def _made() -> tuple[Any, Any]:
+def _make_launcher() -> tuple[Any, Any]:
     global _launcher
     with BUILDING:
         if _launcher is None:
-            _launcher = deferring(_compiled)
+            _launcher = deferring(_compile_launcher)
         return _launcher
 
 
-def _compiled() -> tuple[Any, Any]:
+def _compile_launcher() -> tuple[Any, Any]:
     head = (
         "from numba import prange\n\n"
         "from snncell.kernels.cpu.arguments import call\nfrom snncell.kernels.cpu.builtins import least\n\n\n"

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from snncell import config
-from snncell.dtype import computed
+from snncell.dtype import to_compute
 from snncell.errors import DeviceError
 from snncell.kernels import arrays, sums
 from snncell.kernels.cuda import arrays as device_arrays, exchange, functions as functions, interop
@@ -48,7 +48,7 @@ class Space(Protocol):
 
     def widened(self, array: Any) -> Any:
         """The array in what its elements are computed in."""
-        return self.cast(array, computed(array.dtype))
+        return self.cast(array, to_compute(array.dtype))
 
     def constant(self, array: Any) -> Any:
         """A constant of a plan: here, and in memory that stays where it is."""
@@ -92,7 +92,7 @@ class _Host(Space):
         return array.astype(dtype, copy=False)
 
     def constant(self, array: Any) -> Any:
-        return moved(array, self)
+        return move_to_space(array, self)
 
     def of_its_own(self, array: Any) -> Any:
         owner = array
@@ -117,7 +117,7 @@ class _DeviceSpace(Space):
     empty = staticmethod(device_arrays.empty)
     zeros = staticmethod(device_arrays.zeros)
     contiguous = staticmethod(device_arrays.contiguous)
-    adopted = staticmethod(interop.adopted)
+    adopted = staticmethod(interop.adopt_array)
     interface = staticmethod(interop.interface_of)
     capsule = staticmethod(interop.capsule_of)
 
@@ -141,7 +141,7 @@ class _DeviceSpace(Space):
         return array if array.dtype == dtype else self.arithmetic["cast"].on_device([array], {"dtype": dtype})
 
     def constant(self, array: Any) -> Any:
-        array = moved(array, self)
+        array = move_to_space(array, self)
         return array.copy() if hasattr(array.memory, "part") else array  # a recording has lent it
 
     def of_its_own(self, array: Any) -> Any:
@@ -181,7 +181,7 @@ def space_of(array: Any) -> Space:
     return HOST if isinstance(array, _HOSTS) else DEVICE
 
 
-def space_called(device: Any, who: str) -> Space:
+def space_by_name(device: Any, who: str) -> Space:
     """The place that a user calls "cpu" or "gpu"; `who` asks, for an error."""
     space = {"cpu": HOST, "gpu": DEVICE, "cuda": DEVICE}.get(str(device).lower())
     if space is None:
@@ -189,7 +189,7 @@ def space_called(device: Any, who: str) -> Space:
     return space
 
 
-def moved(array: Any, space: Space) -> Any:
+def move_to_space(array: Any, space: Space) -> Any:
     """The array in `space`: itself if it is there, else a copy."""
     if space_of(array) is space:
         return array

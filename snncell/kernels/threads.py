@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from snncell.forks import RUNNING, after_fork, let_fork
-from snncell.interrupts import imported
+from snncell.interrupts import import_once
 from snncell.kernels.policy import number_of_threads
 
 
@@ -82,7 +82,7 @@ class _Blas:
         """The BLAS libraries that NumPy may use: those that are there now. What is loaded later is others'."""
         if self._libraries is None:
             # On first use: it looks through all loaded libraries, which takes milliseconds.
-            controllers = imported("threadpoolctl").ThreadpoolController().select(user_api="blas").lib_controllers
+            controllers = import_once("threadpoolctl").ThreadpoolController().select(user_api="blas").lib_controllers
             self._libraries = [_Library(controller) for controller in controllers]
         return self._libraries
 

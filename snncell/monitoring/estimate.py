@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.errors import ArgumentError, RecordError
 from snncell.monitoring.costs import extent_of, tally_of
 from snncell.monitoring.hardware import Hardware
 from snncell.monitoring.layers import Neurons
 from snncell.monitoring.record import Array, Recorded, RecordedCall
-from snncell.monitoring.work import Counts, Work, mean_steps, of_neurons, of_weights, uncounted
+from snncell.monitoring.work import Counts, Work, find_uncounted, mean_steps, of_neurons, of_weights
 
 Execution = Literal["spiking", "dense", "one_pass"]
 EXECUTIONS = ("spiking", "dense", "one_pass")
@@ -185,7 +185,7 @@ class Energy:
 
 def _refuse(execution: Any) -> None:
     if execution not in EXECUTIONS:
-        raise ArgumentError(f"Energy: execution is one of {', '.join(map(repr, EXECUTIONS))}, not {shown(execution)}.")
+        raise ArgumentError(f"Energy: execution is one of {', '.join(map(repr, EXECUTIONS))}, not {show(execution)}.")
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def _table(energy: Energy) -> list[str]:
 # --- of a call --------------------------------------------------------------------------------------------------------
 
 
-def estimated(
+def estimate_energy(
     neurons: Neurons,
     call: RecordedCall,
     spikes: Recorded,
@@ -264,5 +264,5 @@ def estimated(
     }
     weighted = [cells[name] for name in call.inputs]
     mean = mean_steps(call.lengths_of(next(iter(call.updates))), steps) if call.updates else float(steps)
-    left = uncounted(neurons.net, weighted)
+    left = find_uncounted(neurons.net, weighted)
     return Energy(hardware, baseline, samples, steps, reuse, layers, left, tuple(untraced), mean, neurons.unseen)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from snncell.arguments.kinds import Extended, NotNegative
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.errors import ArgumentError
 from snncell.words import nearest
 
@@ -81,7 +81,7 @@ PRICES: tuple[Price, ...] = (
 )
 
 
-def _published(operation: str, precision: str = "") -> float:
+def _published_energy(operation: str, precision: str = "") -> float:
     (found,) = [row.picojoules for row in PRICES if (row.operation, row.precision) == (operation, precision)]
     return found
 
@@ -132,7 +132,7 @@ class Hardware:
         if any(size <= 0.0 for size in sizes) or sizes != sorted(sizes):
             raise ArgumentError(
                 f"Hardware: memories are pairs (bytes that it holds, pJ for a byte), the smallest first, such as "
-                f"((8192, 1.25), (math.inf, 160.0)), not {shown(self.memories)}."
+                f"((8192, 1.25), (math.inf, 160.0)), not {show(self.memories)}."
             )
 
     def access(self, size: float) -> float:
@@ -142,21 +142,21 @@ class Hardware:
 
 
 _MEMORIES = (
-    (8 * 1024, _published("access 64 bits, 8 kB SRAM") / 8),
-    (32 * 1024, _published("access 64 bits, 32 kB SRAM") / 8),
-    (1024 * 1024, _published("access 64 bits, 1 MB SRAM") / 8),
-    (math.inf, _published("access 64 bits, DRAM, at least") / 8),
+    (8 * 1024, _published_energy("access 64 bits, 8 kB SRAM") / 8),
+    (32 * 1024, _published_energy("access 64 bits, 32 kB SRAM") / 8),
+    (1024 * 1024, _published_energy("access 64 bits, 1 MB SRAM") / 8),
+    (math.inf, _published_energy("access 64 bits, DRAM, at least") / 8),
 )
 
 
 def _digital(name: str, precision: str, sums: str, weight_bytes: int, state_bytes: int) -> Hardware:
     """An arithmetic unit of the 45 nm table with its memories: products of one precision, sums of another."""
-    add = _published("add", sums)
+    add = _published_energy("add", sums)
     return Hardware(
         name,
-        mac=_published("multiply", precision) + add,
+        mac=_published_energy("multiply", precision) + add,
         ac=add,
-        multiplication=_published("multiply", sums),
+        multiplication=_published_energy("multiply", sums),
         addition=add,
         memories=_MEMORIES,
         weight_bytes=weight_bytes,
@@ -168,7 +168,7 @@ def _digital(name: str, precision: str, sums: str, weight_bytes: int, state_byte
 
 def _chip(name: str, operation: str, source: str, update: float = 0.0) -> Hardware:
     """A chip whose synaptic operations have one price, memory included."""
-    energy = _published(operation)
+    energy = _published_energy(operation)
     return Hardware(name, mac=energy, ac=energy, update=update, source=source)
 
 
@@ -179,7 +179,7 @@ HARDWARE: Mapping[str, Hardware] = MappingProxyType(
             _digital("45nm", "float32", "float32", 4, 4),
             _digital("45nm-float16", "float16", "float16", 2, 2),
             _digital("45nm-int8", "int8", "int32", 1, 4),
-            _chip("loihi", "synaptic operation, at least", _DAVIES, _published("neuron update, active")),
+            _chip("loihi", "synaptic operation, at least", _DAVIES, _published_energy("neuron update, active")),
             _chip("truenorth", "synaptic event, with all that the chip does", _MEROLLA),
             _chip("odin", "synaptic operation, with the update of its neuron", _FRENKEL),
         )
@@ -192,7 +192,7 @@ def hardware_of(given: Any, who: str, name: str = "hardware") -> Hardware:
     if isinstance(given, Hardware):
         return given
     if not isinstance(given, str):
-        raise ArgumentError(f"{who}: {name} is a name ({', '.join(HARDWARE)}) or a Hardware, not {shown(given)}.")
+        raise ArgumentError(f"{who}: {name} is a name ({', '.join(HARDWARE)}) or a Hardware, not {show(given)}.")
     if given in HARDWARE:
         return HARDWARE[given]
     near = nearest(given, HARDWARE)

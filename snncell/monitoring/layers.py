@@ -165,11 +165,11 @@ class CellStack:
     def _name_in(self, caller: Cell, cell: Cell) -> str:
         key = (id(caller), id(cell))
         if key not in self._names:
-            self._names[key] = _named(caller.name_cells(), cell)
+            self._names[key] = _name_members(caller.name_cells(), cell)
         return self._names[key]
 
 
-def _named(members: dict[str, Cell], cell: Cell) -> str:
+def _name_members(members: dict[str, Cell], cell: Cell) -> str:
     return next((name for name, member in members.items() if member is cell), "")
 
 

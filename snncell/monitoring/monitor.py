@@ -13,7 +13,7 @@ import numpy as np
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, RecordError
 from snncell.monitoring.costs import Cost, extent_of, tally_of
-from snncell.monitoring.estimate import Energy, estimated
+from snncell.monitoring.estimate import Energy, estimate_energy
 from snncell.monitoring.hardware import hardware_of
 from snncell.monitoring.layers import Neurons, gives_spikes, spike_function_of, spike_functions
 from snncell.monitoring.record import Recorded, RecordedCall, missing
@@ -243,7 +243,7 @@ class Monitor:
         own = hardware_of(hardware, "monitor.energy")
         other = hardware_of(baseline or own, "monitor.energy", "baseline")
         there = partial(self._recorder.there, call := self._counted(weights=False))
-        return estimated(self._recorder.neurons, call, self.spikes, there, own, other, reuse)
+        return estimate_energy(self._recorder.neurons, call, self.spikes, there, own, other, reuse)
 
     def _counted(self, weights: bool = True) -> RecordedCall:
         """The last call, of which inputs of layers with weights, or the steps of neurons, were recorded."""

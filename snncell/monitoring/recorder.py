@@ -12,19 +12,19 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from snncell import ops
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.monitoring.costs import WEIGHTED
 from snncell.monitoring.layers import CellStack, Neurons, number_of_v, short
 from snncell.monitoring.record import Inputs, RecordedCall, Spec, Update
 from snncell.nn.layer import positive
-from snncell.nn.sequences import lengths_given
+from snncell.nn.sequences import find_lengths
 from snncell.ops.base import as_tensor
 from snncell.tape import structure
 from snncell.tape.event_lists import EventLists
 from snncell.tape.state import settings
-from snncell.tape.taps import Event, Label, note, tapped
+from snncell.tape.taps import Event, Label, note, tap
 from snncell.tape.tensor import Tensor, wrap
 
 KINDS = ("spikes", "v", "above", "grad")
@@ -92,7 +92,7 @@ class Recorder:
         if cell is self.neurons.net:
             note(Label("call", ""))
         path = self._running.enter(cell)
-        lengths = lengths_given(cell, args, kwargs)
+        lengths = find_lengths(cell, args, kwargs)
         if isinstance(lengths, (Tensor, np.ndarray, list, tuple)):
             note(Label("lengths", path, self.wishes), as_tensor(lengths, "monitor", "lengths"))
         if self.inputs and id(cell) in self._updates:
@@ -123,7 +123,7 @@ class Recorder:
         visit = Label("visit", name, self.wishes, Event(cell), steps)
         note(visit)
         if records["grad"]:
-            args, kwargs = _with_first(cell, tapped(current, visit._replace(kind="grad")), args, kwargs)
+            args, kwargs = _with_first(cell, tap(current, visit._replace(kind="grad")), args, kwargs)
         self._firing.append(visit._replace(kind="above") if records["above"] else None)
         try:
             result = run(args, kwargs)
@@ -274,7 +274,7 @@ def _places(neurons: Any) -> int | tuple[int, ...] | None:
     elif not isinstance(neurons, bool) and isinstance(neurons, int) and neurons > 0:
         return neurons
     raise ArgumentError(
-        f"monitor: neurons is a number of them from each layer, or a list of indices, not {shown(neurons)}."
+        f"monitor: neurons is a number of them from each layer, or a list of indices, not {show(neurons)}."
     )
 
 

@@ -172,7 +172,7 @@ def mean_steps(lengths: Array | None, steps: int) -> float:
     return float(steps) if lengths is None or not lengths.size else float(np.minimum(lengths, steps).mean())
 
 
-def uncounted(net: Any, counted: list[Any]) -> tuple[str, ...]:
+def find_uncounted(net: Any, counted: list[Any]) -> tuple[str, ...]:
     """The weights that are followed neither to memory nor to spikes, by their paths; those of norms can be folded."""
     norms = [cell for _, cell in net.cells_and_names() if isinstance(cell, (BatchStatistics, LayerNorm, NeuNorm))]
     known = {id(parameter) for cell in [*counted, *norms] for parameter in cell.get_parameters()}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.errors import NirError
 
 MOST_ELEMENTS = 2**31  # of a shape: more is no layer, but a damaged file
@@ -89,12 +89,12 @@ def node_of(kind: Any, given: dict[str, Any], metadata: dict[str, Any], path: st
     """
     node = Node(str(kind), {}, metadata, path)
     if kind not in FIELDS:
-        raise NirError(f"node {path!r} is of the type {shown(kind)}, which is none of NIR's: {', '.join(FIELDS)}.")
+        raise NirError(f"node {path!r} is of the type {show(kind)}, which is none of NIR's: {', '.join(FIELDS)}.")
     required, optional = FIELDS[kind]
     if missing := [name for name in required if given.get(name) is None]:
         raise NirError(f"{node}: there is no {missing[0]}; it has {', '.join(required)}.")
     if unknown := [name for name in given if name not in (*required, *optional)]:
-        raise NirError(f"{node}: it has {shown(unknown[0])}, which is none of its parameters: {', '.join(required)}.")
+        raise NirError(f"{node}: it has {show(unknown[0])}, which is none of its parameters: {', '.join(required)}.")
     for name in (*required, *optional):
         value = given.get(name)
         if value is None:
@@ -136,7 +136,7 @@ def _floats(node: Node, name: str, value: Any) -> Any:
 def _integers(node: Node, name: str, value: Any) -> tuple[int, ...]:
     array = _array(node, name, value)
     if array.ndim > 1 or array.size > 32 or not np.isfinite(array).all() or (array != np.floor(array)).any():
-        raise NirError(f"{node}: {name} is a whole number, or one for each axis, not {shown(array)}.")
+        raise NirError(f"{node}: {name} is a whole number, or one for each axis, not {show(array)}.")
     return tuple(int(number) for number in array.reshape(-1))
 
 
@@ -157,7 +157,7 @@ def _counts(node: Node, name: str, value: Any) -> Any:
     if isinstance(value, str):
         if name == "padding" and value in ("same", "valid") and "Conv" in node.kind:
             return value
-        raise NirError(f"{node}: {name} is {shown(value)}, not whole numbers.")
+        raise NirError(f"{node}: {name} is {show(value)}, not whole numbers.")
     counts, axes = _integers(node, name, value), 1 if name == "groups" else _AXES[node.kind]
     counts = counts * axes if len(counts) == 1 else counts
     if len(counts) != axes or any(not _COUNTS[name] <= count <= MOST_ELEMENTS for count in counts):
@@ -172,6 +172,6 @@ def edges_of(pairs: Any, path: str) -> list[tuple[str, str]]:
     for pair in pairs:
         names = [name.decode("utf8", "replace") if isinstance(name, bytes) else name for name in pair]
         if len(names) != 2 or not all(isinstance(name, str) for name in names):
-            raise NirError(f"graph {path!r}: an edge is a pair of names, not {shown(pair)}.")
+            raise NirError(f"graph {path!r}: an edge is a pair of names, not {show(pair)}.")
         edges.append((names[0], names[1]))
     return edges

@@ -9,7 +9,7 @@ import numpy as np
 from snncell import nn
 from snncell.arguments.guard import ours
 from snncell.cell import Cell
-from snncell.common.ranges import quoted
+from snncell.common.ranges import quote_value
 from snncell.errors import NirError
 from snncell.nir.description import Node
 from snncell.nir.layers import Heaviside, NirDelay, Scale
@@ -243,7 +243,7 @@ def _spread(value: Any, shape: Shape, path: str, name: str) -> Any:
         return np.broadcast_to(value, shape).copy()
     except ValueError:
         raise NirError(
-            f"to_nir: {path or 'the net'}: {name} has the shape {value.shape}, the neurons {quoted(list(shape))}."
+            f"to_nir: {path or 'the net'}: {name} has the shape {value.shape}, the neurons {quote_value(list(shape))}."
         ) from None
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.errors import NirError
 from snncell.nir.description import Graph, Node, below, edges_of, node_of
 from snncell.nir.package import package
@@ -42,7 +42,7 @@ def read_file(path: str | os.PathLike[str]) -> Graph:
     try:
         if not isinstance(tree.get("node"), dict):
             raise NirError("there is no group /node, so it is no graph of NIR")
-        graph = _parsed(tree["node"], "")
+        graph = _parse_node(tree["node"], "")
         if isinstance(graph, Node):
             raise NirError(f"its /node is a single {graph.kind}, not an NIRGraph")
     except NirError as error:
@@ -157,7 +157,7 @@ class _Reader:
             return file.read(count)
 
 
-def _parsed(tree: dict[str, Any], path: str) -> Node | Graph:
+def _parse_node(tree: dict[str, Any], path: str) -> Node | Graph:
     """A node, or a graph with all that is in it."""
     kind = tree.pop("type", None)
     if not isinstance(kind, str):
@@ -168,13 +168,13 @@ def _parsed(tree: dict[str, Any], path: str) -> Node | Graph:
         return node_of(kind, dict(tree), metadata, path)
     nodes, pairs = tree.get("nodes"), tree.get("edges")
     if not isinstance(nodes, dict) or pairs is None or isinstance(pairs, (dict, str)):
-        raise NirError(f"graph {path!r}: a graph has nodes and edges, not {shown(sorted(tree))}")
+        raise NirError(f"graph {path!r}: a graph has nodes and edges, not {show(sorted(tree))}")
     if getattr(pairs, "size", 0) and (pairs.ndim != 2 or pairs.shape[1] != 2):
         raise NirError(f"graph {path!r}: edges are pairs of names, not an array of the shape {pairs.shape}")
     inside: dict[str, Node | Graph] = {}
     for name, node in nodes.items():
         if not isinstance(node, dict):
             raise NirError(f"node {below(path, name)!r} is an array, not a group of parameters")
-        inside[name] = _parsed(node, below(path, name))
+        inside[name] = _parse_node(node, below(path, name))
     edges = edges_of(pairs.tolist() if getattr(pairs, "size", 0) else [], path)
     return Graph(inside, edges, metadata, path)

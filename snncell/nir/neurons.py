@@ -84,16 +84,16 @@ def neuron_of(node: Node, choices: Choices) -> Cell:
     """
     try:
         held = {} if "Cuba" in node.kind else HELD  # of currents, constants are computed from several parameters
-        cell: Any = _made(node, replace(choices, learnable=()) if held else choices)
+        cell: Any = _make_neuron(node, replace(choices, learnable=()) if held else choices)
         for name, constant in held.items():
             if name in choices.learnable and (name in node.values or (name == "v_reset" and node.kind in FIRING)):
                 values = np.broadcast_to(numbers_of(getattr(cell, constant)), _shape_of(node))
                 setattr(cell, constant, Parameter(Tensor(values, choices.dtype), name=constant))
         if node.kind in FIRING:
-            cell.reset = RESETS[_said(node, "reset", RESETS, choices.reset)]
-            cell.compare = _said(node, "compare", COMPARISONS, ">")
+            cell.reset = RESETS[_read_choice(node, "reset", RESETS, choices.reset)]
+            cell.compare = _read_choice(node, "compare", COMPARISONS, ">")
             if "delay" in node.metadata:
-                cell.delay = _said(node, "delay", DELAYS, "")
+                cell.delay = _read_choice(node, "delay", DELAYS, "")
             if node.metadata.get("start") == "v_reset":
                 cell.starting_at("v_reset")
         made: Cell = cell
@@ -109,7 +109,7 @@ def _shape_of(node: Node) -> tuple[int, ...]:
     return shape
 
 
-def _said(node: Node, name: str, known: Any, otherwise: str) -> str:
+def _read_choice(node: Node, name: str, known: Any, otherwise: str) -> str:
     value = node.metadata.get(name, otherwise)
     value = value.decode("utf8", "replace") if isinstance(value, bytes) else value
     if not isinstance(value, str) or value not in known:
@@ -117,7 +117,7 @@ def _said(node: Node, name: str, known: Any, otherwise: str) -> str:
     return value
 
 
-def _made(node: Node, choices: Choices) -> Any:
+def _make_neuron(node: Node, choices: Choices) -> Any:
     """The neuron by this library's settings for NIR, with dt as the unit of time."""
 
     def constant(name: str) -> Any:

@@ -52,10 +52,10 @@ def _node(thing: Any, path: str) -> Node:
 # --- back -------------------------------------------------------------------------------------------------------------
 
 
-def written(graph: Graph, shapes: dict[str, tuple[Any, Any]], nir: Any) -> Any:
+def write_graph(graph: Graph, shapes: dict[str, tuple[Any, Any]], nir: Any) -> Any:
     """A graph of the package nir; `shapes` has, by path, what goes into each node and what comes out of it."""
     nodes = {
-        name: written(node, shapes, nir) if isinstance(node, Graph) else _object(node, shapes, nir)
+        name: write_graph(node, shapes, nir) if isinstance(node, Graph) else _object(node, shapes, nir)
         for name, node in graph.nodes.items()
     }
     # Its check of types knows neither groups nor windows that are no squares; ours has been made.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from snncell.errors import NirError
-from snncell.interrupts import imported
+from snncell.interrupts import import_once
 
 
 def package(name: str, who: str) -> Any:
     """The package `name`, "nir" or "h5py"."""
     try:
-        return imported(name)
+        return import_once(name)
     except ImportError as error:
         raise NirError(f"{who}: needs the package {name}: pip install snncell[nir] ({error})") from None

@@ -87,7 +87,7 @@ def from_nir(
     if method is not None:
         one_of(method, METHODS, "from_nir", "method")
     one_of(reset, tuple(RESETS), "from_nir", "reset")
-    described = _described(graph)
+    described = _read_description(graph)
     said = described.metadata.get("method", "euler")
     said = said.decode("utf8", "replace") if isinstance(said, bytes) else said
     if method is None and said not in METHODS:
@@ -104,7 +104,7 @@ def from_nir(
     return net
 
 
-def _described(graph: Any) -> Graph:
+def _read_description(graph: Any) -> Graph:
     """A graph, or that in a file, as plain data."""
     if isinstance(graph, (str, os.PathLike)):
         return read_file(graph)

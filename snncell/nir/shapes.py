@@ -29,7 +29,7 @@ def shape_after(node: Node, before: Shape) -> Shape:
     if node.kind in ("Affine", "Linear"):
         return _product(node, before)
     if node.kind == "Flatten":
-        return _flattened(node, before)
+        return _flatten_shape(node, before)
     if "input_shape" in node.values:
         _same(node, before, (before[0], *node.values["input_shape"]) if before else node.values["input_shape"])
     return _windows(node, before)
@@ -72,7 +72,7 @@ def _product(node: Node, before: Shape) -> Shape:
     return (weight.shape[0],)
 
 
-def _flattened(node: Node, before: Shape) -> Shape:
+def _flatten_shape(node: Node, before: Shape) -> Shape:
     if "input_type" in node.values:
         _same(node, before, node.values["input_type"])
     first, last = axes_of(node, len(before))

@@ -16,7 +16,7 @@ from snncell.nir.shapes import Shape, shape_after
 from snncell.nir.wiring import flatten, shapes_of, stages_of
 
 
-def updated(net: GraphNet, writer: Writer) -> Graph:
+def update_graph(net: GraphNet, writer: Writer) -> Graph:
     """The graph of a net, in which what has changed since it was read is what it is now, and all else to the bit."""
     flat = flatten(net.graph)
     stages = stages_of(flat, lambda node: False)
@@ -47,8 +47,8 @@ def _node(net: GraphNet, node: Node, shape: Shape, writer: Writer, as_read: bool
     if isinstance(cell, DelayLine):
         delay = node.values["delay"] if as_read else cell.steps * writer.dt
         return Node("Delay", {"delay": np.broadcast_to(delay, shape).copy()}, node.metadata, node.path)
-    now = _described(cell, node, shape, writer)
-    then = _described(_again(net, node, shape), node, shape, Writer(writer.dt, writer.method))
+    now = _describe_cell(cell, node, shape, writer)
+    then = _describe_cell(_again(net, node, shape), node, shape, Writer(writer.dt, writer.method))
     metadata = {
         name: value for name, value in node.metadata.items() if name not in ("reset", "compare", "delay", "start")
     }
@@ -67,7 +67,7 @@ def _node(net: GraphNet, node: Node, shape: Shape, writer: Writer, as_read: bool
     return Node(now.kind, values, metadata | now.metadata, node.path)
 
 
-def _described(cell: Any, node: Node, shape: Shape, writer: Writer) -> Node:
+def _describe_cell(cell: Any, node: Node, shape: Shape, writer: Writer) -> Node:
     """A Cell that one node was made into, as one node."""
     layers = writer.layer(cell, shape, node.path, 1)
     nodes = writer.neuron(cell, shape, node.path, node.metadata) if layers is None else layers

@@ -15,9 +15,9 @@ from snncell.nir.exported import Writer, array_of
 from snncell.nir.layers import NirIdentity
 from snncell.nir.net import GraphNet
 from snncell.nir.shapes import Shape, shape_after
-from snncell.nir.update import updated
+from snncell.nir.update import update_graph
 from snncell.nir.wiring import flatten, shapes_of, stages_of
-from snncell.nn.dataflow import DataFlow, kind_of, named, refuse_replaced
+from snncell.nn.dataflow import DataFlow, kind_of, name_of_cell, refuse_replacement
 from snncell.nn.neurons.constants import Membrane
 from snncell.nn.norm import BatchStatistics
 from snncell.tape.signal import Signal as Sum
@@ -63,7 +63,7 @@ class _Calls(DataFlow):
             branch = self.through(cell.branch, x, self.axes)
             return (branch + (x if cell.shortcut is None else self.through(cell.shortcut, x, self.axes))).sources
         if ours(kind) and kind is not nn.SequentialCell:
-            refuse_replaced(cell, path, error_of, "so it is not what NIR would say of it")
+            refuse_replacement(cell, path, error_of, "so it is not what NIR would say of it")
         if kind is nn.MultiStep and not cell.return_states:
             return walk.neuron(cell.cell, path, sources)
         if kind is NirIdentity:
@@ -97,11 +97,11 @@ class Walk:
     def graph(self, net: Any, shape: Shape) -> Graph:
         """The graph of a whole net."""
         if kind_of(net) is GraphNet:
-            refuse_replaced(net, "", error_of, "so it is not what its graph says")
+            refuse_replacement(net, "", error_of, "so it is not what its graph says")
             inputs = [node for node in net.graph.nodes.values() if isinstance(node, Node) and node.kind == "Input"]
             if all(node.values["shape"] != shape for node in inputs):
                 raise ArgumentError(f"to_nir: input_shape={shape}, but the graph of the net says {inputs[0].values}.")
-            return updated(net, self.writer)
+            return update_graph(net, self.writer)
         end = _Calls(self, net, "", 2).run(self.node("input", Node("Input", {"shape": shape}), ()))
         self.node("output", Node("Output", {"shape": self.shapes[end[0]]}), end)
         self.merge()
@@ -182,7 +182,7 @@ class Walk:
 
     def folded(self, cell: BatchStatistics, path: str, signal: Signal) -> Signal:
         """Batch normalisation: a node that `merge` puts into the weights before it."""
-        where = f"to_nir: {named(path, cell)}"
+        where = f"to_nir: {name_of_cell(path, cell)}"
         if kind_of(cell) not in NORMS or cell.use_batch_statistics:
             raise NirError(f"{where} is another function at each step, or of each batch; NIR has no node for that.")
         names = ("gamma", "beta", "moving_mean", "moving_variance")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import NirError
-from snncell.interrupts import imported
+from snncell.interrupts import import_once
 from snncell.nir.description import Graph, Node
 from snncell.nir.shapes import Shape
 
@@ -47,7 +47,7 @@ def flatten(graph: Graph) -> Flat:
     if not all(ends):
         raise NirError(f"a graph begins with an Input and ends with an Output; this one has {len(nodes)} nodes.")
     flat = Flat(nodes, edges, *ends)
-    _refuse_unreached(flat)
+    _refuse_unreachable(flat)
     return flat
 
 
@@ -95,7 +95,7 @@ def _doors(name: str, node: Node | Graph) -> tuple[str, str]:
     return ends[0], ends[1]
 
 
-def _refuse_unreached(flat: Flat) -> None:
+def _refuse_unreachable(flat: Flat) -> None:
     targets = _neighbours(flat.nodes, flat.edges)
     reached, pending = set(flat.inputs), list(flat.inputs)
     while pending:
@@ -188,8 +188,8 @@ def shapes_of(
 
 def _components(flat: Flat) -> dict[str, int]:
     """A number for each node, the same for those that are in cycles together."""
-    sparse: Any = imported("scipy.sparse")
-    graphs: Any = imported("scipy.sparse.csgraph")
+    sparse: Any = import_once("scipy.sparse")
+    graphs: Any = import_once("scipy.sparse.csgraph")
     places = {name: place for place, name in enumerate(flat.nodes)}
     rows, columns = [places[a] for a, _ in flat.edges], [places[b] for _, b in flat.edges]
     matrix = sparse.csr_matrix((np.ones(len(rows)), (rows, columns)), (len(places), len(places)))

@@ -13,11 +13,11 @@ from snncell.errors import ArgumentError, NirError
 from snncell.nir.exported import Writer
 from snncell.nir.net import GraphNet
 from snncell.nir.neurons import METHODS
-from snncell.nir.objects import written
+from snncell.nir.objects import write_graph
 from snncell.nir.package import package
 from snncell.nir.shapes import Shape
 from snncell.nir.walk import Walk, error_of
-from snncell.nn.dataflow import kind_of, named, refuse_hooks
+from snncell.nn.dataflow import kind_of, name_of_cell, refuse_hooks
 from snncell.nn.neurons.constants import one_of
 
 
@@ -63,7 +63,7 @@ def to_nir(
     nir = package("nir", "to_nir")
     if not isinstance(net, Cell):
         raise ArgumentError(f"to_nir: net is a Cell, not {came(net)}.")
-    _refuse_changed(net)
+    _refuse_hooks(net)
     shape = _shape(input_shape)
     if method is not None:
         one_of(method, METHODS, "to_nir", "method")
@@ -78,7 +78,7 @@ def to_nir(
     graph.metadata.pop("lost", None)
     if walk.writer.lost:
         graph.metadata["lost"] = "\n".join(walk.writer.lost)
-    return written(graph, shapes, nir)
+    return write_graph(graph, shapes, nir)
 
 
 def losses(graph: Any) -> list[str]:
@@ -104,12 +104,12 @@ def _shape(given: Any) -> Shape:
     return tuple(int(n) for n in axes)
 
 
-def _refuse_changed(net: Cell) -> None:
+def _refuse_hooks(net: Cell) -> None:
     """Raise for a network with hooks, or one that computes with other numbers than its Parameters hold."""
     refuse_hooks(net, error_of, "and NIR has no words for that")
     for path, cell in net.cells_and_names():
         if cell.quantisers is not None:
             raise error_of(
-                f"{named(path, cell)} is quantised, which NIR has no words for. quantise.restore(copy.deepcopy(net), "
-                f"rounded=True) is the network with its weights on their grids."
+                f"{name_of_cell(path, cell)} is quantised, which NIR has no words for. quantise.restore("
+                f"copy.deepcopy(net), rounded=True) is the network with its weights on their grids."
             )

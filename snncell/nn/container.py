@@ -10,13 +10,13 @@ from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.cells.names import rearrange
 from snncell.errors import ArgumentTypeError, MissingCellError, ShapeError, TensorIndexError
-from snncell.nn.sequences import joined_axes, rows
+from snncell.nn.sequences import joined_axes_error, rows
 from snncell.tape import structure
 from snncell.tape.event_lists import EventLists
 from snncell.tape.tensor import Tensor
 
 
-def _named(cells: tuple[Any, ...], who: str) -> list[tuple[str, Cell]]:
+def _name_cells(cells: tuple[Any, ...], who: str) -> list[tuple[str, Cell]]:
     """Cells with their names: of an OrderedDict its own, else their positions."""
     if len(cells) == 1 and isinstance(cells[0], (OrderedDict, dict)):
         named = list(cells[0].items())
@@ -52,7 +52,7 @@ class _Sequence(_Container):
 
     def __init__(self, *cells: Any) -> None:
         super().__init__()
-        for name, cell in _named(cells, type(self).__name__):
+        for name, cell in _name_cells(cells, type(self).__name__):
             self.insert_child_to_cell(name, cell)
 
     def __iter__(self) -> Iterator[Cell]:
@@ -97,14 +97,14 @@ class _Sequence(_Container):
 
     def extend(self, cells: Iterable[Cell]) -> Self:
         """Put several Cells at the end."""
-        several = [(None, cell) for _, cell in _named((list(cells),), type(self).__name__)]
+        several = [(None, cell) for _, cell in _name_cells((list(cells),), type(self).__name__)]
         self._become([*self._named_children.items(), *several])
         return self
 
     __iadd__ = extend
 
     def _checked(self, cell: Any) -> Cell:
-        ((_, checked),) = _named(([cell],), type(self).__name__)
+        ((_, checked),) = _name_cells(([cell],), type(self).__name__)
         return checked
 
     def _place_of(self, index: Any, last: int | None = None) -> int:
@@ -281,7 +281,7 @@ class TimeDistributed(Cell):
 def refuse_over_time(cell: Any) -> None:
     """Raise for a Cell over time, also in a SequentialCell, where the TimeDistributed is made."""
     if getattr(cell, "_over_time", False):
-        raise joined_axes(type(cell).__name__)
+        raise joined_axes_error(type(cell).__name__)
     if isinstance(cell, SequentialCell):
         for child in cell:
             refuse_over_time(child)

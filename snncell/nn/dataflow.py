@@ -70,7 +70,7 @@ def beyond_threshold(function: Any) -> Any:
     return None if fires or kind_of(function) is relusigmoid else function
 
 
-def named(path: str, cell: Any) -> str:
+def name_of_cell(path: str, cell: Any) -> str:
     """A Cell in an error message: its path and its class."""
     return f"{path or 'the net'} ({type(cell).__name__})"
 
@@ -87,12 +87,12 @@ def refuse_hooks(net: Cell, error: Callable[[str], Exception], what: str, path: 
     for place, cell in net.cells_and_names(name_prefix=path):
         if cell.is_hooked_forward:
             raise error(
-                f"{named(place, cell)} has a forward hook, which may change what it gives, {what}. Take it off: "
+                f"{name_of_cell(place, cell)} has a forward hook, which may change what it gives, {what}. Take it off: "
                 f"handle.remove()."
             )
 
 
-def refuse_replaced(cell: Any, path: str, error: Callable[[str], Exception], what: str) -> None:
+def refuse_replacement(cell: Any, path: str, error: Callable[[str], Exception], what: str) -> None:
     """Raise for a Cell, or one below it, that replaces a method of a layer or neuron of this package.
 
     Subclasses of `Cell`, `nn.Neuron`, spike functions and quantisers are left out: a computation of their own is the
@@ -101,7 +101,7 @@ def refuse_replaced(cell: Any, path: str, error: Callable[[str], Exception], wha
     for below, inner in cell.cells_and_names(name_prefix=path):
         base, replaced = overridden(inner)
         if replaced and _is_layer(base):
-            raise error(f"{named(below, inner)} {_replacement(inner, base, replaced[0])}, {what}.")
+            raise error(f"{name_of_cell(below, inner)} {_replacement(inner, base, replaced[0])}, {what}.")
 
 
 def _is_layer(base: type) -> bool:
@@ -153,7 +153,7 @@ class DataFlow:
         """The sources of the network's output, for those of its input."""
         with phases(self.net), settings(watch=self, tape=None, unfused=True):
             self.net.set_train(False)
-            before = [(cell, _copied(vars(cell))) for _, cell in self.net.cells_and_names()]
+            before = [(cell, _copy_attributes(vars(cell))) for _, cell in self.net.cells_and_names()]
             try:
                 out = self.net(Signal(sources))
                 changed = [(cell, name) for cell, old in before for name in vars(cell) if _differs(cell, name, old)]
@@ -195,7 +195,7 @@ class DataFlow:
         known = ours(kind) and kind is not SequentialCell
         if len(args) != 1 or kwargs:
             if known:
-                self._refused = self.error(f"{named(path, cell)} is called with something else than one signal.")
+                self._refused = self.error(f"{name_of_cell(path, cell)} is called with something else than one signal.")
                 raise self._refused
             return run(args, kwargs)
         try:
@@ -224,14 +224,14 @@ class DataFlow:
         layer = f"{_replacement(cell, base, replaced[0])}: " if replaced and _is_layer(base) else ""
         path = self.paths.get(id(cell), type(cell).__name__)
         return self.error(
-            f"{named(path, cell)}: {layer}its construct does something {self.takes}: {problem.rstrip('.')}."
+            f"{name_of_cell(path, cell)}: {layer}its construct does something {self.takes}: {problem.rstrip('.')}."
         )
 
 
 _OfConstructs = (SnncellError, TypeError, AttributeError, ValueError, LookupError)  # what a Signal may raise in them
 
 
-def _copied(attributes: dict[str, Any]) -> dict[str, Any]:
+def _copy_attributes(attributes: dict[str, Any]) -> dict[str, Any]:
     return {name: value.copy() if type(value) in (list, dict) else value for name, value in attributes.items()}
 
 

@@ -88,13 +88,13 @@ class _SentBack(Primitive):
         return LAUNCHES
 
 
-def _found(times: Any, weights: Any, *, silent: float, **constants: Any) -> Any:
+def _find_times(times: Any, weights: Any, *, silent: float, **constants: Any) -> Any:
     return on_cpu.find(times, weights, **constants)
 
 
 # `silent`, inf, stands for no spike: where results are looked at (`check_finite`), an operation may give what it is
 # given, and inf of finite operands is an error.
-spike_times = _SpikeTimes("spike_times", _found, multiple=True)
+spike_times = _SpikeTimes("spike_times", _find_times, multiple=True)
 spike_times.def_there(lambda times, weights, *, silent, **constants: on_device.find(times, weights, **constants))
 sent_back = _SentBack("sent_back", on_cpu.send_back, multiple=True)
 sent_back.def_there(on_device.send_back)

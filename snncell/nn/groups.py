@@ -14,7 +14,7 @@ import numpy as np
 from snncell import dtype as dtypes, ops
 from snncell.arguments.guard import ours, plan_of
 from snncell.arguments.kinds import REFUSED, UNFIT, Kind, Own, refusal
-from snncell.arguments.shown import instance_meant, shown
+from snncell.arguments.shown import show, suggest_instance
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ArgumentTypeError, ParameterError
 from snncell.tape.names import refuse_equal_names
@@ -32,7 +32,7 @@ def number_in(value: Any, low: float, high: float, who: str, name: str) -> float
     largest = sys.float_info.max  # of an int beyond it there is no float
     fits = isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value < high
     if not fits or abs(value) > largest:
-        raise ArgumentError(f"{who}: {name} is a number in [{low}, {high}), not {shown(value)}.")
+        raise ArgumentError(f"{who}: {name} is a number in [{low}, {high}), not {show(value)}.")
     return float(value)
 
 
@@ -119,7 +119,7 @@ def schedule_of(rate: Any, who: str, number_words: str = "a finite number of at 
     if not fits or not 0.0 <= number <= sys.float_info.max:
         raise (ArgumentError if fits else ArgumentTypeError)(
             f"{who}: learning_rate is {number_words} or a LearningRateSchedule, or a list of a number for each step, "
-            f"not {shown(rate)}{instance_meant(rate)}."
+            f"not {show(rate)}{suggest_instance(rate)}."
         )
     return float(number)
 
@@ -198,7 +198,7 @@ class ParameterGroup(Settings):
         return f"{len(self.names)} Parameters{rate}, weight_decay={self.weight_decay:g}"
 
 
-def grouped(
+def group_parameters(
     params: Any, rate: Any, weight_decay: Any, who: str
 ) -> tuple[ParameterTuple, list[ParameterGroup], list[int]]:
     """The Parameters in their order, the groups, and the number of the group that each Parameter is in.
@@ -209,10 +209,10 @@ def grouped(
         rate, weight_decay: of those that are told no other.
         who: the optimiser, for errors.
     """
-    _refuse_swapped(params, rate, who)
+    _refuse_swap(params, rate, who)
     entries, rate = _entries(params, who), schedule_of(rate, who)
     if not any(isinstance(entry, dict) for entry in entries):
-        parameters = _checked(entries, who)
+        parameters = _check_entries(entries, who)
         return parameters, [ParameterGroup(parameters, rate, weight_decay, False, who)], [0] * len(parameters)
     groups, members, order = [], [], None
     for position, entry in enumerate(entries):
@@ -240,26 +240,26 @@ def grouped(
         decay = entry.get("weight_decay", weight_decay)
         members.append(own)
         groups.append(ParameterGroup(own, own_rate, decay, centralise, where))
-    parameters = _checked([p for own in members for p in own], who)
+    parameters = _check_entries([p for own in members for p in own], who)
     group_of = {id(p): number for number, own in enumerate(members) for p in own}
     if order is not None:
-        parameters = _ordered(parameters, order, who)
+        parameters = _order_parameters(parameters, order, who)
     return parameters, groups, [group_of[id(p)] for p in parameters]
 
 
-def _refuse_swapped(params: Any, rate: Any, who: str) -> None:
+def _refuse_swap(params: Any, rate: Any, who: str) -> None:
     """Raise for a learning rate and Parameters in each other's place."""
     parameters = isinstance(rate, (list, tuple)) and any(isinstance(one, Parameter) for one in rate)
     if not isinstance(params, Iterable) and (parameters or isinstance(rate, Parameter)):
         raise ParameterError(
-            f"{who}: params are Parameters, net.trainable_params(), not {shown(params)}. They are swapped: "
+            f"{who}: params are Parameters, net.trainable_params(), not {show(params)}. They are swapped: "
             f"{who}(params, learning_rate)."
         )
 
 
-def _ordered(parameters: ParameterTuple, order: list[Any], who: str) -> ParameterTuple:
+def _order_parameters(parameters: ParameterTuple, order: list[Any], who: str) -> ParameterTuple:
     """The Parameters of all groups in another order."""
-    ordered = _checked(order, f"{who}: order_params")
+    ordered = _check_entries(order, f"{who}: order_params")
     known, wanted = {id(p) for p in parameters}, {id(p) for p in ordered}
     for p in (*parameters, *ordered):
         if (id(p) in known) != (id(p) in wanted):
@@ -273,11 +273,11 @@ def _entries(params: Any, who: str) -> list[Any]:
         raise ParameterError(f"{who}: takes Parameters, not a Cell; write {who}(net.trainable_params(), ...).")
     if not isinstance(params, Iterable) or isinstance(params, dict):
         hint = " A group is in a list: [{'params': ...}]." if isinstance(params, dict) else ""
-        raise ParameterError(f"{who}: params are Parameters, net.trainable_params(), not {shown(params)}.{hint}")
+        raise ParameterError(f"{who}: params are Parameters, net.trainable_params(), not {show(params)}.{hint}")
     return [params] if isinstance(params, Parameter) else list(params)
 
 
-def _checked(entries: list[Any], who: str) -> ParameterTuple:
+def _check_entries(entries: list[Any], who: str) -> ParameterTuple:
     """Parameters that can be trained together."""
     if not entries:
         raise ParameterError(f"{who}: there are no Parameters to train.")

@@ -10,7 +10,7 @@ from snncell.cell import Cell
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.ops.base import as_tensor
 from snncell.ops.class_loss import of_classes, refuse_shapes
-from snncell.ops.loss import reduced
+from snncell.ops.loss import reduce_losses
 from snncell.tape.tensor import Tensor
 
 
@@ -23,7 +23,7 @@ class _Loss(Cell):
 
     def reduced(self, each: Tensor) -> Tensor:
         """All elements' losses as one number, or as they are."""
-        return reduced(each, self.reduction)
+        return reduce_losses(each, self.reduction)
 
     def tensors(self, logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
         """Both as Tensors."""

@@ -18,12 +18,12 @@ from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.tensor import Tensor
 
 
-def widened(x: Tensor) -> Tensor:
+def widen(x: Tensor) -> Tensor:
     """`x` in float32 at least: in float16 a variance above 65504 would be infinite, and each output 0."""
-    return x.astype(dtypes.computed(x.dtype.dtype))
+    return x.astype(dtypes.to_compute(x.dtype.dtype))
 
 
-def narrowed(result: Tensor, x: Tensor, parameter: Tensor) -> Tensor:
+def narrow_result(result: Tensor, x: Tensor, parameter: Tensor) -> Tensor:
     """The result of `widened(x)` in the dtype of x, if that of the Parameters is the same."""
     return result.astype(x.dtype) if x.dtype is parameter.dtype else result
 
@@ -121,9 +121,9 @@ class BatchStatistics(Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         self.refuse_shape(x)
-        wide = widened(x)
+        wide = widen(x)
         result = self.normalised(wide, *(self.statistics(wide) if self.from_batch else self.moving()))
-        return narrowed(result, x, self.gamma)
+        return narrow_result(result, x, self.gamma)
 
     def moving(self) -> tuple[Tensor, Tensor]:
         """The moving mean and variance."""
@@ -218,10 +218,10 @@ class LayerNorm(Cell):
                     f"axis {first}, not {axis} (begin_norm_axis={self.begin_norm_axis}, "
                     f"begin_params_axis={self.begin_params_axis}). Leave both at -1."
                 )
-        wide = widened(x)
+        wide = widen(x)
         mean = ops.mean(wide, self.norm_axes, keepdims=True)
         var = ops.var(wide, self.norm_axes, keepdims=True)
-        return narrowed((wide - mean) * ops.rsqrt(var + self.epsilon) * self.gamma + self.beta, x, self.gamma)
+        return narrow_result((wide - mean) * ops.rsqrt(var + self.epsilon) * self.gamma + self.beta, x, self.gamma)
 
     def extend_repr(self) -> str:
         return f"normalized_shape={self.normalized_shape}, epsilon={self.epsilon}"

@@ -10,7 +10,7 @@ from snncell.arguments.vocabulary import FloatDtype
 from snncell.cell import Cell
 from snncell.common.initializer import Init, initializer
 from snncell.errors import ArgumentError, ShapeError
-from snncell.nn.norm import narrowed, widened
+from snncell.nn.norm import narrow_result, widen
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
@@ -63,11 +63,11 @@ class GroupNorm(Cell):
         if x.ndim < 2 or x.shape[1] != self.num_channels:
             raise ShapeError(f"{self!r}: the input has shape {x.shape}; it takes (N, {self.num_channels}, ...).")
         in_group = math.prod(x.shape[1:]) // self.num_groups
-        groups = widened(x).reshape((x.shape[0], self.num_groups, in_group))
+        groups = widen(x).reshape((x.shape[0], self.num_groups, in_group))
         mean = ops.mean(groups, 2, keepdims=True)
         normal = ((groups - mean) * ops.rsqrt(ops.var(groups, 2, keepdims=True) + self.eps)).reshape(x.shape)
         each = (-1, *(1,) * (x.ndim - 2))
-        return narrowed(normal * self.gamma.reshape(each) + self.beta.reshape(each), x, self.gamma)
+        return narrow_result(normal * self.gamma.reshape(each) + self.beta.reshape(each), x, self.gamma)
 
     def extend_repr(self) -> str:
         return f"num_groups={self.num_groups}, num_channels={self.num_channels}, eps={self.eps}"

@@ -12,7 +12,7 @@ from snncell.common.initializer import initializer
 from snncell.errors import ShapeError
 from snncell.nn.groups import number_in
 from snncell.nn.layer import EVEN, positive, positive_number, weights
-from snncell.nn.norm import BatchStatistics, narrowed, widened
+from snncell.nn.norm import BatchStatistics, narrow_result, widen
 from snncell.nn.sequences import runs_over, sum_over_time, within_lengths
 from snncell.ops.base import as_float
 from snncell.tape.parameter import Parameter
@@ -32,9 +32,9 @@ class _NormOverTime(BatchStatistics):
             self.refuse_fewer(x)
             return super().construct(x)
         there = within_lengths(x, lengths, type(self).__name__)
-        wide = widened(ops.select(there, as_float(x, type(self).__name__), 0.0))
+        wide = widen(ops.select(there, as_float(x, type(self).__name__), 0.0))
         mean, var = self.statistics_within(wide, there) if self.from_batch else self.moving()
-        return narrowed(ops.select(there, self.normalised(wide, mean, var), 0.0), x, self.gamma)
+        return narrow_result(ops.select(there, self.normalised(wide, mean, var), 0.0), x, self.gamma)
 
     def refuse_fewer(self, x: Tensor) -> None:
         """Raise a ShapeError if the input, without lengths, has fewer steps than training needs."""

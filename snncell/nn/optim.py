@@ -12,13 +12,13 @@ from typing import Annotated, Any
 from snncell import dtype as dtypes, ops
 from snncell.arguments.guard import nearest_argument, ours
 from snncell.arguments.kinds import NotNegative, Positive, Within
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.dtype import DType
 from snncell.errors import ArgumentError, DeviceError, ParameterError, ShapeError
 from snncell.kernels.space import IN_USE
-from snncell.markup import element, joined, table
+from snncell.markup import element, join_parts, table
 from snncell.nn.container import CellList
-from snncell.nn.groups import ParameterGroup, Rate, Settings, grouped, settings_of
+from snncell.nn.groups import ParameterGroup, Rate, Settings, group_parameters, settings_of
 from snncell.tape.frames import Updating, tells
 from snncell.tape.parameter import Parameter, Undo, together
 from snncell.tape.state import EFFECTS, STATE
@@ -70,7 +70,9 @@ class Optimizer(Settings):
         self, params: Any, learning_rate: Rate, weight_decay: NotNegative = 0.0, loss_scale: Positive = 1.0
     ) -> None:
         super().__init__(auto_prefix=False)
-        self.parameters, groups, self._group_of = grouped(params, learning_rate, weight_decay, type(self).__name__)
+        self.parameters, groups, self._group_of = group_parameters(
+            params, learning_rate, weight_decay, type(self).__name__
+        )
         self.groups = CellList(groups)
         self.loss_scale = loss_scale
         self.global_step = Parameter(Tensor(0), requires_grad=False)
@@ -99,7 +101,7 @@ class Optimizer(Settings):
         if len(self.groups) > 1:
             raise ArgumentError(
                 f"{type(self).__name__}: its {len(self.groups)} groups have a weight decay each; set that of one, "
-                f"optimiser.groups[0].weight_decay = {shown(decay)}."
+                f"optimiser.groups[0].weight_decay = {show(decay)}."
             )
         self.groups[0].weight_decay = decay
 
@@ -160,7 +162,7 @@ class Optimizer(Settings):
     def like_parameters(self, name: str) -> list[Parameter]:
         """Zeros for each Parameter: a moment to keep, as float32 for what is only stored in fewer bits."""
         return [
-            Parameter(ops.zeros_like(p, _computed(p)), name=f"{name}.{p.name}", requires_grad=False)
+            Parameter(ops.zeros_like(p, _value_to_compute(p)), name=f"{name}.{p.name}", requires_grad=False)
             for p in self.parameters
         ]
 
@@ -176,7 +178,7 @@ class Optimizer(Settings):
                     parameter.value()  # so that a compiled step depends on it, and changes when it is thawed
                     continue
                 group = self.group_of(index)
-                wide = _computed(parameter)
+                wide = _value_to_compute(parameter)
                 if self.loss_scale != 1.0:
                     grad = grad.astype(wide) * (1.0 / self.loss_scale)
                 decay = group.weight_decay if self.decays_gradient else 0.0
@@ -201,7 +203,7 @@ class Optimizer(Settings):
         """A gradient for each Parameter, None for a frozen one."""
         who = type(self).__name__
         if not isinstance(gradients, Iterable):
-            raise ArgumentError(f"{who}: gradients are Tensors, one for each Parameter, not {shown(gradients)}.")
+            raise ArgumentError(f"{who}: gradients are Tensors, one for each Parameter, not {show(gradients)}.")
         grads = [gradients] if isinstance(gradients, Tensor) else list(gradients)
         frozen = [not parameter.requires_grad for parameter in self.parameters]
         if len(grads) == frozen.count(False) < len(self.parameters):  # those of trainable_params()
@@ -261,12 +263,12 @@ class Optimizer(Settings):
             by = "" if group.schedule is None else repr(group.schedule)
             rows.append((str(number), names, by, rate, f"{group.weight_decay:g}"))
         head = ("group", "Parameters", "schedule", "learning rate", "weight decay")
-        title = joined([element("b", type(self).__name__), f" {self.extend_repr()}"])
+        title = join_parts([element("b", type(self).__name__), f" {self.extend_repr()}"])
         return element("div", title, table(head, rows, numbers=2))
 
 
-def _computed(parameter: Tensor) -> DType:
-    return dtypes.as_dtype(dtypes.computed(parameter.dtype.dtype))
+def _value_to_compute(parameter: Tensor) -> DType:
+    return dtypes.as_dtype(dtypes.to_compute(parameter.dtype.dtype))
 
 
 class SGD(Optimizer):

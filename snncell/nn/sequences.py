@@ -78,7 +78,7 @@ def mean_over_time(tensor: Tensor, lengths: Any, who: str) -> Tensor:
     if lengths is None:
         return tensor.mean(0)
     # As `ops.mean` does: float16 and bfloat16 are added up in float32.
-    wide = until_end(tensor, lengths, who).astype(dtypes.computed(tensor.dtype.dtype))
+    wide = until_end(tensor, lengths, who).astype(dtypes.to_compute(tensor.dtype.dtype))
     mean: Tensor = (sum_over_time(wide) / steps_in(wide, lengths)).astype(tensor.dtype)
     return mean
 
@@ -96,7 +96,7 @@ def until_end(tensor: Tensor, lengths: Any, who: str) -> Tensor:
     return tensor if lengths is None else ops.select(within_lengths(tensor, lengths, who), tensor, 0.0)
 
 
-def lengths_given(cell: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def find_lengths(cell: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The argument of a call that a Cell's construct knows as `lengths`; None if it has none."""
     place = _place_of_lengths(type(cell).construct)
     return args[place] if place is not None and place < len(args) else kwargs.get("lengths")
@@ -143,10 +143,10 @@ def runs_over(x: Tensor, who: str) -> None:
 def refuse_rows(x: Tensor, who: str) -> None:
     """Raise an ArgumentError for the T B rows of a TimeDistributed, where a layer over time takes steps."""
     if _HEARD.rows is not None and x.shape[0] == _HEARD.rows and x.shape[1:2] != (_HEARD.rows,):
-        raise joined_axes(who)
+        raise joined_axes_error(who)
 
 
-def joined_axes(who: str) -> ArgumentError:
+def joined_axes_error(who: str) -> ArgumentError:
     """The error for a layer over time within a TimeDistributed."""
     return ArgumentError(
         f"TimeDistributed: {who} runs over time, and in a TimeDistributed time and batch are one axis, so it would run "

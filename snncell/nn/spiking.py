@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.shown import came, shown
+from snncell.arguments.shown import came, show
 from snncell.arguments.vocabulary import Constant, FloatDtype
 from snncell.cell import Cell
 from snncell.common.held import Ranged
@@ -87,7 +87,7 @@ def _time_constant(tau: Constant) -> Any:
     except (TypeError, ValueError, OverflowError):
         values = np.zeros(0)
     if isinstance(tau, bool) or not (values.size and np.isfinite(values).all() and (values > 0).all()):
-        raise ArgumentError(f"SynapseFilter: tau is a time constant above 0, in steps, not {shown(tau)}.")
+        raise ArgumentError(f"SynapseFilter: tau is a time constant above 0, in steps, not {show(tau)}.")
     return values
 
 

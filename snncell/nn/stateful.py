@@ -13,7 +13,7 @@ from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError, SnncellError
-from snncell.kernels.space import moved, space_of
+from snncell.kernels.space import move_to_space, space_of
 from snncell.nn.sequences import refuse_rows
 from snncell.nn.time import MultiStep, initial_states, run_with_states
 from snncell.tape.parameter import Parameter, assign_all, commit
@@ -182,7 +182,7 @@ class Stateful(Cell):
     def _follow(self, x: Tensor) -> None:
         """Move the states to where the input is; a Program does so itself."""
         if STATE.trace is None:
-            commit([state.write_of(moved(state._data, space_of(x._data))) for state in self._parameters()])
+            commit([state.write_of(move_to_space(state._data, space_of(x._data))) for state in self._parameters()])
 
     def _at_rest(self) -> bool:
         """True if nothing would be lost with the states: they are the initial ones."""

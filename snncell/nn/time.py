@@ -190,7 +190,7 @@ class MultiStep(Cell):
             now, going_on = both
             after, out = step(carry, now)
             kept = [_where(going_on, new, old) for new, old in zip(after, carry, strict=True)]
-            return tuple(kept), structure.mapped(lambda part: _where(going_on, part, 0.0), out)
+            return tuple(kept), structure.map_leaves(lambda part: _where(going_on, part, 0.0), out)
 
         def step(carry: tuple[Tensor, ...], now: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
             try:

@@ -63,7 +63,7 @@ class WithEvalCell(Cell):
     def construct(self, data: Any, label: Any) -> Any:
         y = self.network(data)
         if self.add_cast_fp32:
-            y, label = structure.mapped(_as_float32, y), structure.mapped(_as_float32, label)
+            y, label = structure.map_leaves(_as_float32, y), structure.map_leaves(_as_float32, label)
         return self.loss_fn(y, label), y, label
 
 
@@ -96,11 +96,11 @@ class WithGradCell(Cell):
         if sens is not None and not isinstance(sens, Tensor):
             sens = number_in(sens, -math.inf, math.inf, "WithGradCell", "sens")
         self.sens = sens
-        _trained(self.network, None, "WithGradCell")
+        _trained_weights(self.network, None, "WithGradCell")
 
     def construct(self, *inputs: Any) -> Any:
-        weights = _trained(self.network, None, "WithGradCell")
-        return _of_scaled(self.network, weights, self.sens, "WithGradCell")(*inputs)[1]
+        weights = _trained_weights(self.network, None, "WithGradCell")
+        return _gradients_of_scaled(self.network, weights, self.sens, "WithGradCell")(*inputs)[1]
 
 
 class ForwardValueAndGrad(Cell):
@@ -175,7 +175,7 @@ class TrainOneStepCell(Cell):
             )
         self.network, self.optimizer = network, optimizer
         self.sens, self.return_grad = 1.0 if sens is None else sens, return_grad
-        _trained(network, optimizer, "TrainOneStepCell")
+        _trained_weights(network, optimizer, "TrainOneStepCell")
 
     @property
     def weights(self) -> Sequence[Parameter]:
@@ -189,7 +189,7 @@ class TrainOneStepCell(Cell):
 
     def construct(self, *inputs: Any) -> Any:
         weights, sens = self.weights, None if self.sens == 1.0 else self.sens
-        loss, grads = _of_scaled(self.network, weights, sens, "TrainOneStepCell")(*inputs)
+        loss, grads = _gradients_of_scaled(self.network, weights, sens, "TrainOneStepCell")(*inputs)
         self.optimizer(grads)
         if not self.return_grad:
             return loss
@@ -200,7 +200,7 @@ class TrainOneStepCell(Cell):
         return loss, dict(zip(names, grads, strict=True))
 
 
-def _trained(network: Any, optimiser: Optimizer | None, who: str) -> Sequence[Parameter]:
+def _trained_weights(network: Any, optimiser: Optimizer | None, who: str) -> Sequence[Parameter]:
     """The Parameters that gradients are taken of."""
     if not isinstance(network, Cell):
         raise ArgumentError(f"{who}: network is a Cell, not {came(network)}.")
@@ -219,11 +219,11 @@ def _trained(network: Any, optimiser: Optimizer | None, who: str) -> Sequence[Pa
     return optimiser.parameters
 
 
-def _of_scaled(network: Cell, weights: Sequence[Parameter], sens: Any, who: str) -> Callable[..., Any]:
+def _gradients_of_scaled(network: Cell, weights: Sequence[Parameter], sens: Any, who: str) -> Callable[..., Any]:
     """A function that gives the value of a network and the gradients of Parameters, from `sens` if there is one."""
     if sens is None:
         return ops.value_and_grad(network, None, tuple(weights))
-    of_seed = ops.value_and_grad(_scaled(network, sens, who), None, tuple(weights), has_aux=True)
+    of_seed = ops.value_and_grad(_scale_output(network, sens, who), None, tuple(weights), has_aux=True)
 
     def run(*inputs: Any) -> Any:
         (_, value), grads = of_seed(*inputs)
@@ -232,7 +232,7 @@ def _of_scaled(network: Cell, weights: Sequence[Parameter], sens: Any, who: str)
     return run
 
 
-def _scaled(network: Cell, sens: Any, who: str) -> Callable[..., Any]:
+def _scale_output(network: Cell, sens: Any, who: str) -> Callable[..., Any]:
     """A function whose gradient is that of the network from `sens`: the sum of value times sens."""
 
     def scaled(*inputs: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from snncell import dtype as dtypes
 from snncell.arguments.guard import refuse_name
-from snncell.arguments.shown import brief, from_inside, shown
+from snncell.arguments.shown import brief, from_inside, show
 from snncell.arguments.vocabulary import Dtype, Numbers
 from snncell.compiler.ir.formula import Cast, Elementwise
 from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError, SnncellError
@@ -24,7 +24,7 @@ from snncell.ops.options import (
 )
 from snncell.tape.event_lists import EventLists
 from snncell.tape.primitive import EVERYWHERE, Primitive
-from snncell.tape.state import STATE, wanted_dtype
+from snncell.tape.state import STATE, requested_dtype
 from snncell.tape.tensor import Tensor, snapshot, stale
 from snncell.tape.tracing import Value
 
@@ -212,7 +212,7 @@ def as_tensor(x: Any, name: str, argument: str = "x") -> Tensor:
         )
     if x is None or isinstance(x, (str, bytes)) or callable(x) or (type(x) is int and x.bit_length() > 64):
         raise DTypeError(
-            f"{name}: {argument} is a Tensor, an array or a number, not {shown(x)}. Wrap data in snncell.Tensor(...)."
+            f"{name}: {argument} is a Tensor, an array or a number, not {show(x)}. Wrap data in snncell.Tensor(...)."
         )
     try:
         return Tensor(x)
@@ -265,7 +265,7 @@ def astype(x: Numbers, dtype: Dtype) -> Tensor:
         DTypeError: for an unknown dtype.
     """
     tensor = as_tensor(x, "astype")
-    target = wanted_dtype(dtype)
+    target = requested_dtype(dtype)
     if tensor._data.dtype == target.dtype:
         return snapshot(tensor)
     converted: Tensor = cast_primitive.bind(tensor, dtype=target.dtype)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came, shown
+from snncell.arguments.shown import came, show
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.control import run_scan
 from snncell.ops.shape import transpose
@@ -51,10 +51,10 @@ def vmap(fn: Annotated[Callable[..., Any], Own()], in_axes: Any = 0, out_axes: A
     _refuse_axes(in_axes, "in_axes", "argument")
     _refuse_axes(out_axes, "out_axes", "result")
 
-    return wraps(fn, lambda *args: _mapped(fn, args, in_axes, out_axes))
+    return wraps(fn, lambda *args: _map_function(fn, args, in_axes, out_axes))
 
 
-def _mapped(fn: Callable[..., Any], args: tuple[Any, ...], in_axes: Any, out_axes: Any) -> Any:
+def _map_function(fn: Callable[..., Any], args: tuple[Any, ...], in_axes: Any, out_axes: Any) -> Any:
     axes = _axes(in_axes, len(args), "in_axes", "argument")
     along = [n for n, axis in enumerate(axes) if axis is not None]
     if not along:
@@ -78,9 +78,7 @@ def _mapped(fn: Callable[..., Any], args: tuple[Any, ...], in_axes: Any, out_axe
 def _refuse_axes(given: Any, name: str, what: str) -> None:
     for axis in given if isinstance(given, (tuple, list)) else [given]:
         if axis is not None and (isinstance(axis, bool) or not isinstance(axis, int)):
-            raise ArgumentError(
-                f"vmap: {name} is an axis, None, or a tuple of one for each {what}, not {shown(given)}."
-            )
+            raise ArgumentError(f"vmap: {name} is an axis, None, or a tuple of one for each {what}, not {show(given)}.")
 
 
 def _axes(given: Any, count: int, name: str, what: str) -> list[int | None]:
@@ -97,11 +95,11 @@ def _first(tree: Any, axis: int | None, name: str) -> Any:
         assert axis is not None
         if not -x.ndim <= axis < x.ndim:
             raise ArgumentError(f"vmap: {name} of shape {x.shape} has no axis {axis}.")
-        return _moved(x, axis % x.ndim, 0)
+        return _move_axis(x, axis % x.ndim, 0)
 
     if axis is None or not structure.flatten(tree)[0]:
         raise ArgumentError(f"vmap: {name} is {came(tree)}, which has no slices; its axis is None.")
-    return structure.mapped(moved, tree)
+    return structure.map_leaves(moved, tree)
 
 
 def _last(tree: Any, axis: int | None) -> Any:
@@ -114,12 +112,12 @@ def _last(tree: Any, axis: int | None) -> Any:
             raise ArgumentError(
                 f"vmap: out_axes: a result of shape {y.shape[1:]} has no place {axis} for an axis more."
             )
-        return _moved(y, 0, axis % y.ndim)
+        return _move_axis(y, 0, axis % y.ndim)
 
-    return structure.mapped(moved, tree)
+    return structure.map_leaves(moved, tree)
 
 
-def _moved(x: Tensor, source: int, target: int) -> Tensor:
+def _move_axis(x: Tensor, source: int, target: int) -> Tensor:
     order = [n for n in range(x.ndim) if n != source]
     order.insert(target, source)
     moved: Tensor = x if source == target else transpose(x, tuple(order))

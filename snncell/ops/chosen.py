@@ -20,7 +20,7 @@ from snncell.ops.base import as_axis, as_tensor, primitive, same_dtype
 from snncell.ops.indexing import gather
 from snncell.ops.positions import gather_elements
 from snncell.ops.rearrange import ravel
-from snncell.tape.all_steps import repeated
+from snncell.tape.all_steps import repeat_over_time
 from snncell.tape.tensor import Tensor, beside
 
 
@@ -119,7 +119,7 @@ def _places(ordered: Any, v: Any, right: bool) -> Any:
 def _places_of_steps(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
     if arrays[0].ndim == 1:  # one row for all
         return _places.run_here(arrays, arrays, attrs)
-    ordered, v = repeated(arrays, varying)
+    ordered, v = repeat_over_time(arrays, varying)
     values = v.reshape(len(v), math.prod(v.shape[1:])) if ordered.ndim == 2 else v
     return _places.run_here([ordered, values], arrays, attrs).reshape(v.shape)
 

@@ -10,7 +10,7 @@ from snncell.errors import DTypeError, ShapeError
 from snncell.ops.base import as_float, as_tensor, astype
 from snncell.ops.indexing import gather, hot, label_words
 from snncell.ops.logic import equal, not_equal, select
-from snncell.ops.loss import reduced
+from snncell.ops.loss import reduce_losses
 from snncell.ops.reduce import log_softmax, sum
 from snncell.tape.tensor import Tensor
 
@@ -58,10 +58,10 @@ def of_classes(
         log_p = select(equal(target, 0.0), 0.0, log_p)
     each = -sum(log_p * target, 1)
     if counts is None:
-        return reduced(each, reduction)
+        return reduce_losses(each, reduction)
     each = select(counts, each, 0.0)
     if reduction != "mean":
-        return reduced(each, reduction)
+        return reduce_losses(each, reduction)
     if weights is None:
         return _mean_over(each, counts)
     return _mean_over(each, select(counts, gather(weights, select(counts, labels, 0), 0), 0.0))
@@ -69,7 +69,7 @@ def of_classes(
 
 def _mean_over(each: Tensor, parts: Tensor) -> Tensor:
     """The sum over that of the weights, in float32 at least: float16 ends at 65504, of losses and of labels."""
-    wide = dtypes.computed(each.dtype.dtype)
+    wide = dtypes.to_compute(each.dtype.dtype)
     return astype(sum(astype(each, wide)) / sum(astype(parts, wide)), each.dtype)
 
 

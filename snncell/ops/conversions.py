@@ -11,7 +11,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.arguments.kinds import Extended, NotNegative
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.arguments.vocabulary import Dtype, Lengths, Numbers
 from snncell.errors import ArgumentError, AssignError, CallError, DTypeError, ShapeError
 from snncell.ops import creation as new, logic, positions, random, rearrange, reduce, shape as sh
@@ -35,7 +35,7 @@ DTYPES = {
 }
 
 
-def as_named(name: str) -> Any:
+def conversion_method(name: str) -> Any:
     """The method that converts to the dtype that a name stands for."""
     target = DTYPES[name]
 
@@ -148,7 +148,7 @@ def from_numpy(array: Any) -> Tensor:
         DTypeError: for anything else, which `Tensor(data)` takes.
     """
     if not isinstance(array, np.ndarray):
-        raise DTypeError(f"Tensor.from_numpy: array is an array of NumPy, not {shown(array)}; Tensor(data) takes it.")
+        raise DTypeError(f"Tensor.from_numpy: array is an array of NumPy, not {show(array)}; Tensor(data) takes it.")
     return Tensor(array)
 
 
@@ -207,7 +207,7 @@ def scatter_add(x: Tensor, *given: Any, **named: Any) -> Tensor:
         if len(given) + len(named) == len(names) and {*places, *named} == {*names}:
             added: Tensor = way(x, **places, **named)
             return added
-    raise CallError(f"scatter_add: takes (indices, updates) or (dim, index, src), not {shown((*given, *named))}.")
+    raise CallError(f"scatter_add: takes (indices, updates) or (dim, index, src), not {show((*given, *named))}.")
 
 
 def max(
@@ -263,15 +263,15 @@ def new_full(x: Tensor, size: Lengths, fill_value: Numbers, dtype: Dtype | None 
 
 def uniform(x: Tensor, from_: Extended = 0.0, to: Extended = 1.0) -> Tensor:
     """Numbers spread evenly from `from_` up to but without `to`, of the shape and dtype of this Tensor."""
-    return _drawn(random.uniform, x, from_, to)
+    return _draw_like(random.uniform, x, from_, to)
 
 
 def normal(x: Tensor, mean: float = 0.0, stddev: NotNegative = 1.0) -> Tensor:
     """Numbers of the normal distribution, of the shape and dtype of this Tensor."""
-    return _drawn(random.normal, x, mean, stddev)
+    return _draw_like(random.normal, x, mean, stddev)
 
 
-def _drawn(draw: Any, x: Tensor, *settings: float) -> Tensor:
+def _draw_like(draw: Any, x: Tensor, *settings: float) -> Tensor:
     drawn_as = dtypes.float64 if x.dtype is dtypes.float64 else dtypes.float32
     with beside(x):
         return astype(draw(x.shape, *settings, drawn_as), x.dtype if x.dtype.is_float else drawn_as)

@@ -6,12 +6,12 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.arguments.kinds import Size
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.arguments.vocabulary import Dtype, Lengths, Numbers
 from snncell.errors import ArgumentError
 from snncell.ops.base import as_int, as_number, as_shape, as_tensor, refuse_size
-from snncell.tape.state import wanted_dtype
-from snncell.tape.tensor import Tensor, beside, placed, to_array, wrap
+from snncell.tape.state import requested_dtype
+from snncell.tape.tensor import Tensor, beside, place_array, to_array, wrap
 
 
 def full(shape: Lengths, value: Numbers, dtype: Dtype | None = None) -> Tensor:
@@ -19,7 +19,7 @@ def full(shape: Lengths, value: Numbers, dtype: Dtype | None = None) -> Tensor:
     array = to_array(value, dtype)
     if array.ndim:
         raise ArgumentError(f"full: value is a number, not {value!r}.")
-    return wrap(placed(np.full(as_shape(shape, "full"), array, wanted_dtype(array.dtype).dtype)))
+    return wrap(place_array(np.full(as_shape(shape, "full"), array, requested_dtype(array.dtype).dtype)))
 
 
 def fill(type: Dtype, shape: Lengths, value: Numbers) -> Tensor:
@@ -29,12 +29,12 @@ def fill(type: Dtype, shape: Lengths, value: Numbers) -> Tensor:
 
 def zeros(shape: Lengths, dtype: Dtype = dtypes.float32) -> Tensor:
     """Zeros."""
-    return wrap(placed(np.zeros(as_shape(shape, "zeros"), wanted_dtype(dtype).dtype)))
+    return wrap(place_array(np.zeros(as_shape(shape, "zeros"), requested_dtype(dtype).dtype)))
 
 
 def ones(shape: Lengths, dtype: Dtype = dtypes.float32) -> Tensor:
     """Ones."""
-    return wrap(placed(np.ones(as_shape(shape, "ones"), wanted_dtype(dtype).dtype)))
+    return wrap(place_array(np.ones(as_shape(shape, "ones"), requested_dtype(dtype).dtype)))
 
 
 def zeros_like(x: Numbers, dtype: Dtype | None = None) -> Tensor:
@@ -72,7 +72,7 @@ def arange(start: float, stop: float | None = None, step: float = 1, dtype: Dtyp
         raise ArgumentError("arange: step is 0.")
     for n in (first, last, step):
         if isinstance(n, int) and not -(2**63) <= n < 2**63:
-            raise ArgumentError(f"arange: {shown(n)} is no integer of 64 bits; give a float, {float(n):.17g}.")
+            raise ArgumentError(f"arange: {show(n)} is no integer of 64 bits; give a float, {float(n):.17g}.")
     refuse_size((max(0, int((last - first) / step)),), "arange")
     numbers = np.arange(first, last, step)
     return Tensor(numbers, dtype or (dtypes.float32 if dtypes.is_float(numbers.dtype) else None))
@@ -82,4 +82,4 @@ def eye(n: Size, m: Size | None = None, dtype: Dtype = dtypes.float32) -> Tensor
     """Ones on the diagonal of an n x m matrix, zeros elsewhere."""
     columns = as_int(n if m is None else m, "eye", "m")
     refuse_size((as_int(n, "eye", "n"), columns), "eye")
-    return wrap(placed(np.eye(n, columns, dtype=dtypes.as_dtype(dtype).dtype)))
+    return wrap(place_array(np.eye(n, columns, dtype=dtypes.as_dtype(dtype).dtype)))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from snncell.dtype import ALL, DType
-from snncell.kernels.space import HOST, moved, space_called, space_of
+from snncell.kernels.space import HOST, move_to_space, space_by_name, space_of
 from snncell.ops.base import as_tensor, astype
 from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.state import STATE
@@ -26,7 +26,7 @@ class _To(Primitive):
         return self.evaluate(*arrays, **attrs)
 
 
-_to = _To("to", lambda x, source, target: moved(x, space_called(target, "to")))
+_to = _To("to", lambda x, source, target: move_to_space(x, space_by_name(target, "to")))
 _to.as_stored = EVERYWHERE
 _to.watched = False  # nothing is computed
 
@@ -50,7 +50,7 @@ def to(x: Any, target: Any) -> Tensor:
     tensor = as_tensor(x, "to")
     if isinstance(target, (DType, np.dtype, type)) or (isinstance(target, str) and target in NAMES):
         return astype(tensor, target)
-    space = space_called(target, "Tensor.to")
+    space = space_by_name(target, "Tensor.to")
     if isinstance(tensor._data, Value):
         assert STATE.trace is not None  # else `as_tensor` has refused it
         raise STATE.trace.needs_value("to()")

@@ -57,7 +57,7 @@ class _Product(OfLists):
     def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
         """The lines about how it is computed on the CPU, for operands of these sizes."""
         (*rows, elements), y = attrs["shape"], inputs[-1]
-        dtype = np.dtype(dtypes.computed(y.dtype))
+        dtype = np.dtype(dtypes.to_compute(y.dtype))
         below = csr.limit(math.prod(rows), elements, y.shape[-1], dtype, by_columns=self.by_columns)
         return [f"as events below {percent(below)} of listed elements, else by BLAS" if below > 0 else "by BLAS"]
 
@@ -120,7 +120,7 @@ class _Convolved(OfLists):
     def _evaluated(self, x: Any, y: Any, **options: Any) -> Any:
         if isinstance(x, csr.Rows) and convolution.takes(x, y):
             return self._fast(x, y, **options)
-        return self._general(csr.filled(x, y.dtype) if isinstance(x, csr.Rows) else x, y, **options)
+        return self._general(csr.fill_rows(x, y.dtype) if isinstance(x, csr.Rows) else x, y, **options)
 
     def _specs(self, shape: Ints, dtype: Any, y: Any, **options: Any) -> tuple[Ints, Any]:
         return self._like.abstract((SimpleNamespace(shape=shape, dtype=y.dtype), y), options)[0]

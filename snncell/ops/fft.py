@@ -13,7 +13,7 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ShapeError
-from snncell.interrupts import imported
+from snncell.interrupts import import_once
 from snncell.kernels.cuda import complexes
 from snncell.ops.base import as_float, as_int, astype, primitive
 from snncell.ops.creation import zeros_like
@@ -24,7 +24,7 @@ Grads = Sequence[Any]
 
 
 def _scipy_fft() -> Any:
-    return imported("scipy.fft")  # on first use: importing it takes a while
+    return import_once("scipy.fft")  # on first use: importing it takes a while
 
 
 @primitive
@@ -119,7 +119,7 @@ def rfft(x: Numbers) -> Tensor:
     tensor = _signal(x, "rfft")
     if tensor.dtype.category == 3:
         raise ShapeError("rfft: takes a real signal; use fft for a complex one.")
-    result: Tensor = _rfft.bind(astype(tensor, dtypes.computed(tensor.dtype.dtype)))
+    result: Tensor = _rfft.bind(astype(tensor, dtypes.to_compute(tensor.dtype.dtype)))
     return result
 
 

@@ -15,7 +15,7 @@ from snncell.kernels.cuda import gather as lookups, scatter
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE, IN_USE, space_of
 from snncell.ops.base import as_axis, as_int, as_tensor, primitive
-from snncell.tape.all_steps import axis_behind_steps, one_after_another, repeated, with_axis_of_steps
+from snncell.tape.all_steps import axis_behind_steps, one_after_another, repeat_over_time, with_axis_of_steps
 from snncell.tape.primitive import EVERYWHERE, Primitive, moving
 from snncell.tape.tensor import Tensor, beside
 
@@ -134,13 +134,13 @@ def _refuse_hot(lowest: int, highest: int, depth: int, name: str | tuple[str, st
     _refuse(lowest, highest, 0, depth, words, ArgumentError, more)
 
 
-def _gathered(x: Any, indices: Any, axis: int, only_within: str | None) -> Any:
+def _gather_slices(x: Any, indices: Any, axis: int, only_within: str | None) -> Any:
     if only_within is not None and indices.size:
         _refuse(indices.min(), indices.max(), 0, x.shape[axis], only_within, TensorIndexError, "")
     return np.take(x, indices, axis)
 
 
-_gather = _Lookup("gather", _gathered, _check_gather, 1)
+_gather = _Lookup("gather", _gather_slices, _check_gather, 1)
 
 
 @_gather.def_there
@@ -179,7 +179,7 @@ def _scatter_of_steps(arrays: Sequence[Any], varying: Sequence[bool], attrs: dic
         return _scatter_add.run_here(arrays, arrays, further)
     if isinstance(arrays[0], DeviceArray):
         return one_after_another(scatter.scatter_add, arrays, varying, attrs)
-    return rows.add(*repeated(arrays, varying), **attrs)
+    return rows.add(*repeat_over_time(arrays, varying), **attrs)
 
 
 def _scatter_of_sum(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
@@ -187,7 +187,7 @@ def _scatter_of_sum(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[
     x, indices = arrays
     if not varying[1]:
         return _scatter_add.run_here([space_of(x).sum(x), indices], arrays, attrs)
-    x, indices = repeated(arrays, varying)
+    x, indices = repeat_over_time(arrays, varying)
     return _scatter_add.run_here([rows.back(x, attrs["axis"]), indices], arrays, attrs)
 
 
@@ -222,7 +222,7 @@ def gather(x: Numbers, indices: Numbers, axis: int = 0) -> Tensor:
     return result
 
 
-def taken(x: Tensor, places: Any, axis: int) -> Tensor:
+def take_places(x: Tensor, places: Any, axis: int) -> Tensor:
     """The slices of `x` at places along an axis that are known, integers in an array of NumPy."""
     with beside(x):
         result: Tensor = _gather.bind(x, Tensor(np.asarray(places, np.int64)), axis=axis, only_within=None)

@@ -60,7 +60,7 @@ def jacrev(
     positions = _positions(fn, grad_position, "jacrev")
 
     def jacobian(*args: Any, **kwargs: Any) -> Any:
-        chosen = _chosen(args, positions, "jacrev")
+        chosen = _select_arguments(args, positions, "jacrev")
         recording = Recording(fn, args, positions, None, kwargs, "jacrev")
         out, aux = without_aux(recording.out, "jacrev") if has_aux else (recording.out, ())
         leaves, tree = _outputs(out, "jacrev")
@@ -96,7 +96,7 @@ def jacfwd(
     positions = _positions(fn, grad_position, "jacfwd")
 
     def jacobian(*args: Any, **kwargs: Any) -> Any:
-        chosen = _chosen(args, positions, "jacfwd")
+        chosen = _select_arguments(args, positions, "jacfwd")
         linear = LinearMap(fn, args, positions, kwargs, has_aux, "jacfwd")
         leaves, tree = _outputs(linear.out, "jacfwd")
         of_arguments = []
@@ -118,7 +118,7 @@ def _positions(fn: Any, grad_position: Any, who: str) -> tuple[int, ...]:
     return positions
 
 
-def _chosen(args: Sequence[Any], positions: Sequence[int], who: str) -> list[Tensor]:
+def _select_arguments(args: Sequence[Any], positions: Sequence[int], who: str) -> list[Tensor]:
     """The arguments of a Jacobian."""
     chosen = [args[position] for position in positions if -len(args) <= position < len(args)]
     for x in chosen:

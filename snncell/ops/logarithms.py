@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from snncell.arguments.vocabulary import Numbers, Share
-from snncell.interrupts import imported
+from snncell.interrupts import import_once
 from snncell.kernels.cuda import special
 from snncell.ops.activation import sigmoid
 from snncell.ops.arithmetic import isinf
@@ -109,7 +109,7 @@ def _(x: Tensor, y: Tensor, share: Any, _out: Tensor, dout: Tensor) -> Grads:
 
 
 def _special(name: str, x: Any) -> Any:
-    result = getattr(imported("scipy.special"), name)(x)  # on first use: importing it takes a tenth of a second
+    result = getattr(import_once("scipy.special"), name)(x)  # on first use: importing it takes a tenth of a second
     return result.astype(x.dtype, copy=False)
 
 

@@ -23,7 +23,7 @@ Grads = Sequence[Any]
 # --- what they share --------------------------------------------------------------------------------------------------
 
 
-def reduced(each: Tensor, reduction: Reduction) -> Tensor:
+def reduce_losses(each: Tensor, reduction: Reduction) -> Tensor:
     """The losses of all elements as their mean or sum, or as they are."""
     return each if reduction == "none" else mean(each) if reduction == "mean" else sum(each)
 
@@ -45,7 +45,7 @@ def _real(value: Any, who: str, name: str) -> Tensor:
     return as_float(tensor, who)
 
 
-def _weighted(each: Tensor, weight: Any, who: str) -> Tensor:
+def _weigh_losses(each: Tensor, weight: Any, who: str) -> Tensor:
     """Losses times weights that broadcast to them."""
     if weight is None:
         return each
@@ -61,13 +61,13 @@ def _weighted(each: Tensor, weight: Any, who: str) -> Tensor:
 def mse_loss(x: Numbers, target: Numbers, reduction: Reduction = "mean") -> Tensor:
     """(x - target)^2."""
     values, targets = of_one_shape("mse_loss", x=x, target=target)
-    return reduced(square(values - targets), reduction)
+    return reduce_losses(square(values - targets), reduction)
 
 
 def l1_loss(x: Numbers, target: Numbers, reduction: Reduction = "mean") -> Tensor:
     """|x - target|."""
     values, targets = of_one_shape("l1_loss", x=x, target=target)
-    return reduced(abs(values - targets), reduction)
+    return reduce_losses(abs(values - targets), reduction)
 
 
 def _huber(x: Tensor, target: Tensor, delta: float) -> Tensor:
@@ -82,7 +82,7 @@ def huber_loss(x: Numbers, target: Numbers, reduction: Reduction = "mean", delta
     Source: Huber, "Robust Estimation of a Location Parameter", 1964.
     """
     values, targets = of_one_shape("huber_loss", x=x, target=target)
-    return reduced(_huber(values, targets, delta), reduction)
+    return reduce_losses(_huber(values, targets, delta), reduction)
 
 
 def smooth_l1_loss(x: Numbers, target: Numbers, beta: NotNegative = 1.0, reduction: Reduction = "none") -> Tensor:
@@ -91,7 +91,7 @@ def smooth_l1_loss(x: Numbers, target: Numbers, beta: NotNegative = 1.0, reducti
     Source: Girshick, "Fast R-CNN", ICCV 2015.
     """
     values, targets = of_one_shape("smooth_l1_loss", x=x, target=target)
-    return reduced(_huber(values, targets, beta) / beta if beta else abs(values - targets), reduction)
+    return reduce_losses(_huber(values, targets, beta) / beta if beta else abs(values - targets), reduction)
 
 
 def gaussian_nll_loss(
@@ -106,7 +106,7 @@ def gaussian_nll_loss(
     values, targets, spread = of_one_shape("gaussian_nll_loss", x=x, target=target, var=var)
     v = maximum(spread, eps)
     each = (log(v) + square(values - targets) / v) * 0.5
-    return reduced(each + 0.5 * math.log(2.0 * math.pi) if full else each, reduction)
+    return reduce_losses(each + 0.5 * math.log(2.0 * math.pi) if full else each, reduction)
 
 
 # --- probabilities ----------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def binary_cross_entropy(
         ShapeError: for shapes that do not fit.
     """
     p, y = of_one_shape("binary_cross_entropy", x=x, target=target)
-    return reduced(_weighted(_binary(p, y), weight, "binary_cross_entropy"), reduction)
+    return reduce_losses(_weigh_losses(_binary(p, y), weight, "binary_cross_entropy"), reduction)
 
 
 def binary_cross_entropy_with_logits(
@@ -165,8 +165,8 @@ def binary_cross_entropy_with_logits(
     """
     who = "binary_cross_entropy_with_logits"
     logits, y = of_one_shape(who, x=x, target=target)
-    positive = _weighted(y * _softplus(-logits), pos_weight, who)
-    return reduced(_weighted(positive + (1.0 - y) * _softplus(logits), weight, who), reduction)
+    positive = _weigh_losses(y * _softplus(-logits), pos_weight, who)
+    return reduce_losses(_weigh_losses(positive + (1.0 - y) * _softplus(logits), weight, who), reduction)
 
 
 def kl_div(x: Numbers, target: Numbers, reduction: Literal["mean", "sum", "none", "batchmean"] = "mean") -> Tensor:
@@ -180,7 +180,7 @@ def kl_div(x: Numbers, target: Numbers, reduction: Literal["mean", "sum", "none"
     each = where(nothing, 0.0, p * (log(where(nothing, 1.0, p)) - log_q))
     if reduction == "batchmean":
         return sum(each) / (each.shape[0] if each.ndim else 1)
-    return reduced(each, reduction)
+    return reduce_losses(each, reduction)
 
 
 def poisson_nll_loss(
@@ -201,7 +201,7 @@ def poisson_nll_loss(
         many = counts > 1.0
         count = where(many, counts, 1.0)
         each = each + where(many, count * log(count) - count + log(count * (2.0 * math.pi)) * 0.5, 0.0)
-    return reduced(each, reduction)
+    return reduce_losses(each, reduction)
 
 
 # --- margins ----------------------------------------------------------------------------------------------------------
@@ -210,13 +210,13 @@ def poisson_nll_loss(
 def soft_margin_loss(x: Numbers, target: Numbers, reduction: Reduction = "mean") -> Tensor:
     """log(1 + exp(-target x)), for targets of 1 and -1."""
     values, signs = of_one_shape("soft_margin_loss", x=x, target=target)
-    return reduced(_softplus(-(values * signs)), reduction)
+    return reduce_losses(_softplus(-(values * signs)), reduction)
 
 
 def hinge_embedding_loss(x: Numbers, target: Numbers, margin: float = 1.0, reduction: Reduction = "mean") -> Tensor:
     """x where target is 1, and max(0, margin - x) where it is -1."""
     values, signs = of_one_shape("hinge_embedding_loss", x=x, target=target)
-    return reduced(where(equal(signs, 1.0), values, relu(sub(margin, values))), reduction)
+    return reduce_losses(where(equal(signs, 1.0), values, relu(sub(margin, values))), reduction)
 
 
 def margin_ranking_loss(
@@ -224,7 +224,7 @@ def margin_ranking_loss(
 ) -> Tensor:
     """max(0, -target (input1 - input2) + margin): the first is to be larger where target is 1, smaller where -1."""
     first, second, signs = of_one_shape("margin_ranking_loss", input1=input1, input2=input2, target=target)
-    return reduced(relu(signs * (second - first) + margin), reduction)
+    return reduce_losses(relu(signs * (second - first) + margin), reduction)
 
 
 def cosine_embedding_loss(
@@ -250,10 +250,10 @@ def cosine_embedding_loss(
             f"{signs.shape}."
         )
     tiny = 1e-12  # for vectors that are 0; there is no such number in float16, in which squares overflow too
-    a, b = (astype(vectors, dtypes.computed(vectors.dtype.dtype)) for vectors in (first, second))
+    a, b = (astype(vectors, dtypes.to_compute(vectors.dtype.dtype)) for vectors in (first, second))
     lengths = (sum(square(a), -1) + tiny) * (sum(square(b), -1) + tiny)
     cosine = astype(sum(a * b, -1) * rsqrt(lengths), dtypes.promote(first.dtype, second.dtype))
-    return reduced(where(equal(signs, 1.0), 1.0 - cosine, relu(cosine - margin)), reduction)
+    return reduce_losses(where(equal(signs, 1.0), 1.0 - cosine, relu(cosine - margin)), reduction)
 
 
 def triplet_margin_loss(
@@ -284,4 +284,4 @@ def triplet_margin_loss(
     apart = distance(a, far)
     if swap:
         apart = minimum(apart, distance(near, far))
-    return reduced(relu(distance(a, near) - apart + margin), reduction)
+    return reduce_losses(relu(distance(a, near) - apart + margin), reduction)

@@ -6,7 +6,7 @@ import functools
 import inspect
 from typing import Any
 
-from snncell.arguments.guard import checked
+from snncell.arguments.guard import check_arguments
 from snncell.arguments.names import missing_of_tensor
 from snncell.errors import DTypeError, ShapeError
 from snncell.ops import (
@@ -45,7 +45,7 @@ from snncell.tape.tensor import Tensor, snapshot
 from snncell.tape.tracing import Value
 
 
-def _flipped(function: Any) -> Any:
+def _flip_operands(function: Any) -> Any:
     return lambda x, y: function(y, x)
 
 
@@ -88,7 +88,7 @@ _UFUNCS: dict[str, Any] = dict([*_ARITHMETIC.values(), *_COMPARISONS.values()])
 def _hang_in() -> None:
     for name, (_, function) in _ARITHMETIC.items():
         setattr(Tensor, f"__{name}__", _operator(function))
-        setattr(Tensor, f"__r{name}__", _operator(_flipped(function)))
+        setattr(Tensor, f"__r{name}__", _operator(_flip_operands(function)))
     # Beside None or a str, == and != are answered as Python answers them: False and True.
     for name, (_, function) in _COMPARISONS.items():
         setattr(Tensor, f"__{name}__", _operator(function))
@@ -106,11 +106,13 @@ def _hang_in() -> None:
         for name in names.split():
             setattr(Tensor, name, _method(getattr(module, name), name))
     for name in conversions.DTYPES:
-        setattr(Tensor, name, _method(conversions.as_named(name), name))
+        setattr(Tensor, name, _method(conversions.conversion_method(name), name))
     for name, other in _SAME.items():
         setattr(Tensor, name, getattr(Tensor, other))
     setattr(Tensor, "register_hook", _method(register_hook))
-    setattr(Tensor, "from_numpy", staticmethod(checked(conversions.from_numpy, Tensor.__module__, "from_numpy")))
+    setattr(
+        Tensor, "from_numpy", staticmethod(check_arguments(conversions.from_numpy, Tensor.__module__, "from_numpy"))
+    )
 
 
 def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
@@ -126,7 +128,7 @@ def _array_function(self: Tensor, function: Any, types: Any, args: Any, kwargs: 
     recorded = STATE.tape is not None and any(leaf._entry is not None for leaf in leaves)
     if recorded or any(isinstance(leaf._data, Value) for leaf in leaves):
         raise _takes_arrays(function.__name__)
-    plain_args, plain_kwargs = structure.mapped(lambda leaf: leaf.asnumpy(), (args, kwargs))
+    plain_args, plain_kwargs = structure.map_leaves(lambda leaf: leaf.asnumpy(), (args, kwargs))
     return function(*plain_args, **plain_kwargs)
 
 
@@ -160,13 +162,13 @@ def _flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 def _method(function: Any, name: str = "") -> Any:
     """A function as a method that checks its arguments but the Tensor itself."""
     if not isinstance(function, base.Function):
-        return _respelled(checked(function, Tensor.__module__, name or function.__name__, 1))
+        return _accept_spellings(check_arguments(function, Tensor.__module__, name or function.__name__, 1))
 
     # Elementwise operations check theirs themselves; they are objects, which a class does not bind.
     def method(self: Tensor, *args: Any, **options: Any) -> Any:
         return function(self, *args, **options)
 
-    return _respelled(functools.wraps(function, updated=())(method))
+    return _accept_spellings(functools.wraps(function, updated=())(method))
 
 
 # NumPy's, PyTorch's and MindSpore's words for one argument, of which a method takes any.
@@ -185,7 +187,7 @@ _SPELLINGS = (
 _LENGTHS = ("shape", "size", "axis", "repeats")  # of which a method takes several, one by one or in a tuple
 
 
-def _respelled(method: Any) -> Any:
+def _accept_spellings(method: Any) -> Any:
     """A method whose arguments may be given by either of their names."""
     parameters = inspect.signature(method).parameters
     known = list(parameters)[1:]  # behind the Tensor

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.errors import ArgumentError, ShapeError
 
 
@@ -60,9 +60,9 @@ def as_int(x: Any, name: str, argument: str) -> int:
         ArgumentError: for anything that is none.
     """
     if isinstance(x, bool) or not isinstance(x, (int, np.integer)):
-        raise ArgumentError(f"{name}: {argument} is an integer, not {shown(x)}.")
+        raise ArgumentError(f"{name}: {argument} is an integer, not {show(x)}.")
     if abs(int(x)) >= 2**80:  # what 64 bits do not hold is refused further on, with the reason; this is hardly meant
-        raise ArgumentError(f"{name}: {argument} is an integer, not {shown(x)}.")
+        raise ArgumentError(f"{name}: {argument} is an integer, not {show(x)}.")
     return int(x)
 
 
@@ -84,7 +84,7 @@ def as_number(value: Any, name: str, argument: str) -> int | float:
     """
     # The last of NUMBERS is bfloat16's, which is no np.floating.
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating, dtypes.NUMBERS[-1])):
-        raise ArgumentError(f"{name}: {argument} is a number, not {shown(value)}.")
+        raise ArgumentError(f"{name}: {argument} is a number, not {show(value)}.")
     return value if isinstance(value, (int, float)) else value.item()
 
 
@@ -103,7 +103,7 @@ def refuse_size(sizes: tuple[int, ...], name: str) -> None:
     if least > MEMORY:
         size = f"{least / 2**30:,.0f}" if least < 2**80 else "more than 2^50"
         raise ArgumentError(
-            f"{name}: an array of shape {shown(sizes)} takes {size} GiB, and this machine has {MEMORY / 2**30:,.0f}."
+            f"{name}: an array of shape {show(sizes)} takes {size} GiB, and this machine has {MEMORY / 2**30:,.0f}."
         )
 
 
@@ -114,5 +114,5 @@ def probability(p: Any, name: str, argument: str) -> float:
         ArgumentError: for anything else.
     """
     if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0.0 <= p <= 1.0:
-        raise ArgumentError(f"{name}: {argument} is a number in [0, 1], not {shown(p)}.")
+        raise ArgumentError(f"{name}: {argument} is a number in [0, 1], not {show(p)}.")
     return float(p)

@@ -9,11 +9,11 @@ from typing import Any, Literal
 import numpy as np
 
 from snncell.arguments.kinds import Extended
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ShapeError
 from snncell.ops.base import as_ints, as_tensor
-from snncell.ops.indexing import taken
+from snncell.ops.indexing import take_places
 from snncell.tape.all_steps import with_axis_of_steps
 from snncell.tape.primitive import moving
 from snncell.tape.tensor import Tensor, snapshot
@@ -76,7 +76,7 @@ def pad(
     if not any(map(any, widths)):
         return snapshot(tensor)
     if mode != "constant":
-        return _repeated(tensor, widths, mode)
+        return _pad_by_copies(tensor, widths, mode)
     result: Tensor = _pad.bind(tensor, widths=widths, value=value)
     return result
 
@@ -85,14 +85,14 @@ def _from_the_last(pairs: Sequence[Any], tensor: Tensor) -> list[int]:
     """NumPy's padding as PyTorch's."""
     if any(len(pair) != 2 for pair in pairs) or len(pairs) not in (1, tensor.ndim):
         raise ShapeError(
-            f"pad: padding {shown(pairs)} for a Tensor with {tensor.ndim} axes; give a pair (before, after) for each "
+            f"pad: padding {show(pairs)} for a Tensor with {tensor.ndim} axes; give a pair (before, after) for each "
             f"of them, or one for all."
         )
     each = list(pairs) * tensor.ndim if len(pairs) == 1 else pairs
     return [number for pair in each[::-1] for number in pair]
 
 
-def _repeated(x: Tensor, widths: tuple[tuple[int, int], ...], mode: str) -> Tensor:
+def _pad_by_copies(x: Tensor, widths: tuple[tuple[int, int], ...], mode: str) -> Tensor:
     """`x` with its own elements around it."""
     numpys, least = _FROM_X[mode]
     for axis, (before, after) in enumerate(widths):
@@ -105,5 +105,5 @@ def _repeated(x: Tensor, widths: tuple[tuple[int, int], ...], mode: str) -> Tens
                 f"pad: axis {axis} of a Tensor of shape {x.shape} is padded by {(before, after)}; with mode {mode!r} "
                 f"it is by at most {most} elements on a side."
             )
-        x = taken(x, np.pad(np.arange(length), (before, after), numpys), axis)
+        x = take_places(x, np.pad(np.arange(length), (before, after), numpys), axis)
     return x

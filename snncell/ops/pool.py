@@ -29,7 +29,7 @@ class _Prepared(NamedTuple):
     padding: tuple[tuple[int, int], ...]
 
 
-def _prepared(
+def _prepare_pool(
     x: Any,
     count: int,
     size: Any,
@@ -113,7 +113,7 @@ def max_pool(
     With ceil_mode a window that reaches beyond the end counts, if it begins before the padding at the end.
     """
     name = f"max_pool{count}d"
-    prepared = _prepared(x, count, kernel_size, stride, pad_mode, padding, dilation, name, ceil_mode)
+    prepared = _prepare_pool(x, count, kernel_size, stride, pad_mode, padding, dilation, name, ceil_mode)
     _refuse_padding_alone(prepared, name)
     if prepared.x._entry is None:  # no gradient is wanted, and where it would go is not kept
         values: Tensor = primitives.largest.bind(prepared.x, windows=prepared.windows)
@@ -140,7 +140,7 @@ def avg_pool(
     beyond the padding does not count in the mean. With `divisor_override` it is the sum over that number.
     """
     name = f"avg_pool{count}d"
-    prepared = _prepared(x, count, kernel_size, stride, pad_mode, padding, 1, name, ceil_mode)
+    prepared = _prepare_pool(x, count, kernel_size, stride, pad_mode, padding, 1, name, ceil_mode)
     _refuse_padding_alone(prepared, name)
     tensor, windows = prepared.x, prepared.windows
     if divisor_override is not None and as_int(divisor_override, name, "divisor_override") < 1:
@@ -150,7 +150,7 @@ def avg_pool(
         mean: Tensor = primitives.sum_pool.bind(tensor, windows=windows, divisor=divisor_override or windows.elements)
         return mean
     # Windows at the border have fewer elements that count; how many, pooling says of an image of ones.
-    wide = astype(tensor, dtypes.computed(tensor.dtype.dtype))
+    wide = astype(tensor, dtypes.to_compute(tensor.dtype.dtype))
     lengths, beyond = tensor.shape[2:], windows.padding
     if included:
         pairs = list(zip(beyond, prepared.padding, strict=True))
@@ -172,7 +172,7 @@ def sum_pool(
     padding: Any = 0,
 ) -> Tensor:
     """The sum of each window over `count` axes; padding adds nothing to it."""
-    prepared = _prepared(x, count, kernel_size, stride, pad_mode, padding, 1, f"sum_pool{count}d")
+    prepared = _prepare_pool(x, count, kernel_size, stride, pad_mode, padding, 1, f"sum_pool{count}d")
     total: Tensor = primitives.sum_pool.bind(prepared.x, windows=prepared.windows, divisor=1)
     return total
 

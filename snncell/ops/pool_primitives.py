@@ -23,7 +23,7 @@ from snncell.kernels.cpu.windows import Windows
 from snncell.kernels.cuda import gather, im2col, scan
 from snncell.kernels.space import DEVICE
 from snncell.ops import elementwise as el
-from snncell.tape.all_steps import repeated, steps_of
+from snncell.tape.all_steps import repeat_over_time, steps_of
 from snncell.tape.primitive import Primitive
 from snncell.tape.tensor import Tensor
 
@@ -44,26 +44,26 @@ class Pooling(Primitive):
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
         """The images of all steps as one batch."""
-        every, steps = repeated(arrays, varying), steps_of(arrays, varying)
+        every, steps = repeat_over_time(arrays, varying), steps_of(arrays, varying)
         joined = [x.reshape(steps * x.shape[1], *x.shape[2:]) for x in every]
         out = self.run_here(joined, joined, attrs)
         parts = [x.reshape(steps, every[0].shape[1], *x.shape[1:]) for x in (out if self.multiple else (out,))]
         return tuple(parts) if self.multiple else parts[0]
 
 
-def _pooled(x: Any, windows: Windows, **_: Any) -> Ints:
-    return pooling.pooled_shape(x.shape, windows)
+def _pool_windows(x: Any, windows: Windows, **_: Any) -> Ints:
+    return pooling.shape_after_pooling(x.shape, windows)
 
 
 def _image(x: Any, *_: Any, lengths: Ints, **__: Any) -> Ints:
     return (*x.shape[:2], *lengths)
 
 
-max_pool = Pooling(pooling.max_pool, _pooled, multiple=True)
+max_pool = Pooling(pooling.max_pool, _pool_windows, multiple=True)
 unpool = Pooling(pooling.unpool, _image)
 pick = Pooling(pooling.pick, lambda _, places, windows: places.shape)
-largest = Pooling(pooling.largest, _pooled)
-sum_pool = Pooling(pooling.sum_pool, _pooled)
+largest = Pooling(pooling.largest, _pool_windows)
+sum_pool = Pooling(pooling.sum_pool, _pool_windows)
 spread = Pooling(pooling.spread, _image)
 sum_pool.additive = spread.additive = True
 unpool.proportional = pick.proportional = lambda inputs, varying: not varying[1]
@@ -104,30 +104,30 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, windows: Windows, divisor: int,
 
 @max_pool.def_there
 def _(x: Any, windows: Windows) -> Any:
-    view = _viewed(x, windows, -math.inf)
+    view = _view_windows(x, windows, -math.inf)
     places = scan.argmax(view, view.ndim - 1)
     return gather.pick(view, places), DEVICE.cast(places, pooling.place_dtype(windows))
 
 
 @largest.def_there
 def _(x: Any, windows: Windows) -> Any:
-    view = _viewed(x, windows, -math.inf)
+    view = _view_windows(x, windows, -math.inf)
     return gather.pick(view, scan.argmax(view, view.ndim - 1))
 
 
 @unpool.def_there
 def _(x: Any, places: Any, windows: Windows, lengths: Ints) -> Any:
-    return _folded(gather.place(x, places, windows.elements), windows, lengths)
+    return _fold_windows(gather.place(x, places, windows.elements), windows, lengths)
 
 
 @pick.def_there
 def _(x: Any, places: Any, windows: Windows) -> Any:
-    return gather.pick(_viewed(x, windows, 0.0), places)
+    return gather.pick(_view_windows(x, windows, 0.0), places)
 
 
 @sum_pool.def_there
 def _(x: Any, windows: Windows, divisor: int) -> Any:
-    view = _viewed(x, windows, 0.0)
+    view = _view_windows(x, windows, 0.0)
     total = DEVICE.arithmetic["sum"].on_device([view], {"axis": (view.ndim - 1,), "keepdims": False})
     return total if divisor == 1 else el.div.on_device([total, divisor], {})
 
@@ -135,17 +135,17 @@ def _(x: Any, windows: Windows, divisor: int) -> Any:
 @spread.def_there
 def _(x: Any, windows: Windows, divisor: int, lengths: Ints) -> Any:
     share = x if divisor == 1 else el.div.on_device([x, divisor], {})
-    return _folded(share.reshape(*x.shape, 1).broadcast_to((*x.shape, windows.elements)), windows, lengths)
+    return _fold_windows(share.reshape(*x.shape, 1).broadcast_to((*x.shape, windows.elements)), windows, lengths)
 
 
-def _viewed(x: Any, windows: Windows, value: float) -> Any:
+def _view_windows(x: Any, windows: Windows, value: float) -> Any:
     """(N, C, *S) -> (N, C, *O, elements of a window)."""
     padded: Any = np.pad(x, ((0, 0), (0, 0), *windows.padding), constant_values=value) if windows.padded else x
     view = im2col.windows(padded, windows.size, windows.stride, windows.dilation)
     return view.reshape(*view.shape[: x.ndim], windows.elements)
 
 
-def _folded(x: Any, windows: Windows, lengths: Ints) -> Any:
+def _fold_windows(x: Any, windows: Windows, lengths: Ints) -> Any:
     """(N, C, *O, elements of a window) -> (N, C, *lengths), without padding."""
     whole = [n + before + after for n, (before, after) in zip(lengths, windows.padding, strict=True)]
     parts = x.reshape(*x.shape[:-1], *windows.size)

@@ -19,7 +19,7 @@ from snncell.ops import creation as new, logic as lg, shape as sh
 from snncell.ops.base import as_axis, as_tensor, astype, same_dtype
 from snncell.ops.indexing import gather, scatter_add_primitive
 from snncell.ops.masks import masked_fill
-from snncell.ops.position_primitives import like, written
+from snncell.ops.position_primitives import like, write_positions
 from snncell.ops.rearrange import ravel
 from snncell.tape.tensor import Tensor, beside
 from snncell.tape.tracing import Value
@@ -47,7 +47,7 @@ def _write(
     if accumulate:
         new_flat: Tensor = flat + scatter_add_primitive.bind(numbers, places, axis=0, shape=(x.size,))
     else:
-        new_flat = written.bind(flat, places, numbers)
+        new_flat = write_positions.bind(flat, places, numbers)
     return sh.reshape(new_flat, x.shape)
 
 
@@ -64,7 +64,7 @@ def _whole(x: Tensor, indices: Any, name: str, argument: str = "index") -> Tenso
     return astype(tensor, dtypes.int64)
 
 
-def _counted(index: Tensor, length: int, beyond: int, name: str) -> Tensor:
+def _count_from_zero(index: Tensor, length: int, beyond: int, name: str) -> Tensor:
     """Positions along an axis, counted from 0; those out of range are refused, in a trace made `beyond`."""
     if isinstance(index._data, np.ndarray) and index.size:
         numbers = index._data
@@ -93,7 +93,7 @@ def _along(x: Tensor, axis: int, index: Tensor, name: str) -> Tensor:
     for a, n in enumerate(index.shape):
         if a != axis:
             own += (np.arange(n) * strides[a]).reshape([n if b == a else 1 for b in range(x.ndim)])
-    counted = _counted(index, x.shape[axis], x.size, name)
+    counted = _count_from_zero(index, x.shape[axis], x.size, name)
     result: Tensor = counted * strides[axis] + like(own, index)
     return result
 
@@ -103,7 +103,7 @@ def _at(shape: tuple[int, ...], indices: Sequence[Tensor], name: str) -> Tensor:
     total = math.prod(shape[: len(indices)])
     flat: Any = 0
     for length, index in zip(shape, indices, strict=False):
-        flat = flat * length + _counted(index, length, total, name)
+        flat = flat * length + _count_from_zero(index, length, total, name)
     result: Tensor = flat
     return result
 
@@ -254,7 +254,7 @@ def index_fill(x: Numbers, axis: int, index: Numbers, value: Numbers) -> Tensor:
     places = _whole(tensor, index, "index_fill")
     number = as_axis(axis, tensor.ndim, "index_fill")
     length = tensor.shape[number]
-    counted = _counted(ravel(places), length, length, "index_fill")
+    counted = _count_from_zero(ravel(places), length, length, "index_fill")
     hits = scatter_add_primitive.bind(new.ones_like(counted), counted, axis=0, shape=(length,))
     filled = sh.reshape(hits > 0, tuple(length if a == number else 1 for a in range(tensor.ndim)))
     return masked_fill(tensor, filled, value)

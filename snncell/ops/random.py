@@ -206,23 +206,23 @@ def _like(draw: Any, x: Numbers, name: str) -> Tensor:
 
 
 @primitive
-def _dropped(x: Any, key: Any, keep_prob: float, shape: tuple[int, ...]) -> Any:
+def _drop_out(x: Any, key: Any, keep_prob: float, shape: tuple[int, ...]) -> Any:
     mask = _draw(key, shape, np.dtype(np.float32)) < keep_prob
     return np.where(mask, x / x.dtype.type(keep_prob), x.dtype.type(0))
 
 
-@_dropped.def_there
+@_drop_out.def_there
 def _(x: Any, key: Any, keep_prob: float, shape: tuple[int, ...]) -> Any:
     if x.shape == shape:
-        return philox.dropped(x, key, keep_prob)
+        return philox.drop_elements(x, key, keep_prob)
     mask = lg.less.on_device([philox.uniform(key, shape, np.dtype(np.float32)), keep_prob], {})
     return lg.where.on_device([mask, el.div.on_device([x, keep_prob], {}), 0.0], {})
 
 
-@_dropped.def_bprop
+@_drop_out.def_bprop
 def _(_x: Tensor, key: Tensor, _out: Tensor, dout: Tensor, *, keep_prob: float, shape: Any) -> Sequence[Any]:
     # The same key gives the same mask: it is drawn again, not kept.
-    return _dropped.bind(dout, key, keep_prob=keep_prob, shape=shape), None
+    return _drop_out.bind(dout, key, keep_prob=keep_prob, shape=shape), None
 
 
 def dropout(x: Numbers, p: Probability = 0.5, shared_axes: tuple[int, ...] = ()) -> Tensor:
@@ -240,7 +240,7 @@ def dropout(x: Numbers, p: Probability = 0.5, shared_axes: tuple[int, ...] = ())
     shared = as_axes(shared_axes, tensor.ndim, "dropout") if shared_axes else ()
     shape = tuple(1 if axis in shared else n for axis, n in enumerate(tensor.shape))
     with beside(tensor):
-        result: Tensor = _dropped.bind(tensor, next_key(), keep_prob=keep_prob, shape=shape)
+        result: Tensor = _drop_out.bind(tensor, next_key(), keep_prob=keep_prob, shape=shape)
     return result
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from snncell.arguments.kinds import Count
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import shape as sh
@@ -39,7 +39,7 @@ def permute(x: Numbers, *axis: Any) -> Tensor:
     tensor, order = as_tensor(x, "permute"), spread(axis)
     if len(order) != tensor.ndim:
         raise ShapeError(
-            f"permute: {shown(tuple(order))} is no permutation of the {tensor.ndim} axes of {tensor.shape}."
+            f"permute: {show(tuple(order))} is no permutation of the {tensor.ndim} axes of {tensor.shape}."
         )
     return sh.transpose(tensor, tuple(order)) if order else snapshot(tensor)
 

@@ -22,7 +22,7 @@ from snncell.tape.tensor import Tensor, beside, snapshot
 from snncell.tape.transforms import stop_gradient
 
 
-def _doubled(join: Callable[..., Any], axis: int, *xs: Tensor) -> tuple[Tensor, ...]:
+def _scan_by_doubling(join: Callable[..., Any], axis: int, *xs: Tensor) -> tuple[Tensor, ...]:
     """x_1, x_1 . x_2, x_1 . x_2 . x_3, ... along an axis, of one Tensor or of several that are joined together."""
     length, reach = xs[0].shape[axis], 1
     while reach < length:
@@ -38,7 +38,7 @@ def _doubled(join: Callable[..., Any], axis: int, *xs: Tensor) -> tuple[Tensor, 
 def cumprod(x: Numbers, dim: int) -> Tensor:
     """Running products along an axis; the gradient is exact where elements are 0, too."""
     tensor = not_narrow(x, "cumprod")
-    return _doubled(el.mul, as_axis(dim, tensor.ndim, "cumprod", "dim"), snapshot(tensor))[0]
+    return _scan_by_doubling(el.mul, as_axis(dim, tensor.ndim, "cumprod", "dim"), snapshot(tensor))[0]
 
 
 def logcumsumexp(x: Numbers, axis: int) -> Tensor:
@@ -48,7 +48,7 @@ def logcumsumexp(x: Numbers, axis: int) -> Tensor:
     """
     tensor = as_float(x, "logcumsumexp")
     number = as_axis(axis, tensor.ndim, "logcumsumexp")
-    return _doubled(_log_join, number, snapshot(tensor), ones_like(tensor))[0]
+    return _scan_by_doubling(_log_join, number, snapshot(tensor), ones_like(tensor))[0]
 
 
 def _log_join(x: Tensor, many: Tensor, y: Tensor, more: Tensor) -> tuple[Tensor, Tensor]:
@@ -82,12 +82,12 @@ def _running(better: Callable[[Tensor, Tensor], Tensor], x: Numbers, axis: int, 
         raise DTypeError(f"{name}: complex numbers have no order. Take ops.real(x), ops.imag(x) or ops.abs(x).")
     number = as_axis(axis, tensor.ndim, name)
     values = stop_gradient(tensor)
-    (best,) = _doubled(better, number, values)
+    (best,) = _scan_by_doubling(better, number, values)
     with beside(tensor):
         places = Tensor(np.arange(tensor.shape[number]).reshape([-1 if a == number else 1 for a in range(tensor.ndim)]))
     # The last place so far at which an element is the best; a NaN is, from where it is.
     hits = (
         lg.equal(values, best) if tensor.dtype.category < 2 else lg.logical_or(lg.equal(values, best), lg.isnan(values))
     )
-    (found,) = _doubled(el.maximum, number, lg.where(hits, places, 0))
+    (found,) = _scan_by_doubling(el.maximum, number, lg.where(hits, places, 0))
     return gather_elements(tensor, number, found), found

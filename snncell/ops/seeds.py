@@ -20,7 +20,7 @@ from snncell.arguments.kinds import Own
 from snncell.errors import ArgumentError
 from snncell.interrupts import Restoring, Write, undoing
 from snncell.kernels.cuda import philox
-from snncell.kernels.space import HOST, IN_USE, moved
+from snncell.kernels.space import HOST, IN_USE, move_to_space
 from snncell.ops.base import as_int, primitive
 from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.state import STATE, here, in_turn
@@ -80,7 +80,7 @@ def set_seed(seed: Annotated[int, Own()], calls: Annotated[int, Own()] = 0) -> N
     Raises:
         ArgumentError: for other numbers.
     """
-    assign_all([seeded(seed, calls)], "set_seed")
+    assign_all([assign_seed(seed, calls)], "set_seed")
     if _SEQUENCES.main:
         _Sequences.begun = as_int(seed, "set_seed", "seed"), itertools.count(1)
 
@@ -96,7 +96,7 @@ def get_seed() -> int:
     return int(present_key().asnumpy()[0])
 
 
-def seeded(seed: Any, calls: Any) -> tuple[Parameter, Tensor]:
+def assign_seed(seed: Any, calls: Any) -> tuple[Parameter, Tensor]:
     """The key of this thread, and the value that `set_seed` gives it, to be assigned with others.
 
     Raises:
@@ -116,7 +116,7 @@ def next_key() -> Tensor:
     if STATE.trace is None:
         in_turn()
     if STATE.trace is None and (IN_USE or here() is not HOST):  # a Program's key goes with its plan
-        _state._data = moved(_state._data, here())
+        _state._data = move_to_space(_state._data, here())
     key = _state.value()
     _state.assign(_following.bind(key), "random")
     return key

@@ -8,7 +8,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.arguments.vocabulary import Lengths, Numbers
 from snncell.compiler.ir.views import Broadcast, Reshape, Transpose
 from snncell.errors import ArgumentError, ShapeError
@@ -209,10 +209,10 @@ def _(*_inputs: Any, axis: int, sizes: tuple[int, ...]) -> Grads:
     return _split(_inputs[-1], sizes, axis)  # the last one is dout
 
 
-def _joined(tensors: Any, name: str) -> list[Tensor]:
+def _join_tensors(tensors: Any, name: str) -> list[Tensor]:
     items = list(tensors) if isinstance(tensors, (tuple, list)) else []
     if not items:
-        raise ArgumentError(f"{name}: tensors is a tuple or list of at least one Tensor, not {shown(tensors)}.")
+        raise ArgumentError(f"{name}: tensors is a tuple or list of at least one Tensor, not {show(tensors)}.")
     return same_dtype([as_tensor(x, name, f"tensors[{i}]") for i, x in enumerate(items)], name)
 
 
@@ -222,7 +222,7 @@ def concat(tensors: Any, axis: int = 0) -> Tensor:
     Raises:
         ShapeError: naming the Tensor that does not fit.
     """
-    parts = _joined(tensors, "concat")
+    parts = _join_tensors(tensors, "concat")
     number = as_axis(axis, parts[0].ndim, "concat")
     for position, part in enumerate(parts):
         if part.ndim != parts[0].ndim or any(
@@ -244,7 +244,7 @@ def stack(tensors: Any, axis: int = 0) -> Tensor:
     Raises:
         ShapeError: naming the Tensor whose shape differs.
     """
-    parts = _joined(tensors, "stack")
+    parts = _join_tensors(tensors, "stack")
     for position, part in enumerate(parts):
         if part.shape != parts[0].shape:
             raise ShapeError(f"stack: Tensor {position} has shape {part.shape}, Tensor 0 {parts[0].shape}.")

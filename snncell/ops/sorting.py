@@ -109,10 +109,10 @@ def sort(x: Numbers, axis: int = -1, descending: bool = False) -> tuple[Tensor, 
     tensor, number = _sortable(x, axis, "sort")
     turned = swapaxes(tensor, number, -1)
     order = _order(turned, descending)
-    return swapaxes(permuted(turned, order), number, -1), swapaxes(order, number, -1)
+    return swapaxes(permute_rows(turned, order), number, -1), swapaxes(order, number, -1)
 
 
-def permuted(x: Tensor, order: Tensor) -> Tensor:
+def permute_rows(x: Tensor, order: Tensor) -> Tensor:
     """The elements of each row of `x` in an order, such as `argsort` gives: x (..., n), order (..., n) -> (..., n)."""
     taken: Tensor = _along.bind(x, order)
     return taken

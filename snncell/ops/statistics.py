@@ -9,7 +9,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.arguments.kinds import Count
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.arguments.vocabulary import Dtype, Numbers
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import logic as lg, reduce, shape as sh, sorting
@@ -96,7 +96,7 @@ def nanmean(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The mean of what is not NaN; NaN where all are."""
     tensor = as_float(x, "nanmean")
     count = reduce.sum(lg.logical_not(lg.isnan(tensor)), axis, keepdims)
-    wide = astype(_without_nan(tensor), dtypes.computed(tensor.dtype.dtype))  # float16 ends at 65504
+    wide = astype(_without_nan(tensor), dtypes.to_compute(tensor.dtype.dtype))  # float16 ends at 65504
     return astype(reduce.sum(wide, axis, keepdims) / astype(count, wide.dtype), tensor.dtype)
 
 
@@ -163,7 +163,7 @@ def quantile(x: Numbers, q: Any, axis: int | None = None, keepdims: bool = False
     """
     tensor, shares = as_float(x, "quantile"), q.asnumpy() if isinstance(q, Tensor) else _numbers(q)
     if shares.ndim > 1 or shares.dtype.kind not in "biuf" or not ((shares >= 0) & (shares <= 1)).all():
-        raise ArgumentError(f"quantile: q is a number in [0, 1], or a list of them, not {shown(q)}.")
+        raise ArgumentError(f"quantile: q is a number in [0, 1], or a list of them, not {show(q)}.")
     line, number = (ravel(tensor), 0) if axis is None else (tensor, as_axis(axis, tensor.ndim, "quantile"))
     n = line.shape[number]
     if not n:

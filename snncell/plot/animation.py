@@ -10,9 +10,9 @@ import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import positive_number
-from snncell.plot.axes import COLOURS, LARGE, axes_or_new, titled
+from snncell.plot.axes import COLOURS, LARGE, axes_or_new, set_title
 from snncell.plot.keys import legend
-from snncell.plot.sources import Array, fired, is_monitor, one_layer, real_array_of, steps_of
+from snncell.plot.sources import Array, find_spikes, is_monitor, one_layer, real_array_of, steps_of
 
 _CHANNELS = (COLOURS[1], COLOURS[5], COLOURS[0])  # far apart in grey, too
 
@@ -58,7 +58,7 @@ def animate(
     _check(path, fps, fade)
     name, array = one_layer(spikes, "spikes", layer, "animate")
     sample = 0 if is_monitor(spikes) and sample is None else sample
-    planes = _planes(fired(_of_sample(array, sample), "animate"), shape)
+    planes = _planes(find_spikes(_of_sample(array, sample), "animate"), shape)
     backgrounds = _backgrounds(images, len(planes))
     axes = _empty(axes_or_new(ax, 3.3, 3.3), planes)
     steps = steps_of(spikes, name, len(planes), "spikes")
@@ -181,6 +181,6 @@ def _animation(axes: Any, trails: Array, backgrounds: Array | None, steps: Array
         axes.set_xlabel(f"step {steps[frame]}", fontsize=LARGE)
         return [light for _, light in lights]
 
-    titled(axes, title)
+    set_title(axes, title)
     show(0)
     return FuncAnimation(axes.figure, show, frames=len(trails), interval=1000 / fps, repeat=True)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.errors import ArgumentError, ShapeError
-from snncell.interrupts import imported
+from snncell.interrupts import import_once
 
 # Okabe and Ito's palette, distinguishable with any kind of colour vision; black first, for grey prints.
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -27,7 +27,7 @@ LARGE, SMALL, SMALLEST = 8, 7, 6  # points: titles and labels; ticks, legends an
 def axes_or_new(ax: Any, width: float = COLUMN, height: float = 2.2) -> Any:
     """`ax`, or the Axes of a new figure of that size in inches, in the look of all plots."""
     if ax is None:
-        plt = imported("matplotlib.pyplot")  # on first use: importing it takes half a second
+        plt = import_once("matplotlib.pyplot")  # on first use: importing it takes half a second
         # As large as on paper; the many dots per inch make it large enough on a screen.
         ax = plt.subplots(figsize=(width, height), layout="constrained", dpi=200)[1]
     if not all(hasattr(ax, name) for name in ("xaxis", "yaxis", "tick_params")):
@@ -63,7 +63,7 @@ def extent(axes: Any) -> tuple[float, float]:
     return page.width * box.width * points / 0.775, page.height * box.height * points / 0.77  # a lone Axes' share
 
 
-def laid_out(axes: Any) -> bool:
+def has_layout(axes: Any) -> bool:
     """True if a layout, constrained or tight, makes room for what stands outside of the Axes."""
     return getattr(axes.figure, "get_layout_engine", lambda: None)() is not None
 
@@ -71,7 +71,7 @@ def laid_out(axes: Any) -> bool:
 def room(axes: Any) -> tuple[float, float]:
     """Width and height of the Axes themselves, in points, as far as can be said before a layout moves them."""
     width, height = extent(axes)
-    if not laid_out(axes):
+    if not has_layout(axes):
         return 0.775 * width, 0.77 * height
     return max(0.4 * width, width - (80 if has_twin(axes) else 44)), max(0.4 * height, height - 46)
 
@@ -116,7 +116,7 @@ def in_key(name: str) -> str:
     return f" {name}" if name.startswith("_") else name
 
 
-def titled(axes: Any, title: str | None, otherwise: str = "") -> None:
+def set_title(axes: Any, title: str | None, otherwise: str = "") -> None:
     """Write `title` above the Axes as it is given, `otherwise` if it is None; lines that are too long are broken.
 
     The parts of a line are about as long as each other. A line with a formula ($) stays whole.
@@ -172,7 +172,7 @@ def refuse_colour(colour: str, who: str) -> None:
 
     if not is_color_like(colour):
         raise ArgumentError(
-            f'{who}: colour is one of Matplotlib\'s, such as "tab:blue" or "#1f77b4", not {shown(colour)}.'
+            f'{who}: colour is one of Matplotlib\'s, such as "tab:blue" or "#1f77b4", not {show(colour)}.'
         )
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.errors import ArgumentError, ShapeError
 from snncell.plot.sources import Array
 
 
-def chosen(array: Array, sample: int | None, neuron: int | None, who: str, numbers: Any = ()) -> Array:
+def choose_rows(array: Array, sample: int | None, neuron: int | None, who: str, numbers: Any = ()) -> Array:
     """Of (T, B, ...): a sample's neurons, or a neuron's samples; what has no choice made stays as it is."""
     if sample is None and neuron is None:
         return array
@@ -36,14 +36,14 @@ def places_of(neurons: Any, numbers: Array, who: str) -> list[int]:
     chosen_numbers = list(neurons) if isinstance(neurons, (list, tuple, range, np.ndarray)) else [neurons]
     for number in chosen_numbers:
         if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
-            raise ArgumentError(f"{who}: neurons are numbers of neurons, integers, not {shown(number)}.")
+            raise ArgumentError(f"{who}: neurons are numbers of neurons, integers, not {show(number)}.")
         below = isinstance(number, int) and number < 0 and all_there(numbers)  # counted from the end
         if (number + count if below else number) not in held:
             if all_there(numbers):
-                raise ArgumentError(f"{who}: there is no neuron {shown(number)}; there are {count}, from 0.")
+                raise ArgumentError(f"{who}: there is no neuron {show(number)}; there are {count}, from 0.")
             recorded = ", ".join(map(str, held[:12])) + (", ..." if count > 12 else "")
             raise ArgumentError(
-                f"{who}: neuron {shown(number)} was not recorded; recorded are {recorded}: m.neurons(layer)."
+                f"{who}: neuron {show(number)} was not recorded; recorded are {recorded}: m.neurons(layer)."
             )
         places.append(held.index(number + count if below else number))
     return places

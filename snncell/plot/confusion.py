@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ArgumentError, DTypeError, ShapeError
-from snncell.plot.axes import SMALL, axes_or_new, extent, has_formula, label_axis, room, titled
+from snncell.plot.axes import SMALL, axes_or_new, extent, has_formula, label_axis, room, set_title
 from snncell.plot.sources import Array, as_array
 
 
@@ -41,7 +41,7 @@ def confusion_matrix(
         ShapeError: if predicted and labels do not fit.
         ArgumentError: for no samples, scores that are NaN, or a class below 0 or beyond the names or scores.
     """
-    counts = _matrix(predicted, names) if labels is None else _counted(predicted, labels, names)
+    counts = _matrix(predicted, names) if labels is None else _count_pairs(predicted, labels, names)
     total = counts.sum(1, keepdims=True)
     shown = counts / np.where(total > 0, total, 1) if normalise else counts
     from snncell.plot.cells import as_high_as, number_cells
@@ -61,11 +61,11 @@ def confusion_matrix(
     right, every = np.trace(counts), counts.sum()
     said = f"{100.0 * right / every:.1f} %"
     said = f"{said} right; numbers are % of all samples" if shares else f"{right} of {every} right ({said})"
-    titled(axes, title, said)
+    set_title(axes, title, said)
     return axes
 
 
-def _counted(predicted: Any, labels: Any, names: Sequence[str] | None) -> Array:
+def _count_pairs(predicted: Any, labels: Any, names: Sequence[str] | None) -> Array:
     """The number of times that each true class (row) is taken for each class (column)."""
     guesses, truth = (
         as_array(predicted, "confusion_matrix", "predicted"),

@@ -8,7 +8,7 @@ import numpy as np
 
 from snncell.errors import ArgumentError
 from snncell.monitoring.estimate import KINDS, Energy, in_units
-from snncell.plot.axes import SMALL, axes_or_new, label_axis, room, titled
+from snncell.plot.axes import SMALL, axes_or_new, label_axis, room, set_title
 from snncell.plot.keys import legend, name_rows, text_width
 
 # Arithmetic is dark and plain, memory light or hatched, so that the two are told apart in grey.
@@ -70,7 +70,7 @@ def energy_by_layer(
     totals = [f"{energy.hardware.name}, spiking: {in_units(energy.joules)}"]
     other = "" if energy.baseline.name == energy.hardware.name else f"{energy.baseline.name}, "
     totals += [f"{other}{names[each]}: {in_units(getattr(energy, each))}" for each in executions[1:]]
-    titled(axes, title, "\n".join(totals))
+    set_title(axes, title, "\n".join(totals))
     return axes
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
-from snncell.plot.axes import SMALL, axes_or_new, label_axis, titled, whole_steps
+from snncell.plot.axes import SMALL, axes_or_new, label_axis, set_title, whole_steps
 from snncell.plot.keys import legend, name_rows
 from snncell.plot.marks import positive_line
 from snncell.plot.sources import Array, all_layers, steps_of
@@ -40,7 +40,7 @@ def gradient_norms(gradients: Any, ax: Any = None, title: str | None = None) -> 
     whole_steps(axes)
     label_axis(axes.yaxis, "gradient norm (L2)", "gradient norm", "gradient")
     legend(axes)
-    titled(axes, title)
+    set_title(axes, title)
     return axes
 
 
@@ -66,11 +66,11 @@ def gradient_flow(gradients: Any, ax: Any = None, title: str | None = None) -> A
     axes = axes_or_new(ax, height=max(1.8, min(1.2 + 0.2 * len(norms), 8.0)))
     edges = _edges(steps_of(gradients, next(iter(by_layer)), norms.shape[1], "grad"))
     _heat(axes, norms, edges)
-    _marked(axes, norms, edges)
+    _hatch_missing(axes, norms, edges)
     every = -(-len(norms) // 16)  # more names than that do not fit
     name_rows(axes, range(0, len(norms), every), list(by_layer)[::every])
     axes.tick_params(axis="y", length=0)
-    titled(axes, title)
+    set_title(axes, title)
     return axes
 
 
@@ -133,7 +133,7 @@ def _heat(axes: Any, norms: Array, edges: Array) -> None:
     colours.ax.tick_params(which="both", labelsize=SMALL)
 
 
-def _marked(axes: Any, norms: Array, edges: Array) -> None:
+def _hatch_missing(axes: Any, norms: Array, edges: Array) -> None:
     """Hatch what has no place on a logarithmic scale, and say what the hatches are."""
     from matplotlib.patches import Patch
 

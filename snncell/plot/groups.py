@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.errors import ArgumentError, ShapeError
 from snncell.plot.sources import Array
 
@@ -28,7 +28,7 @@ def groups_of(classes: Any, count: int, who: str, rows: str) -> list[ClassRows]:
         labels = np.empty(0, object)
     if labels.dtype.kind not in "biufUS":
         raise ArgumentError(
-            f"{who}: classes are a label for each of the {rows}, numbers or names, not {shown(classes)}."
+            f"{who}: classes are a label for each of the {rows}, numbers or names, not {show(classes)}."
         )
     if labels.shape != (count,):
         raise ShapeError(f"{who}: there are {count} {rows}, so classes have shape ({count},), not {labels.shape}.")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.plot.axes import LARGE, SMALL, SMALLEST, extent, has_formula, has_twin, laid_out, room
+from snncell.plot.axes import LARGE, SMALL, SMALLEST, extent, has_formula, has_layout, has_twin, room
 
 _SHARE = 0.25  # of the height of the Axes' place, that a key beneath may always take
 _LEAST = 0.45  # of that height, that the Axes keep where a key beneath takes more
@@ -22,12 +22,12 @@ _PLACES = ((1.0, 1.0), (0.0, 1.0), (1.0, 0.0), (0.0, 0.0), (0.5, 1.0), (0.5, 0.0
 
 def legend(axes: Any, handles: Any = None, inside: bool = True, beside: float = 0.0) -> None:
     """The key of `_placed`, whose labels may be names that users gave."""
-    _placed(axes, handles, inside, beside)
+    _place_key(axes, handles, inside, beside)
     for text in [] if axes.get_legend() is None else axes.get_legend().get_texts():
         text.set_parse_math(has_formula(text.get_text()))
 
 
-def _placed(axes: Any, handles: Any, inside: bool, beside: float) -> None:
+def _place_key(axes: Any, handles: Any, inside: bool, beside: float) -> None:
     """The key of what `axes` shows, or of `handles`, if there are any; `beside` them are so many points of text.
 
     It stands inside where nothing is drawn. Where there is no such place, or with `inside=False`, for Axes that are
@@ -43,7 +43,7 @@ def _placed(axes: Any, handles: Any, inside: bool, beside: float) -> None:
     if inside and (place := _free(axes, handles, width, height)) is not None:
         axes.legend(frameon=False, borderaxespad=0.0, **place, **look)
         return
-    beneath = _beneath(axes, handles, width, _fits_over(handles, width, height)) if laid_out(axes) else None
+    beneath = _beneath(axes, handles, width, _fits_over(handles, width, height)) if has_layout(axes) else None
     if beneath is not None:
         axes.legend(frameon=False, borderaxespad=0.0, **{**look, **beneath})
         return
@@ -86,7 +86,7 @@ def _free(axes: Any, handles: Any, width: float, height: float) -> dict[str, Any
         wide, high = (points + 2 * _GAP for points in _sizes(handles, columns, size, sample))
         if wide > width or high > height:
             continue
-        drawn = _drawn(axes) if drawn is None else drawn
+        drawn = _outlines_of(axes) if drawn is None else drawn
         for x, y in _PLACES:
             left, low = x * (1 - wide / width), y * (1 - high / height)
             if not _meets(drawn, left, low, left + wide / width, low + high / height):
@@ -97,7 +97,7 @@ def _free(axes: Any, handles: Any, width: float, height: float) -> dict[str, Any
     return None
 
 
-def _drawn(axes: Any) -> list[tuple[Any, bool]]:
+def _outlines_of(axes: Any) -> list[tuple[Any, bool]]:
     """The outlines of what is drawn on these Axes and their twins, in shares of the Axes, and whether each is filled.
 
     A ground (zorder 0 or below) is none of it: a key may stand on it.
@@ -182,11 +182,11 @@ def text_width(text: str, size: float) -> float:
 def name_rows(axes: Any, places: Any, names: list[str]) -> None:
     """Name rows at the left; a name that takes much of the panel is broken at a dot or a "_", if its row has room."""
     wide, high = extent(axes)[0], room(axes)[1] / max(len(names), 1)
-    broken = [name if text_width(name, SMALL) <= _NAMES * wide else _halved(name) for name in names]
+    broken = [name if text_width(name, SMALL) <= _NAMES * wide else _break_name(name) for name in names]
     axes.set_yticks(places, broken if high >= 2.4 * SMALL else names, parse_math=has_formula(*names))
 
 
-def _halved(name: str) -> str:
+def _break_name(name: str) -> str:
     """A name in two lines, as even as its dots and "_" let them be."""
     cuts = [n for n, letter in enumerate(name) if n and letter in "._"]
     if not cuts:

@@ -9,7 +9,7 @@ import numpy as np
 from snncell.plot.axes import SMALL, in_key, label_axis, marker, series
 
 
-def marked(number: int, points: int, evaluated: bool = False) -> dict[str, Any]:
+def line_style(number: int, points: int, evaluated: bool = False) -> dict[str, Any]:
     """The style of the `number`-th line of so many points, with markers on a dozen of them; hollow for evaluations."""
     colour = series(number)["color"]
     return {
@@ -30,7 +30,7 @@ def positive_line(axes: Any, x: Any, values: Any, name: str, number: int) -> Non
     zero = array.size > lost and not np.isfinite(shown).any()
     said = [f"{lost} NaN or inf"] * bool(lost) + ["zero" if not lost else "else zero"] * zero
     label = f"{name} ({', '.join(said)})" if said else name
-    style = marked(number, array.size) | {"linestyle": series(number)["linestyle"]}
+    style = line_style(number, array.size) | {"linestyle": series(number)["linestyle"]}
     style["markevery"] = sorted({*range(0, array.size, style["markevery"]), *_alone(shown)})
     axes.plot(x, shown, label=in_key(label) or "_unnamed", **style)
 

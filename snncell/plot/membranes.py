@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.errors import ArgumentError, ShapeError
-from snncell.plot.axes import array_of, axes_or_new, in_key, label_axis, series, titled, whole_steps
-from snncell.plot.choices import all_there, chosen, places_of
+from snncell.plot.axes import array_of, axes_or_new, in_key, label_axis, series, set_title, whole_steps
+from snncell.plot.choices import all_there, choose_rows, places_of
 from snncell.plot.keys import legend
-from snncell.plot.sources import Array, as_array, fired, fires, is_monitor, numbers_of, one_layer, steps_of
+from snncell.plot.sources import Array, as_array, find_spikes, fires, is_monitor, numbers_of, one_layer, steps_of
 
 _FEW = 4  # neurons of a monitor that are shown if none are named
 _MOST = 12  # of an array: more cannot be told apart in grey
@@ -62,19 +62,21 @@ def membrane(
     name, array = one_layer(v, "v", layer, "membrane")
     sample = 0 if is_monitor(v) and sample is None else sample
     firing = is_monitor(v) and fires(v, name)
-    spikes, v_threshold = _known(v, name, spikes, v_threshold) if firing else (spikes, v_threshold)
-    array, called = _seen(v, name, array, firing)
-    potential = array_of(chosen(array, sample, None, "membrane"), 2, "membrane", "(T, N)")
-    marks = None if spikes is None else _same_shape(fired(spikes, "membrane"), array, potential, sample)
+    spikes, v_threshold = _complete_spikes(v, name, spikes, v_threshold) if firing else (spikes, v_threshold)
+    array, called = _drawn_potential(v, name, array, firing)
+    potential = array_of(choose_rows(array, sample, None, "membrane"), 2, "membrane", "(T, N)")
+    marks = None if spikes is None else _same_shape(find_spikes(spikes, "membrane"), array, potential, sample)
     there = numbers_of(v, name, potential.shape[1])
-    places = _shown(marks, len(there), is_monitor(v)) if neurons is None else places_of(neurons, there, "membrane")
+    places = (
+        _neurons_to_draw(marks, len(there), is_monitor(v)) if neurons is None else places_of(neurons, there, "membrane")
+    )
     levels, names = _levels(v_threshold, there), _names(labels, there[places])
     axes = axes_or_new(ax, height=2.2 + 0.05 * max(0, len(places) - 5))  # room for the legend
     _draw_potentials(axes, steps_of(v, name, len(potential), "v"), potential, marks, levels, places, names)
     whole_steps(axes)
     label_axis(axes.yaxis, *called)
     legend(axes)
-    titled(axes, title, name)
+    set_title(axes, title, name)
     return axes
 
 
@@ -95,7 +97,7 @@ def before_reset(v: Array, above: Array, spikes: Array, v_threshold: Any) -> Arr
     return before if np.allclose(before[quiet], v[quiet], rtol=1e-4, atol=1e-4 * np.abs(threshold).max()) else None
 
 
-def _seen(x: Any, name: str, v: Array, firing: bool) -> tuple[Array, tuple[str, ...]]:
+def _drawn_potential(x: Any, name: str, v: Array, firing: bool) -> tuple[Array, tuple[str, ...]]:
     """The potential of a layer that is drawn, and what its axis is called: before the reset, if a monitor knows it."""
     if firing and name in x.above and name in x.spikes:
         before = before_reset(v, x.above[name], x.spikes[name], getattr(x.cell(name), "v_threshold", None))
@@ -104,7 +106,7 @@ def _seen(x: Any, name: str, v: Array, firing: bool) -> tuple[Array, tuple[str, 
     return v, _POTENTIAL[firing]
 
 
-def _known(monitor: Any, name: str, spikes: Any, v_threshold: Any) -> tuple[Any, Any]:
+def _complete_spikes(monitor: Any, name: str, spikes: Any, v_threshold: Any) -> tuple[Any, Any]:
     """Spikes and threshold of a layer, those that are not given as the monitor knows them."""
     if spikes is None and name in monitor.spikes:
         spikes = monitor.spikes[name]
@@ -112,13 +114,13 @@ def _known(monitor: Any, name: str, spikes: Any, v_threshold: Any) -> tuple[Any,
 
 
 def _same_shape(marks: Array, array: Array, potential: Array, sample: int | None) -> Array:
-    of_sample = chosen(marks, sample, None, "membrane") if marks.shape == array.shape else marks
+    of_sample = choose_rows(marks, sample, None, "membrane") if marks.shape == array.shape else marks
     if of_sample.shape != potential.shape:
         raise ShapeError(f"membrane: v has shape {array.shape}, spikes {marks.shape}; they must agree.")
     return of_sample
 
 
-def _shown(marks: Array | None, count: int, watched: bool) -> list[int]:
+def _neurons_to_draw(marks: Array | None, count: int, watched: bool) -> list[int]:
     """Where the neurons are that are drawn if none are named: all, or of a monitor those that fire most."""
     if not watched and count <= _MOST:
         return list(range(count))
@@ -136,7 +138,7 @@ def _names(labels: Any, numbers: Array) -> list[str]:
         return [f"neuron {n}" for n in numbers]
     if not isinstance(labels, (list, tuple, np.ndarray)):
         raise ArgumentError(
-            f"membrane: labels are a list of names, one for each neuron that is drawn, not {shown(labels)}."
+            f"membrane: labels are a list of names, one for each neuron that is drawn, not {show(labels)}."
         )
     if len(labels) != len(numbers):
         raise ShapeError(f"membrane: {len(numbers)} neurons are drawn, and there are {len(labels)} labels.")

@@ -16,7 +16,7 @@ import numpy as np
 
 from snncell.plot.pictures import Picture, Section
 from snncell.report.facts import Facts, LayerFacts
-from snncell.report.findings import SEVERITIES, Finding, counted, number, percent
+from snncell.report.findings import SEVERITIES, Finding, count_noun, number, percent
 from snncell.report.late import SATURATED_RATE, staying_on
 from snncell.report.slopes import PASSES_NOTHING
 
@@ -47,17 +47,17 @@ def summary(findings: Sequence[Finding]) -> str:
     """The number of findings of each severity, in a sentence."""
     counts = Counter(finding.severity for finding in findings)
     if not counts["alarm"] and not counts["warning"]:
-        notes = f"; {counted(counts['note'], 'note')}" if counts["note"] else ""
+        notes = f"; {count_noun(counts['note'], 'note')}" if counts["note"] else ""
         return f"Nothing alarming was found{notes}."
-    return f"{', '.join(counted(counts[severity], severity) for severity in SEVERITIES if counts[severity])}."
+    return f"{', '.join(count_noun(counts[severity], severity) for severity in SEVERITIES if counts[severity])}."
 
 
 def about(facts: Facts) -> str:
     """A sentence on what was looked at."""
     shapes = [layer.shape for layer in facts.layers if len(layer.shape) > 1]
-    words = [f"{counted(len(facts.layers), 'layer')} of neurons"]
+    words = [f"{count_noun(len(facts.layers), 'layer')} of neurons"]
     words += [f"{sum(weight.value.size for weight in facts.weights)} weights"] if facts.weights else []
-    words += [f"{counted(shapes[0][1], 'sample')} of {counted(shapes[0][0], 'step')}"] if shapes else []
+    words += [f"{count_noun(shapes[0][1], 'sample')} of {count_noun(shapes[0][0], 'step')}"] if shapes else []
     words += [f"loss {number(facts.loss)}"] if facts.loss is not None else []
     return ", ".join(words) + ("" if facts.differentiated else "; no gradients, as no loss was given") + "."
 
@@ -197,17 +197,17 @@ def write_pdf(path: Path, title: str, findings: Sequence[Finding], facts: Facts,
 
 
 def _text(title: str, findings: Sequence[Finding], facts: Facts, sections: Sequence[Section]) -> list[str]:
-    lines = [title, *_wrapped(about(facts)), "", summary(findings), ""]
+    lines = [title, *_wrap_text(about(facts)), "", summary(findings), ""]
     for finding in findings:
-        lines += [*_wrapped(f"{MARKS[finding.severity]} {finding}", "  "), ""]
+        lines += [*_wrap_text(f"{MARKS[finding.severity]} {finding}", "  "), ""]
     for table in (table_of_layers(facts), table_of_costs(facts)):
         lines += [*_columns(table), ""] if table[1] else []
     for section in sections:
-        lines += _wrapped(f"{section.title}: {section.text}", "  ")
+        lines += _wrap_text(f"{section.title}: {section.text}", "  ")
     return lines
 
 
-def _wrapped(text: str, indent: str = "") -> list[str]:
+def _wrap_text(text: str, indent: str = "") -> list[str]:
     return textwrap.wrap(text, _LETTERS, subsequent_indent=indent)
 
 

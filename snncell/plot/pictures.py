@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import SnncellError
-from snncell.plot.axes import COLOURS, COLUMN, LARGE, SMALL, axes_or_new, has_formula, titled
+from snncell.plot.axes import COLOURS, COLUMN, LARGE, SMALL, axes_or_new, has_formula, set_title
 from snncell.plot.confusion import confusion_matrix
 from snncell.plot.gradients import gradient_flow, gradient_norms
 from snncell.plot.keys import legend
@@ -52,7 +52,7 @@ def sections(facts: Facts, monitor: Any) -> list[Section]:
     return [_spikes(facts), _potentials(facts, monitor), _gradients(facts), _weights(facts), _results(facts)]
 
 
-def drawn(caption: str, draw: Callable[[Any], Any], height: float = 2.2, width: float = COLUMN) -> Picture:
+def draw_picture(caption: str, draw: Callable[[Any], Any], height: float = 2.2, width: float = COLUMN) -> Picture:
     """A picture that `draw` makes on the Axes it is given; if that cannot be, the reason in its place."""
     from matplotlib.figure import Figure
 
@@ -64,7 +64,7 @@ def drawn(caption: str, draw: Callable[[Any], Any], height: float = 2.2, width: 
     return Picture(caption, figure)
 
 
-def _shown(layers: Sequence[LayerFacts]) -> str:
+def _say_shown(layers: Sequence[LayerFacts]) -> str:
     count = len(layers)
     return "" if count <= MOST_LAYERS else f" The first {MOST_LAYERS} of {count} layers are shown one by one."
 
@@ -80,22 +80,22 @@ def _spikes(facts: Facts) -> Section:
     ends = "Neurons that never fired, that fired nearly always, and the rest."
     rates = "How often neurons fired: the share of each layer's neurons, by rate."
     pictures = [
-        drawn(ends, lambda ax: dead_and_saturated(spikes, ax)),
-        drawn(rates, lambda ax: firing_rates(spikes, ax)),
+        draw_picture(ends, lambda ax: dead_and_saturated(spikes, ax)),
+        draw_picture(rates, lambda ax: firing_rates(spikes, ax)),
         *(_raster(layer) for layer in layers[:MOST_LAYERS]),
     ]
     text = "Over the whole batch; a raster shows the first sample, or where neurons stay on late, the worst for that."
-    return Section("Spikes", f"{text}{_shown(layers)}", pictures)
+    return Section("Spikes", f"{text}{_say_shown(layers)}", pictures)
 
 
 def _raster(layer: LayerFacts) -> Picture:
     assert layer.spikes is not None  # it has rates
-    sample = _sample_shown(layer)
+    sample = _sample_to_show(layer)
     spikes = {layer.name: _of_sample(layer.spikes, sample)[: layer.steps_of(sample)]}
-    return drawn(f"{layer.name}: a mark for every spike, in sample {sample}.", lambda ax: raster(spikes, ax))
+    return draw_picture(f"{layer.name}: a mark for every spike, in sample {sample}.", lambda ax: raster(spikes, ax))
 
 
-def _sample_shown(layer: LayerFacts) -> int:
+def _sample_to_show(layer: LayerFacts) -> int:
     """The sample in which most neurons fire at all late steps, if that is worth a word; else the first."""
     worst = staying_on(layer)
     return worst.sample if worst is not None and worst.share > STUCK else 0
@@ -114,7 +114,7 @@ def _potentials(facts: Facts, monitor: Any) -> Section:
     pictures = [picture for layer in layers[:MOST_LAYERS] for picture in _of_layer(layer, monitor)]
     text = (
         "Potentials of one sample, the one whose spikes are shown, and of the whole batch beside the surrogate's "
-        f"derivative: where potentials lie outside of it (grey), neurons do not learn.{_shown(layers)}"
+        f"derivative: where potentials lie outside of it (grey), neurons do not learn.{_say_shown(layers)}"
     )
     return Section("Potentials and surrogates", text if pictures else "No potentials were recorded.", pictures)
 
@@ -123,14 +123,14 @@ def _of_layer(layer: LayerFacts, monitor: Any) -> Iterator[Picture]:
     yield _traces(layer)
     if layer.above is not None and layer.slope is not None:
         caption = f"{layer.name}: potential minus threshold, and the derivative of {layer.slope.name}."
-        yield drawn(caption, lambda ax: surrogate_and_membrane(monitor, layer=layer.name, ax=ax))
+        yield draw_picture(caption, lambda ax: surrogate_and_membrane(monitor, layer=layer.name, ax=ax))
 
 
 def _traces(layer: LayerFacts) -> Picture:
     assert layer.v is not None and layer.spikes is not None  # the caller chose it by v; spikes come with it
     above = layer.above
     before = None if above is None else before_reset(layer.v, above, layer.spikes, layer.threshold)
-    sample = _sample_shown(layer)
+    sample = _sample_to_show(layer)
     steps = layer.steps_of(sample)
     v = _of_sample(layer.v if before is None else before, sample)[:steps]
     fired = _of_sample(layer.spikes != 0, sample)[:steps]
@@ -143,7 +143,7 @@ def _traces(layer: LayerFacts) -> Picture:
     marks = fired[:, busy] if layer.spiking else None
     labels = [f"neuron {n}" for n in busy]
     level = layer.threshold if layer.spiking else None
-    return drawn(caption, lambda ax: membrane(v[:, busy], marks, level, ax, layer.name, labels))
+    return draw_picture(caption, lambda ax: membrane(v[:, busy], marks, level, ax, layer.name, labels))
 
 
 # --- gradients and weights --------------------------------------------------------------------------------------------
@@ -162,8 +162,8 @@ def _gradients(facts: Facts) -> Section:
     flow = "Its size by layer and step: dark is small."
     norms = "The same as lines: steep to the left, it vanishes or explodes."
     pictures = [
-        drawn(flow, lambda ax: gradient_flow(grads, ax), 1.6 + 0.25 * len(grads)),
-        drawn(norms, lambda ax: gradient_norms(grads, ax), 2.6),
+        draw_picture(flow, lambda ax: gradient_flow(grads, ax), 1.6 + 0.25 * len(grads)),
+        draw_picture(norms, lambda ax: gradient_norms(grads, ax), 2.6),
     ]
     return Section(title, text, pictures)
 
@@ -173,7 +173,7 @@ def _weights(facts: Facts) -> Section:
     if not values:
         return Section("Weights", "This net has no Parameters to train.")
     height = 0.9 + 0.32 * len(values)
-    pictures = [drawn("The entries of each Parameter.", lambda ax: weight_histograms(values, ax), height)]
+    pictures = [draw_picture("The entries of each Parameter.", lambda ax: weight_histograms(values, ax), height)]
     if facts.differentiated:
         caption = "The norm of each Parameter's gradient, in parts of the Parameter's own, on a logarithmic axis."
         if facts.updates is not None:
@@ -182,7 +182,7 @@ def _weights(facts: Facts) -> Section:
                 "logarithmic axis. Usually one update changes a Parameter by about 0.001 of its norm: the grey band is "
                 "from 0.0001 to 0.01, and is for updates, not for gradients."
             )
-        pictures.append(drawn(caption, lambda ax: _sizes(facts, ax), height))
+        pictures.append(draw_picture(caption, lambda ax: _sizes(facts, ax), height))
     missing = "" if facts.updates is not None else " No update was tried: give an optimiser to see its size."
     return Section("Weights", f"Parameters that are trained.{missing}", pictures)
 
@@ -211,7 +211,7 @@ def _sizes(facts: Facts, ax: Any) -> None:
     ax.set_yticks(rows, names, fontsize=SMALL, parse_math=has_formula(*names))
     ax.set_ylim(len(weights) - 0.5, -0.5)
     ax.set_xlabel("parts of the weight's norm", fontsize=LARGE)
-    titled(ax, "how large, beside the weight")
+    set_title(ax, "how large, beside the weight")
     legend(ax, inside=False)
 
 
@@ -225,9 +225,9 @@ def _results(facts: Facts) -> Section:
         guesses, labels, classes = read
         names = [str(n) for n in range(classes)]
         caption = "What is taken for what: rows are labels, columns the largest outputs."
-        pictures.append(drawn(caption, lambda ax: confusion_matrix(guesses, labels, names, ax=ax), 2.9))
+        pictures.append(draw_picture(caption, lambda ax: confusion_matrix(guesses, labels, names, ax=ax), 2.9))
     if facts.history:
-        pictures.append(drawn("The training.", lambda ax: training_curves(list(facts.history), ax), 2.9))
+        pictures.append(draw_picture("The training.", lambda ax: training_curves(list(facts.history), ax), 2.9))
     missing = []
     if read is None:
         missing.append("no confusion matrix, which needs outputs (B, C) or (T, B, C) and class numbers y (B,)")

@@ -8,10 +8,21 @@ import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import positive
-from snncell.plot.axes import SMALL, axes_or_new, extent, in_key, label_axis, marker, room, series, titled, whole_steps
+from snncell.plot.axes import (
+    SMALL,
+    axes_or_new,
+    extent,
+    in_key,
+    label_axis,
+    marker,
+    room,
+    series,
+    set_title,
+    whole_steps,
+)
 from snncell.plot.groups import ClassRows, groups_of
 from snncell.plot.keys import legend, name_rows, text_width
-from snncell.plot.sources import Array, fired, one_layer, spiking_layers, steps_of
+from snncell.plot.sources import Array, find_spikes, one_layer, spiking_layers, steps_of
 
 # --- over time --------------------------------------------------------------------------------------------------------
 
@@ -44,7 +55,7 @@ def psth(
             unknown or does not fire.
     """
     name, array = one_layer(spikes, "spikes", layer, "psth")
-    rows = rows_of(fired(array, "psth"), "psth")
+    rows = rows_of(find_spikes(array, "psth"), "psth")
     groups = groups_of(classes, rows.shape[1], "psth", "neurons" if array.ndim == 2 else "samples")
     edges = bins_of(steps_of(spikes, name, len(rows), "spikes"), width, "psth")
     axes = axes_or_new(ax)
@@ -52,7 +63,7 @@ def psth(
     whole_steps(axes)
     if len(groups) > 1:
         legend(axes)
-    titled(axes, title)
+    set_title(axes, title)
     return axes
 
 
@@ -76,7 +87,7 @@ def bins_of(steps: Array, width: int, who: str) -> Array:
     return np.append(steps[::width], steps[-1:] + stride) - 0.5 * stride
 
 
-def binned(rows: Array, width: int) -> Array:
+def bin_rows(rows: Array, width: int) -> Array:
     """The means of bins of `width` steps: (T, N) -> (bins, N); the last bin may be shorter."""
     starts = np.arange(0, len(rows), width)
     if not len(starts):
@@ -89,7 +100,7 @@ def binned(rows: Array, width: int) -> Array:
 def draw_psth(axes: Any, rows: Array, edges: Array, width: int, groups: list[ClassRows], band: bool = False) -> None:
     """A line of steps for each group: the mean of its rows, in bins."""
     for number, (name, members) in enumerate(groups):
-        each = binned(rows[:, members], width)
+        each = bin_rows(rows[:, members], width)
         rate = each.mean(1) if len(members) else np.zeros(len(each))
         style = series(number)
         axes.stairs(rate, edges, label=in_key(name), linewidth=1.2, baseline=None, **style)
@@ -107,7 +118,7 @@ def draw_psth(axes: Any, rows: Array, edges: Array, width: int, groups: list[Cla
 
 def rates_of(spikes: Array, who: str) -> Array:
     """Spikes per step of each neuron, over all samples: (T, N) or (T, B, ...) -> (N,)."""
-    array = fired(spikes, who)
+    array = find_spikes(spikes, who)
     _has_rows(array, who)
     means: Array = array.mean(0) if array.ndim == 2 else array.mean((0, 1)).reshape(-1)
     return means
@@ -154,7 +165,7 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
     label_axis(axes.xaxis, "spikes per neuron and step", "spikes per step")
     label_axis(axes.yaxis, "fraction of neurons", "fraction")
     legend(axes, keys)
-    titled(axes, title)
+    set_title(axes, title)
     return axes
 
 
@@ -244,7 +255,7 @@ def dead_and_saturated(
     axes.set_xlim(0.0, 1.0)
     label_axis(axes.xaxis, "fraction of neurons", "fraction")
     legend(axes, beside=beside)
-    titled(axes, title)
+    set_title(axes, title)
     return axes
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from snncell.arguments.shown import came
 from snncell.errors import ArgumentError, ShapeError
-from snncell.plot.axes import COLOURS, axes_or_new, label_axis, titled
+from snncell.plot.axes import COLOURS, axes_or_new, label_axis, set_title
 from snncell.plot.keys import legend
 
 _PARTS = ("rates", "losses", "smoothed")
@@ -50,7 +50,7 @@ def learning_rate_search(search: Any, ax: Any = None, title: str | None = None) 
     label_axis(axes.xaxis, "learning rate", "rate")
     label_axis(axes.yaxis, "loss")
     legend(axes)
-    titled(axes, title)
+    set_title(axes, title)
     return axes
 
 

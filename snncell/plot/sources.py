@@ -124,7 +124,7 @@ def real_array_of(x: Any, who: str, name: str) -> Array:
     return array.astype(np.float32)
 
 
-def fired(spikes: Any, who: str) -> Array:
+def find_spikes(spikes: Any, who: str) -> Array:
     """Where there are spikes: every element that is not 0 is one."""
     array = as_array(spikes, who, "spikes")
     if array.dtype.kind == "f" and np.isnan(array).any():

@@ -18,14 +18,14 @@ from snncell.plot.axes import (
     refuse_colour,
     room,
     series,
-    titled,
+    set_title,
     whole,
     whole_steps,
 )
-from snncell.plot.choices import all_there, chosen
+from snncell.plot.choices import all_there, choose_rows
 from snncell.plot.groups import ClassRows, groups_of
 from snncell.plot.rates import bins_of, draw_psth
-from snncell.plot.sources import Array, fired, is_monitor, numbers_of, one_layer, steps_of, steps_there
+from snncell.plot.sources import Array, find_spikes, is_monitor, numbers_of, one_layer, steps_of, steps_there
 
 # --- raster -----------------------------------------------------------------------------------------------------------
 
@@ -65,7 +65,7 @@ def raster(
     name, array = one_layer(spikes, "spikes", layer, "raster")
     sample = 0 if is_monitor(spikes) and sample is None and neuron is None else sample
     numbers = numbers_of(spikes, name, int(np.prod(array.shape[min(2, array.ndim - 1) :])))
-    rows = fired(array_of(chosen(array, sample, neuron, "raster", numbers), 2, "raster", "(T, N)"), "raster")
+    rows = find_spikes(array_of(choose_rows(array, sample, neuron, "raster", numbers), 2, "raster", "(T, N)"), "raster")
     what = "neuron" if neuron is None else "sample"
     groups = groups_of(classes, rows.shape[1], "raster", f"{what}s")
     steps = steps_of(spikes, name, len(rows), "spikes")
@@ -78,12 +78,12 @@ def raster(
     label_axis(axes.yaxis, *([what] if classes is None else [f"{what}s by class", f"{what}s"]))
     if edges is not None and psth is not None:
         _append_psth(axes, rows, edges, psth, groups)
-    said = _count_said(rows, steps_there(spikes, name), sample, what)
-    titled(axes, title, f"{name}: {said}" if name else said)
+    said = _say_count(rows, steps_there(spikes, name), sample, what)
+    set_title(axes, title, f"{name}: {said}" if name else said)
     return axes
 
 
-def _count_said(rows: Array, live: Array | None, sample: int | None, what: str) -> str:
+def _say_count(rows: Array, live: Array | None, sample: int | None, what: str) -> str:
     """The number of spikes, and the rate over the steps (T, B) that are no padding."""
     count, size = int(rows.sum()), rows.size
     if live is not None:

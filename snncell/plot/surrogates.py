@@ -11,9 +11,9 @@ from snncell.arguments.vocabulary import Numbers
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.layer import positive, positive_number
-from snncell.plot.axes import COLOURS, axes_or_new, in_key, label_axis, titled
+from snncell.plot.axes import COLOURS, axes_or_new, in_key, label_axis, set_title
 from snncell.plot.keys import legend
-from snncell.plot.marks import marked, second_axis
+from snncell.plot.marks import line_style, second_axis
 from snncell.plot.sources import Array, is_monitor, one_layer, real_array_of
 from snncell.report.slopes import constants_of, derivative_at, place_of, spike_and_derivative
 from snncell.surrogate.base import firing
@@ -44,7 +44,7 @@ def surrogate(
         ArgumentError: if there is no spike function, for something else than a Cell with a bprop, or for a range that
             is none.
     """
-    cells = _named(surrogates)
+    cells = _name_surrogates(surrogates)
     low, high = map(float, range)
     if not (np.isfinite([low, high]).all() and low < high):
         raise ArgumentError(f"surrogate: range is (low, high), two finite numbers that rise, not {range!r}.")
@@ -58,7 +58,7 @@ def surrogate(
     label_axis(axes.xaxis, *ABOVE)
     label_axis(axes.yaxis, "value")
     legend(axes, _key(curves))
-    titled(axes, title, next(iter(curves)) if len(curves) == 1 else "")
+    set_title(axes, title, next(iter(curves)) if len(curves) == 1 else "")
     return axes
 
 
@@ -132,19 +132,19 @@ def surrogate_and_membrane(
     values = array[np.isfinite(array)].astype(np.float64)
     if not values.size:
         raise ArgumentError(f"surrogate_and_membrane: no finite potential in an array of shape {array.shape}.")
-    said = _share_said(array, cell, below)
+    said = _say_share(array, cell, below)
     edges = np.linspace(*_limits(values), positive(bins, "surrogate_and_membrane", "bins") + 1)
     axes = axes_or_new(ax, height=2.5)
     _histogram(axes, values, edges)
     _derivative_beside(axes, cell, edges, below)
-    titled(axes, title, ": ".join(part for part in (name, said) if part))
+    set_title(axes, title, ": ".join(part for part in (name, said) if part))
     return axes
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def _named(surrogates: Any) -> dict[str, Any]:
+def _name_surrogates(surrogates: Any) -> dict[str, Any]:
     """Spike functions by name: that of the class, with the constants where two are of one class."""
     if isinstance(surrogates, Mapping):
         named = {str(name): cell for name, cell in surrogates.items()}
@@ -220,7 +220,7 @@ def _look(kind: str, number: int, of: int) -> dict[str, Any]:
         return {"color": COLOURS[list(_STYLES).index(kind)], **style}
     if kind == "spike":  # most have the same
         return {"color": "0.4", **style}
-    return marked(number, 0) | style | {"markevery": (20 + 12 * (number % 7), 100)}
+    return line_style(number, 0) | style | {"markevery": (20 + 12 * (number % 7), 100)}
 
 
 def _key(curves: dict[str, dict[str, Array]]) -> list[Any]:
@@ -231,7 +231,7 @@ def _key(curves: dict[str, dict[str, Array]]) -> list[Any]:
     if len(curves) == 1:
         return [Line2D([], [], label=kind, **_look(kind, 0, 1)) for kind in drawn]
     kinds = [Line2D([], [], label=kind, color="0.4", linestyle=_STYLES[kind]) for kind in drawn]
-    return [Line2D([], [], label=in_key(name), **marked(number, 0)) for number, name in enumerate(curves)] + kinds
+    return [Line2D([], [], label=in_key(name), **line_style(number, 0)) for number, name in enumerate(curves)] + kinds
 
 
 def _limits(values: Array) -> tuple[float, float]:
@@ -240,7 +240,7 @@ def _limits(values: Array) -> tuple[float, float]:
     return min(low, -1.0), max(high, 1.0)
 
 
-def _share_said(array: Array, cell: Cell, below: float) -> str:
+def _say_share(array: Array, cell: Cell, below: float) -> str:
     share, lost = share_outside(array, cell, below), int(np.count_nonzero(~np.isfinite(array)))
     return f"{100.0 * share:.3g} % of neuron-steps out of reach" + (f" ({lost} NaN or inf)" if lost else "")
 

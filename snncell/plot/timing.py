@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
-from snncell.plot.axes import COLOURS, axes_or_new, label_axis, titled, whole
+from snncell.plot.axes import COLOURS, axes_or_new, label_axis, set_title, whole
 from snncell.plot.rates import percent
-from snncell.plot.sources import Array, as_array, fired, one_layer
+from snncell.plot.sources import Array, as_array, find_spikes, one_layer
 
 
 class Differences(NamedTuple):
@@ -33,14 +33,14 @@ def differences(
         raise ArgumentError(f'{who}: match is "first" or "all", not {match!r}.')
     if within is not None and not within >= 0:
         raise ArgumentError(f"{who}: within is a number of steps of at least 0, not {within!r}.")
-    spikes, other = fired(a, who), as_array(b, who, "b")
+    spikes, other = find_spikes(a, who), as_array(b, who, "b")
     if other.shape not in (spikes.shape, spikes.shape[1:]) or spikes.ndim < 2:
         raise ShapeError(
             f"{who}: a has shape {spikes.shape}, (T, ...), so b has that shape, for spikes, or {spikes.shape[1:]}, "
             f"for times, not {other.shape}."
         )
     trains_a = _trains(spikes)
-    trains_b = _trains(fired(b, who)) if other.shape == spikes.shape else _single(other)
+    trains_b = _trains(find_spikes(b, who)) if other.shape == spikes.shape else _single(other)
     apart, count_a, count_b = [np.zeros(0)], 0, 0
     for left, right in zip(trains_a, trains_b, strict=True):
         if match == "first":
@@ -108,7 +108,7 @@ def spike_time_differences(
     """
     who = "spike_time_differences"
     first, second = (
-        one_layer(x, "spikes", layer if _named(x) else None, who, name)[1] for name, x in (("a", a), ("b", b))
+        one_layer(x, "spikes", layer if _name_layers(x) else None, who, name)[1] for name, x in (("a", a), ("b", b))
     )
     pairs = differences(first, second, match=match, within=within, who=who)
     axes = axes_or_new(ax)
@@ -117,7 +117,7 @@ def spike_time_differences(
     label_axis(axes.yaxis, "pairs of spikes" if wide == 1 else f"pairs per {wide} steps", "pairs")
     median = f", median {np.median(pairs.steps):+g} steps" if len(pairs.steps) else ""
     alone = f"alone: {percent(pairs.alone_a)} % of {labels[0]}, {percent(pairs.alone_b)} % of {labels[1]}"
-    titled(axes, title, f"{len(pairs.steps)} pairs{median}\n{alone}")
+    set_title(axes, title, f"{len(pairs.steps)} pairs{median}\n{alone}")
     return axes
 
 
@@ -135,5 +135,5 @@ def _draw_histogram(axes: Any, steps: Array) -> int:
     return wide
 
 
-def _named(x: Any) -> bool:
+def _name_layers(x: Any) -> bool:
     return hasattr(x, "layers") or hasattr(x, "keys")

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.errors import ArgumentError, ShapeError
-from snncell.plot.axes import COLOURS, axes_or_new, label_axis, titled, whole
+from snncell.plot.axes import COLOURS, axes_or_new, label_axis, set_title, whole
 from snncell.plot.keys import legend
-from snncell.plot.marks import marked, second_axis
+from snncell.plot.marks import line_style, second_axis
 from snncell.plot.sources import Array
 from snncell.report.validate import records_of
 
@@ -59,21 +59,21 @@ def training_curves(
     """
     columns = _columns(records_of(log, "training_curves"))
     epochs = columns.get("epoch", np.arange(1.0, 1.0 + len(next(iter(columns.values())))))
-    curves = _chosen(columns, names)
+    curves = _select_curves(columns, names)
     if not curves or not len(epochs):
         raise ArgumentError(f"training_curves: there is nothing to draw; the log names {', '.join(columns)}.")
     axes = axes_or_new(ax, height=2.6)
-    right, lines = _drawn(axes, epochs, curves)
+    right, lines = _draw_curves(axes, epochs, curves)
     kept = getattr(log, "monitored", "") if best is None else ""
     at = list(epochs).index(log.best["epoch"]) if kept else None
-    lines += _best_marked(axes, right, epochs, curves, kept if kept in curves else best, at, kept not in curves)
+    lines += _mark_best(axes, right, epochs, curves, kept if kept in curves else best, at, kept not in curves)
     whole(axes.xaxis)
     label_axis(axes.xaxis, "epoch")
     label_axis(axes.yaxis, _together([name for name in curves if _is_loss(name)] or [*curves]))
     axes.set_zorder(right.get_zorder() + 1)  # the legend lies above the lines of both
     axes.patch.set_visible(False)
     legend(axes, lines)
-    titled(axes, title)
+    set_title(axes, title)
     return axes
 
 
@@ -86,7 +86,7 @@ def _columns(records: Any) -> dict[str, Array]:
         if not isinstance(records, Sequence) or not records or not all(isinstance(r, Mapping) for r in records):
             raise ArgumentError(
                 "training_curves: takes what train.fit gave, with an epoch at least, the path of its log, or values by "
-                f"name, not {shown(records)}."
+                f"name, not {show(records)}."
             )
         names = dict.fromkeys(name for record in records for name in record)
         records = {name: [_number(record.get(name)) for record in records] for name in names}
@@ -108,14 +108,14 @@ def _is_array(x: Any) -> bool:
     return x.startswith("[") if isinstance(x, str) else bool(np.ndim(x))
 
 
-def _chosen(columns: dict[str, Array], names: str | Sequence[str] | None) -> dict[str, Array]:
+def _select_curves(columns: dict[str, Array], names: str | Sequence[str] | None) -> dict[str, Array]:
     """The curves that are asked for."""
     if names is None:
         return {name: values for name, values in columns.items() if not _is_left_out(name)}
     wanted = [names] if isinstance(names, str) else [*names]
     for name in wanted:
         if name not in columns and name not in map(_plain_name, columns):
-            raise ArgumentError(f"training_curves: names are of {', '.join(columns)}; there is no {shown(name)}.")
+            raise ArgumentError(f"training_curves: names are of {', '.join(columns)}; there is no {show(name)}.")
     return {name: values for name, values in columns.items() if name in wanted or _plain_name(name) in wanted}
 
 
@@ -142,7 +142,7 @@ def _not_a_number(values: Any) -> Any:
     return values
 
 
-def _is_evaluated(name: str) -> bool:
+def _is_of_evaluation(name: str) -> bool:
     return name.startswith(_EVALUATED)
 
 
@@ -157,43 +157,43 @@ def _plain_name(name: str) -> str:
     return name
 
 
-def _said(name: str) -> str:
-    return f"{_plain(name)}, {'evaluation' if _is_evaluated(name) else 'training'}"
+def _label_of(name: str) -> str:
+    return f"{_plain(name)}, {'evaluation' if _is_of_evaluation(name) else 'training'}"
 
 
 # --- looks of curves --------------------------------------------------------------------------------------------------
 
 
-def _drawn(axes: Any, epochs: Array, curves: dict[str, Array]) -> tuple[Any, list[Any]]:
+def _draw_curves(axes: Any, epochs: Array, curves: dict[str, Array]) -> tuple[Any, list[Any]]:
     """The right axis, where there is one, and the lines."""
     losses = [name for name in curves if _is_loss(name)]
     others = [name for name in curves if not _is_loss(name)]
     right = second_axis(axes, _together(others)) if losses and others else axes
     looks = {plain: number for number, plain in enumerate(dict.fromkeys(map(_plain, [*losses, *others])))}
     return right, [
-        place.plot(epochs, curves[name], label=_said(name), **_style(name, looks[_plain(name)], len(epochs)))[0]
+        place.plot(epochs, curves[name], label=_label_of(name), **_style(name, looks[_plain(name)], len(epochs)))[0]
         for place, several in ((axes, losses), (right, others))
         for name in several
     ]
 
 
 def _style(name: str, number: int, points: int) -> dict[str, Any]:
-    evaluated = _is_evaluated(name)
-    return marked(number, points, evaluated) | {"linestyle": "--" if evaluated else "-"}
+    evaluated = _is_of_evaluation(name)
+    return line_style(number, points, evaluated) | {"linestyle": "--" if evaluated else "-"}
 
 
 def _together(names: list[str]) -> str:
     return ", ".join(dict.fromkeys(map(_plain, names)))
 
 
-def _best_marked(
+def _mark_best(
     axes: Any, right: Any, epochs: Array, curves: dict[str, Array], best: str | None, at: int | None, elsewhere: bool
 ) -> list[Any]:
     """A star at the best value, if there is one that is finite, or at the epoch `at` that was kept.
 
     `elsewhere`: whether a number that is not drawn decided about that epoch.
     """
-    losses = sorted((name for name in curves if _is_loss(name)), key=lambda name: not _is_evaluated(name))
+    losses = sorted((name for name in curves if _is_loss(name)), key=lambda name: not _is_of_evaluation(name))
     name = best if best is not None else next(iter(losses), None)
     if name is None:
         return []

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came, shown
+from snncell.arguments.shown import came, show
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import positive
 from snncell.nn.optim import Optimizer
-from snncell.plot.axes import COLOURS, SMALL, axes_or_new, label_axis, titled, whole
+from snncell.plot.axes import COLOURS, SMALL, axes_or_new, label_axis, set_title, whole
 from snncell.plot.keys import legend, name_rows
 from snncell.plot.marks import positive_line
 from snncell.plot.sources import Array, as_array
@@ -107,7 +107,7 @@ def gradient_to_weight(
         ArgumentError: if there is no ratio, or the band does not rise from above 0.
         ShapeError: for ratios that are no sequence of numbers.
     """
-    named = _transposed(ratios)
+    named = _transpose_ratios(ratios)
     low, high = band
     if not 0.0 < low < high < np.inf:
         raise ArgumentError(f"gradient_to_weight: band is (low, high) with 0 < low < high, not {band!r}.")
@@ -123,7 +123,7 @@ def gradient_to_weight(
     label_axis(axes.xaxis, "update")
     label_axis(axes.yaxis, "update / weight (L2)", "update / weight")
     legend(axes)
-    titled(axes, title)
+    set_title(axes, title)
     return axes
 
 
@@ -159,12 +159,12 @@ def weight_histograms(
         _stairs(axes, array, edges, rows[name], fill=True, color=COLOURS[6], label="now")
         if name in old:
             _stairs(axes, old[name], edges, rows[name], color=COLOURS[0], linestyle="--", linewidth=0.8, label="before")
-    _named_rows(axes, arrays, rows)
+    _name_rows(axes, arrays, rows)
     axes.set_xlim(edges[0], edges[-1])
     label_axis(axes.xaxis, "value")
     if old:
         legend(axes, axes.patches[:2], beside=4 * SMALL)
-    titled(axes, title)
+    set_title(axes, title)
     return axes
 
 
@@ -200,7 +200,7 @@ def _ratio(old: Array, new: Array) -> float:
     return moved / size if size else float("inf")
 
 
-def _transposed(ratios: Any) -> dict[str, Any]:
+def _transpose_ratios(ratios: Any) -> dict[str, Any]:
     """Ratios by name, of what one dictionary for each update holds too."""
     if isinstance(ratios, Sequence) and ratios and all(isinstance(each, Mapping) for each in ratios):
         names = dict.fromkeys(name for each in ratios for name in each)
@@ -208,7 +208,7 @@ def _transposed(ratios: Any) -> dict[str, Any]:
     if not isinstance(ratios, Mapping) or not ratios:
         raise ArgumentError(
             "gradient_to_weight: takes the ratios of each weight by name, or a list of what update_ratios gave, with "
-            f"one of them at least, not {shown(ratios)}."
+            f"one of them at least, not {show(ratios)}."
         )
     return {str(name): values for name, values in ratios.items()}
 
@@ -232,7 +232,7 @@ def _stairs(axes: Any, array: Array, edges: Array, row: int, **style: Any) -> No
     axes.stairs(heights, edges, baseline=row, **style)
 
 
-def _named_rows(axes: Any, arrays: dict[str, Array], rows: dict[str, int]) -> None:
+def _name_rows(axes: Any, arrays: dict[str, Array], rows: dict[str, int]) -> None:
     name_rows(axes, [rows[name] + _HEIGHT / 2 for name in arrays], list(arrays))
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(-0.1, len(arrays))
@@ -240,13 +240,13 @@ def _named_rows(axes: Any, arrays: dict[str, Array], rows: dict[str, int]) -> No
         axes.axhline(rows[name], color="0.7", linewidth=0.6, zorder=0)
         finite = array[np.isfinite(array)]
         lost = array.size - finite.size
-        text = _spread_said(finite)
+        text = _say_spread(finite)
         text += f"\n{lost} NaN or inf" if lost and finite.size else ""
         place = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points"}
         axes.annotate(text, (1.0, rows[name] + _HEIGHT / 2), (3, 0), va="center", fontsize=SMALL, **place)
 
 
-def _spread_said(finite: Array) -> str:
+def _say_spread(finite: Array) -> str:
     if not finite.size:
         return "nothing finite"
     if finite.size == 1:

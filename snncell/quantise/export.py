@@ -14,7 +14,7 @@ from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.dtype import float64
 from snncell.errors import ArgumentError
-from snncell.nn.dataflow import DataFlow, Sources, kind_of, named, refuse_hooks, refuse_replaced
+from snncell.nn.dataflow import DataFlow, Sources, kind_of, name_of_cell, refuse_hooks, refuse_replacement
 from snncell.nn.norm import BatchStatistics
 from snncell.quantise import integer, steps
 from snncell.quantise.grids import StateGrids, WeightGrids
@@ -58,7 +58,7 @@ class _Exporter(DataFlow):
         """Put the layers of a Cell behind the others."""
         if not ours(kind) or kind is nn.SequentialCell:
             return None
-        refuse_replaced(cell, path, _error, "and there is no integer layer for that")
+        refuse_replacement(cell, path, _error, "and there is no integer layer for that")
         self._refuse_branch(cell, path, sources, "takes")
         place = ExportedCell(path, cell, self.axes == 1)
         if cell.compute_dtype is not None:
@@ -84,8 +84,8 @@ class _Exporter(DataFlow):
         if sources != (len(self.layers),):
             what = "a sum of signals" if len(sources) > 1 else "another signal than the last layer's output"
             raise _error(
-                f"{named(path, cell)} {verb} {what}, such as a skip connection, and the layers of an IntegerNet follow "
-                f"one another. Export the parts without it."
+                f"{name_of_cell(path, cell)} {verb} {what}, such as a skip connection, and the layers of an IntegerNet "
+                f"follow one another. Export the parts without it."
             )
 
     def unknown(self, cell: Any, path: str) -> Exception:

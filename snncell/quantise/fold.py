@@ -10,7 +10,7 @@ import numpy as np
 from snncell import nn
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
-from snncell.nn.dataflow import kind_of, named, refuse_hooks, refuse_replaced
+from snncell.nn.dataflow import kind_of, name_of_cell, refuse_hooks, refuse_replacement
 from snncell.nn.norm import BatchStatistics
 from snncell.quantise.prepare import LAYERS
 from snncell.tape.parameter import Parameter
@@ -54,9 +54,9 @@ def fold(net: Cell) -> Cell:
     for path, cell in folded.cells_and_names():
         if isinstance(cell, BatchStatistics):
             raise ArgumentError(
-                f"fold: {named(path, cell)} does not follow a Dense, Conv1d or Conv2d directly in a SequentialCell, so "
-                f"there are no weights for it to go into. Put it there, or leave it out; a SequentialCell with a "
-                f"construct of its own is none."
+                f"fold: {name_of_cell(path, cell)} does not follow a Dense, Conv1d or Conv2d directly in a "
+                f"SequentialCell, so there are no weights for it to go into. Put it there, or leave it out; a "
+                f"SequentialCell with a construct of its own is none."
             )
     return folded
 
@@ -94,10 +94,10 @@ def _inside(cell: Cell) -> Cell:
 
 def _refuse(norm: Any, layer: Any, members: list[tuple[str, Cell]], uses: dict[int, int]) -> None:
     """Raise for a pair that is no product with other weights."""
-    who = f"fold: {named(members[1][0], norm)}"
+    who = f"fold: {name_of_cell(members[1][0], norm)}"
     for path, member in members:
         refuse_hooks(member, _error, "and cannot be folded", path)
-        refuse_replaced(member, path, _error, "so its weights are not all that it computes with")
+        refuse_replacement(member, path, _error, "so its weights are not all that it computes with")
     if layer.quantisers is not None:
         raise ArgumentError(
             f"{who}: the layer before it is prepared already; fold first, and prepare what comes of it."

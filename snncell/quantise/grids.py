@@ -125,7 +125,7 @@ class StateGrids(Cell):
             return out
         parameters = list(inspect.signature(cell.construct).parameters.values())[1:]
         names = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]  # *states are those of a Cell inside
-        done = _rounded_inside(cell)
+        done = _states_rounded_inside(cell)
         states = [
             self.state(name, state) if name not in done and isinstance(state, Tensor) else state
             for name, state in zip(names, out[1:], strict=False)
@@ -137,7 +137,7 @@ class StateGrids(Cell):
         return tuple(self.states(state) for state in states)
 
 
-def _rounded_inside(cell: Any) -> tuple[str, ...]:
+def _states_rounded_inside(cell: Any) -> tuple[str, ...]:
     """The states that a step rounds before it compares them, and leaves on the grid."""
     if isinstance(cell, LINode) or (isinstance(cell, Neuron) and cell.delay is None):
         return ("v",)

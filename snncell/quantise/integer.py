@@ -14,7 +14,7 @@ Array = Any  # of NumPy
 Pairs = tuple[tuple[int, int], ...]
 
 
-def shifted(x: Array, bits: int) -> Array:
+def shift_round(x: Array, bits: int) -> Array:
     """x / 2^bits to the nearest whole number, halves to even; x 2^-bits where bits are below 0."""
     if bits <= 0:
         return x << -bits
@@ -57,7 +57,7 @@ class Requantise(IntegerLayer):
 
     def run(self, x: Array) -> Array:
         """Whole numbers to fewer of them."""
-        return np.clip(shifted(x, self.shift), self.low, self.high)
+        return np.clip(shift_round(x, self.shift), self.low, self.high)
 
 
 @dataclass(frozen=True, eq=False)

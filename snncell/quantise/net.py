@@ -68,7 +68,7 @@ class IntegerNet:
             CheckpointError: if it cannot be written.
         """
         arrays: dict[str, Any] = {}
-        described = [_described(layer, str(place), arrays) for place, layer in enumerate(self.layers)]
+        described = [_describe_layer(layer, str(place), arrays) for place, layer in enumerate(self.layers)]
         header = {"format": FORMAT, "layers": json.dumps(described)}
         write_arrays(file, arrays, header, "save")
 
@@ -87,7 +87,7 @@ class IntegerNet:
             )
         try:
             described = json.loads(header["layers"])
-            return cls(tuple(_made(one, arrays) for one in described))
+            return cls(tuple(_make_layer(one, arrays) for one in described))
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"load: {file} is damaged: {error!r}.") from None
 
@@ -100,7 +100,7 @@ class IntegerNet:
         """The bytes of all weights and biases."""
         arrays: dict[str, Any] = {}
         for place, layer in enumerate(self.layers):
-            _described(layer, str(place), arrays)
+            _describe_layer(layer, str(place), arrays)
         return sum(a.nbytes for name, a in arrays.items() if name.rpartition(".")[2] in ("weight", "bias"))
 
 
@@ -126,7 +126,7 @@ def _summary(layer: Any) -> str:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def _described(layer: Any, path: str, arrays: dict[str, Any]) -> dict[str, Any]:
+def _describe_layer(layer: Any, path: str, arrays: dict[str, Any]) -> dict[str, Any]:
     """A layer as JSON; its arrays go into `arrays`, and their names stand in their places."""
     fields: dict[str, Any] = {}
     for one in dataclasses.fields(layer):
@@ -135,12 +135,12 @@ def _described(layer: Any, path: str, arrays: dict[str, Any]) -> dict[str, Any]:
             arrays[name] = value
             value = {"array": name}
         elif isinstance(value, integer.IntegerLayer):
-            value = {"layer": _described(value, name, arrays)}
+            value = {"layer": _describe_layer(value, name, arrays)}
         fields[one.name] = value
     return {"kind": type(layer).__name__, "fields": fields}
 
 
-def _made(described: Any, arrays: dict[str, Any]) -> Any:
+def _make_layer(described: Any, arrays: dict[str, Any]) -> Any:
     """The layer that was described."""
     fields = {name: _value(value, arrays) for name, value in described["fields"].items()}
     return KINDS[described["kind"]](**fields)
@@ -148,5 +148,5 @@ def _made(described: Any, arrays: dict[str, Any]) -> Any:
 
 def _value(value: Any, arrays: dict[str, Any]) -> Any:
     if isinstance(value, dict):
-        return arrays[value["array"]] if "array" in value else _made(value["layer"], arrays)
+        return arrays[value["array"]] if "array" in value else _make_layer(value["layer"], arrays)
     return tuple(value) if isinstance(value, list) else value

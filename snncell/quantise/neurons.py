@@ -43,7 +43,7 @@ def integer_neuron(cell: Any, exponent: int, bound: float, place: ExportedCell, 
     """
     _refuse_others(cell, place)
     inner, grid = _constants(cell, place), cell.quantisers.states
-    h, current = _equations(inner, cell, exponent, bound, _checked(place, limit), place)
+    h, current = _equations(inner, cell, exponent, bound, _check_exactness(place, limit), place)
     fraction, low, high = grid.fraction, grid.low, grid.high
     given = {
         **_coefficients(h, fraction, exponent, ("v", "x", "1")),
@@ -78,7 +78,7 @@ def integer_neuron(cell: Any, exponent: int, bound: float, place: ExportedCell, 
     return NeuronRange(steps.IntegerNeuron(out, **given, **firing), out, reached)
 
 
-def _checked(place: ExportedCell, limit: float) -> Callable[[LinearForm], None]:
+def _check_exactness(place: ExportedCell, limit: float) -> Callable[[LinearForm], None]:
     """A check of each operation: its result must be exact in float32, and so before it is rounded."""
 
     def checked(term: LinearForm) -> None:
@@ -103,7 +103,7 @@ def _equations(
     units = {"v": state, "i": state, "x": Unit(exponent, math.ldexp(bound, exponent)), "1": Unit(0, 1.0)}
     x, v, i = (LinearForm({name: 1.0}, units, checked) for name in ("x", "v", "i"))
     try:
-        return _charged(inner, cell, x, v, i)
+        return _charge_exactly(inner, cell, x, v, i)
     except (TypeError, AttributeError):
         refuse(place, "its equation of h is not linear in its input and its states", f"use {KNOWN}")
 
@@ -154,7 +154,7 @@ def _plain(value: Any) -> Any:
 # --- equations --------------------------------------------------------------------------------------------------------
 
 
-def _charged(
+def _charge_exactly(
     inner: Any, cell: Cell, x: LinearForm, v: LinearForm, i: LinearForm
 ) -> tuple[LinearForm, LinearForm | None]:
     """The potential before it is rounded, and the current, if there is one."""

@@ -71,7 +71,9 @@ def prepare(
     if weights is states is activations is None:
         raise ArgumentError("prepare: give weights, states or activations, such as weights=quantise.Uniform(4).")
     found = [
-        (path, cell) for path, cell in _reached(net, _skipped(net, skip)) if _wanted(cell, weights, states, activations)
+        (path, cell)
+        for path, cell in _cells_to_prepare(net, _cells_to_skip(net, skip))
+        if _wanted_grids(cell, weights, states, activations)
     ]
     if not found:
         raise ArgumentError(
@@ -81,17 +83,17 @@ def prepare(
     for path, cell in found:
         _refuse(path, cell)
     if states is not None:
-        _refuse_stepped(net, {id(cell) for _, cell in found} | _below(net, _skipped(net, skip)))
+        _refuse_stepwise(net, {id(cell) for _, cell in found} | _below(net, _cells_to_skip(net, skip)))
     made = [_grids(cell, weights, states, activations, decay_bits) for _, cell in found]
     for (path, cell), grids in zip(found, made, strict=True):
-        _refuse_vanished(path, cell, grids, decay_bits)
+        _refuse_zero_constants(path, cell, grids, decay_bits)
     for (_, cell), grids in zip(found, made, strict=True):
         cell.quantisers = grids
         cell.quantisers.set_train(cell.training)
     return net
 
 
-def _refuse_vanished(path: str, cell: Any, grids: Any, decay_bits: int) -> None:
+def _refuse_zero_constants(path: str, cell: Any, grids: Any, decay_bits: int) -> None:
     """Raise an ArgumentError for a constant that is 0 as a multiplier in fixed point, and is not meant to be."""
     if not isinstance(grids, StateGrids):
         return
@@ -123,7 +125,7 @@ def restore(net: Cell, rounded: bool = False) -> Cell:
         [[0.25, 0.25], [0.25, 0.25]]
     """
     prepared = [cell for _, cell in net.cells_and_names() if "quantisers" in cell.__dict__]
-    values = [(cell, name, value) for cell in prepared if rounded for name, value in _computed_with(cell)]
+    values = [(cell, name, value) for cell in prepared if rounded for name, value in _values_computed_with(cell)]
     held = [(cell.__dict__[name], value) for cell, name, value in values]
     assign_all([(old, new) for old, new in held if isinstance(old, Parameter)], "restore")
     for cell, name, value in values:
@@ -134,7 +136,7 @@ def restore(net: Cell, rounded: bool = False) -> Cell:
     return net
 
 
-def _computed_with(cell: Any) -> list[tuple[str, Any]]:
+def _values_computed_with(cell: Any) -> list[tuple[str, Any]]:
     """The Parameters and constants of a prepared Cell by name, with the values that it computes with."""
     values = dict(cell.quantisers.in_place(cell))
     if isinstance(cell.quantisers, StateGrids) and isinstance(cell, (EulerLeak, LINode)):
@@ -155,10 +157,10 @@ def _grids(cell: Any, weights: Any, states: Any, activations: Any, decay_bits: i
                 "channel; leave per_channel out, or skip=[nn.Conv2dTranspose]."
             )
         weight.begin(cell.weight)
-    return WeightGrids(weight, None if activations is None else _begun(activations))
+    return WeightGrids(weight, None if activations is None else _begin_quantiser(activations))
 
 
-def _begun(activations: Quantiser) -> Quantiser:
+def _begin_quantiser(activations: Quantiser) -> Quantiser:
     """A quantiser of inputs, of which nothing is known yet but that they share a scale."""
     if getattr(activations, "per_channel", False) or getattr(activations, "scale", None) == "learned":
         raise ArgumentError(
@@ -168,7 +170,7 @@ def _begun(activations: Quantiser) -> Quantiser:
     return copy.deepcopy(activations).begin(ops.zeros(()))
 
 
-def _wanted(cell: Cell, weights: Any, states: Any, activations: Any) -> bool:
+def _wanted_grids(cell: Cell, weights: Any, states: Any, activations: Any) -> bool:
     if isinstance(cell, Membrane):
         return states is not None
     return isinstance(cell, LAYERS) and not (weights is activations is None)
@@ -191,7 +193,7 @@ def _refuse(path: str, cell: Cell) -> None:
         )
 
 
-def _refuse_stepped(net: Cell, known: set[int]) -> None:
+def _refuse_stepwise(net: Cell, known: set[int]) -> None:
     """Raise for a Cell that is run step by step, whose states would stay as they are."""
     for path, cell in net.cells_and_names():
         inner = cell.cell if isinstance(cell, (MultiStep, Recurrent)) else None
@@ -208,7 +210,7 @@ def _below(net: Cell, skipped: set[int]) -> set[int]:
     return {id(below) for cell in left for _, below in cell.cells_and_names()}
 
 
-def _reached(net: Cell, skipped: set[int]) -> Iterator[tuple[str, Cell]]:
+def _cells_to_prepare(net: Cell, skipped: set[int]) -> Iterator[tuple[str, Cell]]:
     """The Cells of a net with their paths, without those that are left as they are, and all below them."""
     left = _below(net, skipped)
     for path, cell in net.cells_and_names():
@@ -216,7 +218,7 @@ def _reached(net: Cell, skipped: set[int]) -> Iterator[tuple[str, Cell]]:
             yield path, cell
 
 
-def _skipped(net: Cell, skip: Any) -> set[int]:
+def _cells_to_skip(net: Cell, skip: Any) -> set[int]:
     """The Cells that `skip` names."""
     several = skip if isinstance(skip, (list, tuple, set)) else [skip]
     cells, found = list(net.cells_and_names()), set()

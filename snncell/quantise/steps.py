@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.quantise.integer import IntegerLayer, IntegerProduct, shifted
+from snncell.quantise.integer import IntegerLayer, IntegerProduct, shift_round
 
 Array = Any  # of NumPy
 
@@ -76,7 +76,7 @@ class IntegerNeuron(IntegerLayer):
         return self._given(s), np.clip(h, self.low, self.high), *currents
 
     def _saturated(self, x: Array, shift: int) -> Array:
-        return np.clip(shifted(x, shift), self.low, self.high)
+        return np.clip(shift_round(x, shift), self.low, self.high)
 
     def _given(self, s: Array) -> Array:
         return s if self.worth is None else s * self.worth

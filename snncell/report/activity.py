@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from snncell.report.baseline import at_chance, same_outputs, trained
+from snncell.report.baseline import at_chance, is_trained, same_outputs
 from snncell.report.facts import Facts, LayerFacts, finite
-from snncell.report.findings import Measurement, counted, measured
+from snncell.report.findings import Measurement, count_noun, measure
 from snncell.report.late import SATURATED_RATE, late_spikes, staying_on
 from snncell.report.slopes import PASSES_NOTHING, Array
 
@@ -48,10 +48,12 @@ def dead(facts: Facts) -> Iterator[Measurement]:
             rule = "dead: out of reach" if lost else "dead"
         stuck = _stuck(facts, layer) if cause is None else ""
         numbers = {"share": float(never.mean()), "lost": lost, "asleep": _asleep(layer), "cause": cause, "stuck": stuck}
-        yield measured(rule, layer, where=_where(layer), nothing=PASSES_NOTHING, **numbers, **_reached(reach, never))
+        yield measure(
+            rule, layer, where=_where(layer), nothing=PASSES_NOTHING, **numbers, **_largest_slope_words(reach, never)
+        )
 
 
-def _reached(reach: Array | None, never: Array) -> dict[str, float | str]:
+def _largest_slope_words(reach: Array | None, never: Array) -> dict[str, float | str]:
     """The largest derivative that neurons had which never fired, under a name for each way to say it."""
     if reach is None:
         return {}
@@ -67,7 +69,7 @@ def _reached(reach: Array | None, never: Array) -> dict[str, float | str]:
 def _where(layer: LayerFacts) -> str:
     if len(layer.shape) < 2:
         return "over the batch"
-    return f"in {counted(layer.shape[1], 'sample')} of {counted(layer.shape[0], 'step')}"
+    return f"in {count_noun(layer.shape[1], 'sample')} of {count_noun(layer.shape[0], 'step')}"
 
 
 def _silent_before(facts: Facts, layer: LayerFacts) -> LayerFacts | None:
@@ -103,7 +105,7 @@ def _asleep_in(layer: LayerFacts) -> Array:
 
 def _stuck(facts: Facts, layer: LayerFacts) -> str:
     """The sign that a layer without any spike keeps a trained net from learning; "" if nothing shows it."""
-    if not layer.silent or not trained(facts) or not finite(layer.above):
+    if not layer.silent or not is_trained(facts) or not finite(layer.above):
         return ""
     return same_outputs(facts) or at_chance(facts)
 
@@ -116,12 +118,12 @@ def silent_output(facts: Facts) -> Iterator[Measurement]:
     cause, reach = _silent_before(facts, layer), _reach(layer)
     best = None if reach is None or not np.isfinite(reach.max()) else float(reach.max())
     if cause is not None:
-        yield measured("silent output: behind a silent layer", layer, where=_where(layer), reaches=best, cause=cause)
+        yield measure("silent output: behind a silent layer", layer, where=_where(layer), reaches=best, cause=cause)
         return
     stuck = _stuck(facts, layer)
     lost = finite(layer.above) and (best is None or best < PASSES_NOTHING)
     numbers = {"reaches": best, "stuck": stuck, "lost": lost, "asleep": _asleep(layer)}
-    yield measured("silent output", layer, where=_where(layer), **numbers)
+    yield measure("silent output", layer, where=_where(layer), **numbers)
 
 
 def silent_samples(facts: Facts) -> Iterator[Measurement]:
@@ -132,9 +134,9 @@ def silent_samples(facts: Facts) -> Iterator[Measurement]:
         silent = ~(layer.spikes != 0).any(axis=(0, *range(2, layer.spikes.ndim)))
         if not silent.any():
             continue
-        asleep = float((silent & _asleep_in(layer)).mean()) if trained(facts) else None
+        asleep = float((silent & _asleep_in(layer)).mean()) if is_trained(facts) else None
         numbers = {"share": float(silent.mean()), "silent": silent.sum(), "first": silent.argmax(), "asleep": asleep}
-        yield measured("silent samples", layer, **numbers)
+        yield measure("silent samples", layer, **numbers)
 
 
 def equal_outputs(facts: Facts) -> Iterator[Measurement]:
@@ -142,9 +144,9 @@ def equal_outputs(facts: Facts) -> Iterator[Measurement]:
     same = same_outputs(facts)
     silent = next((layer.name for layer in facts.layers if layer.silent), None)
     if same and silent is None:
-        yield measured("equal outputs", same=same)
+        yield measure("equal outputs", same=same)
     elif same:
-        yield measured("equal outputs: of silence", same=same, silent=silent, trained=trained(facts))
+        yield measure("equal outputs: of silence", same=same, silent=silent, trained=is_trained(facts))
 
 
 # --- too much ---------------------------------------------------------------------------------------------------------
@@ -153,13 +155,13 @@ def equal_outputs(facts: Facts) -> Iterator[Measurement]:
 def saturated(facts: Facts) -> Iterator[Measurement]:
     """Neurons that fire at nearly every step; where a spike has a size, firing often is no fault."""
     for layer in facts.layers:
-        if layer.rates is None or _graded(layer) or layer.shape[0] < 2:
+        if layer.rates is None or _has_graded_spikes(layer) or layer.shape[0] < 2:
             continue
         share = float((layer.rates > SATURATED_RATE).mean())
         # An output may stay on where that is its class.
         late = {} if layer is facts.layers[-1] and len(facts.layers) > 1 else _stays_on(layer, share)
         rule = "saturated: late" if late.get("stuck") and share <= SATURATED else "saturated"
-        yield measured(rule, layer, share=share, rate=SATURATED_RATE, mean=float(layer.rates.mean()), **late)
+        yield measure(rule, layer, share=share, rate=SATURATED_RATE, mean=float(layer.rates.mean()), **late)
 
 
 def _stays_on(layer: LayerFacts, share: float) -> dict[str, Any]:
@@ -180,7 +182,7 @@ def _stays_on(layer: LayerFacts, share: float) -> dict[str, Any]:
     return numbers | {"sample": on, "far": far, "limit": limit, "beyond": (on.shares > limit).sum()}
 
 
-def _graded(layer: LayerFacts) -> bool:
+def _has_graded_spikes(layer: LayerFacts) -> bool:
     """True if its spikes have several sizes."""
     assert layer.spikes is not None  # whoever has rates has spikes
     fired = layer.spikes[layer.spikes != 0]
@@ -198,7 +200,7 @@ def narrow(facts: Facts) -> Iterator[Measurement]:
             share, spread = narrowed
             far = spread > WIDE_SPREAD * abs(layer.threshold or np.inf)
             rule = "narrow surrogate: beside wide potentials" if far else "narrow surrogate"
-            yield measured(rule, layer, nothing=PASSES_NOTHING, share=share, spread=spread)
+            yield measure(rule, layer, nothing=PASSES_NOTHING, share=share, spread=spread)
 
 
 def narrowness(layer: LayerFacts) -> tuple[float, float] | None:
@@ -221,7 +223,7 @@ def wide(facts: Facts) -> Iterator[Measurement]:
     for layer in facts.layers:
         slope, slopes = layer.slope, layer.relative_slopes
         if slope is not None and slopes is not None and slopes.size and not slope.constant:
-            yield measured("wide surrogate", layer, near_peak=NEAR_PEAK, share=float((slopes > NEAR_PEAK).mean()))
+            yield measure("wide surrogate", layer, near_peak=NEAR_PEAK, share=float((slopes > NEAR_PEAK).mean()))
 
 
 MEASURES = (dead, silent_output, silent_samples, equal_outputs, saturated, narrow, wide)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from snncell.report.facts import Facts, batch_axis, finite, norm
-from snncell.report.findings import counted, number, percent
+from snncell.report.findings import count_noun, number, percent
 from snncell.report.slopes import Array
 
 AT_CHANCE = 0.02  # of the loss of guessing: a loss that is not lower by this much has learned nothing that counts
@@ -19,17 +19,17 @@ FIRST_UPDATES = 10  # fewer are no training
 SAME = 1e-6  # outputs that differ by less than float32 resolves are the same
 
 
-def logged(facts: Facts, name: str) -> list[float]:
+def logged_numbers(facts: Facts, name: str) -> list[float]:
     """The numbers of the records by one name; a table has empty places."""
     return [float(record[name]) for record in facts.history if record.get(name) not in (None, "")]
 
 
-def trained(facts: Facts) -> bool:
+def is_trained(facts: Facts) -> bool:
     """True if the net has been trained before: there is a log, or its optimiser has taken steps."""
     return bool(facts.history) or (facts.updates or 0) >= FIRST_UPDATES
 
 
-def classified(shape: Sequence[int], labels: Array) -> bool:
+def is_classification(shape: Sequence[int], labels: Array) -> bool:
     """True if outputs of this shape, (B, C) or (T, B, C), can be scores for labels (B,)."""
     if labels.dtype.kind not in "iu" or labels.ndim != 1 or len(shape) not in (2, 3) or shape[-1] < 2:
         return False
@@ -39,7 +39,7 @@ def classified(shape: Sequence[int], labels: Array) -> bool:
 def predictions(facts: Facts) -> tuple[Array, Array, int] | None:
     """Guesses and labels (B,), and the number of classes, where outputs are scores and targets are class numbers."""
     out, labels = facts.output, facts.target
-    if out is None or labels is None or not classified(out.shape, labels):
+    if out is None or labels is None or not is_classification(out.shape, labels):
         return None
     if facts.unseen:  # the outputs may be spike times, of which the smallest decides
         return None
@@ -49,13 +49,13 @@ def predictions(facts: Facts) -> tuple[Array, Array, int] | None:
 
 def at_chance(facts: Facts) -> str:
     """The sign in the log that nothing was learned: a loss, or accuracies, as guessing has them; else ""."""
-    losses = logged(facts, "loss")
+    losses = logged_numbers(facts, "loss")
     if losses and facts.guessing is not None and losses[-1] >= (1 - AT_CHANCE) * facts.guessing:
-        epochs, guessing = counted(len(losses), "epoch"), number(facts.guessing)
+        epochs, guessing = count_noun(len(losses), "epoch"), number(facts.guessing)
         return f"the loss is {number(losses[-1])} after {epochs}, and that of guessing is {guessing}"
-    right = logged(facts, "accuracy") or logged(facts, "test_accuracy")
+    right = logged_numbers(facts, "accuracy") or logged_numbers(facts, "test_accuracy")
     out, labels = facts.output, facts.target
-    if len(right) < FEWEST_EPOCHS or out is None or labels is None or not classified(out.shape, labels):
+    if len(right) < FEWEST_EPOCHS or out is None or labels is None or not is_classification(out.shape, labels):
         return ""
     commonest = float(np.bincount(labels).max()) / len(labels)
     chance = max(1 / out.shape[-1], commonest)

@@ -23,10 +23,12 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
             if finding is not None:
                 judged.append((rule, finding))
     blocking = _blocking(facts, [finding for _, finding in judged])
-    return by_severity(_explained(facts, finding, blocking) if rule.follows else finding for rule, finding in judged)
+    return by_severity(
+        _explain_finding(facts, finding, blocking) if rule.follows else finding for rule, finding in judged
+    )
 
 
-def _explained(facts: Facts, finding: Finding, blocking: Sequence[tuple[str, str]]) -> Finding:
+def _explain_finding(facts: Facts, finding: Finding, blocking: Sequence[tuple[str, str]]) -> Finding:
     """The finding, as a note if it follows from a layer at its place or after it that no gradient passes."""
     names = [layer.name for layer in facts.layers]
     place = names.index(finding.layer) if finding.layer in names else 0

@@ -104,7 +104,7 @@ def number(value: float) -> str:
     return f"{value:.0f}" if 1e3 <= abs(value) < 1e5 else f"{value:.3g}"
 
 
-def counted(count: int, name: str) -> str:
+def count_noun(count: int, name: str) -> str:
     """A count with its name, in the singular of one: "1 sample", "16 samples"."""
     return f"{count} {name}" if count == 1 else f"{count} {name}s"
 
@@ -116,14 +116,14 @@ class _Writer(string.Formatter):
         if format_spec == "%":
             return percent(value)
         if format_spec and not format_spec.startswith("."):
-            return counted(value, format_spec)
+            return count_noun(value, format_spec)
         return number(value) if isinstance(value, float) and not format_spec else format(value, format_spec)
 
 
 Words = str | tuple[str, ...]
 
 
-def written(words: Words, numbers: Mapping[str, Any]) -> str:
+def fill_words(words: Words, numbers: Mapping[str, Any]) -> str:
     """Words with their numbers; of several parts without those that name something that was not measured."""
     if isinstance(words, str):
         return _Writer().vformat(words, (), numbers)
@@ -145,7 +145,7 @@ class Measurement(NamedTuple):
     numbers: Mapping[str, Any]
 
 
-def measured(rule: str, it: Any = "", /, **numbers: Any) -> Measurement:
+def measure(rule: str, it: Any = "", /, **numbers: Any) -> Measurement:
     """A measurement of a layer or a Parameter, or at a place that has a name alone.
 
     What is None, False or "" was not measured.
@@ -198,4 +198,4 @@ class Rule:
         if severity is None:
             return None
         kind = rule.partition(":")[0]
-        return Finding(kind, place, severity, written(self.words, numbers), written(self.mend, numbers))
+        return Finding(kind, place, severity, fill_words(self.words, numbers), fill_words(self.mend, numbers))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from snncell.report.facts import Facts, LayerFacts, Weight, finite, norm
-from snncell.report.findings import Measurement, measured
+from snncell.report.findings import Measurement, measure
 from snncell.report.slopes import Array
 
 # A factor near 1 in a long sequence is what a sum over time comes to; more than this at every step is growth at a rate.
@@ -63,14 +63,14 @@ def through_time(facts: Facts) -> Iterator[Measurement]:
         own = trend(layer.norms)
         if own is None:
             continue
-        if own.factor > EXPLODING_FACTOR and not _inherited(own, later) and not _of_slopes(layer, own):
+        if own.factor > EXPLODING_FACTOR and not _is_inherited(own, later) and not _of_slopes(layer, own):
             yield _growing(layer, own)
-        elif own.factor < 1.0 and not _inherited(own, later):
+        elif own.factor < 1.0 and not _is_inherited(own, later):
             yield _shrinking(layer, own)
         later.append(own)
 
 
-def _inherited(own: Trend, later: list[Trend]) -> bool:
+def _is_inherited(own: Trend, later: list[Trend]) -> bool:
     rate = np.log(own.factor)
     return any(np.log(other.factor) / rate > INHERITED for other in later)
 
@@ -89,8 +89,8 @@ def _growing(layer: LayerFacts, own: Trend) -> Measurement:
     feedback, reset = _gain_of_feedback(layer), _gain_of_reset(layer)
     numbers = {"factor": own.factor, "total": own.total, "steps": own.steps, "feedback": feedback}
     if layer.recurrent and (feedback is None or feedback > FEEDBACK_EXPLAINS * own.factor):
-        return measured("exploding recurrence: a gradient", layer, radius=layer.radius, **numbers)
-    return measured("exploding gradient: through time", layer, reset=reset if reset > 1 else None, **numbers)
+        return measure("exploding recurrence: a gradient", layer, radius=layer.radius, **numbers)
+    return measure("exploding gradient: through time", layer, reset=reset if reset > 1 else None, **numbers)
 
 
 def _gain_of_feedback(layer: LayerFacts) -> float | None:
@@ -112,7 +112,7 @@ def _shrinking(layer: LayerFacts, own: Trend) -> Measurement:
     leak = layer.leak if layer.leak is not None and 0 < layer.leak < 1 else None
     forgets = leak is not None and np.log(own.factor) >= LEAK_EXPLAINS * np.log(leak)
     rule = "vanishing gradient: by the leak" if forgets else "vanishing gradient: through time"
-    return measured(rule, layer, factor=own.factor, total=own.total)
+    return measure(rule, layer, factor=own.factor, total=own.total)
 
 
 # --- through depth ----------------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def through_depth(facts: Facts) -> Iterator[Measurement]:
         low, high = (_late(layer) for layer in (before, after))
         if low and high:
             rule = "exploding gradient: through depth" if low > high else "vanishing gradient: through depth"
-            yield measured(rule, before, after=after, ratio=low / high)
+            yield measure(rule, before, after=after, ratio=low / high)
 
 
 def _late(layer: LayerFacts) -> float:
@@ -154,7 +154,7 @@ def no_gradient(facts: Facts) -> Iterator[Measurement]:
     flat = ", ".join(layer.name for layer in facts.layers if _passes_nothing(layer))
     cut = sum(map(len, without.values()))
     if not flat and cut == len(facts.weights) and cut > 1:
-        yield measured("no gradient: anywhere", count=cut)
+        yield measure("no gradient: anywhere", count=cut)
         return
     for weights in without.values():
         yield _of_one_cell("no gradient: behind a flat surrogate" if flat else "no gradient", weights, flat=flat)
@@ -167,7 +167,7 @@ def _passes_nothing(layer: LayerFacts) -> bool:
 def _of_one_cell(rule: str, weights: list[Weight], **numbers: str) -> Measurement:
     names = " and ".join(weight.name for weight in weights)
     its = "its gradient" if len(weights) == 1 else f"the gradient of {names}"
-    return measured(rule, weights[0], its=its, **numbers)
+    return measure(rule, weights[0], its=its, **numbers)
 
 
 def detached(facts: Facts) -> Iterator[Measurement]:
@@ -175,7 +175,7 @@ def detached(facts: Facts) -> Iterator[Measurement]:
     names = [layer.name for layer in facts.layers if layer.detached]
     if names:
         place, share = names[0] if len(names) == 1 else "", len(names) / len(facts.layers)
-        yield measured("detached reset", place, names=", ".join(names), share=share)
+        yield measure("detached reset", place, names=", ".join(names), share=share)
 
 
 MEASURES = (no_gradient, through_time, through_depth, detached)

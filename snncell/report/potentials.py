@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from snncell.report.facts import Facts, LayerFacts, finite
-from snncell.report.findings import Measurement, measured
+from snncell.report.findings import Measurement, measure
 from snncell.report.late import far_away, late_flat
 from snncell.report.slopes import Array
 
@@ -30,7 +30,7 @@ def large(facts: Facts) -> Iterator[Measurement]:
             size = np.abs(layer.v)
             step, sample = np.argwhere(size == size.max())[0][:2]
             numbers = {"largest": float(size.max()), "sample": sample, "step": step}
-            yield measured("large potentials: without a threshold", layer, **numbers)
+            yield measure("large potentials: without a threshold", layer, **numbers)
 
 
 def _in_thresholds(layer: LayerFacts, heights: Array) -> Iterator[Measurement]:
@@ -40,7 +40,7 @@ def _in_thresholds(layer: LayerFacts, heights: Array) -> Iterator[Measurement]:
     thresholds = max((limit for limit, _ in reached), key=abs)
     worst, flat = far_away(layer, thresholds), late_flat(layer)
     assert worst is not None  # it was reached
-    yield measured(
+    yield measure(
         "large potentials",
         layer,
         far_too_large=reached[0] in FAR_TOO_LARGE,
@@ -71,7 +71,7 @@ def runaway(facts: Facts) -> Iterator[Measurement]:
             sample = int(np.argmax(np.where(grown, late, 0.0)))
             rule = f"exploding recurrence: potentials{', by feedback' if layer.recurrent else ''}"
             numbers = {"early": early[sample], "late": late[sample], "threshold": layer.threshold or None}
-            yield measured(rule, layer, sample=sample, many=grown.sum(), radius=layer.radius, **numbers)
+            yield measure(rule, layer, sample=sample, many=grown.sum(), radius=layer.radius, **numbers)
 
 
 def _quarters(v: Array) -> tuple[Array, Array]:
@@ -93,13 +93,13 @@ def out_of_range(facts: Facts) -> Iterator[Measurement]:
             rule = "constant out of range: learned" if constant.learned else "constant out of range"
             size = constant.value.size
             numbers = {"constant": constant, "outside": constant.outside.sum(), "several": size if size > 1 else None}
-            yield measured(rule, layer, **numbers)
+            yield measure(rule, layer, **numbers)
         if not outside and layer.leak is not None:
             steps = layer.shape[0] if layer.shape else 0
             with np.errstate(over="ignore"):
                 growth = np.float64(layer.leak) ** max(steps, 1)
             numbers = {"leak": layer.leak, "growth": growth, "steps": steps}
-            yield measured("constant out of range: a step keeps too much", layer, **numbers)
+            yield measure("constant out of range: a step keeps too much", layer, **numbers)
 
 
 MEASURES = (large, runaway, out_of_range)

@@ -14,7 +14,7 @@ from snncell.monitoring import Monitor
 from snncell.nn.optim import Optimizer
 from snncell.nn.stateful import Stateful
 from snncell.ops.seeds import present_key, replaying
-from snncell.report.baseline import AT_CHANCE, classified
+from snncell.report.baseline import AT_CHANCE, is_classification
 from snncell.report.facts import Facts, Weight, batch_axis
 from snncell.report.layers import layer_of
 from snncell.report.slopes import Array
@@ -32,7 +32,7 @@ def examine(
     records = history(log)
     inputs, target = parts(batch)
     loss_takes(loss, target)
-    with untouched(net, loss, optimiser):
+    with leave_untouched(net, loss, optimiser):
         trial = _Trial(net, inputs, target, loss, optimiser)
         trial.run()
         halves, guessing = trial.halves(), trial.guessing()
@@ -61,7 +61,7 @@ def examine(
 
 
 @contextmanager
-def untouched(*cells: Any) -> Iterator[None]:
+def leave_untouched(*cells: Any) -> Iterator[None]:
     """Whatever is done within: Parameters, kept states and random numbers are afterwards what they were."""
     parts = [cell for cell in cells if isinstance(cell, Cell)]
     before = [(p, p._data) for cell in parts for p in cell.get_parameters()]
@@ -174,7 +174,11 @@ class _Trial:
 
     def guessing(self) -> float | None:
         """The loss of equal scores for all classes, if it is that of guessing among C classes, ln C; else None."""
-        if self.scores is None or self.target is None or not classified(self.scores.shape, self.target.asnumpy()):
+        if (
+            self.scores is None
+            or self.target is None
+            or not is_classification(self.scores.shape, self.target.asnumpy())
+        ):
             return None
         self._at_rest()
         try:

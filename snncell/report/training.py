@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from snncell.report.baseline import FIRST_UPDATES, at_chance, hardly_falls, logged, predictions
+from snncell.report.baseline import FIRST_UPDATES, at_chance, hardly_falls, logged_numbers, predictions
 from snncell.report.facts import Facts, Weight, batch_axis, finite, norm
-from snncell.report.findings import Measurement, counted, measured
+from snncell.report.findings import Measurement, count_noun, measure
 from snncell.report.slopes import Array
 
 # Update over weight. About 1e-3 is what works; beyond a tenth the net is another one after ten steps. Adam's first
@@ -40,7 +40,7 @@ def not_finite(facts: Facts) -> Iterator[Measurement]:
 def _bad_weights(facts: Facts) -> Iterator[Measurement]:
     for weight in facts.weights:
         if not finite(weight.value):
-            yield measured("not finite: in a weight", weight, **_bad(weight.value))
+            yield measure("not finite: in a weight", weight, **_bad(weight.value))
 
 
 def _bad_inputs(facts: Facts) -> Iterator[Measurement]:
@@ -48,7 +48,7 @@ def _bad_inputs(facts: Facts) -> Iterator[Measurement]:
         if not finite(x):
             name = "input" if len(facts.inputs) == 1 else f"input {position}"
             first = tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])
-            yield measured("not finite: in an input", name, first=str(first), **_bad(x))
+            yield measure("not finite: in an input", name, first=str(first), **_bad(x))
 
 
 def _bad_layers(facts: Facts) -> list[Measurement]:
@@ -60,22 +60,22 @@ def _bad_layers(facts: Facts) -> list[Measurement]:
         if bad:
             step, quantity, x = min(bad, key=lambda each: each[0])
             numbers = _bad(x[step]) | {"what": "NaN" if np.isnan(x[step]).any() else "an infinite number"}
-            place = measured("not finite: in a layer", layer, step=step, quantity=quantity, **numbers)
+            place = measure("not finite: in a layer", layer, step=step, quantity=quantity, **numbers)
             places.append((step, place))
     return [place for _, place in sorted(places, key=lambda each: each[0])]
 
 
 def _bad_results(facts: Facts) -> Iterator[Measurement]:
     if facts.loss is not None and not math.isfinite(facts.loss):
-        yield measured("not finite: in the loss", "loss", loss=str(facts.loss))
+        yield measure("not finite: in the loss", "loss", loss=str(facts.loss))
     for layer in facts.layers:
         if layer.grad is not None and not finite(layer.grad):
             steps, size = _bad_steps(layer.grad), len(layer.grad)
             place = f"gradient at {layer.name}"
-            yield measured("not finite: in a current's gradient", place, bad=len(steps), size=size, last=steps[-1])
+            yield measure("not finite: in a current's gradient", place, bad=len(steps), size=size, last=steps[-1])
     for weight in facts.weights:
         if weight.grad is not None and not finite(weight.grad):
-            yield measured("not finite: in a weight's gradient", f"gradient of {weight.name}", **_bad(weight.grad))
+            yield measure("not finite: in a weight's gradient", f"gradient of {weight.name}", **_bad(weight.grad))
 
 
 def _bad_steps(x: Array) -> Array:
@@ -95,7 +95,7 @@ def _bad(x: Array) -> dict[str, int | str]:
 def summed_loss(facts: Facts) -> Iterator[Measurement]:
     """The loss of a batch over the mean of its halves."""
     if facts.loss is not None and facts.halves and math.isfinite(facts.loss):
-        yield measured("mis-scaled loss: a sum", facts=facts, ratio=facts.loss / facts.halves)
+        yield measure("mis-scaled loss: a sum", facts=facts, ratio=facts.loss / facts.halves)
 
 
 def size_of_gradients(facts: Facts) -> Iterator[Measurement]:
@@ -104,8 +104,8 @@ def size_of_gradients(facts: Facts) -> Iterator[Measurement]:
     ratios = [norm(grad) / size for grad, size in weights if grad is not None and finite(grad) and norm(grad) > 0]
     if ratios:
         where = "the one Parameter that has some" if len(ratios) == 1 else f"all {len(ratios)} Parameters"
-        yield measured("mis-scaled loss: large gradients", least=min(ratios), where=where)
-        yield measured("mis-scaled loss: tiny gradients", most=max(ratios), where=where)
+        yield measure("mis-scaled loss: large gradients", least=min(ratios), where=where)
+        yield measure("mis-scaled loss: tiny gradients", most=max(ratios), where=where)
 
 
 def _to_scale(facts: Facts) -> list[Weight]:
@@ -129,13 +129,13 @@ def size_of_updates(facts: Facts) -> Iterator[Measurement]:
     if largest > limit:
         many = sum(ratio > limit for ratio in ratios.values())
         numbers = {"largest": largest, "limit": limit, "lower": max(10.0, largest / 1e-2)}
-        change = f"{many} of {counted(len(ratios), 'Parameter')} change{'s' if many == 1 else ''}"
+        change = f"{many} of {count_noun(len(ratios), 'Parameter')} change{'s' if many == 1 else ''}"
         group = next(weight.group for weight in facts.weights if weight.name == worst)
         change = change if group is None else f"it is in group {group} of the optimiser, and {change}"
-        yield measured("learning rate: large updates", worst, usual=LARGE_UPDATE, change=change, **numbers)
+        yield measure("learning rate: large updates", worst, usual=LARGE_UPDATE, change=change, **numbers)
     elif largest > 0:
-        stands = ", and the loss stands" if hardly_falls(logged(facts, "loss")) else ""
-        yield measured(f"learning rate: tiny updates{stands}", worst, largest=largest)
+        stands = ", and the loss stands" if hardly_falls(logged_numbers(facts, "loss")) else ""
+        yield measure(f"learning rate: tiny updates{stands}", worst, largest=largest)
 
 
 # --- what was asked of the training -----------------------------------------------------------------------------------
@@ -152,20 +152,20 @@ def labels(facts: Facts) -> Iterator[Measurement]:
     wrong, least, most = int(((target < 0) | (target >= classes)).sum()), target.min(), target.max()
     if wrong:
         ends = {"last": classes - 1, "least": least, "most": most}
-        yield measured("labels: of no class", wrong=wrong, count=count, classes=classes, **ends)
+        yield measure("labels: of no class", wrong=wrong, count=count, classes=classes, **ends)
     elif least == most:
-        yield measured("labels: of one class", count=count, label=least, classes=classes)
+        yield measure("labels: of one class", count=count, label=least, classes=classes)
 
 
 def not_trained(facts: Facts) -> Iterator[Measurement]:
     """Parameters that could be trained, and that the optimiser does not have."""
     if facts.differentiated and not facts.weights:
-        yield measured("not trained: nothing there")
+        yield measure("not trained: nothing there")
     left = [weight.name for weight in facts.weights if weight.left_out]
     if left:
         names = ", ".join(left[:5]) + (", ..." if len(left) > 5 else "")
         place = left[0] if len(left) == 1 else ""
-        yield measured("not trained: left out", place, left=len(left), count=len(facts.weights), names=names)
+        yield measure("not trained: left out", place, left=len(left), count=len(facts.weights), names=names)
 
 
 # --- over the epochs --------------------------------------------------------------------------------------------------
@@ -173,14 +173,14 @@ def not_trained(facts: Facts) -> Iterator[Measurement]:
 
 def loss_curve(facts: Facts) -> Iterator[Measurement]:
     """A loss that is not finite, rises, hardly falls, or rises on the test data alone."""
-    losses, tests = logged(facts, "loss"), logged(facts, "test_loss")
+    losses, tests = logged_numbers(facts, "loss"), logged_numbers(facts, "test_loss")
     bad = [epoch for epoch, loss in enumerate(losses, 1) if not math.isfinite(loss)]
     if bad:
-        yield measured("loss curve: not finite", epoch=bad[0])
+        yield measure("loss curve: not finite", epoch=bad[0])
     elif hardly_falls(losses):
         why = at_chance(facts) if len(losses) >= WAITED else ""
         rule = "loss curve: stands at chance" if why else "loss curve: stands"
-        yield measured(rule, first=losses[0], last=losses[-1], epochs=len(losses), why=why)
+        yield measure(rule, first=losses[0], last=losses[-1], epochs=len(losses), why=why)
     else:
         yield from _rising("training", losses)
     if all(map(math.isfinite, tests)):
@@ -194,21 +194,21 @@ def _rising(what: str, losses: list[float]) -> Iterator[Measurement]:
     first, least, last = losses[0], losses[best], losses[-1]
     numbers = {"what": what, "first": first, "least": least, "last": last, "best": best + 1, "epochs": len(losses)}
     if last > first:
-        yield measured(f"loss curve: {what} above its first", **numbers)
+        yield measure(f"loss curve: {what} above its first", **numbers)
     elif least < first:
-        yield measured(f"loss curve: {what} rises", lost=(last - least) / (first - least), **numbers)
+        yield measure(f"loss curve: {what} rises", lost=(last - least) / (first - least), **numbers)
 
 
 def far_above_chance(facts: Facts) -> Iterator[Measurement]:
     """A loss that was many times that of guessing and is not below it now, as after updates that were too large."""
-    losses = logged(facts, "loss")
+    losses = logged_numbers(facts, "loss")
     if facts.guessing is None or not losses or not all(map(math.isfinite, losses)) or losses[-1] < facts.guessing:
         return
     limit, last = FAR_ABOVE_CHANCE * facts.guessing, len(losses) - 1
     epoch = last if losses[-1] > limit else int(np.argmax(losses))
     if losses[epoch] > limit:
         numbers = {"facts": facts, "loss": losses[epoch], "epoch": epoch + 1, "epochs": len(losses)}
-        yield measured("learning rate: loss far above chance", last=losses[-1] if epoch != last else None, **numbers)
+        yield measure("learning rate: loss far above chance", last=losses[-1] if epoch != last else None, **numbers)
 
 
 def growth(facts: Facts) -> Iterator[Measurement]:
@@ -217,7 +217,7 @@ def growth(facts: Facts) -> Iterator[Measurement]:
         if name in _NO_MEASURES or "learning_rate" in name or "loss" in name or "accuracy" in name:
             continue
         try:
-            series = logged(facts, name)
+            series = logged_numbers(facts, name)
         except (TypeError, ValueError):  # words
             continue
         yield from _rate(name, series) if "rate" in name else _other(name, series)
@@ -230,9 +230,9 @@ def _rate(name: str, series: list[float]) -> Iterator[Measurement]:
     first, last = series[0], series[-1]
     numbers = {"name": name, "first": first, "last": last, "epochs": len(series)}
     if last > RATE_HIGH and last > RATE_GROWS * first:
-        yield measured("growth: a rate", **numbers)
+        yield measure("growth: a rate", **numbers)
     elif first > 0 and last >= 0:
-        yield measured("growth: a rate dies out", left=last / first, **numbers)
+        yield measure("growth: a rate dies out", left=last / first, **numbers)
 
 
 def _other(name: str, series: list[float]) -> Iterator[Measurement]:
@@ -240,10 +240,10 @@ def _other(name: str, series: list[float]) -> Iterator[Measurement]:
     bad = [epoch for epoch, value in enumerate(series, 1) if not np.isfinite(value)]
     sizes = [abs(value) for value in series]
     if bad:
-        yield measured("growth: not finite", name=name, epoch=bad[0])
+        yield measure("growth: not finite", name=name, epoch=bad[0])
     elif len(sizes) >= GROWING_EPOCHS and sizes[0] and (np.diff(sizes) > 0).all():
         numbers = {"first": sizes[0], "last": sizes[-1], "epochs": len(sizes), "growth": sizes[-1] / sizes[0]}
-        yield measured("growth: in every epoch", name=name, **numbers)
+        yield measure("growth: in every epoch", name=name, **numbers)
 
 
 def accuracy(facts: Facts) -> Iterator[Measurement]:
@@ -259,7 +259,7 @@ def accuracy(facts: Facts) -> Iterator[Measurement]:
     elif wrong:
         label, guess = pair = max(dict.fromkeys(wrong), key=wrong.count)
         numbers |= {"often": wrong.count(pair), "label": label, "guess": guess}
-    yield measured("accuracy", right=float((guesses == labels).mean()), chance=1 / classes, **numbers)
+    yield measure("accuracy", right=float((guesses == labels).mean()), chance=1 / classes, **numbers)
 
 
 def silent_labels(facts: Facts) -> Iterator[Measurement]:
@@ -271,14 +271,14 @@ def silent_labels(facts: Facts) -> Iterator[Measurement]:
         return
     silent = np.isposinf(np.take_along_axis(times, labels[:, None].astype(np.int64), 1))
     if silent.any():
-        yield measured("silent output: label", "output", count=int(silent.sum()), samples=len(labels))
+        yield measure("silent output: label", "output", count=int(silent.sum()), samples=len(labels))
 
 
 def not_recorded(facts: Facts) -> Iterator[Measurement]:
     """Spiking layers of which a monitor sees no step."""
     for name in facts.unseen:
         path, _, cell = name.rpartition(" ")
-        yield measured("not recorded", path, cell=cell.strip("()"))
+        yield measure("not recorded", path, cell=cell.strip("()"))
 
 
 MEASURES = (

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from snncell.arguments.shown import came, shown
+from snncell.arguments.shown import came, show
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, CallError, SnncellError
 from snncell.nn.optim import Optimizer
@@ -29,7 +29,7 @@ def fit_together(net: Any, loss: Any, optimiser: Any) -> None:
     if loss is not None and not callable(loss):
         raise ArgumentError(
             f"report: loss is a function of what the net gives and the target, such as nn.CrossEntropyLoss(), not "
-            f"{cut(shown(loss), 60)}."
+            f"{cut(show(loss), 60)}."
         )
     if optimiser is None:
         return
@@ -60,7 +60,7 @@ def parts(batch: Any) -> tuple[list[Tensor], Tensor | None]:
         tensors = [x if isinstance(x, Tensor) else Tensor(x) for x in dense]
     except (SnncellError, TypeError, ValueError) as error:
         raise ArgumentError(
-            f"report: the batch is x or (x, y), arrays or Tensors, not {cut(shown(batch), 60)}."
+            f"report: the batch is x or (x, y), arrays or Tensors, not {cut(show(batch), 60)}."
         ) from error
     if not tensors or any(x.size == 0 for x in tensors):
         shapes = ", ".join(str(x.shape) for x in tensors) or "nothing"
@@ -88,7 +88,7 @@ def history(log: Any) -> Sequence[Mapping[str, Any]]:
     if not isinstance(records, (list, tuple)) or not all(isinstance(record, Mapping) for record in records):
         raise ArgumentError(
             f"report: log is what train.fit gives back, the path of its log, or a list of dicts such as "
-            f"{{'loss': 0.5}}, one for each epoch, not {cut(shown(log), 60)}."
+            f"{{'loss': 0.5}}, one for each epoch, not {cut(show(log), 60)}."
         )
     return records
 

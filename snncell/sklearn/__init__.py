@@ -9,7 +9,7 @@ neither.
 
 from snncell.arguments.names import missing_from as _missing_from
 from snncell.errors import PackageError
-from snncell.interrupts import imported as _imported
+from snncell.interrupts import import_once as _imported
 
 try:
     _imported("sklearn")

@@ -12,8 +12,8 @@ import numpy as np
 
 from snncell import encode, nn, surrogate
 from snncell.arguments.calls import misfit
-from snncell.arguments.names import meant
-from snncell.arguments.shown import came, shown
+from snncell.arguments.names import suggest_name
+from snncell.arguments.shown import came, show
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.groups import LearningRateSchedule
@@ -72,7 +72,7 @@ def network_of(who: str, settings: dict[str, Any], sample: np.ndarray[Any, Any],
             )
         scores.network = _layers(who, settings, inputs, outputs)
         return scores
-    scores.network = _called(who, "network", factory, "a function (n_features, n_outputs)", inputs, outputs)
+    scores.network = _call_maker(who, "network", factory, "a function (n_features, n_outputs)", inputs, outputs)
     if not isinstance(scores.network, Cell):
         raise ArgumentError(
             f"{who}: network is a function (n_features, n_outputs) that gives a Cell; it gave {came(scores.network)}."
@@ -86,7 +86,7 @@ def network_of(who: str, settings: dict[str, Any], sample: np.ndarray[Any, Any],
     return scores
 
 
-def _called(who: str, name: str, maker: Any, words: str, *args: Any) -> Any:
+def _call_maker(who: str, name: str, maker: Any, words: str, *args: Any) -> Any:
     """The result of a function or class among the settings, called with arguments.
 
     Raises:
@@ -95,7 +95,7 @@ def _called(who: str, name: str, maker: Any, words: str, *args: Any) -> Any:
     if isinstance(maker, Cell) or not callable(maker):
         raise ArgumentError(f"{who}: {name} is {words} that makes one, not {came(maker)}: each fit makes a new one.")
     if wrong := misfit(maker, args):
-        raise ArgumentError(f"{who}: {name} is called as {words}, which {shown(maker)} does not take: {wrong}.")
+        raise ArgumentError(f"{who}: {name} is called as {words}, which {show(maker)} does not take: {wrong}.")
     return maker(*args)
 
 
@@ -103,22 +103,22 @@ def _layers(who: str, settings: dict[str, Any], inputs: int, outputs: int) -> Ce
     """Layers of spiking neurons, and one of weights whose outputs are averaged."""
     hidden, layers = settings["hidden"], list[Cell]()
     for width in [hidden] if isinstance(hidden, int) else hidden:
-        neuron = made(who, "neuron", settings["neuron"], nn, Neuron)
+        neuron = make_setting(who, "neuron", settings["neuron"], nn, Neuron)
         if settings["surrogate"] is not None:
-            neuron.surrogate_function = made(who, "surrogate", settings["surrogate"], surrogate, Cell)
+            neuron.surrogate_function = make_setting(who, "surrogate", settings["surrogate"], surrogate, Cell)
         layers += [nn.Dense(inputs, width), nn.MultiStep(neuron)]
         inputs = width
     return nn.SequentialCell(*layers, nn.Dense(inputs, outputs))
 
 
-def made(who: str, name: str, value: Any, face: ModuleType, kind: type) -> Any:
+def make_setting(who: str, name: str, value: Any, face: ModuleType, kind: type) -> Any:
     """An object of a kind from the name of a class, from what makes one when it is called, or as a copy of one."""
     if isinstance(value, kind) and not isinstance(value, type):
         return copy.deepcopy(value)
-    maker = class_named(who, name, value, face, kind) if isinstance(value, str) else value
+    maker = find_class(who, name, value, face, kind) if isinstance(value, str) else value
     found = maker
     if callable(maker) and not isinstance(maker, Cell):
-        found = _called(who, name, maker, "a function () or a class without arguments")
+        found = _call_maker(who, name, maker, "a function () or a class without arguments")
     if not isinstance(found, kind):
         own = " A network of Cells of one's own is made by network=." if isinstance(found, Cell) else ""
         raise ArgumentError(
@@ -128,11 +128,13 @@ def made(who: str, name: str, value: Any, face: ModuleType, kind: type) -> Any:
     return found
 
 
-def class_named(who: str, name: str, value: str, face: ModuleType, kind: type) -> Any:
+def find_class(who: str, name: str, value: str, face: ModuleType, kind: type) -> Any:
     """A class of a module, by its name."""
     known = [one for one in face.__all__ if _is_class(getattr(face, one), kind)]
     if value not in known:
-        raise ArgumentError(f"{who}: {name} is one of {', '.join(known)}, not {value!r}{meant(value, {}, known, '')}")
+        raise ArgumentError(
+            f"{who}: {name} is one of {', '.join(known)}, not {value!r}{suggest_name(value, {}, known, '')}"
+        )
     return getattr(face, value)
 
 
@@ -144,7 +146,7 @@ def optimiser_of(who: str, settings: dict[str, Any], net: Cell) -> Optimizer:
     """The optimiser of a network's Parameters."""
     maker, rate = settings["optimizer"], settings["learning_rate"]
     if isinstance(maker, str):
-        maker = class_named(who, "optimizer", maker, nn, Optimizer)
+        maker = find_class(who, "optimizer", maker, nn, Optimizer)
     rate = copy.deepcopy(rate) if isinstance(rate, LearningRateSchedule) else rate
     decay = {} if settings["weight_decay"] is None else {"weight_decay": settings["weight_decay"]}
     found = maker(net.trainable_params(), rate, **decay)

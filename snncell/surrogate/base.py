@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from snncell import ops
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.cell import Cell
 from snncell.common.derived import Derived
 from snncell.common.held import Ranged
-from snncell.common.ranges import Range, checked_constant, numbers_of, quoted, unknown
+from snncell.common.ranges import Range, check_constant, numbers_of, quote_value, unknown
 from snncell.errors import ArgumentError
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE
@@ -81,7 +81,7 @@ class Surrogate(Ranged, Cell):
         """A constant as it is held, a number, a Tensor or a Parameter, after checking that it is in its range."""
         self.check_constant(name, value)
         if isinstance(value, Tensor):
-            checked_constant(value, type(self).__name__, name)
+            check_constant(value, type(self).__name__, name)
         return value.item() if isinstance(value, np.number) else value
 
     def take_sources(self, derived: Derived) -> None:
@@ -143,7 +143,7 @@ def firing(surrogate_function: Any, who: str) -> Any:
     if all(getattr(cell, "bprop", None) is None for _, cell in below):
         raise ArgumentError(
             f"{who}: surrogate_function is a spike function, a Cell with a bprop, an object such as surrogate.ATan(), "
-            f"or a Cell around one, not {shown(surrogate_function)}."
+            f"or a Cell around one, not {show(surrogate_function)}."
         )
     return surrogate_function
 
@@ -153,7 +153,9 @@ def _check(value: Any, kind: type, name: str, domain: Range) -> None:
     parameter = inspect.signature(kind).parameters.get(name)
     mend = f"; leave it out for {parameter.default}" if parameter and type(parameter.default) in (int, float) else ""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating, Tensor)):
-        raise ArgumentError(f"{kind.__name__}: {name} is a number, a Tensor or a Parameter, not {quoted(value)}{mend}.")
+        raise ArgumentError(
+            f"{kind.__name__}: {name} is a number, a Tensor or a Parameter, not {quote_value(value)}{mend}."
+        )
     if STATE.tape is not None and type(value) is Tensor and value._entry is not None:
         raise ArgumentError(
             f"{kind.__name__}: {name} is a Tensor that is being differentiated, and no gradient would reach it; give a "
@@ -162,4 +164,4 @@ def _check(value: Any, kind: type, name: str, domain: Range) -> None:
     if not unknown(value) and not domain.holds(value):  # what is traced has no values yet
         every = " in every element" if isinstance(value, Tensor) else ""
         numbers = numbers_of(value).tolist() if every else value
-        raise ArgumentError(f"{kind.__name__}: {name} {domain.text}{every}, not {quoted(numbers)}{mend}.")
+        raise ArgumentError(f"{kind.__name__}: {name} {domain.text}{every}, not {quote_value(numbers)}{mend}.")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from snncell import ops
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.cell import Cell
 from snncell.common.derived import Derived
 from snncell.errors import ArgumentError
@@ -26,7 +26,7 @@ class Wrapper(Surrogate):
         if not isinstance(given, Cell) or None in (getattr(given, "bprop", None), getattr(given, "primitive", None)):
             raise ArgumentError(
                 f"{who}: surrogate_function is a spike function, an object with bprop and primitive such as "
-                f"surrogate.ATan(), not {shown(given)}."
+                f"surrogate.ATan(), not {show(given)}."
             )
         self.surrogate_function = given
 

@@ -15,7 +15,7 @@ from snncell.tape.primitive import Primitive
 Arrays = Sequence[Any]
 
 
-def repeated(arrays: Arrays, varying: Sequence[bool]) -> list[Any]:
+def repeat_over_time(arrays: Arrays, varying: Sequence[bool]) -> list[Any]:
     """The operands, each with a first axis of steps; what is the same at every step is repeated, as a view."""
     steps = steps_of(arrays, varying)
     return [
@@ -38,7 +38,7 @@ def with_axis_of_steps(op: Primitive, options: Callable[[dict[str, Any], int], d
     """
 
     def over_time(arrays: Arrays, varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        every = repeated(arrays, varying)
+        every = repeat_over_time(arrays, varying)
         return op.run_here(every, every, options(attrs, steps_of(arrays, varying)) if options else attrs)
 
     op.over_time = over_time
@@ -58,9 +58,9 @@ def one_after_another(
         for t in range(steps_of(arrays, varying))
     ]
     if isinstance(each[0], tuple):
-        return tuple(_joined(results) for results in zip(*each, strict=True))
-    return _joined(each)
+        return tuple(_join_results(results) for results in zip(*each, strict=True))
+    return _join_results(each)
 
 
-def _joined(results: Arrays) -> Any:
+def _join_results(results: Arrays) -> Any:
     return np.concatenate([x.reshape(1, *x.shape) for x in results])

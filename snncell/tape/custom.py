@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from snncell.tape import structure
-from snncell.tape.primitive import EVERYWHERE, Primitive, rebuilt, tracked
+from snncell.tape.primitive import EVERYWHERE, Primitive, rebuilt, tracked_outputs
 from snncell.tape.state import STATE
 from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor, in_trace, snapshot, wrap
@@ -37,7 +37,7 @@ def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs:
     if tape is None:  # nobody differentiates, so no entry
         return as_read(out)
     if all(x._entry is None for x in inputs):
-        return structure.mapped(_without_place, out)
+        return structure.map_leaves(_without_place, out)
     if STATE.trace is not None:
         for x in inputs:
             if x._entry is not None:
@@ -54,12 +54,12 @@ def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs:
         [(part.shape, part.dtype) for part in outputs],
     )
     tape.add(entry)
-    return structure.unflatten(shape_of_out, tracked(entry, outputs))
+    return structure.unflatten(shape_of_out, tracked_outputs(entry, outputs))
 
 
 def as_read(values: Any) -> Any:
     """The values, with the present ones of Parameters, in the same structure: later assignments do not reach them."""
-    return values if type(values) is Tensor else structure.mapped(snapshot, values)
+    return values if type(values) is Tensor else structure.map_leaves(snapshot, values)
 
 
 def _as_result(x: Tensor) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.errors import DTypeError, GradientError, ShapeError
-from snncell.kernels.csr import Rows, check, filled
+from snncell.kernels.csr import Rows, check, fill_rows
 from snncell.kernels.cuda import csr as on_device
 from snncell.kernels.space import DEVICE
 from snncell.tape.primitive import Primitive
@@ -44,7 +44,7 @@ class OfLists(Primitive):
         """Evaluate on the GPU: of the lists an array is made."""
         starts, places, values, *others = DEVICE.operands(arrays, self.name)
         own = {name: value for name, value in attrs.items() if name != "shape"}
-        x = on_device.filled(starts, places, values, attrs["shape"])
+        x = on_device.fill_array(starts, places, values, attrs["shape"])
         return self._of(x if not others else DEVICE.cast(x, others[0].dtype), *others, **own)
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
@@ -63,7 +63,7 @@ def refuse_gradient() -> Never:
 
 _fill = OfLists(
     "to_dense",
-    lambda x: filled(x, x.dtype) if isinstance(x, Rows) else x,
+    lambda x: fill_rows(x, x.dtype) if isinstance(x, Rows) else x,
     lambda shape, dtype: (shape, dtype),
 )
 

@@ -20,7 +20,7 @@ import numpy as np
 from snncell import config
 from snncell.dtype import INEXACT
 from snncell.errors import NotFiniteError
-from snncell.interrupts import attributes_held
+from snncell.interrupts import hold_attributes
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import HOST
 from snncell.tape.parameter import Parameter
@@ -41,20 +41,20 @@ class _Thread(threading.local):
 _THREAD = _Thread()
 
 
-def paused() -> bool:
+def is_paused() -> bool:
     """True if nothing is looked at on this thread."""
     return _THREAD.paused
 
 
-def unwatched() -> AbstractContextManager[Any]:
+def pause_watch() -> AbstractContextManager[Any]:
     """Look at nothing in the body."""
-    return attributes_held(vars(_THREAD), {"paused": True}, {"paused": _THREAD.paused})
+    return hold_attributes(vars(_THREAD), {"paused": True}, {"paused": _THREAD.paused})
 
 
 def at_home(home: SourceLine, floor: FrameType) -> AbstractContextManager[Any]:
     """Count operations that the frame `floor` calls, in the body, as called at `home`."""
     before = {"floor": _THREAD.floor, "home": _THREAD.home}
-    return attributes_held(vars(_THREAD), {"floor": floor, "home": home}, before)
+    return hold_attributes(vars(_THREAD), {"floor": floor, "home": home}, before)
 
 
 class Spot(NamedTuple):
@@ -151,7 +151,7 @@ class FiniteWatch:
         place = place_at(_THREAD.floor, _THREAD.home, arguments=True)
         spots = [(n, x, at) for n, x in enumerate(inputs) if (at := spot_in(x)) is not None]
         # inf in an operand may be meant, as in a mask; NaN, and inf in a weight, may not.
-        wrong = [(n, x, at) for n, x, at in spots if at.kind == "NaN" or _is_trained(x)]
+        wrong = [(n, x, at) for n, x, at in spots if at.kind == "NaN" or _is_weight(x)]
         has_inf_operand = len(spots) > len(wrong) or any(spot_in(value) is not None for value in attrs.values())
         if spot.kind != "NaN" and has_inf_operand:
             return
@@ -175,7 +175,7 @@ class FiniteWatch:
             raise Fault(who, spot, cause, self.place()).error()
 
 
-def _is_trained(x: Any) -> bool:
+def _is_weight(x: Any) -> bool:
     """True for a weight, in which inf is a fault, as it is not in a mask."""
     return isinstance(x, Parameter) and x.requires_grad
 

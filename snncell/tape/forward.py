@@ -17,7 +17,7 @@ import numpy as np
 from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came
 from snncell.errors import DTypeError, GradientError, ShapeError
-from snncell.kernels.space import DEVICE, moved
+from snncell.kernels.space import DEVICE, move_to_space
 from snncell.tape import structure
 from snncell.tape.recording import Recording, has_float, without_aux
 from snncell.tape.tape import Tape
@@ -116,7 +116,7 @@ def _arguments(fn: Any, inputs: Any, who: str) -> tuple[Any, ...]:
 def _directions(inputs: Any, v: Any) -> list[Tensor]:
     """The Tensors of `v` in the order of the inputs, those of a dict by key."""
     xs, tree = structure.flatten(inputs)
-    vs = structure.matched(tree, v, "jvp: v")
+    vs = structure.match_tensors(tree, v, "jvp: v")
     for number, (x, direction) in enumerate(zip(xs, vs, strict=True)):
         if direction.shape != x.shape:
             raise ShapeError(f"jvp: v: direction {number} has shape {direction.shape}, the input {x.shape}.")
@@ -131,4 +131,4 @@ def _directions(inputs: Any, v: Any) -> list[Tensor]:
 def full(value: float, like: Tensor) -> Tensor:
     """A constant of the shape, dtype and place of a Tensor, which takes no memory."""
     constant = np.broadcast_to(np.full((), value, like._data.dtype), like.shape)
-    return wrap(moved(constant, DEVICE) if like.device == "gpu" else constant)
+    return wrap(move_to_space(constant, DEVICE) if like.device == "gpu" else constant)

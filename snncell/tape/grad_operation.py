@@ -7,9 +7,9 @@ from typing import Any
 
 from snncell.arguments.shown import came
 from snncell.errors import GradientError
-from snncell.tape.recording import Recording, listed_weights, seeds_for, wraps
+from snncell.tape.recording import Recording, list_weights, seeds_for, wraps
 from snncell.tape.tensor import Tensor
-from snncell.tape.transforms import taken_sens
+from snncell.tape.transforms import split_sens
 
 
 class GradOperation:
@@ -41,7 +41,7 @@ class GradOperation:
 
     def with_value(self, fn: Callable[..., Any], weights: Any = None, who: str = "GradOperation") -> Callable[..., Any]:
         """A function that gives `(value, gradients)`, of one run of `fn`; errors are of `who`."""
-        listed_weights(weights, who)
+        list_weights(weights, who)
         if self.get_by_list and weights is None and not hasattr(fn, "trainable_params"):
             raise GradientError(
                 f"{who}(get_by_list=True)(fn, weights): the weights are missing, and {came(fn)} has none of its own, "
@@ -49,7 +49,7 @@ class GradOperation:
             )
 
         def gradients(*args: Any, **kwargs: Any) -> Any:
-            args, sens = taken_sens(args, kwargs, who) if self.sens_param else (args, None)
+            args, sens = split_sens(args, kwargs, who) if self.sens_param else (args, None)
             positions: Sequence[int] = () if self.get_by_list and not self.get_all else (0,)
             if self.get_all:
                 positions = [i for i, x in enumerate(args) if isinstance(x, Tensor) and x.dtype.is_float]

@@ -60,18 +60,18 @@ def register_hook(x: Tensor, hook: Callable[[Tensor], Any]) -> TensorHookHandle:
     return TensorHookHandle(x._hooks_on(), x._index, hook)
 
 
-def hooked(entry: Entry, douts: list[Tensor | None]) -> list[Tensor | None]:
+def apply_hooks(entry: Entry, douts: list[Tensor | None]) -> list[Tensor | None]:
     """The gradients of the outputs of an entry, as the hooks on them leave them."""
     for index, hook in tuple((entry.hooks or {}).values()):
         before = douts[index]
         if before is not None:
             after = hook(before)
             if after is not None:
-                douts = [*douts[:index], _checked(after, before), *douts[index + 1 :]]
+                douts = [*douts[:index], _check_gradient(after, before), *douts[index + 1 :]]
     return douts
 
 
-def _checked(after: Any, before: Tensor) -> Tensor:
+def _check_gradient(after: Any, before: Tensor) -> Tensor:
     if not isinstance(after, Tensor):
         raise GradientError(f"A hook on a Tensor returns a gradient, a Tensor, or None, not {came(after)}.")
     if after.shape != before.shape or not after.dtype.is_float:
@@ -82,7 +82,7 @@ def _checked(after: Any, before: Tensor) -> Tensor:
     return after.astype(before.dtype)
 
 
-def called_outside(hook: Hook) -> Hook:
+def call_outside(hook: Hook) -> Hook:
     """A hook that a compiled function puts on its own argument, and that is called with the arrays of each run."""
 
     def call(gradient: Tensor) -> Tensor | None:

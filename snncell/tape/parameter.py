@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.errors import ArgumentError, AssignError, DTypeError, ParameterError, ShapeError, TensorIndexError
-from snncell.interrupts import Write, attributes_held, undoing, write
-from snncell.kernels.space import HOST, Space, moved, space_called, space_of
+from snncell.interrupts import Write, hold_attributes, undoing, write
+from snncell.kernels.space import HOST, Space, move_to_space, space_by_name, space_of
 from snncell.tape.names import Home, Owner, next_number, refuse_equal_names
 from snncell.tape.state import STATE
 from snncell.tape.tape import Entry
@@ -110,7 +110,7 @@ class Parameter(Tensor):
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
         if not isinstance(value, (bool, np.bool_)):
-            raise ParameterError(f"Parameter {self.name!r}: requires_grad is True or False, not {shown(value)}.")
+            raise ParameterError(f"Parameter {self.name!r}: requires_grad is True or False, not {show(value)}.")
         if not value:
             self._entry = None
         elif self._entry is None:
@@ -168,7 +168,7 @@ class Parameter(Tensor):
 
     def value_in(self, space: Space) -> Any:
         """The array that a Program in `space` takes for its value."""
-        return moved(self._data, space) if self.follows else self._data
+        return move_to_space(self._data, space) if self.follows else self._data
 
     def write_of(self, array: Any) -> Write:
         """The write that makes an array the value, for `commit`."""
@@ -179,7 +179,7 @@ class Parameter(Tensor):
         source, target = space_of(array), space_of(self._data)
         # A single element (an optimiser's counter) may be anywhere, for Programs move those (`Plan`).
         moves = target is not source and array.size > 1 and not self.follows
-        return self.write_of(moved(array, target) if moves else source.of_its_own(array))
+        return self.write_of(move_to_space(array, target) if moves else source.of_its_own(array))
 
     def move(self, device: str) -> None:
         """Put the value on "cpu" or "gpu"."""
@@ -188,7 +188,7 @@ class Parameter(Tensor):
     def moving(self, device: str) -> Write:
         """The write that puts the value on "cpu" or "gpu"."""
         self._refuse_write_in_gradient("to")
-        return self.write_of(moved(self._data, space_called(device, "Parameter.move")))
+        return self.write_of(move_to_space(self._data, space_by_name(device, "Parameter.move")))
 
     def assign(self, value: Tensor, what: str = "assign") -> None:
         """Make `value` the Parameter's value: now, or inside a trace when the Program runs."""
@@ -282,7 +282,7 @@ class Parameter(Tensor):
         return {"name": str(self.name), **super()._facts()} | ({} if self.requires_grad else {"without": "gradient"})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Parameter, (moved(self._data, HOST), self._name, self.requires_grad)
+        return Parameter, (move_to_space(self._data, HOST), self._name, self.requires_grad)
 
     def __deepcopy__(self, memo: Any) -> Parameter:
         with beside(self):
@@ -298,7 +298,7 @@ class ParameterTuple(tuple[Parameter, ...]):
 
     def __new__(cls, parameters: Iterable[Parameter] = ()) -> ParameterTuple:
         if not isinstance(parameters, Iterable) or isinstance(parameters, (str, bytes, dict, Tensor)):
-            raise ParameterError(f"ParameterTuple: parameters are Parameters, in a list, not {shown(parameters)}.")
+            raise ParameterError(f"ParameterTuple: parameters are Parameters, in a list, not {show(parameters)}.")
         members = tuple(parameters)
         for position, parameter in enumerate(members):
             if not isinstance(parameter, Parameter):
@@ -319,7 +319,7 @@ class ParameterTuple(tuple[Parameter, ...]):
             ParameterError: for a prefix that is no str, or empty.
         """
         if not isinstance(prefix, str) or not prefix:
-            raise ParameterError(f"ParameterTuple.clone: prefix is a str that is not empty, not {shown(prefix)}.")
+            raise ParameterError(f"ParameterTuple.clone: prefix is a str that is not empty, not {show(prefix)}.")
         copies = [parameter.clone(init) for parameter in self]
         for copied in copies:
             copied.name = f"{prefix}.{copied.name}"
@@ -394,7 +394,7 @@ def together(undo: Undo) -> AbstractContextManager[Any]:
     nothing is written, and so there is nothing to put back.
     """
     undo.outer = STATE.undo
-    return attributes_held(vars(STATE), {"undo": undo}, {"undo": undo.outer}, undoing(undo))
+    return hold_attributes(vars(STATE), {"undo": undo}, {"undo": undo.outer}, undoing(undo))
 
 
 def fits(source: dtypes.DType, target: dtypes.DType) -> bool:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.config import FINITE
-from snncell.dtype import INEXACT, STORED_IN_USE, computed, only_stored
+from snncell.dtype import INEXACT, STORED_IN_USE, is_storage_only, to_compute
 from snncell.errors import (
     ArgumentError,
     DeviceError,
@@ -25,7 +25,7 @@ from snncell.kernels.space import DEVICE, HOST, IN_USE, Space
 from snncell.tape.state import STATE, quietly
 from snncell.tape.tape import Entry, Tape, zeros_of
 from snncell.tape.tensor import Tensor, snapshot, stale, wrap
-from snncell.tape.tracing import Value, evaluated_specs
+from snncell.tape.tracing import Value, evaluate_specs
 
 _REFUSALS: tuple[tuple[type[Exception], type[SnncellError]], ...] = (
     (TypeError, DTypeError),
@@ -124,7 +124,7 @@ class Primitive:
         if state.tape is not None and self.differentiable:
             entry = self._entry(state.tape, inputs, data, attrs)
         if self.multiple:
-            return tracked(entry, data)
+            return tracked_outputs(entry, data)
         result = wrap(data, entry if data.dtype in INEXACT else None)
         if state.trace is not None:
             state.trace.note(result)
@@ -158,10 +158,10 @@ class Primitive:
         """Evaluate in a space, storage formats in the dtype they are computed in unless `as_stored` has the space."""
         rule = self.on_device if space is DEVICE else lambda arrays, attrs: self.evaluate(*arrays, **attrs)
         dtypes = [x.dtype for x in arrays if hasattr(x, "dtype")]
-        narrow = next((dtype for dtype in dtypes if only_stored(dtype)), None)
+        narrow = next((dtype for dtype in dtypes if is_storage_only(dtype)), None)
         if narrow is None or space.device in self.as_stored:
             return rule(arrays, attrs)
-        wide = computed(narrow)
+        wide = to_compute(narrow)
         data = rule([space.widened(x) if hasattr(x, "dtype") else x for x in arrays], attrs)
         if wide in dtypes:  # float16 with float32 gives float32
             return data
@@ -181,13 +181,13 @@ class Primitive:
         if any(isinstance(getattr(x, "_data", None), Value) for x in inputs):
             return stale()
         operands = ", ".join(_describe(x) for x in inputs)
-        options = "".join(f", {key}={shown(value)}" for key, value in attrs.items())
+        options = "".join(f", {key}={show(value)}" for key, value in attrs.items())
         kind = next((ours for theirs, ours in _REFUSALS if isinstance(error, theirs)), ShapeError)
         return kind(f"{self.name}({operands}{options}): {error}.")
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
         """Shape and dtype of each output, from inputs that are Values or Python scalars."""
-        return evaluated_specs(self, inputs, attrs)
+        return evaluate_specs(self, inputs, attrs)
 
     def _entry(self, tape: Tape, inputs: tuple[Any, ...], data: Any, attrs: dict[str, Any]) -> Entry | None:
         """The entry on the tape, or None if no gradient flows into an input."""
@@ -263,7 +263,7 @@ def moving(evaluate: Callable[..., Any]) -> Primitive:
     return op
 
 
-def tracked(entry: Entry | None, outputs: Sequence[Any]) -> tuple[Tensor, ...]:
+def tracked_outputs(entry: Entry | None, outputs: Sequence[Any]) -> tuple[Tensor, ...]:
     """The Tensors of an entry's outputs; integers and booleans carry no gradient."""
     results = tuple([wrap(part, entry if part.dtype in INEXACT else None, i) for i, part in enumerate(outputs)])
     if STATE.trace is not None:
@@ -275,9 +275,9 @@ def tracked(entry: Entry | None, outputs: Sequence[Any]) -> tuple[Tensor, ...]:
 def rebuilt(entry: Entry) -> tuple[Tensor, ...]:
     """The outputs of an entry once more, for its reverse."""
     # The entry holds arrays: Tensors refer to the entry, and the cycle would keep it alive until the next collection.
-    return tracked(entry, entry.outputs)
+    return tracked_outputs(entry, entry.outputs)
 
 
 def _describe(x: Any) -> str:
     shape = getattr(x, "shape", None)
-    return shown(x) if shape is None else f"{np.dtype(x.dtype).name}{list(shape)}"
+    return show(x) if shape is None else f"{np.dtype(x.dtype).name}{list(shape)}"

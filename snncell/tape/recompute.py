@@ -13,7 +13,7 @@ from snncell.errors import ArgumentError, GradientError
 from snncell.interrupts import Write
 from snncell.tape import structure
 from snncell.tape.parameter import Parameter, Undo, commit, together
-from snncell.tape.primitive import tracked
+from snncell.tape.primitive import tracked_outputs
 from snncell.tape.recording import Recording
 from snncell.tape.state import STATE, settings
 from snncell.tape.tape import Entry, Tape, zeros_of
@@ -68,7 +68,7 @@ def recompute(block: Annotated[Callable[..., Any], Own()], *args: Any, **kwargs:
         [(out.shape, out._data.dtype) for out in outs],
     )
     tape.add(entry)
-    return structure.unflatten(shape_of_out, tracked(entry, [out._data for out in outs]))
+    return structure.unflatten(shape_of_out, tracked_outputs(entry, [out._data for out in outs]))
 
 
 _HELD = ("smooth", "space", "unfused", "wide")  # settings of the thread by which a block is another function

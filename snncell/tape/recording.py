@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.arguments.tracebacks import hide_frames
 from snncell.errors import DTypeError, GradientError, ShapeError
-from snncell.kernels.space import DEVICE, moved
+from snncell.kernels.space import DEVICE, move_to_space
 from snncell.tape import structure
 from snncell.tape.custom import alias, as_read
 from snncell.tape.parameter import Parameter
@@ -107,7 +107,7 @@ def _differentiable(leaves: list[Tensor], argument: Any, position: int, who: str
     return leaves
 
 
-def listed_weights(weights: Any, who: str) -> tuple[Parameter, ...] | None:
+def list_weights(weights: Any, who: str) -> tuple[Parameter, ...] | None:
     """The Parameters that a gradient is asked for, if any.
 
     Raises:
@@ -118,7 +118,7 @@ def listed_weights(weights: Any, who: str) -> tuple[Parameter, ...] | None:
     if not isinstance(weights, (Parameter, tuple, list)):
         raise GradientError(
             f"{who}: weights is a Parameter, or a tuple or list of them (net.trainable_params()), not "
-            f"{cut(shown(weights), 60)}."
+            f"{cut(show(weights), 60)}."
         )
     parameters = (weights,) if isinstance(weights, Parameter) else tuple(weights)
     for weight in parameters:
@@ -128,7 +128,7 @@ def listed_weights(weights: Any, who: str) -> tuple[Parameter, ...] | None:
 
 
 def _weights(weights: Any, who: str) -> tuple[Parameter, ...] | None:
-    parameters = listed_weights(weights, who)
+    parameters = list_weights(weights, who)
     for weight in parameters or ():
         if not weight.requires_grad:
             raise GradientError(
@@ -145,7 +145,7 @@ def seeds_for(out: Any, sens: Any, who: str) -> list[Tensor]:
     Raises:
         GradientError: if `sens` has another structure than `out`.
     """
-    return structure.matched(structure.flatten(out)[1], sens, f"{who}: the gradient of the output")
+    return structure.match_tensors(structure.flatten(out)[1], sens, f"{who}: the gradient of the output")
 
 
 def _seeds(leaves: list[Tensor], sens: Sequence[Tensor] | None, who: str) -> list[Tensor | None]:
@@ -174,7 +174,7 @@ def _seeds(leaves: list[Tensor], sens: Sequence[Tensor] | None, who: str) -> lis
 
 def _ones(leaf: Tensor) -> Tensor:
     ones = np.broadcast_to(np.ones((), leaf._data.dtype), leaf.shape)
-    return wrap(moved(ones, DEVICE) if leaf.device == "gpu" else ones)
+    return wrap(move_to_space(ones, DEVICE) if leaf.device == "gpu" else ones)
 
 
 def without_aux(out: Any, who: str) -> tuple[Any, tuple[Any, ...]]:

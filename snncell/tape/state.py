@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from snncell import config, dtype as dtypes
 from snncell.forks import in_child
-from snncell.interrupts import attributes_held
+from snncell.interrupts import hold_attributes
 from snncell.kernels.arrays import quiet_runner
 from snncell.kernels.space import DEVICE, HOST, Space
 
@@ -77,7 +77,7 @@ def quietly(function: Callable[..., Any], *args: Any) -> Any:
     return function(*args)
 
 
-def wanted_dtype(dtype: Any) -> dtypes.DType:
+def requested_dtype(dtype: Any) -> dtypes.DType:
     """The dtype that is asked for; while gradients are checked in float64, float64 in place of other floats.
 
     Raises:
@@ -89,7 +89,7 @@ def wanted_dtype(dtype: Any) -> dtypes.DType:
 
 def settings(**values: Any) -> AbstractContextManager[Any]:
     """Hold these settings of the thread in the body."""
-    return attributes_held(vars(STATE), values, {name: getattr(STATE, name) for name in values})
+    return hold_attributes(vars(STATE), values, {name: getattr(STATE, name) for name in values})
 
 
 def recording_on(tape: Tape | None) -> AbstractContextManager[Any]:
@@ -102,7 +102,7 @@ def tracing_to(trace: Trace | None) -> AbstractContextManager[Any]:
     return settings(trace=trace)
 
 
-def smoothed(value: bool) -> AbstractContextManager[Any]:
+def set_smooth(value: bool) -> AbstractContextManager[Any]:
     """Set whether Cells run their smooth primitives."""
     return settings(smooth=value)
 
@@ -115,7 +115,7 @@ def smooth() -> AbstractContextManager[Any]:
         >>> with snncell.surrogate.smooth():  # finite differences see a network without steps
         ...     found = snncell.testing.check_grads(net, ops.uniform((5, 2, 3)))
     """
-    return smoothed(True)
+    return set_smooth(True)
 
 
 def unfused() -> AbstractContextManager[Any]:

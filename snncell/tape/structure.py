@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.arguments.shown import came, shown
+from snncell.arguments.shown import came, show
 from snncell.dtype import NUMBERS
 from snncell.errors import GradientError, TraceError
 from snncell.tape.tensor import Tensor
@@ -139,13 +139,13 @@ def _dataclass(kind: type, fields: Iterable[tuple[str, Any]]) -> Any:
     return made
 
 
-def mapped(function: Any, tree: Any) -> Any:
+def map_leaves(function: Any, tree: Any) -> Any:
     """`tree` with `function` of each Tensor in its place."""
     leaves, structure = flatten(tree)
     return unflatten(structure, map(function, leaves))
 
 
-def matched(structure: Any, tree: Any, what: str) -> list[Tensor]:
+def match_tensors(structure: Any, tree: Any, what: str) -> list[Tensor]:
     """The Tensors of `tree` in the order of a structure: those of a dict by key, those of a tuple or list by place.
 
     A flat tuple or list with one Tensor for each place also matches a structure without dicts.
@@ -196,7 +196,7 @@ def _match(structure: Any, tree: Any, what: str) -> list[Tensor]:
         if not needed <= items.keys() <= children.keys():
             raise GradientError(
                 f"{what} is {_outline(tree)}, but belongs to a {structure.kind.__name__} with the keys "
-                f"{cut(shown(list(children)), 60)}. Give a dict with these keys, in any order."
+                f"{cut(show(list(children)), 60)}. Give a dict with these keys, in any order."
             )
         pairs = [(f"[{key!r}]", child, items.get(key)) for key, child in children.items()]
     return [x for place, child, item in pairs for x in _match(child, item, f"{what}{place}")]
@@ -204,7 +204,7 @@ def _match(structure: Any, tree: Any, what: str) -> list[Tensor]:
 
 def _outline(tree: Any) -> str:
     if isinstance(tree, dict):
-        return f"a dict with the keys {cut(shown(list(tree)), 60)}"
+        return f"a dict with the keys {cut(show(list(tree)), 60)}"
     return f"a {type(tree).__name__} of {len(tree)}" if isinstance(tree, (tuple, list)) else str(came(tree))
 
 

@@ -20,10 +20,10 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.config import FINITE
 from snncell.errors import GradientError, ShapeError
-from snncell.interrupts import attributes_held
-from snncell.kernels.space import DEVICE, IN_USE, moved
+from snncell.interrupts import hold_attributes
+from snncell.kernels.space import DEVICE, IN_USE, move_to_space
 from snncell.tape.frames import Reversing, tells
-from snncell.tape.hooks import Hooks, hooked
+from snncell.tape.hooks import Hooks, apply_hooks
 from snncell.tape.state import STATE, settings
 from snncell.tape.tensor import Tensor, wrap
 
@@ -80,7 +80,7 @@ class Entry:
         self.released = True
 
 
-def watched(x: Tensor) -> Tensor:
+def watch_input(x: Tensor) -> Tensor:
     """`x` as something that gradients are taken with respect to, if it is of floats."""
     return wrap(x._data, Entry.source(x._data)) if x.dtype.is_float else x
 
@@ -106,7 +106,7 @@ class Tape:
         outer = STATE.tape
         self.depth = 1 if outer is None else 1 + outer.depth
         passed_on = () if outer is None else (partial(outer.entries.extend, self.entries),)
-        return attributes_held(vars(STATE), {"tape": self}, {"tape": outer}, *passed_on)
+        return hold_attributes(vars(STATE), {"tape": self}, {"tape": outer}, *passed_on)
 
     def add(self, entry: Entry) -> None:
         """Note an entry that has just been carried out."""
@@ -147,7 +147,7 @@ def sweep(
         entry = entries.pop()  # off the list, so that its memory is free once it has been pulled
         douts = None if entry in sources else cotangents.pop(entry, None)
         if douts is not None and entry in dependent and entry.op is not None:
-            grads = entry.op.pull(entry, hooked(entry, douts) if entry.hooks else douts)
+            grads = entry.op.pull(entry, apply_hooks(entry, douts) if entry.hooks else douts)
             for parent, index, grad in zip(entry.parents, entry.indices, grads, strict=True):
                 if grad is not None and parent in dependent:
                     deposit(cotangents, parent, index, grad() if callable(grad) else grad)
@@ -186,7 +186,7 @@ def pullback(
     sweep(entries, cotangents, {x._entry for x in inputs if x._entry is not None}.union(beside), release)
     for entry in {x._entry for x in (inputs if own is None else own) if x._entry is not None and x._entry.hooks}:
         if entry in cotangents:
-            cotangents[entry] = hooked(entry, cotangents[entry])
+            cotangents[entry] = apply_hooks(entry, cotangents[entry])
     grads: list[Tensor | None] = []
     served: set[tuple[Entry, int]] = set()
     for x in inputs:
@@ -244,4 +244,4 @@ def zeros_of(spec: tuple[tuple[int, ...], Any], others: Iterable[Tensor | None] 
     shape, dtype = spec
     zeros = np.broadcast_to(np.zeros((), dtype if dtype in dtypes.INEXACT else np.float32), shape)
     on_gpu = bool(IN_USE) and any(x is not None and x.device == "gpu" for x in others)
-    return wrap(moved(zeros, DEVICE) if on_gpu else zeros)
+    return wrap(move_to_space(zeros, DEVICE) if on_gpu else zeros)

@@ -145,7 +145,7 @@ class _Tap:
         return douts
 
 
-def tapped(x: Any, label: Label) -> Any:
+def tap(x: Any, label: Label) -> Any:
     """`x` with a new entry on the tape that notes its gradient; in a Program it is no step."""
     if not isinstance(x, Tensor) or x._entry is None or STATE.tape is None:
         return x

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Never, overload
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.arguments.vocabulary import ON_HOST
 from snncell.dtype import DType
 from snncell.errors import (
@@ -29,7 +29,7 @@ from snncell.errors import (
 )
 from snncell.kernels.cuda import exchange
 from snncell.kernels.cuda.arrays import DeviceArray
-from snncell.kernels.space import DEVICE, HOST, IN_USE, moved, space_called, space_of
+from snncell.kernels.space import DEVICE, HOST, IN_USE, move_to_space, space_by_name, space_of
 from snncell.markup import array
 from snncell.tape.state import STATE, here, settings
 from snncell.words import cut
@@ -81,12 +81,12 @@ class Tensor:
         input_data: Any = None,
     ) -> None:
         if input_data is not None or shape is not None or init is not None:
-            data = _chosen_data(data, input_data, dtype, shape, init)
+            data = _select_data(data, input_data, dtype, shape, init)
         if device is None and const_arg is False:
             self._fill(data, dtype)
         else:
             _refuse_settings(const_arg, device)
-            with settings(space=space_called(device, type(self).__name__)) if device is not None else nullcontext():
+            with settings(space=space_by_name(device, type(self).__name__)) if device is not None else nullcontext():
                 self._fill(data, dtype)
         self._entry = None
         self._index = 0
@@ -99,7 +99,7 @@ class Tensor:
             array = DEVICE.adopted(data)
             self._data = array if dtype is None else wrap(array)._copied(dtypes.as_dtype(dtype), "gpu", "Tensor(data)")
         else:
-            self._data = placed(to_array(data, dtype))
+            self._data = place_array(to_array(data, dtype))
 
     # Makes initial values of a rule, a shape and a dtype: `initializer`, which stands above and puts itself here.
     _initial_values: Callable[..., Tensor]
@@ -186,7 +186,7 @@ class Tensor:
         try:
             return array.item(*map(operator.index, places))
         except TypeError:
-            raise TensorIndexError(f"Tensor.item: index is an int, or one for each axis, not {shown(given)}.") from None
+            raise TensorIndexError(f"Tensor.item: index is an int, or one for each axis, not {show(given)}.") from None
         except ValueError:
             raise ShapeError(
                 f"Tensor.item: {len(places)} places for a Tensor of shape {self.shape}; give one for each axis, "
@@ -194,7 +194,7 @@ class Tensor:
             ) from None
         except IndexError:
             raise TensorIndexError(
-                f"Tensor.item: there is no element {shown(given)} in a Tensor of shape {self.shape}."
+                f"Tensor.item: there is no element {show(given)} in a Tensor of shape {self.shape}."
             ) from None
 
     def _single(self, what: str) -> Any:
@@ -409,10 +409,10 @@ def wrap(data: Any, entry: Entry | None = None, index: int = 0) -> Tensor:
     return tensor
 
 
-def placed(array: np.ndarray[Any, Any]) -> Any:
+def place_array(array: np.ndarray[Any, Any]) -> Any:
     """A new array, moved to where Tensors are made at present; not in a trace, for plans move their constants."""
     traced = STATE.trace is not None and not STATE.trace.eager
-    return array if traced or here() is HOST else moved(array, here())
+    return array if traced or here() is HOST else move_to_space(array, here())
 
 
 def beside(*tensors: Tensor) -> AbstractContextManager[Any]:
@@ -488,12 +488,12 @@ def to_array(data: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
 def _refuse_settings(const_arg: Any, device: Any) -> None:
     """Raise for settings of a new Tensor that are none."""
     if not isinstance(const_arg, bool):
-        raise ArgumentTypeError(f"Tensor: const_arg is True or False, not {shown(const_arg)}.")
+        raise ArgumentTypeError(f"Tensor: const_arg is True or False, not {show(const_arg)}.")
     if device is not None and not isinstance(device, str):
-        raise ArgumentTypeError(f'Tensor: device is "CPU" or "GPU", or None, not {shown(device)}.')
+        raise ArgumentTypeError(f'Tensor: device is "CPU" or "GPU", or None, not {show(device)}.')
 
 
-def _chosen_data(data: Any, input_data: Any, dtype: Any, shape: Any, init: Any) -> Any:
+def _select_data(data: Any, input_data: Any, dtype: Any, shape: Any, init: Any) -> Any:
     """The data of a new Tensor, by either of its names, or initial values of a shape and a dtype."""
     given = [x for x in (data, input_data) if x is not None]
     if len(given) == 1 and shape is None and init is None:
@@ -549,4 +549,4 @@ def _plain(data: Any) -> Any:
 
 
 def _short(data: Any) -> str:
-    return cut(shown(data), 60)
+    return cut(show(data), 60)

@@ -185,7 +185,7 @@ class Trace:
         return settings(trace=None)
 
 
-def evaluated_specs(op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
+def evaluate_specs(op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
     """Shapes and dtypes of an operation's outputs, found by evaluating it on zeros that take no memory.
 
     So that no operation states its shape rule twice.

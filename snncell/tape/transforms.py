@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any
 
 from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came, shown
+from snncell.arguments.shown import came, show
 from snncell.errors import GradientError
 from snncell.tape import structure
 from snncell.tape.parameter import Parameter
-from snncell.tape.recording import Recording, has_float, listed_weights, seeds_for, without_aux, wraps
+from snncell.tape.recording import Recording, has_float, list_weights, seeds_for, without_aux, wraps
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor, snapshot, wrap
 
@@ -95,13 +95,13 @@ def _gradient_function(
         raise GradientError(f"{who}: fn is a function or a Cell, not {came(fn)}.")
     if isinstance(weights, Iterator):
         weights = tuple(weights)  # a generator could be used once only
-    listed_weights(weights, who)
+    list_weights(weights, who)
     positions = (grad_position,) if isinstance(grad_position, int) else tuple(grad_position or ())
     if not positions and weights is None:
         raise GradientError(f"{who}: nothing to differentiate with respect to; give grad_position or weights.")
 
     def gradients(*args: Any, **kwargs: Any) -> Any:
-        args, seed = taken_sens(args, kwargs, who) if sens else (args, None)
+        args, seed = split_sens(args, kwargs, who) if sens else (args, None)
         recording = Recording(fn, args, positions, weights, kwargs, who)
         out = recording.out
         differentiated, aux = without_aux(out, who) if has_aux else (out, ())
@@ -109,7 +109,7 @@ def _gradient_function(
         of_arguments, of_weights = recording.pull(differentiated, seeds, release=True)
         if ids:
             of_arguments = list(zip(positions, of_arguments, strict=True))
-            of_weights = None if of_weights is None else _named(of_weights, recording.weights or (), who)
+            of_weights = None if of_weights is None else _name_gradients(of_weights, recording.weights or (), who)
         parts: list[Any] = [of_arguments[0] if len(of_arguments) == 1 else tuple(of_arguments)] if of_arguments else []
         if of_weights is not None:
             parts.append(of_weights[0] if isinstance(weights, Parameter) else tuple(of_weights))
@@ -121,7 +121,7 @@ def _gradient_function(
     return wraps(fn, gradients)
 
 
-def taken_sens(args: tuple[Any, ...], kwargs: dict[str, Any], who: str) -> tuple[tuple[Any, ...], Any]:
+def split_sens(args: tuple[Any, ...], kwargs: dict[str, Any], who: str) -> tuple[tuple[Any, ...], Any]:
     """The arguments of the function, and the gradient to start from: the last one, or `sens` by name."""
     sens = kwargs.pop("sens", None)
     if sens is not None:
@@ -136,7 +136,7 @@ def taken_sens(args: tuple[Any, ...], kwargs: dict[str, Any], who: str) -> tuple
     return args[:-1], args[-1]
 
 
-def _named(grads: Sequence[Any], weights: Sequence[Parameter], who: str) -> list[Any]:
+def _name_gradients(grads: Sequence[Any], weights: Sequence[Parameter], who: str) -> list[Any]:
     """Each gradient behind the name of its Parameter."""
     names = [weight.name for weight in weights]
     for position, name in enumerate(names):
@@ -165,18 +165,18 @@ def get_grad(gradients: Any, identifier: int | str | Parameter) -> Any:
         Tensor(shape=[], dtype=Float32, value= 2)
     """
     wanted = identifier.name if isinstance(identifier, Parameter) else identifier
-    pairs = list(_identified(gradients))
+    pairs = list(_identify_gradients(gradients))
     for known, gradient in pairs:
         if known == wanted:
             return gradient
     there = ", ".join(repr(known) for known, _ in pairs)
     raise GradientError(
-        f"get_grad: there is no gradient of {shown(wanted)}; "
+        f"get_grad: there is no gradient of {show(wanted)}; "
         + (f"there are those of {there}." if pairs else "gradients are those of grad(..., return_ids=True).")
     )
 
 
-def _identified(gradients: Any) -> Iterator[tuple[int | str, Any]]:
+def _identify_gradients(gradients: Any) -> Iterator[tuple[int | str, Any]]:
     """The pairs of identifier and gradient in what a gradient function gives."""
     if not isinstance(gradients, tuple):
         return
@@ -184,7 +184,7 @@ def _identified(gradients: Any) -> Iterator[tuple[int | str, Any]]:
         yield gradients
         return
     for part in gradients:
-        yield from _identified(part)
+        yield from _identify_gradients(part)
 
 
 def vjp(

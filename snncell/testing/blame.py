@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell.errors import BpropError, GradientCheckError, SnncellError
-from snncell.tape.state import STATE, settings, smoothed, unfused
+from snncell.tape.state import STATE, set_smooth, settings, unfused
 from snncell.tape.tensor import Tensor
 from snncell.testing.bprops import KINK, check_bprop
-from snncell.testing.calls import Called, CallSample, ObservedNet, chosen_weights, steps_of
+from snncell.testing.calls import Called, CallSample, ObservedNet, choose_weights, steps_of
 from snncell.testing.kinks import compare_arrays, search_at
 from snncell.testing.locate import Search, sentence
 from snncell.testing.precision import InFloat64, real
@@ -38,9 +38,7 @@ class WrongBprop(NamedTuple):
     error: Exception
 
 
-def checked_bprops(
-    net: ObservedNet, samples: dict[str, CallSample], smooth: bool
-) -> tuple[list[Row], WrongBprop | None]:
+def check_bprops(net: ObservedNet, samples: dict[str, CallSample], smooth: bool) -> tuple[list[Row], WrongBprop | None]:
     """Check each Cell that has a bprop at inputs that it met, the innermost first: rows, up to one that is wrong.
 
     With `smooth`, those that have a primitive were run by that, and do not count.
@@ -50,22 +48,22 @@ def checked_bprops(
         cell = net.cells[path]
         if getattr(cell, "bprop", None) is None or (smooth and getattr(cell, "primitive", None) is not None):
             continue
-        calls = chosen(samples[path])
+        calls = choose_calls(samples[path])
         # The inputs that a spike function met may all lie below its threshold, where any surrogate is about 0.
         for group in (calls, _spread(calls) if fires(net, path) else []):
-            rows_of_calls, wrong = _checked_calls(net, path, group)
+            rows_of_calls, wrong = _check_calls(net, path, group)
             rows += rows_of_calls
             if wrong:  # several calls may be: the worst of them is told of
                 return rows, max(wrong, key=lambda fault: getattr(fault.error, "difference", 0.0))
     return _worst_of_each(rows), None
 
 
-def _checked_calls(net: ObservedNet, path: str, calls: Sequence[Called]) -> tuple[list[Row], list[WrongBprop]]:
+def _check_calls(net: ObservedNet, path: str, calls: Sequence[Called]) -> tuple[list[Row], list[WrongBprop]]:
     rows: list[Row] = []
     wrong: list[WrongBprop] = []
     for call in calls:
         try:
-            with smoothed(False):  # or a run with smooth spikes would compare the primitive with itself
+            with set_smooth(False):  # or a run with smooth spikes would compare the primitive with itself
                 rows_of_call = check_bprop(net.cells[path], *call.inputs).rows
         except (GradientCheckError, BpropError) as error:
             wrong.append(WrongBprop(path, call, error))
@@ -78,7 +76,7 @@ def _checked_calls(net: ObservedNet, path: str, calls: Sequence[Called]) -> tupl
     return rows, wrong
 
 
-def chosen(sample: CallSample) -> list[Called]:
+def choose_calls(sample: CallSample) -> list[Called]:
     """A few calls out of a sample, the first and the last among them."""
     places = np.linspace(0, len(sample.calls) - 1, min(CALLS, len(sample.calls))).round().astype(int)
     return [sample.calls[n] for n in places]
@@ -173,7 +171,7 @@ class Probe:
             return self.right(search.problem.gradient(search.fn, search.point))
 
 
-def stopped_text(net: ObservedNet, search: Search) -> str:
+def describe_stopped(net: ObservedNet, search: Search) -> str:
     """The stopped paths that make the gradient wrong, in words, or nothing."""
     probe, opened = Probe(search), Opened(net.paths)
     if not probe.right_with(opened) or not opened.seen:
@@ -220,7 +218,7 @@ def layers_text(net: ObservedNet, samples: dict[str, CallSample], tolerance: Tol
     """The innermost Cell whose own gradient is not what differences of it alone say, in words, or nothing."""
     steps = steps_of(samples)
     for path in net.deepest_first(samples):
-        for call in chosen(samples[path]):
+        for call in choose_calls(samples[path]):
             try:
                 text = _fault_of(net.cells[path], call, tolerance, steps)
             except SnncellError:
@@ -239,7 +237,7 @@ def layers_text(net: ObservedNet, samples: dict[str, CallSample], tolerance: Tol
 @contextmanager
 def by_itself(cell: Any, call: Called) -> Iterator[Problem | None]:
     """Have a Cell as a problem of its own, at the inputs of a call; None if nothing there is of floats."""
-    named = chosen_weights([("", cell)], None)
+    named = choose_weights([("", cell)], None)
     if not named and not any(map(real, call.inputs)):
         yield None
         return
@@ -273,10 +271,10 @@ def cause(net: ObservedNet, search: Search, run: Callable[[], Any]) -> str:
     """Why the gradient of a search is wrong, in words; what has been ruled out, if it is none of that."""
     with unfused():
         samples = net.watched(run)
-        _, wrong = checked_bprops(net, samples, smooth=STATE.smooth)
+        _, wrong = check_bprops(net, samples, smooth=STATE.smooth)
         if wrong is not None:
             return bprop_text(net, wrong, steps_of(samples))
-        stopped = "" if search.problem.detached else stopped_text(net, search)
+        stopped = "" if search.problem.detached else describe_stopped(net, search)
         return (
             stopped
             or steps_text(net, samples)

@@ -16,9 +16,9 @@ from snncell.tape.given import as_data
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import vjp
-from snncell.testing.calls import chosen_weights
-from snncell.testing.compare import ZERO, compare_reverse, drawn_for, projected
-from snncell.testing.precision import InFloat64, doubled, real
+from snncell.testing.calls import choose_weights
+from snncell.testing.compare import ZERO, compare_reverse, draw_gradients, project
+from snncell.testing.precision import InFloat64, real, to_float64
 from snncell.testing.result import Checked, Row
 
 KINK = "near the inputs that it met: at them there is a kink"
@@ -56,13 +56,13 @@ def check_bprop(cell: Any, *inputs: Any, rtol: NotNegative = 1e-4, atol: NotNega
         raise ArgumentError(f"check_bprop: cell is a Cell, not {came(cell)}.")
     if getattr(cell, "bprop", None) is None:
         raise GradientError(f"check_bprop: cell is a Cell with a bprop to check; {came(cell)} has none.")
-    doubles = [doubled(as_data(x)) for x in inputs]
+    doubles = [to_float64(as_data(x)) for x in inputs]
     weights = tuple(getattr(cell, "internal_params", ()))
     with InFloat64([cell], weights):
         try:
             return Checked("check_bprop", _rows(cell, doubles, weights, rtol, atol, seed))
         except GradientCheckError as fault:
-            if not _kinked(cell, doubles):
+            if not _is_kinked(cell, doubles):
                 raise
             rows = _rows_off_kinks(cell, doubles, weights, rtol, atol, seed)
             if rows is None:
@@ -77,12 +77,12 @@ def _rows(
     rng, key = np.random.default_rng(seed), present_key()
     with replaying(key):
         out, pull = vjp(cell, *doubles, weights=weights)
-    douts = drawn_for(structure.flatten(out)[0], rng)
+    douts = draw_gradients(structure.flatten(out)[0], rng)
     of_inputs, of_weights = pull(*douts)
     gradients = [*of_inputs, *of_weights]
     with replaying(key):
         rows = compare_reverse(cell, doubles, douts, gradients, weights, rtol, atol)
-    for name, parameter in chosen_weights([("", cell)], None):
+    for name, parameter in choose_weights([("", cell)], None):
         if not any(parameter is weight for weight in weights):
             with replaying(key):
                 _refuse_forgotten(cell, name, parameter, doubles, douts, atol)
@@ -98,7 +98,7 @@ def _rows_off_kinks(
     rng = np.random.default_rng(0)
     for distance in (1e-3, 1e-2, 0.1):
         try:
-            rows = _rows(cell, [_moved(x, distance, rng) for x in doubles], weights, rtol, atol, seed)
+            rows = _rows(cell, [_move_off_kinks(x, distance, rng) for x in doubles], weights, rtol, atol, seed)
         except GradientCheckError:
             wrong = True
             continue
@@ -108,7 +108,7 @@ def _rows_off_kinks(
     return None if wrong else zero
 
 
-def _kinked(cell: Any, doubles: Sequence[Any]) -> bool:
+def _is_kinked(cell: Any, doubles: Sequence[Any]) -> bool:
     """True if the slopes to both sides of the inputs differ, along a random direction."""
     function = getattr(cell, "primitive", None) or cell.construct
     key, rng, step = present_key(), np.random.default_rng(0), 1e-6
@@ -121,7 +121,7 @@ def _kinked(cell: Any, doubles: Sequence[Any]) -> bool:
         ]
         with replaying(key):
             out = function(*moved)
-        return projected(out, drawn_for(structure.flatten(out)[0], np.random.default_rng(0)))
+        return project(out, draw_gradients(structure.flatten(out)[0], np.random.default_rng(0)))
 
     here = value(0.0)
     ahead, behind = (value(step) - here) / step, (here - value(-step)) / step
@@ -129,7 +129,7 @@ def _kinked(cell: Any, doubles: Sequence[Any]) -> bool:
     return not abs(ahead - behind) <= 1e-3 * max(abs(ahead), abs(behind)) + 1e-8 * abs(here)
 
 
-def _moved(x: Any, distance: float, rng: np.random.Generator) -> Any:
+def _move_off_kinks(x: Any, distance: float, rng: np.random.Generator) -> Any:
     """A float input, moved off kinks; anything else as it is."""
     if not real(x):
         return x
@@ -171,5 +171,5 @@ def _slope(
         with replaying(key):
             out = function(*doubles)
         parameter._data = before
-        sides.append(projected(out, douts))
+        sides.append(project(out, douts))
     return np.asarray((sides[0] - sides[1]) / (2 * eps))

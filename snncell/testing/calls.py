@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.errors import GradientError
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE
@@ -140,12 +140,12 @@ def cells_in(fn: Any) -> list[tuple[str, Any]]:
     code = getattr(fn, "__code__", None)
     if code is not None:
         names, variables = code.co_freevars, fn.__closure__ or ()
-        enclosed = [(n, v.cell_contents) for n, v in zip(names, variables, strict=True) if _filled(v)]
+        enclosed = [(n, v.cell_contents) for n, v in zip(names, variables, strict=True) if _is_filled(v)]
         referred += [*enclosed, *((name, fn.__globals__.get(name)) for name in code.co_names)]
     return [(n, value) for n, value in referred if hasattr(value, "cells_and_names") and not isinstance(value, type)]
 
 
-def chosen_weights(owners: Iterable[tuple[str, Any]], weights: Any) -> list[tuple[str, Parameter]]:
+def choose_weights(owners: Iterable[tuple[str, Any]], weights: Any) -> list[tuple[str, Parameter]]:
     """The Parameters that are checked, and their paths: those given, or else all trainable ones of some Cells."""
     named = {id(p): (name, p) for prefix, cell in owners for name, p in cell.parameters_and_names(prefix)}
     if weights is None:
@@ -153,11 +153,11 @@ def chosen_weights(owners: Iterable[tuple[str, Any]], weights: Any) -> list[tupl
     parameters = (weights,) if isinstance(weights, Parameter) else tuple(weights)
     for one in parameters:
         if not isinstance(one, Parameter):
-            raise GradientError(f"weights are Parameters, not {shown(one)}.")
+            raise GradientError(f"weights are Parameters, not {show(one)}.")
     return [named.get(id(p), (str(getattr(p, "name", p)), p)) for p in parameters]
 
 
-def _filled(variable: Any) -> bool:
+def _is_filled(variable: Any) -> bool:
     """True if a variable of an enclosing function is set: reading one that is not yet is an error."""
     try:
         return variable.cell_contents is not None

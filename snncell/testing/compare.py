@@ -137,19 +137,19 @@ def differences(fn: Callable[..., Any], inputs: Sequence[Any], douts: Sequence[T
                 moved = x.asnumpy().astype(np.float64)
                 moved[index] += sign * eps
                 args = [Tensor(moved).to(x.device) if i == position else y for i, y in enumerate(inputs)]
-                sides.append(projected(fn(*args), douts))
+                sides.append(project(fn(*args), douts))
             slopes[index] = (sides[0] - sides[1]) / (2 * eps)
         results.append(Tensor(slopes))
     return results
 
 
-def projected(out: Any, douts: Sequence[Tensor]) -> float:
+def project(out: Any, douts: Sequence[Tensor]) -> float:
     """sum(out * dout) over the float Tensors in a structure."""
     pairs = zip(structure.flatten(out)[0], douts, strict=True)
     return sum(float((leaf.asnumpy() * dout.asnumpy()).sum()) for leaf, dout in pairs if leaf.dtype.is_float)
 
 
-def drawn_for(outs: Sequence[Tensor], rng: np.random.Generator) -> list[Tensor]:
+def draw_gradients(outs: Sequence[Tensor], rng: np.random.Generator) -> list[Tensor]:
     """A random gradient for each float output; another output stands for itself, for it has a place in the call."""
     return [Tensor(rng.standard_normal(x.shape)).to(x.device).astype(x.dtype) if x.dtype.is_float else x for x in outs]
 

@@ -14,7 +14,7 @@ from snncell.errors import GradientCheckError, SnncellError
 from snncell.ops.seeds import replaying
 from snncell.tape import structure
 from snncell.tape.recording import Recording
-from snncell.tape.state import smoothed, unfused
+from snncell.tape.state import set_smooth, unfused
 from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor
 from snncell.testing.calls import Called, ObservedNet
@@ -30,7 +30,7 @@ def refuse_cut_gradients(problem: Problem, net: ObservedNet) -> None:
     Raises:
         GradientCheckError: naming the Parameter, and the innermost Cell whose output has no path from its inputs.
     """
-    with smoothed(True), unfused():
+    with set_smooth(True), unfused():
         cut = [n for n in _without_path(problem) if _changes_output(problem, n)]
         if not cut:
             return
@@ -52,7 +52,7 @@ def _without_path(problem: Problem) -> list[int]:
     tensors = [Tensor(x).to(source.device) for x, source in zip(problem.point, problem.sources, strict=True)]
     with problem.cells.evaluation(), replaying(problem.key):
         recording = Recording(problem.scalar, tensors[:inputs], (), tuple(problem.weights), {}, problem.who)
-    reached = _reached([recording.out])
+    reached = _reached_entries([recording.out])
     return [inputs + n for n, source in enumerate(recording.sources) if source._entry not in reached]
 
 
@@ -78,10 +78,10 @@ def _cuts(cell: Any, call: Called) -> bool:
     except SnncellError:  # it cannot be called by itself
         return False
     floats = [x for x in structure.flatten(recording.out)[0] if real(x)]
-    return any(not _reached([x]) & {source._entry for source in recording.sources} for x in floats)
+    return any(not _reached_entries([x]) & {source._entry for source in recording.sources} for x in floats)
 
 
-def _reached(outputs: Sequence[Tensor]) -> set[Entry | None]:
+def _reached_entries(outputs: Sequence[Tensor]) -> set[Entry | None]:
     """The entries of the tape that a gradient of some outputs goes through."""
     pending, reached = [x._entry for x in outputs], set[Entry | None]()
     while pending:

@@ -10,7 +10,7 @@ from snncell.errors import GradientCheckError
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import unfused
 from snncell.testing.blame import cause
-from snncell.testing.calls import ObservedNet, cells_in, chosen_weights, steps_of
+from snncell.testing.calls import ObservedNet, cells_in, choose_weights, steps_of
 from snncell.testing.kinks import WrongGradient, compare_arrays, search_at
 from snncell.testing.locate import Search, sentence
 from snncell.testing.precision import InFloat64
@@ -67,17 +67,17 @@ def check_grads(
         input 0
     """
     own = [("", fn)] if hasattr(fn, "cells_and_names") else []
-    net, named = ObservedNet(cells_in(fn)), chosen_weights(own, weights)
+    net, named = ObservedNet(cells_in(fn)), choose_weights(own, weights)
     with InFloat64([cell for _, cell in cells_in(fn)], [p for _, p in named]) as cells:
         problem = Problem(fn, inputs, named, cells, seed, detached)
         number, rows = problem.scalar, []
         for level in range(1, order + 1):
-            rows += _checked(problem, number, net, level, Tolerance(eps, rtol, atol))
+            rows += _check_level(problem, number, net, level, Tolerance(eps, rtol, atol))
             number = problem.derived(number, level)
     return Checked("check_grads", rows)
 
 
-def _checked(problem: Problem, fn: Scalar, net: ObservedNet, level: int, tolerance: Tolerance) -> list[Row]:
+def _check_level(problem: Problem, fn: Scalar, net: ObservedNet, level: int, tolerance: Tolerance) -> list[Row]:
     """A row for each array, if all are right: at the inputs, or near them where they are at a kink."""
     # First along one direction of all arrays at once; of a gradient's gradient no more is looked at.
     separate = range(len(problem.names)) if len(problem.names) > 1 and level == 1 else ()
@@ -109,14 +109,14 @@ def explanation(search: Search, net: ObservedNet, number: int, explain: bool = T
 
     with unfused():
         steps = steps_of(net.watched(run)) if net.cells else None
-    sentences = [sentence(search.worst_entry(number), problem.names[number], timed(problem, number, steps))]
+    sentences = [sentence(search.worst_entry(number), problem.names[number], has_time_axis(problem, number, steps))]
     sentences += _other_input(search, number, steps)
     if explain:
         sentences.append(cause(net, search, run))
     return sentences
 
 
-def timed(problem: Problem, number: int, steps: int | None) -> bool:
+def has_time_axis(problem: Problem, number: int, steps: int | None) -> bool:
     """True if the first axis of an array is time: it is an input, as long as there are steps."""
     shape = problem.point[number].shape
     return number < len(problem.positions) and len(shape) > 1 and shape[0] == steps
@@ -128,6 +128,6 @@ def _other_input(search: Search, number: int, steps: int | None) -> list[str]:
     if number < len(problem.positions):
         return []
     for other in range(len(problem.positions)):
-        if timed(problem, other, steps) and not search.tolerance.agree(*search.along(search.only(other))):
+        if has_time_axis(problem, other, steps) and not search.tolerance.agree(*search.along(search.only(other))):
             return ["Also: " + sentence(search.worst_entry(other), problem.names[other], True)]
     return []

@@ -10,7 +10,7 @@ import numpy as np
 from snncell.errors import GradientCheckError, SnncellError
 from snncell.tape.state import STATE, unfused
 from snncell.tape.tensor import Tensor
-from snncell.testing.blame import by_itself, chosen, fires
+from snncell.testing.blame import by_itself, choose_calls, fires
 from snncell.testing.calls import CallSample, ObservedNet, steps_of
 from snncell.testing.compare import distance, index_of, ratio_text, relative_difference
 from snncell.testing.locate import beside
@@ -46,12 +46,12 @@ def check_kernels(problem: Problem, net: ObservedNet) -> list[Row]:
     """
     if STATE.unfused:
         return [Row("fused", "kernels", 0.0, note="not compared: within unfused()")]
-    rows, text = _compared(problem, net, problem.point)
+    rows, text = _compare(problem, net, problem.point)
     if not text:
         return rows
     nearest = _nearest(problem, net)
     if nearest is not None and nearest.undecided:
-        rows, text_beside = _compared(problem, net, beside(problem.point))
+        rows, text_beside = _compare(problem, net, beside(problem.point))
         if not text_beside:
             note = f"beside the inputs: at them rounding decides about a spike, {_where(net, nearest)}"
             return [row.noted(note) for row in rows]
@@ -63,7 +63,7 @@ def check_kernels(problem: Problem, net: ObservedNet) -> list[Row]:
     )
 
 
-def _compared(problem: Problem, net: ObservedNet, point: Sequence[Array]) -> tuple[list[Row], str]:
+def _compare(problem: Problem, net: ObservedNet, point: Sequence[Array]) -> tuple[list[Row], str]:
     """Rows, and in words the first array that differs by more than rounding."""
     with unfused():
         outs, grads = problem.pulled(point)
@@ -143,10 +143,10 @@ def _layer(problem: Problem, net: ObservedNet) -> str:
 
 def _differs_alone(net: ObservedNet, path: str, sample: CallSample) -> str:
     cell = net.cells[path]
-    for call in chosen(sample):
+    for call in choose_calls(sample):
         try:
             with by_itself(cell, call) as problem:
-                text = "" if problem is None else _compared(problem, ObservedNet([(path, cell)]), problem.point)[1]
+                text = "" if problem is None else _compare(problem, ObservedNet([(path, cell)]), problem.point)[1]
         except SnncellError:
             return ""  # it cannot be called by itself
         if text:

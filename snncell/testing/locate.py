@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell.testing.compare import index_of
-from snncell.testing.problem import Array, Problem, Scalar, Tolerance, moved, slope_of
+from snncell.testing.problem import Array, Problem, Scalar, Tolerance, move_point, slope_of
 
 UNDECIDED = 0.05  # the part of a fault that kinks and curvature may account for
 LIMIT = 64  # entries of the worst array that are looked at one by one
@@ -87,7 +87,7 @@ class Search:
         noted = self.problem.noted(self.fn, self.point)
 
         def value(by: float) -> float:
-            return self.problem.value(self.fn, moved(self.point, direction, by), noted)
+            return self.problem.value(self.fn, move_point(self.point, direction, by), noted)
 
         here, slopes = value(0.0), []
         for step in (eps, eps / 4):

@@ -23,7 +23,7 @@ def real(x: Any) -> bool:
     return isinstance(x, Tensor) and is_float(x.dtype.dtype)
 
 
-def doubled(x: Any) -> Any:
+def to_float64(x: Any) -> Any:
     """A float Tensor or array as a Tensor of float64; anything else as it is."""
     x = Tensor(x) if is_array(x) else x
     return x.astype(float64) if real(x) else x

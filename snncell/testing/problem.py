@@ -15,8 +15,8 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import grad, vjp
-from snncell.testing.compare import drawn_for, floats
-from snncell.testing.precision import InFloat64, doubled, real
+from snncell.testing.compare import draw_gradients, floats
+from snncell.testing.precision import InFloat64, real, to_float64
 from snncell.testing.stops import Noted, Replayed
 
 Array = Any
@@ -66,7 +66,7 @@ class Problem:
         who: str = "check_grads",
     ) -> None:
         self.fn, self.cells, self.seed, self.detached, self.who = fn, cells, seed, detached, who
-        self.inputs = [doubled(x) for x in inputs]
+        self.inputs = [to_float64(x) for x in inputs]
         self.key = present_key()  # random numbers are replayed from here, the same ones at every point
         self.positions = [i for i, x in enumerate(self.inputs) if real(x)]
         self.weights = [p for _, p in weights]
@@ -143,8 +143,8 @@ class Problem:
         noted = self.noted(fn, point)
 
         def apart(by: float) -> float:
-            return self.value(fn, moved(point, direction, by), noted) - self.value(
-                fn, moved(point, direction, -by), noted
+            return self.value(fn, move_point(point, direction, by), noted) - self.value(
+                fn, move_point(point, direction, -by), noted
             )
 
         # The weights 8 and -1 cancel the term in eps^2: what is left is in eps^4.
@@ -163,7 +163,7 @@ class Problem:
             args = self.arguments(tensors[: len(self.positions)])
             out, pull = vjp(self.fn, *args, weights=tuple(self.weights))
             leaves = structure.flatten(out)[0]
-            of_inputs, of_weights = pull(*drawn_for(leaves, rng))
+            of_inputs, of_weights = pull(*draw_gradients(leaves, rng))
         gradients = [of_inputs[i] for i in self.positions] + list(of_weights)
         return [x.asnumpy() for x in leaves], [g.asnumpy() for g in gradients]
 
@@ -180,7 +180,7 @@ class Problem:
         return [(p, x._data) for p, x in zip(self.weights, tensors[len(self.positions) :], strict=True)]
 
 
-def moved(point: Sequence[Array], direction: Sequence[Array | None], by: float) -> list[Array]:
+def move_point(point: Sequence[Array], direction: Sequence[Array | None], by: float) -> list[Array]:
     """A point, moved along a direction; None leaves an array in place."""
     return [x if v is None else x + by * v for x, v in zip(point, direction, strict=True)]
 

@@ -9,9 +9,9 @@ from typing import Any
 from snncell.arguments.kinds import NotNegative, Positive, Size
 from snncell.errors import ArgumentError, BpropError, GradientCheckError
 from snncell.tape.parameter import Parameter
-from snncell.tape.state import smoothed, unfused
-from snncell.testing.blame import bprop_text, checked_bprops
-from snncell.testing.calls import ObservedNet, cells_in, chosen_weights, steps_of
+from snncell.tape.state import set_smooth, unfused
+from snncell.testing.blame import bprop_text, check_bprops
+from snncell.testing.calls import ObservedNet, cells_in, choose_weights, steps_of
 from snncell.testing.cut_gradients import refuse_cut_gradients
 from snncell.testing.gradients import explanation
 from snncell.testing.kernels import check_kernels
@@ -80,7 +80,7 @@ def check_through_time(
             f"other function there is check_grads."
         )
     cells = ObservedNet(owners)
-    named = chosen_weights(owners, weights)
+    named = choose_weights(owners, weights)
     with InFloat64([cell for _, cell in owners], [p for _, p in named]) as in_float64:
         problem = Problem(net, inputs, named, in_float64, seed, detached, WHO)
         try:
@@ -98,14 +98,14 @@ def check_through_time(
 def _bprops(problem: Problem, net: ObservedNet) -> list[Row]:
     with unfused():
         samples = net.watched(problem.run)
-        rows, wrong = checked_bprops(net, samples, smooth=False)
+        rows, wrong = check_bprops(net, samples, smooth=False)
     if wrong is not None:
         raise GradientCheckError(f"{WHO}: {bprop_text(net, wrong, steps_of(samples))}")
     return rows
 
 
 def _smooth(problem: Problem, net: ObservedNet, tolerance: Tolerance) -> list[Row]:
-    with smoothed(True), unfused():
+    with set_smooth(True), unfused():
         rows, wrong = compare_arrays(
             lambda distance: search_at(problem, problem.scalar, tolerance, distance),
             "smooth",

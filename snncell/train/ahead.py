@@ -23,7 +23,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from snncell.errors import ForkError
-from snncell.interrupts import deferring, taken_from
+from snncell.interrupts import deferring, take_from
 from snncell.kernels.space import IN_USE
 from snncell.ops.seeds import draw_for, draws_for_main, go_on_from, own_key
 from snncell.tape.state import STATE
@@ -36,7 +36,7 @@ _SETTINGS = ("space", "smooth", "wide", "unfused", "stops")  # of the caller's t
 _END: Any = object()
 
 
-def made_ahead(
+def make_ahead(
     source: Iterable[Any], convert: Callable[[Any], Any], prefetch: bool
 ) -> AbstractContextManager[Iterable[Any]]:
     """Each item of `source`, converted, in its order: made ahead if `prefetch`.
@@ -88,7 +88,7 @@ class _Ahead:
                     "through the data in the process that began to, or give prefetch=False."
                 )
             self._asked.put((own_key(),))
-            batch, key, error = taken_from(self._made)
+            batch, key, error = take_from(self._made)
             if key is not None:
                 go_on_from(key)
             if error is not None:

@@ -36,9 +36,9 @@ def refuse_swapped_axes(net: Cell, data: Any, batch: Any) -> None:
     )
     if not rows and not any(x.shape[:2] == (samples, samples) for x in inputs):
         return
-    before = _traced_shapes(net, inputs, [x.shape for x in inputs])
+    before = _trace_shapes(net, inputs, [x.shape for x in inputs])
     grown = [(*x.shape[:axis], x.shape[axis] + 1, *x.shape[axis + 1 :]) for x, axis in zip(inputs, axes, strict=True)]
-    after = _traced_shapes(net, inputs, grown)
+    after = _trace_shapes(net, inputs, grown)
     if rows:
         refuse_samples_as_steps(before, after, samples)
     refuse_time_as_batch(before, after, target, any(axes))
@@ -56,11 +56,11 @@ def _batch_axes(data: Any, inputs: list[Tensor]) -> list[int] | None:
     return [0] * len(inputs) if stacked else None
 
 
-def _traced_shapes(net: Cell, inputs: list[Tensor], shapes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+def _trace_shapes(net: Cell, inputs: list[Tensor], shapes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
     """The shapes of the sequences that layers run over, for inputs of these shapes; up to an error, if there is one."""
     trace = Trace(who="fit")
     quiet: dict[str, Any] = {"watch": None, "tape": None, "notes": []}
-    with _unchanged(net), sequences() as noted, settings(trace=trace, **quiet):
+    with _restore_cells(net), sequences() as noted, settings(trace=trace, **quiet):
         stand_ins = [trace.new_input(shape, x._data.dtype) for shape, x in zip(shapes, inputs, strict=True)]
         # The step that follows raises what this batch causes. A net for one batch size is right to refuse another one.
         with suppress(Exception):
@@ -69,7 +69,7 @@ def _traced_shapes(net: Cell, inputs: list[Tensor], shapes: list[tuple[int, ...]
 
 
 @contextmanager
-def _unchanged(net: Cell) -> Iterator[None]:
+def _restore_cells(net: Cell) -> Iterator[None]:
     """Restore the attributes of all Cells and the states of each Stateful after the body."""
     attributes = [(vars(cell), dict(vars(cell))) for cell in cells_of(net)]
     with ExitStack() as stack:

@@ -17,9 +17,9 @@ from snncell.errors import ArgumentError
 from snncell.nn.stateful import Stateful
 from snncell.tape.given import as_data
 from snncell.tape.tensor import Tensor
-from snncell.train.ahead import made_ahead, pays
+from snncell.train.ahead import make_ahead, pays
 from snncell.train.callbacks import Callback, Training, tell_step_of_evaluation
-from snncell.train.metrics import named
+from snncell.train.metrics import name_metrics
 from snncell.train.monitored import Monitored, watching
 from snncell.train.pieces import Batches, RateListener, cells_of as spiking_cells, measure
 from snncell.train.processes import OneProcess
@@ -59,10 +59,10 @@ def evaluate(
         >>> sorted(snncell.train.evaluate(net, nn.CrossEntropyLoss(), (ops.ones((9, 2)), ops.zeros(9, "int64"))))
         ['accuracy', 'loss']
     """
-    return evaluated(net, loss, data, batch_size, accuracy, metrics, firing_rate, prefetch)
+    return evaluate_with(net, loss, data, batch_size, accuracy, metrics, firing_rate, prefetch)
 
 
-def evaluated(
+def evaluate_with(
     net: Cell,
     loss: Callable[..., Tensor],
     data: Any,
@@ -84,13 +84,13 @@ def evaluated(
         for stateful in statefuls(net, loss):
             stack.enter_context(stateful.aside())
         spikes.refuse_inner(net)
-        functions, heard = named(metrics, "evaluate")
-        of_batch = measured(net, loss, accuracy, spikes if spikes.cells else None, functions)
+        functions, heard = name_metrics(metrics, "evaluate")
+        of_batch = measure_with_loss(net, loss, accuracy, spikes if spikes.cells else None, functions)
         batches = batches_of(data, batch_size, False, "evaluate: data")
         return means("evaluate: data", (net, loss), of_batch, batches, prefetch, heard, OneProcess(), around)
 
 
-def told_of(step: Step, training: Training, callbacks: Sequence[Callback]) -> Step:
+def tell_callbacks(step: Step, training: Training, callbacks: Sequence[Callback]) -> Step:
     """A step of an evaluation of which callbacks are told."""
 
     def told(batch: Any) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def statefuls(*parts: Any) -> list[Stateful]:
     return list(dict.fromkeys(cell for cell in cells_of(*parts) if isinstance(cell, Stateful)))
 
 
-def measured(
+def measure_with_loss(
     net: Cell, loss: Any, accuracy: Any, spikes: RateListener | None, metrics: dict[str, Any]
 ) -> Callable[..., dict[str, Tensor]]:
     """`measure`, jitted, with the loss among the rest."""
@@ -182,19 +182,19 @@ def means(
     for stateful in statefuls(*parts):
         stateful.reset()
     measurements = Measurements()
-    with watching(parts[0], heard) as recorded, counted_batches(source, who, processes, prefetch) as batches:
+    with watching(parts[0], heard) as recorded, count_batches(source, who, processes, prefetch) as batches:
         numbers_of = around(processes.measured(lambda *batch: {**of_batch(*batch), **recorded()}))
         for samples, batch in batches:
             measurements.add(numbers_of(batch), samples)
     return measurements.means(who)
 
 
-def counted_batches(
+def count_batches(
     source: Any, who: str, processes: OneProcess, prefetch: bool | None
 ) -> AbstractContextManager[Iterable[Any]]:
     """The batches of data, each behind the number of its samples, made ahead where that is safe and pays."""
     counted = processes.counted(source, lambda batch: parts_of(batch, who))
-    return made_ahead(processes.batches(source), counted, pays(source) if prefetch is None else prefetch)
+    return make_ahead(processes.batches(source), counted, pays(source) if prefetch is None else prefetch)
 
 
 class Measurements:

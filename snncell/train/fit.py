@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from snncell.amp import LossScaler
 from snncell.arguments.kinds import Count, Own, Positive, Size
-from snncell.arguments.shown import came, shown
+from snncell.arguments.shown import came, show
 from snncell.cell import Cell
 from snncell.cells.modes import phases
 from snncell.errors import ArgumentError
@@ -22,7 +22,7 @@ from snncell.train.evaluation import batches_of
 from snncell.train.given import in_order
 from snncell.train.log import Log
 from snncell.train.loss_scale import ScaledLoss, scaler_of
-from snncell.train.metrics import named
+from snncell.train.metrics import name_metrics
 from snncell.train.monitored import watching
 from snncell.train.pieces import RateListener, cells_of
 from snncell.train.processes import processes
@@ -158,11 +158,11 @@ def fit(
     made += [] if checkpoint is None else [Checkpoint(checkpoint)]
     batches = batches_of(data, batch_size, True, "fit: data"), batches_of(test, batch_size, False, "fit: test")
     run = Run(Training(net, loss, optimiser, *batches, epochs), prefetch, ranks)
-    run.checkpoint, run.test_every = checkpoint, _evaluated_epochs(test_every, log)
+    run.checkpoint, run.test_every = checkpoint, _epochs_to_evaluate(test_every, log)
     with ranks.together(), RateListener(cells_of(firing_rate, "fit: firing_rate")) as spikes, phases(net, loss):
         spikes.refuse_inner(net)
         limits = {"clip_norm": clip_norm, "clip_value": clip_value}
-        functions, heard = named(metrics, "fit")
+        functions, heard = name_metrics(metrics, "fit")
         if heard and test is None:
             raise ArgumentError(f"fit: the metric {min(heard)!r} is measured on test data; give test=(inputs, target).")
         with watching(net, heard):  # what cannot be watched is said now, not after an epoch
@@ -180,13 +180,13 @@ def _monitor(monitor: str | None, patience: int | None, test: Any) -> str | None
     return monitor
 
 
-def _evaluated_epochs(test_every: Any, log: Any) -> int | list[int]:
+def _epochs_to_evaluate(test_every: Any, log: Any) -> int | list[int]:
     """The number of epochs to the next evaluation, or the list of those with one after them."""
     several = isinstance(test_every, (list, tuple, set, frozenset))
     counts = [*test_every] if several else [test_every]
     if not counts or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in counts):
         raise ArgumentError(
-            f"fit: test_every is a number of epochs of at least 1, or a list of such numbers, not {shown(test_every)}."
+            f"fit: test_every is a number of epochs of at least 1, or a list of such numbers, not {show(test_every)}."
         )
     if log is not None and test_every != 1 and os.fspath(log).endswith(".csv"):
         raise ArgumentError(

@@ -13,7 +13,7 @@ _USUAL: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGT
 
 
 @contextmanager
-def noted(stop: Callable[[str], None]) -> Iterator[None]:
+def note_signals(stop: Callable[[str], None]) -> Iterator[None]:
     """Within it, Ctrl-C calls `stop`, and so does the signal by which schedulers end a job, which goes on afterwards.
 
     A second signal acts at once. Handlers that the user has set are left in place, and so are all of them on other

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from snncell.errors import CallError, ShapeError
-from snncell.nn.sequences import lengths_given, takes_lengths
+from snncell.nn.sequences import find_lengths, takes_lengths
 from snncell.ops.base import as_tensor
 from snncell.tape import structure
 from snncell.tape.event_lists import EventLists
@@ -28,7 +28,7 @@ class Lengths(NamedTuple):
 
 def lengths_among(net: Any, inputs: Sequence[Any]) -> Lengths | None:
     """The input that `net.construct` calls `lengths`; None if it has none."""
-    counts = lengths_given(net, inputs, {})
+    counts = find_lengths(net, inputs, {})
     if counts is None:
         return None
     shapes = [shape for x in inputs if x is not counts for shape in _shapes(x) if len(shape) > 1]

@@ -8,7 +8,7 @@ from typing import Any
 
 from snncell import ops
 from snncell.arguments.kinds import Count
-from snncell.arguments.shown import came, shown
+from snncell.arguments.shown import came, show
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.sequences import until_end
@@ -124,13 +124,13 @@ def _of_name(name: str, who: str) -> Metric | Monitored:
         meant = f" {near!r} is meant?" if near else ""
         there = f"{', '.join(map(repr, NAMED))} and 'top5' (any number)"
         raise ArgumentError(
-            f"{who}: there is no metric {shown(name)}, but {there}.{meant} Of one's own it is a function of (output, "
+            f"{who}: there is no metric {show(name)}, but {there}.{meant} Of one's own it is a function of (output, "
             f"target) that gives a Tensor."
         )
     return NAMED[name]
 
 
-def named(metrics: Any, who: str) -> tuple[dict[str, Metric], dict[str, Monitored]]:
+def name_metrics(metrics: Any, who: str) -> tuple[dict[str, Metric], dict[str, Monitored]]:
     """Metrics by the names that records have them by: functions of (output, target), and of a monitor.
 
     Raises:
@@ -143,7 +143,7 @@ def named(metrics: Any, who: str) -> tuple[dict[str, Metric], dict[str, Monitore
     for name, one in pairs:
         if not isinstance(name, str) or name in RESERVED or name.startswith("test_"):
             raise ArgumentError(
-                f"{who}: metrics: {shown(name)} is no name for a metric; a record has {', '.join(RESERVED)} and "
+                f"{who}: metrics: {show(name)} is no name for a metric; a record has {', '.join(RESERVED)} and "
                 f"test_... already."
             )
         if name in found:

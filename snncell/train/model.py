@@ -16,13 +16,13 @@ from snncell.nn.optim import Optimizer
 from snncell.nn.training import TrainOneStepCell
 from snncell.tape.given import as_data
 from snncell.train.callbacks import Callback, Result, Training
-from snncell.train.evaluation import evaluated, statefuls, told_of
+from snncell.train.evaluation import evaluate_with, statefuls, tell_callbacks
 from snncell.train.fit import fit
 from snncell.train.given import in_order
 from snncell.train.loss_scale import scaler_of
 from snncell.train.model_data import columns_of
 from snncell.train.model_metrics import Loss, Metric, metrics_of
-from snncell.train.model_parts import First, LossPart, itself, measured_by, refuse_own_step
+from snncell.train.model_parts import First, LossPart, itself, metrics_to_compile, refuse_own_step
 
 
 class Model:
@@ -171,7 +171,7 @@ class Model:
                 "call model.eval in a callback, or leave it out."
             )
         given = [*in_order(() if callbacks is None else callbacks)]
-        metrics = measured_by(self.metrics)
+        metrics = metrics_to_compile(self.metrics)
         with_own_loss = self.loss_fn is None
         return fit(
             self.network,
@@ -241,7 +241,7 @@ class Model:
         told[0].on_fit_begin(training)
         for callback in told:
             callback.on_evaluation_begin(training)
-        found = evaluated(
+        found = evaluate_with(
             net,
             loss,
             columns_of(valid_dataset, whole, "Model.eval: valid_dataset"),
@@ -250,7 +250,7 @@ class Model:
             metrics,
             (),
             None,
-            lambda step: told_of(step, training, told),
+            lambda step: tell_callbacks(step, training, told),
         )
         names = {name: "loss" if isinstance(one, Loss) else name for name, one in self.metrics.items()}
         training.record = {f"test_{name}": found[measured] for name, measured in names.items() if measured in found}
@@ -262,7 +262,7 @@ class Model:
         """The parts of an evaluation: network, loss, metrics, and whether the network takes all columns of a batch."""
         net, loss = self.network, self.loss_fn
         whole = self.eval_network is not None or loss is None
-        metrics = measured_by(self.metrics)
+        metrics = metrics_to_compile(self.metrics)
         if self.eval_network is not None:
             net, loss = self.eval_network, LossPart(self.eval_indexes[0])
             metrics = {name: self._of_parts(one) for name, one in metrics.items()}

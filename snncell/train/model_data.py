@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from snncell.arguments.shown import came, shown
+from snncell.arguments.shown import came, show
 from snncell.errors import ArgumentError
 
 
@@ -41,6 +41,6 @@ def columns_of(data: Any, twice: bool, who: str) -> Any:
     if not own and not twice:
         return data
     if isinstance(data, type) or (not own and not hasattr(data, "__iter__")):
-        raise ArgumentError(f"{who} are batches that can be gone through again and again, not {shown(data)}.")
+        raise ArgumentError(f"{who} are batches that can be gone through again and again, not {show(data)}.")
     sized = hasattr(data, "get_dataset_size") or hasattr(data, "__len__")
     return (_Sized if sized else _Columns)(data, twice, who)

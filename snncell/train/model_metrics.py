@@ -9,7 +9,7 @@ import numpy as np
 
 from snncell import ops
 from snncell.arguments.kinds import Count
-from snncell.arguments.shown import came, shown
+from snncell.arguments.shown import came, show
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor
@@ -243,12 +243,12 @@ def metrics_of(given: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, one in pairs:
         if not isinstance(name, str):
-            raise ArgumentError(f"Model: metrics: {shown(name)} is no name; give a dict: metrics={{name: metric}}.")
+            raise ArgumentError(f"Model: metrics: {show(name)} is no name; give a dict: metrics={{name: metric}}.")
         if isinstance(one, str) and one in NAMES:
             one = NAMES[one]()
         elif isinstance(one, str) and one not in NAMED and not one.startswith("top"):
             raise ArgumentError(
-                f"Model: there is no metric {shown(one)}, but {', '.join(map(repr, NAMES))}; of one's own it is a "
+                f"Model: there is no metric {show(one)}, but {', '.join(map(repr, NAMES))}; of one's own it is a "
                 f"Metric, or a function of (output, target)."
             )
         if isinstance(one, type) or not (callable(one) or isinstance(one, (str, Metric)) or hasattr(one, "records")):

@@ -49,7 +49,7 @@ def refuse_own_step(cell: TrainOneStepCell) -> None:
         )
 
 
-def measured_by(metrics: dict[str, Any]) -> dict[str, Any]:
+def metrics_to_compile(metrics: dict[str, Any]) -> dict[str, Any]:
     """The metrics that are part of the compiled step, as `train.fit` takes them."""
     apart = {name for name, one in metrics.items() if isinstance(one, Loss) or getattr(one, "collects", False)}
     own = {name: one for name, one in metrics.items() if name not in apart}

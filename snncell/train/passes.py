@@ -10,7 +10,7 @@ import numpy as np
 from snncell.data import Loader
 from snncell.errors import ArgumentError, CheckpointError
 from snncell.ops.seeds import go_on_from, own_key, present_key
-from snncell.train.evaluation import Means, Measurements, cells_of, counted_batches, statefuls
+from snncell.train.evaluation import Means, Measurements, cells_of, count_batches, statefuls
 from snncell.train.processes import OneProcess
 from snncell.train.state import is_count
 from snncell.train.steps import TrainStep
@@ -59,7 +59,7 @@ class DataPass:
         if skipped:
             go_on_from(np.array(self.key))
         source = () if self.over else self.data
-        with counted_batches(source, "fit: data", self.processes, prefetch) as batches:
+        with count_batches(source, "fit: data", self.processes, prefetch) as batches:
             left = iter(batches)
             self.first = self.batch
             self._skip(left, skipped)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from snncell import ops
 from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came, instance_meant, shown
+from snncell.arguments.shown import came, show, suggest_instance
 from snncell.arguments.vocabulary import Numbers
 from snncell.cell import Cell, HookHandle
 from snncell.data.order import in_turn
@@ -121,7 +121,7 @@ def cells_of(chosen: Any, who: str) -> list[Cell]:
     cells = list(chosen) if several else [chosen]
     for cell in cells:
         if not isinstance(cell, Cell):
-            words = f"{shown(cell)}{instance_meant(cell)}"
+            words = f"{show(cell)}{suggest_instance(cell)}"
             raise ArgumentError(f"{who} takes Cells whose output is spikes, such as a MultiStep, not {words}.")
     return cells
 
@@ -245,13 +245,13 @@ def measure(
         lengths = lengths_among(net, inputs)
         others = {}
         if score is not None:
-            others["accuracy"] = _given_by("accuracy", of_output(score, output, target, lengths)).mean()
+            others["accuracy"] = _result_of("accuracy", of_output(score, output, target, lengths)).mean()
         for name, metric in (metrics or {}).items():
-            found = _given_by(name, of_output(metric, output, target, lengths))
+            found = _result_of(name, of_output(metric, output, target, lengths))
             others[name] = found.mean(0) if found.ndim else found
         if spikes is not None:
             others["firing_rate"] = spikes.rate_of(lengths)
-        value = _given_by("loss", of_output(loss, output, target, lengths))
+        value = _result_of("loss", of_output(loss, output, target, lengths))
         if value.size != 1:
             raise ShapeError(f'The loss is one number, not of shape {value.shape}: reduction="mean", or its .mean().')
         return value, others
@@ -259,7 +259,7 @@ def measure(
     return measured
 
 
-def _given_by(name: str, value: Any) -> Tensor:
+def _result_of(name: str, value: Any) -> Tensor:
     """The result of a function of the user's, after checking that it is a Tensor."""
     if not isinstance(value, Tensor):
         raise ArgumentError(f"{name} is a function of (output, target) that gives a Tensor; it gave {came(value)}.")

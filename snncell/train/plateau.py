@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from snncell.arguments.kinds import NotNegative, Size, Within
 from snncell.errors import ArgumentError, TrainingError
 from snncell.train.callbacks import Callback, Training
-from snncell.train.stopping import is_better_higher, monitored
+from snncell.train.stopping import is_better_higher, monitored_number
 
 
 class ReduceLROnPlateau(Callback):
@@ -69,7 +69,7 @@ class ReduceLROnPlateau(Callback):
             self.best, self.waited, self.cooling = math.inf, 0, 0
 
     def on_epoch_end(self, training: Training) -> None:
-        number = monitored(training, self.monitor, "ReduceLROnPlateau")
+        number = monitored_number(training, self.monitor, "ReduceLROnPlateau")
         if number is None:
             return
         if math.isnan(number):

@@ -12,7 +12,7 @@ import numpy as np
 
 from snncell.cell import Cell
 from snncell.distributed.draws import aside, draw_for_shard
-from snncell.distributed.job import joined
+from snncell.distributed.job import join_job
 from snncell.distributed.ranks import Ranks, odd_rank
 from snncell.errors import ArgumentError, RankError
 from snncell.nn.optim import Optimizer
@@ -210,4 +210,4 @@ def processes(distributed: bool) -> OneProcess:
     """
     if not distributed:
         return OneProcess()
-    return AllRanks(joined("fit: distributed=True"))
+    return AllRanks(join_job("fit: distributed=True"))

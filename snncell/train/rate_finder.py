@@ -200,7 +200,7 @@ class _Average:
         return self.total / self.weight
 
 
-def _smoothed(losses: Array, width: float) -> Array:
+def _smooth(losses: Array, width: float) -> Array:
     """The mean of all losses around each, by weights that fall to both sides."""
     number = np.arange(len(losses))
     weights = np.exp(-0.5 * ((number[:, None] - number) / width) ** 2)
@@ -211,7 +211,7 @@ def _smoothed(losses: Array, width: float) -> Array:
 def _result(rates: Array, losses: Array, steps: int, smoothing: float) -> RateSearch:
     finite = len(losses) if np.isfinite(losses).all() else int(np.argmin(np.isfinite(losses)))
     smoothed = np.full(len(losses), np.nan)
-    smoothed[:finite] = _smoothed(losses[:finite], smoothing)
+    smoothed[:finite] = _smooth(losses[:finite], smoothing)
     rates, suggestion = rates[: len(losses)], None
     low = int(np.argmin(smoothed[:finite])) if finite else 0
     if low > 0:

@@ -23,7 +23,7 @@ def refuse_notes(stored: Stored, who: str) -> None:
         raise CheckpointError(f"{who} is damaged: what it says of callbacks is {str(kept)[:200]}.")
 
 
-def noted_of(callbacks: list[Callback]) -> tuple[list[Any], dict[str, Any]]:
+def note_callbacks(callbacks: list[Callback]) -> tuple[list[Any], dict[str, Any]]:
     """The states of callbacks, as notes and as arrays; of those that keep nothing, nothing."""
     notes: list[Any] = []
     arrays: dict[str, Any] = {}
@@ -57,7 +57,7 @@ def resume_callbacks(callbacks: list[Callback], training: Training, stored: Stor
             raise CheckpointError(f"{who} is damaged: the state of {name} is none that it takes: {error}") from error
 
 
-def told(data: Any) -> Any:
+def describe_data(data: Any) -> Any:
     """The description that tells data from others; of a user's own batches, their class and number alone."""
     if isinstance(data, (Batches, Loader)):
         return data.description()

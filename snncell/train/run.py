@@ -18,16 +18,16 @@ from snncell.tape.tensor import Tensor
 from snncell.train.batch_axis import refuse_swapped_axes
 from snncell.train.callbacks import Callback, Record, Result, Training
 from snncell.train.clipping import clip_by_both
-from snncell.train.evaluation import counted_batches, means, measured, told_of
+from snncell.train.evaluation import count_batches, means, measure_with_loss, tell_callbacks
 from snncell.train.finite import infinite_gradient, refuse_loss, refuse_test_loss, refuse_weights, warn_of_nan
 from snncell.train.given import in_order
-from snncell.train.interruption import noted
+from snncell.train.interruption import note_signals
 from snncell.train.loss_scale import Scaling
 from snncell.train.monitored import Monitored
 from snncell.train.passes import DataPass
 from snncell.train.pieces import RateListener, measure
 from snncell.train.processes import OneProcess
-from snncell.train.resume import noted_of, places, refuse_notes, resume_callbacks, take_places, told
+from snncell.train.resume import describe_data, note_callbacks, places, refuse_notes, resume_callbacks, take_places
 from snncell.train.state import File, description, read_state, save_state, weights_of
 from snncell.train.steps import TrainStep
 
@@ -83,7 +83,7 @@ class Run:
         scaling = None if scaler is None else Scaling(scaler, net, loss, optimiser)
         self.step = self.processes.step(self.parts, of_batch, optimiser, clip, scaling, accumulate)
         self.heard = heard
-        self.test_step = measured(net, loss, accuracy, spikes, metrics)
+        self.test_step = measure_with_loss(net, loss, accuracy, spikes, metrics)
 
     def __call__(self, callbacks: list[Callback], resume: File | None, monitor: str | None) -> Result:
         """Train to the last epoch, or until somebody stops it."""
@@ -94,7 +94,7 @@ class Run:
         self.processes.refuse(self.parts, training.optimiser, lambda: {**self.settings, "call": self.called})
         if self.processes.first:
             warn_of_nan(training.test)
-        with nullcontext() if self.checkpoint is None else noted(training.stop):
+        with nullcontext() if self.checkpoint is None else note_signals(training.stop):
             try:
                 self.tell("on_fit_begin")
                 while len(training.history) < training.epochs and not self.stopped():
@@ -188,7 +188,7 @@ class Run:
             self.prefetch,
             self.heard,
             self.processes,
-            lambda step: told_of(step, training, self.told()),
+            lambda step: tell_callbacks(step, training, self.told()),
         )
         training.measured = of_training
         refuse_test_loss(tested["loss"], training.epoch, training.test, self.checkpoint)
@@ -210,7 +210,7 @@ class Run:
         if not self.before or not trained:
             return ""
         # Each rank looks at whole batches, so that all come to the same result without an exchange.
-        with counted_batches(training.data, "fit: data", OneProcess(), False) as batches:
+        with count_batches(training.data, "fit: data", OneProcess(), False) as batches:
             some = (batch for _, batch in islice(batches, _PROBED))
             return infinite_gradient(training.net, training.loss, trained, self.before, training.epoch, some)
 
@@ -222,7 +222,7 @@ class Run:
         training = self.training
         loss = "" if isinstance(training.loss, Cell) else getattr(training.loss, "__qualname__", "")
         settings = {"loss": loss, "monitor": self.monitor, **self.asked}
-        return {"data": told(training.data), "test data": told(training.test), "setting": settings}
+        return {"data": describe_data(training.data), "test data": describe_data(training.test), "setting": settings}
 
     @property
     def called(self) -> dict[str, Any]:
@@ -241,7 +241,7 @@ class Run:
                 "fit: a checkpoint is written between two steps of the optimiser, and gradients are being accumulated; "
                 "save where training.updated is true."
             )
-        kept, arrays = noted_of(self.callbacks)
+        kept, arrays = note_callbacks(self.callbacks)
         notes = {**self.settings, "history": training.history, "callbacks": kept}
         notes |= places(training.data, training.test, None if under_way is None else under_way.given)
         if under_way is not None:

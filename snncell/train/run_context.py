@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from snncell.arguments.names import meant
+from snncell.arguments.names import suggest_name
 from snncell.errors import MissingNameError, RecordError
 
 
@@ -81,7 +81,7 @@ class RunParameters:
         return next(filter(None, found), {})
 
     def __getattr__(self, name: str) -> Any:
-        raise MissingNameError(f"RunContext.original_args() has no {name!r}{meant(name, {}, self.keys(), '')}")
+        raise MissingNameError(f"RunContext.original_args() has no {name!r}{suggest_name(name, {}, self.keys(), '')}")
 
     def __getitem__(self, name: str) -> Any:
         if name not in self:

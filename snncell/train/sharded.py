@@ -12,9 +12,9 @@ import numpy as np
 from snncell.compiler.jit import jit
 from snncell.distributed.cuts import Cutter, slices
 from snncell.distributed.draws import aside, draw_for_shard
-from snncell.distributed.handover import handed_over
+from snncell.distributed.handover import hand_over
 from snncell.distributed.ranks import Array, Ranks, odd_rank
-from snncell.distributed.sums import VectorLayout, Vectors, summed, sums_of
+from snncell.distributed.sums import VectorLayout, Vectors, sum_over_shards, sums_of
 from snncell.errors import ArgumentError, RankError
 from snncell.nn.optim import Optimizer
 from snncell.tape.parameter import Parameter, assign_all
@@ -108,7 +108,7 @@ class Means:
         for shard, (count, numbers) in found.items():
             arrays = [np.ones(()), np.array(float(share.digest)), *(_array(numbers[name]) for name in self.names)]
             own[shard] = layout.vectors(arrays, float(count))
-        samples, digests, *sums = summed(self.ranks, layout, own)
+        samples, digests, *sums = sum_over_shards(self.ranks, layout, own)
         if samples != share.samples or digests != samples * share.digest:  # integers, and exact
             rows = self.ranks.gathered(np.array([share.samples, share.digest], np.int64))
             odd, usual = odd_rank([tuple(row.tolist()) for row in rows]) or (self.ranks.rank, 0)
@@ -152,7 +152,7 @@ class Sharded:
 
         def gradients(*part: Tensor) -> tuple[Numbers, list[Tensor]]:
             numbers, grads = of_part(*part)
-            return numbers, handed_over(grads, sums)
+            return numbers, hand_over(grads, sums)
 
         self.gradients = jit(gradients)
         self.numbers = Means(ranks)
@@ -202,7 +202,7 @@ class Sharded:
             for shard, (count, all_of) in after.items()
         }
         own = {shard: layout.vectors([np.ones(()), *few], float(count)) for shard, (count, few) in values.items()}
-        samples, *sums = summed(self.ranks, layout, own)
+        samples, *sums = sum_over_shards(self.ranks, layout, own)
         means = [(x / samples).astype(p.dtype.dtype) for x, (_, p) in zip(sums, named, strict=True)]
         for _, few in values.values():
             for (path, p), mean, one in zip(named, means, few, strict=True):

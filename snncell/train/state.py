@@ -17,7 +17,7 @@ from snncell.cells.state import replace_buffers
 from snncell.errors import CheckpointError
 from snncell.io.checkpoint import read_arrays, write_arrays
 from snncell.nn.optim import Optimizer
-from snncell.ops.seeds import present_key, seeded, set_seed
+from snncell.ops.seeds import assign_seed, present_key, set_seed
 from snncell.tape.parameter import Parameter, Undo, assign_all, together
 from snncell.tape.tensor import Tensor
 
@@ -50,7 +50,7 @@ def save_state(
     Raises:
         CheckpointError: if the file cannot be written.
     """
-    makes = _made(net, optimiser, loss)
+    makes = _describe_parts(net, optimiser, loss)
     tensors = {f"net/{path}": p.asnumpy() for path, p in weights_of(net, loss).items()}
     tensors |= {f"buffer/{path}": buffer.asnumpy() for path, (_, _, buffer) in buffers_of(net, loss).items()}
     tensors |= {f"optimiser/{path}": p.asnumpy() for path, p in _own(optimiser).items()}
@@ -140,7 +140,7 @@ class Stored(NamedTuple):
         if self.random is None:
             put_all(self.values, self.buffers, "load_state")
             return
-        put_all([*self.values, seeded(*self.random)], self.buffers, "load_state")
+        put_all([*self.values, assign_seed(*self.random)], self.buffers, "load_state")
         set_seed(*self.random)  # threads that begin to draw later do so from it
 
 
@@ -168,7 +168,7 @@ def read_state(
             f"into a Cell."
         )
     makes, notes = (from_json(text[name], f"load_state: {where}: {name}") for name in ("made", "notes"))
-    now = _made(net, optimiser, loss) | (expected or {})
+    now = _describe_parts(net, optimiser, loss) | (expected or {})
     if optimiser is None and loss is None:
         del now["loss"]
     before = {**notes, **makes}
@@ -237,7 +237,7 @@ def weights_of(net: Cell, loss: Any = None) -> dict[str, Parameter]:
     return weights | {f"loss/{path}": p for path, p in of_loss.items() if id(p) not in known}
 
 
-def kept_of(net: Cell, loss: Any = None) -> dict[str, Tensor]:
+def values_to_keep(net: Cell, loss: Any = None) -> dict[str, Tensor]:
     """The Parameters by path as in `weights_of`, and by "buffer/" and path the buffers."""
     return weights_of(net, loss) | {f"buffer/{path}": place[2] for path, place in buffers_of(net, loss).items()}
 
@@ -261,7 +261,7 @@ def buffers_of(net: Cell, loss: Any = None) -> dict[str, tuple[Cell, str, Tensor
     return {path: (cell, name, vars(cell)[name]) for path, (cell, name) in places.items()}
 
 
-def _made(net: Cell, optimiser: Optimizer | None, loss: Any) -> dict[str, Any]:
+def _describe_parts(net: Cell, optimiser: Optimizer | None, loss: Any) -> dict[str, Any]:
     """The description of each of them; of a loss that is no Cell it is empty."""
     of_loss = description(loss) if isinstance(loss, Cell) else {}
     of_optimiser = {} if optimiser is None else {"optimiser": description(optimiser)}

@@ -160,7 +160,7 @@ class Accumulated:
         numbers: Numbers
         numbers, grads = self.gradients(*batch)
         count = Tensor(float(len(batch[-1])))
-        self.total = _added(count, *self.total, *grads) if self.waiting else _weighted(count, *grads)
+        self.total = _accumulate(count, *self.total, *grads) if self.waiting else _weigh(count, *grads)
         self.samples += len(batch[-1])
         self.waiting += 1
         if self.waiting == self.count:
@@ -173,18 +173,18 @@ class Accumulated:
 
     def finish(self) -> None:
         if self.waiting:
-            self.update(*_weighted(Tensor(1.0 / self.samples), *self.total))
+            self.update(*_weigh(Tensor(1.0 / self.samples), *self.total))
             self.waiting, self.samples, self.total = 0, 0, ()
 
 
 @jit
-def _weighted(weight: Tensor, *grads: Tensor) -> tuple[Tensor, ...]:
+def _weigh(weight: Tensor, *grads: Tensor) -> tuple[Tensor, ...]:
     """Each gradient times a number."""
     return tuple(_times(g, weight) for g in grads)
 
 
 @jit
-def _added(weight: Tensor, *totals_and_grads: Tensor) -> tuple[Tensor, ...]:
+def _accumulate(weight: Tensor, *totals_and_grads: Tensor) -> tuple[Tensor, ...]:
     """Each total plus a number times its gradient."""
     half = len(totals_and_grads) // 2
     totals, grads = totals_and_grads[:half], totals_and_grads[half:]

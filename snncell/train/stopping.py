@@ -10,7 +10,7 @@ import numpy as np
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, CheckpointError, TrainingError
 from snncell.train.callbacks import Callback, Training
-from snncell.train.state import is_count, is_number, kept_of, put_kept, refuse_misfit
+from snncell.train.state import is_count, is_number, put_kept, refuse_misfit, values_to_keep
 
 
 class EarlyStopping(Callback):
@@ -115,7 +115,7 @@ class EarlyStopping(Callback):
         value = -record[self.monitor] if self.higher_is_better else record[self.monitor]
         if value < self.best - self.min_delta:
             self.best, self.best_epoch, self.waited = value, record["epoch"], 0
-            self.weights = {path: np.array(x.asnumpy()) for path, x in kept_of(net, loss).items()}
+            self.weights = {path: np.array(x.asnumpy()) for path, x in values_to_keep(net, loss).items()}
         else:
             self.waited += 1
         return self.stopped
@@ -139,7 +139,7 @@ class EarlyStopping(Callback):
         if not _is_of(notes, len(training.history)):
             raise ArgumentError(f"EarlyStopping: the state is {str(notes)[:200]}, which it never is.")
         try:
-            own = kept_of(training.net, training.loss) if notes["best_epoch"] else {}
+            own = values_to_keep(training.net, training.loss) if notes["best_epoch"] else {}
             refuse_misfit(own, weights, "EarlyStopping: the state")
         except CheckpointError as error:
             raise ArgumentError(str(error)) from None
@@ -147,7 +147,7 @@ class EarlyStopping(Callback):
         self.weights = weights
 
 
-def monitored(training: Training, monitor: str, who: str) -> float | None:
+def monitored_number(training: Training, monitor: str, who: str) -> float | None:
     """A number of the record of an epoch; None of an evaluation that there was not after this one.
 
     Raises:

@@ -15,12 +15,12 @@ import numpy as np
 from snncell.arguments.kinds import Count, Own
 from snncell.cells.modes import phases
 from snncell.errors import ArgumentError
-from snncell.interrupts import imported
+from snncell.interrupts import import_once
 from snncell.monitoring import Monitor
 from snncell.plot import confusion_matrix, raster, report as report_on
 from snncell.plot.page import png
-from snncell.plot.pictures import drawn
-from snncell.report.probe import untouched
+from snncell.plot.pictures import draw_picture
+from snncell.report.probe import leave_untouched
 from snncell.report.validate import parts
 from snncell.train.callbacks import Callback, Training
 from snncell.train.state import weights_of
@@ -126,7 +126,7 @@ class TensorBoard(Callback):
         if array.size == 1:
             self._writer.add_scalar(name, array.item(), step)
         elif array.ndim > 1:  # where it is no matrix of shares nothing is drawn
-            self._picture(name, drawn("", lambda ax: confusion_matrix(array, ax=ax), 2.8).figure, step)
+            self._picture(name, draw_picture("", lambda ax: confusion_matrix(array, ax=ax), 2.8).figure, step)
 
     def _look(self, training: Training, report: bool) -> None:
         """Histograms and pictures of the net as it is."""
@@ -147,12 +147,12 @@ class TensorBoard(Callback):
         """A figure of each layer that fires."""
         assert self.batch is not None
         net = training.net
-        with phases(net), untouched(net), Monitor(net, samples=1) as monitor:
+        with phases(net), leave_untouched(net), Monitor(net, samples=1) as monitor:
             net.set_train(False)
             net(*self.batch[0])
         for name in monitor.layers:
             if monitor.fires(name):
-                yield name, drawn("", partial(raster, monitor, layer=name)).figure
+                yield name, draw_picture("", partial(raster, monitor, layer=name)).figure
 
     def _report(self, training: Training) -> None:
         assert self.batch is not None
@@ -181,13 +181,13 @@ class TensorBoard(Callback):
 
 def _pixels(figure: Any) -> np.ndarray[Any, Any]:
     """A figure as (H, W, 3), 8 bits."""
-    image = imported("PIL.Image").open(io.BytesIO(png(figure)))  # Matplotlib brings Pillow
+    image = import_once("PIL.Image").open(io.BytesIO(png(figure)))  # Matplotlib brings Pillow
     return np.asarray(image.convert("RGB"))
 
 
 def _tensorboardx() -> Any:
     try:
-        return imported("tensorboardX")
+        return import_once("tensorboardX")
     except ImportError as error:
         raise ArgumentError(
             f'TensorBoard: needs the package tensorboardX: pip install "snncell[tensorboard]" brings it ({error}).'

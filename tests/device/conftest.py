@@ -16,7 +16,7 @@ import pytest
 from snncell.errors import DeviceError
 from snncell.kernels.cuda import build
 from snncell.kernels.cuda.runtime import runtime
-from snncell.kernels.scalar import CUDA_IMPORTS, SIMULATOR_IMPORTS, simulated
+from snncell.kernels.scalar import CUDA_IMPORTS, SIMULATOR_IMPORTS, is_simulated
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # cases and tables that the CPU's tests have too
 
@@ -25,9 +25,9 @@ _kernels: dict[Any, tuple[str, str, Any]] = {}
 
 def pytest_configure(config: pytest.Config) -> None:
     """Note each kernel that is built."""
-    if not (simulated() and os.environ.get("CUDA_KERNELS")):
+    if not (is_simulated() and os.environ.get("CUDA_KERNELS")):
         return
-    make = build._simulated
+    make = build._simulate
 
     def noted(name: str, source: str, code: str, signature: tuple[Any, ...], launch_bounds: Any) -> Any:
         text = source.replace(SIMULATOR_IMPORTS, CUDA_IMPORTS)
@@ -35,7 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
             _kernels[name, code, signature] = (name, text, signature)
         return make(name, source, code, signature, launch_bounds)
 
-    build._simulated = noted
+    build._simulate = noted
 
 
 def pytest_sessionfinish() -> None:
@@ -47,7 +47,7 @@ def pytest_sessionfinish() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Without a simulator or a card there is nothing that these tests could run on."""
     reason = ""
-    if not simulated():
+    if not is_simulated():
         try:
             runtime()
         except DeviceError as error:
@@ -58,5 +58,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.gpu)
         if reason:
             item.add_marker(pytest.mark.skip(reason=reason))
-        elif not simulated() and item.get_closest_marker("simulator"):
+        elif not is_simulated() and item.get_closest_marker("simulator"):
             item.add_marker(pytest.mark.skip(reason="looks into the simulator's memory"))

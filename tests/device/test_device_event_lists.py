@@ -26,7 +26,7 @@ def test_layers_give_on_the_device_what_they_give_on_the_cpu(dtype: str, layer: 
     step = snncell.value_and_grad(value, None, net.trainable_params())
     want = step(lists)
     net.to("gpu")
-    there = structure.mapped(lambda leaf: leaf.to("gpu"), lists)
+    there = structure.map_leaves(lambda leaf: leaf.to("gpu"), lists)
     found = step(there)
     for one, other in zip((want[0], *want[1]), (found[0], *found[1]), strict=True):
         np.testing.assert_allclose(other.asnumpy(), one.asnumpy(), rtol=1e-4, atol=1e-5)

@@ -18,7 +18,7 @@ from snncell.tape import structure
 
 def there(tree: Any) -> Any:
     """The same Tensors on the device."""
-    return structure.mapped(lambda x: x.to("gpu"), tree)
+    return structure.map_leaves(lambda x: x.to("gpu"), tree)
 
 
 def normal(*shape: int, seed: int = 0, dtype: Any = np.float32) -> Tensor:

@@ -23,7 +23,7 @@ from snncell.compiler.backends.expressions import (
     cost_of,
     file_head,
     kind_of,
-    reduced,
+    reduction_of,
 )
 from snncell.compiler.backends.index_space import Operand, operands_of
 from snncell.compiler.ir.formula import Elementwise, Reduction, Sum
@@ -147,4 +147,4 @@ class _Body(Statements):
 
     def reduced(self, step: Instruction, target: str) -> loops.Reduced:
         (term,) = step.inputs
-        return reduced(target, self.names[term], step)
+        return reduction_of(target, self.names[term], step)

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.compiler.backends.expressions import added, as_scalar, cost_of, far_of, file_head, kind_of
+from snncell.compiler.backends.expressions import as_scalar, cost_of, far_of, file_head, kind_of, sum_of_elements
 from snncell.compiler.backends.gathered import Gathered
 from snncell.compiler.backends.indexing import Scratch
-from snncell.compiler.backends.loop_arrays import computed_array, flat_array, rows_array, stored_array
+from snncell.compiler.backends.loop_arrays import array_to_compute, array_to_store, flat_array, rows_array
 from snncell.compiler.backends.scattered import BOUNDS, Scattered
 from snncell.compiler.backends.tile import KernelBlock
 from snncell.compiler.ir.formula import is_elementwise
@@ -159,14 +159,14 @@ class CPULoop:
                 step += ["if turn % every == 0:", f"    copy({row}, w{n}, {count})"]
         move, finish = [], []
         for n, value in enumerate(self.summed):
-            r, each = added(value), f"for i in range({block.count(value)}):"
+            r, each = sum_of_elements(value), f"for i in range({block.count(value)}):"
             begin.append(f"z{n} = {block.part(f'q{n}', value)}")
             begin += [f"far{n} = {block.new(value, far_of(value))}"] * r.two_levels
             begin += [each, f"    z{n}[i] = 0", *[f"    far{n}[i] = 0"] * r.two_levels]
             if r.two_levels:
                 move += [each, *loops.indent(r.moved(f"far{n}[i]", f"z{n}[i]"))]
                 finish += [each, f"    z{n}[i] = {r.cast}({r.further(f'far{n}[i]', f'z{n}[i]')})"]
-        return begin, step, [loops.moved_at("t", self.backwards), *loops.indent(move)] if move else [], finish
+        return begin, step, [loops.flush_condition("t", self.backwards), *loops.indent(move)] if move else [], finish
 
     def _phases(self, steps: list[Instruction], results: list[Value]) -> list[Phase]:
         """The phases of a step: one where all is elementwise, over the shape that everything broadcasts to."""
@@ -238,16 +238,16 @@ class CPULoop:
         for width, sizes in zip(self.widths, self.block.sizes, strict=True):
             arguments += [width, *sizes]
         for value in self.carry:
-            array, full = flat_array(computed_array(value, known))
+            array, full = flat_array(array_to_compute(value, known))
             arguments += [array, full]
         for value in self.rows:
-            arguments += rows_array(computed_array(value, known), steps)
-        arguments += [np.ascontiguousarray(computed_array(value, known)).reshape(-1) for value in self.fixed]
+            arguments += rows_array(array_to_compute(value, known), steps)
+        arguments += [np.ascontiguousarray(array_to_compute(value, known)).reshape(-1) for value in self.fixed]
         arguments += self.gathered.operands(known, block)
         operands, grads = self.scattered.operands(known, block)
         arguments += operands
         if self.recompute:
-            rows = [np.ascontiguousarray(computed_array(x, known)) for x in self.recompute.carry]
+            rows = [np.ascontiguousarray(array_to_compute(x, known)) for x in self.recompute.carry]
             arguments += [x.reshape(len(x), math.prod(x.shape[1:])) for x in rows]
         if self.units:
             rooms = {value: self.scattered.room(step, known, block) for value, step in near.items()}
@@ -259,14 +259,14 @@ class CPULoop:
             grain = int(blocks > 1 and work >= PARALLEL_SIZE)
             self._kernel(blocks, grain, *arguments, *self.numbers, *last, *results, *sums, *stored)
         return (
-            [stored_array(value, x) for value, x in zip(self.carry, last, strict=True)],
-            {value: stored_array(value, y, steps) for value, y in ys.items()},
+            [array_to_store(value, x) for value, x in zip(self.carry, last, strict=True)],
+            {value: array_to_store(value, y, steps) for value, y in ys.items()},
             {value: x.reshape(value.shape) for value, x in zip(self.summed, sums, strict=True)} | grads,
-            [stored_array(value, x, len(x)) for value, x in zip(self.carry, stored, strict=self.storing)],
+            [array_to_store(value, x, len(x)) for value, x in zip(self.carry, stored, strict=self.storing)],
         )
 
     def _empty(self, value: Value, *steps: int) -> Any:
-        return empty((*steps, math.prod(value.shape)), dtypes.computed(value.dtype))
+        return empty((*steps, math.prod(value.shape)), dtypes.to_compute(value.dtype))
 
     moved = 0  # what is inside stays in the cache
 

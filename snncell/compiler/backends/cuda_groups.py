@@ -15,7 +15,7 @@ from snncell.compiler.backends.expressions import (
     Statements,
     cuda_head,
     kind_of,
-    reduced,
+    reduction_of,
 )
 from snncell.compiler.backends.index_space import Operand, flat_index, operands_of
 from snncell.compiler.ir.formula import Elementwise, Reduction
@@ -75,7 +75,8 @@ def emit_cuda(group: FusionGroup, uniform: set[Value]) -> CUDAKernel:
             body.lines.append(store(operand.value, f"o{n}", _place(sizes, sizes), body.names[operand.value]))
     sums = [n for n, operand in enumerate(outputs) if operand.value in reductions]
     joined = [
-        reduced(f"o{n}", body.names[reductions[outputs[n].value].inputs[0]], reductions[outputs[n].value]) for n in sums
+        reduction_of(f"o{n}", body.names[reductions[outputs[n].value].inputs[0]], reductions[outputs[n].value])
+        for n in sums
     ]
 
     name = "cuda_" + "_".join(dict.fromkeys(step.op.name for step in group.steps))[:48]
@@ -137,7 +138,7 @@ def _place(shape: tuple[int, ...], sizes: tuple[int, ...]) -> str:
     return flat_index([f"p{axis}" for axis in axes], [f"n{axis}" for axis in axes], present)
 
 
-def _unrolled(index: str, axes: list[int]) -> list[str]:
+def _unravel_index(index: str, axes: list[int]) -> list[str]:
     """Statements that give p for each of `axes` from their common index."""
     lines = []
     for axis in reversed(axes[1:]):
@@ -151,7 +152,7 @@ def _product(axes: list[int]) -> str:
 
 def _map(ndim: int, body: list[str]) -> list[str]:
     axes = list(range(ndim))
-    return ["i = cuda.grid(1)", f"if i < {_product(axes)}:", *indent([*_unrolled("i", axes), *body])]
+    return ["i = cuda.grid(1)", f"if i < {_product(axes)}:", *indent([*_unravel_index("i", axes), *body])]
 
 
 def _thread(columns: bool, count: str) -> list[str]:
@@ -166,13 +167,13 @@ def _part(columns: bool, count: str, part: str, parts: str) -> str:
     return f"{part} * ({count}) + k" if columns else f"k * {parts} + {part}"
 
 
-def begun(sums: list[Reduced]) -> list[str]:
+def begin_sums(sums: list[Reduced]) -> list[str]:
     """The statements that begin sums, `z0`, ..., and what was lost of their terms, `lost0`, ..."""
     lost = [f"lost{n} = {r.start}" for n, r in enumerate(sums) if r.two_levels]
     return [*(f"z{n} = {r.start}" for n, r in enumerate(sums)), *lost]
 
 
-def grown(n: int, r: Reduced) -> list[str]:
+def add_term(n: int, r: Reduced) -> list[str]:
     """The statements that add a term to the sum `z<n>`."""
     return r.compensated(f"z{n}", f"lost{n}") if r.two_levels else [f"z{n} = {r.joined(f'z{n}', r.term)}"]
 
@@ -184,10 +185,10 @@ def _sum(kept: list[bool], body: list[str], sums: list[Reduced], outputs: list[O
     count, columns = _product(keep), kept[-1]
     place = _part(columns, count, "c", "chunks")
     values = {f"o{n}": operand.value for n, operand in enumerate(outputs)}
-    grow = [line for n, r in enumerate(sums) for line in grown(n, r)]
-    inner = ["q = r", *_unrolled("q", along), *body, *grow, "r += chunks"]
-    lines = [*_thread(columns, count), "q = k", *_unrolled("q", keep), "r = c"]
-    lines += begun(sums)
+    grow = [line for n, r in enumerate(sums) for line in add_term(n, r)]
+    inner = ["q = r", *_unravel_index("q", along), *body, *grow, "r += chunks"]
+    lines = [*_thread(columns, count), "q = k", *_unravel_index("q", keep), "r = c"]
+    lines += begin_sums(sums)
     lines += [f"while r < {_product(along)}:", *indent(inner)]
     lines += [_store_sum(values[r.target], r.target, place, f"z{n}") for n, r in enumerate(sums)]
     return ["i = cuda.grid(1)", f"if i < {count} * chunks:", *indent(lines)]
@@ -198,8 +199,8 @@ def _join(name: str, values: list[Value], sums: list[Reduced], columns: bool) ->
     part = _part(columns, "count", "r", "parts")
     inner = []
     for n, (r, value) in enumerate(zip(sums, values, strict=True)):
-        inner += grown(n, r._replace(term=f"({_load_sum(value, f'a{n}', part)})"))
-    lines = [*_thread(columns, "count"), "r = c", *begun(sums)]
+        inner += add_term(n, r._replace(term=f"({_load_sum(value, f'a{n}', part)})"))
+    lines = [*_thread(columns, "count"), "r = c", *begin_sums(sums)]
     lines += ["while r < parts:", *indent([*inner, "r += chunks"])]
     place = _part(columns, "count", "c", "chunks")
     lines += [_store_sum(value, f"o{n}", place, f"z{n}") for n, value in enumerate(values)]

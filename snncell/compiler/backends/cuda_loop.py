@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.compiler.backends.cuda_groups import begun, grown, load, store
+from snncell.compiler.backends.cuda_groups import add_term, begin_sums, load, store
 from snncell.compiler.backends.expressions import (
     Statements,
-    added,
     as_scalar,
     cuda_head,
     kind_of,
+    sum_of_elements,
 )
 from snncell.compiler.backends.index_space import IndexSpace
 from snncell.compiler.ir.program import values_in
@@ -95,7 +95,7 @@ class CUDALoop:
         for n, value in enumerate(self.fixed):
             lines.append(f"d{n} = {load(value, f'a{n}', self.place[value])}")
         lines += [f"w{n} = {load(value, f'c{n}', f'i * m{n}')}" for n, value in enumerate(self.carry)]
-        lines += begun(list(map(added, self.summed)))
+        lines += begin_sums(list(map(sum_of_elements, self.summed)))
         lines += self._recomputing() if self.recompute else self._straight()
         lines += [store(value, f"last{n}", "i", f"w{n}") for n, value in enumerate(self.carry)]
         lines += [f"q{n}[i] = z{n}" for n in range(len(self.summed))]
@@ -170,7 +170,7 @@ class CUDALoop:
         """The results, the sums, and the states that a step leaves."""
         lines = [store(x, f"o{n}", "t * n + i", names[x]) for n, x in enumerate(self.sequences)]
         for n, value in enumerate(self.summed):
-            lines += grown(n, added(value, term=names[value]))
+            lines += add_term(n, sum_of_elements(value, term=names[value]))
         if self.carry:
             targets = ", ".join(f"w{n}" for n in range(len(self.carry)))
             lines.append(f"{targets} = {', '.join(names[value] for value in self.after)}")

@@ -18,7 +18,7 @@ from snncell import dtype as dtypes
 from snncell.compiler.ir.formula import Cast, Elementwise, Reduction, Sum
 from snncell.kernels.cpu import loops
 from snncell.kernels.policy import CALL_COST
-from snncell.kernels.scalar import CUDA_IMPORTS, LOOP, LOOP_IMPORTS, SIMULATOR_IMPORTS, simulated
+from snncell.kernels.scalar import CUDA_IMPORTS, LOOP, LOOP_IMPORTS, SIMULATOR_IMPORTS, is_simulated
 from snncell.tape.tracing import Instruction, Value
 
 
@@ -43,7 +43,7 @@ class Statements:
         """Append an elementwise step, under the line of the user's that it comes from."""
         assert isinstance(step.op, Elementwise)  # the caller's choice
         (out,) = step.outputs
-        code = dtypes.computed(step.op.operand_dtype(step.inputs))
+        code = dtypes.to_compute(step.op.operand_dtype(step.inputs))
         operands = [self.names[x] if isinstance(x, Value) else self._scalar(x, step, code) for x in step.inputs]
         name = f"t{len(self.names)}{self.mark}"  # numbered within the loop, so that equal loops have equal sources
         self.names[out] = name
@@ -56,7 +56,9 @@ class Statements:
 
     def rounding(self, value: Value, name: str) -> list[str]:
         """The statement that rounds an element to float16 or bfloat16, as each eager operation does; else none."""
-        return [f"{name} = {self.functions[value.dtype.name].format(name)}"] if dtypes.only_stored(value.dtype) else []
+        return (
+            [f"{name} = {self.functions[value.dtype.name].format(name)}"] if dtypes.is_storage_only(value.dtype) else []
+        )
 
     def _scalar(self, number: Any, step: Instruction, dtype: Any) -> str:
         """A Python number as an argument."""
@@ -90,7 +92,7 @@ def file_head(
 
 def cuda_head(steps: Sequence[Instruction], others: Sequence[Value] = ()) -> str:
     """The same above a CUDA kernel."""
-    return _head(SIMULATOR_IMPORTS if simulated() else CUDA_IMPORTS, steps, others, ())
+    return _head(SIMULATOR_IMPORTS if is_simulated() else CUDA_IMPORTS, steps, others, ())
 
 
 def _head(imports: str, steps: Sequence[Instruction], others: Sequence[Value], summed: Sequence[Value]) -> str:
@@ -106,15 +108,15 @@ def cost_of(steps: Sequence[Instruction]) -> int:
     return 1 + CALL_COST * sum(step.op.slow_calls for step in steps if isinstance(step.op, Elementwise))
 
 
-def reduced(target: str, term: str, step: Instruction) -> loops.Reduced:
+def reduction_of(target: str, term: str, step: Instruction) -> loops.Reduced:
     """The arguments of a template for a reduction."""
     assert isinstance(step.op, Reduction)  # the caller's choice
-    code, kind = code_of(step.inputs[0]), dtypes.computed(step.inputs[0].dtype)
+    code, kind = code_of(step.inputs[0]), dtypes.to_compute(step.inputs[0].dtype)
     far = far_of(step.inputs[0]).code if isinstance(step.op, Sum) else code
     return loops.Reduced(target, term, step.op.join, f"{code}({step.op.start(kind)})", code, far)
 
 
-def added(value: Value, target: str = "", term: str = "") -> loops.Reduced:
+def sum_of_elements(value: Value, target: str = "", term: str = "") -> loops.Reduced:
     """The arguments of a template for a sum of a Value's elements, which loops over time add up."""
     code = code_of(value)
     return loops.Reduced(target, term, "{0} + {1}", f"{code}(0)", code, far_of(value).code)
@@ -133,12 +135,12 @@ def as_scalar(number: Any, dtype: Any) -> Any:
 
 def kind_of(value: Value) -> dtypes.DType:
     """The dtype that a Value's elements are computed in."""
-    return dtypes.BY_NUMPY[dtypes.computed(value.dtype)]
+    return dtypes.BY_NUMPY[dtypes.to_compute(value.dtype)]
 
 
 def far_of(value: Value) -> dtypes.DType:
     """The dtype in which partial sums of a Value's elements are added up."""
-    return dtypes.BY_NUMPY[dtypes.far(dtypes.computed(value.dtype))]
+    return dtypes.BY_NUMPY[dtypes.far(dtypes.to_compute(value.dtype))]
 
 
 def code_of(value: Value) -> str:

@@ -12,13 +12,13 @@ from snncell.kernels.space import HOST
 from snncell.tape.tracing import Value
 
 
-def computed_array(value: Value, known: dict[Value, Any]) -> Any:
+def array_to_compute(value: Value, known: dict[Value, Any]) -> Any:
     """The array of a Value, in the dtype it is computed in."""
-    array, dtype = known[value], dtypes.computed(value.dtype)
+    array, dtype = known[value], dtypes.to_compute(value.dtype)
     return array if isinstance(array, RowsOfEvents) or array.dtype == dtype else HOST.cast(array, dtype)
 
 
-def stored_array(value: Value, array: Any, *steps: int) -> Any:
+def array_to_store(value: Value, array: Any, *steps: int) -> Any:
     """An array that a kernel has filled, in a Value's shape and dtype."""
     array = array.reshape((*steps, *value.shape))
     return array if array.dtype == value.dtype else HOST.cast(array, value.dtype)

@@ -22,7 +22,7 @@ from snncell import dtype as dtypes
 from snncell.compiler.backends.expressions import kind_of
 from snncell.compiler.ir.product import as_rows, is_turned
 from snncell.kernels.arrays import empty
-from snncell.kernels.gathers import SortedEvents, sorted_events
+from snncell.kernels.gathers import SortedEvents, sort_events
 from snncell.tape.tracing import Instruction, Value
 
 # Where nothing is added up, all elements are one sample, of which strips are blocks.
@@ -37,7 +37,7 @@ def events_by_column(step: Instruction, known: dict[Value, Any], steps: int) -> 
     """The events of a product that a loop may add up, where they are few."""
     x, *lists, _ = step.inputs
     width = step.inputs[-1].shape[-1]
-    return sorted_events(as_rows(known[x]), [known[value] for value in lists], step.outputs[0].dtype, width, steps)
+    return sort_events(as_rows(known[x]), [known[value] for value in lists], step.outputs[0].dtype, width, steps)
 
 
 class Scattered:

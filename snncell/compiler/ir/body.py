@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from snncell.compiler.ir.program import Program, as_traced
+from snncell.compiler.ir.program import Program, program_of_trace
 from snncell.tape.body_trace import BodyTrace
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Instruction
@@ -62,7 +62,7 @@ class Body:
         inputs = [x._data for x in (*self.carry, *self.xs, *self.consts)]
         # The trace of a reverse holds the steps of the forward. What the forward has stored is an input now, so the
         # step that computed it is no part of the Program, and dead code elimination removes what only that needed.
-        program = as_traced(trace, [trace.lift(out) for out in self.outs], self.fused_producers, set(inputs))
+        program = program_of_trace(trace, [trace.lift(out) for out in self.outs], self.fused_producers, set(inputs))
         return program._replace(inputs=inputs, steps=[*program.steps, *self.fused_users])
 
     def saving(self, values: Sequence[Tensor]) -> Body:

@@ -61,7 +61,7 @@ class BilinearOperation(Primitive):
     def over_time(self, arrays: Arrays, varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
         """The results of all steps: at once where the weight is the same."""
         if self.batched == tuple(varying) and not all(varying):
-            x, y = (_merged(a) if varies else a for a, varies in zip(arrays, varying, strict=True))
+            x, y = (_merge_time(a) if varies else a for a, varies in zip(arrays, varying, strict=True))
             steps = len(arrays[varying.index(True)])
             out = self._evaluated(x, y, **attrs)
             return out.reshape(steps, len(out) // steps, *out.shape[1:])
@@ -71,7 +71,7 @@ class BilinearOperation(Primitive):
         """The sum over time: time as more images, or the total of what varies with what does not."""
         if all(varying):
             if all(self.batched):
-                return self._evaluated(*map(_merged, arrays), **attrs)
+                return self._evaluated(*map(_merge_time, arrays), **attrs)
             out = self.over_time(arrays, varying, attrs)
             return space_of(out).sum(out)
         return self._evaluated(
@@ -116,7 +116,7 @@ def _axes(images: tuple[int, ...], window: tuple[int, ...], count: tuple[int, ..
     return axes_of(sizes_of(images, window, attrs["stride"], attrs["dilation"], attrs["before"], count))
 
 
-def _merged(x: Any) -> Any:
+def _merge_time(x: Any) -> Any:
     return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
 
 

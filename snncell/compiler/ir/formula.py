@@ -188,7 +188,7 @@ def _with_axes(x: Any, ndim: int) -> Any:
     return x.reshape(x.shape[:1] + (1,) * (ndim + 1 - x.ndim) + x.shape[1:])
 
 
-def compiled_here(dtypes_used: Sequence[Any]) -> bool:
+def can_compile(dtypes_used: Sequence[Any]) -> bool:
     """True if generated loops can compute with all of these dtypes."""
     return COMPILED.issuperset(dtypes_used)
 
@@ -196,7 +196,7 @@ def compiled_here(dtypes_used: Sequence[Any]) -> bool:
 def loop_shape(step: Instruction) -> tuple[int, ...] | None:
     """The index space of a step that can be part of a fused loop, else None."""
     values = [x for x in (*step.inputs, *step.outputs) if isinstance(x, Value)]
-    return loop_shape_of_any(step) if compiled_here([value.dtype for value in values]) else None
+    return loop_shape_of_any(step) if can_compile([value.dtype for value in values]) else None
 
 
 def loop_shape_of_any(step: Instruction) -> tuple[int, ...] | None:

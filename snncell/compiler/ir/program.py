@@ -68,7 +68,7 @@ def _step_text(step: Instruction) -> str:
     return f"{text:<64} # {step.line}"
 
 
-def as_traced(
+def program_of_trace(
     trace: Trace, outputs: list[Value], before: Sequence[Instruction] = (), known: Collection[Value] = frozenset()
 ) -> Program:
     """Build the Program of a finished trace, step by step as it was traced.
@@ -105,7 +105,7 @@ def users_of(program: Program) -> dict[Value, list[Instruction | None]]:
     return users
 
 
-def values_used(program: Program) -> set[Value]:
+def find_used_values(program: Program) -> set[Value]:
     """The Values that steps take or that are results."""
     return set(program.results()).union(*(values_in(step) for step in program.steps))
 

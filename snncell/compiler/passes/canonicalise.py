@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from snncell.compiler.ir.body import Body
-from snncell.compiler.ir.program import Program, as_traced
+from snncell.compiler.ir.program import Program, program_of_trace
 from snncell.compiler.passes.cse import eliminate_common_subexpressions
 from snncell.compiler.passes.dce import eliminate_dead_code
 from snncell.compiler.passes.turn_contractions import turn_contractions
@@ -27,7 +27,7 @@ def canonicalise(program: Program) -> Program:
 
 def from_trace(trace: Trace, outputs: list[Value], known: Collection[Value] = frozenset()) -> Program:
     """Build the canonical Program of a finished trace; `known` Values are computed by no step of it."""
-    return canonicalise(as_traced(trace, outputs, known=known))
+    return canonicalise(program_of_trace(trace, outputs, known=known))
 
 
 def program_of(body: Body) -> Program:

@@ -79,7 +79,7 @@ def _cut_producers(
 ) -> list[Instruction]:
     """Steps that give `batch` cut into steps, from operands that are cut; `known` has the sequence of each batch."""
     maker, sequence = makers.get(batch), known[batch]
-    if maker is None or not is_elementwise(maker) or (len(users[batch]) > 1 and not _may_be_repeated(maker)):
+    if maker is None or not is_elementwise(maker) or (len(users[batch]) > 1 and not _is_cheap_to_repeat(maker)):
         new = Instruction(cut.op, (batch,), {"shape": sequence.shape}, cut.line)
         new.outputs = (sequence,)
         return [new]
@@ -95,7 +95,7 @@ def _cut_producers(
     return [*steps, new]
 
 
-def _may_be_repeated(maker: Instruction) -> bool:
+def _is_cheap_to_repeat(maker: Instruction) -> bool:
     """True if to compute a result once more takes no more memory traffic than to read it."""
     assert isinstance(maker.op, Elementwise)  # the caller's choice
     return not maker.op.slow_calls and len(_batches_of(maker)) <= 1
@@ -222,7 +222,7 @@ def _with_sums(
             if user is None or not _adds_up(user) or id(user) in replaced:
                 continue
             axes = tuple(axis - 1 for axis in user.attrs["axis"] if axis)
-            if axes and dtypes.only_stored(value.dtype):
+            if axes and dtypes.is_storage_only(value.dtype):
                 # The loop gives totals over time in the storage format: they would be rounded, or infinite, before
                 # the other axes are added up.
                 continue

@@ -155,7 +155,7 @@ def _modes(
     kind: dict[Instruction, str] = {}
     for step in reversed(steps):  # users first: they decide how a step may run
         modes: set[str] = set().union(*(uses.get(value, set()) for value in step.outputs))
-        kind[step], needs = _placed(step, modes, reduced, fixed)
+        kind[step], needs = _place_step(step, modes, reduced, fixed)
         for x in values_in(step):
             # The constant of sum(x * c) = sum(x) * c is taken as it is, not as a sum.
             if kind[step] != "sum" or not step.op.proportional or x not in fixed:
@@ -163,7 +163,7 @@ def _modes(
     return _Modes(kind, uses)
 
 
-def _placed(step: Instruction, modes: set[str], reduced: set[Value], fixed: set[Value]) -> tuple[str, str]:
+def _place_step(step: Instruction, modes: set[str], reduced: set[Value], fixed: set[Value]) -> tuple[str, str]:
     """The mode a step runs in, and the mode in which it then takes its inputs."""
     op = step.op
     if modes == {"sum"} and not reduced.isdisjoint(step.outputs) and _passes_sums(step, fixed):

@@ -21,14 +21,14 @@ from snncell.tape.tracing import Instruction, Value
 def make_contiguous(program: Program) -> Program:
     """Put what several products take as rows into one order first, where it may be scattered."""
     makers = {out: step for step in program.steps for out in step.outputs}
-    uses = Counter(x for step in program.steps for x in _taken_as_rows(step))
-    scattered = {x for x, count in uses.items() if count > 1 and _may_be_scattered(x, makers)}
+    uses = Counter(x for step in program.steps for x in _operands_as_rows(step))
+    scattered = {x for x, count in uses.items() if count > 1 and _may_scatter(x, makers)}
     if not scattered:
         return program
     contiguous: dict[Value, Value] = {}
     steps: list[Instruction] = []
     for step in program.steps:
-        rows = [x for x in _taken_as_rows(step) if x in scattered]
+        rows = [x for x in _operands_as_rows(step) if x in scattered]
         for x in dict.fromkeys(x for x in rows if x not in contiguous):
             copy = Instruction(CONTIGUOUS, (x,), {}, step.line)
             copy.outputs = (Value(x.trace, x.shape, x.dtype),)
@@ -38,12 +38,12 @@ def make_contiguous(program: Program) -> Program:
     return program._replace(steps=steps)
 
 
-def _taken_as_rows(step: Instruction) -> list[Value]:
+def _operands_as_rows(step: Instruction) -> list[Value]:
     """The operands of more than two axes that a product takes as matrices."""
     operands = step.inputs[:1] if isinstance(step.op, Dot) else step.inputs if isinstance(step.op, Contraction) else ()
     return [x for x in operands if len(x.shape) > 2]
 
 
-def _may_be_scattered(x: Value, makers: dict[Value, Instruction]) -> bool:
+def _may_scatter(x: Value, makers: dict[Value, Instruction]) -> bool:
     maker = makers.get(x)
     return maker is None or (maker.op.view and not isinstance(maker.op, Reshape))

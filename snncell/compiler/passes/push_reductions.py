@@ -86,8 +86,8 @@ class _Pusher:
         axes = tuple(axis - 1 for axis in attrs["axis"] if axis)
         if not axes:
             # The step that was added last makes the total: it takes over the name of the result.
-            return _renamed(self.steps.pop(), step)
-        return _renamed(Instruction(op, (total,), {"axis": axes, "keepdims": False}, step.line), step)
+            return _rename_output(self.steps.pop(), step)
+        return _rename_output(Instruction(op, (total,), {"axis": axes, "keepdims": False}, step.line), step)
 
     def _of_dot(self, step: Instruction) -> Instruction | None:
         """dot(broadcast(x), w): broadcast(dot(x, w))."""
@@ -97,7 +97,7 @@ class _Pusher:
         out = step.outputs[0]
         product = self._new(step.op, rows, step.inputs[1], line=step.line)
         broadcast = self.makers[step.inputs[0]].op
-        return _renamed(Instruction(broadcast, (product,), {"shape": out.shape}, step.line), step)
+        return _rename_output(Instruction(broadcast, (product,), {"shape": out.shape}, step.line), step)
 
     def _of_contraction(self, step: Instruction) -> Instruction | None:
         """contraction(x, broadcast(y)): contraction(sum(x), y)."""
@@ -108,7 +108,7 @@ class _Pusher:
         if rows is None or len(rows.shape) < 2:
             return None
         total = self._new(step.op.total, x, axis=(0,), keepdims=False, line=step.line)
-        return _renamed(Instruction(step.op, (total, rows), step.attrs, step.line), step)
+        return _rename_output(Instruction(step.op, (total, rows), step.attrs, step.line), step)
 
     def _of_convolution(self, step: Instruction) -> Instruction | None:
         """conv(reshape(broadcast(x)), w): reshape(broadcast(conv(x, w)))."""
@@ -121,7 +121,7 @@ class _Pusher:
         once = self._new(op, images, step.inputs[1], line=step.line, **step.attrs)
         shape = (sequence.shape[0], *once.shape)
         repeated = self._new(self.makers[sequence].op, once, shape=shape, line=step.line)
-        return _renamed(Instruction(cut.op, (repeated,), {"shape": out.shape}, step.line), step)
+        return _rename_output(Instruction(cut.op, (repeated,), {"shape": out.shape}, step.line), step)
 
     def _of_weight(self, step: Instruction) -> Instruction | None:
         """conv_weight(reshape(broadcast(x)), y): conv_weight(x, sum(reshape(y))); the same with y repeated."""
@@ -136,7 +136,7 @@ class _Pusher:
             steps = self._new(join.op, y, shape=shape, line=step.line)
             total = self._new(step.op.total, steps, axis=(0,), keepdims=False, line=step.line)
             operands = (images, total) if place == 0 else (total, images)
-            return _renamed(Instruction(step.op, operands, step.attrs, step.line), step)
+            return _rename_output(Instruction(step.op, operands, step.attrs, step.line), step)
         return None
 
     def _of_cut(self, step: Instruction) -> Instruction | None:
@@ -146,7 +146,7 @@ class _Pusher:
         if images is None or out.shape[1:] != images.shape:
             return None
         broadcast = self.makers[self.makers[step.inputs[0]].inputs[0]].op
-        return _renamed(Instruction(broadcast, (images,), {"shape": out.shape}, step.line), step)
+        return _rename_output(Instruction(broadcast, (images,), {"shape": out.shape}, step.line), step)
 
     # --- sequences ----------------------------------------------------------------------------------------------------
 
@@ -208,14 +208,14 @@ class _Pusher:
         return self._new(maker.op, *terms, line=maker.line)
 
 
-def _renamed(new: Instruction, old: Instruction) -> Instruction:
+def _rename_output(new: Instruction, old: Instruction) -> Instruction:
     new.outputs = old.outputs
     return new
 
 
 def _adds_up(x: Value) -> bool:
     """True if a sum may be taken early: in a storage format (float16, bfloat16) it could overflow, or lose digits."""
-    return bool(dtypes.is_float(x.dtype) and not dtypes.only_stored(x.dtype))
+    return bool(dtypes.is_float(x.dtype) and not dtypes.is_storage_only(x.dtype))
 
 
 def _is_float(x: Any) -> bool:

@@ -111,7 +111,7 @@ def minimum_cut(
         costs: the cost of giving each Value.
     """
     edges, flow = list(taped), _Flow()
-    varying = _reached((*costs.carried, *costs.inputs), edges)
+    varying = _reachable_from((*costs.carried, *costs.inputs), edges)
     for value in (*costs.carried, *costs.inputs):
         flow.connect(START, (value, "in"), UNBOUNDED)
     needed = list(gradients)
@@ -142,7 +142,7 @@ def minimum_cut(
     return [x for x in dict.fromkeys(order) if x in varying and (x, "in") not in behind and (x, "out") in behind]
 
 
-def _reached(values: Sequence[Value], edges: Sequence[tuple[Value, Value]]) -> set[Value]:
+def _reachable_from(values: Sequence[Value], edges: Sequence[tuple[Value, Value]]) -> set[Value]:
     """The values, and all that edges lead to from them."""
     successors: dict[Value, list[Value]] = {}
     for source, value in edges:

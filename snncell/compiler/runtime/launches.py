@@ -50,10 +50,10 @@ class Launch:
         self.call: Any = None
         self.arrays = [_Argument(operand, slots, uniform) for operand in kernel.arrays]
         self.scalars = [as_scalar(number, dtype) for number, dtype in kernel.scalars]
-        self.outputs = [(slots[o.value], o.shape, kind_of(o.value).dtype, _reshaped(o)) for o in kernel.outputs]
+        self.outputs = [(slots[o.value], o.shape, kind_of(o.value).dtype, _shape_to_change(o)) for o in kernel.outputs]
         self.filled = [(slots[o.value], o.value, kind_of(o.value).dtype) for o in kernel.outputs]
         # The kernel fills float16 and bfloat16 as float32; they are narrowed behind it.
-        self.narrowed = {slots[o.value]: o.value for o in kernel.outputs if dtypes.only_stored(o.value.dtype)}
+        self.narrowed = {slots[o.value]: o.value for o in kernel.outputs if dtypes.is_storage_only(o.value.dtype)}
         self.drops = drops
 
     def build(self) -> None:
@@ -138,7 +138,7 @@ class DeviceLaunch:
         self.sums = kernel.sums
         # Sums of storage formats, whose parts stay float32 until they are complete.
         values = {n: kernel.outputs[n].value for n in kernel.sums}
-        self.wide = {n: kind_of(value).dtype for n, value in values.items() if dtypes.only_stored(value.dtype)}
+        self.wide = {n: kind_of(value).dtype for n, value in values.items() if dtypes.is_storage_only(value.dtype)}
         self.count = kernel.results
         self.rounds = chunks_of(kernel.results, kernel.terms) if kernel.sums else [1]
         if len(self.rounds) > 1:
@@ -228,7 +228,7 @@ class OperationCall:
             slots[slot] = None
 
 
-def moved(launch: Launch | DeviceLaunch | OperationCall) -> int:
+def bytes_moved(launch: Launch | DeviceLaunch | OperationCall) -> int:
     """Bytes that a launch reads and writes, as far as they go through memory."""
     inside: int = 0
     if isinstance(launch, OperationCall):
@@ -246,7 +246,7 @@ class _Argument:
 
     def __init__(self, operand: Operand, slots: Slots, uniform: dict[Value, Any]) -> None:
         self.slot = slots[operand.value]
-        self.shape = _reshaped(operand, into=True)
+        self.shape = _shape_to_change(operand, into=True)
         self.joined = operand.shape
         constant = uniform.get(operand.value)
         self.kind = kind_of(operand.value).dtype
@@ -267,7 +267,7 @@ class _Argument:
         return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
-def _reshaped(operand: Operand, into: bool = False) -> tuple[int, ...] | None:
+def _shape_to_change(operand: Operand, into: bool = False) -> tuple[int, ...] | None:
     """The shape to change to on the way in or out of a kernel, or None where it is the same."""
     if operand.shape == operand.value.shape:
         return None

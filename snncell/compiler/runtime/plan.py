@@ -15,8 +15,8 @@ from typing import Any
 from snncell.compiler.ir.product import Product
 from snncell.compiler.ir.program import Program, last_uses
 from snncell.compiler.runtime.graphs import RecordedPlan, pays
-from snncell.compiler.runtime.launches import DeviceLaunch, Launch, OperationCall, Slots, moved
-from snncell.compiler.runtime.segments import Segments, joined
+from snncell.compiler.runtime.launches import DeviceLaunch, Launch, OperationCall, Slots, bytes_moved
+from snncell.compiler.runtime.segments import Segments, join_loops
 from snncell.compiler.schedule.fuse import fuse
 from snncell.compiler.schedule.horizontal import side_by_side
 from snncell.kernels import segments
@@ -53,7 +53,7 @@ class Plan:
             drops = [slots[value] for value in dead]
             kind = OperationCall if group.shape is None else Launch if space is HOST else DeviceLaunch
             self.launches.append(kind(group, uniform, slots, drops))
-        self.runs = joined(self.launches)
+        self.runs = join_loops(self.launches)
         self.joins = any(isinstance(run, Segments) for run in self.runs)
         self.outputs = [slots[value] for value in program.outputs]
         self.written = [(parameter, slots[value]) for parameter, value in program.written.items()]
@@ -161,7 +161,7 @@ class Plan:
 
     def moved(self) -> int:
         """Bytes that one run reads and writes, as far as they go through memory."""
-        return sum(moved(launch) for launch in self.launches)
+        return sum(bytes_moved(launch) for launch in self.launches)
 
     def targets(self) -> dict[Value, int]:
         """The Values whose arrays can be given, with their slots."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import snncell.compiler.runtime.eager_cuda  # noqa: F401  (it gives elementwise operations and reductions their rule for the device)
 from snncell.compiler.ir.program import Program
-from snncell.compiler.pipeline import optimised
+from snncell.compiler.pipeline import optimise
 from snncell.compiler.runtime.plan import Plan
 from snncell.kernels.space import DEVICE, HOST, IN_USE, Space, space_of
 from snncell.tape.state import TRACING, here
@@ -40,7 +40,7 @@ class Plans:
     def _new_plan(self, space: Space) -> Plan:
         with TRACING:
             if space not in self._plans:  # another thread may have made it meanwhile
-                plan = Plan(optimised(self.program, space), space, recorded=True)
+                plan = Plan(optimise(self.program, space), space, recorded=True)
                 plan.build()
                 self._plans[space] = plan
             return self._plans[space]

@@ -53,7 +53,7 @@ class Segments:
             slots[slot] = None
 
 
-def joined(launches: Sequence[Entry]) -> list[Entry | Segments]:
+def join_loops(launches: Sequence[Entry]) -> list[Entry | Segments]:
     """The launches of a plan, neighbouring loops together."""
     runs: list[Entry | Segments] = []
     loops: list[Launch] = []

@@ -17,7 +17,7 @@ from snncell.compiler.ir.formula import Elementwise, Reduction
 from snncell.compiler.ir.program import Program, values_in
 from snncell.compiler.ir.views import Reshape
 from snncell.compiler.runtime.plan import Plan
-from snncell.dtype import only_stored
+from snncell.dtype import is_storage_only
 from snncell.kernels.space import DEVICE, HOST, Space, space_of
 from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.tracing import Instruction, Value
@@ -78,7 +78,7 @@ class AllStepsPlan:
     ) -> None:
         self.count = count
         # In a storage format a sum would be rounded before it is added to others.
-        self.summed = [value for value in summed if not only_stored(value.dtype)]
+        self.summed = [value for value in summed if not is_storage_only(value.dtype)]
         self.results = list(dict.fromkeys([*results, *(value for value in summed if value not in self.summed)]))
         self.whole: dict[Value, Value] = {}
         self.steps: list[Instruction] = []

@@ -87,7 +87,7 @@ def fuse(program: Program) -> list[FusionGroup]:
         group_of.update(dict.fromkeys(step.outputs, index))
     groups = _sunk(groups, reduced)
     _settle(groups, program.results())
-    return _rematerialised(groups, program)
+    return _rematerialise_groups(groups, program)
 
 
 def _host(
@@ -141,7 +141,7 @@ def _settle(groups: list[FusionGroup], results: list[Value]) -> None:
         used.update(group.reads)
 
 
-def _rematerialised(groups: list[FusionGroup], program: Program) -> list[FusionGroup]:
+def _rematerialise_groups(groups: list[FusionGroup], program: Program) -> list[FusionGroup]:
     """Have loops compute what they take from an earlier one, where reading its operands moves fewer bytes.
 
     x - mean, in a loop that adds up its squares, is an array to write and to read; loops behind it that read x have it

@@ -101,7 +101,7 @@ def schedule(loop: Loop) -> LoopSchedule:
     summed = [value for value in parts.summed if value in computed]
     results = [*parts.sequences, *summed, *parts.after]
     steps = leading_to(parts.loop, results)
-    prologue = _united([part.prologue for part in (parts, *recomputed)])
+    prologue = _unite_parts([part.prologue for part in (parts, *recomputed)])
     varying = {*(x._data for x in body.xs), *(value for step in prologue for value in step.outputs)}
     forward_steps, forward_results = (recompute.loop, recompute.parts.after) if recompute else ([], [])
     # The forward's states are no operands: the kernel computes them from the checkpoints.
@@ -119,7 +119,7 @@ def schedule(loop: Loop) -> LoopSchedule:
         consts=[x._data for x in body.consts],
         parts=parts,
         loop=steps,
-        invariant=_united([part.invariant for part in (parts, *recomputed)]),
+        invariant=_unite_parts([part.invariant for part in (parts, *recomputed)]),
         prologue=prologue,
         products=products,
         terms=[] if recompute else _terms_of(parts, steps),
@@ -166,6 +166,6 @@ def _terms_of(parts: Hoisted, steps: Sequence[Instruction]) -> list[Instruction]
     return found
 
 
-def _united(parts: Sequence[Sequence[Instruction]]) -> list[Instruction]:
+def _unite_parts(parts: Sequence[Sequence[Instruction]]) -> list[Instruction]:
     """The steps of all parts, each once: a reverse and the forward that it runs again are forks of one trace."""
     return list({id(step): step for part in parts for step in part}.values())

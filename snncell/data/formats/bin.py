@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.data.events import Events, laid_out, sensor_of
+from snncell.data.events import Events, events_of_columns, sensor_of
 from snncell.data.formats.reading import fault, recording
 
 BYTES = 5
@@ -53,4 +53,4 @@ def read(path: Any, data: bytes, sensor: Any = None, *, certain: bool = True) ->
     size = (NMNIST if small else None) if sensor is None else sensor_of("read_events", sensor)
     if size is None or size[0] < width or size[1] < height or size[2] < 2:
         return recording(path, columns, sensor, place, size)
-    return laid_out(columns, size)  # compared above with less work
+    return events_of_columns(columns, size)  # compared above with less work

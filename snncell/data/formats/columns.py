@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.data.events import match_names
 from snncell.data.formats.reading import LATEST, Array, fault
 from snncell.errors import ArgumentError
@@ -38,7 +38,7 @@ def layout_of(who: str, columns: Any, time_unit: Any) -> TableLayout:
     """
     if time_unit is not None and (not isinstance(time_unit, str) or time_unit not in UNITS):
         units = ", ".join(map(repr, UNITS))
-        raise ArgumentError(f"{who}: time_unit is one of {units}, not {shown(time_unit)}.")
+        raise ArgumentError(f"{who}: time_unit is one of {units}, not {show(time_unit)}.")
     if columns is None:
         return TableLayout(None, time_unit)
     places = list(columns.values()) if isinstance(columns, dict) else []
@@ -46,10 +46,10 @@ def layout_of(who: str, columns: Any, time_unit: Any) -> TableLayout:
     if not known or not all(isinstance(place, str) or _is_number(place) for place in places):
         raise ArgumentError(
             f"{who}: columns says which column of the file is t, x, and perhaps y and p, by name or by number from 0: "
-            f'columns={{"t": "time", "x": 1}}, not {shown(columns)}.'
+            f'columns={{"t": "time", "x": 1}}, not {show(columns)}.'
         )
     if len(set(places)) != len(places):
-        raise ArgumentError(f"{who}: each of columns is another one, not {shown(columns)}.")
+        raise ArgumentError(f"{who}: each of columns is another one, not {show(columns)}.")
     return TableLayout(dict(columns), time_unit)
 
 
@@ -65,7 +65,7 @@ def ours(path: Any, names: Iterable[str], layout: TableLayout, place: str = "") 
     """
     names = list(names)
     if layout.columns is not None:
-        return {own: names[_found(path, names, wanted, place)] for own, wanted in layout.columns.items()}
+        return {own: names[_find_column(path, names, wanted, place)] for own, wanted in layout.columns.items()}
     found = match_names(names)
     missing = [own for own in "txp" if own not in found]
     if missing:
@@ -73,24 +73,24 @@ def ours(path: Any, names: Iterable[str], layout: TableLayout, place: str = "") 
         raise fault(
             path,
             place,
-            f"columns t, x, p and perhaps y are expected, and of {_listed(names)} none is {wanted}; "
+            f"columns t, x, p and perhaps y are expected, and of {_list_some(names)} none is {wanted}; "
             f'columns={{"t": ..., "x": ...}} would say which is which',
         )
     return found
 
 
-def _listed(names: list[str]) -> str:
+def _list_some(names: list[str]) -> str:
     """The first names of a file, in words."""
     shown = [name[:60] for name in names[:24]]
     return ", ".join([*shown, "..."] if len(names) > 24 else shown) or "none"
 
 
-def _found(path: Any, names: list[str], wanted: str | int, place: str) -> int:
+def _find_column(path: Any, names: list[str], wanted: str | int, place: str) -> int:
     """The number of a column."""
     if isinstance(wanted, int) and wanted < len(names):
         return wanted
     if wanted not in names:
-        raise fault(path, place, f"there are columns {_listed(names)}, and none is {wanted!r}, as columns has it")
+        raise fault(path, place, f"there are columns {_list_some(names)}, and none is {wanted!r}, as columns has it")
     return names.index(str(wanted))
 
 
@@ -106,7 +106,7 @@ def order_of(path: Any, table: Array, layout: TableLayout, place: str = "", orde
     if table.dtype.kind not in "iubf" and table.ndim == 2:
         raise fault(path, place, f"numbers are expected, not {table.dtype}")
     if layout.columns is not None and table.ndim == 2:
-        return {own: _numbered(path, table, wanted, place) for own, wanted in layout.columns.items()}
+        return {own: _find_column_by_number(path, table, wanted, place) for own, wanted in layout.columns.items()}
     if order:
         if table.ndim != 2 or table.shape[1] != len(order):
             raise fault(path, place, f"columns {' '.join(order)} are expected, not a table of shape {table.shape}")
@@ -138,7 +138,7 @@ def in_milliseconds(path: Any, places: dict[str, int], layout: TableLayout) -> s
     return "ms"
 
 
-def _numbered(path: Any, table: Array, wanted: str | int, place: str) -> int:
+def _find_column_by_number(path: Any, table: Array, wanted: str | int, place: str) -> int:
     """The number of a column, of those that have no names."""
     if isinstance(wanted, str):
         raise fault(

@@ -31,7 +31,7 @@ class GestureSample(NamedTuple):
 def samples(folder: Any, train: bool | None) -> Iterator[GestureSample]:
     """All samples in a folder and below, in the order of their names; of recordings those that a list names."""
     files = sorted(Path(root, name) for root, _, names in os.walk(folder) for name in names if name[0] != ".")
-    listed = _listed(files, train)
+    listed = _read_file_list(files, train)
     for file in files:
         if file.suffix == ".aedat" and (listed is None or file.name in listed):
             yield from _cuts(file)
@@ -52,7 +52,7 @@ def read(sample: GestureSample, sensor: tuple[int, int, int]) -> Events:
     return numpy_files.read_npy(path, data, sensor, TableLayout(time_unit="ms"), order="xypt")
 
 
-def _listed(files: list[Path], train: bool | None) -> set[str] | None:
+def _read_file_list(files: list[Path], train: bool | None) -> set[str] | None:
     """The recordings of the part that is wanted, if there is a list of them; None are all."""
     name = "trials_to_test.txt" if train is False else "trials_to_train.txt"
     found = next((file for file in files if file.name == name), None)

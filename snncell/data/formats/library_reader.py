@@ -28,7 +28,7 @@ class UnexpectedError(Exception):
     """A place in a file, and the fault there."""
 
 
-def _limited(name: str, dataset: Any, room: int) -> Any:
+def _check_dataset_size(name: str, dataset: Any, room: int) -> Any:
     """A dataset, if its numbers fit into `room` bytes and are in this file."""
     if dataset.shape is None or dataset.size * max(dataset.dtype.itemsize, 1) > room:
         raise UnexpectedError(name, f"shape {dataset.shape} of {dataset.dtype} is more than such a file can have")
@@ -75,7 +75,7 @@ def _dataset(h5py: Any, file: Any, name: str, room: int) -> Any:
             f"a dataset is expected, as SHD has it, and there is none; read_events reads other layouts by "
             f'columns={{"t": "events/t", "x": "events/x"}}. {_contents(h5py, file)}',
         )
-    return _limited(f"dataset {name}", dataset, room)
+    return _check_dataset_size(f"dataset {name}", dataset, room)
 
 
 def _integers(h5py: Any, file: Any, name: str, room: int) -> Any:
@@ -106,7 +106,7 @@ def _references(h5py: Any, file: Any, name: str, kinds: str, room: int) -> tuple
         dataset.id.chunk_iter(lambda chunk: starts.append(chunk.chunk_offset[0]))
         for start in starts:
             mask, packed = dataset.id.read_direct_chunk((start,))
-            entries = np.frombuffer(_unpacked(place, dataset, packed, mask, step * REFERENCE), np.uint8)
+            entries = np.frombuffer(_undo_filters(place, dataset, packed, mask, step * REFERENCE), np.uint8)
             table[start : start + step] = entries.reshape(step, REFERENCE)[: max(samples - start, 0)]
     elif dataset.id.get_offset() is not None:
         with open(file.filename, "rb") as raw:
@@ -120,7 +120,7 @@ def _references(h5py: Any, file: Any, name: str, kinds: str, room: int) -> tuple
     return np.dtype(base).str, table
 
 
-def _unpacked(place: str, dataset: Any, chunk: bytes, mask: int, size: int) -> bytes:
+def _undo_filters(place: str, dataset: Any, chunk: bytes, mask: int, size: int) -> bytes:
     """A chunk of a table with its filters undone, from the last that was applied to the first."""
     import numpy as np
 
@@ -170,15 +170,15 @@ def _column(h5py: Any, file: Any, name: str, room: int) -> Any:
         raise UnexpectedError(place, "its numbers are expected in this file")
     _refuse_filters(h5py, place, dataset)
     if dataset.dtype.names is not None and len(rest) == 1 and rest[0] in dataset.dtype.names:
-        _limited(place, dataset, room)
+        _check_dataset_size(place, dataset, room)
         column = dataset.fields(rest[0])[()]
     elif dataset.ndim == 2 and len(rest) == 1 and rest[0].isdecimal() and int(rest[0]) < dataset.shape[1]:
-        column = _limited(place, dataset, room)[:, int(rest[0])]
+        column = _check_dataset_size(place, dataset, room)[:, int(rest[0])]
     elif rest:
         raise UnexpectedError(place, f"it has no field or column {'/'.join(rest)!r}. {_contents(h5py, file)}")
     else:
         if dataset.dtype.names is None and dataset.shape is not None and dataset.size == max(dataset.shape, default=1):
-            column = _limited(place, dataset, room)[()].reshape(-1)  # MATLAB's vectors have two axes
+            column = _check_dataset_size(place, dataset, room)[()].reshape(-1)  # MATLAB's vectors have two axes
         else:
             raise UnexpectedError(place, f"numbers along one axis are expected. {_contents(h5py, file)}")
     if column.dtype.kind not in "iubf" or column.ndim != 1:

@@ -37,7 +37,7 @@ def read(path: Any, data: bytes, sensor: Any = None, layout: TableLayout = PLAIN
     arrays: dict[str, Array] = {}
     for element in _elements(path, memoryview(data)[HEADER:], HEADER, order, ""):
         if element.kind == COMPRESSED:
-            unpacked = memoryview(_unpacked(path, element, len(data)))
+            unpacked = memoryview(_decompress(path, element, len(data)))
             inner = list(_elements(path, unpacked, 0, order, f"{element.place}, unpacked "))
         else:
             inner = [element]
@@ -67,7 +67,7 @@ def _elements(path: Any, data: memoryview, at: int, order: str, within: str) -> 
         start = end if kind == COMPRESSED else end + -end % 8
 
 
-def _unpacked(path: Any, element: _Element, length: int) -> bytes:
+def _decompress(path: Any, element: _Element, length: int) -> bytes:
     """The inside of a compressed element, if it is no more than a file of this length can have."""
     room = ROOM + PACKED * length
     try:

@@ -91,7 +91,7 @@ def _words(path: Any, data: bytes, start: int, dtype: str, kind: str) -> Array:
     return np.frombuffer(data, dtype, offset=start)
 
 
-def _unwrapped(highs: Array, bits: int) -> Array:
+def _unwrap_counters(highs: Array, bits: int) -> Array:
     """Counters of so many bits that begin again at 0, as counters that go on: a step back by more than half is one."""
     values = highs.astype(np.int64)
     wraps = np.diff(values, prepend=values[:1]) < -(1 << bits - 1)
@@ -107,7 +107,7 @@ def _decode_2(words: Array) -> tuple[Columns, Word]:
     """The columns, and the number of an event's word by the event's. Events before the first time are left out."""
     kinds = words >> 28
     highs = np.flatnonzero(kinds == TIME_HIGH)
-    times = _unwrapped(words[highs] & 0xFFFFFFF, 28)
+    times = _unwrap_counters(words[highs] & 0xFFFFFFF, 28)
     numbers = np.flatnonzero(kinds <= ON)
     owners = np.searchsorted(highs, numbers) - 1
     numbers, owners = numbers[owners >= 0], owners[owners >= 0]
@@ -131,7 +131,7 @@ def _decode_3(words: Array) -> tuple[Columns, Word]:
     """
     kinds, values = words >> 12, words & 0xFFF
     highs, lows, rows, bases = (np.flatnonzero(kinds == kind) for kind in (TIME_HIGH, TIME_LOW, ADDR_Y, BASE_X))
-    times = _unwrapped(values[highs], 12)
+    times = _unwrap_counters(values[highs], 12)
     changes = np.diff(times, prepend=-1) != 0
     highs, times = highs[changes], times[changes]
     lengths = np.where(kinds == VECTOR_12, 12, np.where(kinds == VECTOR_8, 8, 0))
@@ -183,7 +183,7 @@ def _read_dat(path: Any, data: bytes, start: int, lines: dict[str, str], sensor:
     x_bits, y_bits = (9, 8) if lines.get("Version") == "1" else (14, 14)
     pixels = words >> 32
     columns = {
-        "t": _unwrapped(words & 0xFFFFFFFF, 32),
+        "t": _unwrap_counters(words & 0xFFFFFFFF, 32),
         "x": pixels & (1 << x_bits) - 1,
         "y": pixels >> x_bits & (1 << y_bits) - 1,
         "p": pixels >> x_bits + y_bits & 1,

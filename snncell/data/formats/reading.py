@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.data.events import Events, laid_out, sensor_of
+from snncell.data.events import Events, events_of_columns, sensor_of
 from snncell.errors import FileError, SnncellError
 
 Array = np.ndarray[Any, Any]
@@ -94,7 +94,7 @@ def recording(
     if size is None:
         width, height, polarities = (int(whole[name].max()) + 1 if len(whole.get(name, ())) else 1 for name in "xyp")
         size = (width, height, max(polarities, 2))
-    return laid_out(whole, size)
+    return events_of_columns(whole, size)
 
 
 def _integers(path: Any, name: str, column: Array, place: Place) -> Array:

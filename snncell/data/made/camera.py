@@ -10,7 +10,7 @@ import numpy as np
 from snncell.arguments.kinds import Size, Within
 from snncell.arguments.vocabulary import Lengths, Numbers
 from snncell.data.events import Events, sensor_of
-from snncell.data.made.seeds import generator, seeded
+from snncell.data.made.seeds import generator, seed_or_draw
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.binning import RECORD
 from snncell.kernels.camera import find_events
@@ -102,7 +102,7 @@ class EventCamera:
         if (np.diff(at) <= 0).any() or (at <= -LATEST).any() or (at >= LATEST).any():
             raise ArgumentError("EventCamera: times ascend from frame to frame, in whole microseconds below 2^60.")
         size = sensor_of("EventCamera", (frames.shape[2], frames.shape[1], 2))[:2]
-        rng = generator(seeded("EventCamera", seed))
+        rng = generator(seed_or_draw("EventCamera", seed))
         return record(self, size, lambda rows: frames[:, rows].transpose(1, 2, 0), at, rng)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell.arguments.kinds import MOST, Count, Probability, Within
-from snncell.data.made.seeds import generator, seeded
+from snncell.data.made.seeds import generator, seed_or_draw
 
 Array = np.ndarray[Any, Any]
 Jitter = Annotated[float, Within(0.0, MOST)]
@@ -59,7 +59,7 @@ def poisson_patterns(
         >>> patterns.shape, labels.tolist()
         ((100, 12, 20), [1, 0, 1, 1, 0, 2, 2, 0, 2, 2, 0, 1])
     """
-    rng = generator(seeded("poisson_patterns", seed))
+    rng = generator(seed_or_draw("poisson_patterns", seed))
     templates = rng.random((classes, steps, units)) < rate
     labels = rng.permutation(np.repeat(np.arange(classes), samples))
     patterns = np.zeros((steps, len(labels), units), np.float32)

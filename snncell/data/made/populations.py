@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell.arguments.kinds import MOST, Count, Probability, Size, Within
-from snncell.data.made.seeds import generator, seeded
+from snncell.data.made.seeds import generator, seed_or_draw
 from snncell.errors import ArgumentError
 
 Array = np.ndarray[Any, Any]
@@ -57,13 +57,13 @@ def delayed_match(
         >>> spikes.shape, labels.shape
         ((90, 100, 20), (100,))
     """
-    rng = generator(seeded("delayed_match", seed))
+    rng = generator(seed_or_draw("delayed_match", seed))
     first, same = rng.integers(cues, size=samples), rng.integers(2, size=samples)
     second = (first + np.where(same == 1, 0, rng.integers(1, cues, size=samples))) % cues
     rates = np.full((2 * cue + delay, samples, cues), noise, np.float32)
     rates[:cue, np.arange(samples), first] = rate
     rates[cue + delay :, np.arange(samples), second] = rate
-    return _fired(rng, rates, units), same
+    return _draw_spikes(rng, rates, units), same
 
 
 def store_recall(
@@ -107,7 +107,7 @@ def store_recall(
         >>> spikes.shape, labels.shape, sorted(set(labels.ravel().tolist()))
         ((200, 8, 40), (200, 8), [-100, 0, 1])
     """
-    rng = generator(seeded("store_recall", seed))
+    rng = generator(seed_or_draw("store_recall", seed))
     bits, chance = rng.integers(2, size=(slots, samples)), rng.random((slots, samples))
     chance[0], chance[-1] = 0.0, 1.0
     stores, recalls = chance <= command, chance >= 1.0 - command
@@ -118,7 +118,7 @@ def store_recall(
         stored = np.where(stores[number], bits[number], stored)
         labels[number] = np.where(recalls[number], stored, NO_LABEL)
     rates = np.where(active, np.float32(rate), np.float32(noise)).repeat(slot, 0)
-    return _fired(rng, rates, units), labels.repeat(slot, 0)
+    return _draw_spikes(rng, rates, units), labels.repeat(slot, 0)
 
 
 def cue_accumulation(
@@ -167,7 +167,7 @@ def cue_accumulation(
     """
     if cues % 2 == 0:
         raise ArgumentError(f"cue_accumulation: cues is odd, so that one side has more, not {cues}.")
-    rng = generator(seeded("cue_accumulation", seed))
+    rng = generator(seed_or_draw("cue_accumulation", seed))
     favoured = rng.integers(2, size=samples)
     sides = favoured ^ (rng.random((cues, samples)) >= bias)
     rates = np.zeros((cues * (cue + pause) + delay + decision, samples, 4), np.float32)
@@ -175,10 +175,10 @@ def cue_accumulation(
         start = number * (cue + pause)
         rates[start : start + cue, np.arange(samples), side] = rate
     rates[-decision:, :, 2], rates[:, :, 3] = rate, noise
-    return _fired(rng, rates, units), (2 * sides.sum(0) > cues).astype(np.int64)
+    return _draw_spikes(rng, rates, units), (2 * sides.sum(0) > cues).astype(np.int64)
 
 
-def _fired(rng: np.random.Generator, rates: Array, units: int) -> Array:
+def _draw_spikes(rng: np.random.Generator, rates: Array, units: int) -> Array:
     """Spikes of populations that have so many units each, at rates (T, N, populations)."""
     steps, samples, populations = rates.shape
     spikes = rng.random((steps, samples, populations, units), np.float32) < rates[..., None]

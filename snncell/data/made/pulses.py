@@ -11,7 +11,7 @@ import numpy as np
 
 from snncell.arguments.kinds import MOST, Count, Size, Within
 from snncell.data.made.patterns import Jitter
-from snncell.data.made.seeds import generator, seeded
+from snncell.data.made.seeds import generator, seed_or_draw
 from snncell.errors import ArgumentError
 
 Array = np.ndarray[Any, Any]
@@ -45,7 +45,7 @@ def pulse_order(
     """
     if steps < lines:
         raise ArgumentError(f"pulse_order: steps is at least the number of lines, {lines}, not {steps}.")
-    times = generator(seeded("pulse_order", seed)).random((samples, steps)).argsort(1)[:, :lines]
+    times = generator(seed_or_draw("pulse_order", seed)).random((samples, steps)).argsort(1)[:, :lines]
     return _pulses(times, steps), times.argmin(1)
 
 
@@ -82,7 +82,7 @@ def delay_xor(
     """
     if not early < late < steps:
         raise ArgumentError(f"delay_xor: needs early < late < steps, not {early}, {late} and {steps}.")
-    rng = generator(seeded("delay_xor", seed))
+    rng = generator(seed_or_draw("delay_xor", seed))
     is_late = rng.integers(2, size=(samples, 2))
     moved = np.rint(early + (late - early) * is_late + jitter * rng.standard_normal((samples, 2)))
     times = np.concatenate([np.full((samples, 1), early), np.clip(moved, 0, steps - 1).astype(np.int64)], 1)
@@ -114,7 +114,7 @@ def adding_problem(samples: Count = 1000, steps: Several = 100, seed: int | None
         >>> x[:, 0, 1].tolist(), float((x[:, 0, 0] * x[:, 0, 1]).sum() - sums[0])
         ([0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0], 0.0)
     """
-    rng = generator(seeded("adding_problem", seed))
+    rng = generator(seed_or_draw("adding_problem", seed))
     x = np.zeros((steps, samples, 2), np.float32)
     x[:, :, 0] = rng.random((steps, samples), np.float32)
     half, each = steps // 2, np.arange(samples)

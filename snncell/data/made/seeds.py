@@ -16,7 +16,7 @@ from snncell.tape.state import settings
 Seed = Annotated[int, Within(0)]
 
 
-def seeded(who: str, seed: int | None) -> int:
+def seed_or_draw(who: str, seed: int | None) -> int:
     """The seed, or one that `set_seed` decides.
 
     Raises:

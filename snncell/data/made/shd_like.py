@@ -14,7 +14,7 @@ from snncell.arguments.vocabulary import Path
 from snncell.data.events import Events
 from snncell.data.made.seeds import Seed, generator
 from snncell.errors import ArgumentError, FileError, TensorIndexError
-from snncell.interrupts import imported
+from snncell.interrupts import import_once
 from snncell.kernels.binning import LINE
 
 Array = np.ndarray[Any, Any]
@@ -177,7 +177,7 @@ def write_shd_like(
     """
     made = SHDLike(samples, seed, words=words, classes=classes, channels=channels, events=events)
     try:
-        h5py = imported("h5py")
+        h5py = import_once("h5py")
     except ImportError:
         raise ArgumentError('write_shd_like: HDF5 files need h5py: pip install "snncell[events]" brings it.') from None
     try:

@@ -11,9 +11,9 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.arguments.kinds import Count, Positive
 from snncell.arguments.vocabulary import Dtype, FloatDtype
-from snncell.data.event_lists import listed
+from snncell.data.event_lists import make_event_lists
 from snncell.data.events import Events
-from snncell.data.frames import check_bins, counted
+from snncell.data.frames import check_bins, make_frames
 from snncell.data.transforms.base import Array, Transform, check_inside, grid_of, has_rows, places_of, span
 from snncell.errors import ArgumentError
 from snncell.tape.event_lists import EventLists
@@ -79,7 +79,9 @@ class ToFrame:
     def _binned(self, events: Any, steps: Callable[[Array], int] | None = None) -> Any:
         ways = self.n_bins, self.window, self.count
         between = self.start, self.end
-        return counted("ToFrame", events, self.sensor_size, ways, self.overlap, self.last, self.dtype, steps, between)
+        return make_frames(
+            "ToFrame", events, self.sensor_size, ways, self.overlap, self.last, self.dtype, steps, between
+        )
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class ToEventLists(ToFrame):
     def _binned(self, events: Any, steps: Callable[[Array], int] | None = None) -> EventLists:
         ways = self.n_bins, self.window, self.count
         between = self.start, self.end
-        return listed(
+        return make_event_lists(
             "ToEventLists", events, self.sensor_size, ways, self.overlap, self.last, self.dtype, steps, between
         )
 
@@ -115,7 +117,7 @@ class ToImage(Transform):
 
     def _of(self, events: Events) -> Array:
         """The image of Events."""
-        image: Array = counted("ToImage", events, None, (1, None, None), 0, "keep", self.dtype)[0]
+        image: Array = make_frames("ToImage", events, None, (1, None, None), 0, "keep", self.dtype)[0]
         return image
 
 

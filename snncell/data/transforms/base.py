@@ -141,7 +141,7 @@ def between(who: str, name: str, value: Any, low: float, high: float) -> None:
         )
 
 
-def drawn(value: Any, rng: Generator) -> Any:
+def draw_between(value: Any, rng: Generator) -> Any:
     """A number as it is, or one between two, evenly; of integers an integer, both of them included."""
     if not isinstance(value, tuple):
         return value
@@ -150,7 +150,7 @@ def drawn(value: Any, rng: Generator) -> Any:
     return float(rng.uniform(*value))
 
 
-def changed(events: Events, sensor_size: tuple[int, int, int] | None = None, **columns: Any) -> Events:
+def replace(events: Events, sensor_size: tuple[int, int, int] | None = None, **columns: Any) -> Events:
     """A copy of events with other columns, and perhaps another sensor."""
     result = events.copy()
     for name, column in columns.items():
@@ -200,6 +200,6 @@ def in_order(events: Events) -> Events:
     return ordered
 
 
-def turned(events: Events) -> Any:
+def flip_polarity(events: Events) -> Any:
     """The other polarity of each event."""
     return events.sensor_size[2] - 1 - events["p"].astype(np.int64)

@@ -9,7 +9,16 @@ import numpy as np
 
 from snncell.arguments.kinds import Count
 from snncell.data.events import Events
-from snncell.data.transforms.base import Generator, RandomTransform, Transform, between, changed, drawn, has_rows, span
+from snncell.data.transforms.base import (
+    Generator,
+    RandomTransform,
+    Transform,
+    between,
+    draw_between,
+    has_rows,
+    replace,
+    span,
+)
 from snncell.errors import ArgumentError
 
 MOST = 1 << 16
@@ -56,7 +65,7 @@ class CenterCrop(Transform):
         """The part of Events."""
         width, height, _ = events.sensor_size
         size = _pair(self.size)
-        return _cropped(events, (width - size[0]) // 2, (height - size[1]) // 2, size)
+        return _crop_events(events, (width - size[0]) // 2, (height - size[1]) // 2, size)
 
 
 @dataclass(frozen=True)
@@ -82,7 +91,7 @@ class RandomCrop(RandomTransform):
         if any(own > whole for own, whole in zip(size[:axes], sensor, strict=False)):
             raise ArgumentError(f"RandomCrop: {size[:axes]} does not fit into sensor_size {sensor}; CenterCrop pads.")
         left, top = (int(rng.integers(0, max(whole - own, 0) + 1)) for own, whole in zip(size, sensor, strict=False))
-        return _cropped(events, left, top, size)
+        return _crop_events(events, left, top, size)
 
 
 @dataclass(frozen=True)
@@ -107,7 +116,7 @@ class DropEventByTime(RandomTransform):
         if not len(events):
             return events.copy()
         first, last = span(events)
-        length = drawn(self.duration_ratio, rng) * (last - first + 1)
+        length = draw_between(self.duration_ratio, rng) * (last - first + 1)
         start = first + rng.uniform(0.0, last - first + 1 - length)
         rest: Events = events[(events["t"] < start) | (events["t"] >= start + length)]
         return rest
@@ -132,7 +141,7 @@ class DropEventByArea(RandomTransform):
 
     def _draw(self, events: Events, rng: Generator) -> Events:
         """The rest of Events."""
-        ratio = drawn(self.area_ratio, rng)
+        ratio = draw_between(self.area_ratio, rng)
         dropped = np.ones(len(events), np.bool_)
         for name, whole in zip("xy" if has_rows(events) else "x", events.sensor_size, strict=False):
             side = int(whole * ratio)
@@ -147,7 +156,7 @@ def _pair(size: Any) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else (size[0], size[1])
 
 
-def _cropped(events: Events, left: int, top: int, size: tuple[int, int]) -> Events:
+def _crop_events(events: Events, left: int, top: int, size: tuple[int, int]) -> Events:
     """The events from a place on, within a size, counted from there."""
     _, height, polarities = events.sensor_size
     inside, places = _between(events["x"], left, size[0]), {"x": left}
@@ -156,7 +165,7 @@ def _cropped(events: Events, left: int, top: int, size: tuple[int, int]) -> Even
         places["y"], height = top, size[1]
     part = events[inside]
     columns = {name: part[name].astype(np.int64) - first for name, first in places.items()}
-    return changed(part, (size[0], height, polarities), **columns)
+    return replace(part, (size[0], height, polarities), **columns)
 
 
 def _between(column: Any, first: int, count: int) -> Any:

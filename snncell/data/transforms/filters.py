@@ -16,7 +16,7 @@ from snncell.data.transforms.base import (
     Transform,
     between,
     check_inside,
-    drawn,
+    draw_between,
     grid_of,
     has_rows,
     places_of,
@@ -46,7 +46,7 @@ class Denoise(Transform):
     def _of(self, events: Events) -> Events:
         """The part of Events."""
         # Of integers: t - before < filter_time.
-        return _kept("Denoise", events, "denoise", min(int(np.ceil(self.filter_time)), LONGEST))
+        return _filter_events("Denoise", events, "denoise", min(int(np.ceil(self.filter_time)), LONGEST))
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Decimation(Transform):
 
     def _of(self, events: Events) -> Events:
         """The part of Events."""
-        return _kept("Decimation", events, "decimate", self.n)
+        return _filter_events("Decimation", events, "decimate", self.n)
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class RefractoryPeriod(RandomTransform):
 
     def _draw(self, events: Events, rng: Generator) -> Events:
         """The part of Events."""
-        return _kept("RefractoryPeriod", events, "rest", drawn(self.delta, rng))
+        return _filter_events("RefractoryPeriod", events, "rest", draw_between(self.delta, rng))
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class DropEvent(RandomTransform):
     def _draw(self, events: Events, rng: Generator) -> Events:
         """The rest of Events."""
         number = len(events)
-        dropped = rng.choice(number, int(drawn(self.p, rng) * number + 0.5), replace=False, shuffle=False)
+        dropped = rng.choice(number, int(draw_between(self.p, rng) * number + 0.5), replace=False, shuffle=False)
         kept = np.ones(number, np.bool_)
         kept[dropped] = False
         rest: Events = events[kept]
@@ -145,12 +145,12 @@ class DropPixel(Transform):
             dropped = counts > self.hot_pixel_frequency * (last - first) * 1e-6
         else:
             dropped = np.zeros(width * height, np.bool_)
-            dropped[_named(self.coordinates, has_rows(events), width, height)] = True
+            dropped[_mark_pixels(self.coordinates, has_rows(events), width, height)] = True
         rest: Events = events[~dropped[places]]
         return rest
 
 
-def _named(coordinates: Any, rows: bool, width: int, height: int) -> Any:
+def _mark_pixels(coordinates: Any, rows: bool, width: int, height: int) -> Any:
     """Which pixels of a sensor the coordinates are."""
     given = np.asarray(coordinates)
     given = given.reshape((0, 2) if rows else (0,)) if given.size == 0 else given
@@ -165,8 +165,8 @@ def _named(coordinates: Any, rows: bool, width: int, height: int) -> Any:
     return of_axes.astype(np.int64) @ np.array([1, width][: len(limits)])
 
 
-def _kept(who: str, events: Events, rule: Any, number: int) -> Events:
+def _filter_events(who: str, events: Events, rule: Any, number: int) -> Events:
     """The events that a rule keeps."""
     check_inside(who, events)
-    part: Events = events[event_filters.kept(rule, events, grid_of(events), number)]
+    part: Events = events[event_filters.keep_by_rule(rule, events, grid_of(events), number)]
     return part

@@ -14,15 +14,15 @@ from snncell.data.transforms.base import (
     RandomTransform,
     Transform,
     between,
-    changed,
-    drawn,
+    draw_between,
+    flip_polarity,
     grid_of,
     has_rows,
     in_order,
+    replace,
     span,
-    turned,
 )
-from snncell.data.transforms.times import scaled_times
+from snncell.data.transforms.times import scale_times
 from snncell.errors import ArgumentError
 
 
@@ -55,7 +55,7 @@ class Downsample(Transform):
     def _of(self, events: Events) -> Events:
         """Events, downsampled."""
         sides = list(events.sensor_size[:2])
-        columns = {"t": scaled_times("Downsample", events["t"], self.time_factor, 0.0)}
+        columns = {"t": scale_times("Downsample", events["t"], self.time_factor, 0.0)}
         factors = self.spatial_factor if isinstance(self.spatial_factor, tuple) else (self.spatial_factor,) * 2
         for axis, name in enumerate("xy" if has_rows(events) else "x"):
             places = events[name].astype(np.int64)
@@ -67,7 +67,7 @@ class Downsample(Transform):
             columns[name] = places
         if max(sides) >= 1 << 16:
             raise ArgumentError(f"Downsample: a sensor of {sides} pixels is larger than 65,535.")
-        return changed(events, (sides[0], sides[1], events.sensor_size[2]), **columns)
+        return replace(events, (sides[0], sides[1], events.sensor_size[2]), **columns)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class SpatialJitter(RandomTransform):
             moved, limit = np.rint(events[name] + shifts[:, axis]), grid_of(events)[axis]
             inside &= (moved >= 0) & (moved < limit)
             columns[name] = np.clip(moved, 0, limit - 1)
-        result = changed(events, **columns)
+        result = replace(events, **columns)
         return result[inside] if self.clip_outliers else result
 
 
@@ -129,8 +129,8 @@ class UniformNoise(RandomTransform):
         """Events with noise."""
         if not len(events):
             return events.copy()
-        number, first, last = drawn(self.n, rng), *span(events)
-        noisy = changed(np.zeros(len(events) + number, events.dtype).view(Events), events.sensor_size)
+        number, first, last = draw_between(self.n, rng), *span(events)
+        noisy = replace(np.zeros(len(events) + number, events.dtype).view(Events), events.sensor_size)
         noisy[number:] = events
         noisy["t"][:number] = rng.integers(first, last, number, endpoint=True)
         for name, limit in zip(("x", "y", "p"), events.sensor_size, strict=True):
@@ -152,7 +152,7 @@ class RandomFlipLR(RandomTransform):
 
     def _draw(self, events: Events, rng: Generator) -> Events:
         """Events, turned around or not."""
-        return _mirrored(events, "x", 0) if rng.random() < self.p else events.copy()
+        return _mirror_events(events, "x", 0) if rng.random() < self.p else events.copy()
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class RandomFlipUD(RandomTransform):
         """Events, turned around or not."""
         if not has_rows(events):
             raise ArgumentError("RandomFlipUD: these events have no y; RandomFlipLR turns their channels around.")
-        return _mirrored(events, "y", 1) if rng.random() < self.p else events.copy()
+        return _mirror_events(events, "y", 1) if rng.random() < self.p else events.copy()
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ class RandomFlipPolarity(RandomTransform):
 
     def _draw(self, events: Events, rng: Generator) -> Events:
         """Events, with the other polarities or not."""
-        return changed(events, p=turned(events)) if rng.random() < self.p else events.copy()
+        return replace(events, p=flip_polarity(events)) if rng.random() < self.p else events.copy()
 
 
 @dataclass(frozen=True)
@@ -204,9 +204,9 @@ class MergePolarities(Transform):
 
     def _of(self, events: Events) -> Events:
         """Events of one polarity."""
-        return changed(events, (*events.sensor_size[:2], 1), p=0)
+        return replace(events, (*events.sensor_size[:2], 1), p=0)
 
 
-def _mirrored(events: Events, name: Any, axis: int) -> Events:
+def _mirror_events(events: Events, name: Any, axis: int) -> Events:
     """Events with a column or row counted from the other side."""
-    return changed(events, **{name: events.sensor_size[axis] - 1 - events[name].astype(np.int64)})
+    return replace(events, **{name: events.sensor_size[axis] - 1 - events[name].astype(np.int64)})

@@ -14,11 +14,11 @@ from snncell.data.transforms.base import (
     RandomTransform,
     Transform,
     between,
-    changed,
-    drawn,
+    draw_between,
+    flip_polarity,
     in_order,
+    replace,
     span,
-    turned,
 )
 from snncell.errors import ArgumentError
 
@@ -35,7 +35,7 @@ class TimeAlignment(Transform):
 
     def _of(self, events: Events) -> Events:
         """Events from t = 0 on."""
-        return changed(events, t=events["t"] - span(events)[0]) if len(events) else events.copy()
+        return replace(events, t=events["t"] - span(events)[0]) if len(events) else events.copy()
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class TimeSkew(RandomTransform):
 
     def _draw(self, events: Events, rng: Generator) -> Events:
         """Events at other times."""
-        coefficient = drawn(self.coefficient, rng)
-        return changed(events, t=scaled_times("TimeSkew", events["t"], coefficient, drawn(self.offset, rng)))
+        coefficient = draw_between(self.coefficient, rng)
+        return replace(events, t=scale_times("TimeSkew", events["t"], coefficient, draw_between(self.offset, rng)))
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class TimeJitter(RandomTransform):
     def _draw(self, events: Events, rng: Generator) -> Events:
         """Events at other times."""
         t = events["t"] + np.rint(rng.normal(0.0, self.std, len(events))).astype(np.int64)
-        result = changed(events, t=t)
+        result = replace(events, t=t)
         if self.clip_negative:
             result = result[t >= 0]
         return in_order(result) if self.sort_timestamps else result
@@ -103,12 +103,12 @@ class RandomTimeReversal(RandomTransform):
         """Events, backwards or not."""
         if rng.random() >= self.p or not len(events):
             return events.copy()
-        columns = {"p": turned(events)} if self.flip_polarities else {}
-        backwards: Events = changed(events, t=span(events)[1] - events["t"], **columns)[::-1]
+        columns = {"p": flip_polarity(events)} if self.flip_polarities else {}
+        backwards: Events = replace(events, t=span(events)[1] - events["t"], **columns)[::-1]
         return backwards
 
 
-def scaled_times(who: str, t: Any, factor: float, offset: float) -> Any:
+def scale_times(who: str, t: Any, factor: float, offset: float) -> Any:
     """floor(factor t + offset), where it is a time."""
     if factor == 1.0 and offset == int(offset):
         return t + int(offset)  # exactly, beyond 2^53 too

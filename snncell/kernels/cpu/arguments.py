@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from snncell.interrupts import imported
-from snncell.kernels.cpu.builtins import lowers, typed
+from snncell.interrupts import import_once
+from snncell.kernels.cpu.builtins import declare_type, lowers
 from snncell.kernels.cpu.elements import ArrayPart, Elements
 from snncell.kernels.policy import intrinsic
 
-ir: Any = imported("llvmlite.ir")
-types: Any = imported("numba.core.types")
-cgutils: Any = imported("numba.core.cgutils")
-from_dtype: Any = imported("numba.np.numpy_support").from_dtype
+ir: Any = import_once("llvmlite.ir")
+types: Any = import_once("numba.core.types")
+cgutils: Any = import_once("numba.core.cgutils")
+from_dtype: Any = import_once("numba.np.numpy_support").from_dtype
 
 HEAD = object.__basicsize__  # of every Python object: PyObject_HEAD
 DATA, AXES = HEAD, HEAD + 16  # char *data; int nd; npy_intp *dimensions
@@ -117,7 +117,7 @@ def words_at(address: Any) -> Any:
     return np.asarray(ctypes.cast(int(address), ctypes.py_object).value).view(np.int64)
 
 
-typed(words_at, lambda address: ArrayPart(types.int64))
+declare_type(words_at, lambda address: ArrayPart(types.int64))
 
 
 @lowers(words_at, types.Integer)

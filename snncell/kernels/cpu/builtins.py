@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from snncell.interrupts import imported
+from snncell.interrupts import import_once
 
-types: Any = imported("numba.core.types")
-extending: Any = imported("numba.extending")
+types: Any = import_once("numba.core.types")
+extending: Any = import_once("numba.extending")
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def typed(function: Callable[..., Any], result: Callable[..., Any]) -> None:
+def declare_type(function: Callable[..., Any], result: Callable[..., Any]) -> None:
     """Tell Numba the type of a call: `result` of its arguments' types; None for those that it does not take."""
     extending.type_callable(function)(lambda context: result)
 
@@ -37,8 +37,8 @@ def bitcast(x: Any, dtype: Any) -> Any:
     return x.view(dtype)
 
 
-typed(least, lambda a, b: types.int64)
-typed(bitcast, lambda x, dtype: dtype.dtype)
+declare_type(least, lambda a, b: types.int64)
+declare_type(bitcast, lambda x, dtype: dtype.dtype)
 
 
 @lowers(least, types.Integer, types.Integer)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from snncell.interrupts import imported
-from snncell.kernels.cpu.builtins import least, lowers, typed
+from snncell.interrupts import import_once
+from snncell.kernels.cpu.builtins import declare_type, least, lowers
 from snncell.kernels.cpu.elements import ArrayPart, tail
 from snncell.kernels.cpu.vectors import I64, Vectors
-from snncell.kernels.policy import called
+from snncell.kernels.policy import call_once
 
-ir: Any = imported("llvmlite.ir")
-types: Any = imported("numba.core.types")
-cgutils: Any = imported("numba.core.cgutils")
+ir: Any = import_once("llvmlite.ir")
+types: Any = import_once("numba.core.types")
+cgutils: Any = import_once("numba.core.cgutils")
 
 
 def move(target: Any, source: Any, count: int) -> None:
@@ -41,11 +41,11 @@ def put(target: Any, source: Any, count: int) -> None:
     target[:count] = source[:count]
 
 
-typed(move, lambda target, source, count: types.none if target == source else None)
-typed(move_every_second, lambda target, source, count: types.none if target == source else None)
-typed(zero, lambda target, count: types.none)
-typed(clear, lambda target, count: types.none)
-typed(put, lambda target, source, count: types.none if target == source else None)
+declare_type(move, lambda target, source, count: types.none if target == source else None)
+declare_type(move_every_second, lambda target, source, count: types.none if target == source else None)
+declare_type(zero, lambda target, count: types.none)
+declare_type(clear, lambda target, count: types.none)
+declare_type(put, lambda target, source, count: types.none if target == source else None)
 
 
 def move_added(target: Any, source: Any, count: int, term: int) -> None:
@@ -53,7 +53,7 @@ def move_added(target: Any, source: Any, count: int, term: int) -> None:
     target[:count] = source[:count] + term
 
 
-typed(move_added, lambda target, source, count, term: types.none if target == source else None)
+declare_type(move_added, lambda target, source, count, term: types.none if target == source else None)
 
 
 def _for_each_vector(vectors: Vectors, count: Any, body: Callable[[Any], None], *, maybe_none: bool = True) -> None:
@@ -140,7 +140,7 @@ def _lower_move_added(context: Any, builder: Any, signature: Any, operands: Any)
     return context.get_dummy_value()
 
 
-@called
+@call_once
 def fill_planes(
     target: Any, source: Any, first: int, channels: int, apart: int, height: int, width: int, down: int, across: int,
     views: Any, by_rows: int, by_columns: int, skipped: int, rows: int, pitch: int,
@@ -175,7 +175,7 @@ def fill_planes(
                         zero(tail(target, place + high), pitch - high)
 
 
-@called
+@call_once
 def put_rows(
     target: Any, source: Any, channels: int, target_apart: int, source_apart: int, rows: int, width: int, pitch: int,
     down: int, across: int,

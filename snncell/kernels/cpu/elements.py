@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from snncell.interrupts import imported
-from snncell.kernels.cpu.builtins import least, lowers, typed
+from snncell.interrupts import import_once
+from snncell.kernels.cpu.builtins import declare_type, least, lowers
 from snncell.kernels.cpu.loops import BLOCK, LANES
-from snncell.kernels.policy import inlined
+from snncell.kernels.policy import inline
 
-ir: Any = imported("llvmlite.ir")
-types: Any = imported("numba.core.types")
-cgutils: Any = imported("numba.core.cgutils")
-extending: Any = imported("numba.extending")
-templates: Any = imported("numba.core.typing.templates")
+ir: Any = import_once("llvmlite.ir")
+types: Any = import_once("numba.core.types")
+cgutils: Any = import_once("numba.core.cgutils")
+extending: Any = import_once("numba.extending")
+templates: Any = import_once("numba.core.typing.templates")
 
 
 class Elements(types.Type):  # type: ignore[misc]
@@ -53,12 +53,12 @@ class _Model(extending.models.StructModel):  # type: ignore[misc]
 
 
 extending.make_attribute_wrapper(Elements, "shape", "shape")
-typed(len, lambda x: types.int64 if isinstance(x, Elements) else None)
+declare_type(len, lambda x: types.int64 if isinstance(x, Elements) else None)
 
 
 @lowers(len, Elements)
 def _lower_len(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    return builder.extract_value(_opened(context, builder, signature, operands).shape, 0)
+    return builder.extract_value(_open_array(context, builder, signature, operands).shape, 0)
 
 
 @templates.infer_global(operator.getitem)
@@ -92,7 +92,7 @@ def _index_of(x: Any) -> Any:
     return types.int64 if x.ndim == 1 else types.UniTuple(types.int64, x.ndim)
 
 
-def _opened(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+def _open_array(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     """The fields of the first argument."""
     return cgutils.create_struct_proxy(signature.args[0])(context, builder, value=operands[0])
 
@@ -102,7 +102,7 @@ def _element(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     place = operands[1]
     if isinstance(signature.args[0], ArrayPart):
         return builder.gep(operands[0], [place], inbounds=True)
-    x = _opened(context, builder, signature, operands)
+    x = _open_array(context, builder, signature, operands)
     if signature.args[0].ndim > 1:
         lengths, (place, *others) = (cgutils.unpack_tuple(builder, pair) for pair in (x.shape, place))
         for length, other in zip(lengths[1:], others, strict=True):
@@ -153,14 +153,14 @@ def prefetch(x: Any) -> None:
     """Begin to load the line of memory that a part begins in: it is read soon. From Python, nothing."""
 
 
-typed(prefetch, lambda x: types.none if isinstance(x, ArrayPart) else None)
-typed(row, lambda x, place: ArrayPart(x.dtype))
-typed(tail, lambda x, first: ArrayPart(x.dtype))
-typed(flat, lambda x: ArrayPart(x.dtype))
-typed(words_of, lambda x: ArrayPart(types.uint64))
-typed(line_of, lambda x: types.int64)
-typed(scalar, lambda index: types.int64)
-typed(copy, lambda target, source, count: types.none if target == source else None)
+declare_type(prefetch, lambda x: types.none if isinstance(x, ArrayPart) else None)
+declare_type(row, lambda x, place: ArrayPart(x.dtype))
+declare_type(tail, lambda x, first: ArrayPart(x.dtype))
+declare_type(flat, lambda x: ArrayPart(x.dtype))
+declare_type(words_of, lambda x: ArrayPart(types.uint64))
+declare_type(line_of, lambda x: types.int64)
+declare_type(scalar, lambda index: types.int64)
+declare_type(copy, lambda target, source, count: types.none if target == source else None)
 
 
 @lowers(scalar, types.Integer)
@@ -190,7 +190,7 @@ def _lower_line(context: Any, builder: Any, signature: Any, operands: Any) -> An
 
 @lowers(flat, Elements)
 def _lower_flat(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    return _opened(context, builder, signature, operands).data
+    return _open_array(context, builder, signature, operands).data
 
 
 @lowers(tail, ArrayPart, types.Integer)
@@ -201,13 +201,13 @@ def _lower_tail_of_part(context: Any, builder: Any, signature: Any, operands: An
 @lowers(tail, types.Array, types.Integer)
 @lowers(tail, Elements, types.Integer)
 def _lower_tail(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    return builder.gep(_opened(context, builder, signature, operands).data, [operands[1]], inbounds=True)
+    return builder.gep(_open_array(context, builder, signature, operands).data, [operands[1]], inbounds=True)
 
 
 @lowers(row, types.Array, types.Integer)
 @lowers(row, Elements, types.Integer)
 def _lower_row(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    x = _opened(context, builder, signature, operands)
+    x = _open_array(context, builder, signature, operands)
     # Which row it is, LLVM is not to know: for rows that follow each other in an outer loop it would ask before that
     # whether they overlap what other rows there are, as a whole. They do where it runs backwards, or one row is made
     # from the one before, and the loop over the elements would not run on vectors. So it asks for each row.
@@ -231,7 +231,7 @@ def _lower_copy(context: Any, builder: Any, signature: Any, operands: Any) -> An
     return context.get_dummy_value()
 
 
-@inlined
+@inline
 def fill(target: Any, source: Any, first: Any, step: Any, count: Any) -> None:
     """The `count` elements from `first` on, if `step` is 1; else `count` times the one element there is."""
     if step == 1:
@@ -258,8 +258,8 @@ def strip(count: int, kind: Any) -> Any:
     return np.empty(count, kind.dtype if isinstance(kind, np.ndarray) else kind)
 
 
-typed(lanes, lambda start: ArrayPart(start))
-typed(strip, lambda count, kind: ArrayPart(kind.dtype))
+declare_type(lanes, lambda start: ArrayPart(start))
+declare_type(strip, lambda count, kind: ArrayPart(kind.dtype))
 
 
 @lowers(lanes, types.Any)

@@ -9,10 +9,10 @@ from snncell.kernels.cpu.copies import move, move_added, zero
 from snncell.kernels.cpu.elements import copy, strip, tail
 from snncell.kernels.cpu.events import WORD
 from snncell.kernels.cpu.panels import add_rows, bits_of, lowest, others, turn
-from snncell.kernels.policy import called
+from snncell.kernels.policy import call_once
 
 
-@called
+@call_once
 def list_events(
     x: Any, starts: Any, given: Any, first: int, images: int, size: int, offset: int, elements: int, pixels: int,
     key_of: Any, keys_apart: int, place_of: Any, places_apart: int, grid: int, keys: Any, places: Any, values: Any,
@@ -49,7 +49,7 @@ def list_events(
     return found
 
 
-@called
+@call_once
 def take_events(
     x: Any, starts: Any, given: Any, first: int, images: int, size: int, offset: int, elements: int, pixels: int,
     key_of: Any, keys_apart: int, place_of: Any, places_apart: int, grid: int, keys: Any, places: Any, values: Any,
@@ -82,7 +82,7 @@ def take_events(
     return found
 
 
-@called
+@call_once
 def sort_by_key(
     found: int, keys: Any, places: Any, values: Any, many: int, ends: Any, to_places: Any, to_values: Any
 ) -> int:
@@ -105,7 +105,7 @@ def sort_by_key(
     return graded
 
 
-@called
+@call_once
 def lines_of_window(lines: Any, pieces: Any, rows: int, top: int, height: int, width: int) -> int:
     """The rows of a window at row `top` that are inside of an image; how many there are.
 
@@ -121,7 +121,7 @@ def lines_of_window(lines: Any, pieces: Any, rows: int, top: int, height: int, w
     return used
 
 
-@called
+@call_once
 def events_in_window(
     near: Any, near_values: Any, graded: int, ends: Any, places: Any, values: Any, lines: Any, used: int, parts: Any,
     many: int, column: int, width: int,
@@ -146,7 +146,7 @@ def events_in_window(
     return count
 
 
-@called
+@call_once
 def rows_of_pixels(
     target: Any, step: int, pitch: int, grid: int, source: Any, images: int, apart: int, channels: int, pixels: int,
     width: int, sums: Any, side: int,
@@ -169,7 +169,7 @@ def rows_of_pixels(
                     to, j = to + pitch - width, 0
 
 
-@called
+@call_once
 def clear_terms(rows: Any, outputs: int, terms: int, first: int, last: int, most: int, lanes: int) -> None:
     """Put zeros to the rows of some terms in all panels, of `most` outputs or as many vectors as the last one needs."""
     for low in range(0, outputs, most):
@@ -177,7 +177,7 @@ def clear_terms(rows: Any, outputs: int, terms: int, first: int, last: int, most
         zero(tail(rows, low * terms + first * width), (last - first) * width)
 
 
-@called
+@call_once
 def add_to_terms(
     rows: Any, width: int, slope: Any, step: int, vectors: int, firsts: Any, offsets: Any, taps: Any, of_channel: int,
     many: int, phases: int, ends: Any, places: Any, values: Any, graded: int,

@@ -79,7 +79,7 @@ def nest(axes: list[int], body: list[str]) -> list[str]:
     return body
 
 
-def shared(axes: list[int], body: list[str]) -> list[str]:
+def share_axes(axes: list[int], body: list[str]) -> list[str]:
     """Loops over `axes`, of which the first has the units."""
     return units(f"p{axes[0]}", nest(axes[1:], body)) if axes else body
 
@@ -91,7 +91,7 @@ def units(name: str, body: list[str]) -> list[str]:
 
 def map_loop(ndim: int, body: list[str]) -> list[str]:
     """Run the body once for every element; a unit is a place on the first axis."""
-    return shared(list(range(ndim)), body)
+    return share_axes(list(range(ndim)), body)
 
 
 def reduce_rows(axes_left: list[int], along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
@@ -99,7 +99,7 @@ def reduce_rows(axes_left: list[int], along: list[int], body: list[str], sums: l
 
     A unit is a place on the first kept axis; without one, there is one unit.
     """
-    return shared(axes_left, _row(along, body, sums))
+    return share_axes(axes_left, _row(along, body, sums))
 
 
 def _row(along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
@@ -158,7 +158,7 @@ def reduce_all(body: list[str], sums: list[Reduced]) -> list[str]:
     ends = [f"low = block * {BLOCK}", f"count = least(n0 - low, {BLOCK})"]
     parts = [r._replace(target=f"parts{k}[block]") for k, r in enumerate(sums)]
     body = ["p0 = low + base + lane", *body]
-    return [*_joined(sums), *units("block", _in_lanes("count", body, parts, lambda inner: ends + inner))]
+    return [*_join_parts(sums), *units("block", _in_lanes("count", body, parts, lambda inner: ends + inner))]
 
 
 def reduce_slices(axes_left: list[int], along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
@@ -172,11 +172,11 @@ def reduce_slices(axes_left: list[int], along: list[int], body: list[str], sums:
     for axis in axes_left:
         place = f"({place}) * n{axis} + p{axis}"
     parts = [r._replace(target=f"parts{k}[p{first} * ({count}) + {place}]") for k, r in enumerate(sums)]
-    joined = _joined(sums, axes_left, f"n{first}", f"part * ({count}) + {place}")
+    joined = _join_parts(sums, axes_left, f"n{first}", f"part * ({count}) + {place}")
     return [*joined, *units(f"p{first}", nest(axes_left, _row(rest, body, parts)))]
 
 
-def _joined(
+def _join_parts(
     sums: list[Reduced], axes_left: Sequence[int] = (), count: str = "len(parts0)", place: str = "part"
 ) -> list[str]:
     """The call after all units, for none of them: their results are joined."""
@@ -208,7 +208,7 @@ def reduce_columns(axes_left: list[int], along: list[int], body: list[str], sums
     if not outer:
         return [*room, *units("band", inner)]
     strips = [f"for band in range((n{last} + {COLUMNS - 1}) // {COLUMNS}):", *indent(inner)]
-    return [*room, *shared(outer, strips)]
+    return [*room, *share_axes(outer, strips)]
 
 
 # The bounds of a block of `block` elements or rows, of `n`.
@@ -273,7 +273,7 @@ def total(k: int, r: Reduced, part: str, count: str, target: str) -> list[str]:
     ]
 
 
-def moved_at(t: str, backwards: bool) -> str:
+def flush_condition(t: str, backwards: bool) -> str:
     """The condition at the end of step `t` of a loop over time on which partial sums are moved to sums of them."""
     # By the place in the sequence, not by the number of steps done: steps of padding at the end change no bit.
     return f"if {t} % {NEAR} == {0 if backwards else NEAR - 1}:"

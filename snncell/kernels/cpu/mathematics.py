@@ -26,7 +26,7 @@ import numpy as np
 from numpy import exp as exp_f8, expm1 as expm1_f8, log as log_f8, log1p as log1p_f8, tanh as tanh_f8  # noqa: F401
 
 from snncell.kernels.cpu.builtins import bitcast
-from snncell.kernels.policy import inlined
+from snncell.kernels.policy import inline
 
 # Constants are NumPy's scalars, for Python's would widen float32 to float64 and int32 to int64 in Numba.
 _0 = np.float32(0)
@@ -56,7 +56,7 @@ _F2_LARGEST = np.float32(65504)
 _F2_PLACE = np.float32(0.75)  # around it, float32's are too
 
 
-@inlined
+@inline
 def float16_f4(x: Any) -> Any:
     """x rounded to float16, ties to even, as a float32."""
     x = np.float32(x)
@@ -73,7 +73,7 @@ def float16_f4(x: Any) -> Any:
 _B2_ODD, _B2_BELOW_HALF, _B2_KEPT = np.int32(16), np.int32(0x7FFF), np.int32(-0x10000)
 
 
-@inlined
+@inline
 def bfloat16_f4(x: Any) -> Any:
     """x rounded to bfloat16, ties to even, as a float32."""
     x = np.float32(x)
@@ -100,7 +100,7 @@ _E5 = np.float32(0.008368733)
 _E6 = np.float32(0.001381451)
 
 
-@inlined
+@inline
 def exp_f4(x: Any) -> Any:
     """e**x = 2**n e**r with n = round(x / log 2) and r = x - n log 2, in float32."""
     x = np.float32(x)
@@ -129,7 +129,7 @@ _A1 = 0.11552416045768515
 _A2 = -0.0009211162491424734
 
 
-@inlined
+@inline
 def sigmoid_f4(x: Any) -> Any:
     """1 / (1 + e**-x) = (a - r) / (a - r + 2**n (a + r)) for -x."""
     t = -_EXP_LOW if x > -_EXP_LOW else x
@@ -145,14 +145,14 @@ def sigmoid_f4(x: Any) -> Any:
     return np.float32(below / (below + bitcast(np.int64(above), np.float64)))
 
 
-@inlined
+@inline
 def sigmoid_f8(x: Any) -> Any:
     """1 / (1 + e**-x), as e**x / (1 + e**x) for x < 0, whose numerator does not overflow before the result is 0."""
     e = exp_f8(-abs(x))
     return (e if x < 0.0 else 1.0) / (1.0 + e)
 
 
-@inlined
+@inline
 def _parts(t: Any, scale: Any) -> Any:
     """With y = t scale log 2, a numerator and two denominators: by the first it is e**y - 1, by the second tanh(y / 2).
 
@@ -168,7 +168,7 @@ def _parts(t: Any, scale: Any) -> Any:
     return (s - 1.0) * a + (s + 1.0) * r, a - r, (s + 1.0) * a + (s - 1.0) * r
 
 
-@inlined
+@inline
 def expm1_f4(x: Any) -> Any:
     """e**x - 1."""
     t = _EXP_HIGH if x > _EXP_HIGH else x
@@ -180,7 +180,7 @@ def expm1_f4(x: Any) -> Any:
 _TANH_HIGH = np.float32(10)  # tanh is 1 in float32 from 9.02 on
 
 
-@inlined
+@inline
 def tanh_f4(x: Any) -> Any:
     """(e**2x - 1) / (e**2x + 1)."""
     t = _TANH_HIGH if x > _TANH_HIGH else x
@@ -208,7 +208,7 @@ _L8 = 0.1290468671804169
 _L9 = -0.07621193254607804
 
 
-@inlined
+@inline
 def _log(u: Any) -> Any:
     """log(u) of a positive normal float64: n log 2 + log(1 + f) with u = 2**n (1 + f), f from sqrt(1/2) - 1."""
     bits = bitcast(np.float64(u), np.int64)
@@ -221,7 +221,7 @@ def _log(u: Any) -> Any:
     return n * _LN2 + f * (even + f * odd)
 
 
-@inlined
+@inline
 def log_f4(x: Any) -> Any:
     """The natural logarithm; -inf at 0, NaN below."""
     edge = -_INFINITY if x == _0 else (_NAN if x < _0 else x)  # inf and NaN stay
@@ -231,7 +231,7 @@ def log_f4(x: Any) -> Any:
 _LOG1P_SMALL = np.float32(2.0**-26)  # below it log(1 + x) = x - x**2 / 2 is x but for an eighth of its last place
 
 
-@inlined
+@inline
 def log1p_f4(x: Any) -> Any:
     """log(1 + x); -inf at -1, NaN below. In float64, 1 + x keeps what matters of every x that is not small."""
     edge = -_INFINITY if x == -_1 else (_NAN if x < -_1 else x)  # inf, NaN and small numbers stay
@@ -258,7 +258,7 @@ _D5 = 7.103499434564728e-05
 _D6 = 2.4841794235286603e-07
 
 
-@inlined
+@inline
 def erf_f4(x: Any) -> Any:
     """2 / sqrt(pi) times the integral of e**-t**2 from 0 to x."""
     c = _ERF_HIGH if x > _ERF_HIGH else x
@@ -286,7 +286,7 @@ _T8 = 0.010727049834174055
 _T9 = -0.0017539515796626698
 
 
-@inlined
+@inline
 def atan_f4(x: Any) -> Any:
     """The arc tangent; for |x| > 1 it is pi / 2 - atan(1 / x) with the sign of x."""
     t = np.float64(x)

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from snncell.interrupts import imported
-from snncell.kernels.cpu.builtins import least, lowers, typed
+from snncell.interrupts import import_once
+from snncell.kernels.cpu.builtins import declare_type, least, lowers
 from snncell.kernels.cpu.elements import ArrayPart, copy, flat, row, tail
 from snncell.kernels.cpu.events import VECTORS, WORD
 from snncell.kernels.cpu.vectors import I64, Vectors
-from snncell.kernels.policy import inlined
+from snncell.kernels.policy import inline
 
-ir: Any = imported("llvmlite.ir")
-types: Any = imported("numba.core.types")
+ir: Any = import_once("llvmlite.ir")
+types: Any = import_once("numba.core.types")
 
 VECTOR = 64  # bytes
 
@@ -48,9 +48,9 @@ def others(bits: Any) -> Any:
     return bits & (bits - 1)
 
 
-typed(bits_of, lambda x, first: types.int64)
-typed(lowest, lambda bits: types.int64)
-typed(others, lambda bits: types.int64)
+declare_type(bits_of, lambda x, first: types.int64)
+declare_type(lowest, lambda bits: types.int64)
+declare_type(others, lambda bits: types.int64)
 
 
 @lowers(bits_of, ArrayPart, types.Integer)
@@ -90,7 +90,7 @@ def add_rows(
     sums[:width] = total
 
 
-typed(add_rows, lambda sums, more, values, step, places, count, panel, stride, vectors: types.none)
+declare_type(add_rows, lambda sums, more, values, step, places, count, panel, stride, vectors: types.none)
 
 
 @lowers(
@@ -138,7 +138,7 @@ def turn_tile(target: Any, target_stride: Any, source: Any, source_stride: Any) 
             target[j * target_stride + i] = source[i * source_stride + j]
 
 
-typed(turn_tile, lambda target, target_stride, source, source_stride: types.none)
+declare_type(turn_tile, lambda target, target_stride, source, source_stride: types.none)
 
 
 @lowers(turn_tile, ArrayPart, types.Integer, ArrayPart, types.Integer)
@@ -166,7 +166,7 @@ def _lower_turn_tile(context: Any, builder: Any, signature: Any, operands: Any) 
     return context.get_dummy_value()
 
 
-@inlined
+@inline
 def turn(target: Any, target_stride: Any, source: Any, source_stride: Any, rows: Any, columns: Any, side: Any) -> None:
     """`target[column, row] = source[row, column]`; strides are from a row to the next, `side` is that of a tile."""
     for first in range(0, rows, side):
@@ -180,7 +180,7 @@ def turn(target: Any, target_stride: Any, source: Any, source_stride: Any, rows:
                         target[j * target_stride + i] = source[i * source_stride + j]
 
 
-@inlined
+@inline
 def pack(
     panel: Any, stride: Any, y: Any, y_turned: Any, first: Any, depth: Any, low: Any, width: Any, side: Any
 ) -> None:
@@ -196,7 +196,7 @@ def pack(
             panel[place * stride + column] = 0
 
 
-@inlined
+@inline
 def store(
     out: Any, out_turned: Any, sums: Any, stride: Any, first: Any, height: Any, low: Any, width: Any, side: Any
 ) -> None:
@@ -209,7 +209,7 @@ def store(
             copy(tail(row(out, first + i), low), tail(sums, i * stride), width)
 
 
-@inlined
+@inline
 def fetch(
     sums: Any, stride: Any, out: Any, out_turned: Any, first: Any, height: Any, low: Any, width: Any, side: Any
 ) -> None:

@@ -82,12 +82,12 @@ def pool(name: str, windows: Windows, joined: Joined, lanes: int) -> str:
         lines += [
             f"for first in range(low, high, {lanes}):",
             *indent([f"q = least(first, high - {lanes})", f"at = q * {windows.stride[-1]} - {windows.padding[-1][0]}"]),
-            *indent([f"for lane in range({lanes}):", *indent(_unrolled(windows, joined))]),
+            *indent([f"for lane in range({lanes}):", *indent(_unrolled_windows(windows, joined))]),
             *indent([f"copy(tail({array}_row, q), tail({array}_lanes, 0), {lanes})" for array in joined.results]),
         ]
     lines += [
         f"for turn in range(m{last} - high + low):",
-        *indent(["q = turn if turn < low else turn + high - low", *_looped(windows, joined)]),
+        *indent(["q = turn if turn < low else turn + high - low", *_looped_windows(windows, joined)]),
         *indent([f"{array}_row[q] = {text}" for array, text in joined.results.items()]),
     ]
     for axis in reversed(outer):
@@ -110,30 +110,30 @@ def _rows(windows: Windows) -> list[str]:
     return lines
 
 
-def _unrolled(windows: Windows, joined: Joined) -> list[str]:
+def _unrolled_windows(windows: Windows, joined: Joined) -> list[str]:
     """The result of the window that begins at `at`, and `lane` further ones."""
     lines = []
     k, s, d = windows.size[-1], windows.stride[-1], windows.dilation[-1]
     for number in range(windows.elements):
         row, column = divmod(number, k)
         names = {"p": "row_" if row else "", "v": f"x{row}[at + lane * {s} + {column * d}]", "at": f"place({number})"}
-        lines += _filled(joined.join if column else joined.first, names)
+        lines += _fill_lines(joined.join if column else joined.first, names)
         if row and column == k - 1:
-            lines += _filled(joined.join, {"p": "", **joined.row})
+            lines += _fill_lines(joined.join, {"p": "", **joined.row})
     return [*lines, *(f"{array}_lanes[lane] = {text}" for array, text in joined.results.items())]
 
 
-def _looped(windows: Windows, joined: Joined) -> list[str]:
+def _looped_windows(windows: Windows, joined: Joined) -> list[str]:
     """The result of any window, `p0`, ..., `q`: loops over its elements, which have bounds where there is padding."""
     count = len(windows.size)
     v, at = f"image[{place_in('r', 'n', count)}]", f"place({place_in('i', windows.size, count)})"
-    begin = _filled(joined.begin, {"p": ""})
+    begin = _fill_lines(joined.begin, {"p": ""})
     if count == 1:
-        return [*begin, *over_window(windows, [0], _filled(joined.join, {"p": "", "v": v, "at": at}))]
-    row = over_window(windows, [count - 1], _filled(joined.join, {"p": "row_", "v": v, "at": at}))
-    row = [*_filled(joined.begin, {"p": "row_"}), *row, *_filled(joined.join, {"p": "", **joined.row})]
+        return [*begin, *over_window(windows, [0], _fill_lines(joined.join, {"p": "", "v": v, "at": at}))]
+    row = over_window(windows, [count - 1], _fill_lines(joined.join, {"p": "row_", "v": v, "at": at}))
+    row = [*_fill_lines(joined.begin, {"p": "row_"}), *row, *_fill_lines(joined.join, {"p": "", **joined.row})]
     return [*begin, *over_window(windows, range(count - 1), row)]
 
 
-def _filled(lines: list[str], names: dict[str, str]) -> list[str]:
+def _fill_lines(lines: list[str], names: dict[str, str]) -> list[str]:
     return [line.format(**names) for line in lines]

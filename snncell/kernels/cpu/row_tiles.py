@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from snncell.interrupts import imported
-from snncell.kernels.cpu.builtins import lowers, typed
+from snncell.interrupts import import_once
+from snncell.kernels.cpu.builtins import declare_type, lowers
 from snncell.kernels.cpu.elements import ArrayPart
 from snncell.kernels.cpu.panels import VECTOR, lanes_of
 from snncell.kernels.cpu.tiles import cut
 from snncell.kernels.cpu.vectors import I64, Vectors, registers
 
-ir: Any = imported("llvmlite.ir")
-types: Any = imported("numba.core.types")
+ir: Any = import_once("llvmlite.ir")
+types: Any = import_once("numba.core.types")
 
 
 def _tile(rows: int, vectors: int) -> Callable[..., None]:
@@ -57,7 +57,7 @@ def _tile(rows: int, vectors: int) -> Callable[..., None]:
         return context.get_dummy_value()
 
     number = types.Integer
-    typed(multiply, lambda out, step, x, across, y, stride, count: types.none)
+    declare_type(multiply, lambda out, step, x, across, y, stride, count: types.none)
     lowers(multiply, ArrayPart, number, ArrayPart, number, ArrayPart, number, number)(lower)
     return multiply
 

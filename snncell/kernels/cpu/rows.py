@@ -16,7 +16,7 @@ from snncell.kernels.cpu.elements import copy, line_of, strip, tail
 from snncell.kernels.cpu.events import VECTORS, WORD
 from snncell.kernels.cpu.panels import add_rows, bits_of, lowest, others, store
 from snncell.kernels.cpu.row_tiles import VECTORS_OF_TILE, tile_4
-from snncell.kernels.policy import called, inlined
+from snncell.kernels.policy import call_once, inline
 
 GROUP = 4  # rows that are multiplied together
 STRIP = 256  # columns that are added up before the next: with GROUP rows, 4 kB of the first-level cache
@@ -24,7 +24,7 @@ STRIDE = STRIP + 16  # from one row's sums to the next: rows 1 kB apart would sh
 EVENTFUL = 0.4  # from this part of elements on that are not zero, multiplying all of them is faster
 
 
-@called
+@call_once
 def find_events(x: Any, length: int, places: Any, values: Any) -> int:
     """Put the elements that are not zero into `values`, their places into `places`; how many there are of `length`."""
     count, rest = 0, strip(WORD, x)
@@ -45,7 +45,7 @@ def find_events(x: Any, length: int, places: Any, values: Any) -> int:
     return count
 
 
-@called
+@call_once
 def add_events(
     values: Any, graded: int, places: Any, count: int, y: Any, stride: int, result: Any, more: int, width: int
 ) -> None:
@@ -69,7 +69,7 @@ def add_events(
                 result[column] += value * given[column]
 
 
-@called
+@call_once
 def gather_rows(
     places: Any,
     values: Any,
@@ -89,7 +89,7 @@ def gather_rows(
     The events of a row begin at `starts` in the lists. `y` and `out` are flat, their rows of `width` elements, those of
     `y` padded to whole vectors.
     """
-    place, stride = 0, padded(width, y)
+    place, stride = 0, padded_width(width, y)
     for turn in range(steps):
         for number in range(first + turn * step, first + turn * step + many):
             own, of_own = tail(places, starts[number]), tail(values, starts[number] * graded)
@@ -97,7 +97,7 @@ def gather_rows(
             place += width
 
 
-@called
+@call_once
 def scatter_rows(
     firsts: Any, rows: Any, values: Any, graded: int, inner: int, near: Any, sums: Any, width: int, stride: int
 ) -> None:
@@ -112,20 +112,20 @@ def scatter_rows(
             add_events(of_own, graded, own, end - event, near, stride, tail(sums, column * stride), 1, width)
 
 
-@inlined
-def padded(width: int, y: Any) -> Any:
+@inline
+def padded_width(width: int, y: Any) -> Any:
     """So many elements, and as many more as make whole vectors of them."""
     line = line_of(y)
     return (width + line - 1) // line * line
 
 
-@called
+@call_once
 def put_strip(sums: Any, out: Any, turned: int, inner: int, first: int, width: int, stride: int) -> None:
     """Put `inner` rows of sums, `stride` apart, into columns from `first` on of `out`; into rows if `turned`."""
     store(out, turned, sums, stride, 0, inner, first, width, line_of(sums))
 
 
-@inlined
+@inline
 def multiply_four(x: Any, y: Any, out: Any, inner: int, width: int, sums: Any) -> None:
     """`out = x @ y` for four rows, all flat: `x` (4, inner), `y` (inner, width), `out` (4, width)."""
     x0, x1, x2, x3 = tail(x, 0), tail(x, inner), tail(x, 2 * inner), tail(x, 3 * inner)
@@ -167,7 +167,7 @@ def multiply_four(x: Any, y: Any, out: Any, inner: int, width: int, sums: Any) -
                 result[i] = total[i]
 
 
-@called
+@call_once
 def multiply_rows(x: Any, y: Any, out: Any, count: int, inner: int, width: int, places: Any, values: Any) -> None:
     """`out = x @ y` for `count` rows, all flat: `x` (count, inner), `y` (inner, width), `out` (count, width).
 
@@ -189,7 +189,7 @@ def multiply_rows(x: Any, y: Any, out: Any, count: int, inner: int, width: int, 
                 add_events(tail(values, 0), 1, tail(places, 0), found, tail(y, 0), width, target, 0, width)
 
 
-@called
+@call_once
 def multiply_plainly(x: Any, y: Any, out: Any, count: int, inner: int, width: int) -> None:
     """The same of any dtype: a zero of `x` is passed over, and what is not goes through a row of `y`."""
     for row in range(count):

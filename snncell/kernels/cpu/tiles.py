@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from snncell.interrupts import imported
-from snncell.kernels.cpu.builtins import lowers, typed
+from snncell.interrupts import import_once
+from snncell.kernels.cpu.builtins import declare_type, lowers
 from snncell.kernels.cpu.elements import ArrayPart, tail
 from snncell.kernels.cpu.vectors import I64, Vectors, registers
-from snncell.kernels.policy import called
+from snncell.kernels.policy import call_once
 
-ir: Any = imported("llvmlite.ir")
-types: Any = imported("numba.core.types")
+ir: Any = import_once("llvmlite.ir")
+types: Any = import_once("numba.core.types")
 
 PACK = 8  # rows whose weights lie together
 
@@ -65,7 +65,7 @@ def _tile(rows: int, columns: int) -> Callable[..., None]:
                     vectors.store(total, place)
         return context.get_dummy_value()
 
-    typed(multiply, lambda out, step, weights, image, offsets, count, more: types.none)
+    declare_type(multiply, lambda out, step, weights, image, offsets, count, more: types.none)
     lowers(multiply, ArrayPart, types.Integer, ArrayPart, ArrayPart, ArrayPart, types.Integer, types.Integer)(lower)
     return multiply
 
@@ -75,7 +75,7 @@ tile_4_48, tile_4_16 = _tile(4, 48), _tile(4, 16)
 tile_1_128, tile_1_16 = _tile(1, 128), _tile(1, 16)
 
 
-@called
+@call_once
 def multiply_rows(
     sums: Any, wide: int, weights: Any, rows: int, image: Any, offsets: Any, count: int, more: int
 ) -> None:
@@ -143,7 +143,7 @@ def _adder(rows: int) -> Callable[..., None]:
                 vectors.store(builder.fadd(vectors.load(place), total), place)
         return context.get_dummy_value()
 
-    typed(add, lambda out, slopes, step, image, offsets, count: types.none)
+    declare_type(add, lambda out, slopes, step, image, offsets, count: types.none)
     lowers(add, ArrayPart, ArrayPart, types.Integer, ArrayPart, ArrayPart, types.Integer)(lower)
     return add
 
@@ -151,7 +151,7 @@ def _adder(rows: int) -> Callable[..., None]:
 add_products_4, add_products_1 = _adder(4), _adder(1)
 
 
-@called
+@call_once
 def add_products(out: Any, slopes: Any, rows: int, step: int, image: Any, offsets: Any, terms: int, count: int) -> None:
     """Add the products of `rows` of slopes and of four shifted images for each of `terms`, summed over the pixels."""
     for r in range(0, rows, 4):

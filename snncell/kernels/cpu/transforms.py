@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from snncell.interrupts import imported
-from snncell.kernels.cpu.builtins import lowers, typed
+from snncell.interrupts import import_once
+from snncell.kernels.cpu.builtins import declare_type, lowers
 from snncell.kernels.cpu.elements import ArrayPart, tail
 from snncell.kernels.cpu.vectors import I64, Vectors
-from snncell.kernels.policy import called
+from snncell.kernels.policy import call_once
 from snncell.kernels.toom_cook import WIDE, Matrix, Tiling
 
-ir: Any = imported("llvmlite.ir")
-types: Any = imported("numba.core.types")
+ir: Any = import_once("llvmlite.ir")
+types: Any = import_once("numba.core.types")
 
 
-def _transposed(matrix: Matrix) -> Matrix:
+def _transpose_factors(matrix: Matrix) -> Matrix:
     return tuple(zip(*matrix, strict=True))
 
 
@@ -34,14 +34,14 @@ def of_images(tiling: Tiling) -> Callable[..., None]:
 def of_slopes(tiling: Tiling) -> Callable[..., None]:
     """Tiles of a gradient of results, at points: see `_tiles`."""
     down, across = tiling.matrices
-    return _tiles(_transposed(down.results), _transposed(across.results), (2, 2), tiling.rows)
+    return _tiles(_transpose_factors(down.results), _transpose_factors(across.results), (2, 2), tiling.rows)
 
 
 def _tiles(down: Matrix, across: Matrix, steps: tuple[int, int], together: int) -> Callable[..., None]:
     transform, points = _rows_of_tiles(down, across, steps, together), len(down) * len(across)
     high = steps[0]
 
-    @called
+    @call_once
     def fill_tiles(
         tiles: Any, apart: int, wide: int, x: Any, images: int, between: int, channels: int, height: int, width: int,
         top: int, left: int, rows: int, columns: int, end: int,
@@ -120,7 +120,7 @@ def _rows_of_tiles(down: Matrix, across: Matrix, steps: tuple[int, int], togethe
         def one(i: Any, _: list[Any]) -> list[Any]:
             first = builder.add(left, builder.mul(i, ir.Constant(I64, step)))
             rows = [[each for b in range(0, wide, step) for each in elements(a, b, first)] for a in range(high)]
-            for p, total in enumerate(_nested(vectors, down, across, rows)):
+            for p, total in enumerate(_nest_products(vectors, down, across, rows)):
                 vectors.store(total, vectors.at(vectors.at(target, i), builder.mul(target_apart, ir.Constant(I64, p))))
             return []
 
@@ -128,7 +128,7 @@ def _rows_of_tiles(down: Matrix, across: Matrix, steps: tuple[int, int], togethe
         return context.get_dummy_value()
 
     integers = [types.Integer] * 5
-    typed(transform, lambda target, target_apart, image, height, width, top, left, count: types.none)
+    declare_type(transform, lambda target, target_apart, image, height, width, top, left, count: types.none)
     lowers(transform, ArrayPart, types.Integer, ArrayPart, *integers)(lower)
     return transform
 
@@ -144,7 +144,7 @@ def of_weights(tiling: Tiling) -> Callable[..., None]:
 def to_weights(tiling: Tiling) -> Callable[..., None]:
     """The gradients of weights, of those at the points: see `_by_elements`."""
     down, across = tiling.matrices
-    return _by_elements(_transposed(down.weights), _transposed(across.weights))
+    return _by_elements(_transpose_factors(down.weights), _transpose_factors(across.weights))
 
 
 def _by_elements(down: Matrix, across: Matrix) -> Callable[..., None]:
@@ -166,14 +166,14 @@ def _by_elements(down: Matrix, across: Matrix) -> Callable[..., None]:
 
         def one(i: Any, _: list[Any]) -> list[Any]:
             rows = _rows(vectors, vectors.at(source, i), apart, high, wide)
-            for p, total in enumerate(_nested(vectors, down, across, rows)):
+            for p, total in enumerate(_nest_products(vectors, down, across, rows)):
                 vectors.store(total, vectors.at(vectors.at(target, i), builder.mul(target_apart, ir.Constant(I64, p))))
             return []
 
         vectors.loop(count, vectors.lanes, [], one)
         return context.get_dummy_value()
 
-    typed(transform, lambda target, target_apart, source, apart, count: types.none)
+    declare_type(transform, lambda target, target_apart, source, apart, count: types.none)
     lowers(transform, ArrayPart, types.Integer, ArrayPart, types.Integer, types.Integer)(lower)
     return transform
 
@@ -230,7 +230,7 @@ def put_results(tiling: Tiling) -> Callable[..., None]:
 
         def one(first: Any, _: list[Any]) -> list[Any]:
             own = vectors.at(source, builder.lshr(first, ir.Constant(I64, 1)))
-            results = _nested(vectors, down, across, _rows(vectors, own, apart, *points))
+            results = _nest_products(vectors, down, across, _rows(vectors, own, apart, *points))
             for n in range(2):
                 put_row(pairs.shuffled(results[2 * n], results[2 * n + 1], order), n, first)
             return []
@@ -238,7 +238,7 @@ def put_results(tiling: Tiling) -> Callable[..., None]:
         pairs.loop(columns, pairs.lanes, [], one)
         return context.get_dummy_value()
 
-    typed(put, lambda target, pitch, source, apart, columns, lines: types.none)
+    declare_type(put, lambda target, pitch, source, apart, columns, lines: types.none)
     lowers(put, ArrayPart, types.Integer, ArrayPart, types.Integer, types.Integer, types.Integer)(lower)
     return put
 
@@ -255,7 +255,7 @@ def _rows(vectors: Vectors, first: Any, apart: Any, high: int, wide: int) -> lis
     return [loaded[n : n + wide] for n in range(0, len(loaded), wide)]
 
 
-def _nested(vectors: Vectors, down: Matrix, across: Matrix, rows: Sequence[Sequence[Any]]) -> list[Any]:
+def _nest_products(vectors: Vectors, down: Matrix, across: Matrix, rows: Sequence[Sequence[Any]]) -> list[Any]:
     """`down` times `rows` times `across`, transposed: row by row."""
     along = [_times(vectors, across, row) for row in rows]
     columns = [_times(vectors, down, column) for column in zip(*along, strict=True)]
@@ -264,10 +264,10 @@ def _nested(vectors: Vectors, down: Matrix, across: Matrix, rows: Sequence[Seque
 
 def _times(vectors: Vectors, matrix: Matrix, values: Sequence[Any]) -> list[Any]:
     """A matrix of known numbers times a vector whose elements are vectors."""
-    return [_combined(vectors, row, values) for row in matrix]
+    return [_combine_values(vectors, row, values) for row in matrix]
 
 
-def _combined(vectors: Vectors, factors: Sequence[float], values: Sequence[Any]) -> Any:
+def _combine_values(vectors: Vectors, factors: Sequence[float], values: Sequence[Any]) -> Any:
     builder, total = vectors.builder, None
     # What is added as it is comes first, so that hardly anything has to be negated.
     for factor, value in sorted(zip(factors, values, strict=True), key=lambda pair: pair[0] != 1):

@@ -12,7 +12,7 @@ from snncell.kernels.cpu.loops import function, indent, units
 from snncell.kernels.cpu.windows import Windows, over_window, place_in, sizes_of, source
 
 
-def tiled(name: str, windows: Windows, divisor: int | None, lanes: int) -> str:
+def tile_windows(name: str, windows: Windows, divisor: int | None, lanes: int) -> str:
     """Write each element of an image once: what its window has for it, 0 where there is none.
 
     `name(start, stop, n..., m..., low, high, x, places, out)`; with a divisor each element gets its window's share and
@@ -73,17 +73,17 @@ def _row_of_tiles(windows: Windows, divisor: int | None, lanes: int) -> list[str
     return rows
 
 
-def scattered(name: str, windows: Windows) -> str:
+def scatter_windows(name: str, windows: Windows) -> str:
     """Add each element to the place in the image that its window has found: `name(..., x, places, out)`."""
-    return _each_found(name, windows, "out", "x", ["target[at] += given[number]"], cleared=True)
+    return _for_each_place(name, windows, "out", "x", ["target[at] += given[number]"], cleared=True)
 
 
-def picked(name: str, windows: Windows) -> str:
+def pick_elements(name: str, windows: Windows) -> str:
     """Take for each window the element of the image at the place it has found: `name(..., x, places, out)`."""
-    return _each_found(name, windows, "x", "out", ["given[number] = target[at]"], cleared=False)
+    return _for_each_place(name, windows, "x", "out", ["given[number] = target[at]"], cleared=False)
 
 
-def _each_found(name: str, windows: Windows, image: str, values: str, lines: list[str], cleared: bool) -> str:
+def _for_each_place(name: str, windows: Windows, image: str, values: str, lines: list[str], cleared: bool) -> str:
     count = len(windows.size)
     where = ["number = " + place_in("p", "m", count), "found = np.int64(own[number])"]
     for axis in reversed(range(count)):

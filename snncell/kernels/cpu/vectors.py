@@ -6,11 +6,11 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from snncell.interrupts import imported
+from snncell.interrupts import import_once
 
-ir: Any = imported("llvmlite.ir")
-llvm: Any = imported("llvmlite.binding")
-cgutils: Any = imported("numba.core.cgutils")
+ir: Any = import_once("llvmlite.ir")
+llvm: Any = import_once("llvmlite.binding")
+cgutils: Any = import_once("numba.core.cgutils")
 
 I64, I32 = ir.IntType(64), ir.IntType(32)
 

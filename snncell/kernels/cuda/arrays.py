@@ -15,7 +15,7 @@ import numpy as np
 from snncell.errors import DeviceError, ShapeError, TensorIndexError
 from snncell.kernels.cuda import copies
 from snncell.kernels.cuda.runtime import MemoryBlock, runtime
-from snncell.kernels.cuda.strides import dense as dense, filled, reshaped
+from snncell.kernels.cuda.strides import dense as dense, fill_index, reshape_strides
 
 
 class Memory:
@@ -128,7 +128,7 @@ class DeviceArray:
             return self.view(sizes, dense(sizes))
         if self.uniform:
             return self.view(sizes, (0,) * len(sizes))
-        strides = reshaped(self.shape, self.strides, sizes)
+        strides = reshape_strides(self.shape, self.strides, sizes)
         return self.view(sizes, strides) if strides is not None else self.copy().reshape(sizes)
 
     def transpose(self, *axes: Any) -> DeviceArray:
@@ -160,7 +160,7 @@ class DeviceArray:
         strides: list[int] = []
         offset, axis = 0, 0
         items = index if isinstance(index, tuple) else (index,)
-        for item in filled(items, self.ndim):
+        for item in fill_index(items, self.ndim):
             if item is None:
                 shape.append(1)
                 strides.append(0)

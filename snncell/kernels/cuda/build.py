@@ -18,10 +18,10 @@ from typing import Any
 
 from snncell.errors import DeviceError
 from snncell.forks import after_fork, in_child
-from snncell.interrupts import imported
+from snncell.interrupts import import_once
 from snncell.kernels import policy
-from snncell.kernels.code import function_of, keep, loaded_or_made, without_comments
-from snncell.kernels.cuda.runtime import runtime, simulated
+from snncell.kernels.code import function_of, keep, load_or_make, without_comments
+from snncell.kernels.cuda.runtime import is_simulated, runtime
 from snncell.kernels.cuda.simulated import SimulatedKernel
 
 _built: dict[tuple[Any, ...], Any] = {}
@@ -49,18 +49,18 @@ def build(name: str, source: str, signature: Sequence[Any], launch_bounds: tuple
         with _building:
             kernel = _built.get(key)
             if kernel is None:
-                make = _simulated if simulated() else _loaded
+                make = _simulate if is_simulated() else _load_kernel
                 kernel = _built[key] = make(name, source, code, tuple(signature), launch_bounds)
     return kernel
 
 
-def _simulated(name: str, source: str, code: str, signature: tuple[Any, ...], launch_bounds: Any) -> SimulatedKernel:
+def _simulate(name: str, source: str, code: str, signature: tuple[Any, ...], launch_bounds: Any) -> SimulatedKernel:
     path, _ = keep(name, source, code)
     function = policy.simulate(function_of(path, source, name))
     return SimulatedKernel(name, function, signature, threads_meet="sync" in code or "shared" in code)
 
 
-def _loaded(name: str, source: str, code: str, signature: tuple[Any, ...], launch_bounds: Any) -> Any:
+def _load_kernel(name: str, source: str, code: str, signature: tuple[Any, ...], launch_bounds: Any) -> Any:
     """The kernel on the card, from the cache folder or compiled."""
     device = runtime()
     path, writable = keep(name, source, code)
@@ -71,13 +71,13 @@ def _loaded(name: str, source: str, code: str, signature: tuple[Any, ...], launc
 
     def make() -> tuple[bytes, Any]:
         function = function_of(path, source, name)
-        cubin, _ = _linked(
+        cubin, _ = _link_ptx(
             policy.compile_ptx(function, name, signature, device.capability, launch_bounds), device.capability
         )
         return cubin, device.load(cubin, name)
 
     facts = (path.stem, name, signature, launch_bounds, device.capability, policy.CUDA_FMA, _versions())
-    return loaded_or_made(path, writable, "cubin", facts, load, make)[0]
+    return load_or_make(path, writable, "cubin", facts, load, make)[0]
 
 
 @functools.cache
@@ -116,7 +116,7 @@ def resources(ptx: str, capability: tuple[int, int]) -> dict[str, int]:
         "registers" of a thread; "spilled", the bytes that each thread stores and loads because registers are too few;
         "stack" bytes of a thread; "shared" bytes of a block.
     """
-    _, log = _linked(ptx, capability)
+    _, log = _link_ptx(ptx, capability)
     # The assembler leaves out arrays that other code could see, and Numba declares all of them so.
     shared = sum(map(int, re.findall(r"\.shared \.align \d+ \.b8 \w+\[(\d+)\]", ptx)))
     taken = {"registers": 0, "spilled": 0, "stack": 0, "shared": shared}
@@ -130,9 +130,9 @@ def resources(ptx: str, capability: tuple[int, int]) -> dict[str, int]:
     return taken
 
 
-def _linked(ptx: str, capability: tuple[int, int]) -> tuple[bytes, str]:
+def _link_ptx(ptx: str, capability: tuple[int, int]) -> tuple[bytes, str]:
     """The card's code for a kernel, and what the assembler says of it."""
-    linker: Any = imported("cuda.bindings.nvjitlink")
+    linker: Any = import_once("cuda.bindings.nvjitlink")
     major, minor = capability
     options = [f"-arch=sm_{major}{minor}", "-Xptxas=-v"]
     text = ptx.encode() + b"\0"

@@ -28,14 +28,14 @@ def imag(x: DeviceArray) -> DeviceArray:
 
 def fft(x: DeviceArray, inverse: bool = False) -> DeviceArray:
     """The complex transform of the last axis, or its inverse."""
-    out = _transformed("c2c", x, x.shape[-1], x.shape[-1], x.dtype, inverse)
-    return _divided(out, x.shape[-1]) if inverse else out
+    out = _transform("c2c", x, x.shape[-1], x.shape[-1], x.dtype, inverse)
+    return _divide_by_length(out, x.shape[-1]) if inverse else out
 
 
 def rfft(x: DeviceArray) -> DeviceArray:
     """The spectrum of real numbers, without its mirrored half."""
     length = x.shape[-1]
-    return _transformed("r2c", x, length, length // 2 + 1, _COMPLEX[x.dtype.name])
+    return _transform("r2c", x, length, length // 2 + 1, _COMPLEX[x.dtype.name])
 
 
 def irfft(x: DeviceArray, n: int) -> DeviceArray:
@@ -43,10 +43,10 @@ def irfft(x: DeviceArray, n: int) -> DeviceArray:
     source = x.copy()
     for place in {0, n // 2} if n % 2 == 0 else {0}:
         imag(source)[..., place] = zeros((), _REAL[x.dtype.name])
-    return _divided(_transformed("c2r", source, n, n, _REAL[x.dtype.name]), n)
+    return _divide_by_length(_transform("c2r", source, n, n, _REAL[x.dtype.name]), n)
 
 
-def _transformed(kind: str, x: DeviceArray, length: int, last: int, dtype: Any, inverse: bool = False) -> DeviceArray:
+def _transform(kind: str, x: DeviceArray, length: int, last: int, dtype: Any, inverse: bool = False) -> DeviceArray:
     source = contiguous(x)
     out = empty((*x.shape[:-1], last), dtype)
     first, target = ((a.memory.block, a.offset * a.dtype.itemsize) for a in (source, out))
@@ -55,7 +55,7 @@ def _transformed(kind: str, x: DeviceArray, length: int, last: int, dtype: Any, 
     return out
 
 
-def _divided(x: DeviceArray, n: int) -> DeviceArray:
+def _divide_by_length(x: DeviceArray, n: int) -> DeviceArray:
     """`x / n`; as on the CPU, by a product with 1 / n."""
     if x.dtype.kind != "c":
         return DEVICE.times(x, 1 / n)  # type: ignore[no-any-return]

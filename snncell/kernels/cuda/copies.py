@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from snncell.kernels.cuda.elementwise import bits_of, kernel, launch, named
+from snncell.kernels.cuda.elementwise import bits_of, declare, kernel, launch
 from snncell.kernels.cuda.runtime import runtime
 
 if TYPE_CHECKING:
@@ -31,14 +31,14 @@ def copy(source: DeviceArray, target: DeviceArray) -> None:
         return
     bits, pairs = bits_of(source)
     axes = [(n, a * pairs, b * pairs) for n, a, b in zip(source.shape, source.strides, target.strides, strict=True)]
-    joined = _joined([*axes, *([(2, 1, 1)] if pairs == 2 else [])])
+    joined = _join_axes([*axes, *([(2, 1, 1)] if pairs == 2 else [])])
     sizes, steps, places = ([axis[k] for axis in joined] for k in range(3))
     numbers = [*sizes, source.offset * pairs, *steps, target.offset * pairs, *places]
     arrays = [_Whole(x, bits.dtype) for x in (source, target)]
     launch(_kernel(len(joined), bits), source.size * pairs, *numbers, *arrays)
 
 
-def _joined(axes: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+def _join_axes(axes: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
     """Axes of length 1 left out, and neighbours joined where both arrays go on in even steps."""
     joined: list[tuple[int, int, int]] = []
     for n, a, b in axes:
@@ -61,5 +61,5 @@ def _kernel(ndim: int, bits: Any) -> Any:
     place = " + ".join(f"p{k} * b{k}" for k in axes)
     origin = " + ".join(f"p{k} * a{k}" for k in axes)
     lines.append(f"target[begin + {place}] = source[first + {origin}]")
-    parameters = (*named(" ".join(names)), ("source", (bits, False)), ("target", (bits, True)))
+    parameters = (*declare(" ".join(names)), ("source", (bits, False)), ("target", (bits, True)))
     return kernel(f"copy_{ndim}", parameters, "\n".join(lines))

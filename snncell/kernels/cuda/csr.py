@@ -7,7 +7,7 @@ from typing import Any
 
 from snncell import dtype as dtypes
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
-from snncell.kernels.cuda.elementwise import as_bits, bits_of, kernel, launch, named
+from snncell.kernels.cuda.elementwise import as_bits, bits_of, declare, kernel, launch
 
 _FILL = """
 own = (i // parts) % elements
@@ -33,13 +33,13 @@ out[i] = value
 """
 
 
-def filled(starts: DeviceArray, places: DeviceArray, values: DeviceArray, shape: tuple[int, ...]) -> DeviceArray:
+def fill_array(starts: DeviceArray, places: DeviceArray, values: DeviceArray, shape: tuple[int, ...]) -> DeviceArray:
     """The array of a shape whose elements are listed (`kernels/csr.py`); what is listed out of range is left out."""
     bits, parts = bits_of(values)
     out = empty(shape, values.dtype)
     arrays = (("starts", (dtypes.int64, False)), ("places", (dtypes.int32, False)))
     moved = (("values", (bits, False)), ("out", (bits, True)))
-    compiled = kernel("fill_rows", (*named("elements room parts"), *arrays, *moved), _FILL.format(cast=bits.code))
+    compiled = kernel("fill_rows", (*declare("elements room parts"), *arrays, *moved), _FILL.format(cast=bits.code))
     rows, size = starts.size - 1, math.prod(shape)
     if size:
         operands: tuple[Any, ...] = (contiguous(starts), contiguous(places), as_bits(contiguous(values)), as_bits(out))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import DeviceError
-from snncell.interrupts import imported
+from snncell.interrupts import import_once
 from snncell.kernels.cuda.base import MemoryBlock, OutOfMemory, Runtime, as_bytes
 from snncell.kernels.cuda.libraries import Blas, Fft
 
@@ -35,8 +35,8 @@ class DriverRuntime(Runtime):
 
     def __init__(self) -> None:
         super().__init__()
-        core: Any = imported("cuda.core")
-        self._driver: Any = imported("cuda.bindings.driver")
+        core: Any = import_once("cuda.core")
+        self._driver: Any = import_once("cuda.bindings.driver")
         self._core = core
         self._thread = threading.local()
         device = core.Device(0)

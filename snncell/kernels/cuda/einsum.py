@@ -28,7 +28,7 @@ def einsum(equation: str, arrays: Sequence[DeviceArray]) -> DeviceArray:
                 later = out + "".join(term for term, _ in (*operands, *taken))
                 result = _product(result, other, later)
             operands.append(result)
-    term, array = _summed(operands[0], out)
+    term, array = _sum_unneeded(operands[0], out)
     return array.transpose([term.index(letter) for letter in out]) if out else array
 
 
@@ -42,7 +42,7 @@ def _path(operands: list[tuple[str, DeviceArray]], out: str) -> list[tuple[int, 
     return list(path[1:])
 
 
-def _summed(operand: tuple[str, DeviceArray], later: str) -> tuple[str, DeviceArray]:
+def _sum_unneeded(operand: tuple[str, DeviceArray], later: str) -> tuple[str, DeviceArray]:
     """An operand without the axes whose letters nothing needs."""
     term, array = operand
     axes = tuple(axis for axis, letter in enumerate(term) if letter not in later)
@@ -54,7 +54,7 @@ def _summed(operand: tuple[str, DeviceArray], later: str) -> tuple[str, DeviceAr
 
 def _product(first: tuple[str, DeviceArray], second: tuple[str, DeviceArray], later: str) -> tuple[str, DeviceArray]:
     """The product of two operands, summed over the letters that only they have."""
-    (a, x), (b, y) = _summed(first, second[0] + later), _summed(second, first[0] + later)
+    (a, x), (b, y) = _sum_unneeded(first, second[0] + later), _sum_unneeded(second, first[0] + later)
     lengths = dict(zip(a + b, x.shape + y.shape, strict=True))
     batch = [letter for letter in a if letter in b and letter in later]
     inner = [letter for letter in a if letter in b and letter not in later]

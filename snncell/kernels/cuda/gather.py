@@ -12,7 +12,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
-from snncell.kernels.cuda.elementwise import around, as_bits, bits_of, kernel, launch, named
+from snncell.kernels.cuda.elementwise import around, as_bits, bits_of, declare, kernel, launch
 
 _TAKE = """
 p = i % inner
@@ -49,25 +49,25 @@ out[i] = value
 def take(x: DeviceArray, indices: DeviceArray, axis: int) -> DeviceArray:
     """`np.take(x, indices, axis)`."""
     out = empty((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), x.dtype)
-    _taken(x, indices, axis, out, indices.size, (0, 1))
+    _take_along(x, indices, axis, out, indices.size, (0, 1))
     return out
 
 
 def pick(x: DeviceArray, indices: DeviceArray) -> DeviceArray:
     """One element of the last axis for each place: x (..., n), indices (...) -> (...)."""
     out = empty(indices.shape, x.dtype)
-    _taken(x, indices, x.ndim - 1, out, 1, (1, 0))
+    _take_along(x, indices, x.ndim - 1, out, 1, (1, 0))
     return out
 
 
-def _taken(
+def _take_along(
     x: DeviceArray, indices: DeviceArray, axis: int, out: DeviceArray, many: int, steps: tuple[int, int]
 ) -> None:
     bits, parts = bits_of(x)
     _, length, inner = around(x.shape, axis)
-    arrays = (*_indexed(indices), ("x", (bits, False)), ("out", (bits, True)))
+    arrays = (*_index(indices), ("x", (bits, False)), ("out", (bits, True)))
     compiled = kernel(
-        "take", (*named("inner many length by_row by_place outside"), *arrays), _TAKE.format(cast=bits.code)
+        "take", (*declare("inner many length by_row by_place outside"), *arrays), _TAKE.format(cast=bits.code)
     )
     sizes = (inner * parts, many, length, *steps, 0 if x.dtype == np.bool_ else -1)
     operands = contiguous(indices), as_bits(contiguous(x)), as_bits(out)
@@ -78,8 +78,8 @@ def place(x: DeviceArray, indices: DeviceArray, length: int) -> DeviceArray:
     """Zeros with a last axis of `length`, and `x` at `indices` along it."""
     bits, parts = bits_of(x)
     out = empty((*x.shape, length), x.dtype)
-    arrays = (*_indexed(indices), ("x", (bits, False)), ("out", (bits, True)))
-    compiled = kernel("place", (*named("inner length"), *arrays), _PLACE.format(cast=bits.code))
+    arrays = (*_index(indices), ("x", (bits, False)), ("out", (bits, True)))
+    compiled = kernel("place", (*declare("inner length"), *arrays), _PLACE.format(cast=bits.code))
     operands = contiguous(indices), as_bits(contiguous(x)), as_bits(out)
     launch(compiled, out.size * parts, parts, length, *operands)
     return out
@@ -90,11 +90,11 @@ def one_hot(indices: DeviceArray, depth: int, dtype: Any) -> DeviceArray:
     out = empty((*indices.shape, depth), dtype)
     kind = dtypes.BY_NUMPY[dtype]
     compiled = kernel(
-        "one_hot", (*named("depth"), *_indexed(indices), ("out", (kind, True))), _HOT.format(cast=kind.code)
+        "one_hot", (*declare("depth"), *_index(indices), ("out", (kind, True))), _HOT.format(cast=kind.code)
     )
     launch(compiled, out.size, depth, contiguous(indices), out)
     return out
 
 
-def _indexed(indices: DeviceArray) -> tuple[tuple[str, Any], ...]:
+def _index(indices: DeviceArray) -> tuple[tuple[str, Any], ...]:
     return (("index", (dtypes.BY_NUMPY[indices.dtype], False)),)

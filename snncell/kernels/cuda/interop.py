@@ -11,7 +11,7 @@ from snncell import dtype as dtypes
 from snncell.errors import DeviceError
 from snncell.kernels.cuda import exchange
 from snncell.kernels.cuda.arrays import DeviceArray
-from snncell.kernels.cuda.runtime import MemoryBlock, runtime, simulated
+from snncell.kernels.cuda.runtime import MemoryBlock, is_simulated, runtime
 
 
 class _Borrowed:
@@ -46,7 +46,7 @@ def _still(array: DeviceArray) -> DeviceArray:
     return array
 
 
-def adopted(source: Any) -> DeviceArray:
+def adopt_array(source: Any) -> DeviceArray:
     """The elements of another library's array, where they are."""
     here = runtime()
     described = getattr(source, "__cuda_array_interface__", {})
@@ -64,7 +64,7 @@ def adopted(source: Any) -> DeviceArray:
     here.wait_for(foreign.stream)
     before, after = foreign.span
     first = foreign.pointer - before
-    seen = np.ctypeslib.as_array((ctypes.c_uint8 * (before + after)).from_address(first)) if simulated() else None
+    seen = np.ctypeslib.as_array((ctypes.c_uint8 * (before + after)).from_address(first)) if is_simulated() else None
     block = MemoryBlock(first, before + after, bytes=seen, owner=foreign.owner)
     steps = tuple(step // size for step in foreign.strides)
     return DeviceArray(_Borrowed(block), before // size, foreign.shape, steps, np.dtype(foreign.dtype))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from snncell.errors import DeviceError, DTypeError
-from snncell.interrupts import imported
+from snncell.interrupts import import_once
 from snncell.kernels.cuda.base import Matrix, MemoryBlock, Place
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ PLANS = 64  # transforms of so many shapes are kept prepared
 def _library(name: str, purpose: str) -> Any:
     """A module of bindings, or a DeviceError if it is not installed."""
     try:
-        return imported(f"nvmath.bindings.{name}")
+        return import_once(f"nvmath.bindings.{name}")
     except ImportError as error:
         raise _not_there(purpose, error) from error
 
@@ -137,7 +137,7 @@ class Blas:
             self._handle = cublas.create()
         except Exception as error:  # of one kind where the library is missing, of another where it does not start
             raise _not_there(purpose, error) from error
-        self._types = imported("nvmath").CudaDataType
+        self._types = import_once("nvmath").CudaDataType
         cublas.set_stream(self._handle, self._device.stream)
         # With memory of its own a product gives the same bits each time; the stream must be known before.
         self._workspace = self._device.allocate(WORKSPACE)

@@ -16,7 +16,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
-from snncell.kernels.cuda.elementwise import kernel, launch, named
+from snncell.kernels.cuda.elementwise import declare, kernel, launch
 from snncell.kernels.cuda.scatter import argsort
 
 _ROUNDS = 10
@@ -48,7 +48,7 @@ def _words() -> str:
     return "\n".join([*lines, *(f"    {line}" for line in inner)]) + "\n"
 
 
-def _filled(numbers: Sequence[str], before: str = "") -> str:
+def _fill_statements(numbers: Sequence[str], before: str = "") -> str:
     """Statements that put what a block gives where it belongs, as far as there is so much to fill."""
     lines = []
     for n, number in enumerate(numbers):
@@ -85,50 +85,50 @@ def following(key: DeviceArray) -> DeviceArray:
 def uniform(key: DeviceArray, shape: Sequence[int], dtype: Any) -> DeviceArray:
     """Numbers in [0, 1): 24 bits of a half of a word for float32, 53 bits of a word for float64."""
     code = dtypes.BY_NUMPY[dtype].code
-    return _drawn("uniform", key, shape, dtype, _filled(_UNIFORM[code]), 32 // dtype.itemsize)
+    return _draw_on_device("uniform", key, shape, dtype, _fill_statements(_UNIFORM[code]), 32 // dtype.itemsize)
 
 
 def normal(key: DeviceArray, shape: Sequence[int], dtype: Any) -> DeviceArray:
     """Numbers of the normal distribution, two from two words, computed in float64."""
     code = dtypes.BY_NUMPY[dtype].code
-    return _drawn("normal", key, shape, dtype, _filled([f"{code}({z})" for z in _POLAR], _NORMAL), 4)
+    return _draw_on_device("normal", key, shape, dtype, _fill_statements([f"{code}({z})" for z in _POLAR], _NORMAL), 4)
 
 
 def integers(key: DeviceArray, shape: Sequence[int], low: int, high: int) -> DeviceArray:
     """Integers in [low, high): the upper half of the product of a word with their number."""
-    body = _filled([f"first + i8(h{n})" for n in range(4)], _SPAN)
+    body = _fill_statements([f"first + i8(h{n})" for n in range(4)], _SPAN)
     span = high - low
     numbers = {"first": low, "span_high": span >> 32, "span_low": span & 0xFFFFFFFF}
-    return _drawn("integers", key, shape, np.dtype(np.int64), body, 4, **numbers)
+    return _draw_on_device("integers", key, shape, np.dtype(np.int64), body, 4, **numbers)
 
 
 def permutation(key: DeviceArray, n: int) -> DeviceArray:
     """The order of `n` words, without their last bit."""
-    words = _filled([f"i8({word} >> u8(1))" for word in _WORDS])
-    return argsort(_drawn("words", key, (n,), np.dtype(np.int64), words, 4))
+    words = _fill_statements([f"i8({word} >> u8(1))" for word in _WORDS])
+    return argsort(_draw_on_device("words", key, (n,), np.dtype(np.int64), words, 4))
 
 
-def _drawn(
+def _draw_on_device(
     name: str, key: DeviceArray, shape: Sequence[int], dtype: Any, body: str, per: int, **numbers: int
 ) -> DeviceArray:
     out = empty(shape, dtype)
     arrays = ("key", (dtypes.int64, False)), ("out", (dtypes.BY_NUMPY[dtype], True))
-    compiled = kernel(name, (*named(" ".join(["size", *numbers])), *arrays), body)
+    compiled = kernel(name, (*declare(" ".join(["size", *numbers])), *arrays), body)
     launch(compiled, -(-out.size // per), out.size, *numbers.values(), contiguous(key), out)
     return out
 
 
-def dropped(x: DeviceArray, key: DeviceArray, keep: float) -> DeviceArray:
+def drop_elements(x: DeviceArray, key: DeviceArray, keep: float) -> DeviceArray:
     """`x / keep` where the element's number is below `keep`, else 0: what is drawn is not stored."""
     out = empty(x.shape, x.dtype)
     kind = dtypes.BY_NUMPY[x.dtype]
     chosen = "x[{{place}}] / keep if {number} < f4(limit) else {code}(0)"
     numbers = [chosen.format(code=kind.code, number=number) for number in _UNIFORM["f4"]]
     per = len(numbers)
-    body = _filled([number.format(place=f"i * {per} + {n}") for n, number in enumerate(numbers)])
+    body = _fill_statements([number.format(place=f"i * {per} + {n}") for n, number in enumerate(numbers)])
     scalars = ("keep", kind), ("limit", dtypes.float32)
     arrays = ("x", (kind, False)), ("key", (dtypes.int64, False)), ("out", (kind, True))
-    compiled = kernel("dropout", (*named("size"), *scalars, *arrays), body)
+    compiled = kernel("dropout", (*declare("size"), *scalars, *arrays), body)
     numbers_of_kernel = out.size, x.dtype.type(keep), np.float32(keep)
     launch(compiled, -(-out.size // per), *numbers_of_kernel, contiguous(x), contiguous(key), out)
     return out

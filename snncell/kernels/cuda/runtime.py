@@ -9,11 +9,11 @@ from typing import Any
 
 from snncell.errors import DeviceError
 from snncell.forks import after_fork, in_child
-from snncell.interrupts import imported
+from snncell.interrupts import import_once
 from snncell.kernels.cuda.base import Matrix as Matrix, MemoryBlock as MemoryBlock, Place as Place, Runtime as Runtime
 from snncell.kernels.cuda.driver import FORKED, DriverRuntime
 from snncell.kernels.cuda.simulated import SimulatedRuntime
-from snncell.kernels.scalar import simulated as simulated
+from snncell.kernels.scalar import is_simulated as is_simulated
 
 OLDEST = (7, 5)  # the first capability that CUDA 13 makes code for
 IN_USE: list[bool] = []  # not empty once there may be device arrays: eager operations look for them only then
@@ -31,7 +31,7 @@ class _One:
         if self._runtime is None:
             with self._lock:
                 if self._runtime is None:
-                    self._runtime = SimulatedRuntime() if simulated() else _driver_runtime()
+                    self._runtime = SimulatedRuntime() if is_simulated() else _driver_runtime()
                     IN_USE.append(True)
         if self._runtime.lost:
             raise DeviceError(FORKED)
@@ -42,9 +42,9 @@ def _driver_runtime() -> DriverRuntime:
     """The first card, if all that it needs is there; else a DeviceError says what is missing."""
     mend = 'pip install "snncell[cuda]"'
     try:
-        driver: Any = imported("cuda.bindings.driver")
-        linker: Any = imported("cuda.bindings.nvjitlink")
-        imported("cuda.core")
+        driver: Any = import_once("cuda.bindings.driver")
+        linker: Any = import_once("cuda.bindings.nvjitlink")
+        import_once("cuda.core")
         importlib.metadata.version("numba-cuda")
     except ImportError as error:
         raise DeviceError(f"The GPU needs packages that are not installed ({error}): {mend}.") from error

@@ -12,7 +12,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
-from snncell.kernels.cuda.elementwise import around, as_bits, as_parts, bits_of, kernel, launch, named, parts_of
+from snncell.kernels.cuda.elementwise import around, as_bits, as_parts, bits_of, declare, kernel, launch, parts_of
 
 _LAST = 2**63 - 1  # a key behind all others
 _KEYS = dtypes.int64
@@ -86,7 +86,7 @@ def put(x: DeviceArray, positions: DeviceArray, values: DeviceArray) -> DeviceAr
     starts, places = _runs(positions, x.size)
     bits, parts = bits_of(x)
     arrays = ("starts", _IN), ("places", _IN), ("x", (bits, False)), ("values", (bits, False)), ("out", (bits, True))
-    compiled = kernel("put", (*named("inner"), *arrays), _PUT)
+    compiled = kernel("put", (*declare("inner"), *arrays), _PUT)
     operands = starts, places, as_bits(contiguous(x)), as_bits(contiguous(values)), as_bits(out)
     launch(compiled, out.size * parts, parts, *operands)
     return out
@@ -94,9 +94,9 @@ def put(x: DeviceArray, positions: DeviceArray, values: DeviceArray) -> DeviceAr
 
 def _runs(indices: DeviceArray, length: int) -> tuple[DeviceArray, DeviceArray]:
     """Where the terms for each position from 0 on begin among those of all, and the place that each term had."""
-    keys, places = sorted_keys(indices, length)
+    keys, places = sort_keys(indices, length)
     starts = empty((length + 1,), np.dtype(np.int64))
-    compiled = kernel("starts", (*named("many"), ("keys", _IN), ("starts", _OUT)), _STARTS)
+    compiled = kernel("starts", (*declare("many"), ("keys", _IN), ("starts", _OUT)), _STARTS)
     launch(compiled, length + 1, indices.size, keys, starts)
     return starts, places
 
@@ -109,13 +109,13 @@ def scatter_add(x: DeviceArray, indices: DeviceArray, axis: int, shape: Sequence
     kind, parts = parts_of(x)
     arrays = ("starts", _IN), ("places", _IN), ("x", (kind, False)), ("out", (kind, True))
     body = _SUM.format(code=kind.code)
-    compiled = kernel("scatter_add", (*named("inner many length"), *arrays), body)
+    compiled = kernel("scatter_add", (*declare("inner many length"), *arrays), body)
     operands = starts, places, as_parts(contiguous(x)), as_parts(out)
     launch(compiled, out.size * parts, inner * parts, indices.size, length, *operands)
     return out
 
 
-def sorted_keys(integers: DeviceArray, length: int) -> tuple[DeviceArray, DeviceArray]:
+def sort_keys(integers: DeviceArray, length: int) -> tuple[DeviceArray, DeviceArray]:
     """Integers in order, and the place that each had; equal ones keep theirs.
 
     Negative ones have `length` added; what is not in [0, length) then comes last. There may be more behind.
@@ -124,9 +124,9 @@ def sorted_keys(integers: DeviceArray, length: int) -> tuple[DeviceArray, Device
     keys, places = (empty((room,), np.dtype(np.int64)) for _ in range(2))
     kind = dtypes.BY_NUMPY[integers.dtype]
     arrays = ("given", (kind, False)), ("keys", _OUT), ("places", _OUT)
-    compiled = kernel("list", (*named("many length"), *arrays), _LIST)
+    compiled = kernel("list", (*declare("many length"), *arrays), _LIST)
     launch(compiled, room, integers.size, length, contiguous(integers), keys, places)
-    sort = kernel("sort", (*named("reach run"), *arrays[1:]), _SORT)
+    sort = kernel("sort", (*declare("reach run"), *arrays[1:]), _SORT)
     run = 2
     while run <= room:
         reach = run // 2
@@ -139,4 +139,4 @@ def sorted_keys(integers: DeviceArray, length: int) -> tuple[DeviceArray, Device
 
 def argsort(keys: DeviceArray) -> DeviceArray:
     """The order of integers from 0 on, `np.argsort(keys, kind="stable")`."""
-    return sorted_keys(keys, _LAST)[1][: keys.size].copy()
+    return sort_keys(keys, _LAST)[1][: keys.size].copy()

@@ -15,8 +15,8 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.errors import DTypeError
-from snncell.interrupts import imported
-from snncell.kernels.arrays import aligned_bytes
+from snncell.interrupts import import_once
+from snncell.kernels.arrays import allocate_aligned
 from snncell.kernels.cuda.base import Matrix, MemoryBlock, OutOfMemory, Place, Runtime, as_bytes
 
 _M = TypeVar("_M", bound=Callable[..., None])
@@ -63,7 +63,7 @@ class SimulatedRuntime(Runtime):
 
     def _new(self, size: int) -> tuple[int, Any]:
         try:
-            memory = aligned_bytes(size)
+            memory = allocate_aligned(size)
         except MemoryError:
             raise OutOfMemory from None
         return memory.ctypes.data, memory
@@ -144,9 +144,9 @@ class SimulatedRuntime(Runtime):
     ) -> None:
         """Products by NumPy; halves are multiplied and added up as float32, as the card's are."""
         m, n, k = sizes
-        left, right = _stored(a, m, k, batch, dtype), _stored(b, k, n, batch, dtype)
-        target = _stored(out, m, n, batch, dtype)
-        left, right = (x.astype(dtypes.computed(x.dtype), copy=False) for x in (left, right))
+        left, right = _view_matrices(a, m, k, batch, dtype), _view_matrices(b, k, n, batch, dtype)
+        target = _view_matrices(out, m, n, batch, dtype)
+        left, right = (x.astype(dtypes.to_compute(x.dtype), copy=False) for x in (left, right))
         with np.errstate(all="ignore"):
             product = np.matmul(left, right)
             target[...] = target + product if accumulate else product
@@ -164,7 +164,7 @@ class SimulatedRuntime(Runtime):
         inverse: bool = False,
     ) -> None:
         """Fourier transforms by SciPy."""
-        transforms: Any = imported("scipy.fft")
+        transforms: Any = import_once("scipy.fft")
         half = length // 2 + 1
         shapes = {"c2c": (length, length), "r2c": (length, half), "c2r": (half, length)}[kind]
         real, complex_ = (np.float64, np.complex128) if double else (np.float32, np.complex64)
@@ -182,7 +182,7 @@ class SimulatedRuntime(Runtime):
 
 def _together(function: Any, grid: int, threads: int, values: Sequence[Any], shared: int) -> None:
     """Run a kernel on a Python thread for each thread, as the simulator does."""
-    devices: Any = imported("numba.cuda.simulator.cudadrv.devicearray")
+    devices: Any = import_once("numba.cuda.simulator.cudadrv.devicearray")
     # Plain arrays would be copied in and out, over what other arguments have written.
     arrays = [devices.FakeCUDAArray(x) if isinstance(x, np.ndarray) else x for x in values]
     function[grid, threads, 0, shared](*arrays)
@@ -190,8 +190,8 @@ def _together(function: Any, grid: int, threads: int, values: Sequence[Any], sha
 
 def _one_by_one(function: Any, grid: int, threads: int, values: Sequence[Any], shared: int) -> None:
     """Run a kernel whose threads do not meet on one Python thread, which takes a hundredth of the time."""
-    api: Any = imported("numba.cuda.simulator.kernelapi")
-    inside: Any = imported("numba.cuda.simulator.kernel")._push_kernel_context
+    api: Any = import_once("numba.cuda.simulator.kernelapi")
+    inside: Any = import_once("numba.cuda.simulator.kernel")._push_kernel_context
     module = api.FakeCUDAModule((grid, 1, 1), (threads, 1, 1), shared)
     place: Any = threading.current_thread()  # where the simulator looks for the place in the grid
     with inside(module), api.swapped_cuda_module(function.fn, module):
@@ -213,7 +213,7 @@ def _flat(place: Place, dtype: Any) -> Any:
     return block.bytes[offset : offset + room].view(dtype)
 
 
-def _stored(matrix: Matrix, rows: int, columns: int, batch: int, dtype: Any) -> Any:
+def _view_matrices(matrix: Matrix, rows: int, columns: int, batch: int, dtype: Any) -> Any:
     """A view of a batch of matrices, (batch, rows, columns)."""
     if matrix.turned:
         rows, columns = columns, rows

@@ -13,7 +13,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
-from snncell.kernels.cuda.elementwise import kernel, launch, named
+from snncell.kernels.cuda.elementwise import declare, kernel, launch
 from snncell.kernels.cuda.sort import argsort
 from snncell.kernels.space import DEVICE
 from snncell.kernels.spike_times import least_slope
@@ -31,7 +31,7 @@ def _waves(s: str, of_v: str, of_i: str, kappa: str) -> str:
 """
 
 
-def _indented(text: str, by: int) -> str:
+def _indent_text(text: str, by: int) -> str:
     return text.replace("\n", "\n" + "    " * by).rstrip(" ")
 
 
@@ -61,13 +61,13 @@ while event < events and number < wanted and f8(times[first + order[first + even
         if c > v and c > 0.0 and scale > 0.0:
             most = log1p((c - v) / scale * (mem - syn)) * (mem * syn / (mem - syn))
             most = most if most < left else left
-            {_indented(_waves("most", "of_v", "of_c", "kappa"), 3)}
+            {_indent_text(_waves("most", "of_v", "of_c", "kappa"), 3)}
             rises = v * of_v + c * kappa >= threshold
         if rises:
             s = f8(0)
             step = 0
             while step < {NEWTON_STEPS}:
-                {_indented(_waves("s", "of_v", "of_c", "kappa"), 4)}
+                {_indent_text(_waves("s", "of_v", "of_c", "kappa"), 4)}
                 potential = v * of_v + c * kappa
                 slope = (c * of_c - potential) / mem
                 later = s + (threshold - potential) / (slope if slope > 1e-300 else 1e-300)
@@ -87,7 +87,7 @@ while event < events and number < wanted and f8(times[first + order[first + even
                 found[i * wanted + number] = np.inf
                 number = wanted
             rises = number < wanted
-    {_indented(_waves("left", "of_v", "of_c", "kappa"), 1)}
+    {_indent_text(_waves("left", "of_v", "of_c", "kappa"), 1)}
     v = v * of_v + c * kappa
     c *= of_c
     event += 1
@@ -121,13 +121,13 @@ k = wanted - 1
 while event >= 0:
     source = order[first + event]
     begin = f8(times[first + source])
-    {_indented(_waves("until - begin", "of_p", "of_q", "kappa"), 1)}
+    {_indent_text(_waves("until - begin", "of_p", "of_q", "kappa"), 1)}
     p = p * of_p + q * kappa
     q *= of_q
     while k >= 0 and (places[i * wanted + k] < 0 or places[i * wanted + k] == event):
         if places[i * wanted + k] >= 0:
             s = f8(found[i * wanted + k]) - begin
-            {_indented(_waves("s", "of_p", "of_q", "kappa"), 3)}
+            {_indent_text(_waves("s", "of_p", "of_q", "kappa"), 3)}
             p += sent[i * wanted + k] * kappa
             q += sent[i * wanted + k] * of_q
         k -= 1
@@ -154,8 +154,8 @@ def find(
     found, places, currents = (empty((samples, neurons, spikes), dtype) for dtype in (times.dtype, _INT32, _FLOAT64))
     kind = dtypes.BY_NUMPY[times.dtype]
     parameters = (
-        *named("neurons events of_each wanted"),
-        *named("mem syn threshold end", dtypes.float64),
+        *declare("neurons events of_each wanted"),
+        *declare("mem syn threshold end", dtypes.float64),
         *_arrays(("times", kind), ("order", dtypes.int64), ("weights", kind)),
         *_arrays(("found", kind), ("places", dtypes.int32), ("currents", dtypes.float64), filled=True),
     )
@@ -186,8 +186,8 @@ def send_back(
     of_times, of_weights = (empty((samples, events, neurons), times.dtype) for _ in range(2))
     sent = empty(found.shape, _FLOAT64)
     parameters = (
-        *named("neurons events of_each wanted"),
-        *named("mem syn threshold least", dtypes.float64),
+        *declare("neurons events of_each wanted"),
+        *declare("mem syn threshold least", dtypes.float64),
         *_arrays(("times", kind), ("order", dtypes.int64), ("weights", kind)),
         *_arrays(("found", kind), ("places", dtypes.int32), ("currents", dtypes.float64), ("gradients", kind)),
         *_arrays(("of_times", kind), ("of_weights", kind), ("sent", dtypes.float64), filled=True),

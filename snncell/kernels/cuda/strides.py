@@ -19,7 +19,7 @@ def dense(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def filled(items: tuple[Any, ...], ndim: int) -> list[Any]:
+def fill_index(items: tuple[Any, ...], ndim: int) -> list[Any]:
     """An index with `...` and missing axes written out as whole slices."""
     own = sum(item is not None and item is not Ellipsis for item in items)
     if own > ndim:
@@ -31,7 +31,7 @@ def filled(items: tuple[Any, ...], ndim: int) -> list[Any]:
     return [*items[:place], *rest, *items[place + 1 :]]
 
 
-def reshaped(shape: tuple[int, ...], strides: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[int, ...] | None:
+def reshape_strides(shape: tuple[int, ...], strides: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[int, ...] | None:
     """The strides of a reshaped view, or None if there are none: runs of axes are matched by their lengths."""
     old = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
     out: list[int] = []

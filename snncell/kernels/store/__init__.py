@@ -10,31 +10,31 @@ from pathlib import Path
 
 from snncell.errors import CacheError
 from snncell.kernels.store import bound, files
-from snncell.kernels.store.claims import claim as claim, release as release, released as released
+from snncell.kernels.store.claims import claim as claim, release as release, release_claims as release_claims
 from snncell.kernels.store.files import read_sealed as read_sealed
-from snncell.kernels.store.folder import cache_folder as cache_folder, prepare, say_not_kept
+from snncell.kernels.store.folder import cache_folder as cache_folder, prepare, warn_without_cache
 from snncell.kernels.store.variables import debugging as debugging, warn_of_misspelt
 
 
 def place_of(name: str) -> tuple[Path, bool]:
     """Where a file is kept; and whether that is possible, else the path is a name for tracebacks."""
     warn_of_misspelt()
-    bound.bound()  # said now, not only when the folder is tidied up
+    bound.size_limit()  # said now, not only when the folder is tidied up
     folder = cache_folder()
     if folder is None:
-        say_not_kept(None)
+        warn_without_cache(None)
         return Path(name), False
     try:
         prepare(folder)
     except CacheError:
         raise
     except OSError as error:
-        say_not_kept(folder, error)
+        warn_without_cache(folder, error)
         return folder / name, False
     return folder / name, True
 
 
-def compiled() -> set[str]:
+def compiled_names() -> set[str]:
     """The names of generated files that there is code of."""
     folder = cache_folder()
     return set() if folder is None else bound.with_code(folder)
@@ -43,22 +43,22 @@ def compiled() -> set[str]:
 def write_source(path: Path, source: str) -> bool:
     """Put a generated file in its place, if it is not there; whether that is possible."""
     content = source.encode()
-    return files.holds(path, content) or _written(path, content)
+    return files.holds(path, content) or _write_text(path, content)
 
 
 def write_sealed(path: Path, key: bytes, code: bytes) -> None:
     """Keep code in a file, if that is possible, so that `read_sealed` finds it with the same key."""
-    _written(path, files.sealed(key, code))
+    _write_text(path, files.seal(key, code))
 
 
-def _written(path: Path, content: bytes) -> bool:
+def _write_text(path: Path, content: bytes) -> bool:
     try:
         prepare(path.parent)  # somebody may have emptied the cache meanwhile
         files.write(path, content)
     except CacheError:
         raise
     except OSError as error:
-        say_not_kept(path.parent, error)
+        warn_without_cache(path.parent, error)
         return False
-    bound.written(path.parent, len(content))
+    bound.note_written(path.parent, len(content))
     return True

@@ -33,7 +33,7 @@ class _File(NamedTuple):
     used: float
 
 
-def bound() -> float:
+def size_limit() -> float:
     """The size that the folder may have, in bytes: `SNNCELL_CACHE_MB` megabytes, or 512."""
     text = os.environ.get("SNNCELL_CACHE_MB") or str(DEFAULT)
     try:
@@ -48,9 +48,9 @@ def bound() -> float:
     return megabytes * MEGABYTE
 
 
-def written(folder: Path, size: int) -> None:
+def note_written(folder: Path, size: int) -> None:
     """Note that so many bytes were written there, and tidy the folder up if that is due."""
-    most = bound()
+    most = size_limit()
     total = _written.get(folder)
     if total is not None and total + size <= most / PART:
         _written[folder] = total + size
@@ -69,7 +69,7 @@ def tidy(folder: Path, most: float) -> None:
     for file in by_age:
         if total <= most * LEFT:
             break
-        if _removed(file.path):
+        if _remove_file(file.path):
             total -= file.size
 
 
@@ -87,7 +87,7 @@ def with_code(folder: Path) -> set[str]:
 def clear(folder: Path) -> tuple[int, int]:
     """Remove all files of ours, but what others are writing now; how many they were, and their bytes."""
     _remove_abandoned(folder)
-    gone = [file for file in _files(folder) if _removed(file.path)]
+    gone = [file for file in _files(folder) if _remove_file(file.path)]
     _written.pop(folder, None)
     return len(gone), sum(file.size for file in gone)
 
@@ -96,7 +96,7 @@ def _remove_abandoned(folder: Path) -> None:
     files.remove_abandoned(folder)
     for entry, _ in files.entries(folder):
         if _CLAIM.fullmatch(entry.name) and not claims.stands(folder / entry.name):
-            _removed(folder / entry.name)
+            _remove_file(folder / entry.name)
 
 
 def _files(folder: Path) -> Iterator[_File]:
@@ -105,7 +105,7 @@ def _files(folder: Path) -> Iterator[_File]:
             yield _File(folder / entry.name, status.st_size, status.st_mtime)
 
 
-def _removed(path: Path) -> bool:
+def _remove_file(path: Path) -> bool:
     """True if a file is gone: removed now, or by somebody else meanwhile."""
     try:
         path.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from snncell.forks import after_fork
-from snncell.interrupts import kept_waiting
+from snncell.interrupts import signal_waits
 from snncell.kernels.store import files
 
 LONGEST = 120.0  # seconds that a claim is respected for, and that anybody waits
@@ -39,14 +39,14 @@ after_fork(lambda: _related.add(os.getpid()))
 def claim(path: Path, told: Callable[[], None] = lambda: None) -> None:
     """Claim the file that is about to be made, after whoever makes it now (`told` is called): look for it again."""
     place, end, pause = _place(path), time.monotonic() + LONGEST, PAUSES[0]
-    while not _made(place):
+    while not _make_claim(place):
         if not counts(place):
             with contextlib.suppress(OSError):
                 place.unlink(missing_ok=True)
-            if _made(place):
+            if _make_claim(place):
                 break
             return  # a folder is in its place, or the disk is full; or somebody else was faster, and compiles too
-        if time.monotonic() > end or kept_waiting():  # Ctrl-C waits for this: rather compile than wait for another
+        if time.monotonic() > end or signal_waits():  # Ctrl-C waits for this: rather compile than wait for another
             return
         if pause == PAUSES[0]:
             told()
@@ -61,7 +61,7 @@ def release(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def released() -> Iterator[None]:
+def release_claims() -> Iterator[None]:
     """A context that lets go of what was claimed in it, however it ends."""
     before = set(_held.claims)
     try:
@@ -93,7 +93,7 @@ def _place(path: Path) -> Path:
     return path.with_name(path.name + ".claim")
 
 
-def _made(place: Path) -> bool:
+def _make_claim(place: Path) -> bool:
     try:
         handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
     except OSError:
@@ -118,7 +118,7 @@ def _release(place: Path) -> None:
 
 def _signature(place: Path) -> str | None:
     """Whose claim it is, "" if that is not written yet, None if there is none, or something else in its place."""
-    opened = files.opened(place)
+    opened = files.open_own_file(place)
     if opened is None:
         return None
     with opened[0] as file, contextlib.suppress(OSError):

@@ -30,7 +30,7 @@ _HEAD = 40  # bytes before the code: the seal, and the length
 USED = 3600.0  # seconds: the time of a file's last use is exact to these, so that loading writes next to nothing
 
 
-def opened(path: Path) -> tuple[BinaryIO, os.stat_result] | None:
+def open_own_file(path: Path) -> tuple[BinaryIO, os.stat_result] | None:
     """A file, and what it is; None if it is not there, no regular file, or another user's."""
     try:
         handle = os.open(path, os.O_RDONLY | _OPENING)
@@ -48,7 +48,7 @@ def opened(path: Path) -> tuple[BinaryIO, os.stat_result] | None:
 
 def holds(path: Path, content: bytes) -> bool:
     """True if a file has just this content."""
-    opened_file = opened(path)
+    opened_file = open_own_file(path)
     if opened_file is None:
         return False
     file, status = opened_file
@@ -58,13 +58,13 @@ def holds(path: Path, content: bytes) -> bool:
         except OSError:
             return False
         if same:
-            _used(path, status)
+            _note_use(path, status)
     return same
 
 
 def read_sealed(path: Path, key: bytes) -> bytes | None:
     """The code in a file, or None if it is not there, not whole, not for this key, or another user's."""
-    opened_file = opened(path)
+    opened_file = open_own_file(path)
     if opened_file is None:
         return None
     file, status = opened_file
@@ -79,11 +79,11 @@ def read_sealed(path: Path, key: bytes) -> bytes | None:
             return None
     if head[:32] != _seal(key, code):
         return None
-    _used(path, status)
+    _note_use(path, status)
     return code
 
 
-def sealed(key: bytes, code: bytes) -> bytes:
+def seal(key: bytes, code: bytes) -> bytes:
     """The content of a file in which `read_sealed` finds `code` with the same key."""
     return _seal(key, code) + len(code).to_bytes(_HEAD - 32, "little") + code
 
@@ -92,7 +92,7 @@ def _seal(key: bytes, code: bytes) -> bytes:
     return hashlib.sha256(key + code).digest()
 
 
-def _used(path: Path, status: os.stat_result) -> None:
+def _note_use(path: Path, status: os.stat_result) -> None:
     """Note that a file is in use, by the time that it says it was written at."""
     if time.time() - status.st_mtime > USED:
         with contextlib.suppress(OSError):  # a folder that can only be read

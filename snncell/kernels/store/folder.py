@@ -20,11 +20,11 @@ def cache_folder() -> Path | None:
     if chosen:
         return _absolute(chosen)
     if sys.platform == "win32":
-        base, name = _named("LOCALAPPDATA") or _at_home("AppData", "Local"), ("snncell", "Cache")
+        base, name = _folder_from_variable("LOCALAPPDATA") or _at_home("AppData", "Local"), ("snncell", "Cache")
     elif sys.platform == "darwin":
         base, name = _at_home("Library", "Caches"), ("snncell",)
     else:
-        base, name = _named("XDG_CACHE_HOME") or _at_home(".cache"), ("snncell",)
+        base, name = _folder_from_variable("XDG_CACHE_HOME") or _at_home(".cache"), ("snncell",)
     return None if base is None else base.joinpath(*name)
 
 
@@ -37,7 +37,7 @@ def _absolute(folder: str) -> Path | None:
         return None
 
 
-def _named(variable: str) -> Path | None:
+def _folder_from_variable(variable: str) -> Path | None:
     """The folder that a variable of the system names; not a relative one, as XDG's specification asks."""
     path = Path(os.environ.get(variable, ""))
     return path if path.is_absolute() else None
@@ -85,7 +85,7 @@ def doubt(status: os.stat_result) -> str | None:
     return None
 
 
-def say_not_kept(folder: Path | None, error: OSError | None = None) -> None:
+def warn_without_cache(folder: Path | None, error: OSError | None = None) -> None:
     """Warn, once in a process, that it works without a cache."""
     global _warned
     if _warned:

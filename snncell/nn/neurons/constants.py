@@ -12,7 +12,7 @@ from snncell.common.derived import Derived
 from snncell.common.held import Ranged, meeting, precision_of
 from snncell.dtype import bfloat16, float16, float32
 from snncell.errors import ArgumentError, ShapeError
-from snncell.nn.neurons.elsewhere import made_like
+from snncell.nn.neurons.elsewhere import make_like
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
@@ -141,7 +141,7 @@ class Membrane(Ranged, Cell):
             >>> print(spikes[:, 0])
             [0. 1. 0. 0.]
         """
-        node: Membrane = made_like(cls.__name__, framework, settings)
+        node: Membrane = make_like(cls.__name__, framework, settings)
         return node
 
     def extend_repr(self) -> str:

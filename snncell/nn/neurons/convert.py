@@ -26,17 +26,17 @@ from snncell import ops
 from snncell.arguments.kinds import Positive
 from snncell.arguments.vocabulary import Constant
 from snncell.common.derived import Derived
-from snncell.common.ranges import POSITIVE, Range, numbers_of, quoted, unknown
+from snncell.common.ranges import POSITIVE, Range, numbers_of, quote_value, unknown
 from snncell.errors import ArgumentError
 from snncell.tape.tensor import Tensor
 
 
 def positive(value: Any, who: str, name: str) -> Any:
     """A number, or what is computed from Parameters, as it is, after checking that it is positive."""
-    return _converted(who, name, value, POSITIVE, _itself)
+    return _convert_value(who, name, value, POSITIVE, _itself)
 
 
-def _converted(
+def _convert_value(
     who: str,
     name: str,
     value: Any,
@@ -49,7 +49,7 @@ def _converted(
     """A formula of a value, after checking that `by` times it is in the domain; a Parameter is to stay there."""
     now = value.value() if isinstance(value, Derived) else value
     if not unknown(now) and not domain.holds(numbers_of(now) * by):
-        raise ArgumentError(f"{who}: {name} {domain.text}, not {quoted(now if by == 1.0 else now * by)}{mend}.")
+        raise ArgumentError(f"{who}: {name} {domain.text}, not {quote_value(now if by == 1.0 else now * by)}{mend}.")
     if isinstance(value, Derived):
         return value.staying(Range(domain.low / by, domain.high / by, domain.closed)).through(formula, *args)
     return formula(value, *args)
@@ -117,8 +117,8 @@ def steps_from_seconds(tau: Constant, dt: Positive) -> Any:
     """
     who, mend = "steps_from_seconds", "; take a shorter dt, and more steps"
     if not dt > 0:
-        raise ArgumentError(f"{who}: dt is a positive number of seconds, not {quoted(dt)}.")
-    return _converted(who, "tau", tau, Range(dt, text=f"is above dt, which is {dt!r} s"), _over, dt, mend=mend)
+        raise ArgumentError(f"{who}: dt is a positive number of seconds, not {quote_value(dt)}.")
+    return _convert_value(who, "tau", tau, Range(dt, text=f"is above dt, which is {dt!r} s"), _over, dt, mend=mend)
 
 
 def decay_from_tau(tau: Constant, dt: Positive = 1.0) -> Any:
@@ -137,7 +137,7 @@ def decay_from_tau(tau: Constant, dt: Positive = 1.0) -> Any:
     """
     step = positive(dt, "decay_from_tau", "dt")
     domain = Range(0.0, closed="high", text="is positive")  # all is kept where tau is infinite
-    return _converted("decay_from_tau", "tau", tau, domain, _decay_of_tau, step)
+    return _convert_value("decay_from_tau", "tau", tau, domain, _decay_of_tau, step)
 
 
 def tau_from_decay(decay: Constant, dt: Positive = 1.0) -> Any:
@@ -150,7 +150,7 @@ def tau_from_decay(decay: Constant, dt: Positive = 1.0) -> Any:
         >>> round(nn.tau_from_decay(nn.decay_from_tau(10.0)), 4)
         10.0
     """
-    return _converted("tau_from_decay", "decay", decay, _BETWEEN, _tau_of_decay, dt)
+    return _convert_value("tau_from_decay", "decay", decay, _BETWEEN, _tau_of_decay, dt)
 
 
 def euler_from_decay(decay: Constant) -> Any:
@@ -163,7 +163,7 @@ def euler_from_decay(decay: Constant) -> Any:
         >>> nn.euler_from_decay(0.5)
         2.0
     """
-    return _converted("euler_from_decay", "decay", decay, _BETWEEN, _euler_of_decay)
+    return _convert_value("euler_from_decay", "decay", decay, _BETWEEN, _euler_of_decay)
 
 
 def decay_from_euler(tau: Constant) -> Any:
@@ -177,7 +177,7 @@ def decay_from_euler(tau: Constant) -> Any:
         0.75
     """
     domain = Range(1.0, closed="high", text="is a number of steps above 1")
-    return _converted("decay_from_euler", "tau", tau, domain, _decay_of_euler)
+    return _convert_value("decay_from_euler", "tau", tau, domain, _decay_of_euler)
 
 
 def decay_from_rate(tau_inv: Constant, dt: Positive) -> Any:
@@ -196,7 +196,7 @@ def decay_from_rate(tau_inv: Constant, dt: Positive) -> Any:
     """
     domain = Range(0.0, 1.0, "high", "is above 0 and at most 1")
     mend = f": the time constant 1 / tau_inv is no shorter than a step of dt={dt!r} s. Take a shorter dt"
-    return _converted("decay_from_rate", "dt tau_inv", tau_inv, domain, _decay_of_rate, dt, mend=mend, by=dt)
+    return _convert_value("decay_from_rate", "dt tau_inv", tau_inv, domain, _decay_of_rate, dt, mend=mend, by=dt)
 
 
 def decay_from_lava(decay: Constant) -> Any:
@@ -210,7 +210,7 @@ def decay_from_lava(decay: Constant) -> Any:
         0.75
     """
     domain = Range(0.0, 4096.0, "both", "is an integer from 0 to 4096")
-    return _converted("decay_from_lava", "decay", decay, domain, _decay_of_lava)
+    return _convert_value("decay_from_lava", "decay", decay, domain, _decay_of_lava)
 
 
 _BETWEEN = Range(0.0, 1.0, text="is what a step keeps, between 0 and 1")

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Unpack
 import numpy as np
 
 from snncell import ops
-from snncell.common.ranges import DECAY, Range, numbers_of, quoted, unknown
+from snncell.common.ranges import DECAY, Range, numbers_of, quote_value, unknown
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Firing, Neuron
 from snncell.nn.neurons.constants import from_rest, one_of
@@ -167,7 +167,7 @@ class AlphaNode(Neuron):
         if len(both) == 2 and not any(unknown(x) for x in both.values()):
             slow, fast = numbers_of(both["alpha"]), numbers_of(both["beta"])
             if not np.all((fast > 0.0) & (fast < slow) & (slow < 1.0)):
-                values = f"alpha is {quoted(both['alpha'])} and beta {quoted(both['beta'])}"
+                values = f"alpha is {quote_value(both['alpha'])} and beta {quote_value(both['beta'])}"
                 raise ArgumentError(f"{type(self).__name__}: 0 < beta < alpha < 1, but {values}.")
 
     def scale(self, alpha: Any, beta: Any) -> Any:

@@ -64,7 +64,7 @@ def absent(framework: str, **reasons: str) -> None:
     ABSENT.update({(framework, name): reason for name, reason in reasons.items()})
 
 
-def made_like(neuron: str, framework: Any, settings: dict[str, Any]) -> Any:
+def make_like(neuron: str, framework: Any, settings: dict[str, Any]) -> Any:
     """The neuron that does what `neuron` does in a framework, by that framework's own parameters."""
     who = f"{neuron}.like"
     known = {name.lower(): name for owner, name in PRESETS if owner == neuron}

@@ -6,8 +6,8 @@ from typing import Any
 
 from snncell import ops
 from snncell.cell import Cell
-from snncell.common.ranges import FINITE, Range, quoted
-from snncell.dtype import only_stored
+from snncell.common.ranges import FINITE, Range, quote_value
+from snncell.dtype import is_storage_only
 from snncell.errors import ArgumentError
 from snncell.interrupts import deferring
 from snncell.nn.neurons.constants import Membrane, one_of
@@ -78,7 +78,7 @@ def spike_function(surrogate_function: Any, compare: str, max_spikes: int | None
         or max_spikes % 1
     ):
         raise ArgumentError(
-            f"{who}: max_spikes is a whole number from 1 on, or None for any, not {quoted(max_spikes)}."
+            f"{who}: max_spikes is a whole number from 1 on, or None for any, not {quote_value(max_spikes)}."
         )
     if max_spikes != 1:
         return Counting(surrogate_function, max_spikes, compare)
@@ -196,7 +196,7 @@ class Thresholded(Membrane):
     def fire_at(self, above: Any) -> Any:
         """The spike function's answer; float16 and bfloat16 stay what they are, though relusigmoid gives float32."""
         spikes = self.surrogate_function(above)
-        return spikes.astype(above.dtype) if only_stored(above.dtype.dtype) else spikes
+        return spikes.astype(above.dtype) if is_storage_only(above.dtype.dtype) else spikes
 
     def after_reset(self, h: Any, spike: Any, drop: Any = None) -> Any:
         """The potential after the reset, from the one before it and the spikes; `drop` in place of v_threshold."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from snncell import ops
 from snncell.common.held import ConstantField
-from snncell.common.ranges import GATE, LOGIT, POSITIVE, Range, checked_constant, numbers_of
+from snncell.common.ranges import GATE, LOGIT, POSITIVE, Range, check_constant, numbers_of
 from snncell.nn.neurons.base import Firing, Neuron
 from snncell.nn.neurons.firing import DEFAULT
 from snncell.nn.neurons.integrate import EulerLeak
@@ -217,5 +217,5 @@ def gate(value: Any, name: str) -> Parameter:
     """The Parameter whose sigmoid is `value`."""
     if isinstance(value, Parameter):
         return value
-    number = numbers_of(GATE.check(checked_constant(value, "GLIFNode", name), "GLIFNode", name))
+    number = numbers_of(GATE.check(check_constant(value, "GLIFNode", name), "GLIFNode", name))
     return logit(np.log(number) - np.log1p(-number), value, name)

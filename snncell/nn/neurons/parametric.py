@@ -9,7 +9,7 @@ import numpy as np
 from snncell import ops
 from snncell.common.derived import Derived
 from snncell.common.held import ConstantField
-from snncell.common.ranges import LOGIT, TAU, checked_constant, numbers_of
+from snncell.common.ranges import LOGIT, TAU, check_constant, numbers_of
 from snncell.dtype import float32
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Firing, Neuron
@@ -68,7 +68,7 @@ class ParametricLIFNode(Neuron):
                 f"{who}: it learns w, of 1 / tau = sigmoid(w), which it makes itself; give tau as a number, or the "
                 f"Parameter to nn.LIFNode(tau=...)."
             )
-        first = TAU.check(checked_constant(tau, who, "tau"), who, "tau")
+        first = TAU.check(check_constant(tau, who, "tau"), who, "tau")
         self.w = logit(-np.log(numbers_of(first) - 1.0), tau, "w")
         self.decay_input = decay_input
 

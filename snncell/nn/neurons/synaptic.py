@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import show
 from snncell.cell import Cell
 from snncell.common.ranges import DECAY
 from snncell.errors import ArgumentError
@@ -58,7 +58,7 @@ class WithSynapse(Membrane):
         self, cell: Any, alpha: Any = 0.9, order: str = "decay jump read", *, learnable: str | Sequence[str] = ()
     ) -> None:
         if not isinstance(cell, Cell) or not hasattr(cell, "init_state"):
-            raise ArgumentError(f"WithSynapse: cell is a neuron, an object such as nn.ALIFNode(), not {shown(cell)}.")
+            raise ArgumentError(f"WithSynapse: cell is a neuron, an object such as nn.ALIFNode(), not {show(cell)}.")
         super().__init__({"alpha": alpha}, learnable)
         self.cell = cell
         self.order = one_of(order, ORDERS, "WithSynapse", "order")

@@ -18,7 +18,7 @@ from snncell.surrogate.wrappers import Inclusive, Wrapper
 from snncell.tape.tensor import Tensor
 
 
-def raised(v: Any, floor: Any) -> Any:
+def raise_to_floor(v: Any, floor: Any) -> Any:
     """A potential, and where it is below the floor the floor."""
     return v if floor is None else ops.relu(v - floor) + floor
 
@@ -91,7 +91,7 @@ class SinabsEnd(Neuron):
             v = h * (1.0 - ops.minimum(ops.stop_gradient(spike), 1.0)) + self.v_reset
         else:
             v = super().after_reset(h, spike, drop if self.subtract_value is None else self.subtract_value)
-        return raised(v, self.min_v_mem)
+        return raise_to_floor(v, self.min_v_mem)
 
     beta: Any
 
@@ -160,7 +160,7 @@ class SinabsLeak(Membrane):
     def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         beta = self.beta
         h = beta * v + (x * (1.0 - beta) if self.norm_input else x)
-        return h, raised(h, self.min_v_mem)
+        return h, raise_to_floor(h, self.min_v_mem)
 
     def init_state(self, x: Tensor) -> Tensor:
         """A potential of 0."""
