@@ -327,6 +327,30 @@ def test_every_module_and_public_name_is_documented(module: str) -> None:
     assert list(undocumented(tree.body, "")) == []
 
 
+# --- names ------------------------------------------------------------------------------------------------------------
+
+# Names that users know from elsewhere for two things.
+CLASSES_DEFINED_TWICE = {
+    "Dropout": "MindSpore has nn.Dropout and ops.Dropout",
+    "Softmax": "MindSpore has nn.Softmax and ops.Softmax",
+    "LogSoftmax": "MindSpore has nn.LogSoftmax and ops.LogSoftmax",
+    "LeakyReLU": "the activation, and the surrogate with its derivative",
+    "Sigmoid": "the activation, and the surrogate with its derivative",
+    "Tanh": "the activation, and the surrogate with its derivative",
+    "Identity": "PyTorch's layer, and MindSpore's initializer",
+    "Uniform": "the quantiser, and MindSpore's initializer",
+}
+
+
+def test_a_class_name_is_defined_once_in_the_package() -> None:
+    homes: dict[str, set[str]] = {}
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, set()).add(module_of(path))
+    assert {name for name, modules in homes.items() if len(modules) > 1} == CLASSES_DEFINED_TWICE.keys()
+
+
 # --- size -------------------------------------------------------------------------------------------------------------
 
 LONG_MODULES = {
