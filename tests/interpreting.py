@@ -36,7 +36,7 @@ def traced(fn: Any, *args: Tensor) -> Program:
 
 def op_names(program: Program) -> list[str]:
     """The names of a Program's steps, in order."""
-    return [step.op.name for step in program.steps]
+    return [step.op.name for step in program.instructions]
 
 
 def launches(fn: Any, *args: Tensor) -> tuple[int, int]:

@@ -23,16 +23,16 @@ pytestmark = pytest.mark.usefixtures("interpreted")
 
 def check_order(program: Program, groups: list[FusionGroup]) -> None:
     """Every step is there, an elementwise one maybe in several loops, and reads only what is complete when it runs."""
-    placed = Counter(id(step) for group in groups for step in group.steps)
-    assert placed.keys() == set(map(id, program.steps))
-    assert all(isinstance(step.op, Elementwise) for step in program.steps if placed[id(step)] > 1)
+    placed = Counter(id(step) for group in groups for step in group.instructions)
+    assert placed.keys() == set(map(id, program.instructions))
+    assert all(isinstance(step.op, Elementwise) for step in program.instructions if placed[id(step)] > 1)
     written = [value for group in groups for value in group.writes]
     assert len(written) == len(set(written))
     ready = {*program.inputs, *program.parameters.values(), *(value for _, value in program.constants)}
     for group in groups:
         inside: set[Any] = set()
         assert ready.issuperset(group.reads)
-        for step in group.steps:
+        for step in group.instructions:
             arriving = {x for x in step.inputs if hasattr(x, "number")}
             assert arriving <= inside | set(group.reads)
             # A reduction's result is complete only when the loop has ended, so nothing in the loop may read it.
@@ -121,7 +121,7 @@ def x84() -> Tensor:
 
 def test_a_reduction_joins_its_producer() -> None:
     (group,) = fuse(traced(lambda x: (ops.exp(x) * 2.0).sum(axis=0), x84()))
-    assert [step.op.name for step in group.steps] == ["exp", "mul", "sum"]
+    assert [step.op.name for step in group.instructions] == ["exp", "mul", "sum"]
     assert group.axes == (0,)
     assert len(group.reads) == len(group.writes) == 1
 
@@ -134,7 +134,7 @@ def test_reductions_along_the_same_axes_share_a_loop_and_others_do_not() -> None
 def test_what_needs_a_reduction_waits_for_its_loop_to_end() -> None:
     program = traced(lambda x: x - x.sum(axis=1, keepdims=True), x84())
     groups = fuse(program)
-    assert [[step.op.name for step in group.steps] for group in groups] == [["sum"], ["sub"]]
+    assert [[step.op.name for step in group.instructions] for group in groups] == [["sum"], ["sub"]]
 
 
 def test_steps_without_anything_in_common_stay_apart() -> None:
@@ -154,7 +154,7 @@ def test_no_loop_grows_beyond_the_limit(length: int) -> None:
         return x
 
     groups = fuse(traced(chain, x84()))
-    assert max(len(group.steps) for group in groups) <= MAX_STEPS
+    assert max(len(group.instructions) for group in groups) <= MAX_STEPS
     assert len(groups) == -(-length // MAX_STEPS)
     np.testing.assert_array_equal(jit(chain)(Tensor([0.0])).asnumpy(), [float(length)])
 
@@ -175,7 +175,7 @@ def test_float16_is_rounded_after_each_operation_as_in_eager_mode() -> None:
 
 def test_only_what_is_used_later_leaves_a_loop() -> None:
     (group,) = fuse(traced(lambda x: ops.exp(x + 1.0) * 2.0, x84()))
-    assert [value.number for value in group.writes] == [group.steps[-1].outputs[0].number]
+    assert [value.number for value in group.writes] == [group.instructions[-1].outputs[0].number]
 
 
 # --- how many launches ------------------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ def test_a_loop_opened_too_early_becomes_part_of_the_first_that_takes_from_it() 
         return ops.exp(b) + x
 
     (group,) = fuse(traced(f, x84(), x84()))
-    assert [step.op.name for step in group.steps] == ["mul", "exp", "add"]
+    assert [step.op.name for step in group.instructions] == ["mul", "exp", "add"]
     assert len(group.reads) == 2
     assert len(group.writes) == 1
 
@@ -298,7 +298,10 @@ def test_what_waits_for_a_sum_of_the_loop_stays_apart() -> None:
         e = ops.exp(a)
         return e / e.sum(1, keepdims=True)
 
-    assert [[step.op.name for step in group.steps] for group in fuse(traced(f, x84()))] == [["exp", "sum"], ["div"]]
+    assert [[step.op.name for step in group.instructions] for group in fuse(traced(f, x84()))] == [
+        ["exp", "sum"],
+        ["div"],
+    ]
 
 
 def test_a_loop_between_which_something_waits_stays_apart() -> None:
@@ -306,7 +309,7 @@ def test_a_loop_between_which_something_waits_stays_apart() -> None:
         e = ops.exp(a)
         return e + (e @ ops.ones((4, 4)))
 
-    names = [[step.op.name for step in group.steps] for group in fuse(traced(f, x84()))]
+    names = [[step.op.name for step in group.instructions] for group in fuse(traced(f, x84()))]
     assert names[0] == ["exp"]
     assert names[-1] == ["add"]
 
@@ -320,7 +323,7 @@ def test_loops_that_would_have_too_many_steps_together_stay_apart_and_explain_sa
     def f(a: Tensor, b: Tensor) -> Tensor:
         return chain(a) + chain(b)
 
-    assert [len(group.steps) for group in fuse(traced(f, x84(), x84()))] == [40, 41]
+    assert [len(group.instructions) for group in fuse(traced(f, x84(), x84()))] == [40, 41]
     assert f"apart from 1, for together they have more than {MAX_STEPS} steps" in explain(f, x84(), x84())
 
 
@@ -330,7 +333,10 @@ def test_loops_that_would_have_too_many_steps_together_stay_apart_and_explain_sa
 def moved_by(fn: Callable[..., Any], *arguments: Any) -> list[tuple[list[str], list[str]]]:
     """For each group, its operations, and the names of those whose results go through memory."""
     groups = fuse(traced(fn, *arguments))
-    return [([s.op.name for s in g.steps], [s.op.name for s in g.steps if s.outputs[0] in g.writes]) for g in groups]
+    return [
+        ([s.op.name for s in g.instructions], [s.op.name for s in g.instructions if s.outputs[0] in g.writes])
+        for g in groups
+    ]
 
 
 def test_a_difference_is_computed_again_where_its_operands_are_read() -> None:

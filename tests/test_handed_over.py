@@ -109,7 +109,7 @@ def test_before_a_bucket_is_taken_stands_what_leads_to_it_and_nothing_else(seed:
 
     compiled, leaves = snncell.jit(handing_over).lookup((x,), {})
     plan = compiled.plan([leaf._data for leaf in leaves])
-    steps, needed = plan.program.steps, set()
+    steps, needed = plan.program.instructions, set()
     takes = [number for number, step in enumerate(steps) if step.op.early]
     assert len(takes) == len(buckets)
     for number in takes:
@@ -120,13 +120,15 @@ def test_before_a_bucket_is_taken_stands_what_leads_to_it_and_nothing_else(seed:
                 values |= {value for value in steps[before].inputs if hasattr(value, "shape")}
         needed |= leading
         assert set(range(number + 1)) == needed
-    assert begin_early(plan.program).steps == steps
+    assert begin_early(plan.program).instructions == steps
     traced = compiled.plans.program
-    assert sorted(str(step.op) for step in optimise(traced).steps) == sorted(str(step.op) for step in steps)
+    assert sorted(str(step.op) for step in optimise(traced).instructions) == sorted(str(step.op) for step in steps)
     # What is launched comes in that order too: loops do not join others behind a bucket that they lead to.
     made = {value: number for number, launch in enumerate(plan.launches) for value in launch.group.writes}
-    made |= {value: n for n, run in enumerate(plan.launches) for step in run.group.steps for value in step.outputs}
-    calls = [n for n, launch in enumerate(plan.launches) if launch.group.steps[0].op.early]
+    made |= {
+        value: n for n, run in enumerate(plan.launches) for step in run.group.instructions for value in step.outputs
+    }
+    calls = [n for n, launch in enumerate(plan.launches) if launch.group.instructions[0].op.early]
     assert calls == sorted(calls)
     assert all(made[value] < n for n in calls for value in plan.launches[n].group.reads if value in made)
 
@@ -141,7 +143,7 @@ def test_a_layer_is_handed_over_before_the_reverse_of_the_one_before() -> None:
 
     compiled, leaves = snncell.jit(handing_over).lookup((ops.ones((5, 3, 8)),), {})
     launches = compiled.plan([leaf._data for leaf in leaves]).launches
-    names = [launch.group.steps[0].op.name for launch in launches]
+    names = [launch.group.instructions[0].op.name for launch in launches]
     takes = [number for number, name in enumerate(names) if name == "take_gradients"]
     assert len(takes) == 4
     for begin, end in itertools.pairwise(takes):

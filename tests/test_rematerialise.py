@@ -21,7 +21,7 @@ __all__ = ["plain"]  # a fixture
 def kept_step(step: Any, init: Any = C, xs: Any = XS) -> Any:
     """The forward of a scan that a gradient is taken through, in a Program."""
     found = traced(value_and_grad(lambda xs: ops.scan(step, init, xs)[1].sum()), xs)
-    (forward,) = [s for s in found.steps if s.op.name == "scan" and s.op.loop.who == "scan"]
+    (forward,) = [s for s in found.instructions if s.op.name == "scan" and s.op.loop.who == "scan"]
     return forward
 
 
@@ -29,7 +29,7 @@ def kept(step: Any, init: Any = C, xs: Any = XS) -> list[tuple[str, tuple[int, .
     """The values that a scan's forward stores for its reverse: the operation of each, and its shape for one step."""
     forward = kept_step(step, init, xs)
     program = program_of(forward.op.loop.body)
-    made = {out: s.op.name for s in program.steps for out in s.outputs}
+    made = {out: s.op.name for s in program.instructions for out in s.outputs}
     values = program.outputs[len(forward.op.loop.body.after) :]
     last = {id(y) for y in forward.op.loop.body.saved}
     flags = [id(y) in last for y in forward.op.loop.body.ys]
@@ -206,7 +206,7 @@ def test_shared_events_give_the_gradients_of_products(small_too: None, density: 
     weights = [net.w0, net.w1, net.w2]
     both = value_and_grad(lambda x: ops.square(net(x)).sum(), 0, weights)
     close(jit(both)(x), both(x), rtol=2e-5, atol=1e-5)
-    names = [step.op.name for step in optimise(traced(both, x)).steps]
+    names = [step.op.name for step in optimise(traced(both, x)).instructions]
     assert names.count("events") == 3 and names.count("product_of_events") == 6
 
 
@@ -214,9 +214,9 @@ def test_spikes_that_only_products_take_are_bytes(small_too: None) -> None:
     net = Layers()
     x = ops.ones((6, 4, 20))
     program = optimise(traced(value_and_grad(lambda x: ops.square(net(x)).sum(), 0, [net.w0, net.w1, net.w2]), x))
-    given = [[str(out.dtype) for out in step.outputs] for step in program.steps if step.op.name == "scan"]
+    given = [[str(out.dtype) for out in step.outputs] for step in program.instructions if step.op.name == "scan"]
     assert [kinds.count("bool") for kinds in given] == [1, 1, 0, 0]
-    (shown,) = {str(step.inputs[0].dtype) for step in program.steps if step.op.name == "events"} - {"float32"}
+    (shown,) = {str(step.inputs[0].dtype) for step in program.instructions if step.op.name == "events"} - {"float32"}
     assert shown == "bool"
 
 
@@ -228,15 +228,15 @@ def test_spikes_that_something_else_takes_are_floats(small_too: None) -> None:
         return (spikes @ net.w1).sum(), spikes
 
     program = optimise(traced(value_and_grad(total, 0, [net.w0, net.w1], has_aux=True), ops.ones((6, 4, 20))))
-    assert not any(out.dtype == bool for step in program.steps for out in step.outputs)
+    assert not any(out.dtype == bool for step in program.instructions for out in step.outputs)
 
 
 def test_spikes_that_are_states_are_floats(small_too: None) -> None:
     net = nn.MultiStep(nn.Recurrent(nn.LIFNode(tau=2.0), nn.Dense(20, 20)))
     w = Parameter(np.ones((20, 20), np.float32))
     program = optimise(traced(value_and_grad(lambda x: ops.square(net(x) @ w).sum(), 0, w), ops.ones((6, 4, 20))))
-    assert [step.op.name for step in program.steps].count("events") == 1
-    assert not any(out.dtype == bool for step in program.steps for out in step.outputs)
+    assert [step.op.name for step in program.instructions].count("events") == 1
+    assert not any(out.dtype == bool for step in program.instructions for out in step.outputs)
 
 
 def test_small_products_are_not_prepared() -> None:
@@ -244,11 +244,11 @@ def test_small_products_are_not_prepared() -> None:
     program = optimise(
         traced(value_and_grad(lambda x: net(x).sum(), 0, [net.w0, net.w1, net.w2]), ops.ones((6, 4, 20)))
     )
-    assert not {"events", "product_of_events"}.intersection(step.op.name for step in program.steps)
+    assert not {"events", "product_of_events"}.intersection(step.op.name for step in program.instructions)
 
 
 def test_a_matrix_with_one_user_is_not_prepared(small_too: None) -> None:
     w = Tensor(np.ones((20, 20), np.float32))
     program = optimise(traced(lambda x: x @ w, ops.ones((4, 20))))
-    assert [step.op.name for step in program.steps] == ["matmul"]
+    assert [step.op.name for step in program.instructions] == ["matmul"]
     assert snncell.jit(lambda x: x @ w)(ops.ones((4, 20))).asnumpy().sum() == 1600

@@ -55,7 +55,7 @@ class Own(nn.Cell):
 
 def scans(fn, *args):
     """The loops over time of the Program of `fn`."""
-    return [step for step in traced(fn, *args).steps if step.op.name == "scan"]
+    return [step for step in traced(fn, *args).instructions if step.op.name == "scan"]
 
 
 def line_of(text):
@@ -259,7 +259,7 @@ def test_results_and_sums_that_nothing_needs_are_not_computed():
 
     (forward,) = scans(last, XS)
     assert len(forward.outputs) == 1
-    assert [step.op.name for step in program_of(forward.op.loop.body).steps] == ["mul", "add"]
+    assert [step.op.name for step in program_of(forward.op.loop.body).instructions] == ["mul", "add"]
     p = Parameter(NEURON.asnumpy() * 1.0)
     (reverse,) = scans(grad(lambda x: ops.scan(lambda c, x: (c * p + ops.tanh(x * p), None), C, x)[0]), XS)
     assert len(reverse.outputs) == 2  # of the state and of x, no sum for p

@@ -17,7 +17,7 @@ from snncell.kernels.space import DEVICE
 def kernels_on_device(program: Program) -> Iterator[tuple[str, str, tuple[Any, ...]]]:
     """Name, source and signature of each kernel of a Program's own; a loop that goes step by step has none."""
     for group in fuse(optimise(program, DEVICE)):
-        op = group.steps[0].op
+        op = group.instructions[0].op
         if isinstance(op, Scan):
             loop = op.lowered.loop_in(DEVICE)
             if isinstance(loop, CUDALoop):

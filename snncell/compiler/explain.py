@@ -59,17 +59,17 @@ def _lines(
         threads = "all threads" if launch.parallel else "one thread"
         threads = "on the device" if isinstance(launch, DeviceLaunch) else threads
         lines = [f"{number:4}. loop {launch.name} over {launch.sizes}, {threads}, {_bytes(bytes_moved(launch))}"]
-        lines += [f"        {line}" for line in by_line(launch.group.steps)]
+        lines += [f"        {line}" for line in by_line(launch.group.instructions)]
         return [
             *lines,
             *(f"        apart from {other}, {why}" for other, why in _boundaries(launch, launch_of, plan.launches)),
         ]
-    step = launch.step
-    lines = [f"{number:4}. call {step.op.name:<14} {step.line}, {_bytes(bytes_moved(launch))}"]
-    details = step.op.explained(step.attrs, plan.space)
+    instruction = launch.step
+    lines = [f"{number:4}. call {instruction.op.name:<14} {instruction.line}, {_bytes(bytes_moved(launch))}"]
+    details = instruction.op.explained(instruction.attrs, plan.space)
     if plan.space is HOST:  # on the device all are dense
-        details = [*details, *step.op.choice(step.inputs, step.attrs)]
-    return [*lines, *(f"        {line}" for line in details or [f"no loop: {why_no_loop(step)}"])]
+        details = [*details, *instruction.op.choice(instruction.inputs, instruction.attrs)]
+    return [*lines, *(f"        {line}" for line in details or [f"no loop: {why_no_loop(instruction)}"])]
 
 
 def _boundaries(
@@ -82,29 +82,32 @@ def _boundaries(
         other = None if number is None else launches[number - 1]
         if number is None or other is None or isinstance(other, OperationCall):
             continue
-        if any(isinstance(step.op, Reduction) and value in step.outputs for step in other.group.steps):
+        if any(
+            isinstance(instruction.op, Reduction) and value in instruction.outputs
+            for instruction in other.group.instructions
+        ):
             # The reason that counts, whatever else stands between the two.
             reasons[number] = "whose sum is complete only when that loop has ended"
         elif other.group.shape != launch.group.shape:
             reasons.setdefault(number, f"which runs over {other.group.shape}")
-        elif len(other.group.steps) >= MAX_STEPS:
+        elif len(other.group.instructions) >= MAX_STEPS:
             reasons.setdefault(number, f"which has {MAX_STEPS} steps, the most that a loop gets")
-        elif len(other.group.steps) + len(launch.group.steps) > MAX_STEPS:
+        elif len(other.group.instructions) + len(launch.group.instructions) > MAX_STEPS:
             reasons.setdefault(number, f"for together they have more than {MAX_STEPS} steps, the most that a loop gets")
         else:
             reasons.setdefault(number, "because something in between has to wait for that, or the axes of sums differ")
     return list(reasons.items())
 
 
-def why_no_loop(step: Instruction) -> str:
+def why_no_loop(instruction: Instruction) -> str:
     """Say why a step is a call of NumPy, not part of a generated loop."""
-    if not isinstance(step.op, (Elementwise, Reduction)):
-        return f"{step.op.name} is no elementwise operation and no reduction"
-    values = [x for x in (*step.inputs, *step.outputs) if isinstance(x, Value)]
+    if not isinstance(instruction.op, (Elementwise, Reduction)):
+        return f"{instruction.op.name} is no elementwise operation and no reduction"
+    values = [x for x in (*instruction.inputs, *instruction.outputs) if isinstance(x, Value)]
     if not can_compile([value.dtype for value in values]):
         kinds = ", ".join(sorted({str(v.dtype) for v in values if not can_compile([v.dtype])}))
         return f"{kinds} is left to NumPy"
-    return f"NumPy refuses some integers in {step.op.name}, and so must we"
+    return f"NumPy refuses some integers in {instruction.op.name}, and so must we"
 
 
 def _bytes(number: float) -> str:

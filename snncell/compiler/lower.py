@@ -45,7 +45,7 @@ class Lowered:
         self._loops: dict[Space, CPULoop | CUDALoop | StepLoop] = {}
         parts = schedule.parts
         self.at_once = [*parts.prologue, *parts.loop, *parts.epilogue]
-        self.has_loop = bool(schedule.carry) or not all(step.op.over_time for step in self.at_once)
+        self.has_loop = bool(schedule.carry) or not all(instruction.op.over_time for instruction in self.at_once)
         self._plans: dict[tuple[Space, int], AllStepsPlan] = {}
 
     def loop_in(self, space: Space) -> CPULoop | CUDALoop | StepLoop:
@@ -58,10 +58,13 @@ class Lowered:
         """The plan that runs all steps at once where the arrays are, if there is no loop."""
         if (space, steps) not in self._plans:
             parts = self.schedule.parts
-            made = {value for step in self.at_once for value in step.outputs}
-            on_sums = [step for step in parts.reductions if _on_sums(step)]
-            whole = [*parts.ys, *(x for step in parts.reductions if step not in on_sums for x in values_in(step))]
-            totals = [*parts.summed, *parts.sums, *(x for step in on_sums for x in values_in(step))]
+            made = {value for instruction in self.at_once for value in instruction.outputs}
+            on_sums = [instruction for instruction in parts.reductions if _on_sums(instruction)]
+            whole = [
+                *parts.ys,
+                *(x for instruction in parts.reductions if instruction not in on_sums for x in values_in(instruction)),
+            ]
+            totals = [*parts.summed, *parts.sums, *(x for instruction in on_sums for x in values_in(instruction))]
             results, summed = ([x for x in dict.fromkeys(kind) if x in made] for kind in (whole, totals))
             sequences = set(self.schedule.xs)
             self._plans[space, steps] = AllStepsPlan(self.at_once, sequences, results, summed, steps, space)
@@ -82,7 +85,7 @@ class Lowered:
             return StepLoop(self.schedule, space)
         if space is HOST:
             return CPULoop(self.schedule)
-        if all(is_elementwise(step) for step in self.schedule.steps):
+        if all(is_elementwise(step) for step in self.schedule.instructions):
             return CUDALoop(self.schedule)
         return StepLoop(self.schedule, space)  # on the device products are cuBLAS's, so they end a kernel
 
@@ -101,17 +104,25 @@ class Lowered:
             lines.append(f"stores the state every {self.loop.interval} steps for the reverse: {states}")
         elif stored:
             lines.append("stores for the reverse, of each step, and nothing else:")
-            origin = {out: f"{step.op.name}, {step.line}" for step in parts.program.steps for out in step.outputs}
+            origin = {
+                out: f"{instruction.op.name}, {instruction.line}"
+                for instruction in parts.program.instructions
+                for out in instruction.outputs
+            }
             origin |= {value: f"state {n} before it" for n, value in enumerate(self.schedule.carry, 1)}
             lines += [f"    {_specs([value])}: {origin[value]}" for value in stored]
         if self.loop.recompute is not None:
             interval = self.loop.recompute.interval
             lines.append(f"computes the states between the stored ones again, {interval} steps at a time")
         products = [*self.schedule.prologue, *self.schedule.products]
-        gathered = _by_rule([step for step in self.schedule.products if _gathers(loop, step)], steps)
-        added = _by_rule([step for step in parts.reductions if _adds_up(loop, step)], steps)
-        outside = [step for step in products if not any(step in own for own in gathered.values())]
-        after = [step for step in parts.reductions if not any(step in own for own in added.values())]
+        gathered = _by_rule(
+            [instruction for instruction in self.schedule.products if _gathers(loop, instruction)], steps
+        )
+        added = _by_rule([instruction for instruction in parts.reductions if _adds_up(loop, instruction)], steps)
+        outside = [instruction for instruction in products if not any(instruction in own for own in gathered.values())]
+        after = [
+            instruction for instruction in parts.reductions if not any(instruction in own for own in added.values())
+        ]
         for title, placed in (
             ("once before the loop", self.schedule.invariant),
             *((f"{rule}, else for all steps together, before it", own) for rule, own in gathered.items()),
@@ -145,8 +156,8 @@ class Lowered:
         known = dict(zip((*schedule.carry, *schedule.xs, *schedule.consts), arrays, strict=True))
         # The sequences. Checkpoints come in among them, but have a row for each segment, not for each step.
         varying = set(schedule.xs).difference(schedule.recompute.carry if schedule.recompute else ())
-        for step in schedule.invariant:
-            known.update(zip(step.outputs, _evaluate_step(step, known), strict=True))
+        for instruction in schedule.invariant:
+            known.update(zip(instruction.outputs, _evaluate_step(instruction, known), strict=True))
         space: Space = HOST
         if IN_USE and any(space_of(array) is DEVICE for array in arrays):
             space = DEVICE
@@ -155,27 +166,31 @@ class Lowered:
             known.update(sequences)
             varying.update(sequences)
             return tuple(self._results(known, totals, varying, steps, space))
-        for step in schedule.prologue:
-            known.update(zip(step.outputs, _over_time(step.op.over_time, step, known, varying), strict=True))
-            varying.update(step.outputs)
+        for instruction in schedule.prologue:
+            known.update(
+                zip(instruction.outputs, _over_time(instruction.op.over_time, instruction, known, varying), strict=True)
+            )
+            varying.update(instruction.outputs)
         loop = self.loop_in(space)
-        for step in schedule.products:
-            (out,) = step.outputs
-            rows = rows_of_events(step, known) if _gathers(loop, step) else None
-            known[out] = _over_time(step.op.over_time, step, known, varying)[0] if rows is None else rows
+        for instruction in schedule.products:
+            (out,) = instruction.outputs
+            rows = rows_of_events(instruction, known) if _gathers(loop, instruction) else None
+            known[out] = _over_time(instruction.op.over_time, instruction, known, varying)[0] if rows is None else rows
             varying.add(out)
-        for step in schedule.terms:
-            sorted_events = events_by_column(step, known, steps) if _adds_up(loop, step) else None
+        for instruction in schedule.terms:
+            sorted_events = events_by_column(instruction, known, steps) if _adds_up(loop, instruction) else None
             if sorted_events is not None:
-                known[step.outputs[0]] = sorted_events
+                known[instruction.outputs[0]] = sorted_events
         if space is DEVICE:
             known = {value: DEVICE.taken(array, f"{schedule.who}: an operand") for value, array in known.items()}
         last, sequences, totals, stored = loop.run(known, varying, steps)
         known.update(sequences)
         varying.update(sequences)
-        for step in parts.epilogue:
-            known.update(zip(step.outputs, _over_time(step.op.over_time, step, known, varying), strict=True))
-            varying.update(step.outputs)
+        for instruction in parts.epilogue:
+            known.update(
+                zip(instruction.outputs, _over_time(instruction.op.over_time, instruction, known, varying), strict=True)
+            )
+            varying.update(instruction.outputs)
         return (*last, *self._results(known, totals, varying, steps, space), *stored)
 
     def _results(
@@ -193,25 +208,34 @@ class Lowered:
     ) -> None:
         """Complete the totals over time that the loop has not added up itself, and run the steps on totals."""
         parts = self.schedule.parts
-        on_sums = [step for step in parts.reductions if _on_sums(step)]
-        operands = [x for step in on_sums for x in values_in(step) if step.op.additive or x not in parts.fixed]
+        on_sums = [instruction for instruction in parts.reductions if _on_sums(instruction)]
+        operands = [
+            x
+            for instruction in on_sums
+            for x in values_in(instruction)
+            if instruction.op.additive or x not in parts.fixed
+        ]
         for value in (*parts.summed, *parts.sums, *operands):
             if value not in totals and value in known:
                 totals[value] = space.sum(known[value]) if value in varying else space.times(known[value], steps)
-        for step in parts.reductions:
-            if step.outputs[0] in totals:
+        for instruction in parts.reductions:
+            if instruction.outputs[0] in totals:
                 continue  # the loop has added it up
-            if step.op.additive:
-                totals.update(zip(step.outputs, _evaluate_step(step, totals), strict=True))
-            elif step.op.proportional:
-                constants = {x: known[x] for x in values_in(step) if x in parts.fixed}
-                totals.update(zip(step.outputs, _evaluate_step(step, totals | constants), strict=True))
+            if instruction.op.additive:
+                totals.update(zip(instruction.outputs, _evaluate_step(instruction, totals), strict=True))
+            elif instruction.op.proportional:
+                constants = {x: known[x] for x in values_in(instruction) if x in parts.fixed}
+                totals.update(zip(instruction.outputs, _evaluate_step(instruction, totals | constants), strict=True))
             else:
-                totals.update(zip(step.outputs, _over_time(step.op.summed, step, known, varying), strict=True))
+                totals.update(
+                    zip(
+                        instruction.outputs, _over_time(instruction.op.summed, instruction, known, varying), strict=True
+                    )
+                )
 
 
-def _on_sums(step: Instruction) -> bool:
-    return step.op.additive or step.op.proportional is not None
+def _on_sums(instruction: Instruction) -> bool:
+    return instruction.op.additive or instruction.op.proportional is not None
 
 
 def _list_reasons(title: str, placed: Sequence[Instruction]) -> list[str]:
@@ -227,24 +251,24 @@ def _by_rule(products: Sequence[Instruction], steps: int) -> dict[str, list[Inst
     return found
 
 
-def _gathers(loop: CPULoop | CUDALoop | StepLoop, step: Instruction) -> bool:
-    return isinstance(loop, CPULoop) and step.outputs[0] in loop.gathered
+def _gathers(loop: CPULoop | CUDALoop | StepLoop, instruction: Instruction) -> bool:
+    return isinstance(loop, CPULoop) and instruction.outputs[0] in loop.gathered
 
 
-def _adds_up(loop: CPULoop | CUDALoop | StepLoop, step: Instruction) -> bool:
-    return isinstance(loop, CPULoop) and step in loop.scattered
+def _adds_up(loop: CPULoop | CUDALoop | StepLoop, instruction: Instruction) -> bool:
+    return isinstance(loop, CPULoop) and instruction in loop.scattered
 
 
-def _evaluate_step(step: Instruction, known: dict[Value, Any]) -> Sequence[Any]:
-    arrays = [known[x] if isinstance(x, Value) else x for x in step.inputs]
-    out = step.op.run_here(arrays, arrays, step.attrs)
-    return out if step.op.multiple else (out,)
+def _evaluate_step(instruction: Instruction, known: dict[Value, Any]) -> Sequence[Any]:
+    arrays = [known[x] if isinstance(x, Value) else x for x in instruction.inputs]
+    out = instruction.op.run_here(arrays, arrays, instruction.attrs)
+    return out if instruction.op.multiple else (out,)
 
 
-def _over_time(rule: Any, step: Instruction, known: dict[Value, Any], varying: set[Value]) -> Sequence[Any]:
+def _over_time(rule: Any, instruction: Instruction, known: dict[Value, Any], varying: set[Value]) -> Sequence[Any]:
     """A step by one of its operation's rules for whole sequences."""
-    arrays = [known[x] if isinstance(x, Value) else x for x in step.inputs]
-    return over_all_steps(rule, step, arrays, [x in varying for x in step.inputs])
+    arrays = [known[x] if isinstance(x, Value) else x for x in instruction.inputs]
+    return over_all_steps(rule, instruction, arrays, [x in varying for x in instruction.inputs])
 
 
 def _specs(values: Sequence[Value]) -> str:

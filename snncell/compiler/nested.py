@@ -54,7 +54,7 @@ class Nested:
     def _most(self) -> int:
         """The elements of the largest result of a step."""
         if self._widest is None:
-            results = [x for step in program_of(self.loop.body).steps for x in step.outputs]
+            results = [x for instruction in program_of(self.loop.body).instructions for x in instruction.outputs]
             self._widest = max((math.prod(x.shape) for x in results), default=0)
         return self._widest
 

@@ -150,21 +150,21 @@ class Scan(LoopOperation):
         """Bytes that the steps move, where they go one by one."""
         return self.lowered.moved(attrs["steps"])
 
-    def pruned(self, step: Instruction, needed: set[Value]) -> Instruction:
+    def pruned(self, instruction: Instruction, needed: set[Value]) -> Instruction:
         """The step without the results and sums that nothing needs, and without the inputs that only those need."""
         body = self.loop.body
         first, last = len(body.after), len(body.after) + len(body.ys)
-        flags = [n < first or n >= len(body.outs) or value in needed for n, value in enumerate(step.outputs)]
+        flags = [n < first or n >= len(body.outs) or value in needed for n, value in enumerate(instruction.outputs)]
         if all(flags):
-            return step
+            return instruction
         ys, sums = compress(body.ys, flags[first:last]), compress(body.sums, flags[last:])
         body = replace(body, ys=list(ys), sums=list(sums))
         # A Program is carried out, not differentiated, so nothing stays for higher orders: what it becomes must not
         # depend on whether a tape happens to be active while it is made.
-        body, inputs = _drop_unused(body, step.inputs, self.loop.recompute, set())
+        body, inputs = _drop_unused(body, instruction.inputs, self.loop.recompute, set())
         scan = Scan(replace(self.loop, body=body, result_count=len(body.ys)))
-        pruned = Instruction(scan, tuple(inputs), step.attrs, step.line)
-        pruned.outputs = tuple(compress(step.outputs, flags))
+        pruned = Instruction(scan, tuple(inputs), instruction.attrs, instruction.line)
+        pruned.outputs = tuple(compress(instruction.outputs, flags))
         return pruned
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:

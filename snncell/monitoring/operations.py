@@ -51,7 +51,7 @@ def operations_of(update: Update, weighted: tuple[type, ...] = ()) -> Operations
     except SnncellError:
         return None
     multiplications, additions = 0.0, 0.0
-    for step in from_trace(trace, outputs).steps:
+    for step in from_trace(trace, outputs).instructions:
         if apart and isinstance(step.op, (Dot, Product)):
             continue
         of_step = _in_step(step)

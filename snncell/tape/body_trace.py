@@ -50,7 +50,7 @@ class BodyTrace(Trace):
         child.lineage = (child, *self.lineage)
         child.count = self.count
         child.tensors, child.ambiguous = dict(self.tensors), set(self.ambiguous)
-        child.inputs, child.steps = list(self.inputs), list(self.steps)
+        child.inputs, child.instructions = list(self.inputs), list(self.instructions)
         child.captures, child.cells, child.carried = dict(self.captures), dict(self.cells), self.carried
         return child
 

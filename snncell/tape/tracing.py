@@ -91,7 +91,7 @@ class Trace:
         self.count = 0  # of Values, for their numbers
         self.line = ""  # of the last step
         self.inputs: list[Value] = []
-        self.steps: list[Instruction] = []
+        self.instructions: list[Instruction] = []
         self.constants: dict[int, tuple[Any, Value]] = {}  # by id of the array, which is kept so that ids stay unique
         self.parameters: dict[Parameter, Value] = {}
         self.gradient_targets: dict[Parameter, None] = {}  # Parameters that inner gradients are of
@@ -156,11 +156,11 @@ class Trace:
     def record(self, op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         """Append a step; its Value, or a tuple of them."""
         self.line = user_line(within=True)
-        step = Instruction(op, tuple(self.lift(x) for x in inputs), attrs, self.line)
-        specs = op.abstract(step.inputs, attrs)
-        step.outputs = tuple(Value(self, shape, dtype) for shape, dtype in specs)
-        self.steps.append(step)
-        return step.outputs if op.multiple else step.outputs[0]
+        instruction = Instruction(op, tuple(self.lift(x) for x in inputs), attrs, self.line)
+        specs = op.abstract(instruction.inputs, attrs)
+        instruction.outputs = tuple(Value(self, shape, dtype) for shape, dtype in specs)
+        self.instructions.append(instruction)
+        return instruction.outputs if op.multiple else instruction.outputs[0]
 
     def needs_value(self, what: str) -> TraceError:
         """The error for Python code that looks at a traced value."""

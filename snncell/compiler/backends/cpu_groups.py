@@ -68,37 +68,40 @@ class KernelSource(NamedTuple):
 def emit(group: FusionGroup, uniform: set[Value]) -> KernelSource:
     """The kernel of a fused group; `uniform` are constants whose elements are all the same."""
     assert group.shape is not None  # only loops are emitted
-    reductions = [step for step in group.steps if isinstance(step.op, Reduction)]
-    reduced = {step.outputs[0] for step in reductions}
+    reductions = [instruction for instruction in group.instructions if isinstance(instruction.op, Reduction)]
+    reduced = {instruction.outputs[0] for instruction in reductions}
     space, arrays, outputs = operands_of(group, uniform)
     sizes, kept = space.sizes, space.kept
     # Decided by the sizes, not by the number of threads: the order in which a sum is taken depends on it.
-    shared = math.prod(group.shape) * cost_of(group.steps) >= PARALLEL_SIZE
+    shared = math.prod(group.shape) * cost_of(group.instructions) >= PARALLEL_SIZE
 
     body = _Body(len(sizes))
     for number, operand in enumerate(arrays):
         body.load_from(operand, number)
-    for step in group.steps:
-        if isinstance(step.op, Elementwise):
-            body.compute(step)
+    for instruction in group.instructions:
+        if isinstance(instruction.op, Elementwise):
+            body.compute(instruction)
     position = {operand.value: number for number, operand in enumerate(outputs)}
     for number, operand in enumerate(outputs):
         if operand.value not in reduced:
             body.lines.append(f"{body.at(f'o{number}', sizes)} = {body.names[operand.value]}")
     sums = [
-        body.reduced(step, body.at(f"o{position[step.outputs[0]]}", outputs[position[step.outputs[0]]].shape, kept))
-        for step in reductions
-        if step.outputs[0] in position
+        body.reduced(
+            instruction,
+            body.at(f"o{position[instruction.outputs[0]]}", outputs[position[instruction.outputs[0]]].shape, kept),
+        )
+        for instruction in reductions
+        if instruction.outputs[0] in position
     ]
 
-    name = "loop_" + "_".join(dict.fromkeys(step.op.name for step in group.steps))[:48]
+    name = "loop_" + "_".join(dict.fromkeys(instruction.op.name for instruction in group.instructions))[:48]
     arguments = [f"n{i}" for i in range(len(sizes))] + [f"a{i}" for i in range(len(arrays))]
     arguments += [f"s{i}" for i in range(len(body.scalars))] + [f"o{i}" for i in range(len(outputs))]
     lines, units, left = _loop(kept, sizes, body.lines, sums, shared)
-    terms = [step.inputs[0] for step in reductions if isinstance(step.op, Sum)]
+    terms = [instruction.inputs[0] for instruction in reductions if isinstance(instruction.op, Sum)]
     parts = [dtypes.BY_NUMPY[np.dtype(r.far)] for r in sums] if left else []
     arguments += [f"parts{i}" for i in range(len(parts))]
-    source = f"{file_head(group.steps, summed=terms)}\n\n{loops.function(name, arguments, lines)}"
+    source = f"{file_head(group.instructions, summed=terms)}\n\n{loops.function(name, arguments, lines)}"
     signature = (
         *[dtypes.int64 for _ in sizes],
         *[(kind_of(o.value), len(sizes), False) for o in arrays],
@@ -145,6 +148,6 @@ class _Body(Statements):
         present = [length != 1 for length in operand.shape]
         self.load(operand.value, self.at(f"a{number}", operand.shape, present))
 
-    def reduced(self, step: Instruction, target: str) -> loops.Reduced:
-        (term,) = step.inputs
-        return reduction_of(target, self.names[term], step)
+    def reduced(self, instruction: Instruction, target: str) -> loops.Reduced:
+        (term,) = instruction.inputs
+        return reduction_of(target, self.names[term], instruction)

@@ -77,9 +77,9 @@ class CPULoop:
                 self.shifted[before] = after
         self.sequences = [value for value in parts.sequences if value not in self.shifted]
         self.summed = schedule.summed
-        self.steps, self.recomputed = schedule.loop, recompute.loop if recompute else []
+        self.instructions, self.recomputed = schedule.loop, recompute.loop if recompute else []
         self.rows, self.fixed = schedule.rows, schedule.fixed
-        self.products = [step for step in schedule.steps if not is_elementwise(step)]
+        self.products = [step for step in schedule.instructions if not is_elementwise(step)]
         # On the stack only where a block has at most BLOCK elements: rows can be of any length.
         self.scratch = Scratch(0 if self.products else STACK)
         self._emit(schedule)
@@ -89,7 +89,7 @@ class CPULoop:
     def _emit(self, schedule: LoopSchedule) -> None:
         """Write the kernel, and list its arguments."""
         states = self.recompute.carry if self.recompute else []
-        phases = self._phases(self.steps, [*self.after, *self.sequences, *self.summed])
+        phases = self._phases(self.instructions, [*self.after, *self.sequences, *self.summed])
         main = Stores(phases, self.carry, self.after, self.sequences, self.summed, in_place=True)
         after = self.recompute.parts.after if self.recompute else []
         recomputed = Stores(self._phases(self.recomputed, after), states, after, [], [], in_place=False)
@@ -128,7 +128,7 @@ class CPULoop:
             begin = self._begin(block, begin)
             outside = {"around": self.scattered.around(), "after": self.scattered.after()}
             lines = loops.scan_loop(begin, step, self.backwards, finish, **outside)
-        self._finish(lines, [*self.recomputed, *self.steps], [*states, *self.carry])
+        self._finish(lines, [*self.recomputed, *self.instructions], [*states, *self.carry])
 
     def _begin(self, block: KernelBlock, then: list[str]) -> list[str]:
         """The statements that a block begins with, once the rest of its text has asked for arrays."""
@@ -138,12 +138,16 @@ class CPULoop:
     def _take_products(self, schedule: LoopSchedule, block: KernelBlock) -> None:
         """Choose the products around the loop that the kernel may carry out itself."""
         terms = [] if self.products else schedule.terms
-        own = [step for step in terms if step.inputs[-1] in self.sequences and step.inputs[-1].shape in self.shapes]
+        own = [
+            instruction
+            for instruction in terms
+            if instruction.inputs[-1] in self.sequences and instruction.inputs[-1].shape in self.shapes
+        ]
         self.scattered = Scattered(own, self.sequences)
         # An operand that is broadcast has no row for each of the block's; and one that has, where rows are added up to
         # columns, is computed before the loop.
         products = [] if own else schedule.products
-        taken = [value for step in products for value in step.outputs if value.shape in self.shapes]
+        taken = [value for instruction in products for value in instruction.outputs if value.shape in self.shapes]
         numbers = {value: (self.rows.index(value), block.of(value)) for value in taken}
         self.gathered = Gathered(numbers, by_rows=bool(self.products))
 
@@ -168,16 +172,20 @@ class CPULoop:
                 finish += [each, f"    z{n}[i] = {r.cast}({r.further(f'far{n}[i]', f'z{n}[i]')})"]
         return begin, step, [loops.flush_condition("t", self.backwards), *loops.indent(move)] if move else [], finish
 
-    def _phases(self, steps: list[Instruction], results: list[Value]) -> list[Phase]:
+    def _phases(self, instructions: list[Instruction], results: list[Value]) -> list[Phase]:
         """The phases of a step: one where all is elementwise, over the shape that everything broadcasts to."""
         if self.products:
-            return phases_of(steps, results)
-        inside = [x for step in (*self.steps, *self.recomputed) for x in (*values_in(step), *step.outputs)]
+            return phases_of(instructions, results)
+        inside = [
+            x
+            for instruction in (*self.instructions, *self.recomputed)
+            for x in (*values_in(instruction), *instruction.outputs)
+        ]
         phase = Phase(space_of([*self.carry, *self.after, *self.sequences, *self.summed, *inside]))
-        phase.steps = steps
+        phase.instructions = instructions
         return [phase]
 
-    def _finish(self, lines: list[str], steps: list[Instruction], others: list[Value]) -> None:
+    def _finish(self, lines: list[str], instructions: list[Instruction], others: list[Value]) -> None:
         """The source and the signature."""
         flat, rows, number = _array(1), _array(2), dtypes.int64
         arguments: list[tuple[str, Any]] = [(name, number) for name in ("steps", "n", "block", "every")]
@@ -200,7 +208,7 @@ class CPULoop:
         self.name = "scan_" + "".join(c if c.isalnum() else "_" for c in self.who)[:48]
         self.signature = tuple(kind for _, kind in arguments)
         more = ROW_IMPORTS if self.products or self.gathered or self.scattered else ""
-        head = file_head(steps, [*others, *self.rows, *self.fixed], self.summed, more) + LEGEND
+        head = file_head(instructions, [*others, *self.rows, *self.fixed], self.summed, more) + LEGEND
         self.source = f"{head}\n\n{loops.function(self.name, [name for name, _ in arguments], lines)}"
         self._kernel: Any = None
         self.numbers = [as_scalar(value, dtype) for value, dtype in self.scalars]
@@ -208,11 +216,13 @@ class CPULoop:
         self.units = self.shapes[0][0] if self.products else math.prod(self.shapes[0])
         self.widths = [math.prod(shape[1:]) if self.products else 1 for shape in self.shapes]
         self.cost = 0
-        for step in steps:
-            if is_elementwise(step):
-                self.cost += self.widths[self.block.spaces.get(step.outputs[0].shape, 0)] * (cost_of([step]) - 1)
+        for instruction in instructions:
+            if is_elementwise(instruction):
+                self.cost += self.widths[self.block.spaces.get(instruction.outputs[0].shape, 0)] * (
+                    cost_of([instruction]) - 1
+                )
             else:
-                self.cost += math.prod(step.inputs[1].shape) // PRODUCTS_PER_ELEMENT
+                self.cost += math.prod(instruction.inputs[1].shape) // PRODUCTS_PER_ELEMENT
         self.cost += sum(self.widths)
 
     # --- running it ---------------------------------------------------------------------------------------------------
@@ -222,7 +232,7 @@ class CPULoop:
     ) -> tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]:
         """The states after the last step, the sequences, the sums, and the stored states."""
         last = [self._empty(value) for value in self.carry]
-        near = {step.inputs[-1]: step for step in self.scattered.events(known)}
+        near = {instruction.inputs[-1]: instruction for instruction in self.scattered.events(known)}
         ys = {value: self._empty(value, steps) for value in self.sequences if value not in near}
         for before, after in self.shifted.items():
             rows = self._empty(after, steps + 1)
@@ -250,7 +260,7 @@ class CPULoop:
             rows = [np.ascontiguousarray(array_to_compute(x, known)) for x in self.recompute.carry]
             arguments += [x.reshape(len(x), math.prod(x.shape[1:])) for x in rows]
         if self.units:
-            rooms = {value: self.scattered.room(step, known, block) for value, step in near.items()}
+            rooms = {value: self.scattered.room(instruction, known, block) for value, instruction in near.items()}
             results = [rooms[value] if value in rooms else ys[value] for value in self.sequences]
             if self._kernel is None:
                 self._kernel = build(*self.kernels(steps)[0])

@@ -60,16 +60,20 @@ class CUDAKernel(NamedTuple):
 
 def emit_cuda(group: FusionGroup, uniform: set[Value]) -> CUDAKernel:
     """The kernel of a fused group; `uniform` are constants whose elements are all the same."""
-    reductions = {step.outputs[0]: step for step in group.steps if isinstance(step.op, Reduction)}
+    reductions = {
+        instruction.outputs[0]: instruction
+        for instruction in group.instructions
+        if isinstance(instruction.op, Reduction)
+    }
     space, arrays, outputs = operands_of(group, uniform)
     sizes, kept = space.sizes, space.kept
 
     body = Statements(functions=CUDA)
     for n, operand in enumerate(arrays):
         body.load(operand.value, load(operand.value, f"a{n}", _place(operand.shape, sizes)))
-    for step in group.steps:
-        if isinstance(step.op, Elementwise):
-            body.compute(step)
+    for instruction in group.instructions:
+        if isinstance(instruction.op, Elementwise):
+            body.compute(instruction)
     for n, operand in enumerate(outputs):
         if operand.value not in reductions:
             body.lines.append(store(operand.value, f"o{n}", _place(sizes, sizes), body.names[operand.value]))
@@ -79,13 +83,15 @@ def emit_cuda(group: FusionGroup, uniform: set[Value]) -> CUDAKernel:
         for n in sums
     ]
 
-    name = "cuda_" + "_".join(dict.fromkeys(step.op.name for step in group.steps))[:48]
+    name = "cuda_" + "_".join(dict.fromkeys(instruction.op.name for instruction in group.instructions))[:48]
     axes = range(len(sizes))
     arguments = [f"n{k}" for k in axes] + ["chunks"] * bool(sums) + [f"a{k}" for k in range(len(arrays))]
     arguments += [f"s{k}" for k in range(len(body.scalars))] + [f"o{k}" for k in range(len(outputs))]
     along = [k for k in axes if not kept[k]]
     lines = _sum(list(kept), body.lines, joined, outputs) if sums else _map(len(sizes), body.lines)
-    source = f"{cuda_head(group.steps)}\n\ndef {name}({', '.join(arguments)}):\n" + "\n".join(indent(lines)) + "\n"
+    source = (
+        f"{cuda_head(group.instructions)}\n\ndef {name}({', '.join(arguments)}):\n" + "\n".join(indent(lines)) + "\n"
+    )
     if sums:
         source += _join(name, [outputs[n].value for n in sums], joined, kept[-1])
     parts = [kind_of(outputs[n].value) for n in sums]

@@ -64,11 +64,15 @@ class CUDALoop:
         self.recompute = recompute
         self.carry, self.after = schedule.carry, parts.after
         self.sequences, self.summed = parts.sequences, schedule.summed
-        self.steps, self.recomputed = schedule.loop, recompute.loop if recompute else []
+        self.instructions, self.recomputed = schedule.loop, recompute.loop if recompute else []
         self.rows, self.fixed = schedule.rows, schedule.fixed
         self.scalars: list[tuple[Any, Any]] = []
         self.stored = list(recompute.carry) if recompute else []
-        inside = [x for step in (*self.steps, *self.recomputed) for x in (*values_in(step), *step.outputs)]
+        inside = [
+            x
+            for instruction in (*self.instructions, *self.recomputed)
+            for x in (*values_in(instruction), *instruction.outputs)
+        ]
         results = [*self.after, *self.sequences, *self.summed]
         self.shape = space_of([*self.carry, *results, *inside])
         self.name = "cuda_scan_" + "".join(c if c.isalnum() else "_" for c in schedule.who)[:44]
@@ -119,7 +123,7 @@ class CUDALoop:
             checkpoint = [store(x, f"p{n}", "(turn // every) * n + i", f"w{n}") for n, x in enumerate(self.carry)]
             lines += ["if turn % every == 0:", *indent(checkpoint)]
         variables = {value: f"w{n}" for n, value in enumerate(self.carry)} | {value: f"r{n}" for n, value in used}
-        lines += self._step(self.steps, variables, "", self._results)
+        lines += self._step(self.instructions, variables, "", self._results)
         loop = [*first, "turn = 0", "while turn < steps:", *indent([*lines, "turn += 1"])]
         return ["if steps > 0:", *indent(loop)]
 
@@ -134,7 +138,7 @@ class CUDALoop:
 
     def _used(self) -> list[tuple[int, Value]]:
         """The sequences that the loop itself takes; the others belong to the forward that is run again."""
-        used = {x for step in self.steps for x in values_in(step)} | {*self.after, *self.sequences, *self.summed}
+        used = {x for step in self.instructions for x in values_in(step)} | {*self.after, *self.sequences, *self.summed}
         return [(n, value) for n, value in enumerate(self.rows) if value in used]
 
     def _recomputing(self) -> list[str]:
@@ -155,7 +159,7 @@ class CUDALoop:
         recomputed = [place, *self._step(self.recomputed, variables, "again", following), "turn += 1"]
         back = [place, *(f"k{n} = {load(x, f'kept{n}', 'turn * n + i')}" for n, x in enumerate(self.stored))]
         own = {**variables, **{value: f"w{n}" for n, value in enumerate(self.carry)}}
-        back += [*self._step(self.steps, own, "", self._results), "turn -= 1"]
+        back += [*self._step(self.instructions, own, "", self._results), "turn -= 1"]
         segment = ["first = segment * every", "length = min(every, steps - first)", *once, "turn = 0"]
         segment += [
             "while turn < length - 1:",
@@ -176,17 +180,17 @@ class CUDALoop:
             lines.append(f"{targets} = {', '.join(names[value] for value in self.after)}")
         return lines
 
-    def _step(self, steps: list[Instruction], variables: dict[Value, str], mark: str, results: Any) -> list[str]:
+    def _step(self, instructions: list[Instruction], variables: dict[Value, str], mark: str, results: Any) -> list[str]:
         """The statements of a step; those marked `again`, of a forward that is run again, have names of their own."""
         body = Statements(self.scalars, CUDA, mark)
         body.names.update(variables)
         body.names.update({value: f"d{n}" for n, value in enumerate(self.fixed)})
-        recomputed = {x for step in steps for x in values_in(step)}
+        recomputed = {x for step in instructions for x in values_in(step)}
         recomputed.update(self.recompute.parts.after if self.recompute and mark else ())
         for value in [x for x in self.rows if x in recomputed] if mark else [x for _, x in self._used()]:
             if value not in variables:
                 body.load(value, self._row(value, "t"))
-        for step in steps:
+        for step in instructions:
             body.compute(step)
         return [*body.lines, *results(body.names)]
 
@@ -210,7 +214,7 @@ class CUDALoop:
             arguments += [(f"p{n}", _array(value, True)) for n, value in enumerate(self.carry)]
         names = ", ".join(name for name, _ in arguments)
         others = [*self.carry, *self.stored, *self.rows, *self.fixed, *self.summed]
-        head = cuda_head([*self.recomputed, *self.steps], others) + LEGEND
+        head = cuda_head([*self.recomputed, *self.instructions], others) + LEGEND
         self.source = f"{head}\n\ndef {self.name}({names}):\n" + "\n".join(indent(lines)) + "\n"
         self.signature = tuple(kind for _, kind in arguments)
         self.numbers = [dtype.type(as_scalar(value, dtype)) for value, dtype in self.scalars]

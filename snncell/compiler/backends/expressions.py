@@ -39,19 +39,21 @@ class Statements:
         self.names[value] = f"v{len(self.names)}{self.mark}"
         self.lines.append(f"{self.names[value]} = {element}")
 
-    def compute(self, step: Instruction) -> None:
+    def compute(self, instruction: Instruction) -> None:
         """Append an elementwise step, under the line of the user's that it comes from."""
-        assert isinstance(step.op, Elementwise)  # the caller's choice
-        (out,) = step.outputs
-        code = dtypes.to_compute(step.op.operand_dtype(step.inputs))
-        operands = [self.names[x] if isinstance(x, Value) else self._scalar(x, step, code) for x in step.inputs]
+        assert isinstance(instruction.op, Elementwise)  # the caller's choice
+        (out,) = instruction.outputs
+        code = dtypes.to_compute(instruction.op.operand_dtype(instruction.inputs))
+        operands = [
+            self.names[x] if isinstance(x, Value) else self._scalar(x, instruction, code) for x in instruction.inputs
+        ]
         name = f"t{len(self.names)}{self.mark}"  # numbered within the loop, so that equal loops have equal sources
         self.names[out] = name
-        comment = comment_on(step)
+        comment = comment_on(instruction)
         if not self.lines or self.lines[-1] != comment:
             self.lines.append(comment)
-        result = step.op.expression(operands, code.str[1:], self.functions)
-        self.lines.append(f"{name} = {code_of(out)}({_as_integer(result, step, out.dtype)})")
+        result = instruction.op.expression(operands, code.str[1:], self.functions)
+        self.lines.append(f"{name} = {code_of(out)}({_as_integer(result, instruction, out.dtype)})")
         self.lines += self.rounding(out, name)
 
     def rounding(self, value: Value, name: str) -> list[str]:
@@ -60,60 +62,71 @@ class Statements:
             [f"{name} = {self.functions[value.dtype.name].format(name)}"] if dtypes.is_storage_only(value.dtype) else []
         )
 
-    def _scalar(self, number: Any, step: Instruction, dtype: Any) -> str:
+    def _scalar(self, number: Any, instruction: Instruction, dtype: Any) -> str:
         """A Python number as an argument."""
         # Equal numbers do not share one: the source, by which compiled kernels are found, must not depend on values.
-        condition = step.inputs[0] is number and getattr(step.op, "rule", "") == "select"
+        condition = instruction.inputs[0] is number and getattr(instruction.op, "rule", "") == "select"
         self.scalars.append((number, np.dtype(bool) if condition else dtype))
         return f"s{len(self.scalars) - 1}"
 
 
-def _as_integer(result: str, step: Instruction, dtype: Any) -> str:
+def _as_integer(result: str, instruction: Instruction, dtype: Any) -> str:
     """The text of a float that is cast to a small integer: in two steps, so that it wraps as in C and NumPy.
 
     One step of the compiler leaves open what a number out of range becomes.
     """
-    source = step.inputs[0]
-    from_float = isinstance(step.op, Cast) and isinstance(source, Value) and dtypes.is_float(source.dtype)
+    source = instruction.inputs[0]
+    from_float = isinstance(instruction.op, Cast) and isinstance(source, Value) and dtypes.is_float(source.dtype)
     if not from_float or dtype.kind not in "iu" or dtype.itemsize > 2:
         return result
     return f"np.int32({result})"
 
 
 def file_head(
-    steps: Sequence[Instruction], others: Sequence[Value] = (), summed: Sequence[Value] = (), more: str = ""
+    instructions: Sequence[Instruction], others: Sequence[Value] = (), summed: Sequence[Value] = (), more: str = ""
 ) -> str:
     """The file above the function: a docstring, imports (and `more`), and the casts that its statements use.
 
     Besides the Values of the steps there may be `others`; partial sums of those that are `summed` are added up too.
     """
-    return _head(LOOP_IMPORTS + more, steps, others, summed)
+    return _head(LOOP_IMPORTS + more, instructions, others, summed)
 
 
-def cuda_head(steps: Sequence[Instruction], others: Sequence[Value] = ()) -> str:
+def cuda_head(instructions: Sequence[Instruction], others: Sequence[Value] = ()) -> str:
     """The same above a CUDA kernel."""
-    return _head(SIMULATOR_IMPORTS if is_simulated() else CUDA_IMPORTS, steps, others, ())
+    return _head(SIMULATOR_IMPORTS if is_simulated() else CUDA_IMPORTS, instructions, others, ())
 
 
-def _head(imports: str, steps: Sequence[Instruction], others: Sequence[Value], summed: Sequence[Value]) -> str:
-    values = [*others, *(x for step in steps for x in (*step.inputs, *step.outputs) if isinstance(x, Value))]
+def _head(imports: str, instructions: Sequence[Instruction], others: Sequence[Value], summed: Sequence[Value]) -> str:
+    values = [
+        *others,
+        *(
+            x
+            for instruction in instructions
+            for x in (*instruction.inputs, *instruction.outputs)
+            if isinstance(x, Value)
+        ),
+    ]
     kinds = {*map(kind_of, values), *map(far_of, summed)}
     used = sorted((kind.code, kind.dtype) for kind in kinds)
     casts = "".join(f"{code} = np.{dtype.type.__name__}\n" for code, dtype in used)
-    return f'"""Generated by snncell: {", ".join(step.op.name for step in steps)}."""\n\n{imports}\n{casts}'
+    names = ", ".join(instruction.op.name for instruction in instructions)
+    return f'"""Generated by snncell: {names}."""\n\n{imports}\n{casts}'
 
 
-def cost_of(steps: Sequence[Instruction]) -> int:
+def cost_of(instructions: Sequence[Instruction]) -> int:
     """The cost of one element, in elements of plain arithmetic."""
-    return 1 + CALL_COST * sum(step.op.slow_calls for step in steps if isinstance(step.op, Elementwise))
+    return 1 + CALL_COST * sum(
+        instruction.op.slow_calls for instruction in instructions if isinstance(instruction.op, Elementwise)
+    )
 
 
-def reduction_of(target: str, term: str, step: Instruction) -> loops.Reduced:
+def reduction_of(target: str, term: str, instruction: Instruction) -> loops.Reduced:
     """The arguments of a template for a reduction."""
-    assert isinstance(step.op, Reduction)  # the caller's choice
-    code, kind = code_of(step.inputs[0]), dtypes.to_compute(step.inputs[0].dtype)
-    far = far_of(step.inputs[0]).code if isinstance(step.op, Sum) else code
-    return loops.Reduced(target, term, step.op.join, f"{code}({step.op.start(kind)})", code, far)
+    assert isinstance(instruction.op, Reduction)  # the caller's choice
+    code, kind = code_of(instruction.inputs[0]), dtypes.to_compute(instruction.inputs[0].dtype)
+    far = far_of(instruction.inputs[0]).code if isinstance(instruction.op, Sum) else code
+    return loops.Reduced(target, term, instruction.op.join, f"{code}({instruction.op.start(kind)})", code, far)
 
 
 def sum_of_elements(value: Value, target: str = "", term: str = "") -> loops.Reduced:
@@ -122,9 +135,9 @@ def sum_of_elements(value: Value, target: str = "", term: str = "") -> loops.Red
     return loops.Reduced(target, term, "{0} + {1}", f"{code}(0)", code, far_of(value).code)
 
 
-def comment_on(step: Instruction) -> str:
+def comment_on(instruction: Instruction) -> str:
     """The line of the user's that a statement comes from."""
-    return f"# {step.op.name}, {step.line}".encode("ascii", "replace").decode()
+    return f"# {instruction.op.name}, {instruction.line}".encode("ascii", "replace").decode()
 
 
 def as_scalar(number: Any, dtype: Any) -> Any:

@@ -70,7 +70,7 @@ def operands_of(group: FusionGroup, uniform: Collection[Value]) -> tuple[IndexSp
     """The index space of a fused group, its inputs and its outputs."""
     assert group.shape is not None  # only loops are emitted
     space = IndexSpace(group.shape, group.reads, group.axes or (), uniform)
-    reduced = {step.outputs[0] for step in group.steps if isinstance(step.op, Reduction)}
+    reduced = {instruction.outputs[0] for instruction in group.instructions if isinstance(instruction.op, Reduction)}
     left = tuple(n if keep else 1 for n, keep in zip(space.sizes, space.kept, strict=True))
     arrays = [Operand(value, space.shape_of(value)) for value in group.reads]
     return space, arrays, [Operand(value, left if value in reduced else space.sizes) for value in group.writes]

@@ -33,11 +33,11 @@ STRIPS = 8  # at least so many, but the strips have LEAST columns
 LEAST, MOST = 64, 128  # columns of a strip: with as many rows as are near, a quarter of a second-level cache
 
 
-def events_by_column(step: Instruction, known: dict[Value, Any], steps: int) -> SortedEvents | None:
+def events_by_column(instruction: Instruction, known: dict[Value, Any], steps: int) -> SortedEvents | None:
     """The events of a product that a loop may add up, where they are few."""
-    x, *lists, _ = step.inputs
-    width = step.inputs[-1].shape[-1]
-    return sort_events(as_rows(known[x]), [known[value] for value in lists], step.outputs[0].dtype, width, steps)
+    x, *lists, _ = instruction.inputs
+    width = instruction.inputs[-1].shape[-1]
+    return sort_events(as_rows(known[x]), [known[value] for value in lists], instruction.outputs[0].dtype, width, steps)
 
 
 class Scattered:
@@ -49,7 +49,7 @@ class Scattered:
     """
 
     def __init__(self, terms: list[Instruction], sequences: list[Value]) -> None:
-        self.terms = [(step, sequences.index(step.inputs[-1])) for step in terms]
+        self.terms = [(instruction, sequences.index(instruction.inputs[-1])) for instruction in terms]
 
     def __contains__(self, step: object) -> bool:
         return any(step is own for own, _ in self.terms)
@@ -88,11 +88,11 @@ class Scattered:
     def near(self) -> dict[Value, list[str]]:
         """For the results that are multiplied, the statements that set where a step's row of them is stored."""
         found = {}
-        for n, (step, row) in enumerate(self.terms):
+        for n, (instruction, row) in enumerate(self.terms):
             place = f"part, (sample % group{n} * held{n} + t % held{n}) * wide"
             # Chosen among numbers: of a choice among two arrays LLVM would ask about both whether they overlap others.
             choice = [f"if inner{n} >= 0:", f"    at{n}, from{n} = {place}", "else:", f"    at{n}, from{n} = t, low0"]
-            found[step.inputs[-1]] = [*choice, f"g{row} = tail(row(o{row}, at{n}), from{n})"]
+            found[instruction.inputs[-1]] = [*choice, f"g{row} = tail(row(o{row}, at{n}), from{n})"]
         return found
 
     def step(self, backwards: bool) -> list[str]:
@@ -120,8 +120,8 @@ class Scattered:
     def arguments(self) -> list[tuple[str, Any]]:
         """The names of the kernel's further arguments, with their kinds."""
         arguments: list[tuple[str, Any]] = [("width", dtypes.int64)] if self.terms else []
-        for n, (step, _) in enumerate(self.terms):
-            kind = kind_of(step.outputs[0])
+        for n, (instruction, _) in enumerate(self.terms):
+            kind = kind_of(instruction.outputs[0])
             arguments += [(f"{name}{n}", dtypes.int64) for name in ("inner", "held", "group", "graded")]
             arguments += [(f"firsts{n}", (dtypes.int64, 2, False)), (f"rows{n}", (dtypes.int16, 1, False))]
             arguments += [(f"amounts{n}", (kind, 1, False))]
@@ -130,7 +130,11 @@ class Scattered:
 
     def events(self, known: dict[Value, Any]) -> dict[Instruction, SortedEvents]:
         """The events of the products that are added up now."""
-        return {step: known[step.outputs[0]] for step, _ in self.terms if step.outputs[0] in known}
+        return {
+            instruction: known[instruction.outputs[0]]
+            for instruction, _ in self.terms
+            if instruction.outputs[0] in known
+        }
 
     def block(self, known: dict[Value, Any], units: int, block: int) -> tuple[int, int, int]:
         """The columns of a strip, those of a row, and 1: a strip is one of each row."""
@@ -144,18 +148,20 @@ class Scattered:
         """The number of strips."""
         return -(-block[1] // block[0])
 
-    def room(self, step: Instruction, known: dict[Value, Any], block: tuple[int, int, int]) -> Any:
+    def room(self, instruction: Instruction, known: dict[Value, Any], block: tuple[int, int, int]) -> Any:
         """An array for the rows that are near, in place of the sequence: a row for each strip."""
-        events = known[step.outputs[0]]
-        return empty((self.blocks(block, 0), events.held * events.group * block[0]), kind_of(step.outputs[0]).dtype)
+        events = known[instruction.outputs[0]]
+        return empty(
+            (self.blocks(block, 0), events.held * events.group * block[0]), kind_of(instruction.outputs[0]).dtype
+        )
 
     def operands(self, known: dict[Value, Any], block: tuple[int, int, int]) -> tuple[list[Any], dict[Value, Any]]:
         """Arrays and numbers for `arguments`, and the gradients that are filled."""
         operands: list[Any] = [block[1]] if self.terms else []
         grads, found = {}, self.events(known)
-        for step, _ in self.terms:
-            (out,) = step.outputs
-            dtype, events = kind_of(out).dtype, found.get(step)
+        for instruction, _ in self.terms:
+            (out,) = instruction.outputs
+            dtype, events = kind_of(out).dtype, found.get(instruction)
             if events is None:
                 operands += [-1, 1, 1, 0, np.zeros((1, 1), np.int64), np.zeros(1, np.int16), np.zeros(1, dtype)]
                 operands += [np.zeros((1, 1), dtype)] * 2
@@ -168,4 +174,6 @@ class Scattered:
 
     def additions(self, known: dict[Value, Any]) -> int:
         """The number of elements that are added up."""
-        return sum(events.total * step.inputs[-1].shape[-1] for step, events in self.events(known).items())
+        return sum(
+            events.total * instruction.inputs[-1].shape[-1] for instruction, events in self.events(known).items()
+        )

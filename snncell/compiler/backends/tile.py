@@ -113,14 +113,14 @@ class KernelBlock:
             self._buffers += 1
         for number, (phase, needed) in enumerate(stores.needs):
             if phase.product:
-                lines += self._product(phase.steps[0], array_of)
+                lines += self._product(phase.instructions[0], array_of)
                 continue
             space, body = self.spaces[phase.shape], Statements(self.scalars)
             lines += self.operands[space].load(body, [x for x in needed if x not in array_of])
             for value in needed:
                 if value in array_of:
                     body.load(value, f"{array_of[value]}[i]")
-            for step in phase.steps:
+            for step in phase.instructions:
                 body.compute(step)
             names = body.names
             # All stores of an element come after its loads, so a state may be overwritten in place.
@@ -132,13 +132,13 @@ class KernelBlock:
                 lines += [f"for i in range(count{space}):", *loops.indent(body.lines)]
         return lines
 
-    def _product(self, step: Instruction, array_of: dict[Value, str]) -> list[str]:
-        x, y = step.inputs
-        out = step.outputs[0]
+    def _product(self, instruction: Instruction, array_of: dict[Value, str]) -> list[str]:
+        x, y = instruction.inputs
+        out = instruction.outputs[0]
         inner, width, dtype = f"per{self.of(x)}", f"per{self.of(out)}", kind_of(out).dtype.type.__name__
         if kind_of(out).dtype.kind != "f":
             operands = ", ".join(f"tail({array}, 0)" for array in (array_of[x], f"a{self.fixed[y]}", array_of[out]))
-            return [comment_on(step), f"rows.multiply_plainly({operands}, high - low, {inner}, {width})"]
+            return [comment_on(instruction), f"rows.multiply_plainly({operands}, high - low, {inner}, {width})"]
         suffix = f"{self.of(x)}_{dtype}"
         # Room for the events of a row, shared by the products of one shape and dtype.
         room = [
@@ -154,4 +154,4 @@ class KernelBlock:
         rounding = Statements().rounding(out, f"{array_of[out]}[i]")
         if rounding:
             rounding = [f"for i in range(count{self.of(out)}):", *loops.indent(rounding)]
-        return [comment_on(step), f"rows.multiply_rows({', '.join(arguments)})", *rounding]
+        return [comment_on(instruction), f"rows.multiply_rows({', '.join(arguments)})", *rounding]

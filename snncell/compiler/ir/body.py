@@ -63,7 +63,7 @@ class Body:
         # The trace of a reverse holds the steps of the forward. What the forward has stored is an input now, so the
         # step that computed it is no part of the Program, and dead code elimination removes what only that needed.
         program = program_of_trace(trace, [trace.lift(out) for out in self.outs], self.fused_producers, set(inputs))
-        return program._replace(inputs=inputs, steps=[*program.steps, *self.fused_users])
+        return program._replace(inputs=inputs, instructions=[*program.instructions, *self.fused_users])
 
     def saving(self, values: Sequence[Tensor]) -> Body:
         """The same step, which also collects `values` for its reverse."""

@@ -193,27 +193,27 @@ def can_compile(dtypes_used: Sequence[Any]) -> bool:
     return COMPILED.issuperset(dtypes_used)
 
 
-def loop_shape(step: Instruction) -> tuple[int, ...] | None:
+def loop_shape(instruction: Instruction) -> tuple[int, ...] | None:
     """The index space of a step that can be part of a fused loop, else None."""
-    values = [x for x in (*step.inputs, *step.outputs) if isinstance(x, Value)]
-    return loop_shape_of_any(step) if can_compile([value.dtype for value in values]) else None
+    values = [x for x in (*instruction.inputs, *instruction.outputs) if isinstance(x, Value)]
+    return loop_shape_of_any(instruction) if can_compile([value.dtype for value in values]) else None
 
 
-def loop_shape_of_any(step: Instruction) -> tuple[int, ...] | None:
+def loop_shape_of_any(instruction: Instruction) -> tuple[int, ...] | None:
     """As `loop_shape`, for elements of any dtype."""
-    if isinstance(step.op, Elementwise):
-        if not step.op.integer_loops and not dtypes.is_float(step.outputs[0].dtype):
+    if isinstance(instruction.op, Elementwise):
+        if not instruction.op.integer_loops and not dtypes.is_float(instruction.outputs[0].dtype):
             return None
-        return step.outputs[0].shape
-    if isinstance(step.op, Reduction):
-        shape: tuple[int, ...] = step.inputs[0].shape
+        return instruction.outputs[0].shape
+    if isinstance(instruction.op, Reduction):
+        shape: tuple[int, ...] = instruction.inputs[0].shape
         return shape
     return None
 
 
-def is_elementwise(step: Instruction) -> bool:
+def is_elementwise(instruction: Instruction) -> bool:
     """True if a generated loop can hold the step."""
-    return isinstance(step.op, Elementwise) and loop_shape(step) is not None
+    return isinstance(instruction.op, Elementwise) and loop_shape(instruction) is not None
 
 
 def broadcast_shape(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

@@ -54,7 +54,7 @@ class LoopOperation(Primitive):
         """True if the loop becomes a single kernel on the CPU (`schedule/legality.py`)."""
 
     @abstractmethod
-    def pruned(self, step: Instruction, needed: set[Value]) -> Instruction:
+    def pruned(self, instruction: Instruction, needed: set[Value]) -> Instruction:
         """The step without the results that nothing needs, and without the inputs that only those need."""
 
     @abstractmethod
@@ -62,11 +62,11 @@ class LoopOperation(Primitive):
         """The same operation with another Loop."""
 
 
-def with_body(step: Instruction, body: Body, inputs: Sequence[Any], outputs: Sequence[Value]) -> Instruction:
+def with_body(instruction: Instruction, body: Body, inputs: Sequence[Any], outputs: Sequence[Value]) -> Instruction:
     """Copy the step of a loop with another body, all of whose ys are results, and its inputs and outputs."""
-    op = step.op
+    op = instruction.op
     assert isinstance(op, LoopOperation)  # the caller's choice
     loop = replace(op.loop, body=body, result_count=len(body.ys))
-    new = Instruction(op.with_loop(loop), tuple(inputs), step.attrs, step.line)
+    new = Instruction(op.with_loop(loop), tuple(inputs), instruction.attrs, instruction.line)
     new.outputs = tuple(outputs)
     return new

@@ -227,26 +227,30 @@ PRODUCT_OF_EVENTS = ProductOfEvents(
 )
 
 
-def casts_bytes(step: Instruction) -> bool:
+def casts_bytes(instruction: Instruction) -> bool:
     """True for a step that makes floats of booleans, or of bytes that count from 0."""
-    return isinstance(step.op, Cast) and step.inputs[0].dtype in BYTES and step.outputs[0].dtype.kind == "f"
+    return (
+        isinstance(instruction.op, Cast)
+        and instruction.inputs[0].dtype in BYTES
+        and instruction.outputs[0].dtype.kind == "f"
+    )
 
 
-def along_rows(step: Instruction) -> bool:
+def along_rows(instruction: Instruction) -> bool:
     """True for `x.T @ y` along all rows, whether the events of `x` are known or not."""
-    known = isinstance(step.op, ProductOfEvents) and step.attrs["by_columns"]
-    return known or isinstance(step.op, Contraction)
+    known = isinstance(instruction.op, ProductOfEvents) and instruction.attrs["by_columns"]
+    return known or isinstance(instruction.op, Contraction)
 
 
-def choice_in_loop(step: Instruction, steps: int) -> str:
+def choice_in_loop(instruction: Instruction, steps: int) -> str:
     """The rule for one of these products in the body of a loop, in words; "" if it is never made of events."""
-    x, y = step.inputs[0], step.inputs[-1]
+    x, y = instruction.inputs[0], instruction.inputs[-1]
     rows, inner = steps * math.prod(x.shape[:-1]), x.shape[-1]
-    m, k = (inner, rows) if along_rows(step) else (rows, inner)
-    below = event_costs.limit(m, k, y.shape[-1], np.dtype(y.dtype), along_rows(step))
+    m, k = (inner, rows) if along_rows(instruction) else (rows, inner)
+    below = event_costs.limit(m, k, y.shape[-1], np.dtype(y.dtype), along_rows(instruction))
     return f"in the loop as events below {percent(below)} of non-zero elements in the first operand" if below else ""
 
 
-def is_turned(step: Instruction) -> bool:
+def is_turned(instruction: Instruction) -> bool:
     """True if such a product gives the transpose."""
-    return step.op.turned if isinstance(step.op, Contraction) else bool(step.attrs["turned"])
+    return instruction.op.turned if isinstance(instruction.op, Contraction) else bool(instruction.attrs["turned"])

@@ -25,7 +25,7 @@ class Program(NamedTuple):
     inputs: list[Value]
     parameters: dict[Parameter, Value]
     constants: list[tuple[Any, Value]]
-    steps: list[Instruction]
+    instructions: list[Instruction]
     outputs: list[Value]
     written: dict[Parameter, Value]
 
@@ -37,35 +37,35 @@ class Program(NamedTuple):
         lines = ["program(" + ", ".join(map(repr, self.inputs)) + ")"]
         lines += [f"  {value!r} = Parameter {parameter.name}" for parameter, value in self.parameters.items()]
         lines += [f"  {value!r} = constant" for _, value in self.constants]
-        for step in self.steps:
-            lines += [f"  {_step_text(step)}", *(f"      {line}" for line in step.op.inside())]
+        for instruction in self.instructions:
+            lines += [f"  {_step_text(instruction)}", *(f"      {line}" for line in instruction.op.inside())]
         lines += [f"  Parameter {parameter.name} = %{value.number}" for parameter, value in self.written.items()]
         lines.append("  return " + ", ".join(f"%{value.number}" for value in self.outputs))
         return "\n".join(lines)
 
 
-def with_inputs(step: Instruction, inputs: tuple[Any, ...]) -> Instruction:
+def with_inputs(instruction: Instruction, inputs: tuple[Any, ...]) -> Instruction:
     """Copy a step with other inputs. The old one stays as it is: it may be part of other Programs."""
-    new = Instruction(step.op, inputs, step.attrs, step.line)
-    new.outputs = step.outputs
+    new = Instruction(instruction.op, inputs, instruction.attrs, instruction.line)
+    new.outputs = instruction.outputs
     return new
 
 
-def by_line(steps: Sequence[Instruction]) -> list[str]:
+def by_line(instructions: Sequence[Instruction]) -> list[str]:
     """The names of steps, those of one line of the user's together, and the line."""
     lines: list[tuple[str, list[str]]] = []
-    for step in steps:
-        if not lines or lines[-1][0] != step.line:
-            lines.append((step.line, []))
-        lines[-1][1].append(step.op.name)
+    for instruction in instructions:
+        if not lines or lines[-1][0] != instruction.line:
+            lines.append((instruction.line, []))
+        lines[-1][1].append(instruction.op.name)
     return [f"{' '.join(names):<24} {line}" for line, names in lines]
 
 
-def _step_text(step: Instruction) -> str:
-    operands = ", ".join(f"%{x.number}" if isinstance(x, Value) else repr(x) for x in step.inputs)
-    options = "".join(f", {key}={value!r}" for key, value in step.attrs.items())
-    text = f"{', '.join(map(repr, step.outputs))} = {step.op.name}({operands}{options})"
-    return f"{text:<64} # {step.line}"
+def _step_text(instruction: Instruction) -> str:
+    operands = ", ".join(f"%{x.number}" if isinstance(x, Value) else repr(x) for x in instruction.inputs)
+    options = "".join(f", {key}={value!r}" for key, value in instruction.attrs.items())
+    text = f"{', '.join(map(repr, instruction.outputs))} = {instruction.op.name}({operands}{options})"
+    return f"{text:<64} # {instruction.line}"
 
 
 def program_of_trace(
@@ -83,21 +83,28 @@ def program_of_trace(
         [*trace.inputs, *(value for _, value in trace.captures.values())],
         trace.parameters,
         list(trace.constants.values()),
-        [*before, *(step for step in trace.steps if not any(out in known for out in step.outputs))],
+        [
+            *before,
+            *(
+                instruction
+                for instruction in trace.instructions
+                if not any(out in known for out in instruction.outputs)
+            ),
+        ],
         outputs,
         trace.written,
     )
 
 
-def values_in(step: Instruction) -> list[Value]:
+def values_in(instruction: Instruction) -> list[Value]:
     """The Values among a step's inputs."""
-    return [x for x in step.inputs if isinstance(x, Value)]
+    return [x for x in instruction.inputs if isinstance(x, Value)]
 
 
 def users_of(program: Program) -> dict[Value, list[Instruction | None]]:
     """The steps that take each Value, once for each operand; None stands for the results."""
     users: dict[Value, list[Instruction | None]] = {}
-    for step in program.steps:
+    for step in program.instructions:
         for value in values_in(step):
             users.setdefault(value, []).append(step)
     for value in program.results():
@@ -107,7 +114,7 @@ def users_of(program: Program) -> dict[Value, list[Instruction | None]]:
 
 def find_used_values(program: Program) -> set[Value]:
     """The Values that steps take or that are results."""
-    return set(program.results()).union(*(values_in(step) for step in program.steps))
+    return set(program.results()).union(*(values_in(step) for step in program.instructions))
 
 
 def last_uses(steps: list[Any], results: list[Value]) -> list[list[Value]]:
@@ -126,9 +133,11 @@ def interpret(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
     known: dict[Value, Tensor] = dict(zip(program.inputs, inputs, strict=True))
     known.update((value, parameter) for parameter, value in program.parameters.items())
     known.update((value, wrap(array)) for array, value in program.constants)
-    for step in program.steps:
-        out = step.op.bind(*(known[x] if isinstance(x, Value) else x for x in step.inputs), **step.attrs)
-        known.update(zip(step.outputs, out if step.op.multiple else (out,), strict=True))
+    for instruction in program.instructions:
+        out = instruction.op.bind(
+            *(known[x] if isinstance(x, Value) else x for x in instruction.inputs), **instruction.attrs
+        )
+        known.update(zip(instruction.outputs, out if instruction.op.multiple else (out,), strict=True))
     # Before the writes: an output that is the value of a Parameter is the one that it had.
     results = [snapshot(known[value]) for value in program.outputs]
     assign_all([(parameter, known[value]) for parameter, value in program.written.items()], in_range=True)

@@ -15,15 +15,15 @@ from snncell.compiler.ir.program import Program, values_in
 
 def begin_early(program: Program) -> Program:
     """Put the steps that lead to the first early one in front, then those that lead to the next, and so on."""
-    maker = {value: number for number, step in enumerate(program.steps) for value in step.outputs}
+    maker = {value: number for number, instruction in enumerate(program.instructions) for value in instruction.outputs}
     order: dict[int, None] = {}  # numbers of steps
-    for number, step in enumerate(program.steps):
-        if step.op.early:
+    for number, instruction in enumerate(program.instructions):
+        if instruction.op.early:
             leading, found = [number], {number}
             while leading:
-                makers = {maker[x] for x in values_in(program.steps[leading.pop()]) if x in maker}
+                makers = {maker[x] for x in values_in(program.instructions[leading.pop()]) if x in maker}
                 leading += makers - found - order.keys()
                 found |= makers
             order |= dict.fromkeys(sorted(found - order.keys()))
-    order |= dict.fromkeys(range(len(program.steps)))
-    return program._replace(steps=[program.steps[number] for number in order])
+    order |= dict.fromkeys(range(len(program.instructions)))
+    return program._replace(instructions=[program.instructions[number] for number in order])

@@ -21,18 +21,18 @@ def eliminate_common_subexpressions(program: Program) -> Program:
     replaced: dict[Value, Value] = {}
     first_of: dict[Any, Instruction] = {}
     steps = []
-    for step in program.steps:
-        inputs = tuple(replaced.get(x, x) if isinstance(x, Value) else x for x in step.inputs)
+    for instruction in program.instructions:
+        inputs = tuple(replaced.get(x, x) if isinstance(x, Value) else x for x in instruction.inputs)
         # Numbers by their text: 1 == 1.0 == True and 0.0 == -0.0, but a step gives other results with one or the other.
         operands = tuple(x if isinstance(x, Value) else repr(x) for x in inputs)
-        key = (step.op, operands, repr(sorted(step.attrs.items())))
-        first = first_of.setdefault(key, step)
-        if first is step:
-            steps.append(step if inputs == step.inputs else with_inputs(step, inputs))
+        key = (instruction.op, operands, repr(sorted(instruction.attrs.items())))
+        first = first_of.setdefault(key, instruction)
+        if first is instruction:
+            steps.append(instruction if inputs == instruction.inputs else with_inputs(instruction, inputs))
         else:
-            replaced.update(zip(step.outputs, first.outputs, strict=True))
+            replaced.update(zip(instruction.outputs, first.outputs, strict=True))
     return program._replace(
-        steps=steps,
+        instructions=steps,
         outputs=[replaced.get(value, value) for value in program.outputs],
         written={parameter: replaced.get(value, value) for parameter, value in program.written.items()},
     )

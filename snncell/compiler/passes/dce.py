@@ -17,19 +17,19 @@ def eliminate_dead_code(program: Program) -> Program:
     """Remove the steps, constants and Parameters that no result depends on, and such results of loops."""
     needed = set(program.results())  # writes to Parameters among them
     steps = []
-    for step in reversed(program.steps):
-        if not needed.isdisjoint(step.outputs):
-            if isinstance(step.op, LoopOperation):
-                step = step.op.pruned(step, needed)
-            steps.append(step)
-            needed.update(x for x in step.inputs if isinstance(x, Value))
+    for instruction in reversed(program.instructions):
+        if not needed.isdisjoint(instruction.outputs):
+            if isinstance(instruction.op, LoopOperation):
+                instruction = instruction.op.pruned(instruction, needed)
+            steps.append(instruction)
+            needed.update(x for x in instruction.inputs if isinstance(x, Value))
     return program._replace(
-        steps=steps[::-1],
+        instructions=steps[::-1],
         constants=[(array, value) for array, value in program.constants if value in needed],
         parameters={parameter: value for parameter, value in program.parameters.items() if value in needed},
     )
 
 
-def leading_to(steps: list[Instruction], results: list[Value]) -> list[Instruction]:
+def leading_to(instructions: list[Instruction], results: list[Value]) -> list[Instruction]:
     """Select the steps that `results` depend on."""
-    return eliminate_dead_code(Program([], {}, [], steps, results, {})).steps
+    return eliminate_dead_code(Program([], {}, [], instructions, results, {})).instructions

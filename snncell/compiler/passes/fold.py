@@ -28,16 +28,20 @@ def fold_constants(program: Program) -> Program:
     """Evaluate the steps that depend on constants alone, unless their results are large."""
     known = {value: array for array, value in program.constants}
     steps, constants = [], list(program.constants)
-    for step in program.steps:
-        inputs = [known.get(x) if isinstance(x, Value) else x for x in step.inputs]
-        if step.op.outside or not _is_foldable(inputs) or sum(map(_bytes_of, step.outputs)) > FOLDED_BYTES:
-            steps.append(step)
+    for instruction in program.instructions:
+        inputs = [known.get(x) if isinstance(x, Value) else x for x in instruction.inputs]
+        if (
+            instruction.op.outside
+            or not _is_foldable(inputs)
+            or sum(map(_bytes_of, instruction.outputs)) > FOLDED_BYTES
+        ):
+            steps.append(instruction)
             continue
-        out = step.op.run(inputs, inputs, step.attrs)
-        for value, array in zip(step.outputs, out if step.op.multiple else (out,), strict=True):
+        out = instruction.op.run(inputs, inputs, instruction.attrs)
+        for value, array in zip(instruction.outputs, out if instruction.op.multiple else (out,), strict=True):
             known[value] = array
             constants.append((array, value))
-    return eliminate_dead_code(program._replace(steps=steps, constants=constants))
+    return eliminate_dead_code(program._replace(instructions=steps, constants=constants))
 
 
 def _is_foldable(inputs: Sequence[Any]) -> bool:

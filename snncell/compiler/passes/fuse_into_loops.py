@@ -26,13 +26,13 @@ from snncell.tape.tracing import Instruction, Value
 
 def fuse_into_loops(program: Program) -> Program:
     """Make elementwise producers and sums over time part of the loops that they stand next to."""
-    if not any(isinstance(step.op, LoopOperation) for step in program.steps):
+    if not any(isinstance(instruction.op, LoopOperation) for instruction in program.instructions):
         return program
     return eliminate_dead_code(_fuse_sums(_fuse_producers(_cut_into_steps_first(program))))
 
 
-def _is_kernel(step: Instruction | None) -> bool:
-    return step is not None and isinstance(step.op, LoopOperation) and step.op.is_one_kernel()
+def _is_kernel(instruction: Instruction | None) -> bool:
+    return instruction is not None and isinstance(instruction.op, LoopOperation) and instruction.op.is_one_kernel()
 
 
 # --- reshapes between producers and loops -----------------------------------------------------------------------------
@@ -41,22 +41,30 @@ def _is_kernel(step: Instruction | None) -> bool:
 def _cut_into_steps_first(program: Program) -> Program:
     """Have producers that work on all steps as one batch work on sequences, where only loops take their result so."""
     users = users_of(program)
-    makers = {step.outputs[0]: step for step in program.steps}
-    steps: list[Instruction] = []
-    for step in program.steps:
-        out = step.outputs[0]
-        if _cuts_into_steps(step) and all(_takes_as_sequence(user, step) for user in users.get(out, [None])):
-            steps += _cut_producers(step, step.inputs[0], {step.inputs[0]: out}, makers, users)
+    makers = {instruction.outputs[0]: instruction for instruction in program.instructions}
+    instructions: list[Instruction] = []
+    for instruction in program.instructions:
+        out = instruction.outputs[0]
+        if _cuts_into_steps(instruction) and all(
+            _takes_as_sequence(user, instruction) for user in users.get(out, [None])
+        ):
+            instructions += _cut_producers(
+                instruction, instruction.inputs[0], {instruction.inputs[0]: out}, makers, users
+            )
         else:
-            steps.append(step)
-    return program._replace(steps=steps)
+            instructions.append(instruction)
+    return program._replace(instructions=instructions)
 
 
-def _cuts_into_steps(step: Instruction) -> bool:
+def _cuts_into_steps(instruction: Instruction) -> bool:
     """True for (T B, ...) -> (T, B, ...)."""
-    if not isinstance(step.op, Reshape) or not step.inputs[0].shape or step.inputs[0].shape[0] == 1:
+    if (
+        not isinstance(instruction.op, Reshape)
+        or not instruction.inputs[0].shape
+        or instruction.inputs[0].shape[0] == 1
+    ):
         return False
-    shape, before = step.outputs[0].shape, step.inputs[0].shape
+    shape, before = instruction.outputs[0].shape, instruction.inputs[0].shape
     return len(shape) == len(before) + 1 and shape[2:] == before[1:]
 
 
@@ -64,10 +72,10 @@ def _takes_as_sequence(user: Instruction | None, cut: Instruction) -> bool:
     return user is not None and _is_kernel(user) and cut.outputs[0] in _sequences_of(user)
 
 
-def _sequences_of(step: Instruction) -> tuple[Any, ...]:
-    assert isinstance(step.op, LoopOperation)  # the caller's choice
-    first = len(step.op.loop.body.carry)
-    return step.inputs[first : first + len(step.op.loop.body.xs)]
+def _sequences_of(instruction: Instruction) -> tuple[Any, ...]:
+    assert isinstance(instruction.op, LoopOperation)  # the caller's choice
+    first = len(instruction.op.loop.body.carry)
+    return instruction.inputs[first : first + len(instruction.op.loop.body.xs)]
 
 
 def _cut_producers(
@@ -83,16 +91,16 @@ def _cut_producers(
         new = Instruction(cut.op, (batch,), {"shape": sequence.shape}, cut.line)
         new.outputs = (sequence,)
         return [new]
-    steps: list[Instruction] = []
+    instructions: list[Instruction] = []
     for x in _batches_of(maker):
         if x not in known:
             known[x] = Value(x.trace, (*sequence.shape[:2], *x.shape[1:]), x.dtype)
-            steps += _cut_producers(cut, x, known, makers, users)
+            instructions += _cut_producers(cut, x, known, makers, users)
     own = _batches_of(maker)
     inputs = tuple(known[x] if isinstance(x, Value) and x in own else x for x in maker.inputs)
     new = Instruction(maker.op, inputs, maker.attrs, maker.line)
     new.outputs = (sequence,)
-    return [*steps, new]
+    return [*instructions, new]
 
 
 def _is_cheap_to_repeat(maker: Instruction) -> bool:
@@ -115,17 +123,20 @@ def _fuse_producers(program: Program) -> Program:
     users = users_of(program)
     producers: dict[Value, Instruction] = {}
     # From the last step to the first, so that chains go in whole: exp(x + b) is fused before x + b is asked.
-    for step in reversed(program.steps):
-        out = step.outputs[0]
+    for instruction in reversed(program.instructions):
+        out = instruction.outputs[0]
         if (
-            is_elementwise(step)
-            and _runs_per_step(step, out)
+            is_elementwise(instruction)
+            and _runs_per_step(instruction, out)
             and all(_takes(user, out, producers) for user in users.get(out, [None]))
         ):
-            producers[out] = step
-    order = {id(step): number for number, step in enumerate(program.steps)}
-    steps = [_with_producers(step, producers, order) if _is_kernel(step) else step for step in program.steps]
-    return program._replace(steps=steps)
+            producers[out] = instruction
+    order = {id(instruction): number for number, instruction in enumerate(program.instructions)}
+    steps = [
+        _with_producers(instruction, producers, order) if _is_kernel(instruction) else instruction
+        for instruction in program.instructions
+    ]
+    return program._replace(instructions=steps)
 
 
 def _takes(user: Instruction | None, sequence: Value, producers: dict[Value, Instruction]) -> bool:
@@ -143,16 +154,18 @@ def _is_sequence_for(x: Value, out: Value) -> bool:
     return len(x.shape) == len(out.shape) and x.shape[0] == out.shape[0]
 
 
-def _with_producers(step: Instruction, producers: dict[Value, Instruction], order: dict[int, int]) -> Instruction:
-    assert isinstance(step.op, LoopOperation)  # the caller's choice
-    if step.op.loop.recompute is not None:
-        return step
-    body = step.op.loop.body
+def _with_producers(
+    instruction: Instruction, producers: dict[Value, Instruction], order: dict[int, int]
+) -> Instruction:
+    assert isinstance(instruction.op, LoopOperation)  # the caller's choice
+    if instruction.op.loop.recompute is not None:
+        return instruction
+    body = instruction.op.loop.body
     first, last = len(body.carry), len(body.carry) + len(body.xs)
-    consts = list(zip(step.inputs[last:], body.consts, strict=True))
+    consts = list(zip(instruction.inputs[last:], body.consts, strict=True))
     fused: list[tuple[int, Instruction]] = []
     inner: dict[Value, Value] = {}  # for a Value of the Program, the Value of the body: of a sequence, one step
-    waiting = list(zip(step.inputs[first:last], body.xs, strict=True))
+    waiting = list(zip(instruction.inputs[first:last], body.xs, strict=True))
     xs: list[tuple[Value, Tensor]] = []
     while waiting:
         sequence, slot = waiting.pop(0)
@@ -171,7 +184,7 @@ def _with_producers(step: Instruction, producers: dict[Value, Instruction], orde
         inside.outputs = (slot._data,)
         fused.append((order[id(producer)], inside))
     if not fused:
-        return step
+        return instruction
     # They were found from the loop backwards, in no order; that of the Program is one in which they can run.
     fused.sort(key=lambda numbered: numbered[0])
     larger_body = replace(
@@ -180,9 +193,11 @@ def _with_producers(step: Instruction, producers: dict[Value, Instruction], orde
         xs=[slot for _, slot in xs],
         consts=[slot for _, slot in consts],
     )
-    inputs = [*step.inputs[:first], *(x for x, _ in xs), *(x for x, _ in consts)]
-    larger = with_body(step, larger_body, inputs, step.outputs)
-    return larger if _is_kernel(larger) else step  # a kernel with products has no room for operands of other rows
+    inputs = [*instruction.inputs[:first], *(x for x, _ in xs), *(x for x, _ in consts)]
+    larger = with_body(instruction, larger_body, inputs, instruction.outputs)
+    return (
+        larger if _is_kernel(larger) else instruction
+    )  # a kernel with products has no room for operands of other rows
 
 
 def _runs_per_step(producer: Instruction, out: Value) -> bool:
@@ -198,26 +213,31 @@ def _runs_per_step(producer: Instruction, out: Value) -> bool:
 def _fuse_sums(program: Program) -> Program:
     """Have loops add up those of their results that are summed over time."""
     users = users_of(program)
-    steps: list[Instruction] = []
+    instructions: list[Instruction] = []
     replaced: dict[int, Instruction | None] = {}  # by id of a sum: None, or the sum over other axes that is left of it
-    for step in program.steps:
+    for step in program.instructions:
         if id(step) in replaced:
             rest = replaced[id(step)]
-            steps += [] if rest is None else [rest]
+            instructions += [] if rest is None else [rest]
         elif _is_kernel(step):
-            steps.append(_with_sums(step, users, replaced))
+            instructions.append(_with_sums(step, users, replaced))
         else:
-            steps.append(step)
-    return program._replace(steps=steps)
+            instructions.append(step)
+    return program._replace(instructions=instructions)
 
 
 def _with_sums(
-    step: Instruction, users: dict[Value, list[Instruction | None]], replaced: dict[int, Instruction | None]
+    instruction: Instruction, users: dict[Value, list[Instruction | None]], replaced: dict[int, Instruction | None]
 ) -> Instruction:
-    assert isinstance(step.op, LoopOperation)  # the caller's choice
-    body = step.op.loop.body
-    first, sums, fused_sums, outputs = len(body.after), list(body.sums), list(body.fused_sums), list(step.outputs)
-    for y, value in zip(body.ys, step.outputs[first : first + len(body.ys)], strict=True):
+    assert isinstance(instruction.op, LoopOperation)  # the caller's choice
+    body = instruction.op.loop.body
+    first, sums, fused_sums, outputs = (
+        len(body.after),
+        list(body.sums),
+        list(body.fused_sums),
+        list(instruction.outputs),
+    )
+    for y, value in zip(body.ys, instruction.outputs[first : first + len(body.ys)], strict=True):
         for user in users.get(value, []):
             if user is None or not _adds_up(user) or id(user) in replaced:
                 continue
@@ -235,9 +255,9 @@ def _with_sums(
                 rest = Instruction(user.op, (total,), {**user.attrs, "axis": axes}, user.line)
                 rest.outputs = user.outputs
                 replaced[id(user)] = rest
-    if len(outputs) == len(step.outputs):
-        return step
-    return with_body(step, replace(body, sums=sums, fused_sums=fused_sums), step.inputs, outputs)
+    if len(outputs) == len(instruction.outputs):
+        return instruction
+    return with_body(instruction, replace(body, sums=sums, fused_sums=fused_sums), instruction.inputs, outputs)
 
 
 def _adds_up(user: Instruction) -> bool:

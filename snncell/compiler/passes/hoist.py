@@ -70,14 +70,14 @@ def hoist(body: Body, states: Sequence[Value] = ()) -> Hoisted:
     first, last = len(body.after), len(body.after) + len(body.ys)
     after, ys, sums = program.outputs[:first], program.outputs[first:last], program.outputs[last:]
     carried = {x._data for x in body.carry}.union(states)
-    invariant, rest = _invariant(program.steps, {x._data for x in body.consts})
-    fixed = {x._data for x in body.consts}.union(*(step.outputs for step in invariant))
+    invariant, rest = _invariant(program.instructions, {x._data for x in body.consts})
+    fixed = {x._data for x in body.consts}.union(*(instruction.outputs for instruction in invariant))
     modes = _modes(rest, fixed, after, ys, sums)
     prologue = _prologue(rest, modes.kind, carried)
     hoisted = set(map(id, prologue))
     placed = {mode: [s for s in rest if modes.kind[s] == mode and id(s) not in hoisted] for mode in _MODES}
-    computed = carried.union(*(step.outputs for step in placed["loop"]))
-    late = {value for mode in ("sequence", "sum") for step in placed[mode] for value in step.outputs}
+    computed = carried.union(*(instruction.outputs for instruction in placed["loop"]))
+    late = {value for mode in ("sequence", "sum") for instruction in placed[mode] for value in instruction.outputs}
     sequences = [value for value, uses in modes.uses.items() if "sequence" in uses and value in computed]
     summed = [value for value, uses in modes.uses.items() if "sum" in uses and value not in late]
     return Hoisted(
@@ -99,38 +99,43 @@ def hoist(body: Body, states: Sequence[Value] = ()) -> Hoisted:
 _MODES = ("loop", "sequence", "sum")  # a step runs in the loop, on whole sequences after it, or on sums after it
 
 
-def _invariant(steps: list[Instruction], constant: set[Value]) -> tuple[list[Instruction], list[Instruction]]:
+def _invariant(instructions: list[Instruction], constant: set[Value]) -> tuple[list[Instruction], list[Instruction]]:
     """The steps that depend on constants alone, and the rest."""
     fixed = set(constant)
     invariant: list[Instruction] = []
     rest: list[Instruction] = []
-    for step in steps:
-        values = values_in(step)
+    for instruction in instructions:
+        values = values_in(instruction)
         if values and fixed.issuperset(values):
-            invariant.append(step)
-            fixed.update(step.outputs)
+            invariant.append(instruction)
+            fixed.update(instruction.outputs)
         else:
-            rest.append(step)
+            rest.append(instruction)
     return invariant, rest
 
 
-def _prologue(steps: list[Instruction], kind: dict[Instruction, str], carried: set[Value]) -> list[Instruction]:
+def _prologue(instructions: list[Instruction], kind: dict[Instruction, str], carried: set[Value]) -> list[Instruction]:
     """Steps the loop needs that are not elementwise and depend on the sequences alone, with all that leads to them."""
     stateful = set(carried)  # what depends on a state, or on a step that has no rule for sequences
     candidates: list[Instruction] = []
-    for step in steps:
-        values = values_in(step)
-        if values and stateful.isdisjoint(values) and step.op.over_time is not None and kind[step] == "loop":
-            candidates.append(step)
+    for instruction in instructions:
+        values = values_in(instruction)
+        if (
+            values
+            and stateful.isdisjoint(values)
+            and instruction.op.over_time is not None
+            and kind[instruction] == "loop"
+        ):
+            candidates.append(instruction)
         else:
-            stateful.update(step.outputs)
+            stateful.update(instruction.outputs)
     # Elementwise steps are better off in the loop, unless another step ahead of it waits for them.
     needed: set[Value] = set()
     prologue: list[Instruction] = []
-    for step in reversed(candidates):
-        if not is_elementwise(step) or not needed.isdisjoint(step.outputs):
-            prologue.append(step)
-            needed.update(values_in(step))
+    for instruction in reversed(candidates):
+        if not is_elementwise(instruction) or not needed.isdisjoint(instruction.outputs):
+            prologue.append(instruction)
+            needed.update(values_in(instruction))
     return prologue[::-1]
 
 
@@ -142,33 +147,33 @@ class _Modes(NamedTuple):
 
 
 def _modes(
-    steps: list[Instruction], fixed: set[Value], after: list[Value], ys: list[Value], sums: list[Value]
+    instructions: list[Instruction], fixed: set[Value], after: list[Value], ys: list[Value], sums: list[Value]
 ) -> _Modes:
     uses: dict[Value, set[str]] = {}
     for values, mode in ((after, "loop"), (ys, "sequence"), (sums, "sum")):
         for value in values:
             uses.setdefault(value, set()).add(mode)
     reduced: set[Value] = set()  # what depends on a step that is not elementwise
-    for step in steps:
-        if not is_elementwise(step) or not reduced.isdisjoint(values_in(step)):
-            reduced.update(step.outputs)
+    for instruction in instructions:
+        if not is_elementwise(instruction) or not reduced.isdisjoint(values_in(instruction)):
+            reduced.update(instruction.outputs)
     kind: dict[Instruction, str] = {}
-    for step in reversed(steps):  # users first: they decide how a step may run
-        modes: set[str] = set().union(*(uses.get(value, set()) for value in step.outputs))
-        kind[step], needs = _place_step(step, modes, reduced, fixed)
-        for x in values_in(step):
+    for instruction in reversed(instructions):  # users first: they decide how a step may run
+        modes: set[str] = set().union(*(uses.get(value, set()) for value in instruction.outputs))
+        kind[instruction], needs = _place_step(instruction, modes, reduced, fixed)
+        for x in values_in(instruction):
             # The constant of sum(x * c) = sum(x) * c is taken as it is, not as a sum.
-            if kind[step] != "sum" or not step.op.proportional or x not in fixed:
+            if kind[instruction] != "sum" or not instruction.op.proportional or x not in fixed:
                 uses.setdefault(x, set()).add(needs)
     return _Modes(kind, uses)
 
 
-def _place_step(step: Instruction, modes: set[str], reduced: set[Value], fixed: set[Value]) -> tuple[str, str]:
+def _place_step(instruction: Instruction, modes: set[str], reduced: set[Value], fixed: set[Value]) -> tuple[str, str]:
     """The mode a step runs in, and the mode in which it then takes its inputs."""
-    op = step.op
-    if modes == {"sum"} and not reduced.isdisjoint(step.outputs) and _passes_sums(step, fixed):
+    op = instruction.op
+    if modes == {"sum"} and not reduced.isdisjoint(instruction.outputs) and _passes_sums(instruction, fixed):
         return "sum", "sum"
-    if is_elementwise(step):
+    if is_elementwise(instruction):
         return "loop", "loop"
     if modes == {"sum"} and op.summed is not None:
         return "sum", "sequence"
@@ -177,23 +182,23 @@ def _place_step(step: Instruction, modes: set[str], reduced: set[Value], fixed: 
     return "loop", "loop"
 
 
-def _passes_sums(step: Instruction, fixed: set[Value]) -> bool:
+def _passes_sums(instruction: Instruction, fixed: set[Value]) -> bool:
     """True if a step may as well be carried out once, on the sums over time of its inputs."""
-    if step.op.additive:
-        return all(_is_float(x) for x in step.inputs)
-    if step.op.proportional is None:
+    if instruction.op.additive:
+        return all(_is_float(x) for x in instruction.inputs)
+    if instruction.op.proportional is None:
         return False
-    varying = [isinstance(x, Value) and x not in fixed for x in step.inputs]
-    floats = all(_is_float(x) for x, varies in zip(step.inputs, varying, strict=True) if varies)
-    return floats and _is_float(step.outputs[0]) and step.op.proportional(step.inputs, varying)
+    varying = [isinstance(x, Value) and x not in fixed for x in instruction.inputs]
+    floats = all(_is_float(x) for x, varies in zip(instruction.inputs, varying, strict=True) if varies)
+    return floats and _is_float(instruction.outputs[0]) and instruction.op.proportional(instruction.inputs, varying)
 
 
 def _is_float(x: Any) -> bool:
     return isinstance(x, Value) and dtypes.is_float(x.dtype)
 
 
-def outside_of(steps: Sequence[Instruction], results: Sequence[Value], own: Sequence[Value]) -> list[Value]:
+def outside_of(instructions: Sequence[Instruction], results: Sequence[Value], own: Sequence[Value]) -> list[Value]:
     """The values that steps and results take, and that neither they nor `own` give."""
-    inside = set(own).union(*(step.outputs for step in steps))
-    taken = [*(x for step in steps for x in values_in(step)), *results]
+    inside = set(own).union(*(instruction.outputs for instruction in instructions))
+    taken = [*(x for instruction in instructions for x in values_in(instruction)), *results]
     return list(dict.fromkeys(x for x in taken if x not in inside))

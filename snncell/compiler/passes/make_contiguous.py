@@ -20,27 +20,35 @@ from snncell.tape.tracing import Instruction, Value
 
 def make_contiguous(program: Program) -> Program:
     """Put what several products take as rows into one order first, where it may be scattered."""
-    makers = {out: step for step in program.steps for out in step.outputs}
-    uses = Counter(x for step in program.steps for x in _operands_as_rows(step))
+    makers = {out: instruction for instruction in program.instructions for out in instruction.outputs}
+    uses = Counter(x for instruction in program.instructions for x in _operands_as_rows(instruction))
     scattered = {x for x, count in uses.items() if count > 1 and _may_scatter(x, makers)}
     if not scattered:
         return program
     contiguous: dict[Value, Value] = {}
-    steps: list[Instruction] = []
-    for step in program.steps:
-        rows = [x for x in _operands_as_rows(step) if x in scattered]
+    instructions: list[Instruction] = []
+    for instruction in program.instructions:
+        rows = [x for x in _operands_as_rows(instruction) if x in scattered]
         for x in dict.fromkeys(x for x in rows if x not in contiguous):
-            copy = Instruction(CONTIGUOUS, (x,), {}, step.line)
+            copy = Instruction(CONTIGUOUS, (x,), {}, instruction.line)
             copy.outputs = (Value(x.trace, x.shape, x.dtype),)
             contiguous[x] = copy.outputs[0]
-            steps.append(copy)
-        steps.append(with_inputs(step, tuple(contiguous.get(x, x) for x in step.inputs)) if rows else step)
-    return program._replace(steps=steps)
+            instructions.append(copy)
+        instructions.append(
+            with_inputs(instruction, tuple(contiguous.get(x, x) for x in instruction.inputs)) if rows else instruction
+        )
+    return program._replace(instructions=instructions)
 
 
-def _operands_as_rows(step: Instruction) -> list[Value]:
+def _operands_as_rows(instruction: Instruction) -> list[Value]:
     """The operands of more than two axes that a product takes as matrices."""
-    operands = step.inputs[:1] if isinstance(step.op, Dot) else step.inputs if isinstance(step.op, Contraction) else ()
+    operands = (
+        instruction.inputs[:1]
+        if isinstance(instruction.op, Dot)
+        else instruction.inputs
+        if isinstance(instruction.op, Contraction)
+        else ()
+    )
     return [x for x in operands if len(x.shape) > 2]
 
 

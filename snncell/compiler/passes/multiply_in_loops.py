@@ -27,48 +27,52 @@ from snncell.tape.tracing import Instruction, Value
 def multiply_in_loops(program: Program) -> Program:
     """Make products of rows and a matrix part of the loop that takes their sequence, or that alone gives it."""
     users = users_of(program)
-    taken = {step.outputs[0]: step for step in program.steps if _may_move(step, users)}
-    terms = {step.inputs[-1]: step for step in program.steps if _may_be_term(step, users)}
+    taken = {
+        instruction.outputs[0]: instruction for instruction in program.instructions if _may_move(instruction, users)
+    }
+    terms = {
+        instruction.inputs[-1]: instruction for instruction in program.instructions if _may_be_term(instruction, users)
+    }
     if not taken and not terms:
         return program
-    order = {value: number for number, step in enumerate(program.steps) for value in step.outputs}
-    steps: list[Instruction] = []
+    order = {value: number for number, instruction in enumerate(program.instructions) for value in instruction.outputs}
+    instructions: list[Instruction] = []
     moved: set[Instruction] = set()
-    for step in program.steps:
-        if step in moved:
+    for instruction in program.instructions:
+        if instruction in moved:
             continue
-        if isinstance(step.op, LoopOperation):
-            step = _with_products(step, taken)
-            step = _with_terms(step, terms, moved, order)
-        steps.append(step)
-    return eliminate_dead_code(program._replace(steps=steps))
+        if isinstance(instruction.op, LoopOperation):
+            instruction = _with_products(instruction, taken)
+            instruction = _with_terms(instruction, terms, moved, order)
+        instructions.append(instruction)
+    return eliminate_dead_code(program._replace(instructions=instructions))
 
 
-def _may_move(step: Instruction, users: dict[Value, list[Instruction | None]]) -> bool:
-    known = isinstance(step.op, ProductOfEvents) and not along_rows(step)
-    if not known and not (isinstance(step.op, Dot) and step.op.limit(*step.inputs) > 0):
+def _may_move(instruction: Instruction, users: dict[Value, list[Instruction | None]]) -> bool:
+    known = isinstance(instruction.op, ProductOfEvents) and not along_rows(instruction)
+    if not known and not (isinstance(instruction.op, Dot) and instruction.op.limit(*instruction.inputs) > 0):
         return False
-    inner, width = step.inputs[-1].shape
-    if not may_pay(inner, width, step.inputs[-1].dtype, False):
+    inner, width = instruction.inputs[-1].shape
+    if not may_pay(inner, width, instruction.inputs[-1].dtype, False):
         return False
-    own_users = users.get(step.outputs[0], [])
+    own_users = users.get(instruction.outputs[0], [])
     user = own_users[0] if len(own_users) == 1 else None
     if user is None or not isinstance(user.op, LoopOperation) or user.op.loop.recompute is not None:
         return False
     body = user.op.loop.body
     sequences = user.inputs[len(body.carry) : len(body.carry) + len(body.xs)]
-    return user.op.is_one_kernel() and step.outputs[0] in sequences and len(step.outputs[0].shape) > 1
+    return user.op.is_one_kernel() and instruction.outputs[0] in sequences and len(instruction.outputs[0].shape) > 1
 
 
-def _with_products(step: Instruction, products: dict[Value, Instruction]) -> Instruction:
+def _with_products(instruction: Instruction, products: dict[Value, Instruction]) -> Instruction:
     """The loop, with those of its sequences computed inside that are products."""
-    assert isinstance(step.op, LoopOperation)  # the caller's choice
-    body = step.op.loop.body
+    assert isinstance(instruction.op, LoopOperation)  # the caller's choice
+    body = instruction.op.loop.body
     first, last = len(body.carry), len(body.carry) + len(body.xs)
     xs: list[tuple[Value, Any]] = []
-    consts = list(zip(step.inputs[last:], body.consts, strict=True))
+    consts = list(zip(instruction.inputs[last:], body.consts, strict=True))
     inside: list[Instruction] = []
-    for sequence, slot in zip(step.inputs[first:last], body.xs, strict=True):
+    for sequence, slot in zip(instruction.inputs[first:last], body.xs, strict=True):
         product = products.get(sequence)
         if product is None:
             xs.append((sequence, slot))
@@ -80,40 +84,40 @@ def _with_products(step: Instruction, products: dict[Value, Instruction]) -> Ins
         inside.append(Instruction(product.op, tuple(own), product.attrs, product.line))
         inside[-1].outputs = (slot._data,)
     if not inside:
-        return step
+        return instruction
     larger = replace(
         body,
         fused_producers=[*inside, *body.fused_producers],
         xs=[slot for _, slot in xs],
         consts=[slot for _, slot in consts],
     )
-    inputs = [*step.inputs[:first], *(x for x, _ in xs), *(x for x, _ in consts)]
-    return with_body(step, larger, inputs, step.outputs)
+    inputs = [*instruction.inputs[:first], *(x for x, _ in xs), *(x for x, _ in consts)]
+    return with_body(instruction, larger, inputs, instruction.outputs)
 
 
-def _may_be_term(step: Instruction, users: dict[Value, list[Instruction | None]]) -> bool:
+def _may_be_term(instruction: Instruction, users: dict[Value, list[Instruction | None]]) -> bool:
     """True for the product of events and a sequence that nothing else takes."""
-    if not isinstance(step.op, ProductOfEvents) or not along_rows(step):
+    if not isinstance(instruction.op, ProductOfEvents) or not along_rows(instruction):
         return False
-    x, y = step.inputs[0], step.inputs[-1]
-    return len(y.shape) > 1 and users[y] == [step] and may_pay(x.shape[-1], y.shape[-1], y.dtype, True)
+    x, y = instruction.inputs[0], instruction.inputs[-1]
+    return len(y.shape) > 1 and users[y] == [instruction] and may_pay(x.shape[-1], y.shape[-1], y.dtype, True)
 
 
 def _with_terms(
-    step: Instruction, terms: dict[Value, Instruction], moved: set[Instruction], order: dict[Value, int]
+    instruction: Instruction, terms: dict[Value, Instruction], moved: set[Instruction], order: dict[Value, int]
 ) -> Instruction:
     """The loop, with products of those of its results that only they take as sums over its steps."""
-    assert isinstance(step.op, LoopOperation)  # the caller's choice
-    body = step.op.loop.body
-    if step.op.loop.recompute is not None or not step.op.is_one_kernel():
-        return step
-    first, last, own = len(body.carry), len(body.carry) + len(body.xs), order[step.outputs[0]]
+    assert isinstance(instruction.op, LoopOperation)  # the caller's choice
+    body = instruction.op.loop.body
+    if instruction.op.loop.recompute is not None or not instruction.op.is_one_kernel():
+        return instruction
+    first, last, own = len(body.carry), len(body.carry) + len(body.xs), order[instruction.outputs[0]]
     xs, consts = list(body.xs), list(body.consts)
-    sequences, fixed = list(step.inputs[first:last]), list(step.inputs[last:])
+    sequences, fixed = list(instruction.inputs[first:last]), list(instruction.inputs[last:])
     after, rows, sums = (
-        list(step.outputs[: len(body.after)]),
-        list(zip(step.outputs[len(body.after) :], body.ys, strict=False)),
-        list(step.outputs[len(body.after) + len(body.ys) :]),
+        list(instruction.outputs[: len(body.after)]),
+        list(zip(instruction.outputs[len(body.after) :], body.ys, strict=False)),
+        list(instruction.outputs[len(body.after) + len(body.ys) :]),
     )
     inside: list[Instruction] = []
     results: list[Any] = []
@@ -135,7 +139,7 @@ def _with_terms(
         moved.add(term)
         rows.remove((value, y))
     if not inside:
-        return step
+        return instruction
     larger = replace(
         body,
         xs=xs,
@@ -144,5 +148,5 @@ def _with_terms(
         sums=[*body.sums, *results],
         fused_users=[*body.fused_users, *inside],
     )
-    inputs = [*step.inputs[:first], *sequences, *fixed]
-    return with_body(step, larger, inputs, [*after, *(value for value, _ in rows), *sums])
+    inputs = [*instruction.inputs[:first], *sequences, *fixed]
+    return with_body(instruction, larger, inputs, [*after, *(value for value, _ in rows), *sums])

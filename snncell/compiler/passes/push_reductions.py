@@ -32,7 +32,7 @@ DEPTH = 50  # layers that a sum is taken through at a time
 
 def push_reductions(program: Program) -> Program:
     """Take sums over the first axis before products, and products of repeated rows and images once."""
-    while any(isinstance(step.op, Product | BilinearOperation) for step in program.steps):
+    while any(isinstance(instruction.op, Product | BilinearOperation) for instruction in program.instructions):
         pusher = _Pusher(program)
         rewritten = pusher.rewritten()
         if not pusher.changed:
@@ -49,104 +49,115 @@ class _Pusher:
         self.program = program
         self.users = users_of(program)
         self.makers: dict[Value, Instruction] = {}
-        self.steps: list[Instruction] = []
+        self.instructions: list[Instruction] = []
         self.changed = False
 
     def rewritten(self) -> Program:
         """The Program; what a rewrite leaves without a user is removed by the caller's `canonicalise`."""
-        for step in self.program.steps:
+        for step in self.program.instructions:
             rewrite = self._of_sum(step) or self._of_dot(step) or self._of_contraction(step)
             rewrite = rewrite or self._of_convolution(step) or self._of_weight(step) or self._of_cut(step)
             self.changed |= rewrite is not None
             self._add(rewrite or step)
-        return self.program._replace(steps=self.steps)
+        return self.program._replace(instructions=self.instructions)
 
-    def _add(self, step: Instruction) -> None:
-        self.steps.append(step)
-        self.makers.update(dict.fromkeys(step.outputs, step))
+    def _add(self, instruction: Instruction) -> None:
+        self.instructions.append(instruction)
+        self.makers.update(dict.fromkeys(instruction.outputs, instruction))
 
     def _new(self, op: Primitive, *inputs: Any, line: str, **attrs: Any) -> Value:
-        step = Instruction(op, inputs, attrs, line)
+        instruction = Instruction(op, inputs, attrs, line)
         first = next(x for x in inputs if isinstance(x, Value))
         ((shape, dtype),) = op.abstract(inputs, attrs)
-        step.outputs = (Value(first.trace, tuple(shape), dtype),)
-        self._add(step)
-        return step.outputs[0]
+        instruction.outputs = (Value(first.trace, tuple(shape), dtype),)
+        self._add(instruction)
+        return instruction.outputs[0]
 
     # --- rewrites of a step -------------------------------------------------------------------------------------------
 
-    def _of_sum(self, step: Instruction) -> Instruction | None:
+    def _of_sum(self, instruction: Instruction) -> Instruction | None:
         """sum(dot(x, w)) over time: dot(sum(x), w)."""
-        op, attrs = step.op, step.attrs
-        if not isinstance(op, Sum) or 0 not in attrs["axis"] or attrs["keepdims"] or not _adds_up(step.inputs[0]):
+        op, attrs = instruction.op, instruction.attrs
+        if (
+            not isinstance(op, Sum)
+            or 0 not in attrs["axis"]
+            or attrs["keepdims"]
+            or not _adds_up(instruction.inputs[0])
+        ):
             return None
-        total = self._total(step.inputs[0], op, step.line)
+        total = self._total(instruction.inputs[0], op, instruction.line)
         if total is None:
             return None
         axes = tuple(axis - 1 for axis in attrs["axis"] if axis)
         if not axes:
             # The step that was added last makes the total: it takes over the name of the result.
-            return _rename_output(self.steps.pop(), step)
-        return _rename_output(Instruction(op, (total,), {"axis": axes, "keepdims": False}, step.line), step)
+            return _rename_output(self.instructions.pop(), instruction)
+        return _rename_output(
+            Instruction(op, (total,), {"axis": axes, "keepdims": False}, instruction.line), instruction
+        )
 
-    def _of_dot(self, step: Instruction) -> Instruction | None:
+    def _of_dot(self, instruction: Instruction) -> Instruction | None:
         """dot(broadcast(x), w): broadcast(dot(x, w))."""
-        rows = self._repeated(step.inputs[0]) if isinstance(step.op, Dot) else None
+        rows = self._repeated(instruction.inputs[0]) if isinstance(instruction.op, Dot) else None
         if rows is None or len(rows.shape) < 2:
             return None
-        out = step.outputs[0]
-        product = self._new(step.op, rows, step.inputs[1], line=step.line)
-        broadcast = self.makers[step.inputs[0]].op
-        return _rename_output(Instruction(broadcast, (product,), {"shape": out.shape}, step.line), step)
+        out = instruction.outputs[0]
+        product = self._new(instruction.op, rows, instruction.inputs[1], line=instruction.line)
+        broadcast = self.makers[instruction.inputs[0]].op
+        return _rename_output(Instruction(broadcast, (product,), {"shape": out.shape}, instruction.line), instruction)
 
-    def _of_contraction(self, step: Instruction) -> Instruction | None:
+    def _of_contraction(self, instruction: Instruction) -> Instruction | None:
         """contraction(x, broadcast(y)): contraction(sum(x), y)."""
-        if not isinstance(step.op, Contraction) or not _adds_up(step.inputs[0]):
+        if not isinstance(instruction.op, Contraction) or not _adds_up(instruction.inputs[0]):
             return None
-        x, y = step.inputs
+        x, y = instruction.inputs
         rows = self._repeated(y)
         if rows is None or len(rows.shape) < 2:
             return None
-        total = self._new(step.op.total, x, axis=(0,), keepdims=False, line=step.line)
-        return _rename_output(Instruction(step.op, (total, rows), step.attrs, step.line), step)
+        total = self._new(instruction.op.total, x, axis=(0,), keepdims=False, line=instruction.line)
+        return _rename_output(
+            Instruction(instruction.op, (total, rows), instruction.attrs, instruction.line), instruction
+        )
 
-    def _of_convolution(self, step: Instruction) -> Instruction | None:
+    def _of_convolution(self, instruction: Instruction) -> Instruction | None:
         """conv(reshape(broadcast(x)), w): reshape(broadcast(conv(x, w)))."""
-        op, out = step.op, step.outputs[0]
-        images = self._repeated_images(step.inputs[0]) if isinstance(op, Convolution | ConvolutionBack) else None
+        op, out = instruction.op, instruction.outputs[0]
+        images = self._repeated_images(instruction.inputs[0]) if isinstance(op, Convolution | ConvolutionBack) else None
         if images is None:
             return None
-        cut = self.makers[step.inputs[0]]
+        cut = self.makers[instruction.inputs[0]]
         sequence = cut.inputs[0]
-        once = self._new(op, images, step.inputs[1], line=step.line, **step.attrs)
+        once = self._new(op, images, instruction.inputs[1], line=instruction.line, **instruction.attrs)
         shape = (sequence.shape[0], *once.shape)
-        repeated = self._new(self.makers[sequence].op, once, shape=shape, line=step.line)
-        return _rename_output(Instruction(cut.op, (repeated,), {"shape": out.shape}, step.line), step)
+        repeated = self._new(self.makers[sequence].op, once, shape=shape, line=instruction.line)
+        return _rename_output(Instruction(cut.op, (repeated,), {"shape": out.shape}, instruction.line), instruction)
 
-    def _of_weight(self, step: Instruction) -> Instruction | None:
+    def _of_weight(self, instruction: Instruction) -> Instruction | None:
         """conv_weight(reshape(broadcast(x)), y): conv_weight(x, sum(reshape(y))); the same with y repeated."""
-        if not isinstance(step.op, ConvolutionWeight) or not _adds_up(step.inputs[0]):
+        if not isinstance(instruction.op, ConvolutionWeight) or not _adds_up(instruction.inputs[0]):
             return None
         for place, other in ((0, 1), (1, 0)):
-            images, y = self._repeated_images(step.inputs[place]), step.inputs[other]
+            images, y = self._repeated_images(instruction.inputs[place]), instruction.inputs[other]
             if images is None:
                 continue
-            join = self.makers[step.inputs[place]]
+            join = self.makers[instruction.inputs[place]]
             shape = (*join.inputs[0].shape[:2], *y.shape[1:])  # of the sequence, for a batch may be empty
-            steps = self._new(join.op, y, shape=shape, line=step.line)
-            total = self._new(step.op.total, steps, axis=(0,), keepdims=False, line=step.line)
+            steps = self._new(join.op, y, shape=shape, line=instruction.line)
+            total = self._new(instruction.op.total, steps, axis=(0,), keepdims=False, line=instruction.line)
             operands = (images, total) if place == 0 else (total, images)
-            return _rename_output(Instruction(step.op, operands, step.attrs, step.line), step)
+            return _rename_output(
+                Instruction(instruction.op, operands, instruction.attrs, instruction.line), instruction
+            )
         return None
 
-    def _of_cut(self, step: Instruction) -> Instruction | None:
+    def _of_cut(self, instruction: Instruction) -> Instruction | None:
         """reshape(reshape(broadcast(x))), a batch cut into the steps that it was made of: broadcast(x)."""
-        images = self._repeated_images(step.inputs[0]) if isinstance(step.op, Reshape) else None
-        out = step.outputs[0]
+        images = self._repeated_images(instruction.inputs[0]) if isinstance(instruction.op, Reshape) else None
+        out = instruction.outputs[0]
         if images is None or out.shape[1:] != images.shape:
             return None
-        broadcast = self.makers[self.makers[step.inputs[0]].inputs[0]].op
-        return _rename_output(Instruction(broadcast, (images,), {"shape": out.shape}, step.line), step)
+        broadcast = self.makers[self.makers[instruction.inputs[0]].inputs[0]].op
+        return _rename_output(Instruction(broadcast, (images,), {"shape": out.shape}, instruction.line), instruction)
 
     # --- sequences ----------------------------------------------------------------------------------------------------
 

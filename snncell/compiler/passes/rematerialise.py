@@ -79,13 +79,15 @@ def values_to_save(body: Body, reverse: Body) -> list[Tensor]:
     single = {value for value, x in tensors.items() if x._entry is not None and len(x._entry.specs) == 1}
     ys = [x for x in body.ys if id(x._data) not in trace.noted]  # a monitor that watches must not change the choice
     shapes = {x.shape for x in (*body.carry, *ys)}  # one kernel has room for sequences of its own shapes only
-    expensive = {out for step in trace.steps if isinstance(step.op, Product) for out in step.outputs}
+    expensive = {
+        out for instruction in trace.instructions if isinstance(instruction.op, Product) for out in instruction.outputs
+    }
     storable = {x for x in single if (x.shape in shapes or x in expensive) and x not in trace.ambiguous}
     results = {value for value in storable if any(y._data is value for y in ys)}
     costs = StorableValues([x._data for x in body.carry], inputs, results, storable)
     gradients = [reverse.trace.lift(out) for out in reverse.outs]
-    steps = leading_to(reverse.trace.steps, gradients)
-    forward = {value for step in trace.steps for value in step.outputs}
+    steps = leading_to(reverse.trace.instructions, gradients)
+    forward = {value for instruction in trace.instructions for value in instruction.outputs}
     cut = minimum_cut(steps, gradients, forward, taped, costs)
     return [tensors[value] for value in cut if value not in inputs]
 
@@ -115,14 +117,16 @@ def minimum_cut(
     for value in (*costs.carried, *costs.inputs):
         flow.connect(START, (value, "in"), UNBOUNDED)
     needed = list(gradients)
-    for step in reverse:
-        sources = [x for x in values_in(step) if x in varying]
-        if not forward.issuperset(step.outputs):
-            needed += values_in(step)  # a step of the sweep: its operands are what the cut has to provide
-        elif sources or not varying.isdisjoint(step.outputs):  # else it is the same at every step: no part of the loop
-            varying.update(step.outputs)
-            for out in step.outputs:
-                recomputed = not isinstance(step.op, Product) or out not in costs.storable
+    for instruction in reverse:
+        sources = [x for x in values_in(instruction) if x in varying]
+        if not forward.issuperset(instruction.outputs):
+            needed += values_in(instruction)  # a step of the sweep: its operands are what the cut has to provide
+        elif sources or not varying.isdisjoint(
+            instruction.outputs
+        ):  # else it is the same at every step: no part of the loop
+            varying.update(instruction.outputs)
+            for out in instruction.outputs:
+                recomputed = not isinstance(instruction.op, Product) or out not in costs.storable
                 if not recomputed:
                     # A product is a source of its own, so the cut lies behind it: it is never computed again.
                     flow.connect(START, (out, "in"), UNBOUNDED)
@@ -137,7 +141,7 @@ def minimum_cut(
         flow.connect((value, "out"), END, UNBOUNDED)
     flow.fill()
     behind = flow.reaching()
-    computed = [out for step in reverse for out in step.outputs]
+    computed = [out for instruction in reverse for out in instruction.outputs]
     order = [*costs.carried, *costs.inputs, *computed, *(value for _, value in edges)]
     return [x for x in dict.fromkeys(order) if x in varying and (x, "in") not in behind and (x, "out") in behind]
 

@@ -19,36 +19,40 @@ from snncell.tape.tracing import Instruction, Value
 def share_event_lists(program: Program) -> Program:
     """Find the events of a matrix once, where several products have it as their first operand."""
     limits: dict[Value, list[float]] = {}
-    for step in program.steps:
-        if (below := _limit_of(step)) > 0:
-            limits.setdefault(step.inputs[0], []).append(below)
+    for instruction in program.instructions:
+        if (below := _limit_of(instruction)) > 0:
+            limits.setdefault(instruction.inputs[0], []).append(below)
     if not limits:
         return program
     users = users_of(program)
-    cast = {step.outputs[0] for step in program.steps if casts_bytes(step) and len(users.get(step.outputs[0], [])) == 1}
+    cast = {
+        instruction.outputs[0]
+        for instruction in program.instructions
+        if casts_bytes(instruction) and len(users.get(instruction.outputs[0], [])) == 1
+    }
     events: dict[Value, tuple[Value, ...]] = {}
-    steps: list[Instruction] = []
-    for step in program.steps:
-        below = _limit_of(step)
-        if not below or (len(limits[step.inputs[0]]) == 1 and step.inputs[0] not in cast):
-            steps.append(step)
+    instructions: list[Instruction] = []
+    for instruction in program.instructions:
+        below = _limit_of(instruction)
+        if not below or (len(limits[instruction.inputs[0]]) == 1 and instruction.inputs[0] not in cast):
+            instructions.append(instruction)
             continue
-        x, y = step.inputs
+        x, y = instruction.inputs
         if x not in events:  # in front of the first product that takes them
             attrs = {"dtype": x.dtype, "below": max(limits[x])}
-            search = Instruction(EVENTS, (x,), attrs, step.line)
+            search = Instruction(EVENTS, (x,), attrs, instruction.line)
             search.outputs = tuple(Value(x.trace, *spec) for spec in EVENTS.abstract((x,), attrs))
             events[x] = search.outputs
-            steps.append(search)
-        by_columns = isinstance(step.op, Contraction)  # x.T @ y, from the same list
-        turned = isinstance(step.op, Contraction) and step.op.turned
+            instructions.append(search)
+        by_columns = isinstance(instruction.op, Contraction)  # x.T @ y, from the same list
+        turned = isinstance(instruction.op, Contraction) and instruction.op.turned
         attrs = {"by_columns": by_columns, "turned": turned, "below": below}
-        product = Instruction(PRODUCT_OF_EVENTS, (x, *events[x], y), attrs, step.line)
-        product.outputs = step.outputs
-        steps.append(product)
-    return program._replace(steps=steps)
+        product = Instruction(PRODUCT_OF_EVENTS, (x, *events[x], y), attrs, instruction.line)
+        product.outputs = instruction.outputs
+        instructions.append(product)
+    return program._replace(instructions=instructions)
 
 
-def _limit_of(step: Instruction) -> float:
+def _limit_of(instruction: Instruction) -> float:
     """The density below which a step multiplies events; 0 if it does not."""
-    return step.op.limit(*step.inputs) if isinstance(step.op, (Dot, Contraction)) else 0.0
+    return instruction.op.limit(*instruction.inputs) if isinstance(instruction.op, (Dot, Contraction)) else 0.0

@@ -31,44 +31,46 @@ from snncell.tape.tracing import Instruction, Value
 
 def spikes_as_bool(program: Program) -> Program:
     """Have loops give booleans for spikes that only products of events take, and leave bytes as they are for them."""
-    if not any(isinstance(step.op, EventOperation | BilinearOperation) for step in program.steps):
+    if not any(isinstance(instruction.op, EventOperation | BilinearOperation) for instruction in program.instructions):
         return program
     users = users_of(program)
     as_bool: dict[Value, Value] = {}  # a Value has one dtype: spikes as booleans or bytes are another Value
-    steps: list[Instruction] = []
-    for step in program.steps:
-        if isinstance(step.op, LoopOperation):
-            steps.append(_with_bools(step, users, as_bool))
-        elif casts_bytes(step) and _all_look_for_events(step.outputs[0], users, images=True):
+    instructions: list[Instruction] = []
+    for instruction in program.instructions:
+        if isinstance(instruction.op, LoopOperation):
+            instructions.append(_with_bools(instruction, users, as_bool))
+        elif casts_bytes(instruction) and _all_look_for_events(instruction.outputs[0], users, images=True):
             # A cast puts them in order too, batch-first data for one; where they are so already, this costs nothing.
-            rows = Instruction(CONTIGUOUS, step.inputs, {}, step.line)
-            rows.outputs = (Value(step.inputs[0].trace, step.inputs[0].shape, step.inputs[0].dtype),)
-            as_bool[step.outputs[0]] = rows.outputs[0]
-            steps.append(rows)
-        elif step.inputs and step.inputs[0] in as_bool:
-            first = as_bool[step.inputs[0]]
-            new = Instruction(step.op, (first, *step.inputs[1:]), step.attrs, step.line)
-            new.outputs = step.outputs
-            if step.op.view:
-                as_bool[step.outputs[0]] = Value(first.trace, step.outputs[0].shape, first.dtype)
-                new.outputs = (as_bool[step.outputs[0]],)
-            steps.append(new)
+            rows = Instruction(CONTIGUOUS, instruction.inputs, {}, instruction.line)
+            rows.outputs = (
+                Value(instruction.inputs[0].trace, instruction.inputs[0].shape, instruction.inputs[0].dtype),
+            )
+            as_bool[instruction.outputs[0]] = rows.outputs[0]
+            instructions.append(rows)
+        elif instruction.inputs and instruction.inputs[0] in as_bool:
+            first = as_bool[instruction.inputs[0]]
+            new = Instruction(instruction.op, (first, *instruction.inputs[1:]), instruction.attrs, instruction.line)
+            new.outputs = instruction.outputs
+            if instruction.op.view:
+                as_bool[instruction.outputs[0]] = Value(first.trace, instruction.outputs[0].shape, first.dtype)
+                new.outputs = (as_bool[instruction.outputs[0]],)
+            instructions.append(new)
         else:
-            steps.append(step)
-    return program._replace(steps=steps)
+            instructions.append(instruction)
+    return program._replace(instructions=instructions)
 
 
 def _with_bools(
-    step: Instruction, users: dict[Value, list[Instruction | None]], as_bool: dict[Value, Value]
+    instruction: Instruction, users: dict[Value, list[Instruction | None]], as_bool: dict[Value, Value]
 ) -> Instruction:
     """A loop with booleans for those of its results that nothing needs as floats."""
-    assert isinstance(step.op, LoopOperation)  # the caller's choice
-    body = step.op.loop.body
-    ys, outputs, first = list(body.ys), list(step.outputs), len(body.after)
+    assert isinstance(instruction.op, LoopOperation)  # the caller's choice
+    body = instruction.op.loop.body
+    ys, outputs, first = list(body.ys), list(instruction.outputs), len(body.after)
     inside = program_of(body)
-    makers = {inner.outputs[0]: inner for inner in inside.steps}
+    makers = {inner.outputs[0]: inner for inner in inside.instructions}
     for n, value in enumerate(inside.outputs[first : first + len(ys)]):
-        cast, out = makers.get(value), step.outputs[first + n]
+        cast, out = makers.get(value), instruction.outputs[first + n]
         if cast is None or not isinstance(cast.op, Cast) or not _all_look_for_events(out, users):
             continue
         if inside.outputs.count(value) > 1:
@@ -77,7 +79,11 @@ def _with_bools(
         if comparison.dtype.kind == "b":
             ys[n] = wrap(comparison)
             outputs[first + n] = as_bool[out] = Value(out.trace, out.shape, np.dtype(bool))
-    return step if outputs == list(step.outputs) else with_body(step, replace(body, ys=ys), step.inputs, outputs)
+    return (
+        instruction
+        if outputs == list(instruction.outputs)
+        else with_body(instruction, replace(body, ys=ys), instruction.inputs, outputs)
+    )
 
 
 def _all_look_for_events(value: Value, users: dict[Value, list[Instruction | None]], images: bool = False) -> bool:

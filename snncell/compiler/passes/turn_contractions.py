@@ -17,7 +17,11 @@ from snncell.tape.tracing import Instruction, Value
 
 def turn_contractions(program: Program) -> Program:
     """Have contractions give the transposes that are taken of them."""
-    made_by = {step.outputs[0]: step for step in program.steps if isinstance(step.op, Contraction)}
+    made_by = {
+        instruction.outputs[0]: instruction
+        for instruction in program.instructions
+        if isinstance(instruction.op, Contraction)
+    }
     if not made_by:
         return program
     users = users_of(program)
@@ -27,13 +31,13 @@ def turn_contractions(program: Program) -> Program:
             case [Instruction() as user] if isinstance(user.op, Transpose) and user.attrs["axes"] == (1, 0):
                 transposes[value] = user
     dropped = set(map(id, transposes.values()))
-    steps: list[Instruction] = []
-    for step in program.steps:
-        if id(step) in dropped:
+    instructions: list[Instruction] = []
+    for instruction in program.instructions:
+        if id(instruction) in dropped:
             continue
-        transpose = transposes.get(step.outputs[0]) if step.outputs else None  # a loop may give nothing
-        if transpose is not None and isinstance(step.op, Contraction):
-            step = Instruction(step.op.other, step.inputs, step.attrs, step.line)
-            step.outputs = transpose.outputs
-        steps.append(step)
-    return program._replace(steps=steps)
+        transpose = transposes.get(instruction.outputs[0]) if instruction.outputs else None  # a loop may give nothing
+        if transpose is not None and isinstance(instruction.op, Contraction):
+            instruction = Instruction(instruction.op.other, instruction.inputs, instruction.attrs, instruction.line)
+            instruction.outputs = transpose.outputs
+        instructions.append(instruction)
+    return program._replace(instructions=instructions)

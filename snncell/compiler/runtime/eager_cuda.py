@@ -48,16 +48,16 @@ def _launch(
     """The launch, and which of the inputs are numbers that it takes in what dtype."""
     trace = Trace()
     inputs = tuple(Value(trace, x.shape, x.dtype) if hasattr(x, "dtype") else x for x in arrays)
-    step = Instruction(op, inputs, attrs, op.name)
-    step.outputs = tuple(Value(trace, shape, dtype) for shape, dtype in op.abstract(inputs, attrs))
-    shape = loop_shape_of_any(step)
+    instruction = Instruction(op, inputs, attrs, op.name)
+    instruction.outputs = tuple(Value(trace, shape, dtype) for shape, dtype in op.abstract(inputs, attrs))
+    shape = loop_shape_of_any(instruction)
     if shape is None:
-        kinds = ", ".join(sorted({str(x.dtype) for x in (*inputs, *step.outputs) if isinstance(x, Value)}))
+        kinds = ", ".join(sorted({str(x.dtype) for x in (*inputs, *instruction.outputs) if isinstance(x, Value)}))
         raise DeviceError(f'{op.name}: has no rule for {kinds} on the GPU. Convert it, or move it: x.to("cpu").')
     group = FusionGroup(shape)
-    group.steps.append(step)
+    group.instructions.append(instruction)
     group.axes = attrs["axis"] if isinstance(op, Reduction) else None
-    group.settle({step.outputs[0]})
+    group.settle({instruction.outputs[0]})
     slots = Slots()
     operands = [slots[x] for x in inputs if isinstance(x, Value)]
     # One Value for each operand, even for the same array twice: `on_device` fills the slots in the order of operands.

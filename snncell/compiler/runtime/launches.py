@@ -196,10 +196,10 @@ class OperationCall:
 
     def __init__(self, group: FusionGroup, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
         self.group = group
-        (self.step,) = group.steps
-        step: Instruction = self.step
-        self.operands = [(True, slots[x]) if isinstance(x, Value) else (False, x) for x in step.inputs]
-        self.outputs = [slots[value] for value in step.outputs]
+        (self.step,) = group.instructions
+        instruction: Instruction = self.step
+        self.operands = [(True, slots[x]) if isinstance(x, Value) else (False, x) for x in instruction.inputs]
+        self.outputs = [slots[value] for value in instruction.outputs]
         self.drops = drops
 
     @property

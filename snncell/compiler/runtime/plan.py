@@ -57,7 +57,7 @@ class Plan:
         self.joins = any(isinstance(run, Segments) for run in self.runs)
         self.outputs = [slots[value] for value in program.outputs]
         self.written = [(parameter, slots[value]) for parameter, value in program.written.items()]
-        self.multiplies = any(isinstance(step.op, Product) for step in program.steps)
+        self.multiplies = any(isinstance(instruction.op, Product) for instruction in program.instructions)
         arrays = {slots[value]: array for value, array in constants.items()}
         self._template = [arrays.get(slot) for slot in range(len(slots))]
         self.graph = self.recorded() if recorded else None
@@ -138,7 +138,7 @@ class Plan:
 
     def recorded(self) -> RecordedPlan | None:
         """The plan as a CUDA graph, if that pays."""
-        if self.space is HOST or any(step.op.outside for step in self.program.steps):
+        if self.space is HOST or any(instruction.op.outside for instruction in self.program.instructions):
             return None
         launches = sum(launch.launches for launch in self.launches)
         # A Parameter that it writes stays in the graph's own memory, and is not copied in.

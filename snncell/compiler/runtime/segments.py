@@ -79,7 +79,7 @@ def _joins(launch: Launch) -> bool:
 
 
 def _work(launch: Launch) -> int:
-    return math.prod(launch.group.shape or ()) * cost_of(launch.group.steps)
+    return math.prod(launch.group.shape or ()) * cost_of(launch.group.instructions)
 
 
 def _independent(launches: Sequence[Launch]) -> list[list[Launch]]:

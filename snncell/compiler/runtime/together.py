@@ -25,15 +25,17 @@ from snncell.tape.tracing import Instruction, Value
 _RESHAPE = Reshape()
 
 
-def over_all_steps(rule: Any, step: Instruction, arrays: Sequence[Any], varying: Sequence[bool]) -> Sequence[Any]:
+def over_all_steps(
+    rule: Any, instruction: Instruction, arrays: Sequence[Any], varying: Sequence[bool]
+) -> Sequence[Any]:
     """The results of a step by one of its operation's rules for whole sequences."""
-    if not step.op.view:  # storage formats are computed in float32; a view moves them as they are
+    if not instruction.op.view:  # storage formats are computed in float32; a view moves them as they are
         arrays = [HOST.widened(x) if isinstance(x, np.ndarray) else x for x in arrays]
-    out = rule(arrays, varying, step.attrs)
-    outs = out if step.op.multiple else (out,)
+    out = rule(arrays, varying, instruction.attrs)
+    outs = out if instruction.op.multiple else (out,)
     return [
         part if space_of(part) is DEVICE else np.asarray(part, value.dtype)
-        for part, value in zip(outs, step.outputs, strict=True)
+        for part, value in zip(outs, instruction.outputs, strict=True)
     ]
 
 
@@ -42,10 +44,10 @@ class _OfAllSteps(Primitive):
 
     as_stored = EVERYWHERE
 
-    def __init__(self, step: Instruction, varying: Sequence[bool]) -> None:
-        super().__init__(step.op.name, self._all, multiple=True)
-        self.step, self.varying = step, varying
-        self.view = step.op.view
+    def __init__(self, instruction: Instruction, varying: Sequence[bool]) -> None:
+        super().__init__(instruction.op.name, self._all, multiple=True)
+        self.step, self.varying = instruction, varying
+        self.view = instruction.op.view
 
     def _all(self, *arrays: Any) -> Sequence[Any]:
         return over_all_steps(self.step.op.over_time, self.step, arrays, self.varying)
@@ -69,7 +71,7 @@ class AllStepsPlan:
 
     def __init__(
         self,
-        steps: Sequence[Instruction],
+        instructions: Sequence[Instruction],
         sequences: Collection[Value],
         results: Sequence[Value],
         summed: Sequence[Value],
@@ -81,52 +83,52 @@ class AllStepsPlan:
         self.summed = [value for value in summed if not is_storage_only(value.dtype)]
         self.results = list(dict.fromkeys([*results, *(value for value in summed if value not in self.summed)]))
         self.whole: dict[Value, Value] = {}
-        self.steps: list[Instruction] = []
-        self.inputs = list(dict.fromkeys(x for step in steps for x in values_in(step)))
-        self._lines = {value: step.line for step in steps for value in step.outputs}
+        self.instructions: list[Instruction] = []
+        self.inputs = list(dict.fromkeys(x for instruction in instructions for x in values_in(instruction)))
+        self._lines = {value: instruction.line for instruction in instructions for value in instruction.outputs}
         self.inputs = [value for value in self.inputs if value not in self._lines]
         inputs = [self._sequence(value) if value in sequences else value for value in self.inputs]
-        for step in steps:
-            self._add(step)
+        for instruction in instructions:
+            self._add(instruction)
         outputs = [*(self.whole[value] for value in self.results), *map(self._total, self.summed)]
-        self.plan = Plan(Program(inputs, {}, [], self.steps, outputs, {}), space)
+        self.plan = Plan(Program(inputs, {}, [], self.instructions, outputs, {}), space)
         self._built = False
 
     def _sequence(self, value: Value) -> Value:
         self.whole[value] = Value(value.trace, (self.count, *value.shape), value.dtype)
         return self.whole[value]
 
-    def _add(self, step: Instruction) -> None:
-        op, attrs = step.op, step.attrs
-        varying = [isinstance(x, Value) and x in self.whole for x in step.inputs]
-        inputs = [self.whole[x] if varies else x for x, varies in zip(step.inputs, varying, strict=True)]
+    def _add(self, instruction: Instruction) -> None:
+        op, attrs = instruction.op, instruction.attrs
+        varying = [isinstance(x, Value) and x in self.whole for x in instruction.inputs]
+        inputs = [self.whole[x] if varies else x for x, varies in zip(instruction.inputs, varying, strict=True)]
         if isinstance(op, Elementwise):
-            ndim = max(len(x.shape) for x in values_in(step))
-            inputs = [self._aligned(x, ndim, step) if v else x for x, v in zip(inputs, varying, strict=True)]
+            ndim = max(len(x.shape) for x in values_in(instruction))
+            inputs = [self._aligned(x, ndim, instruction) if v else x for x, v in zip(inputs, varying, strict=True)]
         elif isinstance(op, Reduction):
             attrs = {**attrs, "axis": tuple(axis + 1 for axis in attrs["axis"])}
         else:
-            op, attrs = _OfAllSteps(step, varying), {}
-        new = Instruction(op, tuple(inputs), attrs, step.line)
-        new.outputs = tuple(self._sequence(value) for value in step.outputs)
-        self.steps.append(new)
+            op, attrs = _OfAllSteps(instruction, varying), {}
+        new = Instruction(op, tuple(inputs), attrs, instruction.line)
+        new.outputs = tuple(self._sequence(value) for value in instruction.outputs)
+        self.instructions.append(new)
 
-    def _aligned(self, x: Value, ndim: int, step: Instruction) -> Value:
+    def _aligned(self, x: Value, ndim: int, instruction: Instruction) -> Value:
         """A sequence with axes of length 1 behind that of the steps: within a step shapes broadcast from the right."""
         shape = (x.shape[0], *(1,) * (ndim + 1 - len(x.shape)), *x.shape[1:])
         if shape == x.shape:
             return x
-        new = Instruction(_RESHAPE, (x,), {"shape": shape}, step.line)
+        new = Instruction(_RESHAPE, (x,), {"shape": shape}, instruction.line)
         new.outputs = (Value(x.trace, shape, x.dtype),)
-        self.steps.append(new)
+        self.instructions.append(new)
         return new.outputs[0]
 
     def _total(self, value: Value) -> Value:
         attrs = {"axis": (0,), "keepdims": False}
-        step = Instruction(DEVICE.arithmetic["sum"], (self.whole[value],), attrs, self._lines[value])
-        step.outputs = (Value(value.trace, value.shape, value.dtype),)
-        self.steps.append(step)
-        return step.outputs[0]
+        instruction = Instruction(DEVICE.arithmetic["sum"], (self.whole[value],), attrs, self._lines[value])
+        instruction.outputs = (Value(value.trace, value.shape, value.dtype),)
+        self.instructions.append(instruction)
+        return instruction.outputs[0]
 
     def run(self, known: dict[Value, Any]) -> tuple[dict[Value, Any], dict[Value, Any]]:
         """The sequences and the sums that are wanted, from the arrays of what goes in."""

@@ -30,7 +30,7 @@ class FusionGroup:
 
     def __init__(self, shape: tuple[int, ...] | None) -> None:
         self.shape = shape
-        self.steps: list[Instruction] = []
+        self.instructions: list[Instruction] = []
         self.axes: tuple[int, ...] | None = None
         self.reads: list[Value] = []
         self.writes: list[Value] = []
@@ -38,20 +38,24 @@ class FusionGroup:
     @property
     def inside(self) -> set[Value]:
         """The Values that the group itself computes."""
-        return {value for step in self.steps for value in step.outputs}
+        return {value for instruction in self.instructions for value in instruction.outputs}
 
     def settle(self, used_later: set[Value]) -> None:
         """Fix the Values that it reads from outside, and those that it writes because they are used later."""
         inside = self.inside
-        self.reads = list(dict.fromkeys(x for step in self.steps for x in values_in(step) if x not in inside))
-        self.writes = [value for step in self.steps for value in step.outputs if value in used_later]
+        self.reads = list(
+            dict.fromkeys(x for instruction in self.instructions for x in values_in(instruction) if x not in inside)
+        )
+        self.writes = [
+            value for instruction in self.instructions for value in instruction.outputs if value in used_later
+        ]
 
-    def takes(self, step: Instruction, shape: tuple[int, ...]) -> bool:
+    def takes(self, instruction: Instruction, shape: tuple[int, ...]) -> bool:
         """True if `step`, which runs over `shape`, may join."""
-        if self.shape != shape or len(self.steps) >= MAX_STEPS:
+        if self.shape != shape or len(self.instructions) >= MAX_STEPS:
             return False
-        if isinstance(step.op, Reduction):
-            return self.axes is None or self.axes == step.attrs["axis"]
+        if isinstance(instruction.op, Reduction):
+            return self.axes is None or self.axes == instruction.attrs["axis"]
         return True
 
 
@@ -68,23 +72,23 @@ def fuse(program: Program) -> list[FusionGroup]:
     group_of: dict[Value, int] = {}  # the group that computes a Value
     reduced: set[Value] = set()  # results of reductions: complete only when their loop has ended
     touched: list[set[Value]] = []  # per group, the Values it reads or computes
-    for step in program.steps:
-        shape = loop_shape(step)
-        values = values_in(step)
+    for instruction in program.instructions:
+        shape = loop_shape(instruction)
+        values = values_in(instruction)
         first = max((group_of.get(x, -1) + (x in reduced) for x in values), default=0)
-        index = _host(groups, touched, step, shape, values, max(first, 0))
+        index = _host(groups, touched, instruction, shape, values, max(first, 0))
         if index is None:
             # At the end of the list all inputs of any step are complete.
             groups.append(FusionGroup(shape))
             touched.append(set())
             index = len(groups) - 1
         group = groups[index]
-        group.steps.append(step)
-        touched[index].update(values, step.outputs)
-        if isinstance(step.op, Reduction) and shape is not None:
-            group.axes = step.attrs["axis"]
-            reduced.update(step.outputs)
-        group_of.update(dict.fromkeys(step.outputs, index))
+        group.instructions.append(instruction)
+        touched[index].update(values, instruction.outputs)
+        if isinstance(instruction.op, Reduction) and shape is not None:
+            group.axes = instruction.attrs["axis"]
+            reduced.update(instruction.outputs)
+        group_of.update(dict.fromkeys(instruction.outputs, index))
     groups = _sunk(groups, reduced)
     _settle(groups, program.results())
     return _rematerialise_groups(groups, program)
@@ -93,7 +97,7 @@ def fuse(program: Program) -> list[FusionGroup]:
 def _host(
     groups: list[FusionGroup],
     touched: list[set[Value]],
-    step: Instruction,
+    instruction: Instruction,
     shape: Any,
     values: Sequence[Value],
     first: int,
@@ -102,7 +106,7 @@ def _host(
         return None
     single = math.prod(shape) <= 1  # a loop over one element costs its launch and nothing else
     for index in range(first, len(groups)):
-        if groups[index].takes(step, shape) and (single or not touched[index].isdisjoint(values)):
+        if groups[index].takes(instruction, shape) and (single or not touched[index].isdisjoint(values)):
             return index
     return None
 
@@ -114,24 +118,24 @@ def _sunk(groups: list[FusionGroup], reduced: set[Value]) -> list[FusionGroup]:
     for group in reversed(groups):
         inside = group.inside
         index = len(later) - 1  # of the first that takes something
-        while index >= 0 and not any(x in inside for step in later[index].steps for x in values_in(step)):
+        while index >= 0 and not any(x in inside for step in later[index].instructions for x in values_in(step)):
             index -= 1
         if index < 0 or not _may_sink(group, later[index], inside & reduced):
             later.append(group)
             continue
         host = later[index]
-        host.steps = [*group.steps, *host.steps]
+        host.instructions = [*group.instructions, *host.instructions]
         host.axes = group.axes if host.axes is None else host.axes
     return later[::-1]
 
 
 def _may_sink(group: FusionGroup, host: FusionGroup, complete: set[Value]) -> bool:
     """True if two groups may be one loop, unless the second takes what is `complete` only after the first."""
-    if group.shape is None or group.shape != host.shape or len(group.steps) + len(host.steps) > MAX_STEPS:
+    if group.shape is None or group.shape != host.shape or len(group.instructions) + len(host.instructions) > MAX_STEPS:
         return False
     if None not in (group.axes, host.axes) and group.axes != host.axes:
         return False
-    return not any(x in complete for step in host.steps for x in values_in(step))
+    return not any(x in complete for step in host.instructions for x in values_in(step))
 
 
 def _settle(groups: list[FusionGroup], results: list[Value]) -> None:
@@ -148,7 +152,7 @@ def _rematerialise_groups(groups: list[FusionGroup], program: Program) -> list[F
     for a subtraction.
     """
     wanted, sizes = set(program.results()), _sizes(groups)
-    order = {id(step): number for number, step in enumerate(program.steps)}
+    order = {id(instruction): number for number, instruction in enumerate(program.instructions)}
     readers: dict[Value, list[FusionGroup]] = {}
     for group in groups:
         for x in group.reads:
@@ -159,39 +163,41 @@ def _rematerialise_groups(groups: list[FusionGroup], program: Program) -> list[F
             recipe = _recipe(group, value)
             if value in wanted or not recipe or not all(_may_hold(host, group, recipe) for host in hosts):
                 continue
-            taken = {x for step in recipe for x in values_in(step)}.difference(*(step.outputs for step in recipe))
+            taken = {x for instruction in recipe for x in values_in(instruction)}.difference(
+                *(instruction.outputs for instruction in recipe)
+            )
             added = {host: taken.difference(host.reads, host.inside) for host in hosts}
             if sum(sizes[x] for more in added.values() for x in more) >= sizes[value] * (1 + len(hosts)):
                 continue
             for host, more in added.items():
-                steps = {id(step): step for step in (*host.steps, *recipe)}
-                host.steps = [steps[key] for key in sorted(steps, key=lambda key: order[key])]
+                steps = {id(instruction): instruction for instruction in (*host.instructions, *recipe)}
+                host.instructions = [steps[key] for key in sorted(steps, key=lambda key: order[key])]
                 host.reads = [x for x in host.reads if x is not value] + [x for x in sizes if x in more]
                 for x in more:
                     readers.setdefault(x, []).append(host)
             group.writes.remove(value)
             _prune(group)
-    return [group for group in groups if group.steps]
+    return [group for group in groups if group.instructions]
 
 
 def _recipe(group: FusionGroup, value: Value) -> list[Instruction]:
     """The steps of a loop that compute a Value from what it reads and writes: cheap ones, with the same bits."""
     if group.shape is None:
         return []
-    steps: list[Instruction] = []
+    instructions: list[Instruction] = []
     needed = {value}
-    for step in reversed(group.steps):
-        if needed.isdisjoint(step.outputs):
+    for instruction in reversed(group.instructions):
+        if needed.isdisjoint(instruction.outputs):
             continue
-        if not isinstance(step.op, Elementwise) or step.op.slow_calls or len(steps) >= RECIPE:
+        if not isinstance(instruction.op, Elementwise) or instruction.op.slow_calls or len(instructions) >= RECIPE:
             return []
-        steps.insert(0, step)
-        needed.update(x for x in values_in(step) if x not in group.writes)
-    return steps
+        instructions.insert(0, instruction)
+        needed.update(x for x in values_in(instruction) if x not in group.writes)
+    return instructions
 
 
 def _may_hold(host: FusionGroup, group: FusionGroup, recipe: list[Instruction]) -> bool:
-    return host.shape == group.shape and len(host.steps) + len(recipe) <= MAX_STEPS
+    return host.shape == group.shape and len(host.instructions) + len(recipe) <= MAX_STEPS
 
 
 def _sizes(groups: list[FusionGroup]) -> dict[Value, int]:
@@ -200,18 +206,18 @@ def _sizes(groups: list[FusionGroup]) -> dict[Value, int]:
     for group in groups:
         for x in (*group.reads, *group.writes):
             sizes.setdefault(x, math.prod(x.shape) * int(x.dtype.itemsize))
-        if group.shape is None and isinstance(group.steps[0].op, Broadcast):
-            sizes.update(dict.fromkeys(group.steps[0].outputs, sizes[group.reads[0]]))
+        if group.shape is None and isinstance(group.instructions[0].op, Broadcast):
+            sizes.update(dict.fromkeys(group.instructions[0].outputs, sizes[group.reads[0]]))
     return sizes
 
 
 def _prune(group: FusionGroup) -> None:
     """Leave out the steps of a loop that nothing takes any more."""
     used = set(group.writes)
-    steps: list[Instruction] = []
-    for step in reversed(group.steps):
-        if not used.isdisjoint(step.outputs):
-            steps.insert(0, step)
-            used.update(values_in(step))
-    group.steps = steps
+    instructions: list[Instruction] = []
+    for instruction in reversed(group.instructions):
+        if not used.isdisjoint(instruction.outputs):
+            instructions.insert(0, instruction)
+            used.update(values_in(instruction))
+    group.instructions = instructions
     group.reads = [x for x in group.reads if x in used]

@@ -19,18 +19,20 @@ from snncell.tape.tracing import Instruction, Value
 
 def obstacle(schedule: LoopSchedule) -> str | None:
     """Say why a loop is no single kernel on the CPU; None if it is one."""
-    parts, recompute, steps = schedule.parts, schedule.recompute, schedule.steps
-    for step in steps:
-        if not is_elementwise(step) and not isinstance(step.op, Dot):
-            return f"{step.op.name} is no elementwise operation: {step.line}"
-    computed = {value for step in schedule.loop for value in step.outputs}
+    parts, recompute, instructions = schedule.parts, schedule.recompute, schedule.instructions
+    for instruction in instructions:
+        if not is_elementwise(instruction) and not isinstance(instruction.op, Dot):
+            return f"{instruction.op.name} is no elementwise operation: {instruction.line}"
+    computed = {value for instruction in schedule.loop for value in instruction.outputs}
     outgoing = [*schedule.carry, *parts.after, *parts.sequences, *(x for x in parts.summed if x in computed)]
     outgoing += [*recompute.carry, *recompute.parts.after] if recompute else []
-    products = [step for step in steps if not is_elementwise(step)]
+    products = [instruction for instruction in instructions if not is_elementwise(instruction)]
     if products:
-        return _obstacle_to_rows(schedule, steps, products, outgoing)
+        return _obstacle_to_rows(schedule, instructions, products, outgoing)
     try:
-        space = space_of([*outgoing, *(x for step in steps for x in (*values_in(step), *step.outputs))])
+        space = space_of(
+            [*outgoing, *(x for instruction in instructions for x in (*values_in(instruction), *instruction.outputs))]
+        )
     except ValueError:
         return "its states have different shapes"
     # Steps inside may broadcast; but each result and each state is an array with all elements of the kernel.
@@ -38,28 +40,35 @@ def obstacle(schedule: LoopSchedule) -> str | None:
     return None if small is None else _not_one_shape(small, space, parts.loop)
 
 
-def _not_one_shape(value: Value, shape: Shape, steps: Sequence[Instruction]) -> str:
-    origin = next((step.line for step in steps if value in step.outputs), "a state")
+def _not_one_shape(value: Value, shape: Shape, instructions: Sequence[Instruction]) -> str:
+    origin = next((instruction.line for instruction in instructions if value in instruction.outputs), "a state")
     return f"not all has one shape: {value.shape} and {shape}, {origin}"
 
 
 def _obstacle_to_rows(
-    schedule: LoopSchedule, steps: Sequence[Instruction], products: Sequence[Instruction], outgoing: Sequence[Value]
+    schedule: LoopSchedule,
+    instructions: Sequence[Instruction],
+    products: Sequence[Instruction],
+    outgoing: Sequence[Value],
 ) -> str | None:
     """Say why a body with products is no kernel over blocks of rows."""
-    inside = {*outgoing, *(value for step in steps for value in step.outputs)}
+    inside = {*outgoing, *(value for instruction in instructions for value in instruction.outputs)}
     varying = inside.union(schedule.rows)
     rows = products[0].outputs[0].shape[:1]
-    for step in products:
-        x, y = step.inputs
+    for instruction in products:
+        x, y = instruction.inputs
         # The block has rows of x at hand, and the whole of y only if that is the same at every step.
         if y in varying or x not in inside or len(x.shape) != 2 or len(y.shape) != 2:
-            return f"{step.op.name} of anything but the rows of a state and a matrix of weights: {step.line}"
+            return (
+                f"{instruction.op.name} of anything but the rows of a state and a matrix of weights: {instruction.line}"
+            )
     for value in inside:
         if value.shape[:1] != rows:
-            return _not_one_shape(value, products[0].outputs[0].shape, steps)
-    for step in steps:
-        small = next((x for x in values_in(step) if x in inside and x.shape != step.outputs[0].shape), None)
-        if small is not None and step not in products:
-            return f"{small.shape} is broadcast to {step.outputs[0].shape}: {step.line}"
+            return _not_one_shape(value, products[0].outputs[0].shape, instructions)
+    for instruction in instructions:
+        small = next(
+            (x for x in values_in(instruction) if x in inside and x.shape != instruction.outputs[0].shape), None
+        )
+        if small is not None and instruction not in products:
+            return f"{small.shape} is broadcast to {instruction.outputs[0].shape}: {instruction.line}"
     return None

@@ -77,7 +77,7 @@ class LoopSchedule:
     recompute: RecomputeSchedule | None
 
     @property
-    def steps(self) -> list[Instruction]:
+    def instructions(self) -> list[Instruction]:
         """All steps in the loop, of the body and of `recompute`."""
         return [*self.loop, *(self.recompute.loop if self.recompute else [])]
 
@@ -96,13 +96,13 @@ def schedule(loop: Loop) -> LoopSchedule:
     parts = hoist(body, states)
     recomputed = [recompute.parts] if recompute else []
     carry = [x._data for x in body.carry]
-    computed = {*carry, *states}.union(*(step.outputs for step in parts.loop))
+    computed = {*carry, *states}.union(*(instruction.outputs for instruction in parts.loop))
     # A sequence that exists before the loop is summed as a whole (`lower.py`).
     summed = [value for value in parts.summed if value in computed]
     results = [*parts.sequences, *summed, *parts.after]
     steps = leading_to(parts.loop, results)
     prologue = _unite_parts([part.prologue for part in (parts, *recomputed)])
-    varying = {*(x._data for x in body.xs), *(value for step in prologue for value in step.outputs)}
+    varying = {*(x._data for x in body.xs), *(value for instruction in prologue for value in instruction.outputs)}
     forward_steps, forward_results = (recompute.loop, recompute.parts.after) if recompute else ([], [])
     # The forward's states are no operands: the kernel computes them from the checkpoints.
     own = [*carry, *states]
@@ -110,7 +110,7 @@ def schedule(loop: Loop) -> LoopSchedule:
     loads = [*outside_of(steps, results, own), *outside_of(forward_steps, forward_results, own)]
     loads = list(dict.fromkeys(loads))
     products = [] if recompute else _products_for(parts, loads)
-    prologue = [step for step in prologue if step not in products]
+    prologue = [instruction for instruction in prologue if instruction not in products]
     return LoopSchedule(
         who=loop.who,
         backwards=body.backwards,
@@ -135,34 +135,46 @@ def _products_for(parts: Hoisted, loads: Sequence[Value]) -> list[Instruction]:
     """The products before the loop of a sequence's rows and a matrix, which only steps in the loop take."""
     elsewhere = {*parts.ys, *parts.sums, *parts.after, *parts.sequences, *parts.summed}
     elsewhere.update(
-        x for part in (parts.prologue, parts.epilogue, parts.reductions) for step in part for x in values_in(step)
+        x
+        for part in (parts.prologue, parts.epilogue, parts.reductions)
+        for instruction in part
+        for x in values_in(instruction)
     )
     found = []
-    for step in parts.prologue:
-        out, x, y = step.outputs[0], step.inputs[0], step.inputs[-1]
-        if not isinstance(step.op, (Dot, ProductOfEvents)) or along_rows(step) or out in elsewhere or out not in loads:
+    for instruction in parts.prologue:
+        out, x, y = instruction.outputs[0], instruction.inputs[0], instruction.inputs[-1]
+        if (
+            not isinstance(instruction.op, (Dot, ProductOfEvents))
+            or along_rows(instruction)
+            or out in elsewhere
+            or out not in loads
+        ):
             continue
         same = y.dtype == out.dtype and (x.dtype == out.dtype or x.dtype.kind == "b")
         if same and may_pay(y.shape[0], y.shape[1], y.dtype, False) and x not in parts.fixed and y in parts.fixed:
-            found.append(step)
+            found.append(instruction)
     return found
 
 
-def _terms_of(parts: Hoisted, steps: Sequence[Instruction]) -> list[Instruction]:
+def _terms_of(parts: Hoisted, instructions: Sequence[Instruction]) -> list[Instruction]:
     """The products of a sequence from outside, turned, and a sequence that they alone take from the loop."""
-    computed = {value for step in steps for value in step.outputs}
+    computed = {value for instruction in instructions for value in instruction.outputs}
     # What takes sums over time, as a bias's gradient does, takes none of the steps' rows.
-    whole = [step for step in parts.reductions if not step.op.additive and step.op.proportional is None]
-    uses = [x for step in (*parts.epilogue, *whole) for x in values_in(step)]
+    whole = [
+        instruction
+        for instruction in parts.reductions
+        if not instruction.op.additive and instruction.op.proportional is None
+    ]
+    uses = [x for instruction in (*parts.epilogue, *whole) for x in values_in(instruction)]
     uses += [*parts.ys, *parts.after]
     found = []
-    for step in parts.reductions:
-        x, y = step.inputs[0], step.inputs[-1]
-        if not along_rows(step) or y not in computed or uses.count(y) > 1 or x in computed or x in parts.fixed:
+    for instruction in parts.reductions:
+        x, y = instruction.inputs[0], instruction.inputs[-1]
+        if not along_rows(instruction) or y not in computed or uses.count(y) > 1 or x in computed or x in parts.fixed:
             continue
         same = (x.dtype == y.dtype or x.dtype.kind == "b") and len(x.shape) == len(y.shape)
         if same and may_pay(x.shape[-1], y.shape[-1], y.dtype, True):
-            found.append(step)
+            found.append(instruction)
     return found
 
 

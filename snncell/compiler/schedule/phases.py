@@ -38,36 +38,36 @@ class Phase:
 
     def __init__(self, shape: Shape, product: bool = False) -> None:
         self.shape = shape
-        self.steps: list[Instruction] = []
+        self.instructions: list[Instruction] = []
         self.product = product
 
 
-def phases_of(steps: Sequence[Instruction], results: Sequence[Value]) -> list[Phase]:
+def phases_of(instructions: Sequence[Instruction], results: Sequence[Value]) -> list[Phase]:
     """Arrange a step with products in phases, in order.
 
     An elementwise step comes as late as its users allow, so that few Values lie between phases; one whose result is
     among `results` comes as soon as it can.
     """
     level: dict[Value, int] = {}  # the longest chain of products that leads to a Value
-    for step in steps:
-        before = max((level.get(x, 0) for x in values_in(step)), default=0)
-        level.update(dict.fromkeys(step.outputs, before if is_elementwise(step) else before + 1))
+    for instruction in instructions:
+        before = max((level.get(x, 0) for x in values_in(instruction)), default=0)
+        level.update(dict.fromkeys(instruction.outputs, before if is_elementwise(instruction) else before + 1))
     outgoing = set(results)
     latest: dict[Value, int] = {}
-    for step in reversed(steps):
-        (out,) = step.outputs
-        if is_elementwise(step):
+    for instruction in reversed(instructions):
+        (out,) = instruction.outputs
+        if is_elementwise(instruction):
             level[out] = level[out] if out in outgoing else latest.get(out, level[out])
-        for x in values_in(step):
+        for x in values_in(instruction):
             # The product that opens level n reads what level n - 1 has left.
-            own = level[out] if is_elementwise(step) else level[out] - 1
+            own = level[out] if is_elementwise(instruction) else level[out] - 1
             latest[x] = min(latest.get(x, own), own)
     phases: dict[tuple[int, bool, object], Phase] = {}
-    for step in steps:
-        (out,) = step.outputs
-        product = not is_elementwise(step)
-        key = (level[out], not product, id(step) if product else out.shape)
-        phases.setdefault(key, Phase(out.shape, product)).steps.append(step)
+    for instruction in instructions:
+        (out,) = instruction.outputs
+        product = not is_elementwise(instruction)
+        key = (level[out], not product, id(instruction) if product else out.shape)
+        phases.setdefault(key, Phase(out.shape, product)).instructions.append(instruction)
     return [phases[key] for key in sorted(phases, key=lambda key: key[:2])]
 
 
@@ -103,10 +103,15 @@ class Stores:
     ) -> None:
         self.phases = phases
         self.targets = after
-        self._made_in = {value: n for n, phase in enumerate(phases) for step in phase.steps for value in step.outputs}
+        self._made_in = {
+            value: n
+            for n, phase in enumerate(phases)
+            for instruction in phase.instructions
+            for value in instruction.outputs
+        }
         self._last_read: dict[Value, int] = {}  # the last phase that needs a Value
         for n, phase in enumerate(phases):
-            self._last_read.update((x, n) for step in phase.steps for x in values_in(step))
+            self._last_read.update((x, n) for instruction in phase.instructions for x in values_in(instruction))
         # A product that goes out is computed in its row of the sequence, and needs no store.
         stored = [x for x in sequences if x not in self._made_in or not phases[self._made_in[x]].product]
         at_sequence = {x: self._at(x) for x in stored}
@@ -156,8 +161,12 @@ class Stores:
         """The phases, each with the Values that it needs and does not compute."""
         needs = []
         for n, phase in enumerate(self.phases):
-            inside = {value for step in phase.steps for value in step.outputs}
-            taken = [*(x for step in phase.steps for x in values_in(step)), *self.sequences[n], *self.summed[n]]
+            inside = {value for instruction in phase.instructions for value in instruction.outputs}
+            taken = [
+                *(x for instruction in phase.instructions for x in values_in(instruction)),
+                *self.sequences[n],
+                *self.summed[n],
+            ]
             taken += [self.targets[state] for state in self.after[n]]
             needs.append((phase, [x for x in dict.fromkeys(taken) if x not in inside]))
         return needs
