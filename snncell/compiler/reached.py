@@ -4,7 +4,7 @@
     def scale(x):                         and on whatever the functions read that it calls
         return x * gain + settings.shift
 
-`Reached` finds these values by following the names in the bytecode. Library code (Python's, NumPy's, snncell's) is not
+`ReachableValues` finds these values by following the names in the bytecode. Library code (Python's, NumPy's, snncell's) is not
 followed.
 """
 

@@ -21,7 +21,7 @@ _PLACES = ((1.0, 1.0), (0.0, 1.0), (1.0, 0.0), (0.0, 0.0), (0.5, 1.0), (0.5, 0.0
 
 
 def legend(axes: Any, handles: Any = None, inside: bool = True, beside: float = 0.0) -> None:
-    """The key of `_placed`, whose labels may be names that users gave."""
+    """The key of `_place_key`, whose labels may be names that users gave."""
     _place_key(axes, handles, inside, beside)
     for text in [] if axes.get_legend() is None else axes.get_legend().get_texts():
         text.set_parse_math(has_formula(text.get_text()))

@@ -195,7 +195,7 @@ class _Trial:
         return float(self._loss(self.net(*inputs), target))
 
     def update(self) -> None:
-        """Try one update; whoever holds the net `untouched` puts it back."""
+        """Try one update; whoever holds the net `leave_untouched` puts it back."""
         if self.optimiser is None:
             return
         steps = self.optimiser.global_step._data

@@ -243,7 +243,7 @@ def values_to_keep(net: Cell, loss: Any = None) -> dict[str, Tensor]:
 
 
 def put_kept(net: Cell, loss: Any, values: dict[str, Any], who: str) -> None:
-    """Put arrays into the Parameters and buffers that `kept_of` gives by their names."""
+    """Put arrays into the Parameters and buffers that `values_to_keep` gives by their names."""
     own = weights_of(net, loss)
     buffers = {f"buffer/{path}": (cell, name) for path, (cell, name, _) in buffers_of(net, loss).items()}
     put_all(
