@@ -85,7 +85,7 @@ class Lowered:
             return StepLoop(self.schedule, space)
         if space is HOST:
             return CPULoop(self.schedule)
-        if all(is_elementwise(step) for step in self.schedule.instructions):
+        if all(is_elementwise(instruction) for instruction in self.schedule.instructions):
             return CUDALoop(self.schedule)
         return StepLoop(self.schedule, space)  # on the device products are cuBLAS's, so they end a kernel
 

@@ -79,7 +79,7 @@ class CPULoop:
         self.summed = schedule.summed
         self.instructions, self.recomputed = schedule.loop, recompute.loop if recompute else []
         self.rows, self.fixed = schedule.rows, schedule.fixed
-        self.products = [step for step in schedule.instructions if not is_elementwise(step)]
+        self.products = [instruction for instruction in schedule.instructions if not is_elementwise(instruction)]
         # On the stack only where a block has at most BLOCK elements: rows can be of any length.
         self.scratch = Scratch(0 if self.products else STACK)
         self._emit(schedule)

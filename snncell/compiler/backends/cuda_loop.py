@@ -138,7 +138,11 @@ class CUDALoop:
 
     def _used(self) -> list[tuple[int, Value]]:
         """The sequences that the loop itself takes; the others belong to the forward that is run again."""
-        used = {x for step in self.instructions for x in values_in(step)} | {*self.after, *self.sequences, *self.summed}
+        used = {x for instruction in self.instructions for x in values_in(instruction)} | {
+            *self.after,
+            *self.sequences,
+            *self.summed,
+        }
         return [(n, value) for n, value in enumerate(self.rows) if value in used]
 
     def _recomputing(self) -> list[str]:
@@ -185,13 +189,13 @@ class CUDALoop:
         body = Statements(self.scalars, CUDA, mark)
         body.names.update(variables)
         body.names.update({value: f"d{n}" for n, value in enumerate(self.fixed)})
-        recomputed = {x for step in instructions for x in values_in(step)}
+        recomputed = {x for instruction in instructions for x in values_in(instruction)}
         recomputed.update(self.recompute.parts.after if self.recompute and mark else ())
         for value in [x for x in self.rows if x in recomputed] if mark else [x for _, x in self._used()]:
             if value not in variables:
                 body.load(value, self._row(value, "t"))
-        for step in instructions:
-            body.compute(step)
+        for instruction in instructions:
+            body.compute(instruction)
         return [*body.lines, *results(body.names)]
 
     def _finish(self, lines: list[str]) -> None:

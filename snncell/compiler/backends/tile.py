@@ -120,8 +120,8 @@ class KernelBlock:
             for value in needed:
                 if value in array_of:
                     body.load(value, f"{array_of[value]}[i]")
-            for step in phase.instructions:
-                body.compute(step)
+            for instruction in phase.instructions:
+                body.compute(instruction)
             names = body.names
             # All stores of an element come after its loads, so a state may be overwritten in place.
             body.lines += [f"{array_of[x]}[i] = {names[x]}" for x in stores.shared if x in names and x not in needed]

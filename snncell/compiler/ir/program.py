@@ -1,4 +1,4 @@
-"""Program: what a traced function computes, as straight-line steps in single assignment, printable."""
+"""Program: what a traced function computes, as straight-line instructions in single assignment, printable."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from snncell.tape.tracing import Instruction, Trace, Value
 
 
 class Program(NamedTuple):
-    """Steps in order, each assigning Values that no other assigns.
+    """Instructions in order, each assigning Values that no other assigns.
 
     Attributes:
         inputs: Values of the arguments, and then of what was captured from parent traces.
         parameters: Parameters read, each with the Value it has at the start.
         constants: arrays, each with its Value.
-        steps: the operations.
+        instructions: the operations.
         outputs: Values of the results.
         written: Parameters written at the end, each with its new Value.
     """
@@ -45,14 +45,14 @@ class Program(NamedTuple):
 
 
 def with_inputs(instruction: Instruction, inputs: tuple[Any, ...]) -> Instruction:
-    """Copy a step with other inputs. The old one stays as it is: it may be part of other Programs."""
+    """Copy an instruction with other inputs. The old one stays as it is: it may be part of other Programs."""
     new = Instruction(instruction.op, inputs, instruction.attrs, instruction.line)
     new.outputs = instruction.outputs
     return new
 
 
 def by_line(instructions: Sequence[Instruction]) -> list[str]:
-    """The names of steps, those of one line of the user's together, and the line."""
+    """The names of instructions, those of one line of the user's together, and the line."""
     lines: list[tuple[str, list[str]]] = []
     for instruction in instructions:
         if not lines or lines[-1][0] != instruction.line:
@@ -71,13 +71,13 @@ def _step_text(instruction: Instruction) -> str:
 def program_of_trace(
     trace: Trace, outputs: list[Value], before: Sequence[Instruction] = (), known: Collection[Value] = frozenset()
 ) -> Program:
-    """Build the Program of a finished trace, step by step as it was traced.
+    """Build the Program of a finished trace, instruction by instruction as it was traced.
 
     Args:
         trace: finished.
         outputs: Values of the results.
-        before: steps to put before those of the trace.
-        known: Values that go in: the steps of the trace that compute them are left out.
+        before: instructions to put before those of the trace.
+        known: Values that go in: the instructions of the trace that compute them are left out.
     """
     return Program(
         [*trace.inputs, *(value for _, value in trace.captures.values())],
@@ -97,32 +97,32 @@ def program_of_trace(
 
 
 def values_in(instruction: Instruction) -> list[Value]:
-    """The Values among a step's inputs."""
+    """The Values among an instruction's inputs."""
     return [x for x in instruction.inputs if isinstance(x, Value)]
 
 
 def users_of(program: Program) -> dict[Value, list[Instruction | None]]:
-    """The steps that take each Value, once for each operand; None stands for the results."""
+    """The instructions that take each Value, once for each operand; None stands for the results."""
     users: dict[Value, list[Instruction | None]] = {}
-    for step in program.instructions:
-        for value in values_in(step):
-            users.setdefault(value, []).append(step)
+    for instruction in program.instructions:
+        for value in values_in(instruction):
+            users.setdefault(value, []).append(instruction)
     for value in program.results():
         users.setdefault(value, []).append(None)
     return users
 
 
 def find_used_values(program: Program) -> set[Value]:
-    """The Values that steps take or that are results."""
-    return set(program.results()).union(*(values_in(step) for step in program.instructions))
+    """The Values that instructions take or that are results."""
+    return set(program.results()).union(*(values_in(instruction) for instruction in program.instructions))
 
 
-def last_uses(steps: list[Any], results: list[Value]) -> list[list[Value]]:
+def last_uses(instructions: list[Any], results: list[Value]) -> list[list[Value]]:
     """The Values that are dead after each group (anything with `reads` and `writes`), by a liveness scan."""
     live = set(results)
     dying: list[list[Value]] = []
-    for step in reversed(steps):
-        values = dict.fromkeys([*step.reads, *step.writes])
+    for instruction in reversed(instructions):
+        values = dict.fromkeys([*instruction.reads, *instruction.writes])
         dying.append([value for value in values if value not in live])
         live.update(values)
     return dying[::-1]

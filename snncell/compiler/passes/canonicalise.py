@@ -1,11 +1,11 @@
-"""Canonicalisation: every trace, of a function or of the body of a loop, goes through `cse`, then through `dce`.
+"""Canonicalisation: run `cse`, `turn_contractions` and `dce` on every trace, of a function or of the body of a loop.
 
     before: a = exp(x); b = exp(x); c = sin(x); return mul(a, b)
     after:  a = exp(x); return mul(a, a)
 
-In this order, for a step that is merged leaves its result dead. Between them contractions take the order in which their
-results are used (`turn_contractions`): of equal transposes one is left by then. Later passes rely on it: an expression
-is computed by one step, so that the users of its Value are all there are.
+The order matters, because a merged instruction leaves a dead result behind. `turn_contractions` runs after `cse`, when
+only one of several equal transposes is left. Later passes rely on the result: exactly one instruction computes an
+expression, so the users of its Value are all the users of the expression.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from snncell.tape.tracing import Trace, Value
 
 
 def canonicalise(program: Program) -> Program:
-    """Merge equal steps, have products give what is taken of them, and remove steps that no result depends on."""
+    """Merge equal instructions, choose the order of axes of contractions, and remove dead instructions."""
     return eliminate_dead_code(turn_contractions(eliminate_common_subexpressions(program)))
 
 
 def from_trace(trace: Trace, outputs: list[Value], known: Collection[Value] = frozenset()) -> Program:
-    """Build the canonical Program of a finished trace; `known` Values are computed by no step of it."""
+    """Build the canonical Program of a finished trace. No instruction of it computes `known` Values."""
     return canonicalise(program_of_trace(trace, outputs, known=known))
 
 

@@ -1,12 +1,15 @@
-"""Constant folding: steps that depend on constants and numbers alone are evaluated once, when the Program is made.
+"""Constant folding: evaluate instructions that depend on constants and numbers alone once, when the Program is built.
 
     before: c = constant; d = exp(c); y = mul(x, d)
     after:  d = constant; y = mul(x, d)
 
-It pays at each run; but a folded result is held as long as the Program, so steps that make more than FOLDED_BYTES
-are left alone, as are those of constants on the device, which would be evaluated there while it is compiled. A step
-without any constant among its inputs (`zeros(shape)`, a broadcast number) is left alone too: it reads nothing, and
-held it would be memory to read. What reaches other processes is to do so at each run.
+This pays at each run. A folded result is held as long as the Program, so instructions with more than FOLDED_BYTES of
+results are left alone. So are:
+
+- constants on the device, because they would be evaluated there during compilation;
+- instructions without a constant among their inputs (`zeros(shape)`, a broadcast number), because they read no memory,
+  and a held result would have to be read;
+- operations that reach other processes, because they must run each time.
 """
 
 from __future__ import annotations
@@ -25,9 +28,9 @@ FOLDED_BYTES = 1 << 20  # a larger result is computed at each run rather than he
 
 
 def fold_constants(program: Program) -> Program:
-    """Evaluate the steps that depend on constants alone, unless their results are large."""
+    """Evaluate the instructions that depend on constants alone, unless their results are large."""
     known = {value: array for array, value in program.constants}
-    steps, constants = [], list(program.constants)
+    instructions, constants = [], list(program.constants)
     for instruction in program.instructions:
         inputs = [known.get(x) if isinstance(x, Value) else x for x in instruction.inputs]
         if (
@@ -35,13 +38,13 @@ def fold_constants(program: Program) -> Program:
             or not _is_foldable(inputs)
             or sum(map(_bytes_of, instruction.outputs)) > FOLDED_BYTES
         ):
-            steps.append(instruction)
+            instructions.append(instruction)
             continue
         out = instruction.op.run(inputs, inputs, instruction.attrs)
         for value, array in zip(instruction.outputs, out if instruction.op.multiple else (out,), strict=True):
             known[value] = array
             constants.append((array, value))
-    return eliminate_dead_code(program._replace(instructions=steps, constants=constants))
+    return eliminate_dead_code(program._replace(instructions=instructions, constants=constants))
 
 
 def _is_foldable(inputs: Sequence[Any]) -> bool:

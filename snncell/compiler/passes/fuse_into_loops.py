@@ -132,11 +132,11 @@ def _fuse_producers(program: Program) -> Program:
         ):
             producers[out] = instruction
     order = {id(instruction): number for number, instruction in enumerate(program.instructions)}
-    steps = [
+    instructions = [
         _with_producers(instruction, producers, order) if _is_kernel(instruction) else instruction
         for instruction in program.instructions
     ]
-    return program._replace(instructions=steps)
+    return program._replace(instructions=instructions)
 
 
 def _takes(user: Instruction | None, sequence: Value, producers: dict[Value, Instruction]) -> bool:
@@ -215,14 +215,14 @@ def _fuse_sums(program: Program) -> Program:
     users = users_of(program)
     instructions: list[Instruction] = []
     replaced: dict[int, Instruction | None] = {}  # by id of a sum: None, or the sum over other axes that is left of it
-    for step in program.instructions:
-        if id(step) in replaced:
-            rest = replaced[id(step)]
+    for instruction in program.instructions:
+        if id(instruction) in replaced:
+            rest = replaced[id(instruction)]
             instructions += [] if rest is None else [rest]
-        elif _is_kernel(step):
-            instructions.append(_with_sums(step, users, replaced))
+        elif _is_kernel(instruction):
+            instructions.append(_with_sums(instruction, users, replaced))
         else:
-            instructions.append(step)
+            instructions.append(instruction)
     return program._replace(instructions=instructions)
 
 

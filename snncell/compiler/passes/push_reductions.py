@@ -54,11 +54,16 @@ class _Pusher:
 
     def rewritten(self) -> Program:
         """The Program; what a rewrite leaves without a user is removed by the caller's `canonicalise`."""
-        for step in self.program.instructions:
-            rewrite = self._of_sum(step) or self._of_dot(step) or self._of_contraction(step)
-            rewrite = rewrite or self._of_convolution(step) or self._of_weight(step) or self._of_cut(step)
+        for instruction in self.program.instructions:
+            rewrite = self._of_sum(instruction) or self._of_dot(instruction) or self._of_contraction(instruction)
+            rewrite = (
+                rewrite
+                or self._of_convolution(instruction)
+                or self._of_weight(instruction)
+                or self._of_cut(instruction)
+            )
             self.changed |= rewrite is not None
-            self._add(rewrite or step)
+            self._add(rewrite or instruction)
         return self.program._replace(instructions=self.instructions)
 
     def _add(self, instruction: Instruction) -> None:

@@ -86,9 +86,9 @@ def values_to_save(body: Body, reverse: Body) -> list[Tensor]:
     results = {value for value in storable if any(y._data is value for y in ys)}
     costs = StorableValues([x._data for x in body.carry], inputs, results, storable)
     gradients = [reverse.trace.lift(out) for out in reverse.outs]
-    steps = leading_to(reverse.trace.instructions, gradients)
+    instructions = leading_to(reverse.trace.instructions, gradients)
     forward = {value for instruction in trace.instructions for value in instruction.outputs}
-    cut = minimum_cut(steps, gradients, forward, taped, costs)
+    cut = minimum_cut(instructions, gradients, forward, taped, costs)
     return [tensors[value] for value in cut if value not in inputs]
 
 

@@ -118,7 +118,9 @@ def _sunk(groups: list[FusionGroup], reduced: set[Value]) -> list[FusionGroup]:
     for group in reversed(groups):
         inside = group.inside
         index = len(later) - 1  # of the first that takes something
-        while index >= 0 and not any(x in inside for step in later[index].instructions for x in values_in(step)):
+        while index >= 0 and not any(
+            x in inside for instruction in later[index].instructions for x in values_in(instruction)
+        ):
             index -= 1
         if index < 0 or not _may_sink(group, later[index], inside & reduced):
             later.append(group)
@@ -135,7 +137,7 @@ def _may_sink(group: FusionGroup, host: FusionGroup, complete: set[Value]) -> bo
         return False
     if None not in (group.axes, host.axes) and group.axes != host.axes:
         return False
-    return not any(x in complete for step in host.instructions for x in values_in(step))
+    return not any(x in complete for instruction in host.instructions for x in values_in(instruction))
 
 
 def _settle(groups: list[FusionGroup], results: list[Value]) -> None:
@@ -170,8 +172,8 @@ def _rematerialise_groups(groups: list[FusionGroup], program: Program) -> list[F
             if sum(sizes[x] for more in added.values() for x in more) >= sizes[value] * (1 + len(hosts)):
                 continue
             for host, more in added.items():
-                steps = {id(instruction): instruction for instruction in (*host.instructions, *recipe)}
-                host.instructions = [steps[key] for key in sorted(steps, key=lambda key: order[key])]
+                instructions = {id(instruction): instruction for instruction in (*host.instructions, *recipe)}
+                host.instructions = [instructions[key] for key in sorted(instructions, key=lambda key: order[key])]
                 host.reads = [x for x in host.reads if x is not value] + [x for x in sizes if x in more]
                 for x in more:
                     readers.setdefault(x, []).append(host)
