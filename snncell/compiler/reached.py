@@ -4,8 +4,8 @@
     def scale(x):                         and on whatever the functions read that it calls
         return x * gain + settings.shift
 
-`ReachableValues` finds these values by following the names in the bytecode. Library code (Python's, NumPy's, snncell's) is not
-followed.
+`ReachableValues` finds these values by following the names in the bytecode. It does not follow library code (Python's,
+NumPy's, snncell's).
 """
 
 from __future__ import annotations
