@@ -30,7 +30,7 @@ class Words(nn.Cell):
 def main() -> Figure:
     snncell.set_seed(0)
     words = data.SHDLike(100, seed=0)
-    x, lengths = data.pad_sequences([data.to_frames(events, window=10_000)[:, 0] > 0 for events, _ in words])
+    x, lengths = data.padded([data.to_frames(events, window=10_000)[:, 0] > 0 for events, _ in words])
     x, labels, net = x.astype("float32"), [label for _, label in words], Words()
     batches = snncell.train.Batches(x, lengths, labels, batch_size=50, time_first=True)
     adam = nn.Adam(net.trainable_params(), 2e-3)

@@ -227,7 +227,7 @@ INSTEAD = [
     (lambda: nn.LIFNode(surrogate_function=surrogate.ATan), r"LIFNode: surrogate_function .* surrogate\.ATan\(\)"),
     (lambda: snncell.jit(nn.ReLU), r"jit: fn .* nn\.ReLU\(\)"),
     (lambda: snncell.grad(nn.ReLU), r"grad: fn .* nn\.ReLU\(\)"),
-    (lambda: train.RateListener(nn.MultiStep), r"Spikes: cells .* nn\.MultiStep\(cell\)"),
+    (lambda: train.Spikes(nn.MultiStep), r"Spikes: cells .* nn\.MultiStep\(cell\)"),
     (lambda: monitoring.Monitor(nn.LIFNode), r"Monitor: net .* nn\.LIFNode\(\)"),
     (lambda: train.evaluate(NET, nn.MSELoss, DATA), r"evaluate: loss .* nn\.MSELoss\(\)"),
     (lambda: train.fit(NET, nn.MSELoss, nn.SGD([Parameter(1.0)]), DATA, 1), r"fit: loss .* nn\.MSELoss\(\)"),
@@ -276,7 +276,7 @@ def test_words_of_single_errors():
         with pytest.raises(ArgumentError, match=r"mode is GRAPH_MODE \(0\) or PYNATIVE_MODE \(1\), not"):
             snncell.set_context(mode=mode)
     with pytest.raises(DeviceMemoryError, match=r"padded\(sequences=.*steps=1099511627776\)"):
-        data.pad_sequences([[[1.0]]], steps=2**40)
+        data.padded([[[1.0]]], steps=2**40)
     with pytest.raises(SnncellError, match=r"LIFNode\(x=\[\[1.0\], \[1.0, 2.0\]\]"):
         nn.LIFNode()([[1.0], [1.0, 2.0]], X)
 

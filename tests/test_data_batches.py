@@ -201,7 +201,7 @@ class Wanting:
     def batch(self, samples: Any, steps: Any) -> Any:
         if self.batches:
             raise ZeroDivisionError("of the batch")
-        return data.pad_sequences([self(x) for x in samples], steps(np.array([len(x) for x in samples])))
+        return data.padded([self(x) for x in samples], steps(np.array([len(x) for x in samples])))
 
 
 @pytest.mark.parametrize("workers", [0, 2])

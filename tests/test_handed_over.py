@@ -178,7 +178,7 @@ def test_a_mean_in_a_jitted_step_is_that_of_the_gradients(
         return [[g.asnumpy() for g in jitted(inputs[rank])] for _ in range(2)]
 
     jobs: dict[int, Ranks] = {}
-    monkeypatch.setattr("snncell.distributed.gradients.joined", lambda _: jobs[threading.get_ident()])
+    monkeypatch.setattr("snncell.distributed.gradients.join_job", lambda _: jobs[threading.get_ident()])
     for runs in on_ranks(ranks, of):
         for means in runs:
             for number, mean in enumerate(means):

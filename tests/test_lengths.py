@@ -222,7 +222,7 @@ def test_a_mask_of_what_are_no_lengths_is_refused():
 @pytest.mark.parametrize("steps", [None, 4, 9])
 def test_padded_sequences_are_there_and_the_rest_is_padding(steps, dtype):
     given = [RNG.integers(0, 9, (length, 2)).astype(dtype) for length in LENGTHS]
-    x, lengths = data.pad_sequences(given, steps, 7)
+    x, lengths = data.padded(given, steps, 7)
     assert x.shape == (steps or 7, B, 2) and x.dtype == dtype and lengths.dtype == np.int64
     np.testing.assert_array_equal(lengths, np.minimum(LENGTHS, steps or 7))
     for n, (sequence, length) in enumerate(zip(given, lengths, strict=True)):
@@ -233,10 +233,10 @@ def test_padded_sequences_are_there_and_the_rest_is_padding(steps, dtype):
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: data.pad_sequences([]), errors.ArgumentError, "there are no sequences"),
-        (lambda: data.pad_sequences([[1.0]], 0), errors.ArgumentError, "steps is an integer of at least 1, not 0"),
-        (lambda: data.pad_sequences([[[1.0]], [[1.0, 2.0]]]), errors.ShapeError, r"lengths, not \(1, 1\), \(1, 2\)"),
-        (lambda: data.pad_sequences([1.0, 2.0]), errors.ShapeError, r"sequences are \(T_n, \.\.\.\), .* not \(\)"),
+        (lambda: data.padded([]), errors.ArgumentError, "there are no sequences"),
+        (lambda: data.padded([[1.0]], 0), errors.ArgumentError, "steps is an integer of at least 1, not 0"),
+        (lambda: data.padded([[[1.0]], [[1.0, 2.0]]]), errors.ShapeError, r"lengths, not \(1, 1\), \(1, 2\)"),
+        (lambda: data.padded([1.0, 2.0]), errors.ShapeError, r"sequences are \(T_n, \.\.\.\), .* not \(\)"),
     ],
 )
 def test_what_cannot_be_padded_is_refused(call, error, message):
@@ -245,7 +245,7 @@ def test_what_cannot_be_padded_is_refused(call, error, message):
 
 
 def test_batches_with_time_first_take_lengths_by_sample():
-    x, lengths = data.pad_sequences([np.full((length, 2), length) for length in LENGTHS])
+    x, lengths = data.padded([np.full((length, 2), length) for length in LENGTHS])
     seen = []
     for values, steps, target in train.Batches(x, lengths, np.arange(B), batch_size=2, time_first=True):
         assert values.shape == (T, len(target), 2)

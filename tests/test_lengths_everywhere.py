@@ -66,7 +66,7 @@ class Measured(nn.Cell):
         self.net = Net(dtype)
 
     def construct(self, x, lengths, samples):
-        with train.RateListener(self.net.neurons) as spikes:
+        with train.Spikes(self.net.neurons) as spikes:
             loss, others = train.measure(self.net, nn.CERateLoss(), spikes=spikes)(x, lengths, Tensor(LABELS))
         return loss, others["accuracy"], others["firing_rate"]
 

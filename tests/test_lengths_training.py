@@ -57,7 +57,7 @@ def test_padding_changes_no_bit_of_a_training_and_its_evaluation(loss, keep_stat
 
 def test_what_is_measured_of_a_padded_batch_is_that_of_its_samples():
     net = Net().set_train(False)
-    x, lengths = data.pad_sequences([x for x, _ in RECORDINGS], 12)
+    x, lengths = data.padded([x for x, _ in RECORDINGS], 12)
     y = np.array([y for _, y in RECORDINGS])
     found = train.evaluate(net, nn.CERateLoss(), [(x, lengths, y)], firing_rate=net.hidden)
     alone = [
@@ -91,9 +91,9 @@ def test_lengths_of_an_output_with_another_number_of_steps_are_refused():
 
 @pytest.mark.parametrize("padding", [0.0, 2.0])
 def test_a_firing_rate_counts_the_steps_that_are_there(padding):
-    x, lengths = data.pad_sequences([x for x, _ in RECORDINGS], 12, padding)
+    x, lengths = data.padded([x for x, _ in RECORDINGS], 12, padding)
     layer = nn.MultiStep(nn.LIFNode(tau=2.0, v_threshold=0.3))
-    with train.RateListener(layer) as spikes:
+    with train.Spikes(layer) as spikes:
         out = layer(Tensor(x)).asnumpy()
         there = np.arange(12)[:, None] < lengths
         assert spikes.rate(lengths).item() == np.float32(out[there].mean())
@@ -113,7 +113,7 @@ def test_a_monitor_counts_the_steps_that_are_there(keep_states, compiled, option
     call = snncell.jit(lambda x, lengths: net(x, lengths)) if compiled else net
     found = []
     for steps, padding in ((9, 0.0), (9, 3.0), (20, 3.0)):
-        x, lengths = data.pad_sequences([x for x, _ in RECORDINGS], steps, padding)
+        x, lengths = data.padded([x for x, _ in RECORDINGS], steps, padding)
         with snncell.monitor(net, **options) as m:
             for _ in range(2):
                 call(Tensor(x), Tensor(lengths))
@@ -126,7 +126,7 @@ def test_a_monitor_counts_the_steps_that_are_there(keep_states, compiled, option
 
 def test_rates_of_a_monitor_are_those_of_the_samples():
     net = Net().set_train(False)
-    x, lengths = data.pad_sequences([x for x, _ in RECORDINGS], 12)
+    x, lengths = data.padded([x for x, _ in RECORDINGS], 12)
     with snncell.monitor(net) as m:
         net(Tensor(x), Tensor(lengths))
     count = 0.0

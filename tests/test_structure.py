@@ -339,6 +339,7 @@ CLASSES_DEFINED_TWICE = {
     "Tanh": "the activation, and the surrogate with its derivative",
     "Identity": "PyTorch's layer, and MindSpore's initializer",
     "Uniform": "the quantiser, and MindSpore's initializer",
+    "Constant": "the constant of a neuron, nn.Constant, and MindSpore's initializer",
 }
 
 

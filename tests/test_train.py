@@ -557,7 +557,7 @@ def test_accuracy_reads_potentials_counts_and_tuples():
 
 def test_spikes_count_what_is_not_zero_over_all_cells():
     a, b = nn.MultiStep(nn.IFNode(0.25)), nn.MultiStep(nn.IFNode(), return_states=True)
-    with train.RateListener([a, b]) as spikes:
+    with train.Spikes([a, b]) as spikes:
         a(ops.full((4, 1, 3), 0.25))  # 3 of 4 steps are above the threshold, in each of 3 neurons, then 0 is left
         b(ops.full((2, 1, 2), 0.75))
         first = a(ops.full((4, 1, 3), 0.3)).asnumpy()
@@ -633,7 +633,7 @@ REFUSED = [
     (lambda n, o: train.fit(n, LOSS, o, XY, 1, firing_rate=[1]), ArgumentError, "takes Cells whose output is spikes"),
     (lambda n, o: train.fit(n, LOSS, o, XY, 1, firing_rate="a"), ArgumentError, "^fit: firing_rate takes Cells.*'a'"),
     (lambda n, o: train.fit(n, LOSS, o, XY, 1, firing_rate=3), ArgumentError, "^fit: firing_rate takes Cells .* not 3"),
-    (lambda n, o: train.RateListener("a"), ArgumentError, "^Spikes: cells takes Cells .* not 'a'"),
+    (lambda n, o: train.Spikes("a"), ArgumentError, "^Spikes: cells takes Cells .* not 'a'"),
     (lambda n, o: train.fit(n, LOSS, o, XY, 1, firing_rate=nn.ReLU()), ArgumentError, "none of its Cells was called"),
     (lambda n, o: train.accuracy(ops.ones((2, 3)), ops.ones(2)), DTypeError, "labels are integers.*accuracy=None"),
     (lambda n, o: train.accuracy(ops.ones((2, 3)), Tensor([1])), ShapeError, r"shape \(2, 3\) do not fit .*\(1,\)"),

@@ -19,7 +19,7 @@ from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Value
 
 
-class ConstantField(NamedTuple):
+class Constant(NamedTuple):
     """A constant of a neuron or of a spike function.
 
     Attributes:
@@ -141,14 +141,14 @@ class Ranged:
         self.range_of(name).check(value, type(self).__name__, name)
 
     @property
-    def constants_and_ranges(self) -> tuple[ConstantField, ...]:
+    def constants_and_ranges(self) -> tuple[Constant, ...]:
         """Its constants, each with its name, its present value, its range, and whether it is learned."""
         constants = []
         for name in self.__dict__.get("_constants", ()):
             held = self.__dict__.get(name)
             with meeting(float64):
                 value = numbers_of(getattr(self, name))
-            constants.append(ConstantField(name, value, self.range_of(name), isinstance(held, (Parameter, Derived))))
+            constants.append(Constant(name, value, self.range_of(name), isinstance(held, (Parameter, Derived))))
         return tuple(constants)
 
     # --- setting ------------------------------------------------------------------------------------------------------

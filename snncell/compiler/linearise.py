@@ -170,10 +170,8 @@ def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
     float_states = [n for n, x in enumerate(body.carry) if x.dtype.is_float]
     seeded = [n for n in range(len(body.after), len(body.outs)) if has_dout[n]]
     with _own_state(body, trace), tracing_to(trace), recording_on(tape if STATE.tape is not None else None):
-        seeds = {
-            n: watch_input(trace.new_input(body.outs[n].shape, body.outs[n]._data.dtype))
-            for n in (*float_states, *seeded)
-        }
+        specs = {n: (body.outs[n].shape, body.outs[n]._data.dtype) for n in (*float_states, *seeded)}
+        seeds = {n: watch_input(trace.new_input(*spec)) for n, spec in specs.items()}
         inputs = [*body.carry, *body.xs, *body.consts]
         notes: list[Note] = []
         with noting(notes):

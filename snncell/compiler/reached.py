@@ -175,8 +175,7 @@ class ReachableValues:
             return
         self._seen[id(value)] = value
         if isinstance(value, Tensor):  # its values do not change; a Parameter is read anew by each run
-            if isinstance(value, Parameter):
-                self.parameters[value] = None
+            self.parameters |= {value: None} if isinstance(value, Parameter) else {}
             self._waiting += (value._entry.hooks or {}).values() if value._entry is not None else []
         elif isinstance(value, np.ndarray):
             self._arrays.append((value, snapshot(value)))
@@ -201,12 +200,9 @@ class ReachableValues:
             self._waiting.append(of_cell(value))
         elif isinstance(value, Iterator) and kind.__module__ in ("builtins", "itertools"):
             self._iterators.append(value)
-        elif isinstance(value, (staticmethod, classmethod)):
-            self._waiting.append(value.__func__)
-        elif isinstance(value, property):
-            self._waiting += [value.fget] if value.fget else []
-        elif isinstance(value, cached_property):
-            self._waiting.append(value.func)
+        elif isinstance(value, (staticmethod, classmethod, property, cached_property)):
+            functions = [getattr(value, name, None) for name in ("__func__", "fget", "func")]
+            self._waiting += [function for function in functions if function is not None]
         elif isinstance(value, (ModuleType, type)):
             self._visit_namespace(value)
         elif hasattr(kind, "cells_and_names"):

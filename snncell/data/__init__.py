@@ -42,7 +42,7 @@ from snncell.data.made.shd_like import SHDLike as SHDLike, write_shd_like as wri
 from snncell.data.made.yin_yang import yin_yang as yin_yang
 from snncell.data.manifolds import randman as randman
 from snncell.data.order import in_turn as _in_turn
-from snncell.data.padding import pad_sequences as pad_sequences
+from snncell.data.padding import padded as padded
 from snncell.data.shipped import digits as digits
 from snncell.data.slices import Sliced as Sliced
 from snncell.data.transforms.arrays import (

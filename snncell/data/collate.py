@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from snncell.data.event_lists import join_event_lists
-from snncell.data.padding import bucket_of, pad_sequences
+from snncell.data.padding import bucket_of, padded
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.tape.event_lists import EventLists
 from snncell.tape.given import is_array, on_host
@@ -152,7 +152,7 @@ def _sequences(values: list[Any], indices: Sequence[int], steps: int) -> Any:
     """Sequences (T_n, ...) as those of a batch, (T, B, ...)."""
     if all(isinstance(value, EventLists) for value in values):
         return _as_arrays(join_event_lists(values, steps))
-    return pad_sequences(_arrays(values, indices), steps)[0]
+    return padded(_arrays(values, indices), steps)[0]
 
 
 def _as_arrays(lists: EventLists) -> Any:

@@ -13,7 +13,7 @@ from snncell.tape.given import on_host
 Array = np.ndarray[Any, Any]
 
 
-def pad_sequences(sequences: Iterable[Any], steps: int | None = None, value: float = 0.0) -> tuple[Array, Array]:
+def padded(sequences: Iterable[Any], steps: int | None = None, value: float = 0.0) -> tuple[Array, Array]:
     """Sequences of different lengths as one array, time first, with what is missing at their ends filled up.
 
     Args:

@@ -140,12 +140,12 @@ def _source(name: str) -> str:
         "from snncell.kernels.cpu.builtins import bitcast\n"
         "from snncell.kernels.cpu.elements import copy, lanes, row, strip, tail, words_of\n"
         "from snncell.kernels.cpu.loops import LANES\n"
-        "from snncell.kernels.policy import called, inlined\n\n"
+        "from snncell.kernels.policy import call_once, inline\n\n"
         f"FEW, MAGNITUDE, STEPS, LEAST = {event_order.FEW}, {event_order.MAGNITUDE}, {cpu.STEPS}, {adjoint.LEAST}\n"
         "MEM, SYN, THRESHOLD, END, PEAK, HIGHEST = range(6)\n\n\n"
     )
-    parts = [f"@inlined\n{source_of(function)}\n\n" for function in inlined]
-    parts += [f"@called\n{source_of(function)}\n\n" for function in called]
+    parts = [f"@inline\n{source_of(function)}\n\n" for function in inlined]
+    parts += [f"@call_once\n{source_of(function)}\n\n" for function in called]
     return head + "".join(parts) + source_of(kernel)
 
 

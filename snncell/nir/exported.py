@@ -12,7 +12,7 @@ from snncell.cell import Cell
 from snncell.common.ranges import quote_value
 from snncell.errors import NirError
 from snncell.nir.description import Node
-from snncell.nir.layers import Heaviside, NirDelay, Scale
+from snncell.nir.layers import Delay, Heaviside, Scale
 from snncell.nir.neurons import Equation, constants_of, equation_of
 from snncell.nir.shapes import Shape
 from snncell.nn.dataflow import beyond_threshold, kind_of
@@ -175,7 +175,7 @@ class Writer:
             return [
                 Node("Delay", {"delay": _spread(delay.reshape(-1, *(1,) * (len(shape) - 1)), shape, path, "delay")})
             ]
-        if kind is NirDelay:
+        if kind is Delay:
             return [Node("Delay", {"delay": np.asarray(cell.steps, np.float64).reshape(shape) * self.dt})]
         if kind is Scale:
             return [Node("Scale", {"scale": _spread(array_of(cell.scale), shape, path, "scale")})]

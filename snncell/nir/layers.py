@@ -60,7 +60,7 @@ class NirIdentity(Cell):
         return x
 
 
-class NirDelay(Cell):
+class Delay(Cell):
     """y[t] = x[t - d] for each neuron, NIR's Delay over (T, B, ...): an `AxonalDelay` of all neurons.
 
     Args:

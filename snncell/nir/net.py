@@ -28,7 +28,7 @@ def total(values: list[Tensor]) -> Tensor:
     return result
 
 
-class GraphNet(Cell):
+class Net(Cell):
     """A graph of NIR as a Cell over (T, B, ...); `from_nir` makes it.
 
     Its Cells have the names that nodes have in the graph, those of graphs inside with a dot: "lif1.w_rec".

@@ -16,8 +16,8 @@ from snncell.cell import Cell
 from snncell.errors import ArgumentError, NirError
 from snncell.nir.description import FIRING, NEURONS, Graph, Node
 from snncell.nir.files import read_file
-from snncell.nir.layers import MOST_LATE, DelayLine, NirDelay, delay_in_steps, layer_of
-from snncell.nir.net import FeedbackLoop, GraphNet
+from snncell.nir.layers import MOST_LATE, Delay, DelayLine, delay_in_steps, layer_of
+from snncell.nir.net import FeedbackLoop, Net
 from snncell.nir.neurons import METHODS, RESETS, Choices, neuron_of
 from snncell.nir.objects import graph_of
 from snncell.nir.shapes import Shape, shape_after
@@ -40,7 +40,7 @@ def from_nir(
     surrogate_function: Any = None,
     dtype: FloatDtype = dtypes.float32,
     lossy: bool = False,
-) -> GraphNet:
+) -> Net:
     """A graph of NIR as a Cell on (T, B, ...), which runs, trains and is compiled like any other.
 
     NIR has equations and no steps. What becomes of them is said here, or in the graph's metadata by who wrote it.
@@ -122,7 +122,7 @@ def _refuse_unknown(graph: Graph, names: tuple[str, ...]) -> None:
         raise ArgumentError(f"from_nir: learnable has {unknown[0]!r}; its neurons have {', '.join(sorted(known))}.")
 
 
-def _warn(net: GraphNet, flat: Flat, graph: Graph, said: str) -> None:
+def _warn(net: Net, flat: Flat, graph: Graph, said: str) -> None:
     choices, written = net.choices, graph.metadata.get("dt")
     made_for_it = isinstance(written, (float, np.floating)) and math.isclose(written, choices.dt)
     if not made_for_it:
@@ -187,7 +187,7 @@ class _Builder:
         self.shapes: dict[str, Shape] = {}  # and give
         self.error = 0.0
 
-    def net(self) -> GraphNet:
+    def net(self) -> Net:
         """The Cell."""
         stages = stages_of(self.flat, self._keeps)
         names = [name for stage in stages for name in stage.names]
@@ -201,7 +201,7 @@ class _Builder:
                 self._recurrent(neuron, stage, cells, plan)
             else:
                 self._loop(stage, cells, plan)
-        return GraphNet(self.graph, self.choices, self.flat, plan, cells, tuple(self.lost or ()), self.error)
+        return Net(self.graph, self.choices, self.flat, plan, cells, tuple(self.lost or ()), self.error)
 
     def _keeps(self, node: Node) -> bool:
         return node.kind == "Delay" and bool((np.round(node.values["delay"] / self.choices.dt) >= 1).all())
@@ -236,7 +236,7 @@ class _Builder:
         node = self.flat.nodes[name]
         if node.kind == "Delay":
             steps, learned = delay_in_steps(node, self.choices.dt, self.lost), "delay" in self.choices.learnable
-            return NirDelay(steps, self.before[name], learned, self.choices.dtype)
+            return Delay(steps, self.before[name], learned, self.choices.dtype)
         cell = self._step_cell(name)
         if node.kind in NEURONS:
             return nn.MultiStep(cell)

@@ -9,14 +9,14 @@ import numpy as np
 from snncell.errors import NirError
 from snncell.nir.description import DEFAULTS, NEURONS, Graph, Node
 from snncell.nir.exported import Writer
-from snncell.nir.layers import DelayLine, NirDelay, layer_of
-from snncell.nir.net import GraphNet
+from snncell.nir.layers import Delay, DelayLine, layer_of
+from snncell.nir.net import Net
 from snncell.nir.neurons import neuron_of
 from snncell.nir.shapes import Shape, shape_after
 from snncell.nir.wiring import flatten, shapes_of, stages_of
 
 
-def update_graph(net: GraphNet, writer: Writer) -> Graph:
+def update_graph(net: Net, writer: Writer) -> Graph:
     """The graph of a net, in which what has changed since it was read is what it is now, and all else to the bit."""
     flat = flatten(net.graph)
     stages = stages_of(flat, lambda node: False)
@@ -30,7 +30,7 @@ def _fits(node: Node, before: Shape) -> Shape:
     return before if node.kind == "Output" else shape_after(node, before)
 
 
-def _graph(net: GraphNet, graph: Graph, shapes: dict[str, Shape], writer: Writer, as_read: bool) -> Graph:
+def _graph(net: Net, graph: Graph, shapes: dict[str, Shape], writer: Writer, as_read: bool) -> Graph:
     nodes: dict[str, Node | Graph] = {}
     for name, node in graph.nodes.items():
         if isinstance(node, Graph):
@@ -42,7 +42,7 @@ def _graph(net: GraphNet, graph: Graph, shapes: dict[str, Shape], writer: Writer
     return Graph(nodes, list(graph.edges), dict(graph.metadata), graph.path)
 
 
-def _node(net: GraphNet, node: Node, shape: Shape, writer: Writer, as_read: bool) -> Node:
+def _node(net: Net, node: Node, shape: Shape, writer: Writer, as_read: bool) -> Node:
     cell = net.of_node(node.path)
     if isinstance(cell, DelayLine):
         delay = node.values["delay"] if as_read else cell.steps * writer.dt
@@ -79,11 +79,11 @@ def _describe_cell(cell: Any, node: Node, shape: Shape, writer: Writer) -> Node:
     return nodes[0]
 
 
-def _again(net: GraphNet, node: Node, shape: Shape) -> Any:
+def _again(net: Net, node: Node, shape: Shape) -> Any:
     """The Cell that a node is made into."""
     if node.kind in NEURONS:
         return neuron_of(node, net.choices)
     if node.kind == "Delay":
         steps = np.round(np.asarray(node.values["delay"], np.float64) / net.choices.dt)
-        return NirDelay(steps, shape, False, net.choices.dtype)
+        return Delay(steps, shape, False, net.choices.dtype)
     return layer_of(node, shape, net.choices)

@@ -13,7 +13,7 @@ from snncell.errors import ArgumentError, NirError
 from snncell.nir.description import Graph, Node, below
 from snncell.nir.exported import Writer, array_of
 from snncell.nir.layers import NirIdentity
-from snncell.nir.net import GraphNet
+from snncell.nir.net import Net
 from snncell.nir.shapes import Shape, shape_after
 from snncell.nir.update import update_graph
 from snncell.nir.wiring import flatten, shapes_of, stages_of
@@ -96,7 +96,7 @@ class Walk:
 
     def graph(self, net: Any, shape: Shape) -> Graph:
         """The graph of a whole net."""
-        if kind_of(net) is GraphNet:
+        if kind_of(net) is Net:
             refuse_replacement(net, "", error_of, "so it is not what its graph says")
             inputs = [node for node in net.graph.nodes.values() if isinstance(node, Node) and node.kind == "Input"]
             if all(node.values["shape"] != shape for node in inputs):

@@ -11,7 +11,7 @@ from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, NirError
 from snncell.nir.exported import Writer
-from snncell.nir.net import GraphNet
+from snncell.nir.net import Net
 from snncell.nir.neurons import METHODS
 from snncell.nir.objects import write_graph
 from snncell.nir.package import package
@@ -67,7 +67,7 @@ def to_nir(
     shape = _shape(input_shape)
     if method is not None:
         one_of(method, METHODS, "to_nir", "method")
-    otherwise = cast(GraphNet, net).choices.method if kind_of(net) is GraphNet else "euler"
+    otherwise = cast(Net, net).choices.method if kind_of(net) is Net else "euler"
     walk = Walk(Writer(float(dt), method or otherwise))
     graph = walk.graph(net, shape)
     shapes = walk.check(graph)

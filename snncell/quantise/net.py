@@ -15,11 +15,11 @@ from snncell.io.checkpoint import read_arrays, write_arrays
 from snncell.quantise import integer, steps
 
 FORMAT = "snncell integer network, 1"
-_OF_LAYERS = ("Encode", "Requantise", "Product", "Pool", "Flatten", "Delay", "Readout", "OverTime")
-KINDS: dict[str, Any] = {name: getattr(integer, name) for name in _OF_LAYERS} | {
-    "Neuron": steps.IntegerNeuron,
-    "Steps": steps.IntegerSteps,
-}
+_LAYERS = (
+    *(integer.Encode, integer.Requantise, integer.IntegerProduct, integer.IntegerPool, integer.IntegerFlatten),
+    *(integer.IntegerDelay, integer.IntegerReadout, integer.OverTime, steps.IntegerNeuron, steps.IntegerSteps),
+)
+KINDS: dict[str, Any] = {kind.__name__.removeprefix("Integer"): kind for kind in _LAYERS}  # by their names in a file
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +120,7 @@ def _summary(layer: Any) -> str:
     inner = getattr(inner, "neuron", inner)
     weight = getattr(inner, "weight", None)
     what = "" if weight is None else f" {inner.kind} {weight.shape} {weight.dtype}"
-    return f"{type(inner).__name__}{what}, unit 2^{layer.exponent}"
+    return f"{_kind_name(inner)}{what}, unit 2^{layer.exponent}"
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -137,7 +137,11 @@ def _describe_layer(layer: Any, path: str, arrays: dict[str, Any]) -> dict[str, 
         elif isinstance(value, integer.IntegerLayer):
             value = {"layer": _describe_layer(value, name, arrays)}
         fields[one.name] = value
-    return {"kind": type(layer).__name__, "fields": fields}
+    return {"kind": _kind_name(layer), "fields": fields}
+
+
+def _kind_name(layer: Any) -> str:
+    return type(layer).__name__.removeprefix("Integer")
 
 
 def _make_layer(described: Any, arrays: dict[str, Any]) -> Any:

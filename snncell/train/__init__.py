@@ -46,7 +46,7 @@ from snncell.train.model_metrics import (
     TopKCategoricalAccuracy as TopKCategoricalAccuracy,
 )
 from snncell.train.monitored import Monitored as Monitored
-from snncell.train.pieces import Batches as Batches, RateListener as RateListener, measure as measure
+from snncell.train.pieces import Batches as Batches, Spikes as Spikes, measure as measure
 from snncell.train.plateau import ReduceLROnPlateau as ReduceLROnPlateau
 from snncell.train.rate_finder import RateSearch as RateSearch, find_learning_rate as find_learning_rate
 from snncell.train.run_context import RunContext as RunContext, RunParameters as RunParameters

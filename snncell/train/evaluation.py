@@ -21,7 +21,7 @@ from snncell.train.ahead import make_ahead, pays
 from snncell.train.callbacks import Callback, Training, tell_step_of_evaluation
 from snncell.train.metrics import name_metrics
 from snncell.train.monitored import Monitored, watching
-from snncell.train.pieces import Batches, RateListener, cells_of as spiking_cells, measure
+from snncell.train.pieces import Batches, Spikes, cells_of as spiking_cells, measure
 from snncell.train.processes import OneProcess
 from snncell.train.scores import accuracy as share_right
 
@@ -77,7 +77,7 @@ def evaluate_with(
     if data is None:
         raise ArgumentError("evaluate: data are a tuple of arrays, or batches; there are none.")
     with (
-        RateListener(spiking_cells(firing_rate, "evaluate: firing_rate")) as spikes,
+        Spikes(spiking_cells(firing_rate, "evaluate: firing_rate")) as spikes,
         phases(net, loss),
         ExitStack() as stack,
     ):
@@ -150,7 +150,7 @@ def statefuls(*parts: Any) -> list[Stateful]:
 
 
 def measure_with_loss(
-    net: Cell, loss: Any, accuracy: Any, spikes: RateListener | None, metrics: dict[str, Any]
+    net: Cell, loss: Any, accuracy: Any, spikes: Spikes | None, metrics: dict[str, Any]
 ) -> Callable[..., dict[str, Tensor]]:
     """`measure`, jitted, with the loss among the rest."""
     of_one = measure(net, loss, accuracy, spikes, metrics)

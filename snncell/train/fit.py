@@ -24,7 +24,7 @@ from snncell.train.log import Log
 from snncell.train.loss_scale import ScaledLoss, scaler_of
 from snncell.train.metrics import name_metrics
 from snncell.train.monitored import watching
-from snncell.train.pieces import RateListener, cells_of
+from snncell.train.pieces import Spikes, cells_of
 from snncell.train.processes import processes
 from snncell.train.run import Run
 from snncell.train.scores import accuracy as share_right
@@ -159,7 +159,7 @@ def fit(
     batches = batches_of(data, batch_size, True, "fit: data"), batches_of(test, batch_size, False, "fit: test")
     run = Run(Training(net, loss, optimiser, *batches, epochs), prefetch, ranks)
     run.checkpoint, run.test_every = checkpoint, _epochs_to_evaluate(test_every, log)
-    with ranks.together(), RateListener(cells_of(firing_rate, "fit: firing_rate")) as spikes, phases(net, loss):
+    with ranks.together(), Spikes(cells_of(firing_rate, "fit: firing_rate")) as spikes, phases(net, loss):
         spikes.refuse_inner(net)
         limits = {"clip_norm": clip_norm, "clip_value": clip_value}
         functions, heard = name_metrics(metrics, "fit")

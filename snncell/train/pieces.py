@@ -126,7 +126,7 @@ def cells_of(chosen: Any, who: str) -> list[Cell]:
     return cells
 
 
-class RateListener:
+class Spikes:
     """Listens to Cells that give spikes, and tells their firing rate: the share of elements that are not 0.
 
     Used as a context, in which every call of these Cells is heard, also while a function is traced.
@@ -151,7 +151,7 @@ class RateListener:
         self.heard: list[Tensor] = []
         self._handles: list[HookHandle] = []
 
-    def __enter__(self) -> RateListener:
+    def __enter__(self) -> Spikes:
         self._handles = [cell.register_forward_hook(self._hear) for cell in self.cells]
         return self
 
@@ -212,7 +212,7 @@ def measure(
     net: Cell,
     loss: Callable[..., Tensor],
     accuracy: Callable[..., Tensor] | None = share_right,
-    spikes: RateListener | None = None,
+    spikes: Spikes | None = None,
     metrics: dict[str, Callable[..., Tensor]] | None = None,
 ) -> Callable[..., Measured]:
     """A function (*inputs, target) -> (loss, {"accuracy": ..., "firing_rate": ...}) of a batch.

@@ -25,7 +25,7 @@ from snncell.train.interruption import note_signals
 from snncell.train.loss_scale import Scaling
 from snncell.train.monitored import Monitored
 from snncell.train.passes import DataPass
-from snncell.train.pieces import RateListener, measure
+from snncell.train.pieces import Spikes, measure
 from snncell.train.processes import OneProcess
 from snncell.train.resume import describe_data, note_callbacks, places, refuse_notes, resume_callbacks, take_places
 from snncell.train.state import File, description, read_state, save_state, weights_of
@@ -59,7 +59,7 @@ class Run:
         accuracy: Any,
         metrics: dict[str, Any],
         heard: dict[str, Monitored],
-        spikes: RateListener | None,
+        spikes: Spikes | None,
         limits: dict[str, float | None],
         accumulate: int,
         scaler: LossScaler | None,

@@ -14,7 +14,7 @@ from snncell.errors import ArgumentError
 from snncell.nn.optim import Optimizer
 from snncell.tape.tensor import Tensor
 from snncell.train.loss_scale import Scaling, scaler_of
-from snncell.train.pieces import RateListener, measure
+from snncell.train.pieces import Spikes, measure
 
 Numbers = dict[str, Tensor]
 Clip = Callable[[Any], Any]
@@ -42,7 +42,7 @@ def training_step(
     optimiser: Optimizer,
     clip: Clip | None = None,
     accuracy: Callable[..., Tensor] | None = None,
-    spikes: RateListener | None = None,
+    spikes: Spikes | None = None,
     loss_scale: Annotated[LossScaler | float | None, Own()] = None,
 ) -> Callable[..., Numbers]:
     """A jitted function (*inputs, target) -> {"loss": ..., ...} that takes one step: forward, backward, optimiser.

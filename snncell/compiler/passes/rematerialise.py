@@ -121,9 +121,7 @@ def minimum_cut(
         sources = [x for x in values_in(instruction) if x in varying]
         if not forward.issuperset(instruction.outputs):
             needed += values_in(instruction)  # a step of the sweep: its operands are what the cut has to provide
-        elif sources or not varying.isdisjoint(
-            instruction.outputs
-        ):  # else it is the same at every step: no part of the loop
+        elif sources or varying.intersection(instruction.outputs):  # else it is the same at every step
             varying.update(instruction.outputs)
             for out in instruction.outputs:
                 recomputed = not isinstance(instruction.op, Product) or out not in costs.storable

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Unpack
 import numpy as np
 
 from snncell import ops
-from snncell.common.held import ConstantField
+from snncell.common.held import Constant
 from snncell.common.ranges import GATE, LOGIT, POSITIVE, Range, check_constant, numbers_of
 from snncell.nn.neurons.base import Firing, Neuron
 from snncell.nn.neurons.firing import DEFAULT
@@ -189,10 +189,10 @@ class GLIFNode(Neuron):
         return LOGIT if name in GATES else super().range_of(name)
 
     @property
-    def constants_and_ranges(self) -> tuple[ConstantField, ...]:
+    def constants_and_ranges(self) -> tuple[Constant, ...]:
         """The gates, as they are used: the sigmoids of its Parameters."""
         held = ((name, getattr(self, name)) for name in GATES)
-        return tuple(ConstantField(name, numbers_of(ops.sigmoid(value)), GATE, learned=True) for name, value in held)
+        return tuple(Constant(name, numbers_of(ops.sigmoid(value)), GATE, learned=True) for name, value in held)
 
     def construct(self, x: Tensor, v: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         alpha, beta, gamma, tau, v_threshold, decay, v_subreset, conduct = (

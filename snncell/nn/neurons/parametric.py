@@ -8,7 +8,7 @@ import numpy as np
 
 from snncell import ops
 from snncell.common.derived import Derived
-from snncell.common.held import ConstantField
+from snncell.common.held import Constant
 from snncell.common.ranges import LOGIT, TAU, check_constant, numbers_of
 from snncell.dtype import float32
 from snncell.errors import ArgumentError
@@ -79,9 +79,9 @@ class ParametricLIFNode(Neuron):
         return tau
 
     @property
-    def constants_and_ranges(self) -> tuple[ConstantField, ...]:
+    def constants_and_ranges(self) -> tuple[Constant, ...]:
         """Its constants, tau in the place of w."""
-        return ConstantField("tau", numbers_of(self.tau), TAU, learned=True), *super().constants_and_ranges
+        return Constant("tau", numbers_of(self.tau), TAU, learned=True), *super().constants_and_ranges
 
     def charge(self, x: Tensor, v: Tensor) -> Any:
         x, leak, rate = self.gained(x), from_rest(v, self.v_rest), ops.sigmoid(self.w)
