@@ -250,7 +250,7 @@ def test_a_sequence_that_others_need_too_stays_outside():
         return ops.scan(lambda c, x: (c * 0.5 + x, c), C, y)[1].sum(0), y
 
     close(jit(fn)(XS), fn(XS))
-    assert jit_plan(fn).launches[0].group.steps[0].op.name == "mul"
+    assert jit_plan(fn).launches[0].group.instructions[0].op.name == "mul"
 
 
 def test_results_and_sums_that_nothing_needs_are_not_computed():

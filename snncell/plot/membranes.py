@@ -60,15 +60,14 @@ def membrane(
         ArgumentError: for a sample, neuron or layer that does not exist, or more than twelve neurons of an array.
     """
     name, array = one_layer(v, "v", layer, "membrane")
-    watched = is_monitor(v)
-    sample = 0 if watched and sample is None else sample
-    firing = watched and fires(v, name)
+    sample = 0 if is_monitor(v) and sample is None else sample
+    firing = is_monitor(v) and fires(v, name)
     spikes, v_threshold = _complete_spikes(v, name, spikes, v_threshold) if firing else (spikes, v_threshold)
     array, called = _drawn_potential(v, name, array, firing)
     potential = array_of(choose_rows(array, sample, None, "membrane"), 2, "membrane", "(T, N)")
     marks = None if spikes is None else _same_shape(find_spikes(spikes, "membrane"), array, potential, sample)
     there = numbers_of(v, name, potential.shape[1])
-    places = _neurons_to_draw(marks, len(there), watched) if neurons is None else places_of(neurons, there, "membrane")
+    places = _to_draw(marks, len(there), is_monitor(v)) if neurons is None else places_of(neurons, there, "membrane")
     levels, names = _levels(v_threshold, there), _names(labels, there[places])
     axes = axes_or_new(ax, height=2.2 + 0.05 * max(0, len(places) - 5))  # room for the legend
     _draw_potentials(axes, steps_of(v, name, len(potential), "v"), potential, marks, levels, places, names)
@@ -119,7 +118,7 @@ def _same_shape(marks: Array, array: Array, potential: Array, sample: int | None
     return of_sample
 
 
-def _neurons_to_draw(marks: Array | None, count: int, watched: bool) -> list[int]:
+def _to_draw(marks: Array | None, count: int, watched: bool) -> list[int]:
     """Where the neurons are that are drawn if none are named: all, or of a monitor those that fire most."""
     if not watched and count <= _MOST:
         return list(range(count))
