@@ -456,7 +456,7 @@ CELL = {
     **_all("get_submodule get_parameter", "cell.get_sub_cell(path), cell.parameters_dict()"),
     **_all("summary", "snncell.explain(cell, x)"),
     **_all("share_memory shard set_comm_fusion set_boost set_data_parallel offload pipeline_stage", _ONE_PROCESS),
-    **_all("param_groups", "opt.groups; the learning rate is opt.learning_rate"),
+    **_all("param_groups", "groups of an nn.Optimizer"),
     **_all("init_params weight_init", "weight_init of nn.Dense and nn.Conv2d"),
 }
 # Arguments: what they are called here, in the order of likelihood.
