@@ -5,9 +5,12 @@ A maker returns the function, and a function that gives the value another number
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import enum
+import functools
 import sys
+import threading
 import types
 import typing
 import weakref
@@ -281,6 +284,83 @@ def sparse_that_replaces_its_arrays():
     return lambda x: x * float(matrix.sum()), change
 
 
+def bytes_of_others():
+    buffer = bytearray(b"\x01")
+    view = memoryview(buffer)
+    return lambda x: x * view[0], lambda value: buffer.__setitem__(0, int(value))
+
+
+def record():
+    one = np.zeros(1, [("a", "f4")])[0]
+    one["a"] = 1.0
+    return lambda x: x * float(one["a"]), lambda value: one.__setitem__("a", value)
+
+
+def of_c():
+    array = (ctypes.c_double * 1)(1.0)
+    return lambda x: x * array[0], lambda value: array.__setitem__(0, value)
+
+
+def of_thread():
+    local = threading.local()
+    local.gain = 1.0
+    return attribute(local, "gain", lambda x: x * local.gain)
+
+
+def view_of_dict():
+    table = {"a": 1.0}
+    values = table.values()
+    return lambda x: x * sum(values), lambda value: table.__setitem__("a", value)
+
+
+def proxy():
+    one = Base()
+    stand_in = weakref.proxy(one)
+    return lambda x: x * stand_in.g, lambda value, one=one: setattr(one, "g", value)
+
+
+def of_metaclass():
+    kind = type("Kind", (type,), {"g": 1.0, "__module__": __name__})
+    made = kind("Made", (), {"__module__": __name__})
+    return attribute(kind, "g", lambda x: x * made.g)
+
+
+def global_by_its_name():
+    return by_scale(lambda x: x * globals()["SCALE"])
+
+
+def attribute_of_vars():
+    one = Base()
+    one.a = 1.0
+    return lambda x: x * sum(vars(one).values()), lambda value: setattr(one, f"b{value:g}", value)
+
+
+def partial_method():
+    class Partial:
+        gains: typing.ClassVar = [1.0]
+        scaled = functools.partialmethod(lambda self, x: x * self.gains[0])
+
+    one = Partial()
+    return lambda x: one.scaled(x), lambda value: Partial.gains.__setitem__(0, value)
+
+
+def missing_attribute():
+    one = Base()
+
+    def fn(x):
+        try:
+            return x * one.late
+        except AttributeError:
+            return x
+
+    return attribute(one, "late", fn)
+
+
+def default_of_a_module():
+    module = types.ModuleType("settings_of_a_user")
+    return attribute(module, "late", lambda x: x * getattr(module, "late", 1.0))
+
+
 # --- arguments --------------------------------------------------------------------------------------------------------
 
 
@@ -304,4 +384,7 @@ HELD = {
     **{made.__name__: made for made in (module_named_as_a_standard_one, function_without_a_module)},
     **{made.__name__: made for made in (replaced_defaults, changed_keyword_defaults)},
     **{made.__name__: made for made in (default_factory, reference, object_array, sparse_that_replaces_its_arrays)},
+    **{made.__name__: made for made in (bytes_of_others, record, of_c, of_thread, view_of_dict, proxy, of_metaclass)},
+    **{made.__name__: made for made in (global_by_its_name, attribute_of_vars, partial_method, missing_attribute)},
+    "default of a module": default_of_a_module,
 }

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import ctypes
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from operator import itemgetter
 from types import CellType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 MISSING: Any = object()
+BUFFERS: Any = (
+    memoryview,
+    np.void,
+    ctypes.Array,
+    ctypes.Structure,
+    ctypes.c_double.__base__,
+)  # memory that is no array
 _SIMPLE = (bool, int, float, complex, str, bytes, type(None), np.generic)
 
 Spot = tuple[int, Any]  # the id of what holds a value, and the name or place of it there
@@ -83,7 +92,9 @@ def on_host(array: Any) -> np.ndarray[Any, Any]:
 
 
 def snapshot(array: Any) -> tuple[Any, ...]:
-    """The shape, the dtype and a copy of the elements of an array."""
+    """The shape, the dtype and a copy of the elements of an array; of other memory its bytes."""
+    if isinstance(array, BUFFERS):
+        return (), None, memoryview(cast(Any, array)).tobytes()
     here = on_host(array)
     return here.shape, here.dtype, here.tobytes()
 
@@ -110,6 +121,8 @@ def name_of(owner: Any) -> str:
 
 def attributes_of(one: Any) -> dict[str, Any]:
     """The attributes of an object, without its `__getattr__`."""
+    if isinstance(one, threading.local):  # whose attributes are those of this thread
+        return one.__dict__
     try:
         attributes: dict[str, Any] = object.__getattribute__(one, "__dict__")
     except AttributeError:

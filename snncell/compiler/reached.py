@@ -20,7 +20,7 @@ from collections import ChainMap, UserDict, UserList, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from enum import Enum
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache, partial, partialmethod
 from itertools import product
 from types import (
     BuiltinFunctionType,
@@ -33,12 +33,23 @@ from types import (
     ModuleType,
 )
 from typing import Any
-from weakref import ReferenceType
+from weakref import ProxyTypes, ReferenceType
 
 import numpy as np
 
 from snncell.arguments.vocabulary import ON_HOST
-from snncell.compiler.holders import MISSING, Holder, Spot, attributes_of, id_of, in_slot, items, of_cell, snapshot
+from snncell.compiler.holders import (
+    BUFFERS,
+    MISSING,
+    Holder,
+    Spot,
+    attributes_of,
+    id_of,
+    in_slot,
+    items,
+    of_cell,
+    snapshot,
+)
 from snncell.compiler.names_read import Names, names_in
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
@@ -60,6 +71,7 @@ _APPENDABLE = (list, dict, set, deque)
 CONTAINERS = (*_APPENDABLE, tuple, frozenset)
 _DATA = (bool, int, float, complex, str, bytes, *CONTAINERS, np.ndarray, np.generic)
 _OF_NUMBERS = (array, bytearray)
+_VIEWS = tuple(map(type, ({}.keys(), {}.values(), {}.items())))
 # Containers of Python that keep their items in a list or dict, and where.
 _WRAPPERS: dict[type, Any] = {
     UserDict: lambda x: x.data,
@@ -123,6 +135,7 @@ class ReachableValues:
         self.appended: set[str] = set()  # of those that it only appends to
         self.stored: set[str] = set()  # of those that it may set
         self.open = False  # whether it may read attributes of any name
+        self.catches = False  # whether it goes on where an attribute is missing
         self.unseeded: set[str] = set()  # what the code makes a random generator with, without a seed
         self.outside: set[str] = set()  # clocks and files that it reads
         self.draws = False  # whether the code names NumPy's or Python's global generator
@@ -164,7 +177,7 @@ class ReachableValues:
 
     def _known(self) -> int:
         """The number of names that are known: when it grows, objects are looked at again."""
-        return len(self.names) + len(self.appended) + len(self.stored) + self.open
+        return len(self.names) + len(self.appended) + len(self.stored) + self.open + self.catches
 
     def _visit(self, value: Any) -> None:
         kind = type(value)
@@ -177,16 +190,18 @@ class ReachableValues:
         if isinstance(value, Tensor):  # its values do not change; a Parameter is read anew by each run
             self.parameters |= {value: None} if isinstance(value, Parameter) else {}
             self._waiting += (value._entry.hooks or {}).values() if value._entry is not None else []
-        elif isinstance(value, np.ndarray):
+        elif kind in ProxyTypes:
+            self._waiting.append(value.__repr__.__self__)
+        elif isinstance(value, (np.ndarray, *BUFFERS)):
             self._arrays.append((value, snapshot(value)))
-            self._waiting += value.ravel().tolist() if value.dtype.hasobject else []
+            self._waiting += value.ravel().tolist() if isinstance(value, np.ndarray) and value.dtype.hasobject else []
             self._visit_subclass(value, kind)
         elif isinstance(value, random.SystemRandom):
             self.unseeded.add("random.SystemRandom")
         elif isinstance(value, _GENERATORS):
             self.generators.append(value)
             self.draws = self.draws or value is NUMPYS or value is PYTHONS
-        elif isinstance(value, (FunctionType, MethodType, BuiltinFunctionType, partial)):
+        elif isinstance(value, (FunctionType, MethodType, BuiltinFunctionType, partial, partialmethod)):
             self._visit_function(value)
         elif isinstance(value, (*CONTAINERS, *_OF_NUMBERS)):
             inside = items(value)
@@ -205,7 +220,12 @@ class ReachableValues:
             self._waiting += [function for function in functions if function is not None]
         elif isinstance(value, (ModuleType, type)):
             self._visit_namespace(value)
-        elif hasattr(kind, "cells_and_names"):
+        else:
+            self._visit_object(value, kind)
+
+    def _visit_object(self, value: Any, kind: type) -> None:
+        """Visit a Cell, or an instance of another class that is no container."""
+        if hasattr(kind, "cells_and_names"):
             self._visit_cell(value)
         elif kind.__module__.partition(".")[0] in ("snncell", "numpy", "numba"):
             own = attributes_of(value)
@@ -215,6 +235,7 @@ class ReachableValues:
         else:
             self._waiting += [value.value] if isinstance(value, Enum) else []
             self._waiting += [value()] if isinstance(value, ReferenceType) else []
+            self._waiting += [value.mapping] if kind in _VIEWS else []
             self._visit_instance(value, kind)
 
     def _visit_subclass(self, value: Any, kind: type) -> None:
@@ -250,7 +271,7 @@ class ReachableValues:
 
     def _visit_function(self, value: Any) -> None:
         self._note(f"{value.__module__}.{value.__name__}" if hasattr(value, "__name__") else "")
-        if isinstance(value, partial):
+        if isinstance(value, (partial, partialmethod)):
             self._waiting += [value.func, value.args, value.keywords]
         elif isinstance(value, MethodType):
             self._waiting += [value.__func__, value.__self__]
@@ -309,6 +330,8 @@ class ReachableValues:
         there = function.__globals__
         holder = self._holder(there, None)
         inner = {*code.co_freevars, *code.co_cellvars}
+        if "globals" in names.globals and "globals" not in there:
+            holder.values |= {name: x for name, x in there.items() if isinstance(x, _DATA) and name[:2] != "__"}
         for name in names.globals | (names.appended | names.stored).difference(inner):
             value = there.get(name, MISSING)
             if name in names.stored and type(value) in NUMBERS:
@@ -347,6 +370,7 @@ class ReachableValues:
         self.appended |= names.appended
         self.stored |= names.stored
         self.open = self.open or names.open
+        self.catches = self.catches or "AttributeError" in names.globals
 
     def _read_attributes(self, one: Any) -> None:
         """Add those attributes of an object, class or module that the code names."""
@@ -362,7 +386,8 @@ class ReachableValues:
         is_cell = hasattr(type(one), "cells_and_names")
         holder = self._holder(own, one)
         if isinstance(one, type):  # a name may be one of a base class, which the class may get later
-            bases = [base for base in one.__mro__[1:] if not library(base.__module__)]
+            metaclass: Any = type(one)
+            bases = [base for base in (*one.__mro__[1:], *metaclass.__mro__) if not library(base.__module__)]
             self._waiting += bases
             for name in self.names.intersection(*[set().union(*map(vars, bases))]).difference(own):
                 holder.values.setdefault(name, MISSING)
@@ -382,11 +407,11 @@ class ReachableValues:
         for name in self.stored.intersection(own):
             if type(own[name]) in NUMBERS and not (is_cell and name in _INTERNAL):
                 holder.numbers.setdefault(name, own[name])
-        if not instance:
-            return
         # Names that an attribute may get later, where there is none or one of the class.
-        absent = self.names & self.stored
-        for base in type(one).__mro__:
+        absent = set(self.names if self.catches else self.names & self.stored)
+        if instance and self.open and not is_cell:  # `vars(one)` has what is added later too
+            self._waiting.append(own)
+        for base in type(one).__mro__ if instance else ():
             if not library(base.__module__):
                 of_class = vars(base)
                 slots = of_class.get("__slots__", ())
@@ -421,9 +446,9 @@ def _leading_on(values: Iterable[Any]) -> list[Any]:
     return [x for x in every if callable(x) or not (library(type(x).__module__) or isinstance(x, Tensor))]
 
 
-def library(module: str | None) -> bool:
-    """True if a module's code is not followed."""
-    return _is_library((module or "builtins").partition(".")[0])
+def library(module: Any) -> bool:
+    """True if a module's code is not followed; classes written in C may have no name of one."""
+    return _is_library((module if module and isinstance(module, str) else "builtins").partition(".")[0])
 
 
 @lru_cache(maxsize=4096)
