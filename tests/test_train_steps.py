@@ -171,6 +171,14 @@ def test_callbacks_follow_the_steps_that_the_optimiser_takes(seed: int, tmp_path
             assert a.asnumpy().tobytes() == b.asnumpy().tobytes()
 
 
+def test_many_nets_accumulate_in_one_process_without_a_word() -> None:
+    labels = np.array([0, 1, 0, 1])
+    for features in range(1, 11):
+        net = nn.Dense(features, 2)
+        sgd, data = nn.SGD(net.trainable_params(), 0.5), (ops.normal((4, features)), labels)
+        train.fit(net, LOSS, sgd, data, 1, batch_size=2, accumulate=2, progress=False)
+
+
 def test_the_average_moves_at_the_step_of_batches_that_are_left_over() -> None:
     x = ops.normal((4, 2))
     net = nn.Dense(2, 2)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, Protocol
 
 from snncell import ops
 from snncell.amp import LossScaler
 from snncell.arguments.kinds import Own
 from snncell.cell import Cell
-from snncell.compiler.jit import jit
+from snncell.compiler.jit import Jitted, jit
 from snncell.errors import ArgumentError
 from snncell.nn.optim import Optimizer
 from snncell.tape.tensor import Tensor
@@ -177,13 +178,16 @@ class Accumulated:
             self.waiting, self.samples, self.total = 0, 0, ()
 
 
-@jit
+KEPT_TRACES = 32  # of functions that all trainings share: for so many lists of shapes
+
+
+@partial(Jitted, limit=KEPT_TRACES)
 def _weigh(weight: Tensor, *grads: Tensor) -> tuple[Tensor, ...]:
     """Each gradient times a number."""
     return tuple(_times(g, weight) for g in grads)
 
 
-@jit
+@partial(Jitted, limit=KEPT_TRACES)
 def _accumulate(weight: Tensor, *totals_and_grads: Tensor) -> tuple[Tensor, ...]:
     """Each total plus a number times its gradient."""
     half = len(totals_and_grads) // 2
