@@ -370,6 +370,13 @@ class Frozen:
     two: float = dataclasses.field(default=1.0, compare=False)
 
 
+@dataclasses.dataclass(frozen=True)
+class Cached:
+    one: float
+    more: list = dataclasses.field(compare=False)
+    cache: np.ndarray = dataclasses.field(compare=False)
+
+
 HELD = {
     **{made.__name__: made for made in (threshold, training, in_cell_list, length_of_cell_list, optimiser)},
     **{made.__name__: made for made in (of_surrogate, replaced_weight, requires_grad, hook)},

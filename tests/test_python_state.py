@@ -5,6 +5,7 @@ GRAPH_MODE, a training, a loop over time, ...), and changes of the value between
 """
 
 import array
+import contextlib
 import contextvars
 import datetime
 import functools
@@ -18,6 +19,7 @@ import threading
 import time
 import types
 import uuid
+import weakref
 from collections import ChainMap, OrderedDict, UserDict, UserList, deque
 from dataclasses import dataclass, field
 
@@ -26,13 +28,13 @@ import numpy as np
 import pytest
 import scipy.sparse
 import scipy.stats
-from held_values import HELD, Frozen
+from held_values import HELD, Cached, Frozen
 from interpreting import interpreted as interpreted
 from random_cases import random_cases
 
 import snncell
 from snncell import Tensor, jit, nn, ops, train
-from snncell.compiler import reached
+from snncell.compiler import random_states, reached
 from snncell.errors import TraceError
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -500,6 +502,58 @@ def test_a_result_without_tensors_belongs_to_its_caller(make):
 def test_random_numbers_of_pytorch_are_refused(draw, torch):
     with pytest.raises(TraceError, match=r"draws from (PyTorch's random numbers|torch\.\w+).* while it is traced"):
         jit(lambda x: x * Tensor(draw(torch, x).numpy()))(Tensor(X))
+
+
+def test_a_frozen_dataclass_with_a_cache_is_one_argument():
+    seen = []
+
+    def fn(x, setting):
+        seen.append(setting)
+        return x * setting.one
+
+    fn, cache = jit(fn), np.zeros(2)
+    for setting in (Cached(1.0, [1], cache), Cached(1.0, [1], cache), Cached(1.0, [2], cache), Cached(2.0, [2], cache)):
+        fn(Tensor(X), setting)
+    assert len(seen) == 3
+
+
+def test_a_proxy_of_what_is_gone_is_no_fault_of_the_trace():
+    one = Record()
+    proxy = weakref.proxy(one)
+    del one
+    fn = jit(lambda x: x * float(proxy is not None))
+    assert fn(Tensor(X)).shape == X.shape
+
+
+def test_random_numbers_of_pytorch_in_another_thread_are_no_fault_of_the_trace(torch):
+    stop = threading.Event()
+
+    def draw():
+        while not stop.is_set():
+            torch.rand(1)
+
+    thread = threading.Thread(target=draw)
+    thread.start()
+    try:
+        for n in range(5):
+            jit(lambda x, n=n: x * n)(Tensor(X))
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_ctrl_c_leaves_no_thread_of_a_loader_paused(monkeypatch):
+    lock = threading.RLock()
+    monkeypatch.setitem(random_states.LOADING, -1, lock)
+    for interrupted in (False, True):
+        with contextlib.suppress(KeyboardInterrupt), random_states.pause_loading() as paused:
+            assert paused and lock._is_owned()
+            with random_states.pause_loading():  # of a trace within the trace
+                assert lock._is_owned()
+            assert lock._is_owned()
+            if interrupted:
+                raise KeyboardInterrupt
+        assert not lock._is_owned()
 
 
 def test_a_bfloat16_tensor_of_pytorch_is_followed(torch):

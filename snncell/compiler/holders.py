@@ -53,9 +53,9 @@ class Holder:
         names += names[:1]  # at least two, so that it gives a tuple
         return (itemgetter(*names), self.mapping, tuple(self.values[name] for name in names)) if names else None
 
-    def absent(self) -> list[str]:
-        """The names that had no value."""
-        return [name for name, value in self.values.items() if value is MISSING]
+    def absent(self) -> frozenset[str]:
+        """The names that had no value; a set, which `keys().isdisjoint` compares by the shorter of the two."""
+        return frozenset(name for name, value in self.values.items() if value is MISSING)
 
     def changes(self) -> Iterator[tuple[Spot, Change]]:
         """The values that changed, by the place where they are."""

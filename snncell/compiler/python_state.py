@@ -198,8 +198,9 @@ def _leak(who: str, place: str, target: str) -> TraceError:
 
 def holds_traced_tensor(value: Any, trace: Trace | None, depth: int = 3) -> bool:
     """True if a value is, or holds, a Tensor of a trace; of any trace where `trace` is None."""
-    if isinstance(value, Tensor):
+    kind = type(value)  # `isinstance` would ask the object behind a weakref.proxy, which may be gone
+    if issubclass(kind, Tensor):
         return isinstance(value._data, Value) and (trace is None or value._data.trace is trace)
-    if depth and isinstance(value, CONTAINERS):
+    if depth and issubclass(kind, CONTAINERS):
         return any(holds_traced_tensor(x, trace, depth - 1) for x in items(value))
     return False

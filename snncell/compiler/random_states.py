@@ -1,4 +1,8 @@
-"""Random generators of NumPy and Python, which must not be advanced by a trace: what it draws would be constants."""
+"""Detection of random draws during a trace.
+
+A trace runs Python code once, so a number that NumPy, Python or PyTorch draws in it would be a constant of the compiled
+function. `RandomStates` compares the states of the generators before and after the trace and raises an error.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -22,7 +26,7 @@ _NAMES = {id(NUMPYS): "np.random", id(PYTHONS): "Python's random"}
 _PATIENCE = 2.0  # seconds that a trace waits for each thread that loads data to end the sample it is at
 _LOOK = 0.005  # seconds in which a thread that draws all the time is noticed
 
-# Of each thread that loads data: its number, and the lock that it holds while it runs the user's transforms.
+# For each thread that loads data, by its identifier, the lock that it holds while it runs the user's transforms.
 LOADING: dict[int, Any] = {}
 after_fork(LOADING.clear)  # a child has none of these threads
 
@@ -34,14 +38,15 @@ def pause_loading() -> Iterator[bool]:
     Yields True if all of them pause. A thread that loads data itself pauses no other one, because two of them could
     wait for each other.
     """
-    with ExitStack() as stack:
-        paused = threading.get_ident() not in LOADING
-        for lock in list(LOADING.values()) if paused else []:
-            if lock.acquire(timeout=_PATIENCE):
-                stack.callback(lock.release)
-            else:
-                paused = False
-        yield paused
+    loads = threading.get_ident() in LOADING
+    # A trace within a trace finds the locks owned, and leaves them to the outer one.
+    locks = [] if loads else [lock for lock in list(LOADING.values()) if not lock._is_owned()]
+    try:
+        yield all(lock.acquire(timeout=_PATIENCE) for lock in locks) and not loads
+    finally:  # by ownership, because Ctrl-C may come directly after an acquisition
+        for lock in locks:
+            if lock._is_owned():
+                lock.release()
 
 
 class RandomStates:
@@ -63,11 +68,12 @@ class RandomStates:
         for generator, of, before in self.before:
             if of(generator) == before:
                 continue
-            if id(generator) in _NAMES and not self.state.draws and self._drawn_by_others(generator, of):
+            named = id(generator) in _NAMES and self.state.draws  # by the code of the function itself
+            shared = id(generator) in _NAMES or of is _of_torch
+            if shared and not named and self._drawn_by_others(generator, of):
                 continue
             name = _NAMES.get(id(generator), f"a {type(generator).__name__}")
-            name = "PyTorch's random numbers" if of is _of_torch else name
-            raise _draw_error(who, name, every)
+            raise _draw_error(who, "PyTorch's random numbers" if of is _of_torch else name, every)
 
     def _drawn_by_others(self, generator: Any, of: Any) -> bool:
         """True if another thread may have drawn: one that loads data, or one that goes on drawing now."""

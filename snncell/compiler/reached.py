@@ -18,6 +18,7 @@ import sys
 from array import array
 from collections import ChainMap, UserDict, UserList, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from enum import Enum
 from functools import cached_property, lru_cache, partial, partialmethod
@@ -187,11 +188,12 @@ class ReachableValues:
             self.complete = False
             return
         self._seen[id(value)] = value
-        if isinstance(value, Tensor):  # its values do not change; a Parameter is read anew by each run
+        if kind in ProxyTypes:  # first, because `isinstance` asks the object behind a proxy, which may be gone
+            with suppress(ReferenceError):
+                self._waiting.append(value.__repr__.__self__)
+        elif isinstance(value, Tensor):  # its values do not change; a Parameter is read anew by each run
             self.parameters |= {value: None} if isinstance(value, Parameter) else {}
             self._waiting += (value._entry.hooks or {}).values() if value._entry is not None else []
-        elif kind in ProxyTypes:
-            self._waiting.append(value.__repr__.__self__)
         elif isinstance(value, (np.ndarray, *BUFFERS)):
             self._arrays.append((value, snapshot(value)))
             self._waiting += value.ravel().tolist() if isinstance(value, np.ndarray) and value.dtype.hasobject else []
@@ -233,7 +235,7 @@ class ReachableValues:
         elif library(kind.__module__) and any(hasattr(kind, name) for name in ON_HOST):
             self._arrays.append((value, snapshot(value)))
         else:
-            self._waiting += [value.value] if isinstance(value, Enum) else []
+            self._waiting += [value._value_] if isinstance(value, Enum) else []
             self._waiting += [value()] if isinstance(value, ReferenceType) else []
             self._waiting += [value.mapping] if kind in _VIEWS else []
             self._visit_instance(value, kind)
@@ -339,14 +341,16 @@ class ReachableValues:
             if name in names.globals or (name in names.appended and not isinstance(value, _APPENDABLE)):
                 self._waiting += [] if value is MISSING else [value]
                 # Without a value it is a built-in function, if the code does not assign it.
-                if not isinstance(value, ModuleType) and (value is not MISSING or name in names.stored):
+                if not issubclass(type(value), ModuleType) and (value is not MISSING or name in names.stored):
                     holder.values.setdefault(name, value)
         package = there.get("__package__") or ""
         known = [sys.modules.get(x) for name in names.modules for x in (name, f"{package}.{name}")]
         modules = [module for module in known if module is not None]
         self._waiting += modules
         free = [of_cell(cell) for cell in function.__closure__ or ()]
-        modules += [value for value in free if isinstance(value, ModuleType)]  # imported by the enclosing function
+        modules += [
+            value for value in free if issubclass(type(value), ModuleType)
+        ]  # imported by the enclosing function
         pairs = [(there.get(name), attribute) for name, attribute in names.of_globals]
         for owner, attribute in [*pairs, *product(modules, names.attributes)]:
             if isinstance(owner, ModuleType):
@@ -389,7 +393,7 @@ class ReachableValues:
             metaclass: Any = type(one)
             bases = [base for base in (*one.__mro__[1:], *metaclass.__mro__) if not library(base.__module__)]
             self._waiting += bases
-            for name in self.names.intersection(*[set().union(*map(vars, bases))]).difference(own):
+            for name in self.names.intersection(set().union(*map(vars, bases))).difference(own):
                 holder.values.setdefault(name, MISSING)
         whole = instance and (self.open or is_cell)  # snncell itself reads attributes of Cells too
         names = set(own) if whole else (self.names | self.appended).intersection(own)

@@ -34,15 +34,16 @@ class Static:
 
     def __init__(self, value: Any) -> None:
         self.value = value
-        # Floats by their text, so that -0.0 is not 0.0 and NaN is NaN; frozen dataclasses and sets by all they hold,
-        # because == may leave out fields, and takes 1 for True.
+        # Floats by their text, so that -0.0 is not 0.0 and NaN is NaN. Frozen dataclasses and sets by their contents,
+        # because == may skip fields, and because 1 == True.
         inside: Any = value
         if isinstance(value, (float, complex, *NUMBERS)):
             inside = repr(value)
         elif isinstance(value, frozenset):
             inside = frozenset(map(Static, value))
         elif hasattr(type(value), "__dataclass_fields__") and not isinstance(value, type):
-            inside = tuple([(name, Static(x)) for name, x in _by_key(value).items()])
+            fields = [(name, getattr(value, name, None)) for name in type(value).__dataclass_fields__]
+            inside = tuple([(name, _as_key(x)) for name, x in fields])
         self.key = (type(value), inside)
 
     def __eq__(self, other: object) -> bool:
@@ -50,6 +51,16 @@ class Static:
 
     def __hash__(self) -> int:
         return hash(self.key)
+
+
+def _as_key(field: Any) -> Any:
+    """A field of a frozen dataclass for comparison: containers by their contents, unhashable values by identity."""
+    key = _walk(field, [])
+    try:
+        hash(key)
+    except TypeError:  # for example an array in a field with compare=False
+        return id(field)
+    return key
 
 
 class Branch(NamedTuple):

@@ -31,9 +31,7 @@ def refuse_swapped_axes(net: Cell, data: Any, batch: Any) -> None:
     axes = _batch_axes(data, inputs)
     if axes is None:
         return
-    rows = getattr(data, "shuffle", True) and any(
-        x.ndim == 2 and not axis for x, axis in zip(inputs, axes, strict=True)
-    )
+    rows = _is_shuffled(data) and any(x.ndim == 2 and not axis for x, axis in zip(inputs, axes, strict=True))
     if not rows and not any(x.shape[:2] == (samples, samples) for x in inputs):
         return
     before = _trace_shapes(net, inputs, [x.shape for x in inputs])
@@ -42,6 +40,11 @@ def refuse_swapped_axes(net: Cell, data: Any, batch: Any) -> None:
     if rows:
         refuse_samples_as_steps(before, after, samples)
     refuse_time_as_batch(before, after, target, any(axes))
+
+
+def _is_shuffled(data: Any) -> bool:
+    """True if the data come in a random order; a DataLoader of PyTorch says so by its sampler."""
+    return bool(getattr(data, "shuffle", type(getattr(data, "sampler", None)).__name__ == "RandomSampler"))
 
 
 def _batch_axes(data: Any, inputs: list[Tensor]) -> list[int] | None:
