@@ -133,7 +133,7 @@ def scalar_dtype(value: bool | int | float | complex, beside: DType) -> DType:
     return (bool_, int64, float32, promote(complex64, beside))[category]
 
 
-def to_compute(dtype: Any) -> Any:
+def compute_dtype(dtype: Any) -> Any:
     """The NumPy dtype that elements are computed in: float16 and bfloat16 are ways to store float32."""
     return _COMPUTED.get(dtype, dtype)
 

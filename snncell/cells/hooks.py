@@ -246,7 +246,7 @@ class _AtOutputs:
         passage, cell = self.passage, self.passage.cell
         grads = tuple(zeros_of(s, douts) if d is None else d for d, s in zip(douts, entry.specs, strict=True))
         for hook in cell._backward_pre_hooks.values():
-            grads = _fit(cell, hook.function(cell, grads), grads, "backward pre hook", "output")
+            grads = _fit_gradients(cell, hook.function(cell, grads), grads, "backward pre hook", "output")
         passage.grad_output = grads
         if not passage.reaches_inputs:
             for hook in cell._backward_hooks.values():
@@ -267,11 +267,13 @@ class _AtInputs:
         passage, cell = self.passage, self.passage.cell
         grads = tuple(zeros_of(s, douts) if d is None else d for d, s in zip(douts, entry.specs, strict=True))
         for hook in cell._backward_hooks.values():
-            grads = _fit(cell, hook.function(cell, grads, passage.grad_output), grads, "backward hook", "input")
+            grads = _fit_gradients(
+                cell, hook.function(cell, grads, passage.grad_output), grads, "backward hook", "input"
+            )
         return grads
 
 
-def _fit(cell: Any, returned: Any, grads: tuple[Any, ...], who: str, what: str) -> tuple[Any, ...]:
+def _fit_gradients(cell: Any, returned: Any, grads: tuple[Any, ...], who: str, what: str) -> tuple[Any, ...]:
     """The gradients that a hook returned, fitted to those that it was given, or these if it returned None."""
     if returned is None:
         return grads

@@ -90,12 +90,14 @@ class Range:
     @property
     def bounded(self) -> bool:
         """True if there is any finite end."""
-        return _is_end(self.low) or _is_end(self.high)
+        return _is_finite(self.low) or _is_finite(self.high)
 
     def words(self) -> str:
         """The words of an error for what a constant must be."""
-        low = f" {'from' if self.closed in ('low', 'both') else 'above'} {self.low}" if _is_end(self.low) else ""
-        high = f" {'up to' if self.closed in ('high', 'both') else 'below'} {self.high}" if _is_end(self.high) else ""
+        low = f" {'from' if self.closed in ('low', 'both') else 'above'} {self.low}" if _is_finite(self.low) else ""
+        high = (
+            f" {'up to' if self.closed in ('high', 'both') else 'below'} {self.high}" if _is_finite(self.high) else ""
+        )
         return self.text or (f"is a number{low}{high}" if low or high else _FINITE)
 
     def gaps(self, value: Any) -> tuple[Any, Any]:
@@ -115,13 +117,13 @@ class Range:
         """The nearest value that is in the range and no nearer to an open end than `gaps`; NaN stays NaN."""
         # An infinite step of an optimiser is brought back too, where the range has no end.
         largest = float(np.finfo(np.float32).max)
-        low = _end(self.low, value, gaps[0], ops.max) if _is_end(self.low) else -largest
-        high = _end(self.high, value, -gaps[1], ops.min) if _is_end(self.high) else largest
+        low = _end(self.low, value, gaps[0], ops.max) if _is_finite(self.low) else -largest
+        high = _end(self.high, value, -gaps[1], ops.min) if _is_finite(self.high) else largest
         nearest: Tensor = ops.clip(value, low, high)
         return nearest.astype(value.dtype)
 
 
-def _is_end(end: Any) -> bool:
+def _is_finite(end: Any) -> bool:
     return isinstance(end, Tensor) or bool(np.all(np.isfinite(numbers_of(end))))
 
 

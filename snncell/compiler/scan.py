@@ -250,8 +250,10 @@ class Scan(LoopOperation):
             for n, x in zip(live, watched, strict=True):
                 inputs[n] = x
             # What the forward takes and never uses has been left out.
-            xs = [inputs[position[x._data]] if x._data in position else _not_used(x, (steps,)) for x in forward.xs]
-            consts = [inputs[position[x._data]] if x._data in position else _not_used(x, ()) for x in forward.consts]
+            xs = [inputs[position[x._data]] if x._data in position else _unused_value(x, (steps,)) for x in forward.xs]
+            consts = [
+                inputs[position[x._data]] if x._data in position else _unused_value(x, ()) for x in forward.consts
+            ]
             recomputed = Scan(Loop(forward.saving_states(), len(forward.ys), who))
             recomputed.events = self.events
             outputs = recomputed.bind(*(inputs[n][0] for n in states), *xs, *consts, steps=steps)
@@ -268,7 +270,7 @@ class Scan(LoopOperation):
         return [spread.get(n) for n in range(len(entry.inputs))]
 
 
-def _not_used(x: Tensor, first: tuple[int, ...]) -> Tensor:
+def _unused_value(x: Tensor, first: tuple[int, ...]) -> Tensor:
     return zeros_of((first + x.shape, x._data.dtype))
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from snncell.distributed.ranks import Array, Ranks
-from snncell.dtype import to_compute
+from snncell.dtype import compute_dtype
 
 BUCKET = 1 << 20  # bytes that go together in fast mode
 
@@ -22,7 +22,7 @@ class VectorLayout(NamedTuple):
     @classmethod
     def of(cls, arrays: Sequence[Any]) -> VectorLayout:
         """The layout of arrays; of float16 and bfloat16 sums are float32, in which they do not overflow."""
-        return cls([tuple(x.shape) for x in arrays], [np.dtype(to_compute(np.dtype(x.dtype))) for x in arrays])
+        return cls([tuple(x.shape) for x in arrays], [np.dtype(compute_dtype(np.dtype(x.dtype))) for x in arrays])
 
     def vectors(self, arrays: Sequence[Array], factor: float = 1.0) -> dict[Any, Array]:
         """The arrays, each times a number, as vectors that are nobody else's."""

@@ -97,7 +97,7 @@ def check(rows: Rows, who: str) -> None:
 
 def fill_rows(rows: Rows, dtype: Any) -> Any:
     """The array, zeros among its elements."""
-    kept = dtypes.to_compute(dtype)
+    kept = dtypes.compute_dtype(dtype)
     out = empty((rows.count, rows.elements), kept)
     source = rows.astype(kept) if kept.kind == "c" or dtypes.is_storage_only(rows.dtype) else rows
     units = -(-rows.count // ROWS)

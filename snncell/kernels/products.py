@@ -65,7 +65,7 @@ def matmul_into(out: Any, x: Any, y: Any) -> None:
             on_device.matmul(y.T, x.T, out.T)
         return
     if dtypes.is_storage_only(x.dtype):
-        out[...] = matmul(*(array.astype(dtypes.to_compute(array.dtype)) for array in (x, y)))
+        out[...] = matmul(*(array.astype(dtypes.compute_dtype(array.dtype)) for array in (x, y)))
         return
     if _may_be_events(out, x, y):
         by_columns = not x.flags.c_contiguous

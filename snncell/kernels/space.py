@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from snncell import config
-from snncell.dtype import to_compute
+from snncell.dtype import compute_dtype
 from snncell.errors import DeviceError
 from snncell.kernels import arrays, sums
 from snncell.kernels.cuda import arrays as device_arrays, exchange, functions as functions, interop
@@ -48,7 +48,7 @@ class Space(Protocol):
 
     def widened(self, array: Any) -> Any:
         """The array in what its elements are computed in."""
-        return self.cast(array, to_compute(array.dtype))
+        return self.cast(array, compute_dtype(array.dtype))
 
     def constant(self, array: Any) -> Any:
         """A constant of a plan: here, and in memory that stays where it is."""

@@ -20,7 +20,7 @@ from snncell.tape.tensor import Tensor
 
 def widen(x: Tensor) -> Tensor:
     """`x` in float32 at least: in float16 a variance above 65504 would be infinite, and each output 0."""
-    return x.astype(dtypes.to_compute(x.dtype.dtype))
+    return x.astype(dtypes.compute_dtype(x.dtype.dtype))
 
 
 def narrow_result(result: Tensor, x: Tensor, parameter: Tensor) -> Tensor:

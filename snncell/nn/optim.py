@@ -268,7 +268,7 @@ class Optimizer(Settings):
 
 
 def _value_to_compute(parameter: Tensor) -> DType:
-    return dtypes.as_dtype(dtypes.to_compute(parameter.dtype.dtype))
+    return dtypes.as_dtype(dtypes.compute_dtype(parameter.dtype.dtype))
 
 
 class SGD(Optimizer):

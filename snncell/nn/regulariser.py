@@ -168,7 +168,7 @@ class TargetRateRegulariser(_Regulariser):
         if lengths is None:
             rate = counted.mean((0, 1))
         else:
-            wide = counted.astype(dtypes.to_compute(counted.dtype.dtype))  # as a mean has it
+            wide = counted.astype(dtypes.compute_dtype(counted.dtype.dtype))  # as a mean has it
             steps = ops.maximum(as_tensor(lengths, "lengths").sum(), 1).astype(wide.dtype)
             rate = (sum_over_time(wide).sum(0) / steps).astype(counted.dtype)
         return ops.square(rate - self.target).sum() * self.strength

@@ -78,7 +78,7 @@ def mean_over_time(tensor: Tensor, lengths: Any, who: str) -> Tensor:
     if lengths is None:
         return tensor.mean(0)
     # As `ops.mean` does: float16 and bfloat16 are added up in float32.
-    wide = until_end(tensor, lengths, who).astype(dtypes.to_compute(tensor.dtype.dtype))
+    wide = until_end(tensor, lengths, who).astype(dtypes.compute_dtype(tensor.dtype.dtype))
     mean: Tensor = (sum_over_time(wide) / steps_in(wide, lengths)).astype(tensor.dtype)
     return mean
 

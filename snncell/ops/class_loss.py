@@ -69,7 +69,7 @@ def of_classes(
 
 def _mean_over(each: Tensor, parts: Tensor) -> Tensor:
     """The sum over that of the weights, in float32 at least: float16 ends at 65504, of losses and of labels."""
-    wide = dtypes.to_compute(each.dtype.dtype)
+    wide = dtypes.compute_dtype(each.dtype.dtype)
     return astype(sum(astype(each, wide)) / sum(astype(parts, wide)), each.dtype)
 
 

@@ -57,7 +57,7 @@ class _Product(OfLists):
     def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
         """The lines about how it is computed on the CPU, for operands of these sizes."""
         (*rows, elements), y = attrs["shape"], inputs[-1]
-        dtype = np.dtype(dtypes.to_compute(y.dtype))
+        dtype = np.dtype(dtypes.compute_dtype(y.dtype))
         below = csr.limit(math.prod(rows), elements, y.shape[-1], dtype, by_columns=self.by_columns)
         return [f"as events below {percent(below)} of listed elements, else by BLAS" if below > 0 else "by BLAS"]
 

@@ -119,7 +119,7 @@ def rfft(x: Numbers) -> Tensor:
     tensor = _signal(x, "rfft")
     if tensor.dtype.category == 3:
         raise ShapeError("rfft: takes a real signal; use fft for a complex one.")
-    result: Tensor = _rfft.bind(astype(tensor, dtypes.to_compute(tensor.dtype.dtype)))
+    result: Tensor = _rfft.bind(astype(tensor, dtypes.compute_dtype(tensor.dtype.dtype)))
     return result
 
 

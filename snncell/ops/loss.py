@@ -250,7 +250,7 @@ def cosine_embedding_loss(
             f"{signs.shape}."
         )
     tiny = 1e-12  # for vectors that are 0; there is no such number in float16, in which squares overflow too
-    a, b = (astype(vectors, dtypes.to_compute(vectors.dtype.dtype)) for vectors in (first, second))
+    a, b = (astype(vectors, dtypes.compute_dtype(vectors.dtype.dtype)) for vectors in (first, second))
     lengths = (sum(square(a), -1) + tiny) * (sum(square(b), -1) + tiny)
     cosine = astype(sum(a * b, -1) * rsqrt(lengths), dtypes.promote(first.dtype, second.dtype))
     return reduce_losses(where(equal(signs, 1.0), 1.0 - cosine, relu(cosine - margin)), reduction)

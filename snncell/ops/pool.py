@@ -150,7 +150,7 @@ def avg_pool(
         mean: Tensor = primitives.sum_pool.bind(tensor, windows=windows, divisor=divisor_override or windows.elements)
         return mean
     # Windows at the border have fewer elements that count; how many, pooling says of an image of ones.
-    wide = astype(tensor, dtypes.to_compute(tensor.dtype.dtype))
+    wide = astype(tensor, dtypes.compute_dtype(tensor.dtype.dtype))
     lengths, beyond = tensor.shape[2:], windows.padding
     if included:
         pairs = list(zip(beyond, prepared.padding, strict=True))

@@ -154,7 +154,7 @@ def mean(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 def wide(x: Tensor) -> Tensor:
     """`x`, or what is only stored as what it is computed in, where sums of it do not overflow."""
-    return astype(x, dtypes.to_compute(x.dtype.dtype))
+    return astype(x, dtypes.compute_dtype(x.dtype.dtype))
 
 
 def var(x: Numbers, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:

@@ -96,7 +96,7 @@ def nanmean(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The mean of what is not NaN; NaN where all are."""
     tensor = as_float(x, "nanmean")
     count = reduce.sum(lg.logical_not(lg.isnan(tensor)), axis, keepdims)
-    wide = astype(_without_nan(tensor), dtypes.to_compute(tensor.dtype.dtype))  # float16 ends at 65504
+    wide = astype(_without_nan(tensor), dtypes.compute_dtype(tensor.dtype.dtype))  # float16 ends at 65504
     return astype(reduce.sum(wide, axis, keepdims) / astype(count, wide.dtype), tensor.dtype)
 
 

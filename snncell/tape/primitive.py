@@ -10,7 +10,7 @@ import numpy as np
 
 from snncell.arguments.shown import show
 from snncell.config import FINITE
-from snncell.dtype import INEXACT, STORED_IN_USE, is_storage_only, to_compute
+from snncell.dtype import INEXACT, STORED_IN_USE, compute_dtype, is_storage_only
 from snncell.errors import (
     ArgumentError,
     DeviceError,
@@ -161,7 +161,7 @@ class Primitive:
         narrow = next((dtype for dtype in dtypes if is_storage_only(dtype)), None)
         if narrow is None or space.device in self.as_stored:
             return rule(arrays, attrs)
-        wide = to_compute(narrow)
+        wide = compute_dtype(narrow)
         data = rule([space.widened(x) if hasattr(x, "dtype") else x for x in arrays], attrs)
         if wide in dtypes:  # float16 with float32 gives float32
             return data

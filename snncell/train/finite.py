@@ -33,7 +33,7 @@ def refuse_loss(
     if not math.isfinite(value):
         limit = "" if clipped else ", or limit the gradients (clip_norm=1.0)"
         mend = nan_in(data, "the data") or cause() or f"Lower the learning rate{limit}."
-        raise TrainingError(f"fit: the loss of epoch {epoch} is {value}. {mend}" + say_kept(checkpoint, epoch))
+        raise TrainingError(f"fit: the loss of epoch {epoch} is {value}. {mend}" + name_checkpoint(checkpoint, epoch))
 
 
 def refuse_test_loss(value: float, epoch: int, test: Any, checkpoint: File | None) -> None:
@@ -42,7 +42,7 @@ def refuse_test_loss(value: float, epoch: int, test: Any, checkpoint: File | Non
         mend = nan_in(test, "the test data") or (
             "The loss of the data is finite: look whether the test data are, and what net and loss give of them."
         )
-        raise TrainingError(f"fit: the test loss of epoch {epoch} is nan. {mend}" + say_kept(checkpoint, epoch))
+        raise TrainingError(f"fit: the test loss of epoch {epoch} is nan. {mend}" + name_checkpoint(checkpoint, epoch))
 
 
 def refuse_weights(
@@ -64,7 +64,7 @@ def refuse_weights(
                 f"The loss need not tell: a spike of NaN is 0. "
                 + (nan_in(data, "the data") or cause() or "Look whether the data are finite;")
                 + " snncell.set_context(check_finite=True) names where it begins."
-                + say_kept(checkpoint, epoch)
+                + name_checkpoint(checkpoint, epoch)
             )
 
 
@@ -165,6 +165,6 @@ def _not_finite(parameter: Parameter) -> int:
     return int(values.size - np.isfinite(values).sum())
 
 
-def say_kept(checkpoint: File | None, epoch: int) -> str:
+def name_checkpoint(checkpoint: File | None, epoch: int) -> str:
     """A sentence that says of which epoch the checkpoint is, if there is one."""
     return f" {os.fspath(checkpoint)} is of epoch {epoch - 1}." if checkpoint and epoch > 1 else ""

@@ -16,7 +16,7 @@ from snncell.nn.optim import Optimizer
 from snncell.tape.parameter import assign_all
 from snncell.tape.tensor import Tensor
 from snncell.train.callbacks import Callback, Training
-from snncell.train.finite import nan_in, say_kept
+from snncell.train.finite import name_checkpoint, nan_in
 from snncell.train.state import is_count, is_number, refuse_misfit
 
 
@@ -97,7 +97,9 @@ class ScaledLoss(Callback):
         else:
             return
         mend = nan_in(training.data, "the data") or "snncell.set_context(check_finite=True) names where it begins."
-        raise TrainingError(f"fit: in epoch {training.epoch} {why} {mend}" + say_kept(self.checkpoint, training.epoch))
+        raise TrainingError(
+            f"fit: in epoch {training.epoch} {why} {mend}" + name_checkpoint(self.checkpoint, training.epoch)
+        )
 
     def _counted(self) -> dict[str, Any]:
         counts = {name: int(getattr(self.scaler, name).item()) for name in _COUNTS}

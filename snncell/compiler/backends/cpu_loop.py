@@ -276,7 +276,7 @@ class CPULoop:
         )
 
     def _empty(self, value: Value, *steps: int) -> Any:
-        return empty((*steps, math.prod(value.shape)), dtypes.to_compute(value.dtype))
+        return empty((*steps, math.prod(value.shape)), dtypes.compute_dtype(value.dtype))
 
     moved = 0  # what is inside stays in the cache
 

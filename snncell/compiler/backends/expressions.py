@@ -43,7 +43,7 @@ class Statements:
         """Append an elementwise step, under the line of the user's that it comes from."""
         assert isinstance(instruction.op, Elementwise)  # the caller's choice
         (out,) = instruction.outputs
-        code = dtypes.to_compute(instruction.op.operand_dtype(instruction.inputs))
+        code = dtypes.compute_dtype(instruction.op.operand_dtype(instruction.inputs))
         operands = [
             self.names[x] if isinstance(x, Value) else self._scalar(x, instruction, code) for x in instruction.inputs
         ]
@@ -124,7 +124,7 @@ def cost_of(instructions: Sequence[Instruction]) -> int:
 def reduction_of(target: str, term: str, instruction: Instruction) -> loops.Reduced:
     """The arguments of a template for a reduction."""
     assert isinstance(instruction.op, Reduction)  # the caller's choice
-    code, kind = code_of(instruction.inputs[0]), dtypes.to_compute(instruction.inputs[0].dtype)
+    code, kind = code_of(instruction.inputs[0]), dtypes.compute_dtype(instruction.inputs[0].dtype)
     far = far_of(instruction.inputs[0]).code if isinstance(instruction.op, Sum) else code
     return loops.Reduced(target, term, instruction.op.join, f"{code}({instruction.op.start(kind)})", code, far)
 
@@ -148,12 +148,12 @@ def as_scalar(number: Any, dtype: Any) -> Any:
 
 def kind_of(value: Value) -> dtypes.DType:
     """The dtype that a Value's elements are computed in."""
-    return dtypes.BY_NUMPY[dtypes.to_compute(value.dtype)]
+    return dtypes.BY_NUMPY[dtypes.compute_dtype(value.dtype)]
 
 
 def far_of(value: Value) -> dtypes.DType:
     """The dtype in which partial sums of a Value's elements are added up."""
-    return dtypes.BY_NUMPY[dtypes.far(dtypes.to_compute(value.dtype))]
+    return dtypes.BY_NUMPY[dtypes.far(dtypes.compute_dtype(value.dtype))]
 
 
 def code_of(value: Value) -> str:

@@ -14,7 +14,7 @@ from snncell.tape.tracing import Value
 
 def array_to_compute(value: Value, known: dict[Value, Any]) -> Any:
     """The array of a Value, in the dtype it is computed in."""
-    array, dtype = known[value], dtypes.to_compute(value.dtype)
+    array, dtype = known[value], dtypes.compute_dtype(value.dtype)
     return array if isinstance(array, RowsOfEvents) or array.dtype == dtype else HOST.cast(array, dtype)
 
 

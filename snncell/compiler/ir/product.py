@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from snncell.compiler.ir.formula import Cast, Sum
-from snncell.dtype import BYTES, to_compute
+from snncell.dtype import BYTES, compute_dtype
 from snncell.kernels import event_costs, products
 from snncell.kernels.space import HOST, Space, space_of
 from snncell.tape.primitive import Primitive
@@ -167,7 +167,9 @@ class Contraction(Product):
 
 def _limit(m: int, k: int, x: Any, y: Any, *, by_columns: bool) -> float:
     return (
-        event_costs.limit(m, k, y.shape[-1], np.dtype(to_compute(y.dtype)), by_columns) if x.dtype == y.dtype else 0.0
+        event_costs.limit(m, k, y.shape[-1], np.dtype(compute_dtype(y.dtype)), by_columns)
+        if x.dtype == y.dtype
+        else 0.0
     )
 
 

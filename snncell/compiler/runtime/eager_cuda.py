@@ -64,7 +64,7 @@ def _launch(
     assert operands == list(range(len(operands)))
     launch = DeviceLaunch(group, {}, slots, [])
     launch.build()
-    dtype = dtypes.to_compute(op.operand_dtype(inputs)) if isinstance(op, Elementwise) else None
+    dtype = dtypes.compute_dtype(op.operand_dtype(inputs)) if isinstance(op, Elementwise) else None
     condition = getattr(op, "rule", "") == "select"
     numbers = [
         (place, _BOOL if condition and place == 0 else dtype)

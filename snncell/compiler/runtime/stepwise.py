@@ -16,7 +16,7 @@ from snncell.compiler.passes.dce import leading_to
 from snncell.compiler.passes.hoist import Hoisted, outside_of
 from snncell.compiler.runtime.plan import Plan
 from snncell.compiler.schedule.loop import LoopSchedule, RecomputeSchedule
-from snncell.dtype import far, to_compute
+from snncell.dtype import compute_dtype, far
 from snncell.kernels.space import HOST, Space
 from snncell.kernels.sums import NEAR
 from snncell.tape.tracing import Value
@@ -125,7 +125,7 @@ class _Total:
         self.value, self.space = value, space
         self.last = 0 if backwards else NEAR - 1  # the step of a block after which its sum is moved
         self.near: Any = None
-        self.far: Any = space.zeros(value.shape, far(to_compute(value.dtype)))
+        self.far: Any = space.zeros(value.shape, far(compute_dtype(value.dtype)))
 
     def add(self, term: Any, place: int) -> None:
         """Add the term of the step at `place` in the sequences."""

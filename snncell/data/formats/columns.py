@@ -73,13 +73,13 @@ def ours(path: Any, names: Iterable[str], layout: TableLayout, place: str = "") 
         raise fault(
             path,
             place,
-            f"columns t, x, p and perhaps y are expected, and of {_list_some(names)} none is {wanted}; "
+            f"columns t, x, p and perhaps y are expected, and of {_shorten_names(names)} none is {wanted}; "
             f'columns={{"t": ..., "x": ...}} would say which is which',
         )
     return found
 
 
-def _list_some(names: list[str]) -> str:
+def _shorten_names(names: list[str]) -> str:
     """The first names of a file, in words."""
     shown = [name[:60] for name in names[:24]]
     return ", ".join([*shown, "..."] if len(names) > 24 else shown) or "none"
@@ -90,7 +90,9 @@ def _find_column(path: Any, names: list[str], wanted: str | int, place: str) -> 
     if isinstance(wanted, int) and wanted < len(names):
         return wanted
     if wanted not in names:
-        raise fault(path, place, f"there are columns {_list_some(names)}, and none is {wanted!r}, as columns has it")
+        raise fault(
+            path, place, f"there are columns {_shorten_names(names)}, and none is {wanted!r}, as columns has it"
+        )
     return names.index(str(wanted))
 
 

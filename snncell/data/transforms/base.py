@@ -150,7 +150,7 @@ def draw_between(value: Any, rng: Generator) -> Any:
     return float(rng.uniform(*value))
 
 
-def replace(events: Events, sensor_size: tuple[int, int, int] | None = None, **columns: Any) -> Events:
+def with_columns(events: Events, sensor_size: tuple[int, int, int] | None = None, **columns: Any) -> Events:
     """A copy of events with other columns, and perhaps another sensor."""
     result = events.copy()
     for name, column in columns.items():

@@ -16,8 +16,8 @@ from snncell.data.transforms.base import (
     between,
     draw_between,
     has_rows,
-    replace,
     span,
+    with_columns,
 )
 from snncell.errors import ArgumentError
 
@@ -165,7 +165,7 @@ def _crop_events(events: Events, left: int, top: int, size: tuple[int, int]) -> 
         places["y"], height = top, size[1]
     part = events[inside]
     columns = {name: part[name].astype(np.int64) - first for name, first in places.items()}
-    return replace(part, (size[0], height, polarities), **columns)
+    return with_columns(part, (size[0], height, polarities), **columns)
 
 
 def _between(column: Any, first: int, count: int) -> Any:

@@ -19,8 +19,8 @@ from snncell.data.transforms.base import (
     grid_of,
     has_rows,
     in_order,
-    replace,
     span,
+    with_columns,
 )
 from snncell.data.transforms.times import scale_times
 from snncell.errors import ArgumentError
@@ -67,7 +67,7 @@ class Downsample(Transform):
             columns[name] = places
         if max(sides) >= 1 << 16:
             raise ArgumentError(f"Downsample: a sensor of {sides} pixels is larger than 65,535.")
-        return replace(events, (sides[0], sides[1], events.sensor_size[2]), **columns)
+        return with_columns(events, (sides[0], sides[1], events.sensor_size[2]), **columns)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class SpatialJitter(RandomTransform):
             moved, limit = np.rint(events[name] + shifts[:, axis]), grid_of(events)[axis]
             inside &= (moved >= 0) & (moved < limit)
             columns[name] = np.clip(moved, 0, limit - 1)
-        result = replace(events, **columns)
+        result = with_columns(events, **columns)
         return result[inside] if self.clip_outliers else result
 
 
@@ -130,7 +130,7 @@ class UniformNoise(RandomTransform):
         if not len(events):
             return events.copy()
         number, first, last = draw_between(self.n, rng), *span(events)
-        noisy = replace(np.zeros(len(events) + number, events.dtype).view(Events), events.sensor_size)
+        noisy = with_columns(np.zeros(len(events) + number, events.dtype).view(Events), events.sensor_size)
         noisy[number:] = events
         noisy["t"][:number] = rng.integers(first, last, number, endpoint=True)
         for name, limit in zip(("x", "y", "p"), events.sensor_size, strict=True):
@@ -191,7 +191,7 @@ class RandomFlipPolarity(RandomTransform):
 
     def _draw(self, events: Events, rng: Generator) -> Events:
         """Events, with the other polarities or not."""
-        return replace(events, p=flip_polarity(events)) if rng.random() < self.p else events.copy()
+        return with_columns(events, p=flip_polarity(events)) if rng.random() < self.p else events.copy()
 
 
 @dataclass(frozen=True)
@@ -204,9 +204,9 @@ class MergePolarities(Transform):
 
     def _of(self, events: Events) -> Events:
         """Events of one polarity."""
-        return replace(events, (*events.sensor_size[:2], 1), p=0)
+        return with_columns(events, (*events.sensor_size[:2], 1), p=0)
 
 
 def _mirror_events(events: Events, name: Any, axis: int) -> Events:
     """Events with a column or row counted from the other side."""
-    return replace(events, **{name: events.sensor_size[axis] - 1 - events[name].astype(np.int64)})
+    return with_columns(events, **{name: events.sensor_size[axis] - 1 - events[name].astype(np.int64)})

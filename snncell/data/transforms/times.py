@@ -17,8 +17,8 @@ from snncell.data.transforms.base import (
     draw_between,
     flip_polarity,
     in_order,
-    replace,
     span,
+    with_columns,
 )
 from snncell.errors import ArgumentError
 
@@ -35,7 +35,7 @@ class TimeAlignment(Transform):
 
     def _of(self, events: Events) -> Events:
         """Events from t = 0 on."""
-        return replace(events, t=events["t"] - span(events)[0]) if len(events) else events.copy()
+        return with_columns(events, t=events["t"] - span(events)[0]) if len(events) else events.copy()
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class TimeSkew(RandomTransform):
     def _draw(self, events: Events, rng: Generator) -> Events:
         """Events at other times."""
         coefficient = draw_between(self.coefficient, rng)
-        return replace(events, t=scale_times("TimeSkew", events["t"], coefficient, draw_between(self.offset, rng)))
+        return with_columns(events, t=scale_times("TimeSkew", events["t"], coefficient, draw_between(self.offset, rng)))
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class TimeJitter(RandomTransform):
     def _draw(self, events: Events, rng: Generator) -> Events:
         """Events at other times."""
         t = events["t"] + np.rint(rng.normal(0.0, self.std, len(events))).astype(np.int64)
-        result = replace(events, t=t)
+        result = with_columns(events, t=t)
         if self.clip_negative:
             result = result[t >= 0]
         return in_order(result) if self.sort_timestamps else result
@@ -104,7 +104,7 @@ class RandomTimeReversal(RandomTransform):
         if rng.random() >= self.p or not len(events):
             return events.copy()
         columns = {"p": flip_polarity(events)} if self.flip_polarities else {}
-        backwards: Events = replace(events, t=span(events)[1] - events["t"], **columns)[::-1]
+        backwards: Events = with_columns(events, t=span(events)[1] - events["t"], **columns)[::-1]
         return backwards
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from snncell.kernels.cuda.elementwise import bits_of, declare, kernel, launch
+from snncell.kernels.cuda.elementwise import bits_of, kernel, launch, parameters_of
 from snncell.kernels.cuda.runtime import runtime
 
 if TYPE_CHECKING:
@@ -61,5 +61,5 @@ def _kernel(ndim: int, bits: Any) -> Any:
     place = " + ".join(f"p{k} * b{k}" for k in axes)
     origin = " + ".join(f"p{k} * a{k}" for k in axes)
     lines.append(f"target[begin + {place}] = source[first + {origin}]")
-    parameters = (*declare(" ".join(names)), ("source", (bits, False)), ("target", (bits, True)))
+    parameters = (*parameters_of(" ".join(names)), ("source", (bits, False)), ("target", (bits, True)))
     return kernel(f"copy_{ndim}", parameters, "\n".join(lines))

@@ -7,7 +7,7 @@ from typing import Any
 
 from snncell import dtype as dtypes
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
-from snncell.kernels.cuda.elementwise import as_bits, bits_of, declare, kernel, launch
+from snncell.kernels.cuda.elementwise import as_bits, bits_of, kernel, launch, parameters_of
 
 _FILL = """
 own = (i // parts) % elements
@@ -39,7 +39,9 @@ def fill_array(starts: DeviceArray, places: DeviceArray, values: DeviceArray, sh
     out = empty(shape, values.dtype)
     arrays = (("starts", (dtypes.int64, False)), ("places", (dtypes.int32, False)))
     moved = (("values", (bits, False)), ("out", (bits, True)))
-    compiled = kernel("fill_rows", (*declare("elements room parts"), *arrays, *moved), _FILL.format(cast=bits.code))
+    compiled = kernel(
+        "fill_rows", (*parameters_of("elements room parts"), *arrays, *moved), _FILL.format(cast=bits.code)
+    )
     rows, size = starts.size - 1, math.prod(shape)
     if size:
         operands: tuple[Any, ...] = (contiguous(starts), contiguous(places), as_bits(contiguous(values)), as_bits(out))

@@ -50,7 +50,7 @@ def launch(compiled: Any, count: int, *arguments: Any) -> None:
     runtime().launch(compiled, -(-count // THREADS), THREADS, [count, *values])
 
 
-def declare(names: str, kind: Any = INT) -> tuple[tuple[str, Any], ...]:
+def parameters_of(names: str, kind: Any = INT) -> tuple[tuple[str, Any], ...]:
     """Parameters of one kind."""
     return tuple((name, kind) for name in names.split())
 
@@ -96,7 +96,7 @@ def fill(array: Any, number: Any) -> None:
     words = np.array([number], array.dtype).view(bits.dtype).tolist()
     chosen = "first" if parts == 1 else "(first if i % 2 == 0 else second)"
     compiled = kernel(
-        f"fill_{parts}", (*declare("first second"), ("out", (bits, True))), f"out[i] = {bits.code}({chosen})"
+        f"fill_{parts}", (*parameters_of("first second"), ("out", (bits, True))), f"out[i] = {bits.code}({chosen})"
     )
     launch(compiled, array.size * parts, words[0], words[-1], as_bits(array))
 

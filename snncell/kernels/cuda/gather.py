@@ -12,7 +12,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
-from snncell.kernels.cuda.elementwise import around, as_bits, bits_of, declare, kernel, launch
+from snncell.kernels.cuda.elementwise import around, as_bits, bits_of, kernel, launch, parameters_of
 
 _TAKE = """
 p = i % inner
@@ -67,7 +67,7 @@ def _take_along(
     _, length, inner = around(x.shape, axis)
     arrays = (*_index(indices), ("x", (bits, False)), ("out", (bits, True)))
     compiled = kernel(
-        "take", (*declare("inner many length by_row by_place outside"), *arrays), _TAKE.format(cast=bits.code)
+        "take", (*parameters_of("inner many length by_row by_place outside"), *arrays), _TAKE.format(cast=bits.code)
     )
     sizes = (inner * parts, many, length, *steps, 0 if x.dtype == np.bool_ else -1)
     operands = contiguous(indices), as_bits(contiguous(x)), as_bits(out)
@@ -79,7 +79,7 @@ def place(x: DeviceArray, indices: DeviceArray, length: int) -> DeviceArray:
     bits, parts = bits_of(x)
     out = empty((*x.shape, length), x.dtype)
     arrays = (*_index(indices), ("x", (bits, False)), ("out", (bits, True)))
-    compiled = kernel("place", (*declare("inner length"), *arrays), _PLACE.format(cast=bits.code))
+    compiled = kernel("place", (*parameters_of("inner length"), *arrays), _PLACE.format(cast=bits.code))
     operands = contiguous(indices), as_bits(contiguous(x)), as_bits(out)
     launch(compiled, out.size * parts, parts, length, *operands)
     return out
@@ -90,7 +90,7 @@ def one_hot(indices: DeviceArray, depth: int, dtype: Any) -> DeviceArray:
     out = empty((*indices.shape, depth), dtype)
     kind = dtypes.BY_NUMPY[dtype]
     compiled = kernel(
-        "one_hot", (*declare("depth"), *_index(indices), ("out", (kind, True))), _HOT.format(cast=kind.code)
+        "one_hot", (*parameters_of("depth"), *_index(indices), ("out", (kind, True))), _HOT.format(cast=kind.code)
     )
     launch(compiled, out.size, depth, contiguous(indices), out)
     return out

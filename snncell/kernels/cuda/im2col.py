@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from snncell.kernels.cuda.arrays import DeviceArray, empty
-from snncell.kernels.cuda.elementwise import as_parts, declare, kernel, launch, parts_of
+from snncell.kernels.cuda.elementwise import as_parts, kernel, launch, parameters_of, parts_of
 
 Ints = Sequence[int]
 
@@ -57,4 +57,4 @@ def _fold_kernel(count: int, kind: Any, parts: int) -> Any:
         place += f" + (r{a} // s{a}) * w{a} + q{a} * e{a}"
     lines += ["    " * (2 * count) + f"total += x[{place}]", "out[i] = total"]
     arrays = ("x", (kind, False)), ("out", (kind, True))
-    return kernel(f"fold_{count}", (*declare(" ".join([*names, *steps])), *arrays), "\n".join(lines))
+    return kernel(f"fold_{count}", (*parameters_of(" ".join([*names, *steps])), *arrays), "\n".join(lines))

@@ -16,7 +16,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
-from snncell.kernels.cuda.elementwise import declare, kernel, launch
+from snncell.kernels.cuda.elementwise import kernel, launch, parameters_of
 from snncell.kernels.cuda.scatter import argsort
 
 _ROUNDS = 10
@@ -113,7 +113,7 @@ def _draw_on_device(
 ) -> DeviceArray:
     out = empty(shape, dtype)
     arrays = ("key", (dtypes.int64, False)), ("out", (dtypes.BY_NUMPY[dtype], True))
-    compiled = kernel(name, (*declare(" ".join(["size", *numbers])), *arrays), body)
+    compiled = kernel(name, (*parameters_of(" ".join(["size", *numbers])), *arrays), body)
     launch(compiled, -(-out.size // per), out.size, *numbers.values(), contiguous(key), out)
     return out
 
@@ -128,7 +128,7 @@ def drop_elements(x: DeviceArray, key: DeviceArray, keep: float) -> DeviceArray:
     body = _fill_statements([number.format(place=f"i * {per} + {n}") for n, number in enumerate(numbers)])
     scalars = ("keep", kind), ("limit", dtypes.float32)
     arrays = ("x", (kind, False)), ("key", (dtypes.int64, False)), ("out", (kind, True))
-    compiled = kernel("dropout", (*declare("size"), *scalars, *arrays), body)
+    compiled = kernel("dropout", (*parameters_of("size"), *scalars, *arrays), body)
     numbers_of_kernel = out.size, x.dtype.type(keep), np.float32(keep)
     launch(compiled, -(-out.size // per), *numbers_of_kernel, contiguous(x), contiguous(key), out)
     return out

@@ -10,7 +10,7 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.kernels.cpu.loops import Reduced, indent
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
-from snncell.kernels.cuda.elementwise import around, as_parts, declare, kernel, launch, parts_of
+from snncell.kernels.cuda.elementwise import around, as_parts, kernel, launch, parameters_of, parts_of
 
 PART = 128  # elements of a line that are one thread's
 _PLACES = dtypes.int64
@@ -69,7 +69,7 @@ def cumsum(x: DeviceArray, axis: int) -> DeviceArray:
     term = Reduced("", "x[(o * length + n) * inner + p]", "{0} + {1}", "", kind.code, dtypes.BY_NUMPY[far].code)
     adding = term.compensated("total", "lost") if term.two_levels else [f"total += {term.term}"]
     text = {"code": kind.code, "add": "\n".join(indent(adding))}
-    numbers, sizes = declare("inner length chunks part"), (inner, length, chunks, PART)
+    numbers, sizes = parameters_of("inner length chunks part"), (inner, length, chunks, PART)
     arrays = ("x", (kind, False)), ("out", (kind, True))
     before = source
     if chunks > 1:
@@ -103,7 +103,7 @@ def _position(x: DeviceArray, axis: int, beats: str) -> DeviceArray:
         place = "n" if candidates is None else "given[(o * length + n) * inner + p]"
         body = _WHERE + _BEST.format(place=f"i8({place})", beats=beats)
         arrays = ("x", (kind, False)), ("given", (_PLACES, False)), ("out", (_PLACES, True))
-        name, numbers = "argmax" if beats == ">" else "argmin", declare("whole inner length chunks part")
+        name, numbers = "argmax" if beats == ">" else "argmin", parameters_of("whole inner length chunks part")
         compiled = kernel(name, (*numbers, *arrays), body)
         earlier = out if candidates is None else candidates
         launch(compiled, out.size, whole, inner, length, chunks, PART, source, earlier, out)

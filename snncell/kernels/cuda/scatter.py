@@ -12,7 +12,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
-from snncell.kernels.cuda.elementwise import around, as_bits, as_parts, bits_of, declare, kernel, launch, parts_of
+from snncell.kernels.cuda.elementwise import around, as_bits, as_parts, bits_of, kernel, launch, parameters_of, parts_of
 
 _LAST = 2**63 - 1  # a key behind all others
 _KEYS = dtypes.int64
@@ -86,7 +86,7 @@ def put(x: DeviceArray, positions: DeviceArray, values: DeviceArray) -> DeviceAr
     starts, places = _runs(positions, x.size)
     bits, parts = bits_of(x)
     arrays = ("starts", _IN), ("places", _IN), ("x", (bits, False)), ("values", (bits, False)), ("out", (bits, True))
-    compiled = kernel("put", (*declare("inner"), *arrays), _PUT)
+    compiled = kernel("put", (*parameters_of("inner"), *arrays), _PUT)
     operands = starts, places, as_bits(contiguous(x)), as_bits(contiguous(values)), as_bits(out)
     launch(compiled, out.size * parts, parts, *operands)
     return out
@@ -96,7 +96,7 @@ def _runs(indices: DeviceArray, length: int) -> tuple[DeviceArray, DeviceArray]:
     """Where the terms for each position from 0 on begin among those of all, and the place that each term had."""
     keys, places = sort_keys(indices, length)
     starts = empty((length + 1,), np.dtype(np.int64))
-    compiled = kernel("starts", (*declare("many"), ("keys", _IN), ("starts", _OUT)), _STARTS)
+    compiled = kernel("starts", (*parameters_of("many"), ("keys", _IN), ("starts", _OUT)), _STARTS)
     launch(compiled, length + 1, indices.size, keys, starts)
     return starts, places
 
@@ -109,7 +109,7 @@ def scatter_add(x: DeviceArray, indices: DeviceArray, axis: int, shape: Sequence
     kind, parts = parts_of(x)
     arrays = ("starts", _IN), ("places", _IN), ("x", (kind, False)), ("out", (kind, True))
     body = _SUM.format(code=kind.code)
-    compiled = kernel("scatter_add", (*declare("inner many length"), *arrays), body)
+    compiled = kernel("scatter_add", (*parameters_of("inner many length"), *arrays), body)
     operands = starts, places, as_parts(contiguous(x)), as_parts(out)
     launch(compiled, out.size * parts, inner * parts, indices.size, length, *operands)
     return out
@@ -124,9 +124,9 @@ def sort_keys(integers: DeviceArray, length: int) -> tuple[DeviceArray, DeviceAr
     keys, places = (empty((room,), np.dtype(np.int64)) for _ in range(2))
     kind = dtypes.BY_NUMPY[integers.dtype]
     arrays = ("given", (kind, False)), ("keys", _OUT), ("places", _OUT)
-    compiled = kernel("list", (*declare("many length"), *arrays), _LIST)
+    compiled = kernel("list", (*parameters_of("many length"), *arrays), _LIST)
     launch(compiled, room, integers.size, length, contiguous(integers), keys, places)
-    sort = kernel("sort", (*declare("reach run"), *arrays[1:]), _SORT)
+    sort = kernel("sort", (*parameters_of("reach run"), *arrays[1:]), _SORT)
     run = 2
     while run <= room:
         reach = run // 2

@@ -146,7 +146,7 @@ class SimulatedRuntime(Runtime):
         m, n, k = sizes
         left, right = _view_matrices(a, m, k, batch, dtype), _view_matrices(b, k, n, batch, dtype)
         target = _view_matrices(out, m, n, batch, dtype)
-        left, right = (x.astype(dtypes.to_compute(x.dtype), copy=False) for x in (left, right))
+        left, right = (x.astype(dtypes.compute_dtype(x.dtype), copy=False) for x in (left, right))
         with np.errstate(all="ignore"):
             product = np.matmul(left, right)
             target[...] = target + product if accumulate else product

@@ -11,7 +11,7 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.errors import DeviceError
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
-from snncell.kernels.cuda.elementwise import as_bits, bits_of, declare, kernel, launch
+from snncell.kernels.cuda.elementwise import as_bits, bits_of, kernel, launch, parameters_of
 from snncell.kernels.cuda.scatter import argsort as sorted_integers
 
 _IN, _OUT = (dtypes.int64, False), (dtypes.int64, True)
@@ -45,12 +45,18 @@ def argsort(x: DeviceArray) -> DeviceArray:
     source, length = contiguous(x), x.shape[-1]
     if x.dtype.itemsize < 8:
         first = sorted_integers(_keys(source, length, _SMALL, None))
-        launch(kernel("within", (*declare("length"), ("first", _IN), ("out", _OUT)), _ONE), x.size, length, first, out)
+        launch(
+            kernel("within", (*parameters_of("length"), ("first", _IN), ("out", _OUT)), _ONE),
+            x.size,
+            length,
+            first,
+            out,
+        )
         return out
     first = sorted_integers(_keys(source, x.size, _LOWER, None))
     second = sorted_integers(_keys(source, length, _UPPER, first))
     arrays = ("first", _IN), ("second", _IN), ("out", _OUT)
-    launch(kernel("within_both", (*declare("length"), *arrays), _BOTH), x.size, length, first, second, out)
+    launch(kernel("within_both", (*parameters_of("length"), *arrays), _BOTH), x.size, length, first, second, out)
     return out
 
 
@@ -67,7 +73,7 @@ def _keys(x: DeviceArray, length: int, part: str, order: DeviceArray | None) -> 
     body = (body + part + _KEY).replace("{place}", place)
     keys = empty((x.size,), np.dtype(np.int64))
     arrays = (("x", (kind, False)), ("order", _IN), ("keys", _OUT))
-    compiled = kernel("sort_keys", (*declare("length"), *arrays), body)
+    compiled = kernel("sort_keys", (*parameters_of("length"), *arrays), body)
     launch(compiled, x.size, length, as_bits(x) if bits_of(x)[0] is kind else x, keys if order is None else order, keys)
     return keys
 
@@ -86,7 +92,9 @@ def _move_by_order(x: DeviceArray, order: DeviceArray, name: str, body: str) -> 
     out = empty(x.shape, x.dtype)
     if x.size:
         bits = bits_of(x)[0]
-        compiled = kernel(name, (*declare("length"), ("x", (bits, False)), ("order", _IN), ("out", (bits, True))), body)
+        compiled = kernel(
+            name, (*parameters_of("length"), ("x", (bits, False)), ("order", _IN), ("out", (bits, True))), body
+        )
         launch(compiled, x.size, x.shape[-1], as_bits(contiguous(x)), contiguous(order), as_bits(out))
     return out
 
@@ -119,7 +127,9 @@ def places(ordered: DeviceArray, v: DeviceArray, right: bool) -> DeviceArray:
     if kind.category > 2:
         raise DeviceError('searchsorted: has no rule for complex numbers on the GPU. Move them: x.to("cpu").')
     arrays = ("x", (kind, False)), ("v", (kind, False)), ("out", _OUT)
-    compiled = kernel(f"search_{right:d}", (*declare("many length"), *arrays), _SEARCH.format(before=_BEFORE[right]))
+    compiled = kernel(
+        f"search_{right:d}", (*parameters_of("many length"), *arrays), _SEARCH.format(before=_BEFORE[right])
+    )
     many = max(v.size, 1) if ordered.ndim == 1 else v.shape[-1]
     launch(compiled, v.size, many, ordered.shape[-1], contiguous(ordered), contiguous(v), out)
     return out

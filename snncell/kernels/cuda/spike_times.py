@@ -13,7 +13,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
-from snncell.kernels.cuda.elementwise import declare, kernel, launch
+from snncell.kernels.cuda.elementwise import kernel, launch, parameters_of
 from snncell.kernels.cuda.sort import argsort
 from snncell.kernels.space import DEVICE
 from snncell.kernels.spike_times import least_slope
@@ -154,8 +154,8 @@ def find(
     found, places, currents = (empty((samples, neurons, spikes), dtype) for dtype in (times.dtype, _INT32, _FLOAT64))
     kind = dtypes.BY_NUMPY[times.dtype]
     parameters = (
-        *declare("neurons events of_each wanted"),
-        *declare("mem syn threshold end", dtypes.float64),
+        *parameters_of("neurons events of_each wanted"),
+        *parameters_of("mem syn threshold end", dtypes.float64),
         *_arrays(("times", kind), ("order", dtypes.int64), ("weights", kind)),
         *_arrays(("found", kind), ("places", dtypes.int32), ("currents", dtypes.float64), filled=True),
     )
@@ -186,8 +186,8 @@ def send_back(
     of_times, of_weights = (empty((samples, events, neurons), times.dtype) for _ in range(2))
     sent = empty(found.shape, _FLOAT64)
     parameters = (
-        *declare("neurons events of_each wanted"),
-        *declare("mem syn threshold least", dtypes.float64),
+        *parameters_of("neurons events of_each wanted"),
+        *parameters_of("mem syn threshold least", dtypes.float64),
         *_arrays(("times", kind), ("order", dtypes.int64), ("weights", kind)),
         *_arrays(("found", kind), ("places", dtypes.int32), ("currents", dtypes.float64), ("gradients", kind)),
         *_arrays(("of_times", kind), ("of_weights", kind), ("sent", dtypes.float64), filled=True),
