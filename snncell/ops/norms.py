@@ -46,7 +46,7 @@ def norm(
     """
     given = as_float(A, "norm")
     tensor = reduce.wide(given)
-    if tensor is not given:  # squares of float16 would overflow
+    if tensor.dtype is not given.dtype:  # squares of float16 would overflow
         return el.cast(norm(tensor, ord, dim, keepdim), given.dtype)
     axes = as_axes(dim, tensor.ndim, "norm")
     if isinstance(ord, str) and (ord != "fro" or len(axes) > 2):
