@@ -28,8 +28,8 @@ from snncell.errors import ArgumentError, ArgumentTypeError, ConstructError
 from snncell.kernels.space import DEVICE, IN_USE
 from snncell.mixed import run_with_others
 from snncell.reverse import refuse_other_names, run_with_bprop
+from snncell.tape.conversion import TENSORS
 from snncell.tape.frames import Running, machinery, tells
-from snncell.tape.given import TENSORS
 from snncell.tape.recompute import recompute
 from snncell.tape.state import STATE, settings
 from snncell.tape.tensor import Tensor

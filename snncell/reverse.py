@@ -21,12 +21,13 @@ from snncell.config import FINITE
 from snncell.errors import BpropError, GradientError, NotFiniteError, SnncellError, TraceError
 from snncell.ops.seeds import present_key, replaying
 from snncell.tape import structure
+from snncell.tape.backward import conform, zeros_of
 from snncell.tape.custom import as_read, custom
 from snncell.tape.frames import machinery
 from snncell.tape.parameter import Parameter
 from snncell.tape.primitive import rebuilt
 from snncell.tape.state import STATE, settings
-from snncell.tape.tape import Entry, conform, zeros_of
+from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor, beside
 from snncell.testing import compare_reverse
 

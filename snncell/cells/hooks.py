@@ -15,9 +15,10 @@ from snncell.arguments.calls import misfit
 from snncell.arguments.shown import came, show
 from snncell.errors import ArgumentTypeError, GradientError, SnncellError
 from snncell.tape import structure
+from snncell.tape.backward import conform, zeros_of
 from snncell.tape.custom import custom
 from snncell.tape.state import STATE
-from snncell.tape.tape import Entry, conform, zeros_of
+from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor
 
 _numbers = itertools.count()

@@ -13,8 +13,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from snncell.tape.names import Home, Owner
-from snncell.tape.parameter import Parameter
+from snncell.tape.parameter import Home, Owner, Parameter
 
 
 class TreePlace(Home):

@@ -11,7 +11,8 @@ from snncell.arguments.shown import came
 from snncell.cells.hooks import Hook, HookHandle
 from snncell.cells.tree import Tree
 from snncell.errors import ArgumentTypeError, CheckpointError, MissingNameError
-from snncell.tape.parameter import Parameter, Undo, assign_all, fits, together
+from snncell.tape.parameter import Parameter, assign_all, fits, together
+from snncell.tape.state import Undo
 from snncell.tape.tensor import Tensor, wrap
 
 _EXTRA = "_extra_state"

@@ -12,9 +12,8 @@ from snncell.arguments.names import missing_of_cell
 from snncell.arguments.shown import came
 from snncell.cells.names import TreePlace, let_go, link, take
 from snncell.errors import ArgumentTypeError, MissingNameError, NameClashError, SnncellError
-from snncell.tape.given import refuse_for_parameter
-from snncell.tape.names import refuse_same_names
-from snncell.tape.parameter import Parameter
+from snncell.tape.conversion import refuse_for_parameter
+from snncell.tape.parameter import Parameter, refuse_same_names
 from snncell.tape.tensor import Tensor
 
 _SIMPLE = (bool, int, float, str, bytes, type(None))

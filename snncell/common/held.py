@@ -16,7 +16,7 @@ from snncell.dtype import BY_NUMPY, DType, float32, float64
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor, wrap
-from snncell.tape.tracing import Value
+from snncell.tape.value import Value
 
 
 class Constant(NamedTuple):

@@ -12,13 +12,13 @@ from types import NoneType
 from snncell.compiler.ir.loop import LoopOperation
 from snncell.compiler.ir.program import find_used_values
 from snncell.compiler.passes.canonicalise import from_trace
-from snncell.tape.body_trace import BodyTrace
+from snncell.tape.backward import ancestors
 from snncell.tape.custom import Composite
 from snncell.tape.primitive import Primitive
 from snncell.tape.state import STATE
-from snncell.tape.tape import ancestors
 from snncell.tape.tensor import Tensor
-from snncell.tape.tracing import Value
+from snncell.tape.tracing import BodyTrace
+from snncell.tape.value import Value
 
 
 def find_needed_inputs(

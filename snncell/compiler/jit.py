@@ -21,10 +21,10 @@ from snncell.compiler.pipeline import stages
 from snncell.config import FINITE
 from snncell.errors import ArgumentError, TraceError
 from snncell.tape import structure
-from snncell.tape.given import TENSORS, with_tensors
+from snncell.tape.conversion import TENSORS, with_tensors
 from snncell.tape.state import STATE, recording_on
-from snncell.tape.tensor import Tensor, snapshot, stale
-from snncell.tape.tracing import Value
+from snncell.tape.tensor import Tensor, snapshot
+from snncell.tape.value import Value, stale
 
 Signature = tuple[Tensor | None, ...] | None
 STORM = 8  # from so many traces of one function on, something is probably wrong

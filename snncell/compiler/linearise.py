@@ -25,12 +25,13 @@ from snncell.compiler.ir.program import find_used_values
 from snncell.compiler.passes.canonicalise import program_of
 from snncell.compiler.passes.rematerialise import values_to_save
 from snncell.errors import GradientError, TraceError
-from snncell.tape.body_trace import BodyTrace
+from snncell.tape.backward import pullback, watch_input, zeros_of
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE, recording_on, tracing_to
-from snncell.tape.tape import Tape, pullback, watch_input, zeros_of
+from snncell.tape.tape import Tape
 from snncell.tape.taps import Note, NotedResults, noting
 from snncell.tape.tensor import Tensor, wrap
+from snncell.tape.tracing import BodyTrace
 
 StepFunction = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
 

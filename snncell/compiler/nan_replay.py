@@ -17,9 +17,10 @@ from typing import Any
 from snncell.compiler.replayed_steps import ReplayedSteps, join_names
 from snncell.errors import NotFiniteError
 from snncell.interrupts import Restoring, undoing
+from snncell.tape.backward import pullback, watch_input, zeros_of
 from snncell.tape.finite import Fault, Spot, at_home, is_paused, pause_watch, spot_in
 from snncell.tape.state import EFFECTS, recording_on, settings
-from snncell.tape.tape import Tape, pullback, watch_input, zeros_of
+from snncell.tape.tape import Tape
 from snncell.tape.tensor import Tensor, beside, wrap
 
 _ARRIVING = "the gradient of its output"

@@ -22,14 +22,16 @@ from snncell.compiler.schedule.legality import obstacle
 from snncell.compiler.schedule.loop import LoopSchedule, schedule
 from snncell.config import FINITE
 from snncell.kernels.space import HOST, Space
+from snncell.tape.backward import zeros_of
 from snncell.tape.parameter import assign_all, commit
 from snncell.tape.primitive import EVERYWHERE, rebuilt
 from snncell.tape.state import EFFECTS, STATE, in_turn
-from snncell.tape.tape import Entry, zeros_of
+from snncell.tape.tape import Entry
 from snncell.tape.taps import Events
 from snncell.tape.tensor import Tensor, beside
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
 from snncell.tape.transforms import vjp
+from snncell.tape.value import Value
 
 
 def run(

@@ -20,10 +20,11 @@ from snncell.compiler.passes.canonicalise import from_trace
 from snncell.compiler.runtime.plans import Plans
 from snncell.config import FINITE
 from snncell.errors import GradientError
+from snncell.tape.backward import pullback, watch_input, zeros_of
 from snncell.tape.custom import custom
 from snncell.tape.primitive import rebuilt
 from snncell.tape.state import STATE, TRACING, recording_on, set_smooth, tracing_to
-from snncell.tape.tape import Entry, Tape, pullback, watch_input, zeros_of
+from snncell.tape.tape import Entry, Tape
 from snncell.tape.taps import Events, Note, NotedResults, noting
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Trace

@@ -83,8 +83,8 @@ from snncell.data.transforms.times import (
     TimeSkew as TimeSkew,
 )
 from snncell.errors import ArgumentError, ShapeError
+from snncell.tape.conversion import on_host
 from snncell.tape.event_lists import EventLists as EventLists
-from snncell.tape.given import on_host
 from snncell.tape.tensor import Tensor
 
 Array = np.ndarray[Any, Any]

@@ -17,7 +17,7 @@ from snncell.data.workers import make_by_workers
 from snncell.errors import ArgumentError
 from snncell.kernels.space import HOST
 from snncell.ops.random import randint
-from snncell.tape.given import with_tensors
+from snncell.tape.conversion import with_tensors
 from snncell.tape.state import settings
 
 Array = np.ndarray[Any, Any]

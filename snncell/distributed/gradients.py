@@ -19,7 +19,7 @@ from snncell.distributed.ranks import Array, Ranks, odd_rank
 from snncell.distributed.sums import VectorLayout, sums_of
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import DEVICE, move_to_space, space_of
-from snncell.tape.given import as_data
+from snncell.tape.conversion import as_data
 from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor, wrap

@@ -21,8 +21,8 @@ from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.firing import Counting
 from snncell.surrogate import Inclusive, Scaled, Surrogate, relusigmoid
-from snncell.tape.signal import Signal
 from snncell.tape.state import settings
+from snncell.tape.value import Signal
 
 # What a subclass may define without changing what a call computes. `__init__` sets attributes, which exporters read.
 _HARMLESS = {"__init__", "__repr__", "extend_repr", "bprop", "primitive", "like", "ranges", "starts"}

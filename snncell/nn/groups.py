@@ -17,8 +17,7 @@ from snncell.arguments.kinds import REFUSED, UNFIT, Kind, Own, refusal
 from snncell.arguments.shown import show, suggest_instance
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ArgumentTypeError, ParameterError
-from snncell.tape.names import refuse_equal_names
-from snncell.tape.parameter import Parameter, ParameterTuple
+from snncell.tape.parameter import Parameter, ParameterTuple, refuse_equal_names
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
 

@@ -20,8 +20,8 @@ from snncell.markup import element, join_parts, table
 from snncell.nn.container import CellList
 from snncell.nn.groups import ParameterGroup, Rate, Settings, group_parameters, settings_of
 from snncell.tape.frames import Updating, tells
-from snncell.tape.parameter import Parameter, Undo, together
-from snncell.tape.state import EFFECTS, STATE
+from snncell.tape.parameter import Parameter, together
+from snncell.tape.state import EFFECTS, STATE, Undo
 from snncell.tape.tensor import Tensor
 from snncell.words import cut
 

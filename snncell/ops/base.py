@@ -25,8 +25,8 @@ from snncell.ops.options import (
 from snncell.tape.event_lists import EventLists
 from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.state import STATE, requested_dtype
-from snncell.tape.tensor import Tensor, snapshot, stale
-from snncell.tape.tracing import Value
+from snncell.tape.tensor import Tensor, snapshot
+from snncell.tape.value import Value, stale
 
 _NUMBERS = (bool, int, float, complex)
 

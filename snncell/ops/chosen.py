@@ -20,7 +20,7 @@ from snncell.ops.base import as_axis, as_tensor, primitive, same_dtype
 from snncell.ops.indexing import gather
 from snncell.ops.positions import gather_elements
 from snncell.ops.rearrange import ravel
-from snncell.tape.all_steps import repeat_over_time
+from snncell.tape.primitive import repeat_over_time
 from snncell.tape.tensor import Tensor, beside
 
 

@@ -14,12 +14,12 @@ from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.ops.base import as_int, astype
 from snncell.ops.shape import stack, unstack
 from snncell.tape import structure
-from snncell.tape.body_trace import BodyTrace
 from snncell.tape.custom import as_read
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE
 from snncell.tape.taps import Events, Note, NotedResults, noting
 from snncell.tape.tensor import Tensor
+from snncell.tape.tracing import BodyTrace
 
 
 def scan(

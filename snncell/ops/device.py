@@ -13,7 +13,7 @@ from snncell.ops.base import as_tensor, astype
 from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor, snapshot
-from snncell.tape.tracing import Value
+from snncell.tape.value import Value
 
 Grads = Sequence[Any]
 NAMES = tuple(dtype.name for dtype in ALL)

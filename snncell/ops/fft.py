@@ -17,7 +17,7 @@ from snncell.interrupts import import_once
 from snncell.kernels.cuda import complexes
 from snncell.ops.base import as_float, as_int, astype, primitive
 from snncell.ops.creation import zeros_like
-from snncell.tape.all_steps import with_axis_of_steps
+from snncell.tape.primitive import with_axis_of_steps
 from snncell.tape.tensor import Tensor, beside, snapshot
 
 Grads = Sequence[Any]

@@ -19,13 +19,13 @@ from snncell.ops.batching import vmap
 from snncell.ops.logic import equal
 from snncell.ops.shape import reshape, stack, transpose, unstack
 from snncell.tape import structure
-from snncell.tape.body_trace import BodyTrace
 from snncell.tape.custom import Composite
 from snncell.tape.forward import LinearMap, full
 from snncell.tape.primitive import Primitive
 from snncell.tape.recording import Recording, without_aux, wraps
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor, beside
+from snncell.tape.tracing import BodyTrace
 
 FEW = 12  # sweeps that, one after the other, take less than one for all, which has to be traced first
 

@@ -14,7 +14,7 @@ from snncell.ops.arithmetic import isinf
 from snncell.ops.base import as_float, elementwise, primitive
 from snncell.ops.elementwise import abs, clip, exp, log, log1p, maximum, square
 from snncell.ops.logic import equal, logical_and, where
-from snncell.tape.all_steps import with_axis_of_steps
+from snncell.tape.primitive import with_axis_of_steps
 from snncell.tape.tensor import Tensor
 
 Grads = Sequence[Any]

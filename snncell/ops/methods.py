@@ -42,7 +42,7 @@ from snncell.tape.frames import user_line
 from snncell.tape.hooks import register_hook
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor, snapshot
-from snncell.tape.tracing import Value
+from snncell.tape.value import Value
 
 
 def _flip_operands(function: Any) -> Any:

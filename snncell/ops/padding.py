@@ -14,8 +14,7 @@ from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ShapeError
 from snncell.ops.base import as_ints, as_tensor
 from snncell.ops.indexing import take_places
-from snncell.tape.all_steps import with_axis_of_steps
-from snncell.tape.primitive import moving
+from snncell.tape.primitive import moving, with_axis_of_steps
 from snncell.tape.tensor import Tensor, snapshot
 
 Grads = Sequence[Any]

@@ -22,7 +22,7 @@ from snncell.ops.masks import masked_fill
 from snncell.ops.position_primitives import like, write_positions
 from snncell.ops.rearrange import ravel
 from snncell.tape.tensor import Tensor, beside
-from snncell.tape.tracing import Value
+from snncell.tape.value import Value
 
 Grads = Sequence[Any]
 

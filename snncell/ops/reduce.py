@@ -28,8 +28,8 @@ from snncell.ops.base import (
     cast_primitive,
     primitive,
 )
-from snncell.tape.all_steps import axis_behind_steps, with_axis_of_steps
 from snncell.tape.custom import Composite
+from snncell.tape.primitive import axis_behind_steps, with_axis_of_steps
 from snncell.tape.tensor import Tensor, beside, snapshot
 from snncell.tape.transforms import stop_gradient
 

@@ -12,11 +12,12 @@ from snncell.arguments.shown import came
 from snncell.errors import ArgumentError, GradientError
 from snncell.interrupts import Write
 from snncell.tape import structure
-from snncell.tape.parameter import Parameter, Undo, commit, together
+from snncell.tape.backward import zeros_of
+from snncell.tape.parameter import Parameter, commit, together
 from snncell.tape.primitive import tracked_outputs
 from snncell.tape.recording import Recording
-from snncell.tape.state import STATE, settings
-from snncell.tape.tape import Entry, Tape, zeros_of
+from snncell.tape.state import STATE, Undo, settings
+from snncell.tape.tape import Entry, Tape
 from snncell.tape.tensor import Tensor, snapshot, wrap
 
 

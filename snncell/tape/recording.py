@@ -13,10 +13,11 @@ from snncell.arguments.tracebacks import hide_frames
 from snncell.errors import DTypeError, GradientError, ShapeError
 from snncell.kernels.space import DEVICE, move_to_space
 from snncell.tape import structure
+from snncell.tape.backward import pullback, zeros_of
 from snncell.tape.custom import alias, as_read
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE
-from snncell.tape.tape import Entry, Tape, pullback, zeros_of
+from snncell.tape.tape import Entry, Tape
 from snncell.tape.tensor import Tensor, in_trace, wrap
 from snncell.words import cut
 

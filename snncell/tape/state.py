@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from snncell import config, dtype as dtypes
 from snncell.forks import in_child
-from snncell.interrupts import hold_attributes
+from snncell.interrupts import Write, hold_attributes
 from snncell.kernels.arrays import quiet_runner
 from snncell.kernels.space import DEVICE, HOST, Space
 
 if TYPE_CHECKING:
-    from snncell.tape.parameter import Undo
+    pass
     from snncell.tape.tape import Tape
     from snncell.tape.taps import Watch
     from snncell.tape.tracing import Trace
@@ -132,3 +132,15 @@ def unfused() -> AbstractContextManager[Any]:
         True
     """
     return settings(unfused=True)
+
+
+class Undo(list[Write]):
+    """The values that the Parameters written in a context had before; see `together`."""
+
+    outer: Undo | None = None
+
+    def note(self, before: list[Write]) -> None:
+        """Note values that are about to be overwritten: the first ones noted are put back last."""
+        self[:0] = before
+        if self.outer is not None:
+            self.outer.note(before)

@@ -25,13 +25,13 @@ from snncell.errors import (
     ShapeError,
     SnncellError,
     TensorIndexError,
-    TraceError,
 )
 from snncell.kernels.cuda import exchange
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE, HOST, IN_USE, move_to_space, space_by_name, space_of
 from snncell.markup import array
 from snncell.tape.state import STATE, here, settings
+from snncell.tape.value import stale
 from snncell.words import cut
 
 if TYPE_CHECKING:
@@ -447,14 +447,6 @@ def in_trace(x: Tensor) -> Any:
     if STATE.trace is None:
         return x._data
     return STATE.trace.lift(wrap(x._data) if type(x) is Tensor else x)
-
-
-def stale() -> TraceError:
-    """The error for a traced Tensor that is used after its trace has ended."""
-    return TraceError(
-        "This Tensor belongs to a function that snncell.jit traced earlier, or to a step that MultiStep, scan or vmap "
-        "traced. It has no value outside, where it was kept, for example in a list. Return it from the function."
-    )
 
 
 def to_array(data: Any, dtype: Any = None) -> np.ndarray[Any, Any]:

@@ -15,7 +15,7 @@ from snncell.cells.modes import phases
 from snncell.compiler.jit import jit
 from snncell.errors import ArgumentError
 from snncell.nn.stateful import Stateful
-from snncell.tape.given import as_data
+from snncell.tape.conversion import as_data
 from snncell.tape.tensor import Tensor
 from snncell.train.ahead import make_ahead, pays
 from snncell.train.callbacks import Callback, Training, tell_step_of_evaluation

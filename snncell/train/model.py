@@ -14,7 +14,7 @@ from snncell.compiler.jit import jit
 from snncell.errors import ArgumentError
 from snncell.nn.optim import Optimizer
 from snncell.nn.training import TrainOneStepCell
-from snncell.tape.given import as_data
+from snncell.tape.conversion import as_data
 from snncell.train.callbacks import Callback, Result, Training
 from snncell.train.evaluation import evaluate_with, statefuls, tell_callbacks
 from snncell.train.fit import fit

@@ -19,7 +19,7 @@ from snncell.nn.sequences import refuse_batch_first, sequences, within_lengths
 from snncell.nn.time import MultiStep
 from snncell.ops.base import as_tensor
 from snncell.tape import structure
-from snncell.tape.given import as_data, on_host
+from snncell.tape.conversion import as_data, on_host
 from snncell.tape.tensor import Tensor
 from snncell.train.lengths import Lengths, lengths_among, of_output, refuse_lengths
 from snncell.train.scores import accuracy as share_right

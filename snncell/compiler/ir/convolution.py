@@ -19,8 +19,7 @@ from snncell.dtype import BYTES, FLOATS
 from snncell.kernels import conv_events, convolution, windows, winograd
 from snncell.kernels.planes import Shape, axes_of, sizes_of
 from snncell.kernels.space import HOST, Space, space_of
-from snncell.tape.all_steps import one_after_another
-from snncell.tape.primitive import Primitive
+from snncell.tape.primitive import Primitive, one_after_another
 from snncell.words import percent
 
 Arrays = Sequence[Any]

@@ -18,7 +18,8 @@ from snncell.compiler.schedule.fuse import FusionGroup
 from snncell.errors import DeviceError
 from snncell.kernels.space import DEVICE
 from snncell.tape.state import TRACING
-from snncell.tape.tracing import Instruction, Trace, Value
+from snncell.tape.tracing import Instruction, Trace
+from snncell.tape.value import Value
 
 _BOOL = np.dtype(bool)
 MOST = 4096  # launches that are kept

@@ -26,7 +26,7 @@ from snncell.kernels.space import HOST, IN_USE, Space
 from snncell.kernels.threads import BLAS
 from snncell.tape.parameter import commit
 from snncell.tape.state import EFFECTS, in_turn, quietly
-from snncell.tape.tracing import Value
+from snncell.tape.value import Value
 
 
 class Plan:

@@ -14,7 +14,7 @@ from snncell.data.made.seeds import generator, seed_or_draw
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.binning import RECORD
 from snncell.kernels.camera import find_events
-from snncell.tape.given import on_host
+from snncell.tape.conversion import on_host
 
 Array = np.ndarray[Any, Any]
 Threshold = Annotated[float, Within(1e-3)]

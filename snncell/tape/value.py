@@ -1,11 +1,48 @@
-"""Signals: stand-ins for Tensors that show which Cells a network calls, without shapes or elements."""
+"""TITLE."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from snncell.arguments.shown import came
-from snncell.errors import MissingNameError, SnncellError
+from snncell.errors import MissingNameError, SnncellError, TraceError
+from snncell.tape.tracing import Trace
+
+
+def stale() -> TraceError:
+    """The error for a traced Tensor that is used after its trace has ended."""
+    return TraceError(
+        "This Tensor belongs to a function that snncell.jit traced earlier, or to a step that MultiStep, scan or vmap "
+        "traced. It has no value outside, where it was kept, for example in a list. Return it from the function."
+    )
+
+
+class Value:
+    """A variable of a Program: the shape and dtype of an array that there will be when the Program runs."""
+
+    __slots__ = ("dtype", "number", "shape", "trace")
+    __array_ufunc__ = None  # NumPy is to refuse it, not to make an array of one object
+
+    def __init__(self, trace: Trace, shape: tuple[int, ...], dtype: Any) -> None:
+        self.trace = trace
+        self.shape = shape
+        self.dtype = dtype
+        self.number = trace.count
+        trace.count += 1
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise stale()
+
+    @property
+    def spec(self) -> tuple[tuple[int, ...], Any]:
+        """Shape and dtype."""
+        return self.shape, self.dtype
+
+    def __repr__(self) -> str:
+        return f"%{self.number}:{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+# --- Signals: stand-ins for Tensors that show which Cells a network calls, without shapes or elements -----------------
 
 
 class Signal:
