@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 from snncell.kernels.threads import BLAS
-from snncell.tape.state import EFFECTS, STATE, TRACING
+from snncell.tape.state import EFFECTS_LOCK, STATE, TRACING_LOCK
 
 _WHERE = ("call", "c_return")
 
@@ -84,7 +84,7 @@ def left_behind(settings: dict[str, Any], threads: list[int]) -> list[str]:
     """The traces that an interruption has left: locks, settings of the thread, threads of BLAS."""
     now = {name: value for name, value in vars(STATE).items() if name != "quiet"}
     found = [f"STATE.{name} is {value}" for name, value in now.items() if value != settings.get(name, value)]
-    found += [f"{name} is held" for name, lock in (("EFFECTS", EFFECTS), ("TRACING", TRACING)) if _held(lock)]
+    found += [f"{name} is held" for name, lock in (("EFFECTS", EFFECTS_LOCK), ("TRACING", TRACING_LOCK)) if _held(lock)]
     if blas() != threads:
         found.append(f"BLAS has {blas()} threads, not {threads}")
     return found

@@ -25,7 +25,7 @@ from snncell.kernels.space import HOST, Space
 from snncell.tape.backward import zeros_of
 from snncell.tape.parameter import assign_all, commit
 from snncell.tape.primitive import EVERYWHERE, rebuilt
-from snncell.tape.state import EFFECTS, STATE, in_turn
+from snncell.tape.state import EFFECTS_LOCK, STATE, in_turn
 from snncell.tape.tape import Entry
 from snncell.tape.taps import Events
 from snncell.tape.tensor import Tensor, beside
@@ -55,7 +55,7 @@ def run(
     effects = bool(written) and STATE.trace is None
     if effects:
         in_turn()
-    with EFFECTS if effects else nullcontext():  # nobody else draws the same random numbers
+    with EFFECTS_LOCK if effects else nullcontext():  # nobody else draws the same random numbers
         if STATE.trace is None:
             place = "gpu" if any(x.device == "gpu" for x in (*carry, *xs)) else "cpu"
             commit([parameter.moving(place) for parameter in written if parameter.follows])

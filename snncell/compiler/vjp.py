@@ -23,7 +23,7 @@ from snncell.errors import GradientError
 from snncell.tape.backward import pullback, watch_input, zeros_of
 from snncell.tape.custom import custom
 from snncell.tape.primitive import rebuilt
-from snncell.tape.state import STATE, TRACING, recording_on, set_smooth, tracing_to
+from snncell.tape.state import STATE, TRACING_LOCK, recording_on, set_smooth, tracing_to
 from snncell.tape.tape import Entry, Tape
 from snncell.tape.taps import Events, Note, NotedResults, noting
 from snncell.tape.tensor import Tensor, wrap
@@ -101,7 +101,7 @@ class TracedVjp:
 
         A second order goes through the residuals of the first, and may capture more of what they were computed from.
         """
-        with TRACING:
+        with TRACING_LOCK:
             while len(self._residuals) < orders:
                 known = self._residuals[-1] if self._residuals else []
                 try:
@@ -127,7 +127,7 @@ class TracedVjp:
         return tuple(sorted({*further, *(n for n, x in positions if x._entry is not None)}))
 
     def _execute(self, arguments: Sequence[Tensor], orders: int) -> tuple[Tensor, ...]:
-        with TRACING:
+        with TRACING_LOCK:
             if orders not in self._plans:
                 outputs = [*self.outs, *self.residuals(orders)]
                 self._plans[orders] = Plans(from_trace(self.trace, [x._data for x in outputs]))
@@ -172,7 +172,7 @@ class TracedVjp:
 
     def _reverse(self, present: tuple[int, ...]) -> _Reversed:
         """The sweep from those results and residuals that have a gradient, traced once."""
-        with TRACING:
+        with TRACING_LOCK:
             if present not in self._reverses:
                 if not self.up_to_date():
                     raise GradientError(

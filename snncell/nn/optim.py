@@ -21,7 +21,7 @@ from snncell.nn.container import CellList
 from snncell.nn.groups import ParameterGroup, Rate, Settings, group_parameters, settings_of
 from snncell.tape.frames import Updating, tells
 from snncell.tape.parameter import Parameter, together
-from snncell.tape.state import EFFECTS, STATE, Undo
+from snncell.tape.state import EFFECTS_LOCK, STATE, Undo
 from snncell.tape.tensor import Tensor
 from snncell.words import cut
 
@@ -169,7 +169,7 @@ class Optimizer(Settings):
     @tells(Updating, lambda local: Updating(local["parameter"]) if "parameter" in local else None)
     def construct(self, gradients: Any) -> bool:
         grads = self._checked(gradients)
-        with EFFECTS, together(written := Undo()):  # a step is done, or it has not been
+        with EFFECTS_LOCK, together(written := Undo()):  # a step is done, or it has not been
             rates = self.rates()
             step = self.global_step + 1
             self.global_step.assign(step)

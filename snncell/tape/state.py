@@ -49,12 +49,12 @@ def here() -> Space:
 
 
 # Python's own locks, not classes around them: their `__enter__` and `__exit__` are in C, see `interrupts.py`.
-EFFECTS: Any = threading.RLock()  # held while Parameters are read, computed with, and written
-TRACING: Any = threading.RLock()  # held while what several threads share is traced or planned
+EFFECTS_LOCK: Any = threading.RLock()  # held while Parameters are read, computed with, and written
+TRACING_LOCK: Any = threading.RLock()  # held while what several threads share is traced or planned
 if hasattr(os, "register_at_fork"):  # a thread that the child does not have may have held them
     # Registered after the fork's own locks (`forks.py`), so a turn is waited for before they are taken: a child draws
     # what its parent would.
-    os.register_at_fork(before=lambda: in_turn(), after_in_child=lambda: in_child(EFFECTS, TRACING))
+    os.register_at_fork(before=lambda: in_turn(), after_in_child=lambda: in_child(EFFECTS_LOCK, TRACING_LOCK))
 
 
 def in_turn() -> None:
