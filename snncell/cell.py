@@ -31,7 +31,7 @@ from snncell.reverse import refuse_other_names, run_with_bprop
 from snncell.tape.conversion import TENSORS
 from snncell.tape.frames import Running, machinery, tells
 from snncell.tape.recompute import recompute
-from snncell.tape.state import STATE, settings
+from snncell.tape.state import CHECKING, RECORDING, TRACING, settings
 from snncell.tape.tensor import Tensor
 
 machinery(__file__)
@@ -125,8 +125,8 @@ class Cell(Hooked, Modes, HasState):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            if STATE.trace is not None:  # which is out of date once one of these Cells has changed
-                STATE.trace.cells.update((cell, None) for _, cell in self.cells_and_names())
+            if TRACING.trace is not None:  # which is out of date once one of these Cells has changed
+                TRACING.trace.cells.update((cell, None) for _, cell in self.cells_and_names())
             elif config.get_context("mode") == config.GRAPH_MODE:
                 return self._in_graph()(*args, **kwargs)
             return self._run(*args, **kwargs)
@@ -140,11 +140,11 @@ class Cell(Hooked, Modes, HasState):
             raise self._not_begun()
         if kwargs or not TENSORS.issuperset(map(type, args)):  # nearly all calls give Tensors alone
             args = prepare_inputs(self, args, kwargs)
-        if IN_USE and STATE.space is None and any(isinstance(x, Tensor) and x.device == "gpu" for x in args):
+        if IN_USE and RECORDING.space is None and any(isinstance(x, Tensor) and x.device == "gpu" for x in args):
             with settings(space=DEVICE):  # what this Cell makes, as the states of a neuron, is where its inputs are
                 return self._run(*args, **kwargs)
-        if STATE.watch is not None:  # a monitor's, which calls `_answer` itself
-            return STATE.watch.around(self, self._answer, args, kwargs)
+        if CHECKING.watch is not None:  # a monitor's, which calls `_answer` itself
+            return CHECKING.watch.around(self, self._answer, args, kwargs)
         return self._answer(args, kwargs)
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -176,7 +176,7 @@ class Cell(Hooked, Modes, HasState):
 
     def _run_construct(self, *args: Any, **kwargs: Any) -> Any:
         """Run the primitive, if spikes are smooth, or construct, with its reverse and in its precision."""
-        if STATE.smooth and (primitive := getattr(self, "primitive", None)) is not None:
+        if CHECKING.smooth and (primitive := getattr(self, "primitive", None)) is not None:
             return primitive(*args, **kwargs)
         if self.bprop is not None:
             return run_with_bprop(self, args, kwargs)

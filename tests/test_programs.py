@@ -154,7 +154,7 @@ def test_a_custom_reverse_that_is_lost_in_loops_is_found_and_made_small(interpre
     plain = custom.custom
 
     def losing(op, forward, inputs, attrs=None):
-        if custom.STATE.trace is not None and all(type(x) is not custom.Tensor for x in inputs):
+        if custom.TRACING.trace is not None and all(type(x) is not custom.Tensor for x in inputs):
             return forward()
         return plain(op, forward, inputs, attrs)
 

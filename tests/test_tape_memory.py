@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from snncell import Tensor, nn, ops
-from snncell.tape.state import STATE
+from snncell.tape.state import RECORDING
 from snncell.tape.tape import Entry, Tape
 
 
@@ -246,7 +246,7 @@ def test_two_threads_share_a_cell_and_its_weights():
 
 def test_another_thread_does_not_record_on_our_tape(entries):
     def elsewhere():
-        assert STATE.tape is None
+        assert RECORDING.tape is None
         ops.exp(f64(1.0))
 
     def fn(x):

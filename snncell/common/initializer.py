@@ -15,7 +15,7 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import HOST
 from snncell.ops import random
 from snncell.ops.base import as_shape
-from snncell.tape.state import STATE, settings
+from snncell.tape.state import TRACING, settings
 from snncell.tape.tensor import Tensor
 
 
@@ -73,8 +73,8 @@ def _normal(shape: tuple[int, ...], sigma: float, mean: float = 0.0) -> Any:
 
 def _refuse_trace() -> None:
     """Raise where a function is traced: a layer in it would be another one with each trace."""
-    if STATE.trace is not None:
-        raise STATE.trace.made_inside("A layer or Parameter with random initial values")
+    if TRACING.trace is not None:
+        raise TRACING.trace.made_inside("A layer or Parameter with random initial values")
 
 
 class Constant(Initializer):

@@ -25,7 +25,7 @@ from snncell.kernels.space import HOST, Space
 from snncell.tape.backward import zeros_of
 from snncell.tape.parameter import assign_all, commit
 from snncell.tape.primitive import EVERYWHERE, rebuilt
-from snncell.tape.state import EFFECTS_LOCK, STATE, in_turn
+from snncell.tape.state import CHECKING, EFFECTS_LOCK, RECORDING, TRACING, in_turn
 from snncell.tape.tape import Entry
 from snncell.tape.taps import Events
 from snncell.tape.tensor import Tensor, beside
@@ -52,19 +52,19 @@ def run(
     with beside(*carry, *xs):  # what the body makes is where its operands are
         body, written = trace_body(f, carry, xs, backwards, who)
     every = every if body.carry else None  # without states there is nothing to store
-    effects = bool(written) and STATE.trace is None
+    effects = bool(written) and TRACING.trace is None
     if effects:
         in_turn()
     with EFFECTS_LOCK if effects else nullcontext():  # nobody else draws the same random numbers
-        if STATE.trace is None:
+        if TRACING.trace is None:
             place = "gpu" if any(x.device == "gpu" for x in (*carry, *xs)) else "cpu"
             commit([parameter.moving(place) for parameter in written if parameter.follows])
         states = [*carry, *(p.value() for p in written)]
         loop = Loop(body, len(body.ys), who, every)
         scan, outs = _bind_loop(loop, [*states, *xs, *body.captured], xs[0].shape[0])
         scan.events = {} if events is None else events
-        for watch in FINITE if STATE.trace is None else ():
-            scan.observed = ReplayedSteps(f, written, backwards, who, names, STATE.smooth, watch.place())
+        for watch in FINITE if TRACING.trace is None else ():
+            scan.observed = ReplayedSteps(f, written, backwards, who, names, CHECKING.smooth, watch.place())
             pairs = zip(body.ys, outs[len(states) :], strict=False)
             results = [out for y, out in pairs if id(y._data) not in body.trace.noted]  # not what a monitor records
             look_at_results(scan.observed, states, xs, [*outs[: len(states)], *results])
@@ -75,7 +75,7 @@ def run(
 def _bind_loop(loop: Loop, inputs: list[Tensor], steps: int) -> tuple[Scan, Sequence[Tensor]]:
     """The scan of a loop, carried out or traced; on a tape it stores what its reverse needs."""
     body = loop.body
-    taped = STATE.tape is not None and body.trace.tape is not None and any(x._entry is not None for x in inputs)
+    taped = RECORDING.tape is not None and body.trace.tape is not None and any(x._entry is not None for x in inputs)
     if taped and loop.interval is None and loop.recompute is None:
         loop = replace(loop, body=saving(body))
     scan = Scan(loop if taped else replace(loop, interval=None))
@@ -181,7 +181,7 @@ class Scan(LoopOperation):
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
         """The gradients of the inputs: a scan of the body's reverse, in the other direction of time."""
         grads = self._pull(entry, douts)
-        for watch in FINITE if STATE.trace is None else ():
+        for watch in FINITE if TRACING.trace is None else ():
             if self.observed is None:  # a reverse that is reversed in turn
                 for n, grad in enumerate(grads):
                     watch.gradient(f"the reverse of {self.loop.who}", f"operand {n}", grad)

@@ -23,7 +23,7 @@ from snncell.errors import GradientError
 from snncell.tape.backward import pullback, watch_input, zeros_of
 from snncell.tape.custom import custom
 from snncell.tape.primitive import rebuilt
-from snncell.tape.state import STATE, TRACING_LOCK, recording_on, set_smooth, tracing_to
+from snncell.tape.state import CHECKING, RECORDING, TRACING, TRACING_LOCK, recording_on, set_smooth, tracing_to
 from snncell.tape.tape import Entry, Tape
 from snncell.tape.taps import Events, Note, NotedResults, noting
 from snncell.tape.tensor import Tensor, wrap
@@ -62,7 +62,7 @@ class TracedVjp:
         # Reversed, so that of several inputs in one place the first counts, as it does in `pullback(..., once=True)`.
         self.input_at = {_place(x): number for number, x in reversed(list(enumerate(self.inputs)))}
         self.up_to_date = up_to_date
-        self.smooth = STATE.smooth
+        self.smooth = CHECKING.smooth
         self._residuals: list[list[Tensor]] = []  # for gradients of one order, of two, ..., each with those before
         self._plans: dict[int, Plans] = {}
         self._reverses: dict[tuple[int, ...], _Reversed] = {}
@@ -70,10 +70,10 @@ class TracedVjp:
 
     def __call__(self, arguments: Sequence[Tensor], events: Events) -> tuple[Tensor, ...]:
         """Run it; on a tape as one entry, whose reverse is this one's. `events` are to be those of this run."""
-        if STATE.tape is None:
+        if RECORDING.tape is None:
             return self._execute(arguments, orders=0)
 
-        orders = STATE.tape.depth
+        orders = RECORDING.tape.depth
 
         def forward() -> Any:
             outputs = self._execute(arguments, orders)
@@ -132,7 +132,7 @@ class TracedVjp:
                 outputs = [*self.outs, *self.residuals(orders)]
                 self._plans[orders] = Plans(from_trace(self.trace, [x._data for x in outputs]))
         plans = self._plans[orders]
-        if STATE.trace is not None:
+        if TRACING.trace is not None:
             return tuple(interpret(plans.program, arguments))
         arrays = [x._data for x in arguments]
         return tuple([wrap(array) for array in plans.of(arrays).replay(arrays)])
@@ -159,7 +159,7 @@ class TracedVjp:
         captured = [values[_place(tensor)] for tensor, _ in reverse.vjp.trace.captures.values()]
         results = iter(reverse.noted.pass_on(reverse.vjp([*seeds, *captured], {}), events))
         grads = [next(results) if has_gradient else None for has_gradient in reverse.has_gradient]
-        for watch in FINITE if STATE.trace is None else ():
+        for watch in FINITE if TRACING.trace is None else ():
             who = f"the reverse of {self.name}, which ran before check_finite was on,"
             for number, grad in enumerate(grads):
                 watch.gradient(who, self._called(number), grad)

@@ -21,7 +21,7 @@ from snncell.nn.container import CellList
 from snncell.nn.groups import ParameterGroup, Rate, Settings, group_parameters, settings_of
 from snncell.tape.frames import Updating, tells
 from snncell.tape.parameter import Parameter, together
-from snncell.tape.state import EFFECTS_LOCK, STATE, Undo
+from snncell.tape.state import EFFECTS_LOCK, TRACING, Undo
 from snncell.tape.tensor import Tensor
 from snncell.words import cut
 
@@ -225,7 +225,7 @@ class Optimizer(Settings):
                     f"{who}: gradient {position}, of {parameter.name!r}, has shape {grad.shape}, the Parameter "
                     f"{parameter.shape}. Are the gradients in the order of the Parameters?"
                 )
-        if IN_USE and STATE.trace is None:
+        if IN_USE and TRACING.trace is None:
             self._check_places(who, grads)
         return grads
 
@@ -247,7 +247,7 @@ class Optimizer(Settings):
 
     def extend_repr(self) -> str:
         words = f"{len(self.parameters)} Parameters"
-        if STATE.trace is not None:  # what a step is traced with is no number yet
+        if TRACING.trace is not None:  # what a step is traced with is no number yet
             return words
         rates = [f"{rate.item():.6g}" for rate in self.rates()]
         now = rates[0] if len(rates) == 1 else f"[{', '.join(rates)}]"
@@ -259,7 +259,7 @@ class Optimizer(Settings):
         groups: Iterable[Any] = self.groups
         for number, group in enumerate(groups):
             names = cut(", ".join(map(str, group.names)), 400)
-            rate = "" if STATE.trace is not None else f"{self.rates()[number].item():.6g}"
+            rate = "" if TRACING.trace is not None else f"{self.rates()[number].item():.6g}"
             by = "" if group.schedule is None else repr(group.schedule)
             rows.append((str(number), names, by, rate, f"{group.weight_decay:g}"))
         head = ("group", "Parameters", "schedule", "learning rate", "weight decay")

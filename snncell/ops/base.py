@@ -24,7 +24,7 @@ from snncell.ops.options import (
 )
 from snncell.tape.event_lists import EventLists
 from snncell.tape.primitive import EVERYWHERE, Primitive
-from snncell.tape.state import STATE, requested_dtype
+from snncell.tape.state import RECORDING, TRACING, requested_dtype
 from snncell.tape.tensor import Tensor, snapshot
 from snncell.tape.value import Value, stale
 
@@ -197,7 +197,7 @@ def as_tensor(x: Any, name: str, argument: str = "x") -> Tensor:
         ShapeError: for a list that is ragged.
     """
     if isinstance(x, Tensor):
-        if STATE.trace is None and isinstance(x._data, Value):  # left over from a trace that has ended
+        if TRACING.trace is None and isinstance(x._data, Value):  # left over from a trace that has ended
             raise stale()
         return x
     if isinstance(x, EventLists):
@@ -205,7 +205,7 @@ def as_tensor(x: Any, name: str, argument: str = "x") -> Tensor:
             f"{name}: {argument} is a Tensor, not event lists, which only products, convolutions and reshape take. "
             f"x.to_dense() is a Tensor."
         )
-    if STATE.tape is not None and isinstance(x, (tuple, list)) and any(map(_has_gradient, x)):
+    if RECORDING.tape is not None and isinstance(x, (tuple, list)) and any(map(_has_gradient, x)):
         raise DTypeError(
             f"{name}: {argument} is a {type(x).__name__} of Tensors, of which a new one would be made, and their "
             f"gradients would end there. Take one of them, or ops.stack(...) of all."

@@ -16,7 +16,7 @@ from snncell.ops.shape import stack, unstack
 from snncell.tape import structure
 from snncell.tape.custom import as_read
 from snncell.tape.parameter import Parameter
-from snncell.tape.state import STATE
+from snncell.tape.state import TRACING
 from snncell.tape.taps import Events, Note, NotedResults, noting
 from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import BodyTrace
@@ -76,7 +76,7 @@ def run_scan(
     """
     if checkpoint_every is not None and as_int(checkpoint_every, who, "checkpoint_every") < 1:
         raise ArgumentError(f"{who}: checkpoint_every is at least 1, not {checkpoint_every}.")
-    if STATE.unfused or one_by_one:
+    if TRACING.unfused or one_by_one:
         return _step_by_step(f, init, xs, reverse=reverse, who=who, names=names)
     leaves, tree = _sequences(xs, who)
     carry, tree_of_carry = structure.flatten(init)
@@ -91,9 +91,9 @@ def run_scan(
             after, y = _one_step(f, before, structure.unflatten(tree, slices), who, names)
         ys, tree_of_ys = structure.flatten(y)
         noted_results = NotedResults(notes, ys)
-        if isinstance(STATE.trace, BodyTrace):  # and not run again, to look for NaN
+        if isinstance(TRACING.trace, BodyTrace):  # and not run again, to look for NaN
             noted = noted_results
-            STATE.trace.noted.update(id(x._data) for x in noted.extra)
+            TRACING.trace.noted.update(id(x._data) for x in noted.extra)
         return structure.flatten(after)[0], [
             *ys,
             *noted_results.extra,

@@ -16,7 +16,7 @@ from snncell.common.held import Ranged
 from snncell.common.ranges import Range, check_constant, numbers_of, quote_value, unknown
 from snncell.errors import ArgumentError
 from snncell.tape.parameter import Parameter
-from snncell.tape.state import STATE
+from snncell.tape.state import RECORDING
 from snncell.tape.tensor import Tensor
 
 Constant = float | Tensor
@@ -156,7 +156,7 @@ def _check(value: Any, kind: type, name: str, domain: Range) -> None:
         raise ArgumentError(
             f"{kind.__name__}: {name} is a number, a Tensor or a Parameter, not {quote_value(value)}{mend}."
         )
-    if STATE.tape is not None and type(value) is Tensor and value._entry is not None:
+    if RECORDING.tape is not None and type(value) is Tensor and value._entry is not None:
         raise ArgumentError(
             f"{kind.__name__}: {name} is a Tensor that is being differentiated, and no gradient would reach it; give a "
             f"Parameter, which is learned, or ops.stop_gradient({name})."

@@ -13,7 +13,7 @@ from snncell.arguments.shown import came
 from snncell.errors import GradientError, ShapeError
 from snncell.kernels.space import DEVICE, IN_USE, move_to_space
 from snncell.tape.frames import Reversing, tells
-from snncell.tape.state import STATE, settings
+from snncell.tape.state import CHECKING, settings
 from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor, wrap
 
@@ -139,7 +139,7 @@ def conform(grad: Tensor, shape: tuple[int, ...], dtype: Any) -> Tensor:
         grad = grad.sum(axis=(*range(extra), *stretched)).reshape(shape)
     if grad._data.dtype == dtype:
         return grad
-    with settings(wide=False) if STATE.wide else nullcontext():
+    with settings(wide=False) if CHECKING.wide else nullcontext():
         return grad.astype(dtypes.BY_NUMPY[dtype])
 
 

@@ -25,7 +25,7 @@ from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import HOST
 from snncell.tape.parameter import Parameter
 from snncell.tape.source_location import SourceLine, place_at
-from snncell.tape.state import STATE
+from snncell.tape.state import TRACING
 from snncell.tape.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class FiniteWatch:
         Raises:
             NotFiniteError: which names it.
         """
-        if _THREAD.paused or grad is None or STATE.trace is not None:
+        if _THREAD.paused or grad is None or TRACING.trace is not None:
             return
         if (spot := spot_in(grad)) is not None:
             cause = f"for {what}, and no operation that was looked at has made it"

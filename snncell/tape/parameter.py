@@ -15,7 +15,7 @@ from snncell.arguments.shown import show
 from snncell.errors import ArgumentError, AssignError, DTypeError, ParameterError, ShapeError, TensorIndexError
 from snncell.interrupts import Write, hold_attributes, undoing, write
 from snncell.kernels.space import HOST, Space, move_to_space, space_by_name, space_of
-from snncell.tape.state import STATE, Undo
+from snncell.tape.state import RECORDING, STATE, TRACING, Undo
 from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor, beside, snapshot, to_array, wrap
 
@@ -128,15 +128,15 @@ class Parameter(Tensor):
                 "for a Parameter of booleans, and requires_grad=... for whether it is trained."
             )
         traced = isinstance(default_input, Tensor) and default_input.device == "cpu"
-        if traced and STATE.trace is not None and not isinstance(default_input._data, np.ndarray):
-            raise STATE.trace.made_inside("A Parameter, or a layer with one,")
+        if traced and TRACING.trace is not None and not isinstance(default_input._data, np.ndarray):
+            raise TRACING.trace.made_inside("A Parameter, or a layer with one,")
         # A number is an int32, as in MindSpore, if it is one.
         narrow = type(default_input) is int and -(2**31) <= default_input < 2**31
         super().__init__(default_input, dtypes.int32 if narrow else None, device=device)
         self.layerwise_parallel, self.parallel_optimizer = layerwise_parallel, parallel_optimizer
         self.storage_format = storage_format
         self.hooks: Any = {}  # on its gradient; they stay while it is frozen
-        self.born_in = STATE.trace
+        self.born_in = TRACING.trace
         self.name = name
         self.home = Home()
         # What brings a value that is written into a range: functions (parameter, value) -> value.
@@ -282,7 +282,7 @@ class Parameter(Tensor):
         return value
 
     def _refuse_write_in_gradient(self, what: str) -> None:
-        if (STATE.tape is not None or STATE.paused) and self.requires_grad:
+        if (RECORDING.tape is not None or RECORDING.paused) and self.requires_grad:
             raise AssignError(
                 f"{what}: Parameter {self.name!r} is written while a gradient is being recorded. Write to it after the "
                 f"gradient is computed, or create it with requires_grad=False if it is a statistic."
@@ -290,8 +290,8 @@ class Parameter(Tensor):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         self._refuse_write_in_gradient("p[...] = value")
-        if STATE.trace is not None:
-            raise STATE.trace.needs_value("p[...] = value on a Parameter")
+        if TRACING.trace is not None:
+            raise TRACING.trace.needs_value("p[...] = value on a Parameter")
         array = to_array(value)
         weak = not hasattr(value, "dtype")  # Python numbers take the Parameter's precision, but floats are no integers
         kind = dtypes.as_dtype(array.dtype)
@@ -401,8 +401,10 @@ def _as_arrays(index: Any) -> Any:
 def commit(writes: Sequence[Write]) -> None:
     """Give Parameters their values, all of them or none: an interruption comes before or after it."""
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in writes]
-    if STATE.undo is not None:
-        STATE.undo.note(before)  # first: an interruption in between puts back what has not changed, which is harmless
+    if RECORDING.undo is not None:
+        RECORDING.undo.note(
+            before
+        )  # first: an interruption in between puts back what has not changed, which is harmless
     write(writes)
 
 
@@ -433,9 +435,9 @@ def assign_all(pairs: Sequence[tuple[Parameter, Tensor]], what: str = "assign", 
 
 
 def _write(pairs: Sequence[tuple[Parameter, Tensor]], what: str) -> None:
-    if STATE.trace is not None:
+    if TRACING.trace is not None:
         for parameter, value in pairs:
-            STATE.trace.write(parameter, value)
+            TRACING.trace.write(parameter, value)
     else:
         commit([p.write_of(value._copied(p.dtype, p.device, what)) for p, value in pairs])
 
@@ -446,7 +448,7 @@ def together(undo: Undo) -> AbstractContextManager[Any]:
     If the body is left before, by an error or an interruption, each Parameter gets back what it had. Inside of a trace
     nothing is written, and so there is nothing to put back.
     """
-    undo.outer = STATE.undo
+    undo.outer = RECORDING.undo
     return hold_attributes(vars(STATE), {"undo": undo}, {"undo": undo.outer}, undoing(undo))
 
 

@@ -23,7 +23,7 @@ from snncell.errors import (
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE, HOST, IN_USE, Space
 from snncell.tape.backward import zeros_of
-from snncell.tape.state import STATE, quietly
+from snncell.tape.state import STATE, TRACING, quietly
 from snncell.tape.tape import Entry, Tape
 from snncell.tape.tensor import Tensor, snapshot, wrap
 from snncell.tape.value import Value, stale
@@ -270,9 +270,9 @@ def moving(evaluate: Callable[..., Any]) -> Primitive:
 def tracked_outputs(entry: Entry | None, outputs: Sequence[Any]) -> tuple[Tensor, ...]:
     """The Tensors of an entry's outputs; integers and booleans carry no gradient."""
     results = tuple([wrap(part, entry if part.dtype in INEXACT else None, i) for i, part in enumerate(outputs)])
-    if STATE.trace is not None:
+    if TRACING.trace is not None:
         for result in results:
-            STATE.trace.note(result)
+            TRACING.trace.note(result)
     return results
 
 

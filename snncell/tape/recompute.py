@@ -16,7 +16,7 @@ from snncell.tape.backward import zeros_of
 from snncell.tape.parameter import Parameter, commit, together
 from snncell.tape.primitive import tracked_outputs
 from snncell.tape.recording import Recording
-from snncell.tape.state import STATE, Undo, settings
+from snncell.tape.state import RECORDING, STATE, TRACING, Undo, settings
 from snncell.tape.tape import Entry, Tape
 from snncell.tape.tensor import Tensor, snapshot, wrap
 
@@ -50,8 +50,8 @@ def recompute(block: Annotated[Callable[..., Any], Own()], *args: Any, **kwargs:
     """
     if not callable(block) or isinstance(block, type):
         raise GradientError(f"recompute: block is a function or a Cell, not {came(block)}.")
-    tape = STATE.tape
-    if tape is None or STATE.trace is not None:
+    tape = RECORDING.tape
+    if tape is None or TRACING.trace is not None:
         return block(*args, **kwargs)
     leaves, tree = structure.flatten((args, kwargs))
     again = _Again(block, tree)

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from snncell.config import FINITE
 from snncell.interrupts import hold_attributes
-from snncell.tape.state import STATE
+from snncell.tape.state import RECORDING, STATE, TRACING
 from snncell.tape.tensor import Tensor
 
 
@@ -91,15 +91,15 @@ class Tape:
 
         When an inner tape ends, its entries go on to the outer one: what was computed inside is part of both.
         """
-        outer = STATE.tape
+        outer = RECORDING.tape
         self.depth = 1 if outer is None else 1 + outer.depth
         passed_on = () if outer is None else (partial(outer.entries.extend, self.entries),)
         return hold_attributes(vars(STATE), {"tape": self}, {"tape": outer}, *passed_on)
 
     def add(self, entry: Entry) -> None:
         """Note an entry that has just been carried out."""
-        if STATE.trace is not None:
-            entry.line = STATE.trace.line
+        if TRACING.trace is not None:
+            entry.line = TRACING.trace.line
         else:
             for watch in FINITE:  # eagerly a line costs too much to find, but for `check_finite`
                 entry.line = watch.place()

@@ -30,7 +30,7 @@ from snncell.kernels.cuda import exchange
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE, HOST, IN_USE, move_to_space, space_by_name, space_of
 from snncell.markup import array
-from snncell.tape.state import STATE, here, settings
+from snncell.tape.state import TRACING, here, settings
 from snncell.tape.value import stale
 from snncell.words import cut
 
@@ -210,12 +210,12 @@ class Tensor:
 
     def _concrete(self, what: str) -> np.ndarray[Any, Any]:
         """The array, or an error where there is none because the function is being traced."""
-        if self.device == "gpu" and (STATE.trace is None or type(self) is Tensor):
+        if self.device == "gpu" and (TRACING.trace is None or type(self) is Tensor):
             array: np.ndarray[Any, Any] = self._data.host()
             return array
-        if isinstance(self._data, np.ndarray) and (STATE.trace is None or type(self) is Tensor):
+        if isinstance(self._data, np.ndarray) and (TRACING.trace is None or type(self) is Tensor):
             return self._data  # but not a Parameter's in a trace: it may have another value when the Program runs
-        raise STATE.trace.needs_value(what) if STATE.trace is not None else stale()
+        raise TRACING.trace.needs_value(what) if TRACING.trace is not None else stale()
 
     def _hooks_on(self) -> Any:
         """The hooks on its gradient, to which others are added; of a Tensor without a gradient nobody looks at them."""
@@ -262,8 +262,8 @@ class Tensor:
         return 1, 0  # the CPU
 
     def __bool__(self) -> bool:
-        if STATE.trace is not None and not isinstance(self._data, np.ndarray) and self.device == "cpu":
-            raise STATE.trace.needs_value("if/while/bool() on a Tensor")
+        if TRACING.trace is not None and not isinstance(self._data, np.ndarray) and self.device == "cpu":
+            raise TRACING.trace.needs_value("if/while/bool() on a Tensor")
         if self.size != 1:
             raise ShapeError(
                 f"A Tensor of shape {self.shape} is neither true nor false. Reduce it first: (x > 0).all() or .any()."
@@ -411,7 +411,7 @@ def wrap(data: Any, entry: Entry | None = None, index: int = 0) -> Tensor:
 
 def place_array(array: np.ndarray[Any, Any]) -> Any:
     """A new array, moved to where Tensors are made at present; not in a trace, for plans move their constants."""
-    traced = STATE.trace is not None and not STATE.trace.eager
+    traced = TRACING.trace is not None and not TRACING.trace.eager
     return array if traced or here() is HOST else move_to_space(array, here())
 
 
@@ -433,10 +433,10 @@ def snapshot(x: Any) -> Any:
     """
     if type(x) is Tensor or not isinstance(x, Tensor):
         return x
-    if STATE.trace is None:
+    if TRACING.trace is None:
         return wrap(x._data, x._entry, x._index)
     parameter: Any = x  # whose class stands above this module
-    return STATE.trace.present(parameter)
+    return TRACING.trace.present(parameter)
 
 
 def in_trace(x: Tensor) -> Any:
@@ -444,9 +444,9 @@ def in_trace(x: Tensor) -> Any:
     # An entry on the tape of a traced function gives Values of that function alone. A Tensor that was computed outside
     # goes in as an input: an array with an entry of the inner tape would pass for one that came from outside with that
     # entry, and the gradient would end there.
-    if STATE.trace is None:
+    if TRACING.trace is None:
         return x._data
-    return STATE.trace.lift(wrap(x._data) if type(x) is Tensor else x)
+    return TRACING.trace.lift(wrap(x._data) if type(x) is Tensor else x)
 
 
 def to_array(data: Any, dtype: Any = None) -> np.ndarray[Any, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from snncell.errors import OutsideTensorError, TraceError
 from snncell.tape.frames import user_line
-from snncell.tape.state import STATE, settings
+from snncell.tape.state import RECORDING, TRACING, settings
 from snncell.tape.tensor import Tensor, snapshot, wrap
 from snncell.tape.tracing import Trace
 from snncell.tape.value import Value, stale
@@ -186,8 +186,8 @@ class BodyTrace(Trace):
         super().__init__(taped=tape is not None, who=who)
         self.tape = tape
         self.lineage: tuple[Trace, ...] = (self,)  # the traces whose Values are this one's: forks, youngest first
-        self.around = (STATE.trace, STATE.tape)
-        self.eager = STATE.trace is None or STATE.trace.eager
+        self.around = (TRACING.trace, RECORDING.tape)
+        self.eager = TRACING.trace is None or TRACING.trace.eager
         self.tensors: dict[Value, Tensor] = {}  # for each Value the Tensor that has its place on the tape
         self.ambiguous: set[Value] = set()  # Values with several such places
         self.noted: set[int] = set()  # ids of results that go out for monitors alone
@@ -245,7 +245,7 @@ class BodyTrace(Trace):
 
     def outside(self, inputs: Any) -> bool:
         """True if all operands come from outside, and no gradient of the step's own is being recorded."""
-        if STATE.tape is not None and STATE.tape is not self.tape:
+        if RECORDING.tape is not None and RECORDING.tape is not self.tape:
             return False
         tensors = [x for x in inputs if isinstance(x, Tensor)]
         return bool(tensors) and not any(self._owns(x) for x in tensors)
@@ -258,4 +258,4 @@ class BodyTrace(Trace):
     def stepping_out(self) -> AbstractContextManager[Any]:
         """Be outside of the step in the body of this context."""
         trace, tape = self.around
-        return settings(trace=trace, tape=tape if STATE.tape is not None or self.tape is None else None)
+        return settings(trace=trace, tape=tape if RECORDING.tape is not None or self.tape is None else None)

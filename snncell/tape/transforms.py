@@ -11,7 +11,7 @@ from snncell.errors import GradientError
 from snncell.tape import structure
 from snncell.tape.parameter import Parameter
 from snncell.tape.recording import Recording, has_float, list_weights, seeds_for, without_aux, wraps
-from snncell.tape.state import STATE
+from snncell.tape.state import CHECKING
 from snncell.tape.tensor import Tensor, snapshot, wrap
 
 
@@ -239,7 +239,7 @@ def stop_gradient(x: Any) -> Any:
     """`x` (a Tensor or a structure of them) with the same values, through which no gradient flows."""
     leaves, tree = structure.flatten(x)
     stopped = structure.unflatten(tree, [wrap(snapshot(leaf)._data) for leaf in leaves])
-    return stopped if STATE.stops is None else STATE.stops(x, stopped)
+    return stopped if CHECKING.stops is None else CHECKING.stops(x, stopped)
 
 
 # --- MindSpore's way to ask for gradients -----------------------------------------------------------------------------
