@@ -19,7 +19,7 @@ from snncell.errors import NotFiniteError
 from snncell.interrupts import Restoring, undoing
 from snncell.tape.backward import pullback, watch_input, zeros_of
 from snncell.tape.finite import Fault, Spot, at_home, is_paused, pause_watch, spot_in
-from snncell.tape.state import EFFECTS_LOCK, recording_on, settings
+from snncell.tape.state import EFFECTS_LOCK, record_on, recording_on, settings
 from snncell.tape.tape import Tape
 from snncell.tape.tensor import Tensor, beside, wrap
 
@@ -205,7 +205,7 @@ def _backward(
         for turn, arrays in zip(loop.turns(xs[0].shape[0])[::-1], before[::-1], strict=True):
             arriving = [*of_states, *(None if x is None else wrap(x._data[turn, ...]) for x in seeds)]
             tape = Tape()
-            with recording_on(None), tape.active():
+            with recording_on(None), record_on(tape):
                 inputs = [[watch_input(x) for x in part] for part in _inputs_of_turn(loop, arrays, xs, turn)]
                 with pause_watch():
                     after, ys = loop.f(*inputs)

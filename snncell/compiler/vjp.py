@@ -23,7 +23,16 @@ from snncell.errors import GradientError
 from snncell.tape.backward import pullback, watch_input, zeros_of
 from snncell.tape.custom import custom
 from snncell.tape.primitive import rebuilt
-from snncell.tape.state import CHECKING, RECORDING, TRACING, TRACING_LOCK, recording_on, set_smooth, tracing_to
+from snncell.tape.state import (
+    CHECKING,
+    RECORDING,
+    TRACING,
+    TRACING_LOCK,
+    record_on,
+    recording_on,
+    set_smooth,
+    tracing_to,
+)
 from snncell.tape.tape import Entry, Tape
 from snncell.tape.taps import Events, Note, NotedResults, noting
 from snncell.tape.tensor import Tensor, wrap
@@ -190,7 +199,7 @@ class TracedVjp:
             state_read_by(self.trace.cells, who) as state,
             tracing_to(trace),
             recording_on(None),
-            tape.active(),
+            record_on(tape),
         ):
             positions = [*self.outs, *(self._residuals[-1] if self._residuals else ())]
             outs = [positions[number] for number in present]

@@ -1,10 +1,14 @@
-"""TITLE."""
+"""The backward pass: walk the entries of a tape in reverse order, and add up the gradients.
+
+y = x * w; z = exp(y)       tape: mul(x, w), exp(y)
+backward from dz:           exp.pull -> dy;  mul.pull -> dx, dw
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +20,6 @@ from snncell.tape.frames import Reversing, tells
 from snncell.tape.state import CHECKING, settings
 from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor, wrap
-
-if TYPE_CHECKING:
-    from snncell.tape.tape import Entry
 
 
 def watch_input(x: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 
 from snncell.tape import structure
 from snncell.tape.primitive import EVERYWHERE, Primitive, rebuilt, tracked_outputs
-from snncell.tape.state import RECORDING, TRACING
+from snncell.tape.state import RECORDING, TRACING, add_entry
 from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor, in_trace, snapshot, wrap
 
@@ -53,7 +53,7 @@ def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs:
         outputs,
         [(part.shape, part.dtype) for part in outputs],
     )
-    tape.add(entry)
+    add_entry(tape, entry)
     return structure.unflatten(shape_of_out, tracked_outputs(entry, outputs))
 
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,12 +24,10 @@ from snncell.interrupts import hold_attributes
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import HOST
 from snncell.tape.parameter import Parameter
+from snncell.tape.primitive import Primitive
 from snncell.tape.source_location import SourceLine, place_at
 from snncell.tape.state import TRACING
 from snncell.tape.tensor import Tensor
-
-if TYPE_CHECKING:
-    from snncell.tape.primitive import Primitive
 
 
 class _Thread(threading.local):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came
@@ -13,9 +13,6 @@ from snncell.tape.backward import zeros_of
 from snncell.tape.custom import custom
 from snncell.tape.tape import Entry, Hook, Hooks
 from snncell.tape.tensor import Tensor
-
-if TYPE_CHECKING:
-    from snncell.tape.tape import Entry
 
 _numbers = itertools.count()
 
@@ -67,7 +64,8 @@ def call_outside(hook: Hook) -> Hook:
 
     def call(gradient: Tensor) -> Tensor | None:
         try:
-            return hook(gradient)
+            answer: Tensor | None = hook(gradient)
+            return answer
         except TraceError as error:
             raise TraceError(
                 "A hook on an argument of a jitted function is called outside of it, because other uses of the "
@@ -83,7 +81,7 @@ def numbers(entry: Any) -> Sequence[int]:
     return () if entry is None or not entry.hooks else tuple(entry.hooks)
 
 
-# --- A function that is called with the gradients at a place in a computation -----------------------------------------
+# --- hooks on a place in a computation: HookBackward -------------------------------------------------------------------
 
 
 class HookBackward:

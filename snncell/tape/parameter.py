@@ -6,7 +6,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,15 +15,11 @@ from snncell.arguments.shown import show
 from snncell.errors import ArgumentError, AssignError, DTypeError, ParameterError, ShapeError, TensorIndexError
 from snncell.interrupts import Write, hold_attributes, undoing, write
 from snncell.kernels.space import HOST, Space, move_to_space, space_by_name, space_of
-from snncell.tape.state import RECORDING, STATE, TRACING, Undo
+from snncell.tape.state import RECORDING, TRACING, Undo
 from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor, beside, snapshot, to_array, wrap
 
-if TYPE_CHECKING:
-    pass
-
-
-# --- Names of Parameters: who gave them, and that no two are the same where that matters ------------------------------
+# --- names -------------------------------------------------------------------------------------------------------------
 
 next_number = itertools.count(1).__next__  # of the next Parameter that has no name when it is asked for
 
@@ -449,7 +445,7 @@ def together(undo: Undo) -> AbstractContextManager[Any]:
     nothing is written, and so there is nothing to put back.
     """
     undo.outer = RECORDING.undo
-    return hold_attributes(vars(STATE), {"undo": undo}, {"undo": undo.outer}, undoing(undo))
+    return hold_attributes(vars(RECORDING), {"undo": undo}, {"undo": undo.outer}, undoing(undo))
 
 
 def fits(source: dtypes.DType, target: dtypes.DType) -> bool:

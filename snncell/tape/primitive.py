@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,13 +23,10 @@ from snncell.errors import (
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE, HOST, IN_USE, Space
 from snncell.tape.backward import zeros_of
-from snncell.tape.state import STATE, TRACING, quietly
+from snncell.tape.state import RECORDING, TRACING, add_entry, quietly
 from snncell.tape.tape import Entry, Tape
 from snncell.tape.tensor import Tensor, snapshot, wrap
 from snncell.tape.value import Value, stale
-
-if TYPE_CHECKING:
-    pass
 
 _REFUSALS: tuple[tuple[type[Exception], type[SnncellError]], ...] = (
     (TypeError, DTypeError),
@@ -114,24 +111,24 @@ class Primitive:
 
     def bind(self, *inputs: Any, **attrs: Any) -> Any:
         """Carry the operation out on Tensors and Python scalars, or trace it, and note it on the tape."""
-        state = STATE
-        if state.trace is None:
+        trace, tape = TRACING.trace, RECORDING.tape
+        if trace is None:
             data = self.run([x._data if isinstance(x, Tensor) else x for x in inputs], inputs, attrs)
             for watch in FINITE:  # empty unless `check_finite` is on
                 watch.results(self, inputs, data, attrs)
-        elif state.trace.outside(inputs):
-            with state.trace.stepping_out():
+        elif trace.outside(inputs):
+            with trace.stepping_out():
                 return self.bind(*inputs, **attrs)
         else:
-            data = state.trace.record(self, inputs, attrs)
+            data = trace.record(self, inputs, attrs)
         entry = None
-        if state.tape is not None and self.differentiable:
-            entry = self._entry(state.tape, inputs, data, attrs)
+        if tape is not None and self.differentiable:
+            entry = self._entry(tape, inputs, data, attrs)
         if self.multiple:
             return tracked_outputs(entry, data)
         result = wrap(data, entry if data.dtype in INEXACT else None)
-        if state.trace is not None:
-            state.trace.note(result)
+        if trace is not None:
+            trace.note(result)
         return result
 
     def run(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
@@ -216,7 +213,7 @@ class Primitive:
         outputs = data if self.multiple else (data,)
         specs = [(part.shape, part.dtype) for part in outputs] if self.multiple else [(data.shape, data.dtype)]
         entry = Entry(self, attrs, parents, indices, saved, outputs if self.saves_out else None, specs)
-        tape.add(entry)
+        add_entry(tape, entry)
         return entry
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
@@ -297,9 +294,9 @@ def evaluate_specs(op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any]
     return [(np.shape(out), np.asarray(out).dtype) for out in (outs if op.multiple else (outs,))]
 
 
-# --- Rules by which a loop carries an operation out for all of its steps together: `Primitive.over_time` --------------
+# --- operations in loops over time: `Primitive.over_time` ---------------------------------------------------------------
 
-# Most operations take any leading axes, or options that name axes and shapes: to them the steps are one more axis.
+# Most operations take any leading axes, or options that name axes and shapes, so time is one more axis to them.
 
 Arrays = Sequence[Any]
 

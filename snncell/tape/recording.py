@@ -16,7 +16,7 @@ from snncell.tape import structure
 from snncell.tape.backward import pullback, zeros_of
 from snncell.tape.custom import alias, as_read
 from snncell.tape.parameter import Parameter
-from snncell.tape.state import RECORDING, TRACING
+from snncell.tape.state import RECORDING, TRACING, record_on
 from snncell.tape.tape import Entry, Tape
 from snncell.tape.tensor import Tensor, in_trace, wrap
 from snncell.words import cut
@@ -54,7 +54,7 @@ class Recording:
             TRACING.trace.gradient_targets.update(dict.fromkeys(self.weights or ()))
         self.own: int | None = None  # how many of them, if not all, have all of their gradient here: see `pullback`
         self.tape = Tape()
-        with self.tape.active():
+        with record_on(self.tape):
             # As read: where fn returns a Parameter, the result is the value that it has now.
             self.out = as_read(fn(*call_args, **kwargs))
 

@@ -1,40 +1,52 @@
-"""The tape: what was computed, in order, and the walk backwards over it.
+"""The tape: the operations that were carried out, in order, for the backward pass.
 
     y = x * w; z = exp(y)       tape: mul(x, w), exp(y)
-    sweep from dz:              exp.pull -> dy;  mul.pull -> dx, dw
+    backward from dz:           exp.pull -> dy;  mul.pull -> dx, dw
 
-An Entry is kept alive by the Tensors that came out of it and by the entries that used them, never by the tape, which
-holds weak references: what nothing needs any more is gone before the sweep begins.
+The Tensors that came out of an Entry keep it alive, and so do the entries that used them. The tape holds weak
+references only, so an entry that nothing needs any more is gone before the backward pass begins. `state.py` has the
+tape of each thread; `backward.py` walks it.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any, Protocol
 
-from snncell.config import FINITE
-from snncell.interrupts import hold_attributes
-from snncell.tape.state import RECORDING, STATE, TRACING
-from snncell.tape.tensor import Tensor
+Hook = Callable[[Any], Any]  # of a gradient: returns another one, or None to leave it
+Hooks = dict[int, tuple[int, Hook]]  # by number: the index of the output, and the function
 
 
 class Operation(Protocol):
-    """The view that the tape has of an operation."""
+    """An operation, as far as the tape uses it."""
 
     @property
     def name(self) -> str:
         """Its name in errors."""
         ...
 
-    def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
-        """The gradients of the inputs, each a Tensor, None for zero, or a function that gives it when it is needed."""
+    def pull(self, entry: Any, douts: list[Any]) -> Sequence[Any]:
+        """The gradients of the inputs: each a Tensor, None for zero, or a function that computes it on demand.
+
+        Args:
+            entry: the call of the operation.
+            douts: the gradient of each output, a Tensor, or None for zero.
+        """
 
 
 class Entry:
-    """One operation that was carried out: its parents, and the values that its reverse asked for."""
+    """One operation that was carried out: its parents, and the values that its `bprop` needs.
+
+    Args:
+        op: the operation; None for a source of gradients.
+        attrs: its options.
+        parents: for each input the entry that it came out of, or None if no gradient flows there.
+        indices: for each input its number among the outputs of that entry.
+        inputs: for each input its value, or None if the bprop does not need it.
+        outputs: the output arrays if the bprop needs them, else None.
+        specs: shape and dtype of each output.
+    """
 
     __slots__ = (
         "__weakref__", "attrs", "hooks", "indices", "inputs", "line", "op", "outputs", "parents", "released", "specs",
@@ -52,32 +64,33 @@ class Entry:
     ) -> None:
         self.op = op
         self.attrs = attrs
-        self.parents = parents  # for each input the entry it came out of, or None where no gradient flows
-        self.indices = indices  # and which of that entry's outputs it was
-        self.inputs = inputs  # the inputs that the reverse asked for; the places of the others hold None
-        self.outputs = outputs  # the output arrays if the reverse asked for them, else None
-        self.released = False  # cleared by a sweep: to be told from an entry without parents
-        self.line = ""  # where the user asked for it, if it was traced
-        self.hooks: Hooks | None = None  # functions that get the gradients of its outputs
-        self.specs = specs  # shape and dtype of each output
+        self.parents = parents
+        self.indices = indices
+        self.inputs = inputs
+        self.outputs = outputs
+        self.released = False  # set by `clear`, because an entry without parents looks the same
+        self.line = ""  # the user's line, if it was traced
+        self.hooks: Hooks | None = None
+        self.specs = specs
 
     @classmethod
     def source(cls, data: Any) -> Entry:
-        """An entry without a parent: something that gradients are taken with respect to."""
+        """An entry without parents: gradients are taken with respect to it."""
         return cls(None, None, [], [], (), None, ((data.shape, data.dtype),))
 
     def clear(self) -> None:
-        """Let go of everything, so that a Tensor a user keeps does not keep a whole graph."""
+        """Drop all references, so that a Tensor that a user keeps does not keep a whole graph."""
         self.parents, self.indices, self.inputs = [], [], ()
         self.outputs = None
         self.released = True
 
 
 class Tape:
-    """Records operations while it is active on its thread (`with tape.active():`); tapes nest.
+    """The entries of one recording; see `state.record_on` for how tapes nest.
 
     Attributes:
-        depth: the number of tapes nested here, itself counted: the highest order of gradients that may be taken.
+        entries: weak references, in the order of the forward pass.
+        depth: the number of nested tapes, this one included: the highest order of gradients that you can take.
     """
 
     __slots__ = ("depth", "entries")
@@ -86,29 +99,6 @@ class Tape:
         self.entries: list[weakref.ref[Entry]] = []
         self.depth = 1
 
-    def active(self) -> AbstractContextManager[Any]:
-        """Record in the body.
-
-        When an inner tape ends, its entries go on to the outer one: what was computed inside is part of both.
-        """
-        outer = RECORDING.tape
-        self.depth = 1 if outer is None else 1 + outer.depth
-        passed_on = () if outer is None else (partial(outer.entries.extend, self.entries),)
-        return hold_attributes(vars(STATE), {"tape": self}, {"tape": outer}, *passed_on)
-
-    def add(self, entry: Entry) -> None:
-        """Note an entry that has just been carried out."""
-        if TRACING.trace is not None:
-            entry.line = TRACING.trace.line
-        else:
-            for watch in FINITE:  # eagerly a line costs too much to find, but for `check_finite`
-                entry.line = watch.place()
-        self.entries.append(weakref.ref(entry))
-
     def live(self) -> list[Entry]:
-        """The entries that something still refers to, in the order they were carried out."""
+        """The entries that something still refers to, in the order of the forward pass."""
         return [entry for reference in self.entries if (entry := reference()) is not None]
-
-
-Hook = Callable[[Tensor], "Tensor | None"]
-Hooks = dict[int, tuple[int, Hook]]  # by number: of which output, and the function

@@ -31,11 +31,9 @@ from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE, HOST, IN_USE, move_to_space, space_by_name, space_of
 from snncell.markup import array
 from snncell.tape.state import TRACING, here, settings
+from snncell.tape.tape import Entry
 from snncell.tape.value import stale
 from snncell.words import cut
-
-if TYPE_CHECKING:
-    from snncell.tape.tape import Entry
 
 
 class Tensor:

@@ -1,26 +1,30 @@
 """Tracing: running a function on Values that have a shape and a dtype but no elements, to learn what it computes.
 
 Gradients inside a traced function need nothing more: the tape records Tensors whose data are Values as it records
-others, and the operations of its sweep land in the trace like any others.
+others, and the operations of its backward pass become instructions of the trace like any others.
+
+A `BodyTrace` traces one time step of a loop. Operations that do not depend on the step move out of the loop: they are
+carried out once, before it.
+
+    def step(v, x):            traced:  v' = v * c + x       with c captured
+        c = exp(-1 / tau)      outside: c = exp(-1 / tau)    once, and on the outer tape
+        return v * c + x
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from snncell.errors import OutsideTensorError, TraceError
 from snncell.tape.frames import user_line
+from snncell.tape.parameter import Parameter
+from snncell.tape.primitive import Primitive
 from snncell.tape.state import RECORDING, TRACING, settings
+from snncell.tape.tape import Tape
 from snncell.tape.tensor import Tensor, snapshot, wrap
-from snncell.tape.tracing import Trace
 from snncell.tape.value import Value, stale
-
-if TYPE_CHECKING:
-    from snncell.tape.parameter import Parameter
-    from snncell.tape.primitive import Primitive
-    from snncell.tape.tape import Tape
 
 _MENDS = {
     "if/while/bool() on a Tensor": "Choose element by element with ops.select(condition, a, b) instead of if (with "
@@ -162,11 +166,7 @@ class Trace:
         return settings(trace=None)
 
 
-# --- Tracing one step of a loop: what does not depend on the step is carried out around the loop, once ----------------
-
-# def step(v, x):            traced:  v' = v * c + x       with c captured
-#     c = exp(-1 / tau)      outside: c = exp(-1 / tau)    once, and on the outer tape
-#     return v * c + x
+# --- one time step of a loop ------------------------------------------------------------------------------------------
 
 
 class BodyTrace(Trace):

@@ -242,7 +242,7 @@ def stop_gradient(x: Any) -> Any:
     return stopped if CHECKING.stops is None else CHECKING.stops(x, stopped)
 
 
-# --- MindSpore's way to ask for gradients -----------------------------------------------------------------------------
+# --- GradOperation -----------------------------------------------------------------------------------------------------
 
 
 class GradOperation:

@@ -1,12 +1,16 @@
-"""TITLE."""
+"""Stand-ins for the data of a Tensor: a `Value` while a function is traced, a `Signal` while a network is read.
+
+`TraceLike` is the part of a trace that Tensors, Parameters and the tape use. They stand below `tracing.py`, which
+defines the traces themselves.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 from snncell.arguments.shown import came
 from snncell.errors import MissingNameError, SnncellError, TraceError
-from snncell.tape.tracing import Trace
 
 
 def stale() -> TraceError:
@@ -17,13 +21,51 @@ def stale() -> TraceError:
     )
 
 
+class TraceLike(Protocol):
+    """A trace: the instructions of a function that runs on Values. `tracing.Trace` and its subclasses are traces."""
+
+    count: int  # of its Values
+    line: str  # of the last instruction
+    eager: bool  # whether the loop whose body it traces runs at once
+    cells: dict[Any, None]  # the Cells that were called
+    written: dict[Any, Any]  # by Parameter: the Value that it gets
+    gradient_targets: dict[Any, None]  # the Parameters that inner gradients are taken of
+
+    def outside(self, inputs: Any) -> bool:
+        """Whether an operation on these inputs belongs outside of this trace."""
+
+    def stepping_out(self) -> AbstractContextManager[Any]:
+        """A context outside of this trace."""
+
+    def record(self, op: Any, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+        """Append an instruction, and return its Value, or a tuple of them."""
+
+    def note(self, x: Any) -> None:
+        """Note a result with its place on the tape."""
+
+    def lift(self, x: Any) -> Any:
+        """The Value that stands for a Tensor."""
+
+    def present(self, parameter: Any) -> Any:
+        """The value that a Parameter has at this point of the function."""
+
+    def write(self, parameter: Any, value: Any) -> None:
+        """Note that a Parameter gets a value."""
+
+    def needs_value(self, what: str) -> TraceError:
+        """The error for Python code that needs the elements of a traced Tensor."""
+
+    def made_inside(self, what: str) -> TraceError:
+        """The error for a Parameter that the traced function makes."""
+
+
 class Value:
     """A variable of a Program: the shape and dtype of an array that there will be when the Program runs."""
 
     __slots__ = ("dtype", "number", "shape", "trace")
     __array_ufunc__ = None  # NumPy is to refuse it, not to make an array of one object
 
-    def __init__(self, trace: Trace, shape: tuple[int, ...], dtype: Any) -> None:
+    def __init__(self, trace: TraceLike, shape: tuple[int, ...], dtype: Any) -> None:
         self.trace = trace
         self.shape = shape
         self.dtype = dtype
@@ -42,7 +84,7 @@ class Value:
         return f"%{self.number}:{self.dtype}[{','.join(map(str, self.shape))}]"
 
 
-# --- Signals: stand-ins for Tensors that show which Cells a network calls, without shapes or elements -----------------
+# --- the structure of a network ---------------------------------------------------------------------------------------
 
 
 class Signal:
