@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from snncell import config
-from snncell.arguments.guard import ours, refuse_name
-from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came
-from snncell.arguments.tracebacks import hide_frames
+from snncell.base import config
+from snncell.base.arguments.guard import ours, refuse_name
+from snncell.base.arguments.kinds import Own
+from snncell.base.arguments.shown import came
+from snncell.base.arguments.tracebacks import hide_frames
 from snncell.calls import innermost_call, order_inputs, prepare_inputs, refuse_arguments, tell_call
 from snncell.cells.hooks import (
     Hooked,

@@ -12,8 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from snncell.errors import DTypeError
-from snncell.words import cut
+from snncell.errors import DTypeError, cut
 
 
 class DType:

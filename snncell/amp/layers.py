@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from snncell import dtype as dtypes
-from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came
-from snncell.arguments.vocabulary import FloatDtype
+from snncell.base.arguments.kinds import FloatDtype, Own
+from snncell.base.arguments.shown import came
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.mixed import refuse_quantised

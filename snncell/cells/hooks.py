@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
-from snncell.arguments.calls import misfit
-from snncell.arguments.shown import came, show
+from snncell.base.arguments.kinds import misfit
+from snncell.base.arguments.shown import came, show
 from snncell.errors import ArgumentTypeError, GradientError, SnncellError
 from snncell.tape import structure
 from snncell.tape.backward import conform, zeros_of

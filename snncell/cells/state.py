@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from snncell.arguments.shown import came
+from snncell.base.arguments.shown import came
 from snncell.cells.hooks import Hook, HookHandle
 from snncell.cells.tree import Tree
 from snncell.errors import ArgumentTypeError, CheckpointError, MissingNameError

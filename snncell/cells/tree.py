@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
-from snncell.arguments.misplaced import warn_of
-from snncell.arguments.names import missing_of_cell
-from snncell.arguments.shown import came
+from snncell.base.arguments.misplaced import warn_of
+from snncell.base.arguments.names import missing_of_cell
+from snncell.base.arguments.shown import came
 from snncell.cells.names import TreePlace, let_go, link, take
 from snncell.errors import ArgumentTypeError, MissingNameError, NameClashError, SnncellError
 from snncell.tape.conversion import refuse_for_parameter

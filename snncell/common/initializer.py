@@ -8,9 +8,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.arguments.guard import guard as _guard
-from snncell.arguments.kinds import UNFIT, Count, Kind, NotNegative, Positive, Size, kind_of
-from snncell.arguments.vocabulary import Dtype, Lengths, Share
+from snncell.base.arguments.guard import guard as _guard
+from snncell.base.arguments.kinds import UNFIT, Count, Dtype, Kind, Lengths, NotNegative, Positive, Share, Size, kind_of
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import HOST
 from snncell.ops import random

@@ -16,8 +16,8 @@ from typing import Any, Literal
 import numpy as np
 
 from snncell import ops
-from snncell.arguments.shown import show
-from snncell.arguments.vocabulary import Constant
+from snncell.base.arguments.kinds import Constant
+from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, SnncellError
 from snncell.tape.state import TRACING, recording_on
 from snncell.tape.tensor import Tensor

@@ -9,16 +9,16 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Annotated, Any, Literal
 
-from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came
-from snncell.arguments.tracebacks import hide_frames
+from snncell.base.arguments.kinds import Own
+from snncell.base.arguments.shown import came
+from snncell.base.arguments.tracebacks import hide_frames
+from snncell.base.config import FINITE
 from snncell.compiler.compiled import Compiled
 from snncell.compiler.copies import reduce_jitted
 from snncell.compiler.explain import difference, report, report_on_passes
 from snncell.compiler.holders import same
 from snncell.compiler.jit_options import JitConfig, Level, as_signature, refuse_options, refuse_other_arguments
 from snncell.compiler.pipeline import stages
-from snncell.config import FINITE
 from snncell.errors import ArgumentError, TraceError
 from snncell.tape import structure
 from snncell.tape.conversion import TENSORS, with_tensors

@@ -14,9 +14,9 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
+from snncell.base.signals import Restoring, undoing
 from snncell.compiler.replayed_steps import ReplayedSteps, join_names
 from snncell.errors import NotFiniteError
-from snncell.interrupts import Restoring, undoing
 from snncell.tape.backward import pullback, watch_input, zeros_of
 from snncell.tape.finite import Fault, Spot, at_home, is_paused, pause_watch, spot_in
 from snncell.tape.state import EFFECTS_LOCK, record_on, recording_on, settings

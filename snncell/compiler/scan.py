@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import compress
 from typing import Any
 
+from snncell.base.config import FINITE
 from snncell.compiler.higher_orders import find_needed_inputs
 from snncell.compiler.ir.body import Body
 from snncell.compiler.ir.loop import Loop, LoopOperation, Recompute
@@ -20,7 +21,6 @@ from snncell.compiler.passes.canonicalise import program_of
 from snncell.compiler.replayed_steps import ReplayedSteps
 from snncell.compiler.schedule.legality import obstacle
 from snncell.compiler.schedule.loop import LoopSchedule, schedule
-from snncell.config import FINITE
 from snncell.kernels.space import HOST, Space
 from snncell.tape.backward import zeros_of
 from snncell.tape.parameter import assign_all, commit

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from snncell.base.config import FINITE
 from snncell.compiler.dependencies import Dependencies, state_read_by
 from snncell.compiler.ir.program import interpret
 from snncell.compiler.passes.canonicalise import from_trace
 from snncell.compiler.runtime.plans import Plans
-from snncell.config import FINITE
 from snncell.errors import GradientError
 from snncell.tape.backward import pullback, watch_input, zeros_of
 from snncell.tape.custom import custom

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Own
+from snncell.base.arguments.kinds import Own
 from snncell.data.collate import check_dataset, entries, with_entry
 from snncell.data.events import Events
 from snncell.data.fingerprint import fingerprint, without_padding

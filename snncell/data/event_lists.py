@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from snncell.arguments.kinds import Count
-from snncell.arguments.vocabulary import Dtype
+from snncell.base.arguments.kinds import Count, Dtype
 from snncell.data.frames import Between, Steps, Ways, bins_of, dtype_of_counts
 from snncell.data.padding import grid_length
 from snncell.errors import ShapeError

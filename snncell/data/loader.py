@@ -8,8 +8,8 @@ from typing import Annotated, Any, TypeGuard
 
 import numpy as np
 
-from snncell.arguments.kinds import Count, Own, Size
-from snncell.arguments.tracebacks import hide_frames
+from snncell.base.arguments.kinds import Count, Own, Size
+from snncell.base.arguments.tracebacks import hide_frames
 from snncell.compiler.reached import NUMPYS, PYTHONS, ReachableValues
 from snncell.data.collate import Collate, check_dataset
 from snncell.data.making import Maker

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came
+from snncell.base.arguments.kinds import Own
+from snncell.base.arguments.shown import came
 from snncell.distributed.cuts import Cutter, slices
 from snncell.distributed.draws import aside, draw_for_shard
 from snncell.distributed.handover import hand_over

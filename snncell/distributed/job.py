@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Count
+from snncell.base.arguments.kinds import Count
+from snncell.base.signals import import_once
 from snncell.distributed.ranks import Ranks
 from snncell.errors import ArgumentError, RankError
-from snncell.interrupts import import_once
 from snncell.kernels.policy import set_number_of_threads
 from snncell.ops.seeds import go_on_from, present_key
 from snncell.tape.state import TRACING

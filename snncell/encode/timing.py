@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from snncell import ops
-from snncell.arguments.kinds import Count, Positive
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Count, Numbers, Positive
 from snncell.encode.checks import number, step_count, times, within
 from snncell.errors import ArgumentError
 from snncell.ops.base import as_int

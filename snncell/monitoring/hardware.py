@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from snncell.arguments.kinds import Extended, NotNegative
-from snncell.arguments.shown import show
-from snncell.errors import ArgumentError
-from snncell.words import nearest
+from snncell.base.arguments.kinds import Extended, NotNegative
+from snncell.base.arguments.shown import show
+from snncell.errors import ArgumentError, nearest
 
 # --- what has been published ------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.shown import came
+from snncell.base.arguments.shown import came
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.readout import LINode

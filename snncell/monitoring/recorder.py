@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from snncell import ops
-from snncell.arguments.shown import show
+from snncell.base.arguments.shown import show
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.monitoring.costs import WEIGHTED

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from snncell import nn
-from snncell.arguments.guard import ours
+from snncell.base.arguments.guard import ours
 from snncell.cell import Cell
 from snncell.common.ranges import quote_value
 from snncell.errors import NirError

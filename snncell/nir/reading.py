@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes, nn
-from snncell.arguments.kinds import Positive
-from snncell.arguments.vocabulary import FloatDtype
+from snncell.base.arguments.kinds import FloatDtype, Positive
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, NirError
 from snncell.nir.description import FIRING, NEURONS, Graph, Node

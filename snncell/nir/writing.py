@@ -6,8 +6,8 @@ from typing import Annotated, Any, cast
 
 import numpy as np
 
-from snncell.arguments.kinds import Own, Positive
-from snncell.arguments.shown import came
+from snncell.base.arguments.kinds import Own, Positive
+from snncell.base.arguments.shown import came
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, NirError
 from snncell.nir.exported import Writer

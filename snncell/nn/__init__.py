@@ -4,8 +4,8 @@ A neuron is a Cell of one step: MultiStep runs it over time, Recurrent feeds its
 between calls. LIFNode.like("snntorch", ...) is another framework's.
 """
 
-from snncell.arguments.exports import export as _export
-from snncell.arguments.guard import guard as _guard
+from snncell.base.arguments.exports import export as _export
+from snncell.base.arguments.guard import guard as _guard
 from snncell.cell import (
     Cell as Cell,
 )

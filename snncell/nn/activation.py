@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from snncell import ops
-from snncell.arguments.kinds import Positive
+from snncell.base.arguments.kinds import Positive
 from snncell.cell import Cell
 from snncell.tape.tensor import Tensor
 

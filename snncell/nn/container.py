@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Sequence, ValuesView
 from typing import Any, Self
 
-from snncell.arguments.shown import came
+from snncell.base.arguments.shown import came
 from snncell.cell import Cell
 from snncell.cells.names import rearrange
 from snncell.errors import ArgumentTypeError, MissingCellError, ShapeError, TensorIndexError

@@ -10,8 +10,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from snncell.arguments.guard import ours
-from snncell.arguments.shown import came
+from snncell.base.arguments.guard import ours
+from snncell.base.arguments.shown import came
 from snncell.cell import Cell
 from snncell.cells.modes import phases
 from snncell.common.held import Held

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.guard import ours, plan_of
-from snncell.arguments.kinds import REFUSED, UNFIT, Kind, Own, refusal
-from snncell.arguments.shown import show, suggest_instance
+from snncell.base.arguments.guard import ours, plan_of
+from snncell.base.arguments.kinds import REFUSED, UNFIT, Kind, Own, refusal
+from snncell.base.arguments.shown import show, suggest_instance
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ArgumentTypeError, ParameterError
 from snncell.tape.parameter import Parameter, ParameterTuple, refuse_equal_names

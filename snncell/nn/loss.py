@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from snncell import ops
-from snncell.arguments.vocabulary import Numbers, Reduction, Share
+from snncell.base.arguments.kinds import Numbers, Reduction, Share
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.ops.base import as_tensor

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.kinds import Count, NotNegative, Probability
-from snncell.arguments.vocabulary import FloatDtype
+from snncell.base.arguments.kinds import Count, FloatDtype, NotNegative, Probability
 from snncell.cell import Cell
 from snncell.common.initializer import Init, initializer
 from snncell.errors import ArgumentError, ShapeError

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.kinds import Count
+from snncell.base.arguments.kinds import Count
 from snncell.cell import Cell
 from snncell.common.initializer import initializer
 from snncell.errors import ShapeError

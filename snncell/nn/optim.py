@@ -10,20 +10,19 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.guard import nearest_argument, ours
-from snncell.arguments.kinds import NotNegative, Positive, Within
-from snncell.arguments.shown import show
+from snncell.base.arguments.guard import nearest_argument, ours
+from snncell.base.arguments.kinds import NotNegative, Positive, Within
+from snncell.base.arguments.shown import show
+from snncell.base.markup import element, join_parts, table
 from snncell.dtype import DType
-from snncell.errors import ArgumentError, DeviceError, ParameterError, ShapeError
+from snncell.errors import ArgumentError, DeviceError, ParameterError, ShapeError, cut
 from snncell.kernels.space import IN_USE
-from snncell.markup import element, join_parts, table
 from snncell.nn.container import CellList
 from snncell.nn.groups import ParameterGroup, Rate, Settings, group_parameters, settings_of
 from snncell.tape.frames import Updating, tells
 from snncell.tape.parameter import Parameter, together
 from snncell.tape.state import EFFECTS_LOCK, TRACING, Undo
 from snncell.tape.tensor import Tensor
-from snncell.words import cut
 
 BelowOne = Annotated[float, Within(0.0, 1.0, open_high=True)]
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.kinds import Count, Probability
-from snncell.arguments.misplaced import warn_of
-from snncell.arguments.vocabulary import FloatDtype
+from snncell.base.arguments.kinds import Count, FloatDtype, Probability
+from snncell.base.arguments.misplaced import warn_of
 from snncell.cell import Cell
 from snncell.common.initializer import Uniform, initializer
 from snncell.errors import ShapeError

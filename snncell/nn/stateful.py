@@ -9,8 +9,8 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from snncell import ops
-from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came
+from snncell.base.arguments.kinds import Own
+from snncell.base.arguments.shown import came
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError, SnncellError
 from snncell.kernels.space import move_to_space, space_of

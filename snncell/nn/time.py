@@ -8,9 +8,9 @@ import threading
 from typing import Any
 
 from snncell import ops
-from snncell.arguments.guard import ours
-from snncell.arguments.kinds import Count
-from snncell.arguments.shown import came
+from snncell.base.arguments.guard import ours
+from snncell.base.arguments.kinds import Count
+from snncell.base.arguments.shown import came
 from snncell.cell import Cell, without_construct
 from snncell.compiler.jit import Jitted
 from snncell.dtype import float32

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from snncell import ops
-from snncell.arguments.kinds import Count
-from snncell.arguments.shown import came
+from snncell.base.arguments.kinds import Count
+from snncell.base.arguments.shown import came
 from snncell.cell import Cell
 from snncell.dtype import int16
 from snncell.errors import ArgumentError

@@ -1,8 +1,6 @@
 """The differentiable operations, by family; `Tensor` gets its operators and methods when this package is imported."""
 
-from snncell.arguments.guard import (
-    guard as _guard,
-)
+from snncell.base.arguments.guard import guard as _guard
 from snncell.ops import (
     methods as methods,
 )

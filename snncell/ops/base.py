@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from snncell import dtype as dtypes
-from snncell.arguments.guard import refuse_name
-from snncell.arguments.shown import brief, from_inside, show
-from snncell.arguments.vocabulary import Dtype, Numbers
+from snncell.base.arguments.guard import refuse_name
+from snncell.base.arguments.kinds import Dtype, Numbers
+from snncell.base.arguments.shown import brief, from_inside, show
 from snncell.compiler.ir.formula import Cast, Elementwise
 from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError, SnncellError
 from snncell.kernels.cuda import complexes

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Numbers
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.kernels.cuda import sort as order
 from snncell.ops import shape as sh

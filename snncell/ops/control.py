@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
-from snncell.arguments.kinds import Count, Own
-from snncell.arguments.shown import came
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Count, Numbers, Own
+from snncell.base.arguments.shown import came
 from snncell.compiler.nan_replay import in_step
 from snncell.compiler.scan import run as scanned
 from snncell.errors import ArgumentError, DTypeError, ShapeError

@@ -19,13 +19,12 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.compiler.ir.convolution import Convolution, ConvolutionWeight
-from snncell.errors import ShapeError
+from snncell.errors import ShapeError, percent
 from snncell.kernels import convolution, csr, products, windows
 from snncell.ops import shape as sh
 from snncell.ops.base import as_tensor, astype
 from snncell.tape.event_lists import EventLists, OfLists, refuse_gradient
 from snncell.tape.tensor import Tensor
-from snncell.words import percent
 
 Ints = tuple[int, ...]
 Grads = Sequence[Any]

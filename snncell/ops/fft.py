@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Numbers
+from snncell.base.signals import import_once
 from snncell.errors import ShapeError
-from snncell.interrupts import import_once
 from snncell.kernels.cuda import complexes
 from snncell.ops.base import as_float, as_int, astype, primitive
 from snncell.ops.creation import zeros_like

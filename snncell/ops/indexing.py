@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Size
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Numbers, Size
 from snncell.errors import ArgumentError, DTypeError, TensorIndexError
 from snncell.kernels import lookups as rows
 from snncell.kernels.cuda import gather as lookups, scatter

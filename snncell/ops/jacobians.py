@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came
+from snncell.base.arguments.kinds import Own
+from snncell.base.arguments.shown import came
 from snncell.errors import GradientError
 from snncell.ops.base import astype
 from snncell.ops.batching import vmap

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Numbers
 from snncell.compiler.ir.product import Contraction, Dot, Product
 from snncell.dtype import BYTES
 from snncell.errors import ArgumentError, ShapeError

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from snncell.arguments.vocabulary import Numbers, Share
-from snncell.interrupts import import_once
+from snncell.base.arguments.kinds import Numbers, Share
+from snncell.base.signals import import_once
 from snncell.kernels.cuda import special
 from snncell.ops.activation import sigmoid
 from snncell.ops.arithmetic import isinf

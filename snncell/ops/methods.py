@@ -6,8 +6,8 @@ import functools
 import inspect
 from typing import Any
 
-from snncell.arguments.guard import check_arguments
-from snncell.arguments.names import missing_of_tensor
+from snncell.base.arguments.guard import check_arguments
+from snncell.base.arguments.names import missing_of_tensor
 from snncell.errors import DTypeError, ShapeError
 from snncell.ops import (
     activation,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Numbers
 from snncell.compiler.ir.formula import Reduction, Sum
 from snncell.errors import DTypeError, ShapeError
 from snncell.kernels import sums

@@ -16,9 +16,9 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Own
+from snncell.base.arguments.kinds import Own
+from snncell.base.signals import Restoring, Write, undoing
 from snncell.errors import ArgumentError
-from snncell.interrupts import Restoring, Write, undoing
 from snncell.kernels.cuda import philox
 from snncell.kernels.space import HOST, IN_USE, move_to_space
 from snncell.ops.base import as_int, primitive

@@ -8,8 +8,8 @@ from typing import Any, overload
 
 import numpy as np
 
-from snncell.arguments.shown import show
-from snncell.arguments.vocabulary import Lengths, Numbers
+from snncell.base.arguments.kinds import Lengths, Numbers
+from snncell.base.arguments.shown import show
 from snncell.compiler.ir.views import Broadcast, Reshape, Transpose
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_axes, as_axis, as_int, as_ints, as_shape, as_tensor, same_dtype

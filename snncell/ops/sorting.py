@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Numbers
 from snncell.errors import DTypeError
 from snncell.kernels.cuda import sort as rows
 from snncell.ops.base import as_axis, as_tensor, primitive

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Numbers
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.layer import positive, positive_number

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from snncell import nn, ops
-from snncell.arguments.guard import ours
-from snncell.arguments.kinds import Count
-from snncell.arguments.shown import came
+from snncell.base.arguments.guard import ours
+from snncell.base.arguments.kinds import Count
+from snncell.base.arguments.shown import came
 from snncell.cell import Cell
 from snncell.dtype import float64
 from snncell.errors import ArgumentError

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from snncell import ops
-from snncell.arguments.shown import show
+from snncell.base.arguments.shown import show
 from snncell.cell import Cell
 from snncell.common.derived import Derived
 from snncell.common.held import Ranged

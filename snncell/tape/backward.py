@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.arguments.shown import came
+from snncell.base.arguments.shown import came
 from snncell.errors import GradientError, ShapeError
 from snncell.kernels.space import DEVICE, IN_USE, move_to_space
 from snncell.tape.frames import Reversing, tells

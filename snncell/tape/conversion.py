@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.vocabulary import ARRAYS
+from snncell.base.arguments.kinds import ARRAYS
 from snncell.errors import AssignError
 from snncell.tape.event_lists import EventLists
 from snncell.tape.tensor import Tensor

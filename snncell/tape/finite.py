@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell import config
+from snncell.base import config
+from snncell.base.signals import hold_attributes
 from snncell.dtype import INEXACT
 from snncell.errors import NotFiniteError
-from snncell.interrupts import hold_attributes
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import HOST
 from snncell.tape.parameter import Parameter

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came
+from snncell.base.arguments.kinds import Own
+from snncell.base.arguments.shown import came
 from snncell.errors import DTypeError, GradientError, ShapeError
 from snncell.kernels.space import DEVICE, move_to_space
 from snncell.tape import structure

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
-from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came
+from snncell.base.arguments.kinds import Own
+from snncell.base.arguments.shown import came
 from snncell.errors import GradientError, TraceError
 from snncell.tape.backward import zeros_of
 from snncell.tape.custom import custom
@@ -81,7 +81,7 @@ def numbers(entry: Any) -> Sequence[int]:
     return () if entry is None or not entry.hooks else tuple(entry.hooks)
 
 
-# --- hooks on a place in a computation: HookBackward -------------------------------------------------------------------
+# --- hooks on a place in a computation: HookBackward ------------------------------------------------------------------
 
 
 class HookBackward:

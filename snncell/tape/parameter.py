@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.arguments.shown import show
+from snncell.base.arguments.shown import show
+from snncell.base.signals import Write, hold_attributes, undoing, write
 from snncell.errors import ArgumentError, AssignError, DTypeError, ParameterError, ShapeError, TensorIndexError
-from snncell.interrupts import Write, hold_attributes, undoing, write
 from snncell.kernels.space import HOST, Space, move_to_space, space_by_name, space_of
 from snncell.tape.state import RECORDING, TRACING, Undo
 from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor, beside, snapshot, to_array, wrap
 
-# --- names -------------------------------------------------------------------------------------------------------------
+# --- names ------------------------------------------------------------------------------------------------------------
 
 next_number = itertools.count(1).__next__  # of the next Parameter that has no name when it is asked for
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.arguments.shown import show
-from snncell.config import FINITE
+from snncell.base.arguments.shown import show
+from snncell.base.config import FINITE
 from snncell.dtype import INEXACT, STORED_IN_USE, compute_dtype, is_storage_only
 from snncell.errors import (
     ArgumentError,
@@ -294,7 +294,7 @@ def evaluate_specs(op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any]
     return [(np.shape(out), np.asarray(out).dtype) for out in (outs if op.multiple else (outs,))]
 
 
-# --- operations in loops over time: `Primitive.over_time` ---------------------------------------------------------------
+# --- operations in loops over time: `Primitive.over_time` -------------------------------------------------------------
 
 # Most operations take any leading axes, or options that name axes and shapes, so time is one more axis to them.
 

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came
+from snncell.base.arguments.kinds import Own
+from snncell.base.arguments.shown import came
+from snncell.base.signals import Write
 from snncell.errors import ArgumentError, GradientError
-from snncell.interrupts import Write
 from snncell.tape import structure
 from snncell.tape.backward import zeros_of
 from snncell.tape.parameter import Parameter, commit, together

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.shown import show
-from snncell.arguments.tracebacks import hide_frames
-from snncell.errors import DTypeError, GradientError, ShapeError
+from snncell.base.arguments.shown import show
+from snncell.base.arguments.tracebacks import hide_frames
+from snncell.errors import DTypeError, GradientError, ShapeError, cut
 from snncell.kernels.space import DEVICE, move_to_space
 from snncell.tape import structure
 from snncell.tape.backward import pullback, zeros_of
@@ -19,7 +19,6 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.state import RECORDING, TRACING, record_on
 from snncell.tape.tape import Entry, Tape
 from snncell.tape.tensor import Tensor, in_trace, wrap
-from snncell.words import cut
 
 
 class Recording:

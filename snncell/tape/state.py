@@ -17,10 +17,11 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Protocol
 
-from snncell import config, dtype as dtypes
-from snncell.config import FINITE
-from snncell.forks import in_child
-from snncell.interrupts import Write, hold_attributes, hold_together
+from snncell import dtype as dtypes
+from snncell.base import config
+from snncell.base.config import FINITE
+from snncell.base.forks import in_child
+from snncell.base.signals import Write, hold_attributes, hold_together
 from snncell.kernels.arrays import quiet_runner
 from snncell.kernels.space import DEVICE, HOST, Space
 from snncell.tape.tape import Entry, Tape
@@ -93,11 +94,11 @@ def here() -> Space:
     return RECORDING.space or (HOST if config.get_context("device_target") == "CPU" else DEVICE)
 
 
-# Python's own locks, not classes around them: their `__enter__` and `__exit__` are in C, see `interrupts.py`.
+# Python's own locks, not classes around them: their `__enter__` and `__exit__` are in C, see `base/signals.py`.
 EFFECTS_LOCK: Any = threading.RLock()  # held while Parameters are read, computed with, and written
 TRACING_LOCK: Any = threading.RLock()  # held while what several threads share is traced or planned
 if hasattr(os, "register_at_fork"):  # a thread that the child does not have may have held them
-    # Registered after the fork's own locks (`forks.py`), so a turn is waited for before they are taken: a child draws
+    # Registered after the fork's own locks (`base/forks.py`), so a turn is waited for before they are taken: a child draws
     # what its parent would.
     os.register_at_fork(before=lambda: in_turn(), after_in_child=lambda: in_child(EFFECTS_LOCK, TRACING_LOCK))
 

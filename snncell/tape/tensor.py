@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Never, overload
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.arguments.shown import show
-from snncell.arguments.vocabulary import ON_HOST
+from snncell.base.arguments.kinds import ON_HOST
+from snncell.base.arguments.shown import show
+from snncell.base.markup import array
 from snncell.dtype import DType
 from snncell.errors import (
     ArgumentError,
@@ -25,15 +26,14 @@ from snncell.errors import (
     ShapeError,
     SnncellError,
     TensorIndexError,
+    cut,
 )
 from snncell.kernels.cuda import exchange
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE, HOST, IN_USE, move_to_space, space_by_name, space_of
-from snncell.markup import array
 from snncell.tape.state import TRACING, here, settings
 from snncell.tape.tape import Entry
 from snncell.tape.value import stale
-from snncell.words import cut
 
 
 class Tensor:

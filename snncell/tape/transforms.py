@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any
 
-from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came, show
+from snncell.base.arguments.kinds import Own
+from snncell.base.arguments.shown import came, show
 from snncell.errors import GradientError
 from snncell.tape import structure
 from snncell.tape.parameter import Parameter
@@ -242,7 +242,7 @@ def stop_gradient(x: Any) -> Any:
     return stopped if CHECKING.stops is None else CHECKING.stops(x, stopped)
 
 
-# --- GradOperation -----------------------------------------------------------------------------------------------------
+# --- GradOperation ----------------------------------------------------------------------------------------------------
 
 
 class GradOperation:

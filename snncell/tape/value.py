@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from snncell.arguments.shown import came
+from snncell.base.arguments.shown import came
 from snncell.errors import MissingNameError, SnncellError, TraceError
 
 

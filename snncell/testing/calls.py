@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from snncell.arguments.shown import show
+from snncell.base.arguments.shown import show
 from snncell.errors import GradientError
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import TRACING

@@ -22,8 +22,8 @@ from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
 from typing import Any
 
+from snncell.base.signals import deferring, take_from
 from snncell.errors import ForkError
-from snncell.interrupts import deferring, take_from
 from snncell.kernels.space import IN_USE
 from snncell.ops.seeds import draw_for, draws_for_main, go_on_from, own_key
 from snncell.tape.state import adopt_settings, present_settings

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from snncell.arguments.kinds import Within
+from snncell.base.arguments.kinds import Within
 from snncell.cell import Cell
 from snncell.compiler.jit import jit
 from snncell.errors import ArgumentError, CheckpointError

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Count, Own
-from snncell.arguments.shown import came
+from snncell.base.arguments.kinds import Count, Own
+from snncell.base.arguments.shown import came
 from snncell.cell import Cell
 from snncell.cells.modes import phases
 from snncell.compiler.jit import jit

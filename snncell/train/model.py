@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, cast
 
 from snncell.amp import LossScaler, auto_mixed_precision
-from snncell.arguments.kinds import Count, Own, Size
-from snncell.arguments.shown import came
+from snncell.base.arguments.kinds import Count, Own, Size
+from snncell.base.arguments.shown import came
 from snncell.cell import Cell
 from snncell.cells.modes import phases
 from snncell.compiler.jit import jit

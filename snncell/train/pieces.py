@@ -9,9 +9,8 @@ from types import TracebackType
 from typing import Annotated, Any
 
 from snncell import ops
-from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came, show, suggest_instance
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Numbers, Own
+from snncell.base.arguments.shown import came, show, suggest_instance
 from snncell.cell import Cell, HookHandle
 from snncell.data.order import in_turn
 from snncell.errors import ArgumentError, ShapeError

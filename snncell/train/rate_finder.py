@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell.amp import LossScaler
-from snncell.arguments.kinds import Count, Own, Positive
+from snncell.base.arguments.kinds import Count, Own, Positive
 from snncell.cell import Cell
 from snncell.cells.modes import phases
 from snncell.data import Loader

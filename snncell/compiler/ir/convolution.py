@@ -16,11 +16,11 @@ import numpy as np
 
 from snncell.compiler.ir.formula import Sum
 from snncell.dtype import BYTES, FLOATS
+from snncell.errors import percent
 from snncell.kernels import conv_events, convolution, windows, winograd
 from snncell.kernels.planes import Shape, axes_of, sizes_of
 from snncell.kernels.space import HOST, Space, space_of
 from snncell.tape.primitive import Primitive, one_after_another
-from snncell.words import percent
 
 Arrays = Sequence[Any]
 

@@ -17,11 +17,11 @@ import numpy as np
 
 from snncell.compiler.ir.formula import Cast, Sum
 from snncell.dtype import BYTES, compute_dtype
+from snncell.errors import percent
 from snncell.kernels import event_costs, products
 from snncell.kernels.space import HOST, Space, space_of
 from snncell.tape.primitive import Primitive
 from snncell.tape.tracing import Instruction
-from snncell.words import percent
 
 
 def as_rows(x: Any) -> Any:

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Size, Within
-from snncell.arguments.vocabulary import Lengths, Numbers
+from snncell.base.arguments.kinds import Lengths, Numbers, Size, Within
 from snncell.data.events import Events, sensor_of
 from snncell.data.made.seeds import generator, seed_or_draw
 from snncell.errors import ArgumentError, ShapeError

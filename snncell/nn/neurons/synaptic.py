@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from snncell.arguments.shown import show
+from snncell.base.arguments.shown import show
 from snncell.cell import Cell
 from snncell.common.ranges import DECAY
 from snncell.errors import ArgumentError

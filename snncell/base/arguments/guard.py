@@ -15,20 +15,20 @@ from typing import Any, Never
 
 import numpy as np
 
-from snncell.arguments.elsewhere import ARGUMENTS
-from snncell.arguments.kinds import REFUSED, UNFIT, Kind, kind_of, refusal
-from snncell.arguments.misplaced import marks_of, suggest_place, warn_of_arguments
-from snncell.arguments.names import missing_from
-from snncell.arguments.shown import brief, from_inside
-from snncell.arguments.tracebacks import hide_frames
+from snncell.base.arguments.elsewhere import ARGUMENTS
+from snncell.base.arguments.kinds import REFUSED, UNFIT, Kind, kind_of, refusal
+from snncell.base.arguments.misplaced import marks_of, suggest_place, warn_of_arguments
+from snncell.base.arguments.names import missing_from
+from snncell.base.arguments.shown import brief, from_inside
+from snncell.base.arguments.tracebacks import hide_frames
 from snncell.errors import (
     ArgumentError,
     ArgumentTypeError,
     CallError,
     DeviceMemoryError,
     SnncellError,
+    nearest,
 )
-from snncell.words import nearest
 
 _PACKAGE = __name__.partition(".")[0]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from snncell.arguments.kinds import REFUSED, UNFIT, Kind
+from snncell.base.arguments.kinds import REFUSED, UNFIT, Kind
 from snncell.errors import ArgumentWarning
 
 Place = tuple[str, Kind]

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from snncell.errors import (
+    QUOTE,
     ArgumentError,
     ArgumentTypeError,
     DTypeError,
@@ -14,8 +15,8 @@ from snncell.errors import (
     ShapeError,
     SnncellError,
     TensorIndexError,
+    cut,
 )
-from snncell.words import QUOTE, cut
 
 _AT = re.compile(r"^<.* at 0x[0-9a-fA-F]+>$")  # of an object without a repr of its own
 _DIGITS = 100  # of an integer that is shown as it is
