@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
-from snncell.base.arguments.misplaced import warn_of
+from snncell.base.arguments.guard import warn_of
 from snncell.base.arguments.names import missing_of_cell
 from snncell.base.arguments.shown import came
 from snncell.cells.names import TreePlace, let_go, link, take

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from operator import is_
 from typing import Any
 
-from snncell.base.arguments.misplaced import warn_of
+from snncell.base.arguments.guard import warn_of
 from snncell.compiler.holders import MISSING, Change, Spot, in_slot, items, name_of, of_cell, same, snapshot
 from snncell.compiler.reached import CONTAINERS, NUMBERS, ReachableValues
 from snncell.errors import TraceError

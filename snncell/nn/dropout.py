@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from snncell import ops
+from snncell.base.arguments.guard import ByName
 from snncell.base.arguments.kinds import FloatDtype, Probability
-from snncell.base.arguments.misplaced import ByName
 from snncell.cell import Cell
 from snncell.dtype import float32
 from snncell.errors import ArgumentError, ShapeError

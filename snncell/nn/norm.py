@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from snncell import dtype as dtypes, ops
+from snncell.base.arguments.guard import Unlike
 from snncell.base.arguments.kinds import Count, FloatDtype, Lengths, NotNegative
-from snncell.base.arguments.misplaced import Unlike
 from snncell.cell import Cell
 from snncell.common.initializer import Init, initializer
 from snncell.errors import ArgumentError, ShapeError

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from snncell import ops
+from snncell.base.arguments.guard import Unlike
 from snncell.base.arguments.kinds import Count, Lengths, PadMode
-from snncell.base.arguments.misplaced import Unlike
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.ops.adaptive_pool import Sizes

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from snncell import dtype as dtypes, ops
+from snncell.base.arguments.guard import warn_of
 from snncell.base.arguments.kinds import Count, FloatDtype, Probability
-from snncell.base.arguments.misplaced import warn_of
 from snncell.cell import Cell
 from snncell.common.initializer import Uniform, initializer
 from snncell.errors import ShapeError

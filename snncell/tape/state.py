@@ -98,8 +98,8 @@ def here() -> Space:
 EFFECTS_LOCK: Any = threading.RLock()  # held while Parameters are read, computed with, and written
 TRACING_LOCK: Any = threading.RLock()  # held while what several threads share is traced or planned
 if hasattr(os, "register_at_fork"):  # a thread that the child does not have may have held them
-    # Registered after the fork's own locks (`base/forks.py`), so a turn is waited for before they are taken: a child draws
-    # what its parent would.
+    # Registered after the fork's own locks (`base/forks.py`), so a turn is waited for before they are taken: a child
+    # draws what its parent would.
     os.register_at_fork(before=lambda: in_turn(), after_in_child=lambda: in_child(EFFECTS_LOCK, TRACING_LOCK))
 
 
