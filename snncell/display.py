@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from snncell.base.markup import Markup, element, fold_details, join_parts, table
-from snncell.errors import cut
+from snncell.base.text import cut
 from snncell.tape.parameter import Parameter
 
 _HEAD = ("", "layer", "Parameters", "number")

@@ -12,7 +12,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from snncell.errors import DTypeError, cut
+from snncell.base.text import cut
+from snncell.errors import DTypeError
 
 
 class DType:

@@ -36,6 +36,7 @@ MODULES = {module_of(path): path for path in FILES}
 
 # From the ground up. What stands in one row may not import another member of the row, unless it is one package.
 FLOORS: list[set[str]] = [
+    {"base.text"},  # the one module of `base` below the errors, because they cut long quotations
     {"errors"},
     {"dtype"},
     {"base"},
@@ -111,7 +112,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"cuda_groups", "gathered", "scattered", "tile"},
         {"cpu_loop", "cuda_loop"},
     ],
-    "base": [{"config", "markup", "signals"}, {"forks", "arguments"}],
+    "base": [{"config", "markup", "signals", "text"}, {"forks", "arguments"}],
     "base.arguments": [{"elsewhere", "exports", "shown", "tracebacks"}, {"kinds", "names"}, {"guard"}],
     "tape": [
         {"frames", "tape", "value"},
@@ -176,7 +177,7 @@ def imported(module: str, *, inside_functions: bool) -> Iterator[str]:
 
 
 def room_of(module: str) -> str:
-    return module.split(".")[0]
+    return module if module in FLOOR else module.split(".")[0]
 
 
 def test_every_module_has_a_floor() -> None:

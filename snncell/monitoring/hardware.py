@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from snncell.base.arguments.kinds import Extended, NotNegative
 from snncell.base.arguments.shown import show
-from snncell.errors import ArgumentError, nearest
+from snncell.base.text import nearest
+from snncell.errors import ArgumentError
 
 # --- what has been published ------------------------------------------------------------------------------------------
 

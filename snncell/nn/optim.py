@@ -14,8 +14,9 @@ from snncell.base.arguments.guard import nearest_argument, ours
 from snncell.base.arguments.kinds import NotNegative, Positive, Within
 from snncell.base.arguments.shown import show
 from snncell.base.markup import element, join_parts, table
+from snncell.base.text import cut
 from snncell.dtype import DType
-from snncell.errors import ArgumentError, DeviceError, ParameterError, ShapeError, cut
+from snncell.errors import ArgumentError, DeviceError, ParameterError, ShapeError
 from snncell.kernels.space import IN_USE
 from snncell.nn.container import CellList
 from snncell.nn.groups import ParameterGroup, Rate, Settings, group_parameters, settings_of

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
+from snncell.base.text import percent
 from snncell.compiler.ir.convolution import Convolution, ConvolutionWeight
-from snncell.errors import ShapeError, percent
+from snncell.errors import ShapeError
 from snncell.kernels import convolution, csr, products, windows
 from snncell.ops import shape as sh
 from snncell.ops.base import as_tensor, astype

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from snncell.base.arguments.shown import came, show
+from snncell.base.text import cut
 from snncell.cell import Cell
-from snncell.errors import ArgumentError, CallError, SnncellError, cut
+from snncell.errors import ArgumentError, CallError, SnncellError
 from snncell.nn.optim import Optimizer
 from snncell.tape.conversion import is_array
 from snncell.tape.event_lists import EventLists

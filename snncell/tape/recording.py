@@ -10,7 +10,8 @@ import numpy as np
 
 from snncell.base.arguments.shown import show
 from snncell.base.arguments.tracebacks import hide_frames
-from snncell.errors import DTypeError, GradientError, ShapeError, cut
+from snncell.base.text import cut
+from snncell.errors import DTypeError, GradientError, ShapeError
 from snncell.kernels.space import DEVICE, move_to_space
 from snncell.tape import structure
 from snncell.tape.backward import pullback, zeros_of

@@ -16,6 +16,7 @@ from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import ON_HOST
 from snncell.base.arguments.shown import show
 from snncell.base.markup import array
+from snncell.base.text import cut
 from snncell.dtype import DType
 from snncell.errors import (
     ArgumentError,
@@ -26,7 +27,6 @@ from snncell.errors import (
     ShapeError,
     SnncellError,
     TensorIndexError,
-    cut,
 )
 from snncell.kernels.cuda import exchange
 from snncell.kernels.cuda.arrays import DeviceArray

@@ -7,7 +7,8 @@ from typing import Any
 
 from snncell.base.arguments.kinds import misfit
 from snncell.base.arguments.shown import came
-from snncell.errors import ArgumentError, ArgumentTypeError, nearest
+from snncell.base.text import nearest
+from snncell.errors import ArgumentError, ArgumentTypeError
 from snncell.train.callbacks import Callback
 
 # What Keras and Lightning call the events for which MindSpore's names differ from theirs.

@@ -9,7 +9,8 @@ from typing import Any
 from snncell import ops
 from snncell.base.arguments.kinds import Count, Numbers
 from snncell.base.arguments.shown import came, show
-from snncell.errors import ArgumentError, ShapeError, nearest
+from snncell.base.text import nearest
+from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.sequences import until_end
 from snncell.ops.base import as_tensor
 from snncell.ops.indexing import hot, label_words

@@ -17,7 +17,8 @@ from types import ModuleType
 from typing import Any
 
 from snncell.base.arguments.elsewhere import CELL, MODULES, PATHS, TENSOR
-from snncell.errors import MissingImportError, MissingNameError, cut, nearest
+from snncell.base.text import cut, nearest
+from snncell.errors import MissingImportError, MissingNameError
 
 
 def suggest_name(name: str, table: dict[str, str], own: Iterable[str], before: str) -> str:

@@ -6,8 +6,8 @@ import inspect
 import re
 from typing import Any
 
+from snncell.base.text import QUOTE, cut
 from snncell.errors import (
-    QUOTE,
     ArgumentError,
     ArgumentTypeError,
     DTypeError,
@@ -15,7 +15,6 @@ from snncell.errors import (
     ShapeError,
     SnncellError,
     TensorIndexError,
-    cut,
 )
 
 _AT = re.compile(r"^<.* at 0x[0-9a-fA-F]+>$")  # of an object without a repr of its own

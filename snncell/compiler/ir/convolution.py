@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from snncell.base.text import percent
 from snncell.compiler.ir.formula import Sum
 from snncell.dtype import BYTES, FLOATS
-from snncell.errors import percent
 from snncell.kernels import conv_events, convolution, windows, winograd
 from snncell.kernels.planes import Shape, axes_of, sizes_of
 from snncell.kernels.space import HOST, Space, space_of
