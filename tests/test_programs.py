@@ -158,7 +158,7 @@ def test_a_custom_reverse_that_is_lost_in_loops_is_found_and_made_small(interpre
             return forward()
         return plain(op, forward, inputs, attrs)
 
-    monkeypatch.setattr("snncell.reverse.custom", losing)
+    monkeypatch.setattr("snncell.cell.reverse.custom", losing)
     program, failure = first_failure(range(100), kinds=("gradient",), torch=False)
     text = minimised(program, failure)
     assert "def bprop" in text and text.count("\n") < 90

@@ -46,9 +46,6 @@ FLOORS: list[set[str]] = [
     {"compiler"},
     {"ops"},
     {"testing", "common"},
-    {"calls", "display"},
-    {"reverse", "mixed"},
-    {"cells"},
     {"cell"},
     {"surrogate"},
     {"nn"},
@@ -124,7 +121,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"conversion", "hooks", "recording"},
         {"forward", "recompute", "transforms"},
     ],
-    "cells": [{"names"}, {"tree", "hooks"}, {"modes", "state"}],
+    "cell": [{"calls", "display", "hooks", "mixed", "tree"}, {"modes", "reverse", "state"}, {"cell"}],
     "report": [
         {"slopes", "findings", "validate"},
         {"facts"},

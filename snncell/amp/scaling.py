@@ -11,7 +11,7 @@ import numpy as np
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import Count, Own, Positive, Within
 from snncell.base.arguments.shown import came
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.optim import Optimizer
 from snncell.tape.parameter import Parameter, assign_all

@@ -14,8 +14,8 @@ from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Own
 from snncell.base.arguments.shown import came, show
 from snncell.base.signals import import_once
-from snncell.cell import Cell
-from snncell.cells.state import replace_buffers
+from snncell.cell.cell import Cell
+from snncell.cell.state import replace_buffers
 from snncell.errors import CheckpointError, DTypeError, ParameterError
 from snncell.kernels.store import files
 from snncell.tape.parameter import Parameter, assign_all, fits, refuse_equal_names, together

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, RecordError
 from snncell.monitoring.costs import Cost, extent_of, tally_of
 from snncell.monitoring.estimate import Energy, estimate_energy

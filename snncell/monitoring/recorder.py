@@ -13,7 +13,7 @@ import numpy as np
 
 from snncell import ops
 from snncell.base.arguments.shown import show
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.monitoring.costs import WEIGHTED
 from snncell.monitoring.layers import CellStack, Neurons, number_of_v, short

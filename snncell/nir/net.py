@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from snncell import nn, ops
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.compiler.jit import Jitted
 from snncell.dtype import float32
 from snncell.errors import ArgumentError, OutsideTensorError, ShapeError

@@ -8,7 +8,7 @@ import numpy as np
 
 from snncell import nn
 from snncell.base.arguments.guard import ours
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, NirError
 from snncell.nir.description import Graph, Node, below
 from snncell.nir.exported import Writer, array_of

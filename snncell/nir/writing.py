@@ -8,7 +8,7 @@ import numpy as np
 
 from snncell.base.arguments.kinds import Own, Positive
 from snncell.base.arguments.shown import came
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, NirError
 from snncell.nir.exported import Writer
 from snncell.nir.net import Net

@@ -6,9 +6,7 @@ between calls. LIFNode.like("snntorch", ...) is another framework's.
 
 from snncell.base.arguments.exports import export as _export
 from snncell.base.arguments.guard import guard as _guard
-from snncell.cell import (
-    Cell as Cell,
-)
+from snncell.cell.cell import Cell as Cell
 from snncell.common.held import Constant as Constant
 from snncell.common.ranges import Range as Range
 from snncell.nn.accumulation import GradAccumulationCell as GradAccumulationCell, ParameterUpdate as ParameterUpdate

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from snncell import ops
 from snncell.base.arguments.kinds import Count, Own
 from snncell.base.arguments.shown import came
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ParameterError, ShapeError
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor

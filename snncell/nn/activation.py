@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from snncell import ops
 from snncell.base.arguments.kinds import Positive
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.tape.tensor import Tensor
 
 

@@ -7,8 +7,8 @@ from collections.abc import ItemsView, Iterable, Iterator, KeysView, Sequence, V
 from typing import Any, Self
 
 from snncell.base.arguments.shown import came
-from snncell.cell import Cell
-from snncell.cells.names import rearrange
+from snncell.cell.cell import Cell
+from snncell.cell.tree import rearrange
 from snncell.errors import ArgumentTypeError, MissingCellError, ShapeError, TensorIndexError
 from snncell.nn.sequences import joined_axes_error, rows
 from snncell.tape import structure

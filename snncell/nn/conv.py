@@ -7,7 +7,7 @@ from typing import Any
 
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import Count, FloatDtype, Lengths, PadMode
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.common.initializer import Init, Uniform
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import EVEN, positive, weights

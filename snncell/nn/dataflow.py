@@ -12,8 +12,8 @@ from typing import Any
 
 from snncell.base.arguments.guard import ours
 from snncell.base.arguments.shown import came
-from snncell.cell import Cell
-from snncell.cells.modes import phases
+from snncell.cell.cell import Cell
+from snncell.cell.modes import phases
 from snncell.common.held import Held
 from snncell.errors import SnncellError
 from snncell.nn.container import CellDict, CellList, SequentialCell, TimeDistributed

@@ -7,7 +7,7 @@ from typing import Annotated
 from snncell import ops
 from snncell.base.arguments.guard import ByName
 from snncell.base.arguments.kinds import FloatDtype, Probability
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.dtype import float32
 from snncell.errors import ArgumentError, ShapeError
 from snncell.tape.tensor import Tensor, snapshot

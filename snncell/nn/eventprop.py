@@ -10,7 +10,7 @@ import numpy as np
 
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import Count, Extended, FloatDtype
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.common.initializer import Init, Normal, initializer
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.nn.eventprop_solver import checked_times, spike_times

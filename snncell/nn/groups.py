@@ -15,7 +15,7 @@ from snncell import dtype as dtypes, ops
 from snncell.base.arguments.guard import ours, plan_of
 from snncell.base.arguments.kinds import REFUSED, UNFIT, Kind, Own, refusal
 from snncell.base.arguments.shown import show, suggest_instance
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ArgumentTypeError, ParameterError
 from snncell.tape.parameter import Parameter, ParameterTuple, refuse_equal_names
 from snncell.tape.state import TRACING

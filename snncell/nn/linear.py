@@ -6,7 +6,7 @@ import math
 
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import Count, FloatDtype
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.common.initializer import Init, Uniform
 from snncell.errors import ShapeError
 from snncell.nn.layer import Dense, weights

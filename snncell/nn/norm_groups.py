@@ -6,7 +6,7 @@ import math
 
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import Count, FloatDtype, NotNegative, Probability
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.common.initializer import Init, initializer
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.norm import narrow_result, widen

@@ -7,7 +7,7 @@ from typing import Any
 
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import Count
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.common.initializer import initializer
 from snncell.errors import ShapeError
 from snncell.nn.groups import number_in

@@ -8,7 +8,7 @@ from typing import Any
 from snncell import ops
 from snncell.base.arguments.kinds import Count, FloatDtype
 from snncell.base.arguments.shown import came
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.common.initializer import Init, initializer
 from snncell.dtype import float32
 from snncell.errors import ArgumentError, ShapeError

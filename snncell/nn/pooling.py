@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from snncell import ops
 from snncell.base.arguments.guard import Unlike
 from snncell.base.arguments.kinds import Count, Lengths, PadMode
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.ops.adaptive_pool import Sizes
 from snncell.tape.tensor import Tensor

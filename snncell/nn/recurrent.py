@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import Own
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.time import initial_states
 from snncell.tape.tensor import Tensor

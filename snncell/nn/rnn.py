@@ -9,7 +9,7 @@ from typing import Any, Literal
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.guard import warn_of
 from snncell.base.arguments.kinds import Count, FloatDtype, Probability
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.common.initializer import Uniform, initializer
 from snncell.errors import ShapeError
 from snncell.nn.gates import GRU_EQUATIONS, LSTM_EQUATIONS, SIMPLE, Gated, States, rows

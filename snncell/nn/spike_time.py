@@ -8,7 +8,7 @@ from typing import Any
 
 from snncell import ops
 from snncell.base.arguments.kinds import Count, Extended, Numbers, Reduction, Share
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.sequences import before_step, steps_in, within_lengths
 from snncell.nn.spike_loss import ClassLoss, _CrossEntropy

@@ -11,7 +11,7 @@ import numpy as np
 from snncell import ops
 from snncell.base.arguments.kinds import Own
 from snncell.base.arguments.shown import came
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError, SnncellError
 from snncell.kernels.space import move_to_space, space_of
 from snncell.nn.sequences import refuse_rows

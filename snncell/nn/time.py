@@ -11,7 +11,7 @@ from snncell import ops
 from snncell.base.arguments.guard import ours
 from snncell.base.arguments.kinds import Count
 from snncell.base.arguments.shown import came
-from snncell.cell import Cell, without_construct
+from snncell.cell.cell import Cell, without_construct
 from snncell.compiler.jit import Jitted
 from snncell.dtype import float32
 from snncell.errors import ArgumentError, OutsideTensorError, ShapeError

@@ -7,7 +7,7 @@ from typing import Any
 from snncell import ops
 from snncell.base.arguments.kinds import Count
 from snncell.base.arguments.shown import came
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.dtype import int16
 from snncell.errors import ArgumentError
 from snncell.nn.layer import positive

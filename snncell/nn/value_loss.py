@@ -6,7 +6,7 @@ from typing import Literal
 
 from snncell import ops
 from snncell.base.arguments.kinds import NotNegative, Numbers, Positive, Reduction
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.nn.loss import _Loss
 from snncell.tape.tensor import Tensor
 

@@ -11,7 +11,7 @@ import numpy as np
 from snncell import ops
 from snncell.base.arguments.kinds import Own, Within
 from snncell.base.arguments.shown import came
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn import Conv1d, Conv2d, Conv2dTranspose, Dense, LINode, Membrane, MultiStep, Recurrent
 from snncell.nn.neurons.integrate import EulerLeak

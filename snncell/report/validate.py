@@ -12,7 +12,7 @@ from typing import Any
 
 from snncell.base.arguments.shown import came, show
 from snncell.base.text import cut
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, CallError, SnncellError
 from snncell.nn.optim import Optimizer
 from snncell.tape.conversion import is_array

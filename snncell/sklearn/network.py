@@ -14,7 +14,7 @@ from snncell import encode, nn, surrogate
 from snncell.base.arguments.kinds import misfit
 from snncell.base.arguments.names import suggest_name
 from snncell.base.arguments.shown import came, show
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.groups import LearningRateSchedule
 from snncell.nn.neurons.base import Neuron

@@ -10,7 +10,7 @@ import numpy as np
 
 from snncell import ops
 from snncell.base.arguments.shown import show
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.common.derived import Derived
 from snncell.common.held import Ranged
 from snncell.common.ranges import Range, check_constant, numbers_of, quote_value, unknown

@@ -7,7 +7,7 @@ from typing import Any
 
 from snncell import ops
 from snncell.base.arguments.shown import show
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.common.derived import Derived
 from snncell.errors import ArgumentError
 from snncell.surrogate.base import Surrogate

@@ -10,8 +10,8 @@ import numpy as np
 
 from snncell.base.arguments.kinds import Count, Own
 from snncell.base.arguments.shown import came
-from snncell.cell import Cell
-from snncell.cells.modes import phases
+from snncell.cell.cell import Cell
+from snncell.cell.modes import phases
 from snncell.compiler.jit import jit
 from snncell.errors import ArgumentError
 from snncell.nn.stateful import Stateful

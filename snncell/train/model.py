@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, cast
 from snncell.amp import LossScaler, auto_mixed_precision
 from snncell.base.arguments.kinds import Count, Own, Size
 from snncell.base.arguments.shown import came
-from snncell.cell import Cell
-from snncell.cells.modes import phases
+from snncell.cell.cell import Cell
+from snncell.cell.modes import phases
 from snncell.compiler.jit import jit
 from snncell.errors import ArgumentError
 from snncell.nn.optim import Optimizer

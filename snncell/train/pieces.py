@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from snncell import ops
 from snncell.base.arguments.kinds import Numbers, Own
 from snncell.base.arguments.shown import came, show, suggest_instance
-from snncell.cell import Cell, HookHandle
+from snncell.cell.cell import Cell, HookHandle
 from snncell.data.order import in_turn
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.sequences import refuse_batch_first, sequences, within_lengths

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.cell import Cell
-from snncell.cells.state import replace_buffers
+from snncell.cell.cell import Cell
+from snncell.cell.state import replace_buffers
 from snncell.errors import CheckpointError
 from snncell.io.checkpoint import read_arrays, write_arrays
 from snncell.nn.optim import Optimizer

@@ -14,7 +14,7 @@ import numpy as np
 
 from snncell.base.arguments.kinds import Count, Own
 from snncell.base.signals import import_once
-from snncell.cells.modes import phases
+from snncell.cell.modes import phases
 from snncell.errors import ArgumentError
 from snncell.monitoring import Monitor
 from snncell.plot import confusion_matrix, raster, report as report_on

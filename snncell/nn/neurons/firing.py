@@ -6,7 +6,7 @@ from typing import Any
 
 from snncell import ops
 from snncell.base.signals import deferring
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.common.ranges import FINITE, Range, quote_value
 from snncell.dtype import is_storage_only
 from snncell.errors import ArgumentError

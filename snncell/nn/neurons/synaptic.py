@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from snncell.base.arguments.shown import show
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.common.ranges import DECAY
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.constants import Membrane, one_of

@@ -17,7 +17,7 @@ from typing import Any
 from snncell.base.arguments.guard import ours
 from snncell.base.arguments.tracebacks import traceback_at
 from snncell.base.config import FINITE
-from snncell.calls import CALLS, CellCall, order_inputs
+from snncell.cell.calls import CALLS, CellCall, order_inputs
 from snncell.errors import BpropError, GradientError, NotFiniteError, SnncellError, TraceError
 from snncell.ops.seeds import present_key, replaying
 from snncell.tape import structure

@@ -10,24 +10,17 @@ from snncell.base.arguments.guard import ours, refuse_name
 from snncell.base.arguments.kinds import Own
 from snncell.base.arguments.shown import came
 from snncell.base.arguments.tracebacks import hide_frames
-from snncell.calls import innermost_call, order_inputs, prepare_inputs, refuse_arguments, tell_call
-from snncell.cells.hooks import (
-    Hooked,
-    HookHandle as HookHandle,
-    Passage,
-    after_call,
-    after_failure,
-    before_call,
-)
-from snncell.cells.modes import Modes
-from snncell.cells.names import TreePlace
-from snncell.cells.state import HasState
+from snncell.cell.calls import innermost_call, order_inputs, prepare_inputs, refuse_arguments, tell_call
+from snncell.cell.display import as_html, as_text
+from snncell.cell.hooks import Hooked, HookHandle as HookHandle, Passage, after_call, after_failure, before_call
+from snncell.cell.mixed import run_with_others
+from snncell.cell.modes import Modes
+from snncell.cell.reverse import refuse_other_names, run_with_bprop
+from snncell.cell.state import HasState
+from snncell.cell.tree import TreePlace
 from snncell.compiler.jit import Jitted
-from snncell.display import as_html, as_text
 from snncell.errors import ArgumentError, ArgumentTypeError, ConstructError
 from snncell.kernels.space import DEVICE, IN_USE
-from snncell.mixed import run_with_others
-from snncell.reverse import refuse_other_names, run_with_bprop
 from snncell.tape.conversion import TENSORS
 from snncell.tape.frames import Running, machinery, tells
 from snncell.tape.recompute import recompute

@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from snncell.base.arguments.shown import came
-from snncell.cells.hooks import Hook, HookHandle
-from snncell.cells.tree import Tree
+from snncell.cell.hooks import Hook, HookHandle
+from snncell.cell.tree import Tree
 from snncell.errors import ArgumentTypeError, CheckpointError, MissingNameError
 from snncell.tape.parameter import Parameter, assign_all, fits, together
 from snncell.tape.state import Undo
