@@ -31,8 +31,12 @@ from snncell import (
 from snncell.arguments.guard import guard as _guard
 from snncell.arguments.imports import install as _install
 from snncell.arguments.names import missing_from as _missing_from
-from snncell.compiler.jit import explain as explain, explain_passes as explain_passes, jit as jit
-from snncell.compiler.jit_options import JitConfig as JitConfig
+from snncell.compiler.jit import (
+    JitConfig as JitConfig,
+    explain as explain,
+    explain_passes as explain_passes,
+    jit as jit,
+)
 from snncell.config import (
     GRAPH_MODE as GRAPH_MODE,
     PYNATIVE_MODE as PYNATIVE_MODE,

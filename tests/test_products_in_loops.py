@@ -40,7 +40,7 @@ class Counted:
             self.gradients += found is not None
             return found
 
-        monkeypatch.setattr("snncell.compiler.backends.gathered.found", rows)
+        monkeypatch.setattr("snncell.compiler.backends.event_products.found", rows)
         monkeypatch.setattr("snncell.compiler.backends.scattered.sort_events", columns)
 
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from snncell.compiler.ir.formula import MAX_STEPS, Elementwise, Reduction, can_compile
 from snncell.compiler.ir.program import Program, by_line
-from snncell.compiler.runtime.launches import DeviceLaunch, Launch, OperationCall, bytes_moved
+from snncell.compiler.runtime.launches import DeviceLaunch, Launch, OperationCall, Segments, bytes_moved
 from snncell.compiler.runtime.plan import Plan
-from snncell.compiler.runtime.segments import Segments
 from snncell.kernels.space import HOST
 from snncell.tape import structure
 from snncell.tape.tracing import Instruction, Value

@@ -16,7 +16,7 @@ import numpy as np
 
 from snncell.compiler.backends.cpu_loop import CPULoop
 from snncell.compiler.backends.cuda_loop import CUDALoop
-from snncell.compiler.backends.gathered import rows_of_events
+from snncell.compiler.backends.event_products import rows_of_events
 from snncell.compiler.backends.scattered import events_by_column
 from snncell.compiler.ir.formula import is_elementwise
 from snncell.compiler.ir.loop import Loop
@@ -24,8 +24,7 @@ from snncell.compiler.ir.product import choice_in_loop
 from snncell.compiler.ir.program import by_line, values_in
 from snncell.compiler.runtime.stepwise import StepLoop
 from snncell.compiler.runtime.together import AllStepsPlan, over_all_steps
-from snncell.compiler.schedule.legality import obstacle
-from snncell.compiler.schedule.loop import LoopSchedule
+from snncell.compiler.schedule.loop import LoopSchedule, obstacle
 from snncell.kernels.space import DEVICE, HOST, IN_USE, Space, space_of
 from snncell.tape.tracing import Instruction, Value
 

@@ -11,14 +11,12 @@ from typing import NamedTuple
 
 from snncell.compiler.ir.program import Program
 from snncell.compiler.passes.begin_early import begin_early
-from snncell.compiler.passes.dce import eliminate_dead_code
-from snncell.compiler.passes.fold import fold_constants
+from snncell.compiler.passes.event_lists import share_event_lists, spikes_as_bool
 from snncell.compiler.passes.fuse_into_loops import fuse_into_loops
-from snncell.compiler.passes.make_contiguous import make_contiguous
 from snncell.compiler.passes.multiply_in_loops import multiply_in_loops
+from snncell.compiler.passes.product_layout import make_contiguous
 from snncell.compiler.passes.push_reductions import push_reductions
-from snncell.compiler.passes.share_event_lists import share_event_lists
-from snncell.compiler.passes.spikes_as_bool import spikes_as_bool
+from snncell.compiler.passes.simplify import eliminate_dead_code, fold_constants
 from snncell.kernels.space import DEVICE, HOST, Space
 
 

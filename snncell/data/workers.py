@@ -28,7 +28,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from snncell.compiler.random_states import LOADING
+from snncell.compiler.state.random_states import LOADING
 from snncell.errors import ArgumentError, ForkError, WorkerError
 from snncell.forks import after_fork, in_child
 from snncell.interrupts import deferring, take_from

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from snncell.compiler.ir.body import Body
+from snncell.compiler.ir.loop import Body
 from snncell.compiler.ir.program import Program, program_of_trace
-from snncell.compiler.passes.cse import eliminate_common_subexpressions
-from snncell.compiler.passes.dce import eliminate_dead_code
-from snncell.compiler.passes.turn_contractions import turn_contractions
+from snncell.compiler.passes.product_layout import turn_contractions
+from snncell.compiler.passes.simplify import eliminate_common_subexpressions, eliminate_dead_code
 from snncell.tape.tracing import Trace, Value
 
 

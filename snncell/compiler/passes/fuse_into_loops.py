@@ -19,7 +19,7 @@ from snncell.compiler.ir.formula import MAX_STEPS, Elementwise, Reduction, is_el
 from snncell.compiler.ir.loop import LoopOperation, with_body
 from snncell.compiler.ir.program import Program, users_of, values_in
 from snncell.compiler.ir.views import Reshape
-from snncell.compiler.passes.dce import eliminate_dead_code
+from snncell.compiler.passes.simplify import eliminate_dead_code
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Instruction, Value
 

@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from snncell import dtype as dtypes
-from snncell.compiler.ir.body import Body
 from snncell.compiler.ir.formula import is_elementwise
+from snncell.compiler.ir.loop import Body
 from snncell.compiler.ir.program import Program, values_in
 from snncell.compiler.passes.canonicalise import program_of
 from snncell.tape.tracing import Instruction, Value

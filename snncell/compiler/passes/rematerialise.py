@@ -20,10 +20,10 @@ from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from snncell.compiler.ir.body import Body
+from snncell.compiler.ir.loop import Body
 from snncell.compiler.ir.product import Product
 from snncell.compiler.ir.program import values_in
-from snncell.compiler.passes.dce import leading_to
+from snncell.compiler.passes.simplify import leading_to
 from snncell.tape.taps import beyond_taps
 from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Instruction, Value

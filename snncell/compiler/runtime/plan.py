@@ -14,18 +14,25 @@ from typing import Any
 
 from snncell.compiler.ir.product import Product
 from snncell.compiler.ir.program import Program, last_uses
+from snncell.compiler.pipeline import optimise
 from snncell.compiler.runtime.graphs import RecordedPlan, pays
-from snncell.compiler.runtime.launches import DeviceLaunch, Launch, OperationCall, Slots, bytes_moved
-from snncell.compiler.runtime.segments import Segments, join_loops
-from snncell.compiler.schedule.fuse import fuse
-from snncell.compiler.schedule.horizontal import side_by_side
+from snncell.compiler.runtime.launches import (
+    DeviceLaunch,
+    Launch,
+    OperationCall,
+    Segments,
+    Slots,
+    bytes_moved,
+    join_loops,
+)
+from snncell.compiler.schedule.fuse import fuse, side_by_side
 from snncell.kernels import segments
 from snncell.kernels.build import expect
 from snncell.kernels.progress import listening
-from snncell.kernels.space import HOST, IN_USE, Space
+from snncell.kernels.space import DEVICE, HOST, IN_USE, Space, space_of
 from snncell.kernels.threads import BLAS
 from snncell.tape.parameter import commit
-from snncell.tape.state import EFFECTS, in_turn, quietly
+from snncell.tape.state import EFFECTS, TRACING, here, in_turn, quietly
 from snncell.tape.tracing import Value
 
 
@@ -171,3 +178,39 @@ class Plan:
 def _is_uniform(array: Any) -> bool:
     """True if a constant is one element, repeated: seen by its strides, or by its size."""
     return bool(array.size == 1 or (array.size > 1 and not any(array.strides)))  # strides mean the same in both places
+
+
+# --- The plans of one Program: one for each place that its arrays are found in ----------------------------------------
+
+
+class Plans:
+    """The plans of one Program, made when they are first asked for."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._plans: dict[Space, Plan] = {}
+
+    def of(self, arrays: Sequence[Any]) -> Plan:
+        """The plan for arguments that are these arrays: on the GPU, if one of them or a Parameter is there."""
+        space: Space = HOST
+        if IN_USE or here() is DEVICE:
+            constants = [array for array, _ in self.program.constants if space_of(array) is DEVICE]
+            parameters = [p._data for p in self.program.parameters if not p.follows]
+            written = [p._data for p in self.program.written if not p.follows]
+            space = self._place([*arrays, *parameters, *written, *constants])
+        plan = self._plans.get(space)
+        return self._new_plan(space) if plan is None else plan
+
+    def _place(self, arrays: Sequence[Any]) -> Space:
+        whole = [x for x in arrays if x.size > 1] or arrays  # single elements, as a counter, are moved to the others
+        if not whole:
+            return here()
+        return DEVICE if any(space_of(x) is DEVICE for x in whole) else HOST
+
+    def _new_plan(self, space: Space) -> Plan:
+        with TRACING:
+            if space not in self._plans:  # another thread may have made it meanwhile
+                plan = Plan(optimise(self.program, space), space, recorded=True)
+                plan.build()
+                self._plans[space] = plan
+            return self._plans[space]

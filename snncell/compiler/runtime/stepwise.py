@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from snncell.compiler.ir.program import Program
-from snncell.compiler.passes.dce import leading_to
 from snncell.compiler.passes.hoist import Hoisted, outside_of
+from snncell.compiler.passes.simplify import leading_to
 from snncell.compiler.runtime.plan import Plan
 from snncell.compiler.schedule.loop import LoopSchedule, RecomputeSchedule
 from snncell.dtype import compute_dtype, far

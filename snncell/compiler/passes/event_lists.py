@@ -1,15 +1,12 @@
-"""Spikes leave a loop as booleans where all that takes them looks for events, and bytes are not cast for it.
+"""Products that take the same matrix of spikes share one list of its events (its elements that are not zero).
 
-    before: loop gives s = cast(v > 1, float32); e = events(s)
-    after:  loop gives b = v > 1;                e = events(b)
+    before: y = dot(s, w); ...; dw = contraction(s, dy)
+    after:  e = events(s); y = product_of_events(s, e, w); ...; dw = product_of_events(s, e, dy, turned)
 
-    before: x = cast(frames, float32); e = events(x); y = product_of_events(x, e, w)
-    after:  b = contiguous(frames);    e = events(b); y = product_of_events(b, e, w)
-
-A neuron's spike is a comparison that has been cast to a float, and an event is found in the comparison as well: a
-quarter of the bytes to write and to read. So it is in the bytes that frames of events are. Not where anything else
-takes the spikes, by a view too, or where they go out as floats in any case, as a state or a second result: then
-booleans would be bytes on top.
+Spikes go into the product of the next layer, and in the reverse into the gradient of its weights, and each of them
+would look through the whole matrix. For a matrix with a single product there is nothing to share, and matrices that
+are too small for events to pay (`kernels/event_costs.py`) are left to BLAS. But of a matrix that was cast from bytes
+for a single product the events are listed too: `spikes_as_bool` finds them in the bytes then, and nothing is cast.
 """
 
 from __future__ import annotations
@@ -21,12 +18,68 @@ import numpy as np
 from snncell.compiler.ir.convolution import BilinearOperation
 from snncell.compiler.ir.formula import Cast
 from snncell.compiler.ir.loop import LoopOperation, with_body
-from snncell.compiler.ir.product import EventOperation, casts_bytes
+from snncell.compiler.ir.product import EVENTS, PRODUCT_OF_EVENTS, Contraction, Dot, EventOperation, casts_bytes
 from snncell.compiler.ir.program import Program, users_of
 from snncell.compiler.ir.views import CONTIGUOUS
 from snncell.compiler.passes.canonicalise import program_of
 from snncell.tape.tensor import wrap
 from snncell.tape.tracing import Instruction, Value
+
+
+def share_event_lists(program: Program) -> Program:
+    """Find the events of a matrix once, where several products have it as their first operand."""
+    limits: dict[Value, list[float]] = {}
+    for instruction in program.instructions:
+        if (below := _limit_of(instruction)) > 0:
+            limits.setdefault(instruction.inputs[0], []).append(below)
+    if not limits:
+        return program
+    users = users_of(program)
+    cast = {
+        instruction.outputs[0]
+        for instruction in program.instructions
+        if casts_bytes(instruction) and len(users.get(instruction.outputs[0], [])) == 1
+    }
+    events: dict[Value, tuple[Value, ...]] = {}
+    instructions: list[Instruction] = []
+    for instruction in program.instructions:
+        below = _limit_of(instruction)
+        if not below or (len(limits[instruction.inputs[0]]) == 1 and instruction.inputs[0] not in cast):
+            instructions.append(instruction)
+            continue
+        x, y = instruction.inputs
+        if x not in events:  # in front of the first product that takes them
+            attrs = {"dtype": x.dtype, "below": max(limits[x])}
+            search = Instruction(EVENTS, (x,), attrs, instruction.line)
+            search.outputs = tuple(Value(x.trace, *spec) for spec in EVENTS.abstract((x,), attrs))
+            events[x] = search.outputs
+            instructions.append(search)
+        by_columns = isinstance(instruction.op, Contraction)  # x.T @ y, from the same list
+        turned = isinstance(instruction.op, Contraction) and instruction.op.turned
+        attrs = {"by_columns": by_columns, "turned": turned, "below": below}
+        product = Instruction(PRODUCT_OF_EVENTS, (x, *events[x], y), attrs, instruction.line)
+        product.outputs = instruction.outputs
+        instructions.append(product)
+    return program._replace(instructions=instructions)
+
+
+def _limit_of(instruction: Instruction) -> float:
+    """The density below which a step multiplies events; 0 if it does not."""
+    return instruction.op.limit(*instruction.inputs) if isinstance(instruction.op, (Dot, Contraction)) else 0.0
+
+
+# --- Spikes leave a loop as booleans where all that takes them looks for events, and bytes are not cast for it --------
+
+# before: loop gives s = cast(v > 1, float32); e = events(s)
+#     after:  loop gives b = v > 1;                e = events(b)
+#
+#     before: x = cast(frames, float32); e = events(x); y = product_of_events(x, e, w)
+#     after:  b = contiguous(frames);    e = events(b); y = product_of_events(b, e, w)
+#
+# A neuron's spike is a comparison that has been cast to a float, and an event is found in the comparison as well: a
+# quarter of the bytes to write and to read. So it is in the bytes that frames of events are. Not where anything else
+# takes the spikes, by a view too, or where they go out as floats in any case, as a state or a second result: then
+# booleans would be bytes on top.
 
 
 def spikes_as_bool(program: Program) -> Program:

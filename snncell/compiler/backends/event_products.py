@@ -18,7 +18,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.compiler.backends.expressions import kind_of
-from snncell.compiler.backends.indexing import Scratch
+from snncell.compiler.backends.tile import Scratch
 from snncell.compiler.ir.product import as_rows
 from snncell.kernels.cpu import loops
 from snncell.kernels.gathers import RowsOfEvents, rows_of_events as found

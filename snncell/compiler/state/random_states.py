@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from snncell.compiler.python_state import PythonState
-from snncell.compiler.reached import NUMPYS, PYTHONS
+from snncell.compiler.state.python_state import PythonState
+from snncell.compiler.state.reach import NUMPYS, PYTHONS
 from snncell.errors import TraceError
 from snncell.forks import after_fork
 
