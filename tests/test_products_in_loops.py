@@ -41,7 +41,7 @@ class Counted:
             return found
 
         monkeypatch.setattr("snncell.compiler.backends.event_products.found", rows)
-        monkeypatch.setattr("snncell.compiler.backends.scattered.sort_events", columns)
+        monkeypatch.setattr("snncell.compiler.backends.event_products.sort_events", columns)
 
 
 class Wide(nn.Cell):

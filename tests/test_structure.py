@@ -107,7 +107,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     "compiler.backends": [
         {"expressions", "index_space"},
         {"cpu_groups", "tile"},
-        {"cuda_groups", "event_products", "scattered"},
+        {"cuda_groups", "event_products"},
         {"cpu_loop", "cuda_loop"},
     ],
     "compiler.state": [

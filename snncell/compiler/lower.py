@@ -16,8 +16,7 @@ import numpy as np
 
 from snncell.compiler.backends.cpu_loop import CPULoop
 from snncell.compiler.backends.cuda_loop import CUDALoop
-from snncell.compiler.backends.event_products import rows_of_events
-from snncell.compiler.backends.scattered import events_by_column
+from snncell.compiler.backends.event_products import events_by_column, rows_of_events
 from snncell.compiler.ir.formula import is_elementwise
 from snncell.compiler.ir.loop import Loop
 from snncell.compiler.ir.product import choice_in_loop

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.compiler.backends.event_products import Gathered
+from snncell.compiler.backends.event_products import BOUNDS, Gathered, Scattered
 from snncell.compiler.backends.expressions import as_scalar, cost_of, far_of, file_head, kind_of, sum_of_elements
-from snncell.compiler.backends.scattered import BOUNDS, Scattered
 from snncell.compiler.backends.tile import KernelBlock, Scratch
 from snncell.compiler.ir.formula import is_elementwise
 from snncell.compiler.ir.program import values_in

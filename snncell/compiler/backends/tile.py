@@ -1,4 +1,4 @@
-"""The work of a kernel on a block of elements or rows in one step, as text.
+"""Kernel text for a block of elements or rows in one time step: its operands, arrays and statements.
 
     for i in range(count0):
         v1 = r0_0[i]                           # x
@@ -10,6 +10,16 @@
 An array of the block holds the elements from `low<k>` to `high<k>`, `count<k>` of them, of a Value whose shape is the
 k-th space of the kernel. Arrays have names of a letter and a number, but none that is a cast in generated files (b1,
 f4, i8, u1, ...).
+
+Operands from outside are rows of sequences, and constants:
+
+    all    an element for each of the kernel's    r0_0[i]              a row, from the block's first element on
+    some   one for each neuron of a batch, ...    r0_0[j0_0[i]]        by a table of indices
+    one    a single one for all                   r0_0                 a number
+
+The kernel runs over one axis of elements, so it finds the element of a broadcast operand by its coordinates. Those cost
+divisions. Therefore a block gathers its constants once, and for sequences it makes a table of indices once, which serves
+all steps.
 """
 
 from __future__ import annotations
@@ -26,15 +36,7 @@ from snncell.dtype import DType
 from snncell.kernels.cpu import loops
 from snncell.tape.tracing import Instruction, Value
 
-# --- Operands of the kernel of a loop over time: rows of sequences, and constants -------------------------------------
-
-# all    an element for each of the kernel's    r0_0[i]              a row, from the block's first element on
-#     some   one for each neuron of a batch, ...    r0_0[j0_0[i]]        by a table of indices
-#     one    a single one for all                   r0_0                 a number
-#
-# The kernel runs over one axis of elements, so an operand that is broadcast has to be looked up by the element's
-# coordinates. Those cost divisions: constants are gathered once for a block, and for sequences a table of indices is made
-# once for a block, which serves all steps.
+# --- operands ----------------------------------------------------------------------------------------------------------
 
 
 class Scratch:
