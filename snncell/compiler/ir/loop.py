@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from snncell.compiler.ir.program import Program, program_of_trace
 from snncell.tape.body_trace import BodyTrace
@@ -136,3 +136,33 @@ def with_body(instruction: Instruction, body: Body, inputs: Sequence[Any], outpu
     new = Instruction(op.with_loop(loop), tuple(inputs), instruction.attrs, instruction.line)
     new.outputs = tuple(outputs)
     return new
+
+
+class LoopParts(NamedTuple):
+    """A body's Program, taken apart.
+
+    Attributes:
+        program: the whole.
+        after, ys, sums: the Values of its outputs.
+        invariant: steps that depend on constants alone, in order.
+        prologue: steps that are carried out on whole sequences before the loop.
+        loop: the steps of the loop.
+        epilogue: steps that are carried out on whole sequences after the loop.
+        reductions: steps that are carried out on sums after the loop.
+        fixed: Values that are the same at every step.
+        sequences: Values of the loop that are wanted as sequences, by the caller or by `epilogue` and `reductions`.
+        summed: Values of the loop whose sums over time are wanted.
+    """
+
+    program: Program
+    after: list[Value]
+    ys: list[Value]
+    sums: list[Value]
+    invariant: list[Instruction]
+    prologue: list[Instruction]
+    loop: list[Instruction]
+    epilogue: list[Instruction]
+    reductions: list[Instruction]
+    fixed: set[Value]
+    sequences: list[Value]
+    summed: list[Value]

@@ -142,3 +142,10 @@ def interpret(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
     results = [snapshot(known[value]) for value in program.outputs]
     assign_all([(parameter, known[value]) for parameter, value in program.written.items()], in_range=True)
     return results
+
+
+def outside_of(instructions: Sequence[Instruction], results: Sequence[Value], own: Sequence[Value]) -> list[Value]:
+    """The values that steps and results take, and that neither they nor `own` give."""
+    inside = set(own).union(*(instruction.outputs for instruction in instructions))
+    taken = [*(x for instruction in instructions for x in values_in(instruction)), *results]
+    return list(dict.fromkeys(x for x in taken if x not in inside))

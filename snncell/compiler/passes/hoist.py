@@ -22,43 +22,13 @@ from typing import Any, NamedTuple
 
 from snncell import dtype as dtypes
 from snncell.compiler.ir.formula import is_elementwise
-from snncell.compiler.ir.loop import Body
-from snncell.compiler.ir.program import Program, values_in
+from snncell.compiler.ir.loop import Body, LoopParts
+from snncell.compiler.ir.program import values_in
 from snncell.compiler.passes.canonicalise import program_of
 from snncell.tape.tracing import Instruction, Value
 
 
-class Hoisted(NamedTuple):
-    """A body's Program, taken apart.
-
-    Attributes:
-        program: the whole.
-        after, ys, sums: the Values of its outputs.
-        invariant: steps that depend on constants alone, in order.
-        prologue: steps that are carried out on whole sequences before the loop.
-        loop: the steps of the loop.
-        epilogue: steps that are carried out on whole sequences after the loop.
-        reductions: steps that are carried out on sums after the loop.
-        fixed: Values that are the same at every step.
-        sequences: Values of the loop that are wanted as sequences, by the caller or by `epilogue` and `reductions`.
-        summed: Values of the loop whose sums over time are wanted.
-    """
-
-    program: Program
-    after: list[Value]
-    ys: list[Value]
-    sums: list[Value]
-    invariant: list[Instruction]
-    prologue: list[Instruction]
-    loop: list[Instruction]
-    epilogue: list[Instruction]
-    reductions: list[Instruction]
-    fixed: set[Value]
-    sequences: list[Value]
-    summed: list[Value]
-
-
-def hoist(body: Body, states: Sequence[Value] = ()) -> Hoisted:
+def hoist(body: Body, states: Sequence[Value] = ()) -> LoopParts:
     """Move out of a body what need not run step by step.
 
     Args:
@@ -80,7 +50,7 @@ def hoist(body: Body, states: Sequence[Value] = ()) -> Hoisted:
     late = {value for mode in ("sequence", "sum") for instruction in placed[mode] for value in instruction.outputs}
     sequences = [value for value, uses in modes.uses.items() if "sequence" in uses and value in computed]
     summed = [value for value, uses in modes.uses.items() if "sum" in uses and value not in late]
-    return Hoisted(
+    return LoopParts(
         program,
         after,
         ys,
@@ -195,10 +165,3 @@ def _passes_sums(instruction: Instruction, fixed: set[Value]) -> bool:
 
 def _is_float(x: Any) -> bool:
     return isinstance(x, Value) and dtypes.is_float(x.dtype)
-
-
-def outside_of(instructions: Sequence[Instruction], results: Sequence[Value], own: Sequence[Value]) -> list[Value]:
-    """The values that steps and results take, and that neither they nor `own` give."""
-    inside = set(own).union(*(instruction.outputs for instruction in instructions))
-    taken = [*(x for instruction in instructions for x in values_in(instruction)), *results]
-    return list(dict.fromkeys(x for x in taken if x not in inside))

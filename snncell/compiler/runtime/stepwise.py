@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from snncell.compiler.ir.program import Program
-from snncell.compiler.passes.hoist import Hoisted, outside_of
+from snncell.compiler.ir.loop import LoopParts
+from snncell.compiler.ir.program import Program, outside_of
 from snncell.compiler.passes.simplify import leading_to
 from snncell.compiler.runtime.plan import Plan
 from snncell.compiler.schedule.loop import LoopSchedule, RecomputeSchedule
@@ -148,7 +148,7 @@ class _StepPlan:
     """The plan of one step of a loop, with its operands from outside and the slots of its results."""
 
     def __init__(
-        self, parts: Hoisted, carry: Sequence[Value], after: list[Value], others: list[Value], space: Space
+        self, parts: LoopParts, carry: Sequence[Value], after: list[Value], others: list[Value], space: Space
     ) -> None:
         results = [*after, *others]
         self.outside = outside_of(parts.loop, results, carry)

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from snncell.compiler.ir.formula import is_elementwise
-from snncell.compiler.ir.loop import Loop
+from snncell.compiler.ir.loop import Loop, LoopParts
 from snncell.compiler.ir.product import Dot, ProductOfEvents, along_rows
-from snncell.compiler.ir.program import values_in
-from snncell.compiler.passes.hoist import Hoisted, hoist, outside_of
+from snncell.compiler.ir.program import outside_of, values_in
+from snncell.compiler.passes.hoist import hoist
 from snncell.compiler.passes.simplify import leading_to
 from snncell.compiler.schedule.phases import Shape, space_of
 from snncell.kernels.gathers import may_pay
@@ -34,7 +34,7 @@ class RecomputeSchedule:
 
     interval: int
     carry: list[Value]
-    parts: Hoisted
+    parts: LoopParts
     loop: list[Instruction]
 
 
@@ -66,7 +66,7 @@ class LoopSchedule:
     carry: list[Value]
     xs: list[Value]
     consts: list[Value]
-    parts: Hoisted
+    parts: LoopParts
     loop: list[Instruction]
     invariant: list[Instruction]
     prologue: list[Instruction]
@@ -133,7 +133,7 @@ def schedule(loop: Loop) -> LoopSchedule:
     )
 
 
-def _products_for(parts: Hoisted, loads: Sequence[Value]) -> list[Instruction]:
+def _products_for(parts: LoopParts, loads: Sequence[Value]) -> list[Instruction]:
     """The products before the loop of a sequence's rows and a matrix, which only steps in the loop take."""
     elsewhere = {*parts.ys, *parts.sums, *parts.after, *parts.sequences, *parts.summed}
     elsewhere.update(
@@ -158,7 +158,7 @@ def _products_for(parts: Hoisted, loads: Sequence[Value]) -> list[Instruction]:
     return found
 
 
-def _terms_of(parts: Hoisted, instructions: Sequence[Instruction]) -> list[Instruction]:
+def _terms_of(parts: LoopParts, instructions: Sequence[Instruction]) -> list[Instruction]:
     """The products of a sequence from outside, turned, and a sequence that they alone take from the loop."""
     computed = {value for instruction in instructions for value in instruction.outputs}
     # What takes sums over time, as a bias's gradient does, takes none of the steps' rows.
