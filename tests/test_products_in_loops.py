@@ -40,7 +40,7 @@ class Counted:
             self.gradients += found is not None
             return found
 
-        monkeypatch.setattr("snncell.compiler.backends.event_products.found", rows)
+        monkeypatch.setattr("snncell.compiler.backends.event_products.gather_events", rows)
         monkeypatch.setattr("snncell.compiler.backends.event_products.sort_events", columns)
 
 

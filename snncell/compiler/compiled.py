@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from snncell.compiler.ir.program import interpret
-from snncell.compiler.passes.canonicalise import from_trace
+from snncell.compiler.explain import report_on_passes
+from snncell.compiler.ir.program import interpret, program_of_trace
+from snncell.compiler.passes.canonicalise import canonicalise, from_trace
 from snncell.compiler.runtime.plan import Plan, Plans
 from snncell.compiler.state.dependencies import Dependencies, cells_in, state_read_by
 from snncell.compiler.state.python_state import PythonState
@@ -304,7 +305,8 @@ class Compiled:
             if taped:
                 self.vjp = TracedVjp(f"jit({name})", trace, tape.live(), stand_ins, outs, self.dependencies.unchanged)
         if not taped:
-            self.plans = Plans(from_trace(trace, outputs))
+            self.traced = program_of_trace(trace, outputs)
+            self.plans = Plans(canonicalise(self.traced))
             self.plans.of([leaf._data for leaf in leaves])  # so that errors of compilation come at once
 
     def up_to_date(self) -> bool:
@@ -320,6 +322,10 @@ class Compiled:
         if self.vjp is not None and self.dependencies.unchanged():
             return self.vjp.changed()
         return self.dependencies.changed()
+
+    def explain_passes(self, arrays: Sequence[Any]) -> str:
+        """The Program after each pass, for these arguments; on a tape there is none."""
+        return report_on_passes(self.traced, self.plan(arrays).space)
 
     def plan(self, arrays: Sequence[Any]) -> Plan:
         """The plan to replay for these arguments; on a tape there is none."""

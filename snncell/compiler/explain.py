@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from snncell.compiler.ir.formula import MAX_STEPS, Elementwise, Reduction, can_compile
+from snncell.compiler.ir.loop import Body, LoopOperation
 from snncell.compiler.ir.program import Program, by_line
+from snncell.compiler.pipeline import stages, stages_of_body
 from snncell.compiler.runtime.launches import DeviceLaunch, Launch, OperationCall, Segments, bytes_moved
 from snncell.compiler.runtime.plan import Plan
-from snncell.kernels.space import HOST
+from snncell.kernels.space import HOST, Space
 from snncell.tape import structure
 from snncell.tape.tracing import Instruction, Value
 
@@ -40,15 +42,39 @@ def report(name: str, plan: Plan) -> str:
     return "\n".join([*head, "", str(plan.program)])
 
 
-def report_on_passes(stages: Iterable[tuple[str, Program]]) -> str:
-    """The Program after each pass; of one that changes nothing, its name."""
+def report_on_passes(program: Program, space: Space) -> str:
+    """A traced Program after each pass, then the step of each loop in it; of a pass that changes nothing, its name."""
+    lines, last = _stage_lines(stages(program, space))
+    return "\n".join([*lines, *_body_lines(last)]).rstrip()
+
+
+def _stage_lines(after: Iterable[tuple[str, Program]]) -> tuple[list[str], Program]:
+    """The lines, and the last Program."""
     lines: list[str] = []
     before = ""
-    for name, program in stages:
+    for name, program in after:
         text = str(program)
         lines += [f"{name}: no change", ""] if text == before else [f"{name}:", text, ""]
         before = text
-    return "\n".join(lines).rstrip()
+    return lines, program
+
+
+def _body_lines(program: Program) -> list[str]:
+    """The steps of the loops in a Program, after each pass over bodies."""
+    lines: list[str] = []
+    for instruction in program.instructions:
+        if not isinstance(instruction.op, LoopOperation):
+            continue
+        loop, line = instruction.op.loop, instruction.line
+        bodies: list[tuple[str, Body, list[Value]]] = [(f"a step of {loop.who}", loop.body, [])]
+        if loop.recompute is not None:
+            forward = loop.recompute.forward
+            bodies[0] = (*bodies[0][:2], [x._data for x in forward.carry])
+            bodies.append((f"a step that {loop.who} computes again", forward, []))
+        for title, body, states in bodies:
+            inside, last = _stage_lines(stages_of_body(body, states))
+            lines += [f"--- {title}, {line}", "", *inside, *_body_lines(last)]
+    return lines
 
 
 def _lines(

@@ -14,8 +14,7 @@ from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came, show
 from snncell.arguments.tracebacks import hide_frames
 from snncell.compiler.compiled import Compiled
-from snncell.compiler.explain import difference, report, report_on_passes
-from snncell.compiler.pipeline import stages
+from snncell.compiler.explain import difference, report
 from snncell.compiler.state.values import same
 from snncell.config import FINITE
 from snncell.errors import ArgumentError, DTypeError, JitPickleError, ShapeError, TraceError
@@ -280,8 +279,7 @@ class Jitted:
         """Its Program for these arguments after each pass, as text; see `explain_passes`."""
         with recording_on(None):
             compiled, leaves = self.lookup(args, kwargs)
-        assert compiled.plans is not None  # off the tape there are
-        return report_on_passes(stages(compiled.plans.program, compiled.plan([x._data for x in leaves]).space))
+        return compiled.explain_passes([leaf._data for leaf in leaves])
 
 
 def jit(
@@ -381,8 +379,9 @@ def explain(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> str:
 def explain_passes(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> str:
     """The Program that `fn` becomes for these inputs, as text: as it was traced, then after each pass of the compiler.
 
-    A pass that changes nothing is named, and no more. Nothing is run. The passes, and what each is there for, are
-    listed in `snncell/compiler/pipeline.py`.
+    The steps of its loops over time follow, also after each pass: what a step stores for the backward pass, and which
+    of its instructions run before the loop, in it and after it. A pass that changes nothing is named, and no more.
+    Nothing is run. `snncell/compiler/pipeline.py` lists the passes, with the purpose of each.
 
     Args:
         fn: a function or Cell, jitted or not.

@@ -21,7 +21,7 @@ import numpy as np
 from snncell.compiler.ir.loop import Body, LoopOperation
 from snncell.compiler.ir.program import find_used_values
 from snncell.compiler.passes.canonicalise import from_trace, program_of
-from snncell.compiler.passes.rematerialise import values_to_save
+from snncell.compiler.pipeline import choose_saved
 from snncell.compiler.state.dependencies import state_read_by
 from snncell.compiler.state.values import Change, Spot
 from snncell.errors import GradientError, TraceError
@@ -189,7 +189,7 @@ def saving(body: Body) -> Body:
         # A bprop may raise, and the gradient may never be asked for: its error belongs to the one who asks. Until
         # then the states are saved, from which any reverse can be computed.
         return body.saving_states()
-    return replace(body.saving(values_to_save(body, reverse.body)), reverse=reverse)
+    return choose_saved(replace(body, reverse=reverse))
 
 
 def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:

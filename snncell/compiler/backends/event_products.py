@@ -170,7 +170,7 @@ class Gathered:
         return sum(product.total * product.matrix.shape[1] for product in products)
 
 
-# --- scatter -----------------------------------------------------------------------------------------------------------
+# --- scatter ----------------------------------------------------------------------------------------------------------
 
 # Where nothing is added up, all elements are one sample, of which strips are blocks.
 SCATTER_HEAD = ("column = part * block", "wide = least(block, width - column)", "samples = n // width")

@@ -18,8 +18,8 @@ Operands from outside are rows of sequences, and constants:
     one    a single one for all                   r0_0                 a number
 
 The kernel runs over one axis of elements, so it finds the element of a broadcast operand by its coordinates. Those cost
-divisions. Therefore a block gathers its constants once, and for sequences it makes a table of indices once, which serves
-all steps.
+divisions. Therefore a block gathers its constants once, and for sequences it makes a table of indices once, for all
+steps.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from snncell.dtype import DType
 from snncell.kernels.cpu import loops
 from snncell.tape.tracing import Instruction, Value
 
-# --- operands ----------------------------------------------------------------------------------------------------------
+# --- operands ---------------------------------------------------------------------------------------------------------
 
 
 class Scratch:

@@ -109,6 +109,16 @@ class Elementwise(Primitive):
         )
 
     @cached_property
+    def is_involution(self) -> bool:
+        """True if the formula is -x or ~x, which gives x when it is applied twice."""
+        body = self._parsed[1]
+        return (
+            isinstance(body, ast.UnaryOp)
+            and isinstance(body.op, (ast.USub, ast.Invert))
+            and isinstance(body.operand, ast.Name)
+        )
+
+    @cached_property
     def _parsed(self) -> tuple[list[str], ast.expr]:
         return _parse(self.formula)
 

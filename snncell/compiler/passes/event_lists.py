@@ -1,12 +1,7 @@
-"""Products that take the same matrix of spikes share one list of its events (its elements that are not zero).
+"""Event lists: the elements of a matrix of spikes that are not zero, found once for all products of the matrix.
 
-    before: y = dot(s, w); ...; dw = contraction(s, dy)
-    after:  e = events(s); y = product_of_events(s, e, w); ...; dw = product_of_events(s, e, dy, turned)
-
-Spikes go into the product of the next layer, and in the reverse into the gradient of its weights, and each of them
-would look through the whole matrix. For a matrix with a single product there is nothing to share, and matrices that
-are too small for events to pay (`kernels/event_costs.py`) are left to BLAS. But of a matrix that was cast from bytes
-for a single product the events are listed too: `spikes_as_bool` finds them in the bytes then, and nothing is cast.
+Spikes go into the product of the next layer and, in the backward pass, into the gradient of its weights. Each of these
+products would search the whole matrix. A search in booleans or bytes reads a quarter of what it reads in floats.
 """
 
 from __future__ import annotations
@@ -27,7 +22,15 @@ from snncell.tape.tracing import Instruction, Value
 
 
 def share_event_lists(program: Program) -> Program:
-    """Find the events of a matrix once, where several products have it as their first operand."""
+    """Find the events of a matrix once if several products have it as their first operand.
+
+        before: y = dot(s, w); ...; dw = contraction(s, dy)
+        after:  e = events(s); y = product_of_events(s, e, w); ...; dw = product_of_events(s, e, dy, turned)
+
+    A matrix with a single product has nothing to share, and matrices that are too small for events to pay
+    (`kernels/event_costs.py`) are left to BLAS. But a matrix that was cast from bytes for a single product gets a list
+    too: `spikes_as_bool` then finds the events in the bytes, and nothing is cast.
+    """
     limits: dict[Value, list[float]] = {}
     for instruction in program.instructions:
         if (below := _limit_of(instruction)) > 0:
@@ -68,22 +71,19 @@ def _limit_of(instruction: Instruction) -> float:
     return instruction.op.limit(*instruction.inputs) if isinstance(instruction.op, (Dot, Contraction)) else 0.0
 
 
-# --- Spikes leave a loop as booleans where all that takes them looks for events, and bytes are not cast for it --------
-
-# before: loop gives s = cast(v > 1, float32); e = events(s)
-#     after:  loop gives b = v > 1;                e = events(b)
-#
-#     before: x = cast(frames, float32); e = events(x); y = product_of_events(x, e, w)
-#     after:  b = contiguous(frames);    e = events(b); y = product_of_events(b, e, w)
-#
-# A neuron's spike is a comparison that has been cast to a float, and an event is found in the comparison as well: a
-# quarter of the bytes to write and to read. So it is in the bytes that frames of events are. Not where anything else
-# takes the spikes, by a view too, or where they go out as floats in any case, as a state or a second result: then
-# booleans would be bytes on top.
-
-
 def spikes_as_bool(program: Program) -> Program:
-    """Have loops give booleans for spikes that only products of events take, and leave bytes as they are for them."""
+    """Have loops give booleans for spikes that only products of events take, and cast no bytes for such products.
+
+        before: loop gives s = cast(v > 1, float32); e = events(s)
+        after:  loop gives b = v > 1;                e = events(b)
+
+        before: x = cast(frames, float32); e = events(x); y = product_of_events(x, e, w)
+        after:  b = contiguous(frames);    e = events(b); y = product_of_events(b, e, w)
+
+    The spike of a neuron is a comparison that has been cast to a float. The event is in the comparison as well, in a
+    quarter of the bytes to write and to read. Spikes with another user stay floats, also if the user takes a view of
+    them, or if they leave the loop as floats anyway, as a state or a second result: booleans would be additional bytes.
+    """
     if not any(isinstance(instruction.op, EventOperation | BilinearOperation) for instruction in program.instructions):
         return program
     users = users_of(program)

@@ -17,29 +17,23 @@ throughout is added up in the loop just as well.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from snncell import dtype as dtypes
 from snncell.compiler.ir.formula import is_elementwise
-from snncell.compiler.ir.loop import Body, LoopParts
-from snncell.compiler.ir.program import values_in
-from snncell.compiler.passes.canonicalise import program_of
+from snncell.compiler.ir.loop import LoopParts, Step
+from snncell.compiler.ir.program import Program, values_in
 from snncell.tape.tracing import Instruction, Value
 
 
-def hoist(body: Body, states: Sequence[Value] = ()) -> LoopParts:
-    """Move out of a body what need not run step by step.
-
-    Args:
-        body: one step.
-        states: those of its sequences that are computed again in the loop (`ir.loop.Recompute`): no step may take
-            them as sequences before the loop.
-    """
-    program = program_of(body)
+def hoist(program: Program) -> Program:
+    """Decide for each instruction of a step where it runs: the Program with `step.parts`."""
+    step = program.step
+    assert isinstance(step, Step)  # only the steps of loops come here
+    body = step.body
     first, last = len(body.after), len(body.after) + len(body.ys)
     after, ys, sums = program.outputs[:first], program.outputs[first:last], program.outputs[last:]
-    carried = {x._data for x in body.carry}.union(states)
+    carried = {x._data for x in body.carry}.union(step.states)
     invariant, rest = _invariant(program.instructions, {x._data for x in body.consts})
     fixed = {x._data for x in body.consts}.union(*(instruction.outputs for instruction in invariant))
     modes = _modes(rest, fixed, after, ys, sums)
@@ -50,7 +44,7 @@ def hoist(body: Body, states: Sequence[Value] = ()) -> LoopParts:
     late = {value for mode in ("sequence", "sum") for instruction in placed[mode] for value in instruction.outputs}
     sequences = [value for value, uses in modes.uses.items() if "sequence" in uses and value in computed]
     summed = [value for value, uses in modes.uses.items() if "sum" in uses and value not in late]
-    return LoopParts(
+    parts = LoopParts(
         program,
         after,
         ys,
@@ -64,6 +58,7 @@ def hoist(body: Body, states: Sequence[Value] = ()) -> LoopParts:
         sequences,
         summed,
     )
+    return program._replace(step=step._replace(parts=parts))
 
 
 _MODES = ("loop", "sequence", "sum")  # a step runs in the loop, on whole sequences after it, or on sums after it

@@ -1,10 +1,8 @@
-"""A contraction whose result is only transposed gives the transpose itself.
+"""Layout of products: the order in memory of their operands and results.
 
-    before: c = contraction(x, dy); dw = transpose(c)
-    after:  dw = contraction of the other order(x, dy)
-
-The gradient of a layer `x @ w.T` comes so. Products write either order at the same speed, and a transpose that an
-optimiser's loop takes is copied, element by element across memory. A contraction that something else takes stays.
+A product computes either order of its result at the same speed, and takes the rows of its operands as a matrix. To copy
+an array into another order, element by element across memory, costs time. So contractions give the order that is used,
+and an operand of several products is copied once.
 """
 
 from __future__ import annotations
@@ -18,7 +16,13 @@ from snncell.tape.tracing import Instruction, Value
 
 
 def turn_contractions(program: Program) -> Program:
-    """Have contractions give the transposes that are taken of them."""
+    """Have a contraction whose result is only transposed give the transpose itself.
+
+        before: c = contraction(x, dy); dw = transpose(c)
+        after:  dw = contraction of the other order(x, dy)
+
+    For example, the gradient of a layer `x @ w.T` has this form. A contraction with another user stays.
+    """
     made_by = {
         instruction.outputs[0]: instruction
         for instruction in program.instructions
@@ -45,18 +49,16 @@ def turn_contractions(program: Program) -> Program:
     return program._replace(instructions=instructions)
 
 
-# --- Operands of several products are copied once into one order in memory, where their elements lie scattered --------
-
-# before: x = transpose(z); y = dot(x, w); ...; dw = contraction(x, dy)
-#     after:  x = transpose(z); c = contiguous(x); y = dot(c, w); ...; dw = contraction(c, dy)
-#
-# A product takes the rows of its operand as a matrix, and where an operand of more than two axes has been transposed or
-# broadcast, that is a copy: batch-first data, say, that several layers take. Inputs of the Program may lie so too, which
-# is not known before it runs; where they do not, the step costs nothing. An operand of one product is left to it.
-
-
 def make_contiguous(program: Program) -> Program:
-    """Put what several products take as rows into one order first, where it may be scattered."""
+    """Copy an operand of several products once into one order in memory, if its elements may be scattered.
+
+        before: x = transpose(z); y = dot(x, w); ...; dw = contraction(x, dy)
+        after:  x = transpose(z); c = contiguous(x); y = dot(c, w); ...; dw = contraction(c, dy)
+
+    A product copies an operand of more than two axes that has been transposed or broadcast, for example batch-first
+    data that several layers take. Inputs of the Program may be scattered too, which is unknown before it runs; if they
+    are not, the instruction costs nothing. An operand of one product is left to that product.
+    """
     makers = {out: instruction for instruction in program.instructions for out in instruction.outputs}
     uses = Counter(x for instruction in program.instructions for x in _operands_as_rows(instruction))
     scattered = {x for x, count in uses.items() if count > 1 and _may_scatter(x, makers)}

@@ -20,9 +20,9 @@ from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from snncell.compiler.ir.loop import Body
+from snncell.compiler.ir.loop import Body, Step
 from snncell.compiler.ir.product import Product
-from snncell.compiler.ir.program import values_in
+from snncell.compiler.ir.program import Program, values_in
 from snncell.compiler.passes.simplify import leading_to
 from snncell.tape.taps import beyond_taps
 from snncell.tape.tensor import Tensor
@@ -56,6 +56,19 @@ class StorableValues(NamedTuple):
         if value in self.inputs or value in self.written:
             return 8 * size + 1  # read
         return 16 * size + 1 if value in self.storable or value in self.carried else UNBOUNDED  # written and read
+
+
+def rematerialise(program: Program) -> Program:
+    """Choose the values that a step stores for its backward step, and give them as further outputs.
+
+    A step without a backward step stores nothing. If the values have been chosen already, they stay.
+    """
+    step = program.step
+    assert isinstance(step, Step)  # only the steps of loops come here
+    body = step.body
+    if body.saved is None and body.reverse is not None:
+        body = body.saving(values_to_save(body, body.reverse.body))
+    return program._replace(outputs=body.program().outputs, step=step._replace(body=body))
 
 
 def values_to_save(body: Body, reverse: Body) -> list[Tensor]:

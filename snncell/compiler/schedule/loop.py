@@ -1,8 +1,13 @@
-"""The schedule of a loop over time: what runs before it, in it and after it, decided before any text is written.
+"""Schedule of a loop over time: what runs before it, in it and after it, and whether it is a single kernel.
 
-`passes/hoist.py` takes the body apart; here the parts that are left in the loop are reduced to what the results depend
-on, and joined with those of a forward that is run again between checkpoints: both have one prologue, and one list of
+`passes/hoist.py` takes the body apart. Here the parts that are left in the loop are reduced to what the results depend
+on, and joined with those of a forward that runs again between checkpoints: both have one prologue, and one list of
 operands to load.
+
+Legality is asked of the schedule, before any text is written. A kernel gives each thread a block of elements, and runs
+it through all steps. So every Value in the loop has to be elementwise over one shape, and element n of it may depend on
+elements n of others only. With products the blocks are of rows: row n may depend on rows n, and a product has to be of
+the rows of a Value in the loop with a constant matrix.
 """
 
 from __future__ import annotations
@@ -14,8 +19,8 @@ from snncell.compiler.ir.formula import is_elementwise
 from snncell.compiler.ir.loop import Loop, LoopParts
 from snncell.compiler.ir.product import Dot, ProductOfEvents, along_rows
 from snncell.compiler.ir.program import outside_of, values_in
-from snncell.compiler.passes.hoist import hoist
 from snncell.compiler.passes.simplify import leading_to
+from snncell.compiler.pipeline import take_apart
 from snncell.compiler.schedule.phases import Shape, space_of
 from snncell.kernels.gathers import may_pay
 from snncell.tape.tracing import Instruction, Value
@@ -90,12 +95,12 @@ def schedule(loop: Loop) -> LoopSchedule:
     if loop.recompute is not None:
         # Only the states are computed again. Another result would have its steps carried out for nothing.
         forward = replace(loop.recompute.forward, ys=[], sums=[])
-        forward_parts = hoist(forward)
+        forward_parts = take_apart(forward)
         states = [x._data for x in forward.carry]
         needed = leading_to(forward_parts.loop, forward_parts.after)
         recompute = RecomputeSchedule(loop.recompute.interval, states, forward_parts, needed)
     states = recompute.carry if recompute else []
-    parts = hoist(body, states)
+    parts = take_apart(body, states)
     recomputed = [recompute.parts] if recompute else []
     carry = [x._data for x in body.carry]
     computed = {*carry, *states}.union(*(instruction.outputs for instruction in parts.loop))
@@ -185,11 +190,7 @@ def _unite_parts(parts: Sequence[Sequence[Instruction]]) -> list[Instruction]:
     return list({id(step): step for part in parts for step in part}.values())
 
 
-# --- Legality: why a loop is no single kernel, asked of its schedule before any text is written -----------------------
-
-# A kernel gives each thread a block of elements, and runs it through all steps: so every Value in the loop has to be
-# elementwise over one shape, and element n of it may depend on elements n of others only. With products the blocks are of
-# rows: row n may depend on rows n, and a product has to be of the rows of a Value in the loop with a constant matrix.
+# --- legality ---------------------------------------------------------------------------------------------------------
 
 
 def obstacle(schedule: LoopSchedule) -> str | None:
