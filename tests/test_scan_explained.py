@@ -476,3 +476,14 @@ def test_a_parameter_keeps_no_more_than_its_own_values(plain):
     assert p._data.base is None or p._data.base.nbytes == p._data.nbytes
     jit(lambda x: ops.assign(p, ops.broadcast_to(x, (2, 3))).value())(ops.ones(3, "float64"))
     assert p._data.flags.c_contiguous
+
+
+def test_a_stored_value_that_was_merged_with_an_equal_one_is_explained() -> None:
+    def step(c, x):
+        return ops.stop_gradient(ops.tanh(c + x)) * 0.5, ops.square(ops.tanh(c + x))
+
+    def loss(x):
+        return ops.scan(step, ops.zeros((2, 4)), x)[1].mean()
+
+    text = snncell.explain(snncell.value_and_grad(loss), ops.ones((5, 2, 4)))
+    assert "stores for the reverse, of each step, and nothing else:\n            float32[2, 4]: tanh, " in text

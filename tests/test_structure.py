@@ -143,6 +143,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"eager_cuda", "graphs"},
         {"plan"},
         {"stepwise", "together"},
+        {"loop_run"},
     ],
 }
 

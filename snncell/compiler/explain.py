@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from snncell.compiler.ir.formula import MAX_STEPS, Elementwise, Reduction, can_compile
 from snncell.compiler.ir.loop import Body, LoopOperation
+from snncell.compiler.ir.product import choice_in_loop
 from snncell.compiler.ir.program import Program, by_line
+from snncell.compiler.lower import Lowered
 from snncell.compiler.pipeline import stages, stages_of_body
 from snncell.compiler.runtime.launches import DeviceLaunch, Launch, OperationCall, Segments, bytes_moved
+from snncell.compiler.runtime.loop_run import adds_up, gathers
 from snncell.compiler.runtime.plan import Plan
 from snncell.kernels.space import HOST, Space
 from snncell.tape import structure
@@ -133,6 +136,84 @@ def why_no_loop(instruction: Instruction) -> str:
         kinds = ", ".join(sorted({str(v.dtype) for v in values if not can_compile([v.dtype])}))
         return f"{kinds} is left to NumPy"
     return f"NumPy refuses some integers in {instruction.op.name}, and so must we"
+
+
+# --- loops over time --------------------------------------------------------------------------------------------------
+
+
+def explain_loop(lowered: Lowered, steps: int, space: Space) -> list[str]:
+    """The form that a loop takes in a space, and why; the values it stores; where its instructions run."""
+    if not lowered.has_loop:
+        return _explain_at_once(lowered, steps, space)
+    schedule, loop, body = lowered.schedule, lowered.loop, lowered.loop.body
+    parts, kernel = schedule.parts, lowered.loop_in(space)
+    lines = [f"{schedule.who}: {kernel.explained(steps)}"]
+    if lowered.reason is not None:
+        lines.append(f"no single kernel, because {lowered.reason}")
+    lines += _explain_storage(lowered)
+    if loop.recompute is not None:
+        interval = loop.recompute.interval
+        lines.append(f"computes the states between the stored ones again, {interval} steps at a time")
+    gathered = _by_rule([step for step in schedule.products if gathers(kernel, step)], steps)
+    added = _by_rule([step for step in parts.reductions if adds_up(kernel, step)], steps)
+    products = [*schedule.prologue, *schedule.products]
+    outside = [step for step in products if not any(step in own for own in gathered.values())]
+    after = [step for step in parts.reductions if not any(step in own for own in added.values())]
+    for title, placed in (
+        ("once before the loop", schedule.invariant),
+        *((f"{rule}, else for all steps together, before it", own) for rule, own in gathered.items()),
+        ("for all steps together, before the loop", outside),
+        ("in the loop", parts.loop),
+        ("for all steps together, after the loop", parts.epilogue),
+        ("on sums over time, after the loop", after),
+        *((f"{rule}, else after it", own) for rule, own in added.items()),
+        ("taken into the loop, added up over time", body.fused_sums),
+    ):
+        lines += _list_reasons(title, placed)
+    return lines
+
+
+def _explain_at_once(lowered: Lowered, steps: int, space: Space) -> list[str]:
+    parts = lowered.schedule.parts
+    return [
+        f"{lowered.schedule.who}: {lowered.plan_in(space, steps).explained()}",
+        *_list_reasons("once", lowered.schedule.invariant),
+        *_list_reasons("for all steps together", parts.all_steps),
+        *_list_reasons("on sums over all steps", [*parts.reductions, *lowered.loop.body.fused_sums]),
+    ]
+
+
+def _explain_storage(lowered: Lowered) -> list[str]:
+    """The values that a loop stores for its backward pass, and where they come from."""
+    parts, body, carry = lowered.schedule.parts, lowered.loop.body, lowered.schedule.carry
+    if lowered.loop.interval is not None:
+        return [f"stores the state every {lowered.loop.interval} steps for the reverse: {_specs(carry)}"]
+    stored = [value for y, value in zip(body.ys, parts.ys, strict=True) if body.is_saved(y)]
+    if not stored:
+        return []
+    origin = {x._data: "an input" for x in (*body.xs, *body.consts)}
+    for instruction in parts.program.instructions:
+        origin.update(dict.fromkeys(instruction.outputs, f"{instruction.op.name}, {instruction.line}"))
+    origin |= {value: f"state {n} before it" for n, value in enumerate(carry, 1)}
+    lines = [f"    {_specs([value])}: {origin.get(value, 'a constant')}" for value in stored]
+    return ["stores for the reverse, of each step, and nothing else:", *lines]
+
+
+def _list_reasons(title: str, placed: Sequence[Instruction]) -> list[str]:
+    return [f"  {title}:", *(f"    {line}" for line in by_line(placed))] if placed else []
+
+
+def _by_rule(products: Sequence[Instruction], steps: int) -> dict[str, list[Instruction]]:
+    """The products that the loop may carry out, by the rule for when it does."""
+    found: dict[str, list[Instruction]] = {}
+    for product in products:
+        if rule := choice_in_loop(product, steps):
+            found.setdefault(rule, []).append(product)
+    return found
+
+
+def _specs(values: Sequence[Value]) -> str:
+    return ", ".join(f"{value.dtype}{list(value.shape)}" for value in values)
 
 
 def _bytes(number: float) -> str:

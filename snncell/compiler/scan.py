@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from snncell.compiler.explain import explain_loop
 from snncell.compiler.ir.loop import Body, Loop, LoopOperation, Recompute
 from snncell.compiler.ir.program import find_used_values
 from snncell.compiler.linearise import (
@@ -197,7 +198,7 @@ class Scan(LoopOperation):
 
     def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
         """The form the loop took, and why."""
-        return self.lowered.explained(attrs["steps"], space)
+        return explain_loop(self.lowered, attrs["steps"], space)
 
     def kernels(self, attrs: dict[str, Any], space: Space = HOST) -> list[tuple[Any, ...]]:
         """The kernels of its loop, to be built."""

@@ -117,6 +117,11 @@ class LoopParts(NamedTuple):
     sequences: list[Value]
     summed: list[Value]
 
+    @property
+    def all_steps(self) -> list[Instruction]:
+        """The instructions whose results differ from step to step, except those on sums."""
+        return [*self.prologue, *self.loop, *self.epilogue]
+
     def sections(self) -> list[tuple[str, list[Instruction]]]:
         """The instructions of each place, with a title; places without instructions are left out."""
         sections = [

@@ -17,6 +17,7 @@ from snncell.compiler.ir.formula import Elementwise, Reduction
 from snncell.compiler.ir.program import Program, values_in
 from snncell.compiler.ir.views import Reshape
 from snncell.compiler.runtime.plan import Plan
+from snncell.compiler.schedule.loop import LoopSchedule, is_on_sums
 from snncell.dtype import is_storage_only
 from snncell.kernels.space import DEVICE, HOST, Space, space_of
 from snncell.tape.primitive import EVERYWHERE, Primitive
@@ -55,6 +56,18 @@ class _OfAllSteps(Primitive):
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """The rule, which finds the operation's own there."""
         return self._all(*arrays)
+
+
+def plan_all_steps(schedule: LoopSchedule, steps: int, space: Space) -> AllStepsPlan:
+    """The plan of a loop without states, for so many steps."""
+    parts = schedule.parts
+    made = {value for instruction in parts.all_steps for value in instruction.outputs}
+    on_sums = [instruction for instruction in parts.reductions if is_on_sums(instruction)]
+    on_sequences = [instruction for instruction in parts.reductions if instruction not in on_sums]
+    whole = [*parts.ys, *(x for instruction in on_sequences for x in values_in(instruction))]
+    totals = [*parts.summed, *parts.sums, *(x for instruction in on_sums for x in values_in(instruction))]
+    results, summed = ([x for x in dict.fromkeys(kind) if x in made] for kind in (whole, totals))
+    return AllStepsPlan(parts.all_steps, set(schedule.xs), results, summed, steps, space)
 
 
 class AllStepsPlan:

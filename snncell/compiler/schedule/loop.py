@@ -104,7 +104,7 @@ def schedule(loop: Loop) -> LoopSchedule:
     recomputed = [recompute.parts] if recompute else []
     carry = [x._data for x in body.carry]
     computed = {*carry, *states}.union(*(instruction.outputs for instruction in parts.loop))
-    # A sequence that exists before the loop is summed as a whole (`lower.py`).
+    # A sequence that exists before the loop is summed as a whole (`runtime/loop_run.py`).
     summed = [value for value in parts.summed if value in computed]
     results = [*parts.sequences, *summed, *parts.after]
     steps = leading_to(parts.loop, results)
@@ -138,6 +138,11 @@ def schedule(loop: Loop) -> LoopSchedule:
     )
 
 
+def is_on_sums(instruction: Instruction) -> bool:
+    """True for one of `parts.reductions` that runs on totals over time, False for one that adds up whole sequences."""
+    return instruction.op.additive or instruction.op.proportional is not None
+
+
 def _products_for(parts: LoopParts, loads: Sequence[Value]) -> list[Instruction]:
     """The products before the loop of a sequence's rows and a matrix, which only steps in the loop take."""
     elsewhere = {*parts.ys, *parts.sums, *parts.after, *parts.sequences, *parts.summed}
@@ -167,11 +172,7 @@ def _terms_of(parts: LoopParts, instructions: Sequence[Instruction]) -> list[Ins
     """The products of a sequence from outside, turned, and a sequence that they alone take from the loop."""
     computed = {value for instruction in instructions for value in instruction.outputs}
     # What takes sums over time, as a bias's gradient does, takes none of the steps' rows.
-    whole = [
-        instruction
-        for instruction in parts.reductions
-        if not instruction.op.additive and instruction.op.proportional is None
-    ]
+    whole = [instruction for instruction in parts.reductions if not is_on_sums(instruction)]
     uses = [x for instruction in (*parts.epilogue, *whole) for x in values_in(instruction)]
     uses += [*parts.ys, *parts.after]
     found = []
