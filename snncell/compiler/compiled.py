@@ -1,4 +1,14 @@
-"""A function that is compiled for one signature."""
+"""A function compiled for one signature, and the vector-Jacobian product of a traced function.
+
+    forward(x, w)           -> y, residuals       residuals: the Values of the forward that the backward pass reads
+    backward(dy, residuals) -> dx, dw
+
+A function that gradients are taken through from outside is traced under a tape. Its backward pass is the sweep of that
+tape, traced into a Program of its own: the Values of the forward that the sweep uses are captured, and the forward's
+Program gives them as residuals beside its results. So nothing is computed twice, and the backward pass reads exactly
+the Values of the forward. A backward pass is traced under a tape too, so it has a backward pass in turn, and gradients
+of any order come from `TracedVjp` alone.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +36,7 @@ from snncell.tape.taps import Events, Note, NotedResults, noting
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Trace
 
-# --- A traced function linked with its reverse, for gradients that are taken through a compiled function from outside -
-
-# forward(x, w)           -> y, residuals       residuals: what the reverse captures of the forward
-#     reverse(dy, residuals)  -> dx, dw
-#
-# The function is traced under a tape. Its reverse is the sweep of that tape, traced into a Program of its own: the
-# Values of the forward that the sweep uses are captured, and the forward's Program gives them as residuals beside its
-# results. So nothing is computed twice, and the reverse sees exactly what the forward saw. A reverse is traced under a
-# tape too, so it has a reverse in turn, and gradients of any order come from this one class.
+# --- vector-Jacobian products -----------------------------------------------------------------------------------------
 
 
 class TracedVjp:

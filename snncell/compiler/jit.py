@@ -1,4 +1,4 @@
-"""jit: trace a function once for each kind of arguments, and replay its Program afterwards."""
+"""jit: trace a function once for each kind of arguments, and replay its Program. Options, pickling, `explain`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from snncell.tape.state import STATE, recording_on
 from snncell.tape.tensor import Tensor, snapshot, stale
 from snncell.tape.tracing import Value
 
-# --- Options of `jit` that MindSpore has: those with a meaning here, and those that say what holds anyway -------------
+# --- options of MindSpore ---------------------------------------------------------------------------------------------
+
 
 Level = Literal["O0", "O1", "O2"]
 
@@ -123,7 +124,7 @@ def refuse_other_arguments(signature: Sequence[Tensor | None], args: Sequence[An
             raise DTypeError(f"{who}: argument {number} is of {wanted.dtype.name}, this one of {x.dtype.name}.")
 
 
-# --- Pickling of jitted functions: of the function alone, which is traced again when it is called ---------------------
+# --- pickling ---------------------------------------------------------------------------------------------------------
 
 
 def reduce_jitted(jitted: Any, make: Any) -> Any:

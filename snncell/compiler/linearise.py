@@ -1,12 +1,15 @@
-"""A step and its reverse: both are traced, and both are bodies of loops.
+"""Linearisation: trace a time step of a loop, and its backward step. Both are bodies of loops.
 
     step      (v; x) -> (v'; s)             h = v + (x - v) / tau; u = h - 1; s = u > 0; v' = h * (1 - stop_gradient(s))
-    reverse   (dv'; u, ds) -> (dv; dx)      s = u > 0; dh = ds * surrogate(u) + dv' * (1 - s); dx = dh / tau; ...
+    backward  (dv'; u, ds) -> (dv; dx)      s = u > 0; dh = ds * surrogate(u) + dv' * (1 - s); dx = dh / tau; ...
 
-The reverse is the sweep of the step's tape, traced on behind the step itself. So it holds the step once more: what the
-sweep needs of the forward is computed again, from the least that has to be saved for it (`passes/rematerialise.py`),
-here u. Its states are the gradients of the step's states, and it runs in the other direction of time. It is a body like
-any other, with a reverse in turn.
+The backward step is the sweep of the step's tape, traced after the step itself. So it holds the step once more: it
+computes again what the sweep needs of the forward pass, from the least that has to be saved for it
+(`passes/rematerialise.py`), here u. Its states are the gradients of the step's states, and it runs in the other
+direction of time. It is a body like any other, with a backward step in turn.
+
+Gradients of higher orders may need inputs or states that the backward step itself does not read. So if an outer tape
+records, `find_needed_inputs` finds them, and the loop keeps them.
 """
 
 from __future__ import annotations
@@ -34,42 +37,6 @@ from snncell.tape.tape import Tape, ancestors, pullback, watch_input, zeros_of
 from snncell.tape.taps import Note, NotedResults, noting
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Value
-
-# --- The Values that gradients of higher orders look at, where the reverse itself may not -----------------------------
-
-# Where an outer tape records, a loop must not leave out an input that only a further gradient takes, nor do without the
-# states that only it needs.
-
-
-def find_needed_inputs(
-    trace: BodyTrace, outs: Iterable[Tensor], among: Sequence[Tensor], given: Sequence[Tensor] = ()
-) -> set[Value]:
-    """Find the Values of inputs that gradients of `outs` look at; none unless an outer tape records.
-
-    Args:
-        trace: of the step, or of its reverse.
-        outs: its outputs.
-        among: inputs of the step, or of the step that it is the reverse of.
-        given: Tensors that such a gradient is given, so that it needs nothing they were computed from.
-    """
-    if STATE.tape is None:
-        return set()
-    ends = {x._entry for x in given if x._entry is not None}
-    entries = [entry for entry in ancestors((out._entry for out in outs), ends) - ends if entry is not None]
-    needed = {x._data for x in among if x._entry in entries}
-    # Integers, and Parameters that the step writes, are on no tape, but the bprops on the way look at them.
-    operands = [x._data for entry in entries for x in entry.inputs if isinstance(x, Tensor)]
-    if any(not isinstance(entry.op, (Primitive, Composite, NoneType)) for entry in entries):  # a bprop of a user's
-        operands += [value for parameter, value in trace.carried.items() if parameter.dtype.is_float]
-        # It is called once more, and may look again at whatever it has found outside of the loop.
-        operands += [value for _, value in trace.captures.values()]
-    if any(isinstance(entry.op, LoopOperation) for entry in entries):  # its step sees them too
-        operands += [x._data for x in among if x._entry is None]
-    inside = [x for x in operands if isinstance(x, Value) and x.trace in trace.lineage]
-    known = {x._data for x in given}
-    looked_at = find_used_values(from_trace(trace, inside, known))
-    return (needed | looked_at.intersection(x._data for x in among)) - known
-
 
 StepFunction = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
 
@@ -177,7 +144,7 @@ def _captures(trace: BodyTrace, outs: Sequence[Tensor], known: int) -> tuple[lis
     return [tensor for tensor, _ in new], [wrap(value, tensor._entry, tensor._index) for tensor, value in new]
 
 
-# --- its reverse ------------------------------------------------------------------------------------------------------
+# --- the backward step ------------------------------------------------------------------------------------------------
 
 
 def saving(body: Body) -> Body:
@@ -295,3 +262,36 @@ def _refuse_writes(body: Body, trace: BodyTrace) -> None:
 
 def _or_zeros(grad: Tensor | None, x: Tensor) -> Tensor:
     return zeros_of((x.shape, x._data.dtype)) if grad is None else grad
+
+
+# --- gradients of higher orders ---------------------------------------------------------------------------------------
+
+
+def find_needed_inputs(
+    trace: BodyTrace, outs: Iterable[Tensor], among: Sequence[Tensor], given: Sequence[Tensor] = ()
+) -> set[Value]:
+    """Find the Values of inputs that gradients of `outs` look at; none unless an outer tape records.
+
+    Args:
+        trace: of the step, or of its reverse.
+        outs: its outputs.
+        among: inputs of the step, or of the step that it is the reverse of.
+        given: Tensors that such a gradient is given, so that it needs nothing they were computed from.
+    """
+    if STATE.tape is None:
+        return set()
+    ends = {x._entry for x in given if x._entry is not None}
+    entries = [entry for entry in ancestors((out._entry for out in outs), ends) - ends if entry is not None]
+    needed = {x._data for x in among if x._entry in entries}
+    # Integers, and Parameters that the step writes, are on no tape, but the bprops on the way look at them.
+    operands = [x._data for entry in entries for x in entry.inputs if isinstance(x, Tensor)]
+    if any(not isinstance(entry.op, (Primitive, Composite, NoneType)) for entry in entries):  # a bprop of a user's
+        operands += [value for parameter, value in trace.carried.items() if parameter.dtype.is_float]
+        # It is called once more, and may look again at whatever it has found outside of the loop.
+        operands += [value for _, value in trace.captures.values()]
+    if any(isinstance(entry.op, LoopOperation) for entry in entries):  # its step sees them too
+        operands += [x._data for x in among if x._entry is None]
+    inside = [x for x in operands if isinstance(x, Value) and x.trace in trace.lineage]
+    known = {x._data for x in given}
+    looked_at = find_used_values(from_trace(trace, inside, known))
+    return (needed | looked_at.intersection(x._data for x in among)) - known

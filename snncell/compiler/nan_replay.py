@@ -1,9 +1,9 @@
-"""Replay of a loop over time whose results are not finite, step by step, to find where that starts.
+"""Replay of a loop over time whose results are not finite, step by step, to find the step where that starts.
 
-`set_context(check_finite=True)` looks at the results of a loop. Inside, the loop is one kernel; so the function of one
-step, which is kept while the setting holds, is called again for each step, as if it had never been traced: the results
-of every operation in it are looked at, and the error of one gets the time step. A fault in the reverse is found in the
-same way: the steps once more forward, and then one after the other backwards, each on a tape of its own.
+`set_context(check_finite=True)` checks the results of a loop. The loop itself is one kernel. So the function of one
+time step, which is kept while the setting holds, is called again for each step as if it had never been traced: the
+results of every operation in it are checked, and an error gets the number of the step. A fault in the backward pass is
+found in the same way: the steps once more forward, then one after the other backwards, each on a tape of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from snncell.tape.state import EFFECTS, recording_on, settings
 from snncell.tape.tape import Tape, pullback, watch_input, zeros_of
 from snncell.tape.tensor import Tensor, beside, wrap
 
-# --- The steps of a loop over time as `nan_replay` runs them again, and the names of states and sequences in errors ---
+# --- the steps --------------------------------------------------------------------------------------------------------
 
 
 class ReplayedSteps(NamedTuple):
@@ -250,7 +250,7 @@ def _same(array: Any, operand: Tensor) -> bool:
     return True  # on the GPU, where equal shapes have to do
 
 
-# --- in reverse -------------------------------------------------------------------------------------------------------
+# --- backward -------------------------------------------------------------------------------------------------------
 
 
 def _backward(

@@ -1,4 +1,13 @@
-"""Scan: a loop over time as one operation, the forward of which is a body and the reverse a scan of its reverse."""
+"""Scan: a loop over time as one operation. Its backward pass is the Scan of its body's backward step.
+
+A Scan without states inside of another loop runs all of its steps for all steps of the outer loop as one loop
+(`Nested`):
+
+    outer loop of T steps, in each of them M      one loop of T M steps
+    sequence (M, ...), of each (T, M, ...)        sequence (T M, ...)
+    constant (...)                                the same constant
+    constant of each outer step, (T, ...)         sequence (T M, ...), each row M times
+"""
 
 from __future__ import annotations
 
@@ -11,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from snncell.compiler.backends.cuda_loop import CUDALoop
 from snncell.compiler.explain import explain_loop
 from snncell.compiler.ir.loop import Body, Loop, LoopOperation, Recompute
 from snncell.compiler.ir.program import find_used_values
@@ -28,7 +38,7 @@ from snncell.compiler.nan_replay import ReplayedSteps, look_at_gradients, look_a
 from snncell.compiler.passes.canonicalise import program_of
 from snncell.compiler.schedule.loop import LoopSchedule, obstacle, schedule
 from snncell.config import FINITE
-from snncell.kernels.space import HOST, Space
+from snncell.kernels.space import DEVICE, HOST, Space
 from snncell.tape.all_steps import one_after_another, repeat_over_time, steps_of
 from snncell.tape.parameter import assign_all, commit
 from snncell.tape.primitive import EVERYWHERE, rebuilt
@@ -38,60 +48,6 @@ from snncell.tape.taps import Events
 from snncell.tape.tensor import Tensor, beside
 from snncell.tape.tracing import Instruction, Value
 from snncell.tape.transforms import vjp
-
-# --- A loop without states inside of another loop: all of its steps for all steps around it, as one loop --------------
-
-# around it T steps, in each of them M      one loop of T M steps
-# sequence (M, ...), of each (T, M, ...)    sequence (T M, ...)
-# constant (...)                            the same constant
-# constant of each step around, (T, ...)    sequence (T M, ...), each row M times
-
-
-class Nested:
-    """The rule of a loop for all steps of the loop around it: `Primitive.over_time`.
-
-    Args:
-        loop: the one inside, which has no states.
-    """
-
-    def __init__(self, loop: Loop) -> None:
-        self.loop = loop
-        self._lowered: dict[tuple[bool, ...], Lowered] = {}
-        self._widest: int | None = None
-
-    def __call__(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> tuple[Any, ...]:
-        many, steps, first = steps_of(arrays, varying), attrs["steps"], len(self.loop.body.xs)
-        constants = list(zip(arrays[first:], varying[first:], strict=True))
-        # A sum is of the steps inside alone, and a matrix is not copied for each of them: then one loop after another.
-        if self.loop.body.sums or any(x.size > many * self._most() for x, varies in constants if varies):
-            alone = self._lowered_for((False,) * len(constants))
-            each: tuple[Any, ...] = one_after_another(lambda *step: alone.run(step, steps), arrays, varying, {})
-            return each
-        rows = repeat_over_time(arrays, varying)[:first]
-        for x, varies in constants:
-            if varies:
-                rows.append(np.broadcast_to(x.reshape(many, 1, *x.shape[1:]), (many, steps, *x.shape[1:])))
-        rows = [x.reshape(many * steps, *x.shape[2:]) for x in rows]
-        joined = self._lowered_for(tuple(varying[first:]))
-        outs = joined.run([*rows, *(x for x, varies in constants if not varies)], many * steps)
-        return tuple(out.reshape(many, steps, *out.shape[1:]) for out in outs)
-
-    def _most(self) -> int:
-        """The elements of the largest result of a step."""
-        if self._widest is None:
-            results = [x for instruction in program_of(self.loop.body).instructions for x in instruction.outputs]
-            self._widest = max((math.prod(x.shape) for x in results), default=0)
-        return self._widest
-
-    def _lowered_for(self, of_each: tuple[bool, ...]) -> Lowered:
-        """The loop that takes as sequences the constants that differ around it."""
-        if of_each not in self._lowered:
-            body = self.loop.body
-            pairs = list(zip(body.consts, of_each, strict=True))
-            moved, kept = [x for x, v in pairs if v], [x for x, v in pairs if not v]
-            loop = replace(self.loop, body=replace(body, xs=[*body.xs, *moved], consts=kept))
-            self._lowered[of_each] = Lowered(loop, schedule(loop))
-        return self._lowered[of_each]
 
 
 def run(
@@ -184,6 +140,11 @@ class Scan(LoopOperation):
     def is_one_kernel(self) -> bool:
         """True if nothing stands against a single kernel."""
         return obstacle(self.schedule) is None
+
+    def device_kernel(self) -> tuple[str, str, tuple[Any, ...]] | None:
+        """The kernel of the loop on the device, unless it goes step by step there."""
+        loop = self.lowered.loop_in(DEVICE)
+        return (loop.name, loop.source, loop.signature) if isinstance(loop, CUDALoop) else None
 
     def with_loop(self, loop: Loop) -> Scan:
         """A Scan of another Loop."""
@@ -362,3 +323,53 @@ def _spread(reverse: Reverse, results: Sequence[Tensor], states: int) -> list[An
     of_states = {n: next(grads) for n in reverse.float_states}
     others = [next(grads) if has_gradient else None for has_gradient in reverse.has_gradient[states:]]
     return [*(of_states.get(n) for n in range(states)), *others]
+
+
+# --- a loop inside of a loop ------------------------------------------------------------------------------------------
+
+
+class Nested:
+    """The rule of a loop for all steps of the loop around it: `Primitive.over_time`.
+
+    Args:
+        loop: the one inside, which has no states.
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop = loop
+        self._lowered: dict[tuple[bool, ...], Lowered] = {}
+        self._widest: int | None = None
+
+    def __call__(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> tuple[Any, ...]:
+        many, steps, first = steps_of(arrays, varying), attrs["steps"], len(self.loop.body.xs)
+        constants = list(zip(arrays[first:], varying[first:], strict=True))
+        # A sum is of the steps inside alone, and a matrix is not copied for each of them: then one loop after another.
+        if self.loop.body.sums or any(x.size > many * self._most() for x, varies in constants if varies):
+            alone = self._lowered_for((False,) * len(constants))
+            each: tuple[Any, ...] = one_after_another(lambda *step: alone.run(step, steps), arrays, varying, {})
+            return each
+        rows = repeat_over_time(arrays, varying)[:first]
+        for x, varies in constants:
+            if varies:
+                rows.append(np.broadcast_to(x.reshape(many, 1, *x.shape[1:]), (many, steps, *x.shape[1:])))
+        rows = [x.reshape(many * steps, *x.shape[2:]) for x in rows]
+        joined = self._lowered_for(tuple(varying[first:]))
+        outs = joined.run([*rows, *(x for x, varies in constants if not varies)], many * steps)
+        return tuple(out.reshape(many, steps, *out.shape[1:]) for out in outs)
+
+    def _most(self) -> int:
+        """The elements of the largest result of a step."""
+        if self._widest is None:
+            results = [x for instruction in program_of(self.loop.body).instructions for x in instruction.outputs]
+            self._widest = max((math.prod(x.shape) for x in results), default=0)
+        return self._widest
+
+    def _lowered_for(self, of_each: tuple[bool, ...]) -> Lowered:
+        """The loop that takes as sequences the constants that differ around it."""
+        if of_each not in self._lowered:
+            body = self.loop.body
+            pairs = list(zip(body.consts, of_each, strict=True))
+            moved, kept = [x for x, v in pairs if v], [x for x, v in pairs if not v]
+            loop = replace(self.loop, body=replace(body, xs=[*body.xs, *moved], consts=kept))
+            self._lowered[of_each] = Lowered(loop, schedule(loop))
+        return self._lowered[of_each]

@@ -31,37 +31,6 @@ from snncell.kernels.scalar import ROW_IMPORTS
 from snncell.kernels.space import HOST
 from snncell.tape.tracing import Instruction, Value
 
-# --- Arrays as the kernel of a loop over time takes them, and the arrays that it has filled ---------------------------
-
-
-def array_to_compute(value: Value, known: dict[Value, Any]) -> Any:
-    """The array of a Value, in the dtype it is computed in."""
-    array, dtype = known[value], dtypes.compute_dtype(value.dtype)
-    return array if isinstance(array, RowsOfEvents) or array.dtype == dtype else HOST.cast(array, dtype)
-
-
-def array_to_store(value: Value, array: Any, *steps: int) -> Any:
-    """An array that a kernel has filled, in a Value's shape and dtype."""
-    array = array.reshape((*steps, *value.shape))
-    return array if array.dtype == value.dtype else HOST.cast(array, value.dtype)
-
-
-def flat_array(array: Any) -> tuple[Any, int]:
-    """An array in one row and 1, or a single element of it and 0 if it is one element, broadcast."""
-    if array.size > 1 and not any(array.strides):
-        return np.ascontiguousarray(array[(0,) * array.ndim]).reshape(1), 0
-    return np.ascontiguousarray(array).reshape(-1), 1
-
-
-def rows_array(array: Any, steps: int) -> list[Any]:
-    """A sequence as rows and 1, or a single row and 0 if it is one row, broadcast along time, or is not read."""
-    if isinstance(array, RowsOfEvents):
-        return [np.zeros((1, 1), array.matrix.dtype), 0]
-    if steps > 1 and array.strides[0] == 0:
-        return [np.ascontiguousarray(array[0]).reshape(1, -1), 0]
-    return [np.ascontiguousarray(array).reshape(steps, -1), 1]
-
-
 # Elements per block. The rows of a block are read and written in long runs, and its state stays in the second-level
 # cache: measured, 4096 is within 10 % of the best. Small nets get smaller blocks, so that all threads have some.
 BLOCK = loops.BLOCK
@@ -342,3 +311,34 @@ class CPULoop:
 
 def _array(ndim: int) -> Any:
     return lambda value, writable: (kind_of(value), ndim, writable)
+
+
+# --- arrays of a run --------------------------------------------------------------------------------------------------
+
+
+def array_to_compute(value: Value, known: dict[Value, Any]) -> Any:
+    """The array of a Value, in the dtype it is computed in."""
+    array, dtype = known[value], dtypes.compute_dtype(value.dtype)
+    return array if isinstance(array, RowsOfEvents) or array.dtype == dtype else HOST.cast(array, dtype)
+
+
+def array_to_store(value: Value, array: Any, *steps: int) -> Any:
+    """An array that a kernel has filled, in a Value's shape and dtype."""
+    array = array.reshape((*steps, *value.shape))
+    return array if array.dtype == value.dtype else HOST.cast(array, value.dtype)
+
+
+def flat_array(array: Any) -> tuple[Any, int]:
+    """An array in one row and 1, or a single element of it and 0 if it is one element, broadcast."""
+    if array.size > 1 and not any(array.strides):
+        return np.ascontiguousarray(array[(0,) * array.ndim]).reshape(1), 0
+    return np.ascontiguousarray(array).reshape(-1), 1
+
+
+def rows_array(array: Any, steps: int) -> list[Any]:
+    """A sequence as rows and 1, or a single row and 0 if it is one row, broadcast along time, or is not read."""
+    if isinstance(array, RowsOfEvents):
+        return [np.zeros((1, 1), array.matrix.dtype), 0]
+    if steps > 1 and array.strides[0] == 0:
+        return [np.ascontiguousarray(array[0]).reshape(1, -1), 0]
+    return [np.ascontiguousarray(array).reshape(steps, -1), 1]

@@ -193,6 +193,10 @@ class LoopOperation(Primitive):
         """True if the loop becomes a single kernel on the CPU (`schedule/loop.py`)."""
 
     @abstractmethod
+    def device_kernel(self) -> tuple[str, str, tuple[Any, ...]] | None:
+        """Name, source and signature of the loop's kernel on the device; None if it has no single one there."""
+
+    @abstractmethod
     def pruned(self, instruction: Instruction, needed: set[Value]) -> Instruction:
         """The instruction without unused results, and without the inputs that only those need."""
 

@@ -1,4 +1,12 @@
-"""The entries of a plan: calls of generated loops, on the CPU or on the device, and calls of other operations."""
+"""Launches, the entries of a plan: calls of generated loops, on either device, and of other operations.
+
+Neighbouring loops of a plan become one launch, so that the cost of a call and the cost of threads are spent once:
+
+    loop 1 over (700, 256), loop 2 over (256,), loop 3 over (256, 20)   ->   one call with a table of three kernels
+
+Each kernel stays as it is, so nothing is compiled for the table, and no result changes. Loops that take nothing from
+each other share threads if there is enough work in all of them together; others run one after the other on one thread.
+"""
 
 from __future__ import annotations
 
@@ -277,13 +285,8 @@ def _shape_to_change(operand: Operand, into: bool = False) -> tuple[int, ...] | 
     return operand.shape if into else operand.value.shape
 
 
-# --- Neighbouring loops of a plan as one launch: what a call costs, and what threads cost, is spent once for all of the
+# --- batched launches -------------------------------------------------------------------------------------------------
 
-# loop 1 over (700, 256), loop 2 over (256,), loop 3 over (256, 20)   ->   one call with a table of three kernels
-#
-# Each kernel stays what it is, so nothing is compiled for it, and no result changes: the table says which kernels, with
-# which arrays. Loops that take nothing from each other share threads if there is enough to do for all of them together;
-# others run one after the other on one thread.
 
 Entry = Launch | DeviceLaunch | OperationCall
 

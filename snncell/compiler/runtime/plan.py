@@ -1,9 +1,10 @@
-"""Plan: a Program becomes a list of launches over numbered slots, which is replayed as often as one likes.
+"""Plan: the list of launches over numbered slots that a Program becomes, replayed at each call.
 
     y = sum(exp(x) * 2)   ->   loop_exp_mul_sum: slot 1 from slot 0
 
-A replay copies the list of slots, fills in arguments and Parameters, and runs the launches; each empties the slots
-whose Values are dead after it, so that their memory serves the next.
+A replay copies the list of slots, fills in arguments and Parameters, and runs the launches. Each launch empties the
+slots whose Values are dead after it, so that their memory serves the next. A Program has a plan for each place that its
+arrays are found in, made when it is first needed.
 """
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ def _is_uniform(array: Any) -> bool:
     return bool(array.size == 1 or (array.size > 1 and not any(array.strides)))  # strides mean the same in both places
 
 
-# --- The plans of one Program: one for each place that its arrays are found in ----------------------------------------
+# --- a plan for each place --------------------------------------------------------------------------------------------
 
 
 class Plans:

@@ -1,10 +1,11 @@
-"""Fusion: elementwise steps, and the reductions that consume them, gathered into groups that become one loop each.
+"""Fusion: elementwise instructions, and the reductions that use them, in groups that become one loop each.
 
     a = exp(x); b = dot(a, w); c = a * 2; s = sum(b); d = b - s
     groups: [exp, *2]  [dot]  [sum]  [-]
 
-What stands between two steps of a group stays in registers. A product is a group by itself. `b - s` may not join the
-loop of `sum(b)`, for s is complete only when that has ended; and nothing joins a loop over another shape.
+Values between two instructions of a group stay in registers. A product is a group by itself. `b - s` may not join the
+loop of `sum(b)`, because s is complete only when that loop has ended; and nothing joins a loop over another shape.
+Small loops are then moved next to each other where it is free, so that they become one launch.
 """
 
 from __future__ import annotations
@@ -225,16 +226,18 @@ def _prune(group: FusionGroup) -> None:
     group.reads = [x for x in group.reads if x in used]
 
 
-# --- The order of loops: next to each other where it is free, so that they become one launch --------------------------
+# --- the order of loops -----------------------------------------------------------------------------------------------
 
-# a = sum(x); y = product(x, w); b = a * 2   ->   y = product(x, w); a = sum(x); b = a * 2
 
-# A loop that moves more does not wait for others: what it takes would stay in memory, and leave the cache.
+# A loop that moves more does not wait for others: its results would stay in memory, and leave the cache.
 WAITING_BYTES = 1 << 20
 
 
 def side_by_side(groups: Sequence[FusionGroup]) -> list[FusionGroup]:
-    """Let small loops wait for the next loop, past the calls that take nothing from them. Loops keep their order."""
+    """Let small loops wait for the next loop, past the calls that take nothing from them. Loops keep their order.
+
+    a = sum(x); y = product(x, w); b = a * 2   ->   y = product(x, w); a = sum(x); b = a * 2
+    """
     placed: list[FusionGroup] = []
     waiting: list[FusionGroup] = []
     for group in groups:
