@@ -89,7 +89,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"linearise", "lower", "nan_replay"},
         {"explain"},
         {"scan"},
-        {"compiled", "cuda_kernels"},
+        {"compiled"},
         {"jit"},
     ],
     "compiler.ir": [{"program", "views"}, {"formula", "loop"}, {"convolution", "product"}],

@@ -1,26 +1,33 @@
-"""A plan in words: its kernels, the operations that each fuses, the bytes it moves, and why two loops are not one."""
+"""Explanations of a compiled function in words: its launches, loops over time, passes and CUDA kernels.
+
+For each launch: the operations that it fuses, the bytes that it moves, and why two loops are not one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from snncell.compiler.backends.cuda_groups import emit_cuda
 from snncell.compiler.ir.formula import MAX_STEPS, Elementwise, Reduction, can_compile
 from snncell.compiler.ir.loop import Body, LoopOperation
 from snncell.compiler.ir.product import choice_in_loop
 from snncell.compiler.ir.program import Program, by_line
 from snncell.compiler.lower import Lowered
-from snncell.compiler.pipeline import stages, stages_of_body
+from snncell.compiler.pipeline import optimise, stages, stages_of_body
 from snncell.compiler.runtime.launches import DeviceLaunch, Launch, OperationCall, Segments, bytes_moved
 from snncell.compiler.runtime.loop_run import adds_up, gathers
 from snncell.compiler.runtime.plan import Plan
-from snncell.kernels.space import HOST, Space
+from snncell.compiler.schedule.fuse import fuse
+from snncell.kernels.space import DEVICE, HOST, Space
 from snncell.tape import structure
 from snncell.tape.tracing import Instruction, Value
 
+# --- launches ---------------------------------------------------------------------------------------------------------
+
 
 def report(name: str, plan: Plan) -> str:
-    """A summary, the launches in order, and the Program they came from."""
+    """Explain a plan: a summary, the launches in order, and the Program that they came from."""
     loops = sum(isinstance(launch, (Launch, DeviceLaunch)) for launch in plan.launches)
     calls = [launch for launch in plan.launches if isinstance(launch, OperationCall)]
     scans = sum(bool(call.step.op.inside()) for call in calls)
@@ -43,41 +50,6 @@ def report(name: str, plan: Plan) -> str:
             head += _lines(number, launch, launch_of, plan)
         launch_of.update(dict.fromkeys(launch.group.writes, number))
     return "\n".join([*head, "", str(plan.program)])
-
-
-def report_on_passes(program: Program, space: Space) -> str:
-    """A traced Program after each pass, then the step of each loop in it; of a pass that changes nothing, its name."""
-    lines, last = _stage_lines(stages(program, space))
-    return "\n".join([*lines, *_body_lines(last)]).rstrip()
-
-
-def _stage_lines(after: Iterable[tuple[str, Program]]) -> tuple[list[str], Program]:
-    """The lines, and the last Program."""
-    lines: list[str] = []
-    before = ""
-    for name, program in after:
-        text = str(program)
-        lines += [f"{name}: no change", ""] if text == before else [f"{name}:", text, ""]
-        before = text
-    return lines, program
-
-
-def _body_lines(program: Program) -> list[str]:
-    """The steps of the loops in a Program, after each pass over bodies."""
-    lines: list[str] = []
-    for instruction in program.instructions:
-        if not isinstance(instruction.op, LoopOperation):
-            continue
-        loop, line = instruction.op.loop, instruction.line
-        bodies: list[tuple[str, Body, list[Value]]] = [(f"a step of {loop.who}", loop.body, [])]
-        if loop.recompute is not None:
-            forward = loop.recompute.forward
-            bodies[0] = (*bodies[0][:2], [x._data for x in forward.carry])
-            bodies.append((f"a step that {loop.who} computes again", forward, []))
-        for title, body, states in bodies:
-            inside, last = _stage_lines(stages_of_body(body, states))
-            lines += [f"--- {title}, {line}", "", *inside, *_body_lines(last)]
-    return lines
 
 
 def _lines(
@@ -128,7 +100,7 @@ def _boundaries(
 
 
 def why_no_loop(instruction: Instruction) -> str:
-    """Say why a step is a call of NumPy, not part of a generated loop."""
+    """Say why an instruction is a call of NumPy, not part of a generated loop."""
     if not isinstance(instruction.op, (Elementwise, Reduction)):
         return f"{instruction.op.name} is no elementwise operation and no reduction"
     values = [x for x in (*instruction.inputs, *instruction.outputs) if isinstance(x, Value)]
@@ -136,6 +108,18 @@ def why_no_loop(instruction: Instruction) -> str:
         kinds = ", ".join(sorted({str(v.dtype) for v in values if not can_compile([v.dtype])}))
         return f"{kinds} is left to NumPy"
     return f"NumPy refuses some integers in {instruction.op.name}, and so must we"
+
+
+def _bytes(number: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:.3g} GB"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 # --- loops over time --------------------------------------------------------------------------------------------------
@@ -216,20 +200,49 @@ def _specs(values: Sequence[Value]) -> str:
     return ", ".join(f"{value.dtype}{list(value.shape)}" for value in values)
 
 
-def _bytes(number: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if number < 1000:
-            return f"{number:.3g} {unit}"
-        number /= 1000
-    return f"{number:.3g} GB"
+# --- passes -----------------------------------------------------------------------------------------------------------
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def report_on_passes(program: Program, space: Space) -> str:
+    """A traced Program after each pass, then the step of each loop in it; of a pass that changes nothing, its name."""
+    lines, last = _stage_lines(stages(program, space))
+    return "\n".join([*lines, *_body_lines(last)]).rstrip()
+
+
+def _stage_lines(after: Iterable[tuple[str, Program]]) -> tuple[list[str], Program]:
+    """The lines, and the last Program."""
+    lines: list[str] = []
+    before = ""
+    for name, program in after:
+        text = str(program)
+        lines += [f"{name}: no change", ""] if text == before else [f"{name}:", text, ""]
+        before = text
+    return lines, program
+
+
+def _body_lines(program: Program) -> list[str]:
+    """The steps of the loops in a Program, after each pass over bodies."""
+    lines: list[str] = []
+    for instruction in program.instructions:
+        if not isinstance(instruction.op, LoopOperation):
+            continue
+        loop, line = instruction.op.loop, instruction.line
+        bodies: list[tuple[str, Body, list[Value]]] = [(f"a step of {loop.who}", loop.body, [])]
+        if loop.recompute is not None:
+            forward = loop.recompute.forward
+            bodies[0] = (*bodies[0][:2], [x._data for x in forward.carry])
+            bodies.append((f"a step that {loop.who} computes again", forward, []))
+        for title, body, states in bodies:
+            inside, last = _stage_lines(stages_of_body(body, states))
+            lines += [f"--- {title}, {line}", "", *inside, *_body_lines(last)]
+    return lines
+
+
+# --- signatures -------------------------------------------------------------------------------------------------------
 
 
 def difference(old: Any, new: Any) -> str:
-    """The difference of two signatures, in the words of the caller."""
+    """Name the difference of two signatures as the caller sees it."""
     (*before, tree, specs), (*now, new_tree, new_specs) = old, new
     if before != now:
         return "a gradient, smooth spikes, or what a monitor records are wanted in one call and not in another"
@@ -244,3 +257,23 @@ def difference(old: Any, new: Any) -> str:
     values = zip(structure.statics(tree), structure.statics(new_tree), strict=False)
     changes = [f"{a!r} in one call and {b!r} in another" for a, b in values if a != b or type(a) is not type(b)]
     return "a fixed argument is " + changes[0] if changes else "the arguments have another structure"
+
+
+# --- CUDA kernels -----------------------------------------------------------------------------------------------------
+
+
+def kernels_on_device(program: Program) -> Iterator[tuple[str, str, tuple[Any, ...]]]:
+    """Name, source and signature of each kernel of a Program's own, to be read and compiled without a card.
+
+    A loop that goes step by step has none.
+    """
+    for group in fuse(optimise(program, DEVICE)):
+        op = group.instructions[0].op
+        if isinstance(op, LoopOperation):
+            if (loop := op.device_kernel()) is not None:
+                yield loop
+        elif group.shape is not None:
+            kernel = emit_cuda(group, set())
+            yield kernel.name, kernel.source, kernel.signature
+            if kernel.sums:
+                yield f"join_{kernel.name}", kernel.source, kernel.join
