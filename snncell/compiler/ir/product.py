@@ -174,7 +174,7 @@ def _limit(m: int, k: int, x: Any, y: Any, *, by_columns: bool) -> float:
 
 
 class EventOperation(Primitive):
-    """A part of the products that share a list of events (`passes/share_event_lists.py`).
+    """A part of the products that share a list of events (`passes/event_lists.py`).
 
     Its first operand may be of booleans that stand for 0 and 1, or of bytes.
     """

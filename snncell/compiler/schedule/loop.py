@@ -56,9 +56,9 @@ class LoopSchedule:
         invariant: steps that depend on constants alone, of the body and of `recompute`.
         prologue: steps on whole sequences before the loop, of the body and of `recompute`.
         products: further ones, products that the loop alone takes. Where the first operand is found to have few
-            events, a kernel may add up the rows of each step itself (`backends/gathered.py`).
+            events, a kernel may add up the rows of each step itself (`backends/event_products.py`).
         terms: of the steps on sums after the loop, products of a sequence with few events and one that only they take
-            from the loop: a kernel may add them up itself (`backends/scattered.py`).
+            from the loop: a kernel may add them up itself (`backends/event_products.py`).
         summed: the Values that the loop itself adds up; a sequence that exists before it is summed without a loop.
         rows: the sequences that the loop loads a row of at each step, for the body and for `recompute`.
         fixed: the operands that are the same at every step, likewise.
