@@ -324,7 +324,7 @@ def test_loops_that_would_have_too_many_steps_together_stay_apart_and_explain_sa
         return chain(a) + chain(b)
 
     assert [len(group.instructions) for group in fuse(traced(f, x84(), x84()))] == [40, 41]
-    assert f"apart from 1, for together they have more than {MAX_STEPS} steps" in explain(f, x84(), x84())
+    assert f"apart from 1, for together they have more than {MAX_STEPS} instructions" in explain(f, x84(), x84())
 
 
 # --- steps that several loops repeat ----------------------------------------------------------------------------------

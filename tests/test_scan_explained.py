@@ -221,7 +221,7 @@ def test_a_bias_before_and_a_mean_behind_are_part_of_the_loop():
     assert "loop loop_add" not in text and "loop loop_mul_add" not in text
     (scan,) = scans(lambda x: total(x), XS)
     assert any(out.shape[:1] == (4,) for out in scan.outputs)  # before it is optimised
-    (scan,) = [launch.step for launch in jit_plan(total).launches if hasattr(launch, "step")]
+    (scan,) = [launch.instruction for launch in jit_plan(total).launches if hasattr(launch, "instruction")]
     assert all(out.shape == (2, 3) for out in scan.outputs)  # sums alone come out
     expected = value_and_grad(lambda x: total(x, loop_of(Own())), 0, bias)(XS)
     close(step(XS), expected)

@@ -130,7 +130,7 @@ def test_small_loops_wait_for_the_next_and_large_ones_do_not() -> None:
 
     def order(rows: int) -> list[str]:
         plan = plan_of(jit(fn), ops.ones((rows, 8)), ops.ones((8, 8)))
-        return ["product" if hasattr(launch, "step") else "loop" for launch in plan.launches]
+        return ["product" if hasattr(launch, "instruction") else "loop" for launch in plan.launches]
 
     assert order(8)[0] == "product" and order(1 << 16)[0] == "loop"
 

@@ -160,7 +160,7 @@ class TracedVjp:
         reverse = self._reverse(present)
         if not values.keys() >= reverse.captured():
             # A loop treats an output without a gradient as one whose gradient is a constant, and then moves other
-            # steps out of itself than the reverse that the residuals were chosen for. That one started from all
+            # instructions out of itself than the reverse that the residuals were chosen for. That one started from all
             # outputs: so it is taken, with zeros for gradients that do not arrive.
             present = self._all_of(self.residuals(orders - 1), present)
             reverse = self._reverse(present)

@@ -30,8 +30,8 @@ def report(name: str, plan: Plan) -> str:
     """Explain a plan: a summary, the launches in order, and the Program that they came from."""
     loops = sum(isinstance(launch, (Launch, DeviceLaunch)) for launch in plan.launches)
     calls = [launch for launch in plan.launches if isinstance(launch, OperationCall)]
-    scans = sum(bool(call.step.op.inside()) for call in calls)
-    views = sum(call.step.op.view for call in calls)
+    scans = sum(bool(call.instruction.op.inside()) for call in calls)
+    views = sum(call.instruction.op.view for call in calls)
     others = f"{_count(len(calls) - scans - views, 'call')}, {_count(views, 'view')}"
     if plan.graph is not None:
         others += f"; one CUDA graph{f', but not possible: {plan.graph.reason}' if plan.graph.reason else ''}"
@@ -46,7 +46,7 @@ def report(name: str, plan: Plan) -> str:
     for number, launch in enumerate(plan.launches, 1):
         if launch in joined:
             head.append(f"      {number} to {number + joined[launch]} are one launch:")
-        if not (isinstance(launch, OperationCall) and launch.step.op.view):  # another view of the same elements
+        if not (isinstance(launch, OperationCall) and launch.instruction.op.view):  # another view of the same elements
             head += _lines(number, launch, launch_of, plan)
         launch_of.update(dict.fromkeys(launch.group.writes, number))
     return "\n".join([*head, "", str(plan.program)])
@@ -64,7 +64,7 @@ def _lines(
             *lines,
             *(f"        apart from {other}, {why}" for other, why in _boundaries(launch, launch_of, plan.launches)),
         ]
-    instruction = launch.step
+    instruction = launch.instruction
     lines = [f"{number:4}. call {instruction.op.name:<14} {instruction.line}, {_bytes(bytes_moved(launch))}"]
     details = instruction.op.explained(instruction.attrs, plan.space)
     if plan.space is HOST:  # on the device all are dense
@@ -91,9 +91,11 @@ def _boundaries(
         elif other.group.shape != launch.group.shape:
             reasons.setdefault(number, f"which runs over {other.group.shape}")
         elif len(other.group.instructions) >= MAX_STEPS:
-            reasons.setdefault(number, f"which has {MAX_STEPS} steps, the most that a loop gets")
+            reasons.setdefault(number, f"which has {MAX_STEPS} instructions, the most that a loop gets")
         elif len(other.group.instructions) + len(launch.group.instructions) > MAX_STEPS:
-            reasons.setdefault(number, f"for together they have more than {MAX_STEPS} steps, the most that a loop gets")
+            reasons.setdefault(
+                number, f"for together they have more than {MAX_STEPS} instructions, the most that a loop gets"
+            )
         else:
             reasons.setdefault(number, "because something in between has to wait for that, or the axes of sums differ")
     return list(reasons.items())
@@ -138,11 +140,11 @@ def explain_loop(lowered: Lowered, steps: int, space: Space) -> list[str]:
     if loop.recompute is not None:
         interval = loop.recompute.interval
         lines.append(f"computes the states between the stored ones again, {interval} steps at a time")
-    gathered = _by_rule([step for step in schedule.products if gathers(kernel, step)], steps)
-    added = _by_rule([step for step in parts.reductions if adds_up(kernel, step)], steps)
+    gathered = _by_rule([x for x in schedule.products if gathers(kernel, x)], steps)
+    added = _by_rule([x for x in parts.reductions if adds_up(kernel, x)], steps)
     products = [*schedule.prologue, *schedule.products]
-    outside = [step for step in products if not any(step in own for own in gathered.values())]
-    after = [step for step in parts.reductions if not any(step in own for own in added.values())]
+    outside = [x for x in products if not any(x in own for own in gathered.values())]
+    after = [x for x in parts.reductions if not any(x in own for own in added.values())]
     for title, placed in (
         ("once before the loop", schedule.invariant),
         *((f"{rule}, else for all steps together, before it", own) for rule, own in gathered.items()),

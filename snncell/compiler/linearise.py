@@ -43,10 +43,10 @@ StepFunction = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[T
 
 @dataclass(frozen=True, eq=False)
 class Reverse:
-    """The reverse of a body.
+    """The backward step of a body.
 
     Attributes:
-        body: the reverse itself.
+        body: the backward step itself.
         float_states: the numbers of the forward's states that have a gradient: those are its own states, in this order.
         seeded: the numbers of the forward's outputs whose gradients are its last sequences and constants.
         has_gradient: for each input of the forward, whether a gradient of it is among the results.
@@ -137,7 +137,7 @@ def _trace_step(
 
 
 def _captures(trace: BodyTrace, outs: Sequence[Tensor], known: int) -> tuple[list[Tensor], list[Tensor]]:
-    """The captures behind the first `known` ones, outside and inside: they are constant from step to step."""
+    """The captures after the first `known` ones, outside and inside: they are constant from step to step."""
     for out in outs:
         trace.lift(out)  # an output that comes from outside and goes straight out is a capture too
     new = list(trace.captures.values())[known:]
@@ -148,7 +148,7 @@ def _captures(trace: BodyTrace, outs: Sequence[Tensor], known: int) -> tuple[lis
 
 
 def saving(body: Body) -> Body:
-    """The same body, which collects what its reverse takes of each step."""
+    """The same body, which collects the values that its backward step reads."""
     try:
         with recording_on(None):
             reverse = linearise(body, [out.dtype.is_float for out in body.outs])
@@ -160,14 +160,14 @@ def saving(body: Body) -> Body:
 
 
 def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
-    """Trace the reverse of a body.
+    """Trace the backward step of a body.
 
     Args:
         body: the step, traced under a tape.
         has_dout: for each output whether a gradient arrives at it. For a state it counts as one: its gradient flows
             from step to step.
 
-    What the reverse needs of the forward it computes from what was saved, or if nothing was, from the states.
+    It computes what it needs of the forward from the values that were saved, or, if none were, from the states.
     """
     if body.reverse is not None and STATE.tape is None and _is_as_saved_for(body, has_dout):
         return _read_saved(body, body.reverse)
@@ -222,9 +222,9 @@ def _own_state(body: Body, trace: BodyTrace) -> Iterator[None]:
 
 
 def lacks_states(body: Body, reverse: Reverse) -> bool:
-    """True if a reverse takes states that were not saved for it, or if a gradient of higher order does.
+    """True if a backward step reads states that were not saved for it, or if a gradient of higher order does.
 
-    The latter may where the reverse itself does not: a bprop may call a Cell, which has a bprop of its own.
+    The latter may where the backward step itself does not: a bprop may call a Cell, which has a bprop of its own.
     """
     own = reverse.body
     program, states = program_of(own), [x._data for x in body.carry]
@@ -235,13 +235,13 @@ def lacks_states(body: Body, reverse: Reverse) -> bool:
 
 
 def _is_as_saved_for(body: Body, has_dout: Sequence[bool]) -> bool:
-    """True if a reverse is the one that was traced to find out what to save."""
+    """True if a backward step is the one that was traced to find out what to save."""
     seeded = [n for n in range(len(body.after), len(body.outs)) if has_dout[n]]
     return not body.sums and seeded == body.reverse.seeded
 
 
 def _read_saved(body: Body, reverse: Reverse) -> Reverse:
-    """A copy of a reverse whose first sequences are those of the step and what it saves."""
+    """A copy of a backward step whose first sequences are those of the step and the values it saves."""
     own = reverse.body
     douts = own.xs[len(own.xs) - sum(n < len(body.after) + len(body.ys) for n in reverse.seeded) :]
     stored = body.carry if body.saved is None else body.saved
@@ -250,7 +250,7 @@ def _read_saved(body: Body, reverse: Reverse) -> Reverse:
 
 
 def _refuse_writes(body: Body, trace: BodyTrace) -> None:
-    """Raise if the reverse writes a Parameter: its states are gradients, and no Parameter is among them."""
+    """Raise if the backward step writes a Parameter: its states are gradients, and no Parameter is among them."""
     for parameter in trace.written:
         raise GradientError(
             f"{body.trace.who}: a bprop that a step calls writes Parameter {parameter.name!r} (to draw random "
@@ -273,9 +273,9 @@ def find_needed_inputs(
     """Find the Values of inputs that gradients of `outs` look at; none unless an outer tape records.
 
     Args:
-        trace: of the step, or of its reverse.
+        trace: of the step, or of its backward step.
         outs: its outputs.
-        among: inputs of the step, or of the step that it is the reverse of.
+        among: inputs of the step, or of the step that it is the backward step of.
         given: Tensors that such a gradient is given, so that it needs nothing they were computed from.
     """
     if STATE.tape is None:

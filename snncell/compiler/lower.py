@@ -37,7 +37,7 @@ class Lowered:
         self.loop = loop
         self.schedule = schedule
         self.reason = obstacle(schedule)
-        self.has_loop = bool(schedule.carry) or not all(step.op.over_time for step in schedule.parts.all_steps)
+        self.has_loop = bool(schedule.carry) or not all(x.op.over_time for x in schedule.parts.all_steps)
         self._loops: dict[Space, LoopKernel] = {}
         self._plans: dict[tuple[Space, int], AllStepsPlan] = {}
 

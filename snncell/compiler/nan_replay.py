@@ -142,7 +142,7 @@ def look_at_gradients(
         _backward(loop, before, xs, fixed, douts)
     except NotFiniteError as error:
         if getattr(error.fault, "source", "") not in ("", _ARRIVING):
-            _forward(loop, inputs[:states], xs)  # an operand of the reverse is NaN: the forward has made it
+            _forward(loop, inputs[:states], xs)  # an operand of the backward pass is NaN: the forward has made it
         raise
     number, spot = faults[0]
     over_time = states <= number < states + sequences
@@ -256,7 +256,7 @@ def _same(array: Any, operand: Tensor) -> bool:
 def _backward(
     loop: ReplayedSteps, before: list[list[Any]], xs: Sequence[Tensor], fixed: Sequence[Tensor], douts: Sequence[Any]
 ) -> None:
-    """The steps of the reverse, each operation looked at."""
+    """Run the steps of the backward pass, each operation looked at."""
     own = len(before[0]) - len(loop.written)
     of_states = [_or_zeros(dout, array) for dout, array in zip(douts[:own], before[0][:own], strict=True)]
     seeds = douts[len(before[0]) :]

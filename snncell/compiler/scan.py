@@ -89,7 +89,7 @@ def run(
 
 
 def _bind_loop(loop: Loop, inputs: list[Tensor], steps: int) -> tuple[Scan, Sequence[Tensor]]:
-    """The scan of a loop, carried out or traced; on a tape it stores what its reverse needs."""
+    """The scan of a loop, carried out or traced; on a tape it stores what its backward pass needs."""
     body = loop.body
     taped = STATE.tape is not None and body.trace.tape is not None and any(x._entry is not None for x in inputs)
     if taped and loop.interval is None and loop.recompute is None:
@@ -174,7 +174,7 @@ class Scan(LoopOperation):
         return self.lowered.moved(attrs["steps"])
 
     def pruned(self, instruction: Instruction, needed: set[Value]) -> Instruction:
-        """The step without the results and sums that nothing needs, and without the inputs that only those need."""
+        """The instruction without unused results and sums, and without the inputs that only those need."""
         body = self.loop.body
         first, last = len(body.after), len(body.after) + len(body.ys)
         flags = [n < first or n >= len(body.outs) or value in needed for n, value in enumerate(instruction.outputs)]
@@ -200,7 +200,7 @@ class Scan(LoopOperation):
         return specs
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
-        """The gradients of the inputs: a scan of the body's reverse, in the other direction of time."""
+        """The gradients of the inputs: a scan of the body's backward step, in the other direction of time."""
         grads = self._pull(entry, douts)
         for watch in FINITE if STATE.trace is None else ():
             if self.observed is None:  # a reverse that is reversed in turn
@@ -257,7 +257,7 @@ class Scan(LoopOperation):
         return grads
 
     def _pull_whole(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
-        """The gradients through a reverse with checkpoints: of the same reverse, given the states of every step.
+        """The gradients through a backward pass with checkpoints: of the same pass, given the states of every step.
 
         Checkpoints are of no use here: a gradient of the reverse arrives at each state that it computed again.
         """
@@ -304,7 +304,7 @@ def _seed(dout: Tensor | None, spec: Any) -> Tensor:
 def _drop_unused(
     body: Body, inputs: Sequence[Any], recompute: Recompute | None, needed: set[Value]
 ) -> tuple[Body, list[Any]]:
-    """Leave out the sequences and constants that no step takes, so that the tape does not hold them.
+    """Leave out the sequences and constants that no instruction takes, so that the tape does not hold them.
 
     Those stay that are `needed` by gradients of higher orders. Gives the body, and the inputs that are left.
     """

@@ -101,7 +101,7 @@ class Gathered:
                 arguments = f"{lists}, t * n + low, high - low, tail(matrix{n}, 0), {near}, per{space}, 0, 1"
                 gather, place = [f"    rows.gather_rows({arguments})"], "0"
             else:
-                # Some steps at a time: a store of a result to memory would hold up those of the sums behind it.
+                # Some steps at a time: a store of a result to memory would hold up those of the sums after it.
                 matrix = f"tail(matrix{n}, column * inner{n})"
                 arguments = f"{lists}, t * samples + sample, many, {matrix}, {near}, wide"
                 arguments += f", {'-' if backwards else ''}samples, least(held, steps - turn)"
@@ -191,15 +191,15 @@ class Scattered:
     """The products that a kernel may add up itself.
 
     Args:
-        terms: their steps.
+        terms: their instructions.
         sequences: the results of the loop, in order; the last operand of each term is among them.
     """
 
     def __init__(self, terms: list[Instruction], sequences: list[Value]) -> None:
         self.terms = [(instruction, sequences.index(instruction.inputs[-1])) for instruction in terms]
 
-    def __contains__(self, step: object) -> bool:
-        return any(step is own for own, _ in self.terms)
+    def __contains__(self, instruction: object) -> bool:
+        return any(instruction is own for own, _ in self.terms)
 
     def __bool__(self) -> bool:
         return bool(self.terms)
@@ -259,8 +259,8 @@ class Scattered:
     def after(self) -> list[str]:
         """The statements that a strip ends with, behind the loop over its samples: its sums are put into the result."""
         lines = []
-        for n, (step, _) in enumerate(self.terms):
-            arguments = f"tail(row(sums{n}, part), 0), grad{n}, {int(is_turned(step))}, inner{n}, column, wide, wide"
+        for n, (term, _) in enumerate(self.terms):
+            arguments = f"tail(row(sums{n}, part), 0), grad{n}, {int(is_turned(term))}, inner{n}, column, wide, wide"
             lines += [f"if inner{n} >= 0:", f"    rows.put_strip({arguments})"]
         return lines
 

@@ -204,7 +204,7 @@ def can_compile(dtypes_used: Sequence[Any]) -> bool:
 
 
 def loop_shape(instruction: Instruction) -> tuple[int, ...] | None:
-    """The index space of a step that can be part of a fused loop, else None."""
+    """The index space of an instruction that can be part of a fused loop, else None."""
     values = [x for x in (*instruction.inputs, *instruction.outputs) if isinstance(x, Value)]
     return loop_shape_of_any(instruction) if can_compile([value.dtype for value in values]) else None
 
@@ -222,7 +222,7 @@ def loop_shape_of_any(instruction: Instruction) -> tuple[int, ...] | None:
 
 
 def is_elementwise(instruction: Instruction) -> bool:
-    """True if a generated loop can hold the step."""
+    """True if a generated loop can hold the instruction."""
     return isinstance(instruction.op, Elementwise) and loop_shape(instruction) is not None
 
 

@@ -67,7 +67,7 @@ def share_event_lists(program: Program) -> Program:
 
 
 def _limit_of(instruction: Instruction) -> float:
-    """The density below which a step multiplies events; 0 if it does not."""
+    """The density below which an instruction multiplies events; 0 if it does not."""
     return instruction.op.limit(*instruction.inputs) if isinstance(instruction.op, (Dot, Contraction)) else 0.0
 
 

@@ -63,7 +63,7 @@ class Launch:
         self.scalars = [as_scalar(number, dtype) for number, dtype in kernel.scalars]
         self.outputs = [(slots[o.value], o.shape, kind_of(o.value).dtype, _shape_to_change(o)) for o in kernel.outputs]
         self.filled = [(slots[o.value], o.value, kind_of(o.value).dtype) for o in kernel.outputs]
-        # The kernel fills float16 and bfloat16 as float32; they are narrowed behind it.
+        # The kernel fills float16 and bfloat16 as float32; they are narrowed after it.
         self.narrowed = {slots[o.value]: o.value for o in kernel.outputs if dtypes.is_storage_only(o.value.dtype)}
         self.drops = drops
 
@@ -207,8 +207,8 @@ class OperationCall:
 
     def __init__(self, group: FusionGroup, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
         self.group = group
-        (self.step,) = group.instructions
-        instruction: Instruction = self.step
+        (self.instruction,) = group.instructions
+        instruction: Instruction = self.instruction
         self.operands = [(True, slots[x]) if isinstance(x, Value) else (False, x) for x in instruction.inputs]
         self.outputs = [slots[value] for value in instruction.outputs]
         self.drops = drops
@@ -216,24 +216,24 @@ class OperationCall:
     @property
     def launches(self) -> int:
         """Kernels that it launches, about."""
-        return self.step.op.launches(self.step.attrs)
+        return self.instruction.op.launches(self.instruction.attrs)
 
     def build(self) -> None:
         """Nothing: an operation builds its kernels when it is first run."""
 
     def targets(self) -> dict[Value, int]:
         """The Value it computes, with its slot, if the operation can be told where to put it."""
-        return {self.step.outputs[0]: self.outputs[0]} if isinstance(self.step.op, Product) else {}
+        return {self.instruction.outputs[0]: self.outputs[0]} if isinstance(self.instruction.op, Product) else {}
 
     def run(self, slots: list[Any], into: dict[int, Any]) -> None:
         """Fill the output slots."""
         arrays = [slots[x] if is_slot else x for is_slot, x in self.operands]
-        if into and self.outputs[0] in into and isinstance(self.step.op, Product):
+        if into and self.outputs[0] in into and isinstance(self.instruction.op, Product):
             out = into[self.outputs[0]]
-            self.step.op.into(out, *arrays)
+            self.instruction.op.into(out, *arrays)
         else:
-            out = self.step.op.run_here(arrays, arrays, self.step.attrs)
-        for slot, array in zip(self.outputs, out if self.step.op.multiple else (out,), strict=True):
+            out = self.instruction.op.run_here(arrays, arrays, self.instruction.attrs)
+        for slot, array in zip(self.outputs, out if self.instruction.op.multiple else (out,), strict=True):
             slots[slot] = array
         for slot in self.drops:
             slots[slot] = None
@@ -243,10 +243,10 @@ def bytes_moved(launch: Launch | DeviceLaunch | OperationCall) -> int:
     """Bytes that a launch reads and writes, as far as they go through memory."""
     inside: int = 0
     if isinstance(launch, OperationCall):
-        if launch.step.op.view:
+        if launch.instruction.op.view:
             return 0
-        inside = launch.step.op.moved(launch.step.attrs)
-    written = launch.step.outputs if isinstance(launch, OperationCall) else launch.group.writes
+        inside = launch.instruction.op.moved(launch.instruction.attrs)
+    written = launch.instruction.outputs if isinstance(launch, OperationCall) else launch.group.writes
     values = dict.fromkeys((*launch.group.reads, *written))
     total: int = inside + sum(math.prod(value.shape) * value.dtype.itemsize for value in values)
     return total
@@ -341,7 +341,7 @@ def join_loops(launches: Sequence[Entry]) -> list[Entry | Segments]:
 def _joins(launch: Launch) -> bool:
     """True for a loop that one thread runs, whose kernel alone makes its results.
 
-    Loops that fill what is stored in fewer bits are narrowed behind their kernel, before others may take it.
+    Loops that fill what is stored in fewer bits are narrowed after their kernel, before others may take it.
     """
     return not (launch.parallel or launch.parts or launch.narrowed)
 

@@ -83,7 +83,7 @@ class Plan:
         """The kernels that a run of it calls, as far as they are known in advance, as arguments for `build`."""
         for launch in self.launches:
             if isinstance(launch, OperationCall):
-                yield from launch.step.op.kernels(launch.step.attrs, self.space)
+                yield from launch.instruction.op.kernels(launch.instruction.attrs, self.space)
             else:
                 yield from launch.kernels
         if self.joins:

@@ -152,9 +152,9 @@ class _StepPlan:
     ) -> None:
         results = [*after, *others]
         self.outside = outside_of(parts.loop, results, carry)
-        steps = leading_to(parts.loop, results)
+        instructions = leading_to(parts.loop, results)
         self.space = space
-        self.plan = Plan(Program([*carry, *self.outside], {}, [], steps, results, {}), space)
+        self.plan = Plan(Program([*carry, *self.outside], {}, [], instructions, results, {}), space)
         self.targets = self.plan.targets()
         # A state that no launch has put in an array of its own may be a view of one that the step was given, which
         # is overwritten two steps later.

@@ -29,7 +29,7 @@ _RESHAPE = Reshape()
 def over_all_steps(
     rule: Any, instruction: Instruction, arrays: Sequence[Any], varying: Sequence[bool]
 ) -> Sequence[Any]:
-    """The results of a step by one of its operation's rules for whole sequences."""
+    """The results of an instruction by one of its operation's rules for whole sequences."""
     if not instruction.op.view:  # storage formats are computed in float32; a view moves them as they are
         arrays = [HOST.widened(x) if isinstance(x, np.ndarray) else x for x in arrays]
     out = rule(arrays, varying, instruction.attrs)
@@ -41,17 +41,17 @@ def over_all_steps(
 
 
 class _OfAllSteps(Primitive):
-    """A step's operation on whole sequences."""
+    """The operation of an instruction on whole sequences."""
 
     as_stored = EVERYWHERE
 
     def __init__(self, instruction: Instruction, varying: Sequence[bool]) -> None:
         super().__init__(instruction.op.name, self._all, multiple=True)
-        self.step, self.varying = instruction, varying
+        self.instruction, self.varying = instruction, varying
         self.view = instruction.op.view
 
     def _all(self, *arrays: Any) -> Sequence[Any]:
-        return over_all_steps(self.step.op.over_time, self.step, arrays, self.varying)
+        return over_all_steps(self.instruction.op.over_time, self.instruction, arrays, self.varying)
 
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """The rule, which finds the operation's own there."""
@@ -74,9 +74,10 @@ class AllStepsPlan:
     """The plan of all steps.
 
     Args:
-        steps: those of one step of the loop, in order; each depends on a sequence, and has a rule for whole ones.
+        instructions: those of one step of the loop, in order; each depends on a sequence, and has a rule for whole
+            ones.
         sequences: the Values that are sequences before them.
-        results: the Values of these steps that are wanted.
+        results: the Values of these instructions that are wanted.
         summed: those whose sums over all steps are.
         count: the number of steps of the loop.
         space: where the arrays are.
@@ -127,7 +128,7 @@ class AllStepsPlan:
         self.instructions.append(new)
 
     def _aligned(self, x: Value, ndim: int, instruction: Instruction) -> Value:
-        """A sequence with axes of length 1 behind that of the steps: within a step shapes broadcast from the right."""
+        """A sequence with axes of length 1 after that of the steps: within a step shapes broadcast from the right."""
         shape = (x.shape[0], *(1,) * (ndim + 1 - len(x.shape)), *x.shape[1:])
         if shape == x.shape:
             return x

@@ -19,11 +19,11 @@ from snncell.compiler.ir.program import Program, values_in
 from snncell.compiler.ir.views import Broadcast
 from snncell.tape.tracing import Instruction, Value
 
-RECIPE = 4  # steps, at most, that a loop repeats of another
+RECIPE = 4  # instructions, at most, that a loop repeats of another
 
 
 class FusionGroup:
-    """Steps that run as one: a fused loop over `shape`, or a single step of another kind (`shape` is None).
+    """Instructions that run as one: a fused loop over `shape`, or one call of another kind (`shape` is None).
 
     Attributes:
         axes: the axes that the group's reductions run along; None as long as it has none.
@@ -52,7 +52,7 @@ class FusionGroup:
         ]
 
     def takes(self, instruction: Instruction, shape: tuple[int, ...]) -> bool:
-        """True if `step`, which runs over `shape`, may join."""
+        """True if `instruction`, which runs over `shape`, may join."""
         if self.shape != shape or len(self.instructions) >= MAX_STEPS:
             return False
         if isinstance(instruction.op, Reduction):
@@ -61,13 +61,14 @@ class FusionGroup:
 
 
 def fuse(program: Program) -> list[FusionGroup]:
-    """Gather the steps of a Program into groups, in an order in which they can run.
+    """Gather the instructions of a Program into groups, in an order in which they can run.
 
-    Each step goes into the earliest group that runs over the same shape, comes no earlier than its inputs, and has
-    something in common with it (or runs over one element only); otherwise it opens a group of its own at the end. So
-    every group comes after those that it reads from. Then each loop sinks into the first one that takes something from
-    it, if it may: an operand of a step can come from a loop that was opened after the one the step had to go to. What
-    is left to pass from loop to loop through memory is computed anew by those that take it, where that moves less.
+    Each instruction goes into the earliest group that runs over the same shape, comes no earlier than its inputs, and
+    has an operand or a result in common with it (or runs over one element only); otherwise it opens a group at the end.
+    So every group comes after those that it reads from. Then each loop sinks into the first one that takes something
+    from it, if it may: an operand of an instruction can come from a loop that was opened after the group that the
+    instruction had to go to. Values that are left to pass from loop to loop through memory are computed anew by the
+    loops that take them, if that moves fewer bytes.
     """
     groups: list[FusionGroup] = []
     group_of: dict[Value, int] = {}  # the group that computes a Value
@@ -79,7 +80,7 @@ def fuse(program: Program) -> list[FusionGroup]:
         first = max((group_of.get(x, -1) + (x in reduced) for x in values), default=0)
         index = _host(groups, touched, instruction, shape, values, max(first, 0))
         if index is None:
-            # At the end of the list all inputs of any step are complete.
+            # At the end of the list all inputs of any instruction are complete.
             groups.append(FusionGroup(shape))
             touched.append(set())
             index = len(groups) - 1
@@ -115,7 +116,7 @@ def _host(
 def _sunk(groups: list[FusionGroup], reduced: set[Value]) -> list[FusionGroup]:
     """Merge each group into the first one that takes something from it, where the two may be one loop."""
     # Only the first: the group has to run before all that take something from it.
-    later: list[FusionGroup] = []  # the groups behind this one, in reverse order
+    later: list[FusionGroup] = []  # the groups after this one, in reverse order
     for group in reversed(groups):
         inside = group.inside
         index = len(later) - 1  # of the first that takes something
@@ -184,7 +185,7 @@ def _rematerialise_groups(groups: list[FusionGroup], program: Program) -> list[F
 
 
 def _recipe(group: FusionGroup, value: Value) -> list[Instruction]:
-    """The steps of a loop that compute a Value from what it reads and writes: cheap ones, with the same bits."""
+    """The instructions of a loop that compute a Value from what it reads and writes: cheap ones, with the same bits."""
     if group.shape is None:
         return []
     instructions: list[Instruction] = []
@@ -215,7 +216,7 @@ def _sizes(groups: list[FusionGroup]) -> dict[Value, int]:
 
 
 def _prune(group: FusionGroup) -> None:
-    """Leave out the steps of a loop that nothing takes any more."""
+    """Leave out the instructions of a loop whose results are unused."""
     used = set(group.writes)
     instructions: list[Instruction] = []
     for instruction in reversed(group.instructions):

@@ -28,13 +28,13 @@ from snncell.tape.tracing import Instruction, Value
 
 @dataclass(frozen=True, eq=False)
 class RecomputeSchedule:
-    """The part of a reverse that runs the forward again, `interval` steps at a time.
+    """The part of a backward pass that runs the forward again, `interval` steps at a time.
 
     Attributes:
         interval: steps from one checkpoint to the next.
-        carry: the states, which the reverse takes as sequences.
+        carry: the states, which the backward step takes as sequences.
         parts: the forward, taken apart.
-        loop: its steps that the states depend on, in order.
+        loop: its instructions that the states depend on, in order.
     """
 
     interval: int
@@ -52,18 +52,18 @@ class LoopSchedule:
         backwards: whether the last step is taken first.
         carry, xs, consts: the inputs of a step.
         parts: the body, taken apart.
-        loop: the steps in the loop that its results depend on, in order.
-        invariant: steps that depend on constants alone, of the body and of `recompute`.
-        prologue: steps on whole sequences before the loop, of the body and of `recompute`.
+        loop: the instructions in the loop that its results depend on, in order.
+        invariant: instructions that depend on constants alone, of the body and of `recompute`.
+        prologue: instructions on whole sequences before the loop, of the body and of `recompute`.
         products: further ones, products that the loop alone takes. Where the first operand is found to have few
             events, a kernel may add up the rows of each step itself (`backends/event_products.py`).
-        terms: of the steps on sums after the loop, products of a sequence with few events and one that only they take
-            from the loop: a kernel may add them up itself (`backends/event_products.py`).
+        terms: of the instructions on sums after the loop, products of a sequence with few events and one that only they
+            take from the loop: a kernel may add them up itself (`backends/event_products.py`).
         summed: the Values that the loop itself adds up; a sequence that exists before it is summed without a loop.
         rows: the sequences that the loop loads a row of at each step, for the body and for `recompute`.
         fixed: the operands that are the same at every step, likewise.
         interval: checkpoint the states before each `interval`-th step, as further outputs.
-        recompute: for a reverse, the forward between checkpoints.
+        recompute: for a backward pass, the forward between checkpoints.
     """
 
     who: str
@@ -85,7 +85,7 @@ class LoopSchedule:
 
     @property
     def instructions(self) -> list[Instruction]:
-        """All steps in the loop, of the body and of `recompute`."""
+        """All instructions in the loop, of the body and of `recompute`."""
         return [*self.loop, *(self.recompute.loop if self.recompute else [])]
 
 
@@ -93,7 +93,7 @@ def schedule(loop: Loop) -> LoopSchedule:
     """Take a loop apart."""
     body, recompute = loop.body, None
     if loop.recompute is not None:
-        # Only the states are computed again. Another result would have its steps carried out for nothing.
+        # Only the states are computed again. Another result would have its instructions run for nothing.
         forward = replace(loop.recompute.forward, ys=[], sums=[])
         forward_parts = take_apart(forward)
         states = [x._data for x in forward.carry]
@@ -107,14 +107,14 @@ def schedule(loop: Loop) -> LoopSchedule:
     # A sequence that exists before the loop is summed as a whole (`runtime/loop_run.py`).
     summed = [value for value in parts.summed if value in computed]
     results = [*parts.sequences, *summed, *parts.after]
-    steps = leading_to(parts.loop, results)
+    instructions = leading_to(parts.loop, results)
     prologue = _unite_parts([part.prologue for part in (parts, *recomputed)])
     varying = {*(x._data for x in body.xs), *(value for instruction in prologue for value in instruction.outputs)}
-    forward_steps, forward_results = (recompute.loop, recompute.parts.after) if recompute else ([], [])
+    again, forward_results = (recompute.loop, recompute.parts.after) if recompute else ([], [])
     # The forward's states are no operands: the kernel computes them from the checkpoints.
     own = [*carry, *states]
     # Asked of each: a Value may be computed before the loop for one of them, and in the loop by the other.
-    loads = [*outside_of(steps, results, own), *outside_of(forward_steps, forward_results, own)]
+    loads = [*outside_of(instructions, results, own), *outside_of(again, forward_results, own)]
     loads = list(dict.fromkeys(loads))
     products = [] if recompute else _products_for(parts, loads)
     prologue = [instruction for instruction in prologue if instruction not in products]
@@ -125,11 +125,11 @@ def schedule(loop: Loop) -> LoopSchedule:
         xs=[x._data for x in body.xs],
         consts=[x._data for x in body.consts],
         parts=parts,
-        loop=steps,
+        loop=instructions,
         invariant=_unite_parts([part.invariant for part in (parts, *recomputed)]),
         prologue=prologue,
         products=products,
-        terms=[] if recompute else _terms_of(parts, steps),
+        terms=[] if recompute else _terms_of(parts, instructions),
         summed=summed,
         rows=[value for value in loads if value in varying],
         fixed=[value for value in loads if value not in varying],
@@ -144,7 +144,7 @@ def is_on_sums(instruction: Instruction) -> bool:
 
 
 def _products_for(parts: LoopParts, loads: Sequence[Value]) -> list[Instruction]:
-    """The products before the loop of a sequence's rows and a matrix, which only steps in the loop take."""
+    """The products before the loop of a sequence's rows and a matrix, which only instructions in the loop take."""
     elsewhere = {*parts.ys, *parts.sums, *parts.after, *parts.sequences, *parts.summed}
     elsewhere.update(
         x
@@ -187,8 +187,8 @@ def _terms_of(parts: LoopParts, instructions: Sequence[Instruction]) -> list[Ins
 
 
 def _unite_parts(parts: Sequence[Sequence[Instruction]]) -> list[Instruction]:
-    """The steps of all parts, each once: a reverse and the forward that it runs again are forks of one trace."""
-    return list({id(step): step for part in parts for step in part}.values())
+    """The instructions of all parts, each once: a step and the forward that it runs again are forks of one trace."""
+    return list({id(instruction): instruction for part in parts for instruction in part}.values())
 
 
 # --- legality ---------------------------------------------------------------------------------------------------------
