@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from snncell.compiler.backends.cuda_groups import emit_cuda
-from snncell.compiler.ir.formula import MAX_STEPS, Elementwise, Reduction, can_compile
+from snncell.compiler.ir.formula import MAX_INSTRUCTIONS, Elementwise, Reduction, can_compile
 from snncell.compiler.ir.loop import Body, LoopOperation
 from snncell.compiler.ir.product import choice_in_loop
 from snncell.compiler.ir.program import Program, by_line
@@ -90,11 +90,11 @@ def _boundaries(
             reasons[number] = "whose sum is complete only when that loop has ended"
         elif other.group.shape != launch.group.shape:
             reasons.setdefault(number, f"which runs over {other.group.shape}")
-        elif len(other.group.instructions) >= MAX_STEPS:
-            reasons.setdefault(number, f"which has {MAX_STEPS} instructions, the most that a loop gets")
-        elif len(other.group.instructions) + len(launch.group.instructions) > MAX_STEPS:
+        elif len(other.group.instructions) >= MAX_INSTRUCTIONS:
+            reasons.setdefault(number, f"which has {MAX_INSTRUCTIONS} instructions, the most that a loop gets")
+        elif len(other.group.instructions) + len(launch.group.instructions) > MAX_INSTRUCTIONS:
             reasons.setdefault(
-                number, f"for together they have more than {MAX_STEPS} instructions, the most that a loop gets"
+                number, f"for together they have more than {MAX_INSTRUCTIONS} instructions, the most that a loop gets"
             )
         else:
             reasons.setdefault(number, "because something in between has to wait for that, or the axes of sums differ")

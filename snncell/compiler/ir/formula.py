@@ -27,7 +27,7 @@ from snncell.kernels.scalar import LOOP, NUMPY, SLOW
 from snncell.tape.primitive import Primitive
 from snncell.tape.tracing import Instruction, Value
 
-MAX_STEPS = 64  # per loop: registers run out long before, and compile time grows faster than linearly
+MAX_INSTRUCTIONS = 64  # per loop: registers run out long before, and compile time grows faster than linearly
 # What generated loops can hold: complex numbers are left to NumPy.
 COMPILED = frozenset(np.dtype(d.dtype) for d in dtypes.ALL if d.name not in ("complex64", "complex128"))
 

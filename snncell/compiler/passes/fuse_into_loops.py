@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from snncell import dtype as dtypes
-from snncell.compiler.ir.formula import MAX_STEPS, Elementwise, Reduction, is_elementwise
+from snncell.compiler.ir.formula import MAX_INSTRUCTIONS, Elementwise, Reduction, is_elementwise
 from snncell.compiler.ir.loop import LoopOperation, with_body
 from snncell.compiler.ir.program import Program, users_of, values_in
 from snncell.compiler.ir.views import Reshape
@@ -170,7 +170,7 @@ def _with_producers(
     while waiting:
         sequence, slot = waiting.pop(0)
         producer = producers.get(sequence)
-        if producer is None or len(fused) >= MAX_STEPS:
+        if producer is None or len(fused) >= MAX_INSTRUCTIONS:
             xs.append((sequence, slot))
             continue
         inputs: list[Any] = []

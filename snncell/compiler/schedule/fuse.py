@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from snncell.compiler.ir.formula import MAX_STEPS, Elementwise, Reduction, loop_shape
+from snncell.compiler.ir.formula import MAX_INSTRUCTIONS, Elementwise, Reduction, loop_shape
 from snncell.compiler.ir.program import Program, values_in
 from snncell.compiler.ir.views import Broadcast
 from snncell.tape.tracing import Instruction, Value
@@ -53,7 +53,7 @@ class FusionGroup:
 
     def takes(self, instruction: Instruction, shape: tuple[int, ...]) -> bool:
         """True if `instruction`, which runs over `shape`, may join."""
-        if self.shape != shape or len(self.instructions) >= MAX_STEPS:
+        if self.shape != shape or len(self.instructions) >= MAX_INSTRUCTIONS:
             return False
         if isinstance(instruction.op, Reduction):
             return self.axes is None or self.axes == instruction.attrs["axis"]
@@ -135,7 +135,11 @@ def _sunk(groups: list[FusionGroup], reduced: set[Value]) -> list[FusionGroup]:
 
 def _may_sink(group: FusionGroup, host: FusionGroup, complete: set[Value]) -> bool:
     """True if two groups may be one loop, unless the second takes what is `complete` only after the first."""
-    if group.shape is None or group.shape != host.shape or len(group.instructions) + len(host.instructions) > MAX_STEPS:
+    if (
+        group.shape is None
+        or group.shape != host.shape
+        or len(group.instructions) + len(host.instructions) > MAX_INSTRUCTIONS
+    ):
         return False
     if None not in (group.axes, host.axes) and group.axes != host.axes:
         return False
@@ -201,7 +205,7 @@ def _recipe(group: FusionGroup, value: Value) -> list[Instruction]:
 
 
 def _may_hold(host: FusionGroup, group: FusionGroup, recipe: list[Instruction]) -> bool:
-    return host.shape == group.shape and len(host.instructions) + len(recipe) <= MAX_STEPS
+    return host.shape == group.shape and len(host.instructions) + len(recipe) <= MAX_INSTRUCTIONS
 
 
 def _sizes(groups: list[FusionGroup]) -> dict[Value, int]:
