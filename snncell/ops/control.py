@@ -9,7 +9,7 @@ from snncell.arguments.kinds import Count, Own
 from snncell.arguments.shown import came
 from snncell.arguments.vocabulary import Numbers
 from snncell.compiler.nan_replay import in_step
-from snncell.compiler.scan import run as scanned
+from snncell.compiler.scan import run_scan as scanned
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.ops.base import as_int, astype
 from snncell.ops.shape import stack, unstack
