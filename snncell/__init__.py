@@ -38,8 +38,12 @@ from snncell.base.config import (
     set_deterministic as set_deterministic,
     set_device as set_device,
 )
-from snncell.compiler.jit import explain as explain, explain_passes as explain_passes, jit as jit
-from snncell.compiler.jit_options import JitConfig as JitConfig
+from snncell.compiler.jit import (
+    JitConfig as JitConfig,
+    explain as explain,
+    explain_passes as explain_passes,
+    jit as jit,
+)
 from snncell.dtype import (
     bfloat16 as bfloat16,
     bool_ as bool_,

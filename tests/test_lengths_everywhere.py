@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from snncell.cell.cell import Cell
 
 import snncell
 from snncell import Tensor, encode, nn, ops, train
+from snncell.cell.cell import Cell
 from snncell.tape import structure
 
 B, C, T = 4, 3, 6
