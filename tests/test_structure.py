@@ -115,6 +115,17 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"cpu_loop", "cuda_loop"},
     ],
     "cells": [{"names"}, {"tree", "hooks"}, {"modes", "state"}],
+    "ops": [
+        {"base"},
+        {"creation", "logic", "seeds", "shape"},
+        {"arithmetic", "event_lists", "fft", "joining"},
+        {"control", "exponentials", "gathering"},
+        {"jacobians", "padding", "reduce", "resample", "sorting", "trigonometry"},
+        {"activation", "indexing", "linalg", "norms", "random"},
+        {"conv", "loss", "scattering"},
+        {"conversions", "pool", "primitives"},
+        {"methods"},
+    ],
     "report": [
         {"slopes", "findings", "validate"},
         {"facts"},

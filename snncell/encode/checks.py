@@ -7,8 +7,7 @@ from typing import Any
 
 from snncell import ops
 from snncell.errors import ArgumentError, DTypeError, ShapeError
-from snncell.ops.base import as_float, as_int
-from snncell.ops.options import MEMORY
+from snncell.ops.base import MEMORY, as_float, as_int
 from snncell.tape.state import STATE, recording_on
 from snncell.tape.tensor import Tensor, beside
 

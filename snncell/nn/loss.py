@@ -9,8 +9,7 @@ from snncell.arguments.vocabulary import Numbers, Reduction, Share
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.ops.base import as_tensor
-from snncell.ops.class_loss import of_classes, refuse_shapes
-from snncell.ops.loss import reduce_losses
+from snncell.ops.loss import of_classes, reduce_losses, refuse_shapes
 from snncell.tape.tensor import Tensor
 
 

@@ -11,7 +11,7 @@ from snncell.arguments.misplaced import Unlike
 from snncell.arguments.vocabulary import Lengths, PadMode
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
-from snncell.ops.adaptive_pool import Sizes
+from snncell.ops.pool import Sizes
 from snncell.tape.tensor import Tensor
 
 

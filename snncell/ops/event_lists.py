@@ -27,8 +27,8 @@ from snncell.tape.event_lists import EventLists, OfLists, refuse_gradient
 from snncell.tape.tensor import Tensor
 from snncell.words import percent
 
-Ints = tuple[int, ...]
 Grads = Sequence[Any]
+Ints = tuple[int, ...]
 
 
 class _Product(OfLists):

@@ -20,6 +20,8 @@ from snncell.ops.creation import zeros_like
 from snncell.tape.all_steps import with_axis_of_steps
 from snncell.tape.tensor import Tensor, beside, snapshot
 
+__all__ = ["fft", "ifft", "imag", "irfft", "real", "rfft"]
+
 Grads = Sequence[Any]
 
 

@@ -13,13 +13,16 @@ from snncell.arguments.shown import show
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ShapeError
 from snncell.ops.base import as_ints, as_tensor
-from snncell.ops.indexing import take_places
+from snncell.ops.gathering import take_slices
 from snncell.tape.all_steps import with_axis_of_steps
 from snncell.tape.primitive import moving
 from snncell.tape.tensor import Tensor, snapshot
 
+__all__ = ["pad"]
+
 Grads = Sequence[Any]
 Mode = Literal["constant", "reflect", "symmetric", "replicate", "circular"]
+
 # NumPy's name, and how many of an axis' elements cannot be put on a side; None where they are repeated at will.
 _FROM_X: dict[str, tuple[Any, int | None]] = {
     "reflect": ("reflect", 1),
@@ -105,5 +108,5 @@ def _pad_by_copies(x: Tensor, widths: tuple[tuple[int, int], ...], mode: str) ->
                 f"pad: axis {axis} of a Tensor of shape {x.shape} is padded by {(before, after)}; with mode {mode!r} "
                 f"it is by at most {most} elements on a side."
             )
-        x = take_places(x, np.pad(np.arange(length), (before, after), numpys), axis)
+        x = take_slices(x, np.pad(np.arange(length), (before, after), numpys), axis)
     return x

@@ -12,9 +12,11 @@ from snncell.arguments.kinds import Count, Positive
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_float, as_tensor
-from snncell.ops.indexing import take_places
+from snncell.ops.gathering import take_slices
 from snncell.ops.shape import reshape, transpose
 from snncell.tape.tensor import Tensor, beside, snapshot
+
+__all__ = ["interpolate", "pixel_shuffle", "pixel_unshuffle"]
 
 Interpolation = Literal["nearest", "linear", "bilinear"]
 _AXES = {"linear": 1, "bilinear": 2}
@@ -53,7 +55,7 @@ def interpolate(
         if mode == "nearest":
             # A quotient that is whole is so exactly, where a product with a rounded factor may lie below.
             places = np.minimum(np.floor(np.arange(length) * old / new), tensor.shape[axis] - 1)
-            result = take_places(result, places.astype(np.int64), axis)
+            result = take_slices(result, places.astype(np.int64), axis)
         else:
             result = _between(result, axis, length, old / new, bool(align_corners))
     return result
@@ -86,7 +88,7 @@ def _between(x: Tensor, axis: int, length: int, scale: float, align_corners: boo
     low = np.floor(places).astype(np.int64)
     with beside(x):
         share = Tensor((places - low).reshape((-1, *(1,) * (x.ndim - axis - 1)))).astype(x.dtype)
-    return take_places(x, low, axis) * (1.0 - share) + take_places(x, np.minimum(low + 1, last), axis) * share
+    return take_slices(x, low, axis) * (1.0 - share) + take_slices(x, np.minimum(low + 1, last), axis) * share
 
 
 def pixel_shuffle(x: Numbers, upscale_factor: Count) -> Tensor:
