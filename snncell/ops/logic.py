@@ -77,6 +77,12 @@ def isfinite(x: Any) -> Any:
     return x - x == 0
 
 
+@_discrete("test")
+def isinf(x: Any) -> Any:
+    """True where x is infinite, of either sign."""
+    return (x == x) & (x - x != 0)
+
+
 @_discrete("logical")
 def logical_and(x: Any, y: Any) -> Any:
     """True where both are true."""
@@ -153,12 +159,3 @@ where.proportional = lambda inputs, varying: (
 
 select = where
 gt, ge, lt, le, eq, ne = greater, greater_equal, less, less_equal, equal, not_equal
-
-
-@elementwise("test")
-def isinf(x: Any) -> Any:
-    """True where x is infinite, of either sign."""
-    return (x == x) & (x - x != 0)
-
-
-isinf.no_gradient()

@@ -6,31 +6,6 @@ import functools
 import inspect
 from typing import Any
 
-# module activation methods
-# module arithmetic methods
-# module base methods
-# module chosen methods
-# module conversions methods
-# module creation methods
-# module device methods
-# module el methods
-# module indexing methods
-# module linalg methods
-# module logarithms methods
-# module logic methods
-# module masks methods
-# module matrices methods
-# module norms methods
-# module patches methods
-# module positions methods
-# module rearrange methods
-# module reduce methods
-# module running methods
-# module sampling methods
-# module sh methods
-# module sorting methods
-# module statistics methods
-# module trigonometry methods
 from snncell.arguments.guard import check_arguments
 from snncell.arguments.names import missing_of_tensor
 from snncell.errors import DTypeError, ShapeError
