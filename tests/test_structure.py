@@ -126,6 +126,24 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"conversions", "pool", "primitives"},
         {"methods"},
     ],
+    "surrogate": [
+        {"base"},
+        {"exponential", "gaussian", "piecewise", "rational", "sigmoidal", "unbounded"},
+        {"wrappers"},
+    ],
+    "encode": [
+        {"checks"},
+        {"decoders", "encoders"},
+    ],
+    "testing": [
+        {"precision", "result", "stops"},
+        {"calls", "compare"},
+        {"bprops", "problem"},
+        {"cut_gradients", "search"},
+        {"blame"},
+        {"gradients", "kernels"},
+        {"through_time"},
+    ],
     "report": [
         {"slopes", "findings", "validate"},
         {"facts"},
@@ -382,7 +400,7 @@ LONG_FUNCTIONS = {
     "kernels.cpu.transforms.put_results": "a kernel twice: in the words of NumPy, and in the instructions of LLVM",
     "data.manifolds.randman": "two thirds of it say what each argument means",
     "data.formats.read_events": "most of it is the table of formats, and what each argument means",
-    "encode.timing.latency": "two thirds of it say what each argument means, in two conventions",
+    "encode.encoders.latency": "two thirds of it say what each argument means, in two conventions",
     "testing.gradients.check_grads": "two thirds of it say what is compared, and what each argument means",
     "testing.through_time.check_through_time": "two thirds of it say what is compared, and what each argument means",
     "distributed.gradients.mean_gradients": "four fifths of it say what is added, and what each argument means",
