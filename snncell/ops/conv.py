@@ -83,7 +83,7 @@ def tuple_of(value: Any, count: int, name: str, argument: str, least: int) -> In
     return numbers
 
 
-def padding_of(lengths: Ints, size: Ints, stride: Ints, dilation: Ints, mode: str, padding: Any, name: str) -> Ints:
+def padding_widths(lengths: Ints, size: Ints, stride: Ints, dilation: Ints, mode: str, padding: Any, name: str) -> Ints:
     """Elements to add, as pairs from the last axis on.
 
     "valid" adds none; "same" so many that the output has length ceil(S / stride), the odd one at the end; "pad" adds
@@ -161,7 +161,7 @@ def conv(
     size = _lengths_of(weight, "a weight", name)
     steps = tuple_of(stride, count, name, "stride", 1)
     spread = tuple_of(dilation, count, name, "dilation", 1)
-    widths = padding_of(x.shape[2:], size, steps, spread, pad_mode, padding, name)[::-1]
+    widths = padding_widths(x.shape[2:], size, steps, spread, pad_mode, padding, name)[::-1]
     before, behind = widths[1::2], widths[::2]  # from the first axis on
     lengths = tuple(map(sum, zip(before, x.shape[2:], behind, strict=True)))
     refuse_reach((*x.shape[:2], *lengths), size, spread, name)
@@ -281,7 +281,7 @@ def _cut_of(whole: list[int], same: list[int], mode: str, padding: Any, output_p
     name = "conv_transpose2d"
     if mode == "same":  # cut from both sides, the odd one at the end, or lengthened at the end
         return [(max(w - s, 0) // 2, s - w + max(w - s, 0) // 2) for w, s in zip(whole, same, strict=True)]
-    pairs = padding_of((1, 1), (1, 1), (1, 1), (1, 1), mode, padding, name)
+    pairs = padding_widths((1, 1), (1, 1), (1, 1), (1, 1), mode, padding, name)
     extra = tuple_of(output_padding, 2, name, "output_padding", 0)
     return [(pairs[2], extra[0] - pairs[3]), (pairs[0], extra[1] - pairs[1])]
 

@@ -39,7 +39,7 @@ _concat.additive = True
 
 @_concat.def_bprop
 def _(*_inputs: Any, axis: int, sizes: tuple[int, ...]) -> Grads:
-    return _split(_inputs[-1], sizes, axis)  # the last one is dout
+    return _split_unchecked(_inputs[-1], sizes, axis)  # the last one is dout
 
 
 def _join_tensors(tensors: Any, name: str) -> list[Tensor]:
@@ -106,7 +106,7 @@ def _(_x: Tensor, _out: Any, dout: Any, *, bounds: Any, axis: int) -> Grads:
     return (concat(dout, axis),)
 
 
-def _split(x: Tensor, sizes: Sequence[int], axis: int) -> tuple[Tensor, ...]:
+def _split_unchecked(x: Tensor, sizes: Sequence[int], axis: int) -> tuple[Tensor, ...]:
     bounds = tuple(int(n) for n in np.cumsum(sizes)[:-1])
     parts: tuple[Tensor, ...] = _pieces_op.bind(x, bounds=bounds, axis=axis)
     return parts
@@ -130,7 +130,7 @@ def split(x: Numbers, split_size_or_sections: int | Sequence[int], axis: int = 0
         sizes = [min(size, length - start) for start in range(0, length, size)] or [0]
     if sum(sizes) != length or any(n < 0 for n in sizes):
         raise ShapeError(f"split: sections {sizes} do not add up to {length}, the length of axis {number}.")
-    return _split(tensor, sizes, number)
+    return _split_unchecked(tensor, sizes, number)
 
 
 def unstack(x: Numbers, axis: int = 0) -> tuple[Tensor, ...]:
@@ -139,7 +139,7 @@ def unstack(x: Numbers, axis: int = 0) -> tuple[Tensor, ...]:
     number = as_axis(axis, tensor.ndim, "unstack")
     if not tensor.shape[number]:
         return ()
-    return tuple(squeeze(part, number) for part in _split(tensor, (1,) * tensor.shape[number], number))
+    return tuple(squeeze(part, number) for part in _split_unchecked(tensor, (1,) * tensor.shape[number], number))
 
 
 cat, unbind = concat, unstack

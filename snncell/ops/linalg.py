@@ -364,7 +364,7 @@ def inner(x: Numbers, other: Numbers) -> Tensor:
         return product
     if a.shape[-1] != b.shape[-1]:
         raise ShapeError(f"inner: the last axes of shapes {a.shape} and {b.shape} differ.")
-    flat = matmul(_as_rows(a), sh.transpose(_as_rows(b)))
+    flat = matmul(_flatten_to_rows(a), sh.transpose(_flatten_to_rows(b)))
     return sh.reshape(flat, (*a.shape[:-1], *b.shape[:-1]))
 
 
@@ -385,7 +385,7 @@ def _as_operands(x: Numbers, other: Numbers, name: str) -> tuple[Tensor, Tensor]
     return a, b
 
 
-def _as_rows(x: Tensor) -> Tensor:
+def _flatten_to_rows(x: Tensor) -> Tensor:
     return sh.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
 
 

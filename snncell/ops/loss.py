@@ -298,7 +298,7 @@ def triplet_margin_loss(
 # --- classes ----------------------------------------------------------------------------------------------------------
 
 
-def of_classes(
+def class_losses(
     who: str,
     log_p: Tensor,
     labels: Tensor,
@@ -405,7 +405,7 @@ def cross_entropy(
     logits, labels = as_float(x, "cross_entropy"), as_tensor(target, "cross_entropy", "target")
     refuse_shapes("cross_entropy", logits, labels)
     log_p = log_softmax(logits, 1)
-    return of_classes("cross_entropy", log_p, labels, weight, ignore_index, reduction, label_smoothing)
+    return class_losses("cross_entropy", log_p, labels, weight, ignore_index, reduction, label_smoothing)
 
 
 def nll_loss(
@@ -427,4 +427,4 @@ def nll_loss(
     if labels.dtype.is_float:
         raise DTypeError("nll_loss: target holds class numbers, integers: target.astype('int64').")
     refuse_shapes("nll_loss", log_p, labels)
-    return of_classes("nll_loss", log_p, labels, weight, ignore_index, reduction, label_smoothing)
+    return class_losses("nll_loss", log_p, labels, weight, ignore_index, reduction, label_smoothing)

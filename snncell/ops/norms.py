@@ -47,7 +47,7 @@ def norm(
         Where all elements are 0, the gradient is 0, one of the subgradients, as that of `abs` at 0.
     """
     given = as_float(A, "norm")
-    tensor = reduce.wide(given)
+    tensor = reduce.to_compute_dtype(given)
     if tensor.dtype is not given.dtype:  # squares of float16 would overflow
         return base.cast(norm(tensor, ord, dim, keepdim), given.dtype)
     axes = as_axes(dim, tensor.ndim, "norm")

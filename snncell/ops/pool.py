@@ -31,7 +31,7 @@ from snncell.kernels.cuda import gather, im2col, scan
 from snncell.kernels.space import DEVICE
 from snncell.ops import arithmetic, creation as new
 from snncell.ops.base import as_float, as_int, astype
-from snncell.ops.conv import padding_of, refuse_reach, tuple_of
+from snncell.ops.conv import padding_widths, refuse_reach, tuple_of
 from snncell.ops.joining import concat
 from snncell.ops.shape import reshape
 from snncell.tape.all_steps import repeat_over_time, steps_of
@@ -209,7 +209,7 @@ def _prepare_pool(
     spread = tuple_of(dilation, count, name, "dilation", 1)
     if ceil_mode and mode == "same":
         raise ArgumentError(f'{name}: ceil_mode=True needs pad_mode "valid" or "pad"; "same" sets the output size.')
-    widths = padding_of(tensor.shape[2:], sizes, steps, spread, mode, padding, name)
+    widths = padding_widths(tensor.shape[2:], sizes, steps, spread, mode, padding, name)
     pairs = tuple(zip(widths[::2], widths[1::2], strict=True))[::-1]
     windows = Windows(sizes, steps, spread, pairs)
     if ceil_mode:

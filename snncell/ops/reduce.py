@@ -140,11 +140,11 @@ def mean(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The arithmetic mean; of integers a float32. float16 and bfloat16 are added up in float32."""
     tensor = as_float(x, "mean")
     axes = as_axes(axis, tensor.ndim, "mean")
-    total = _reduce_axes(_sum, wide(tensor), axes, keepdims)
+    total = _reduce_axes(_sum, to_compute_dtype(tensor), axes, keepdims)
     return astype(total / _count_elements(tensor.shape, axes), tensor.dtype)
 
 
-def wide(x: Tensor) -> Tensor:
+def to_compute_dtype(x: Tensor) -> Tensor:
     """`x`, or what is only stored as what it is computed in, where sums of it do not overflow."""
     return astype(x, dtypes.compute_dtype(x.dtype.dtype))
 
@@ -181,7 +181,7 @@ def var(x: Numbers, axis: Axis = None, ddof: float = 0, keepdims: bool = False) 
     n = builtins.max(_count_elements(tensor.shape, axes) - as_number(ddof, "var", "ddof"), 0)  # no variance is negative
     if tensor.dtype.category == 3:
         raise DTypeError("var: takes real numbers. Take ops.real(x), ops.imag(x) or ops.abs(x) first.")
-    squares = _squares(wide(tensor), axis=axes, keepdims=keepdims)
+    squares = _squares(to_compute_dtype(tensor), axis=axes, keepdims=keepdims)
     return astype(squares / n, tensor.dtype)
 
 
@@ -201,7 +201,7 @@ def _(x: Tensor, _out: Tensor, dout: Tensor, *, axis: tuple[int, ...], keepdims:
 def std(x: Numbers, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
     """The standard deviation, the root of `var`; where that is 0, the gradient is 0."""
     tensor = as_float(x, "std")
-    return astype(exponentials.root(var(wide(tensor), axis, ddof, keepdims)), tensor.dtype)
+    return astype(exponentials.root(var(to_compute_dtype(tensor), axis, ddof, keepdims)), tensor.dtype)
 
 
 # --- extremes ---------------------------------------------------------------------------------------------------------
@@ -358,7 +358,7 @@ def _along_axis(function: Callable[..., Tensor], x: Any, axis: int, name: str) -
     number = as_axis(axis, tensor.ndim, name)
     if not tensor.shape[number]:
         return tensor * 1.0  # as empty as it was
-    return astype(function(wide(tensor), axis=number), tensor.dtype)
+    return astype(function(to_compute_dtype(tensor), axis=number), tensor.dtype)
 
 
 # --- running sums, products and extremes ------------------------------------------------------------------------------

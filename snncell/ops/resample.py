@@ -51,17 +51,17 @@ def interpolate(
     if align_corners and mode == "nearest":
         raise ArgumentError('interpolate: align_corners is for the modes "linear" and "bilinear", not for "nearest".')
     result = snapshot(tensor)
-    for axis, (length, old, new) in enumerate(_lengths(tensor.shape[2:], size, scale_factor), 2):
+    for axis, (length, old, new) in enumerate(_output_lengths(tensor.shape[2:], size, scale_factor), 2):
         if mode == "nearest":
             # A quotient that is whole is so exactly, where a product with a rounded factor may lie below.
             places = np.minimum(np.floor(np.arange(length) * old / new), tensor.shape[axis] - 1)
             result = take_slices(result, places.astype(np.int64), axis)
         else:
-            result = _between(result, axis, length, old / new, bool(align_corners))
+            result = _interpolate_axis(result, axis, length, old / new, bool(align_corners))
     return result
 
 
-def _lengths(lengths: Sequence[int], size: Any, scale_factor: Any) -> list[tuple[int, int, float]]:
+def _output_lengths(lengths: Sequence[int], size: Any, scale_factor: Any) -> list[tuple[int, int, float]]:
     """The new length of each axis, and how many pixels of the old one are as long as how many of the new."""
     if (size is None) == (scale_factor is None):
         raise ArgumentError("interpolate: give size or scale_factor, and not both.")
@@ -77,7 +77,7 @@ def _lengths(lengths: Sequence[int], size: Any, scale_factor: Any) -> list[tuple
     return scaled
 
 
-def _between(x: Tensor, axis: int, length: int, scale: float, align_corners: bool) -> Tensor:
+def _interpolate_axis(x: Tensor, axis: int, length: int, scale: float, align_corners: bool) -> Tensor:
     """Each pixel of an axis from the two that it is between."""
     last = x.shape[axis] - 1
     if align_corners:

@@ -49,7 +49,7 @@ def check_bprops(net: ObservedNet, samples: dict[str, CallSample], smooth: bool)
             continue
         calls = choose_calls(samples[path])
         # The inputs that a spike function met may all lie below its threshold, where any surrogate is about 0.
-        for group in (calls, _call_on_both_sides(calls) if is_spike_function(net, path) else []):
+        for group in (calls, _call_on_both_sides(calls) if is_surrogate(net, path) else []):
             rows_of_calls, wrong = _check_calls(net, path, group)
             rows += rows_of_calls
             if wrong:  # several calls may be: the worst of them is told of
@@ -108,7 +108,7 @@ def bprop_text(net: ObservedNet, wrong: WrongBprop, steps: int | None) -> str:
     cell = net.cells[wrong.path]
     parent = net.parent(wrong.path)
     named = parent is not None and getattr(net.cells[parent], "surrogate_function", None) is cell
-    if is_spike_function(net, wrong.path):
+    if is_surrogate(net, wrong.path):
         what = f"the surrogate {net.describe(wrong.path)}"
         what += f", the spike function of {net.layer(parent)}" if named and parent is not None else ""
         mend = "Mend its bprop, or its primitive; check_bprop checks it by itself."
@@ -118,7 +118,7 @@ def bprop_text(net: ObservedNet, wrong: WrongBprop, steps: int | None) -> str:
     return f"The cause is {what}{step}: {str(wrong.error).rstrip('.')}. {mend}"
 
 
-def is_spike_function(net: ObservedNet, path: str) -> bool:
+def is_surrogate(net: ObservedNet, path: str) -> bool:
     """True if a Cell is a spike function: it has a primitive, or a neuron has it as that."""
     cell, parent = net.cells[path], net.parent(path)
     named = parent is not None and getattr(net.cells[parent], "surrogate_function", None) is cell

@@ -130,7 +130,7 @@ def count_steps(samples: dict[str, CallSample]) -> int | None:
     return most if most > 1 else None
 
 
-def cells_of(fn: Any) -> list[tuple[str, Any]]:
+def cells_of_function(fn: Any) -> list[tuple[str, Any]]:
     """The Cells that a function is, belongs to, or refers to, with their names."""
     fn = getattr(fn, "fn", fn) if hasattr(fn, "compiled") else fn  # what jit returns has the function itself
     fn = getattr(fn, "func", fn)  # as functools.partial has

@@ -10,7 +10,7 @@ from snncell.errors import GradientCheckError
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import unfused
 from snncell.testing.blame import cause
-from snncell.testing.calls import ObservedNet, cells_of, choose_weights, count_steps
+from snncell.testing.calls import ObservedNet, cells_of_function, choose_weights, count_steps
 from snncell.testing.precision import InFloat64
 from snncell.testing.problem import Problem, Scalar, Tolerance
 from snncell.testing.result import Checked, Row
@@ -66,8 +66,8 @@ def check_grads(
         input 0
     """
     own = [("", fn)] if hasattr(fn, "cells_and_names") else []
-    net, named = ObservedNet(cells_of(fn)), choose_weights(own, weights)
-    with InFloat64([cell for _, cell in cells_of(fn)], [p for _, p in named]) as cells:
+    net, named = ObservedNet(cells_of_function(fn)), choose_weights(own, weights)
+    with InFloat64([cell for _, cell in cells_of_function(fn)], [p for _, p in named]) as cells:
         problem = Problem(fn, inputs, named, cells, seed, detached)
         number, rows = problem.scalar, []
         for level in range(1, order + 1):

@@ -10,7 +10,7 @@ import numpy as np
 from snncell.errors import GradientCheckError, SnncellError
 from snncell.tape.state import STATE, unfused
 from snncell.tape.tensor import Tensor
-from snncell.testing.blame import by_itself, choose_calls, is_spike_function
+from snncell.testing.blame import by_itself, choose_calls, is_surrogate
 from snncell.testing.calls import CallSample, ObservedNet, count_steps
 from snncell.testing.compare import distance, index_of, ratio_text, relative_difference
 from snncell.testing.problem import Array, Problem
@@ -58,7 +58,7 @@ def check_kernels(problem: Problem, net: ObservedNet) -> list[Row]:
         text = text_beside
     raise GradientCheckError(
         f"{problem.who}: the fused kernels differ from the tape that goes step by step: {text} "
-        f"{_describe_layer(problem, net)}"
+        f"{_blame_layer(problem, net)}"
         f"{_no_spike(net, nearest)} The kernel is wrong, not your net: please report it, with snncell.explain(net, x); "
         f"`with snncell.testing.unfused():` computes without it."
     )
@@ -100,7 +100,7 @@ def _nearest(problem: Problem, net: ObservedNet) -> Nearest | None:
     nearest: list[Nearest] = []
 
     def note(path: str, inputs: tuple[Any, ...], out: Any) -> None:
-        if is_spike_function(net, path) and inputs and isinstance(inputs[0], Tensor) and inputs[0].size:
+        if is_surrogate(net, path) and inputs and isinstance(inputs[0], Tensor) and inputs[0].size:
             x = inputs[0].asnumpy()
             # One that counts spikes has a threshold at each whole number, or at each half.
             counts = isinstance(out, Tensor) and _largest_entry(out.asnumpy()) > 1
@@ -131,7 +131,7 @@ def _no_spike(net: ObservedNet, nearest: Nearest | None) -> str:
     return f" It is no spike that rounding decides about: the nearest potential is {_describe_potential(net, nearest)}."
 
 
-def _describe_layer(problem: Problem, net: ObservedNet) -> str:
+def _blame_layer(problem: Problem, net: ObservedNet) -> str:
     """The innermost Cell whose kernel differs, taken by itself."""
     with unfused():
         samples = net.watched(problem.run)

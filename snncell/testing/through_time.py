@@ -11,7 +11,7 @@ from snncell.errors import ArgumentError, BpropError, GradientCheckError
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import set_smooth, unfused
 from snncell.testing.blame import bprop_text, check_bprops
-from snncell.testing.calls import ObservedNet, cells_of, choose_weights, count_steps
+from snncell.testing.calls import ObservedNet, cells_of_function, choose_weights, count_steps
 from snncell.testing.cut_gradients import refuse_cut_gradients
 from snncell.testing.gradients import explanation
 from snncell.testing.kernels import check_kernels
@@ -73,7 +73,7 @@ def check_through_time(
         >>> snncell.testing.check_through_time(net, ops.uniform((5, 2, 3))).worst < 1e-5
         True
     """
-    owners = cells_of(net)
+    owners = cells_of_function(net)
     if not owners:
         raise ArgumentError(
             f"{WHO}: takes a Cell, or a function whose body names the Cells that it calls, not {net!r:.60}. For any "
