@@ -306,7 +306,9 @@ def test_the_face_lists_what_it_has() -> None:
     assert all(hasattr(snncell, name) for name in snncell.__all__)
 
 
-@pytest.mark.parametrize("face", [snncell.nn, snncell.nn.neurons, snncell.surrogate], ids=lambda face: face.__name__)
+@pytest.mark.parametrize(
+    "face", [snncell.nn, snncell.nn.neurons, snncell.surrogate, snncell.encode], ids=lambda face: face.__name__
+)
 def test_a_package_shows_what_it_imports_as_itself_and_lists_it(face: Any) -> None:
     imports = [node for node in TREES[Path(face.__file__)].body if isinstance(node, ast.ImportFrom)]
     names = {alias.name for node in imports for alias in node.names if alias.asname == alias.name} - {"presets"}

@@ -1,5 +1,7 @@
 """Activation functions, element by element. A NaN passes through all of them.
 
+`sigmoid` is in `exponentials`, next to its inverse `logit`; `softmax` is in `reduce`.
+
 Where two forms meet in a kink, the derivative there is that of the flat one, as relu'(0) = 0.
 """
 

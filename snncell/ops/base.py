@@ -280,6 +280,11 @@ def as_float(x: Any, name: str) -> Tensor:
     return tensor if tensor.dtype.is_float else astype(tensor, dtypes.float32)
 
 
+def to_compute_dtype(x: Tensor) -> Tensor:
+    """`x` in the dtype that it is computed in: float16 and bfloat16 become float32, in which sums do not overflow."""
+    return astype(x, dtypes.compute_dtype(x.dtype.dtype))
+
+
 def cast(x: Numbers, dtype: Dtype) -> Tensor:
     """x converted to `dtype`; the gradient is converted back."""
     return astype(x, dtype)

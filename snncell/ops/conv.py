@@ -132,7 +132,7 @@ def conv(
         x: (N, C, *S), a Tensor or event lists with a row for each n.
         weight: (O, C // groups, *K).
         stride, dilation: an int, or one for each axis.
-        pad_mode, padding: see `padding_of`.
+        pad_mode, padding: see `padding_widths`.
         groups: into how many parts the channels are divided; each output channel sees one part.
         name: for errors.
 

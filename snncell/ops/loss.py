@@ -12,7 +12,7 @@ from snncell.arguments.vocabulary import Numbers, Reduction, Share
 from snncell.errors import DTypeError, ShapeError
 from snncell.ops.activation import _softplus, relu
 from snncell.ops.arithmetic import abs, clip, maximum, minimum, mul, sub
-from snncell.ops.base import as_float, as_tensor, astype, elementwise
+from snncell.ops.base import as_float, as_tensor, astype, elementwise, to_compute_dtype
 from snncell.ops.exponentials import exp, log, log1p, rsqrt, square
 from snncell.ops.gathering import gather, hot, label_words
 from snncell.ops.logic import equal, not_equal, select, where
@@ -258,7 +258,7 @@ def cosine_embedding_loss(
             f"{signs.shape}."
         )
     tiny = 1e-12  # for vectors that are 0; there is no such number in float16, in which squares overflow too
-    a, b = (astype(vectors, dtypes.compute_dtype(vectors.dtype.dtype)) for vectors in (first, second))
+    a, b = (to_compute_dtype(vectors) for vectors in (first, second))
     lengths = (sum(square(a), -1) + tiny) * (sum(square(b), -1) + tiny)
     cosine = astype(sum(a * b, -1) * rsqrt(lengths), dtypes.promote(first.dtype, second.dtype))
     return reduce_losses(where(equal(signs, 1.0), 1.0 - cosine, relu(cosine - margin)), reduction)

@@ -12,7 +12,7 @@ from snncell.arguments.kinds import Extended, Positive
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import arithmetic, base, exponentials, joining, logic as lg, reduce, shape as sh
-from snncell.ops.base import as_axes, as_float, as_tensor, astype
+from snncell.ops.base import as_axes, as_float, as_tensor, astype, to_compute_dtype
 from snncell.ops.reduce import count_nonzero
 from snncell.ops.shape import ravel
 from snncell.tape.tensor import Tensor, snapshot
@@ -47,7 +47,7 @@ def norm(
         Where all elements are 0, the gradient is 0, one of the subgradients, as that of `abs` at 0.
     """
     given = as_float(A, "norm")
-    tensor = reduce.to_compute_dtype(given)
+    tensor = to_compute_dtype(given)
     if tensor.dtype is not given.dtype:  # squares of float16 would overflow
         return base.cast(norm(tensor, ord, dim, keepdim), given.dtype)
     axes = as_axes(dim, tensor.ndim, "norm")

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
-from snncell import dtype as dtypes
 from snncell.arguments.kinds import Count
 from snncell.arguments.vocabulary import Lengths, Numbers, PadMode
 from snncell.errors import ArgumentError, ShapeError
@@ -30,7 +29,7 @@ from snncell.kernels.cpu.windows import Windows
 from snncell.kernels.cuda import gather, im2col, scan
 from snncell.kernels.space import DEVICE
 from snncell.ops import arithmetic, creation as new
-from snncell.ops.base import as_float, as_int, astype
+from snncell.ops.base import as_float, as_int, astype, to_compute_dtype
 from snncell.ops.conv import padding_widths, refuse_reach, tuple_of
 from snncell.ops.joining import concat
 from snncell.ops.shape import reshape
@@ -310,7 +309,7 @@ def avg_pool(
         mean: Tensor = _sum_pool.bind(tensor, windows=windows, divisor=divisor_override or windows.elements)
         return mean
     # Windows at the border have fewer elements that count; how many, pooling says of an image of ones.
-    wide = astype(tensor, dtypes.compute_dtype(tensor.dtype.dtype))
+    wide = to_compute_dtype(tensor)
     lengths, beyond = tensor.shape[2:], windows.padding
     if included:
         pairs = list(zip(beyond, prepared.padding, strict=True))

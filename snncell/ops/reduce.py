@@ -21,7 +21,17 @@ from snncell.kernels.cuda import scan as lines
 from snncell.kernels.scalar import LOOP
 from snncell.kernels.space import DEVICE
 from snncell.ops import arithmetic, creation as new, exponentials, joining, logic as lg, shape as sh
-from snncell.ops.base import as_axes, as_axis, as_float, as_number, as_tensor, astype, cast_primitive, primitive
+from snncell.ops.base import (
+    as_axes,
+    as_axis,
+    as_float,
+    as_number,
+    as_tensor,
+    astype,
+    cast_primitive,
+    primitive,
+    to_compute_dtype,
+)
 from snncell.ops.creation import ones_like
 from snncell.ops.exponentials import log_join
 from snncell.ops.gathering import gather_elements
@@ -144,11 +154,6 @@ def mean(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     return astype(total / _count_elements(tensor.shape, axes), tensor.dtype)
 
 
-def to_compute_dtype(x: Tensor) -> Tensor:
-    """`x`, or what is only stored as what it is computed in, where sums of it do not overflow."""
-    return astype(x, dtypes.compute_dtype(x.dtype.dtype))
-
-
 def count_nonzero(x: Numbers, axis: Axis = None, keep_dims: bool = False, dtype: Dtype = dtypes.int32) -> Tensor:
     """The number of elements that are not 0, as int32 unless another dtype is given."""
     truths: Tensor = lg.not_equal(as_tensor(x, "count_nonzero"), 0)
@@ -165,7 +170,7 @@ def nanmean(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The mean of what is not NaN; NaN where all are."""
     tensor = as_float(x, "nanmean")
     count = sum(lg.logical_not(lg.isnan(tensor)), axis, keepdims)
-    wide = astype(_zero_nan(tensor), dtypes.compute_dtype(tensor.dtype.dtype))  # float16 ends at 65504
+    wide = to_compute_dtype(_zero_nan(tensor))
     return astype(sum(wide, axis, keepdims) / astype(count, wide.dtype), tensor.dtype)
 
 
