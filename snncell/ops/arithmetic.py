@@ -211,7 +211,7 @@ def conj(x: Numbers) -> Any:
         is a product with the conjugate of y.
     """
     if isinstance(x, (bool, int, float, complex)):
-        return x.conjugate()  # a number stays one: it takes the precision of what it meets
+        return x.conjugate()  # a number stays one: it takes the precision of the other operand
     tensor = as_tensor(x, "conj")
     return _conj(tensor) if tensor.dtype.category == 3 else snapshot(tensor)
 
@@ -235,7 +235,7 @@ def abs(x: Any) -> Any:
 @abs.def_bprop
 def _(x: Tensor, out: Tensor, dout: Tensor) -> Grads:
     if x.dtype.category == 3:
-        # x / |x|; at 0 it is 0, as for real numbers, and the inner where keeps 0 / 0 out of what is computed.
+        # x / |x|; at 0 it is 0, as for real numbers, and the inner where avoids 0 / 0.
         return (dout * x / where(equal(out, 0.0), 1.0, out),)
     return (dout * sign(x),)
 
@@ -310,7 +310,7 @@ def heaviside(x: Numbers, values: Numbers) -> Tensor:
 
 
 def _same_dtype_tensors(x: Any, y: Any, name: str) -> list[Tensor]:
-    """Both as Tensors of one dtype, a number in the precision of what it meets."""
+    """Both as Tensors of one dtype, a number in the precision of the other operand."""
     operands = same_dtype([number_or_tensor(x, name), number_or_tensor(y, name, "y")], name)
     dtype = next(operand.dtype for operand in operands if isinstance(operand, Tensor))
     return [operand if isinstance(operand, Tensor) else Tensor(operand, dtype) for operand in operands]
@@ -342,7 +342,7 @@ def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 
 
 def _share(wins: Tensor, ties: Tensor) -> Tensor:
-    """1 where an operand wins, 0.5 in a tie, else 0; beside NaN neither wins nor ties."""
+    """1 where an operand wins, 0.5 in a tie, else 0; next to NaN neither wins nor ties."""
     return where(wins, 1.0, where(ties, 0.5, 0.0))
 
 
@@ -357,7 +357,7 @@ def clip(x: Numbers, min: Numbers | None = None, max: Numbers | None = None) -> 
     if isinstance(min, (int, float)) and isinstance(max, (int, float)) and min > max:
         raise ArgumentError(f"clip: min={min} is above max={max}.")
     x = as_tensor(x, "clip")
-    if x.dtype.category == 1:  # a bound beyond what the integers can be is no bound
+    if x.dtype.category == 1:  # a bound outside the range of the dtype is no bound
         limits = np.iinfo(x.dtype.dtype)
         min = None if type(min) is int and min <= limits.min else min
         max = None if type(max) is int and max >= limits.max else max
@@ -377,12 +377,12 @@ clamp = clip
 
 
 def fmax(x: Numbers, y: Numbers) -> Tensor:
-    """The larger of x and y; beside NaN, the other one. A tie's gradient is split in halves."""
+    """The larger of x and y; if one is NaN, the other one. A tie's gradient is split in halves."""
     return _ignore_nan(maximum, x, y, "fmax")
 
 
 def fmin(x: Numbers, y: Numbers) -> Tensor:
-    """The smaller of x and y; beside NaN, the other one. A tie's gradient is split in halves."""
+    """The smaller of x and y; if one is NaN, the other one. A tie's gradient is split in halves."""
     return _ignore_nan(minimum, x, y, "fmin")
 
 
@@ -445,7 +445,7 @@ def _(_x: Tensor, _out: Tensor, _dout: Tensor) -> Grads:
 
 
 def frac(x: Numbers) -> Tensor:
-    """The part of x behind the point, x - trunc(x), with the sign of x; of integers 0."""
+    """The fractional part, x - trunc(x), with the sign of x; 0 for integers."""
     tensor = as_tensor(x, "frac")
     rest: Tensor = tensor - trunc(tensor)
     return rest

@@ -25,6 +25,7 @@ from snncell.tape.tracing import Value
 
 __all__ = ["cast"]
 
+Axis = int | tuple[int, ...] | None
 _NUMBERS = (bool, int, float, complex)
 
 # --- operations -------------------------------------------------------------------------------------------------------
@@ -174,7 +175,7 @@ def elementwise(
     integer_loops: bool = True,
     whole_numbers: bool = False,
 ) -> Callable[[Callable[..., Any]], Function]:
-    """Declare an elementwise operation by its formula; `Elementwise` says what the rules are.
+    """Declare an elementwise operation by its formula; for the rules see `Elementwise`.
 
     Args:
         rule: how dtypes behave.
@@ -341,7 +342,7 @@ def as_int(x: Any, name: str, argument: str) -> int:
     """
     if isinstance(x, bool) or not isinstance(x, (int, np.integer)):
         raise ArgumentError(f"{name}: {argument} is an integer, not {show(x)}.")
-    if abs(int(x)) >= 2**80:  # what 64 bits do not hold is refused further on, with the reason; this is hardly meant
+    if abs(int(x)) >= 2**80:  # integers of more than 64 bits are refused later, with the reason
         raise ArgumentError(f"{name}: {argument} is an integer, not {show(x)}.")
     return int(x)
 

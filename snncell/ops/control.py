@@ -41,10 +41,10 @@ def scan(
 
     `f` is traced once. It becomes one kernel for the forward and one for the reverse, with the loop inside, if it is
     elementwise and its states have one shape; products of states (rows of one batch) and matrices that are the same at
-    every step are allowed beside that. Any other `f` is carried out step by step over the same plan. What depends only
-    on Tensors that are the same at every step is computed once, before the loop; Tensors that `f` captures have their
+    every step are allowed as well. Any other `f` runs step by step over the same plan. Instructions that depend only on
+    Tensors that are the same at every step are computed once, before the loop; Tensors that `f` captures have their
     gradients. Without a carry there is no loop: all steps run at once, as those of `snncell.vmap`. `snncell.explain`
-    shows what became of it.
+    shows the plan.
 
     Args:
         f: one step. The carry it returns must have the structure, shapes and dtypes of the one it got.
@@ -104,7 +104,7 @@ def run_scan(
         return structure.flatten(after)[0], [
             *ys,
             *noted_results.extra,
-        ]  # what monitors note leaves the loop behind the ys
+        ]  # notes of monitors leave the loop after the ys
 
     events: Events = {}
     last, ys = scanned(
@@ -150,7 +150,7 @@ def _steps_of(xs: Any, who: str) -> tuple[list[Tensor], Any]:
 
 
 def _one_step(f: Any, before: Any, x: Any, who: str, names: Sequence[str] | None) -> tuple[Any, Any]:
-    """Call `f`, and check what it returns."""
+    """Call `f`, and check its result."""
     result = f(before, x)
     if not isinstance(result, tuple) or len(result) != 2:
         raise ArgumentError(f"{who}: f returns (carry, y), not {type(result).__name__}.")
@@ -231,14 +231,14 @@ def vmap(fn: Annotated[Callable[..., Any], Own()], in_axes: Any = 0, out_axes: A
     batch, as are its gradients, inside and outside. Results are those of the slices: to rounding where a product or a
     sum has another order for more rows, else to the bit.
 
-    Slice after slice goes what has a state: a function that draws random numbers (each slice draws its own) or writes
-    to Parameters, and in it `ops.scan` with a carry, a spiking layer over time. `snncell.explain` says which it is:
+    A function with a state runs slice by slice: one that draws random numbers (each slice draws its own) or writes to
+    Parameters, and `ops.scan` with a carry inside it, a spiking layer over time. `snncell.explain` says which it is:
     "no loop: all 64 steps at once", or "64 steps one by one". All slices are in memory together.
 
     Args:
-        fn: a function or Cell of Tensors, which gives Tensors.
-        in_axes: the axis of each argument that is gone along; None for an argument that all slices share. An int stands
-            for all arguments, a tuple has one for each.
+        fn: a function or Cell that takes and returns Tensors.
+        in_axes: the axis of each argument along which slices are taken; None for an argument that all slices share. An
+            int stands for all arguments, a tuple has one for each.
         out_axes: the axis of each result that the slices are stacked along; None for one that does not depend on the
             slice.
 
@@ -333,8 +333,6 @@ def _move_axis(x: Tensor, source: int, target: int) -> Tensor:
 
 # --- maps over tuples and lists ---------------------------------------------------------------------------------------
 
-Function = Callable[..., Any]
-
 
 class Map:
     """Applies a function to the elements of one or more tuples or lists of one length, side by side.
@@ -352,7 +350,7 @@ class Map:
 
     deep = False
 
-    def __init__(self, ops: Annotated[Function | None, Own()] = None) -> None:
+    def __init__(self, ops: Annotated[Callable[..., Any] | None, Own()] = None) -> None:
         if ops is not None and not callable(ops):
             raise ArgumentError(f"{type(self).__name__}: ops is a function of the elements, not {came(ops)}.")
         self.ops = ops
@@ -366,7 +364,7 @@ class Map:
             raise ArgumentError(f"{who}: there is nothing to go through: give tuples or lists.")
         return self._mapped(function, sequences, who, True)
 
-    def _mapped(self, function: Function, sequences: tuple[Any, ...], who: str, outermost: bool) -> Any:
+    def _mapped(self, function: Callable[..., Any], sequences: tuple[Any, ...], who: str, outermost: bool) -> Any:
         several = [isinstance(one, (tuple, list)) for one in sequences]
         if not any(several) and not outermost:
             return function(*sequences)
@@ -402,13 +400,14 @@ class HyperMap(Map):
 
 
 def depend(value: Tensor, expr: Any) -> Tensor:
-    """`value`, after `expr`: what stands before in the text is done before, in a jitted function too.
+    """`value`, computed after `expr`.
 
-    MindSpore's, whose graphs need to be told; here it says what is so anyway.
+    MindSpore's graphs need it to keep the order of effects. Here effects happen in the order of the text anyway, in a
+    jitted function too.
 
     Args:
         value: a Tensor.
-        expr: what has been carried out, such as the result of an optimiser.
+        expr: the effect that comes first, for example the result of an optimiser.
 
     Example:
         >>> p = Parameter(1.0, name="p")

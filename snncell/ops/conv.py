@@ -18,7 +18,7 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import joining, shape as sh
 from snncell.ops.arithmetic import conj
 from snncell.ops.base import as_float, as_int, as_ints, as_tensor, astype, same_dtype
-from snncell.ops.event_lists import convolve
+from snncell.ops.event_lists import convolve_lists
 from snncell.ops.indexing import put_primitive
 from snncell.ops.padding import pad
 from snncell.ops.reduce import sum_primitive
@@ -169,7 +169,7 @@ def conv(
     places = tuple((n - own) // step + 1 for n, own, step in zip(lengths, reach, steps, strict=True))
     options = {"stride": steps, "before": before, "dilation": spread, "groups": parts}
     if isinstance(x, EventLists):
-        return convolve(x, weight, name, count=places, **options)
+        return convolve_lists(x, weight, name, count=places, **options)
     result: Tensor = _conv.bind(x, weight, count=places, **options)
     return result
 
@@ -224,7 +224,7 @@ def _with_bias(x: Any, weight: Any, bias: Any, count: int, **options: Any) -> Te
 
 
 def _bias_of(bias: Any, channels: int, count: int, name: str) -> Tensor:
-    """A bias (channels,) in a shape that broadcasts along `count` axes behind the channels."""
+    """A bias (channels,) in a shape that broadcasts along `count` axes after the channels."""
     tensor = as_tensor(bias, name)
     if tensor.shape != (channels,):
         raise ShapeError(f"{name}: the bias has shape {tensor.shape}; it needs {(channels,)}.")
@@ -277,7 +277,7 @@ def conv_transpose2d(
 
 
 def _cut_of(whole: list[int], same: list[int], mode: str, padding: Any, output_padding: Any) -> list[tuple[int, int]]:
-    """For each axis, where the result begins in the whole, and how far behind its end (negative: before it) it ends."""
+    """For each axis, where the result begins in the whole, and how far after its end (negative: before it) it ends."""
     name = "conv_transpose2d"
     if mode == "same":  # cut from both sides, the odd one at the end, or lengthened at the end
         return [(max(w - s, 0) // 2, s - w + max(w - s, 0) // 2) for w, s in zip(whole, same, strict=True)]
@@ -289,7 +289,7 @@ def _cut_of(whole: list[int], same: list[int], mode: str, padding: Any, output_p
 # --- patches of images as columns, and back ---------------------------------------------------------------------------
 
 Pair = Count | tuple[Count, Count]
-Padding = Size | tuple[Size, Size]
+PaddingSize = Size | tuple[Size, Size]
 
 
 def _as_pair(value: int | tuple[int, ...], name: str, argument: str, least: int = 1) -> tuple[int, int]:
@@ -302,7 +302,9 @@ def _as_pair(value: int | tuple[int, ...], name: str, argument: str, least: int 
 class _Places:
     """The windows of an image: where each element of a window is, over all of them."""
 
-    def __init__(self, name: str, image: tuple[int, ...], kernel: Pair, dilation: Pair, padding: Padding, stride: Pair):
+    def __init__(
+        self, name: str, image: tuple[int, ...], kernel: Pair, dilation: Pair, padding: PaddingSize, stride: Pair
+    ):
         self.kernel = _as_pair(kernel, name, "kernel_size")
         apart, step = _as_pair(dilation, name, "dilation"), _as_pair(stride, name, "stride")
         self.padding = _as_pair(padding, name, "padding", 0)
@@ -323,7 +325,7 @@ class _Places:
         ]
 
 
-def unfold(x: Numbers, kernel_size: Pair, dilation: Pair = 1, padding: Padding = 0, stride: Pair = 1) -> Tensor:
+def unfold(x: Numbers, kernel_size: Pair, dilation: Pair = 1, padding: PaddingSize = 0, stride: Pair = 1) -> Tensor:
     """The windows of images as columns: (N, C, H, W) gives (N, C * kh * kw, L), for L windows.
 
     Args:
@@ -352,7 +354,7 @@ def fold(
     output_size: Pair,
     kernel_size: Pair,
     dilation: Pair = 1,
-    padding: Padding = 0,
+    padding: PaddingSize = 0,
     stride: Pair = 1,
 ) -> Tensor:
     """Columns put back where `unfold` takes them from, overlapping ones added up: (N, C * kh * kw, L) gives

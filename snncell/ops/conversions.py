@@ -16,7 +16,7 @@ from snncell.dtype import ALL, DType
 from snncell.errors import ArgumentError, AssignError, CallError, DTypeError, ShapeError
 from snncell.kernels.space import HOST, move_to_space, space_by_name, space_of
 from snncell.ops import creation as new, joining, logic as lg, random, reduce, scattering, shape as sh
-from snncell.ops.base import as_axis, as_int, as_tensor, astype
+from snncell.ops.base import Axis, as_axis, as_int, as_tensor, astype
 from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor, beside, snapshot
@@ -27,7 +27,6 @@ NAMES = tuple(dtype.name for dtype in ALL)
 
 # --- dtypes and devices -----------------------------------------------------------------------------------------------
 
-Axis = int | tuple[int, ...] | None
 
 DTYPES = {
     "bool": dtypes.bool_,
@@ -99,7 +98,7 @@ def to(x: Any, target: Any) -> Tensor:
         target: "cpu", "gpu", or a dtype.
 
     Raises:
-        DeviceError: for another name, or where there is no GPU, saying what is missing.
+        DeviceError: for another name, or without a GPU, naming the missing part.
         TraceError: for a device inside a traced function, which runs where its arguments are.
     """
     tensor = as_tensor(x, "to")
@@ -152,7 +151,7 @@ def contiguous(x: Tensor) -> Tensor:
 
 
 def copy(x: Tensor) -> Tensor:
-    """A Tensor of the same values, through which gradients flow. It shares the memory, to which nobody writes."""
+    """A Tensor of the same values, through which gradients flow. It shares the memory, which is read-only."""
     return snapshot(as_tensor(x, "copy"))
 
 

@@ -96,7 +96,7 @@ def sqrt(x: Any) -> Any:
     return sqrt(x)
 
 
-# Infinite at 0, as the derivative is; `root` is for what has a gradient there.
+# Infinite at 0, as the derivative is; `root` has a finite gradient there.
 @sqrt.def_bprop
 def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
     return (dout * 0.5 / out,)
@@ -156,7 +156,7 @@ def expm1(x: Any) -> Any:
     return expm1(x)
 
 
-# e ** x from what is there, to the rounding of 1: far below 0 it is 0.
+# e ** x from the output, to the rounding of 1: far below 0 it is 0.
 @expm1.def_bprop
 def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
     return (dout * (out + 1.0),)

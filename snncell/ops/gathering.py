@@ -48,11 +48,11 @@ def _no_mask(index: Tensor) -> Tensor:
 class _Lookup(Primitive):
     """An operation that refuses positions out of range.
 
-    On the GPU they are looked at, and waited for, in eager calls alone. A compiled Program does not wait: what it looks
-    up out of range is NaN (-1 of integers, False of booleans), and adds nothing to a sum.
+    On the GPU only eager calls check positions, because the check waits for the device. A compiled Program does not
+    wait: an element out of range is NaN (-1 for integers, False for booleans), and adds nothing to a sum.
 
     Args:
-        name: what it is called.
+        name: of the operation.
         evaluate: the forward, which checks on the CPU.
         check: `check(lowest, highest, arrays, attrs)` raises if a position is out of range.
         of: which input has the positions.
@@ -86,7 +86,7 @@ def _refuse_positions(
         raise kind(f"{name} {wrong} is out of range{more}; it must lie in [{least}, {length}).")
 
 
-# `only_within` is what an index is called where negative ones are refused, too; else they count from the end.
+# With `only_within`, the name of an index in errors, negative ones are refused; else they count from the end.
 def _check_gather(lowest: int, highest: int, arrays: Sequence[Any], attrs: dict[str, Any]) -> None:
     within, length = attrs["only_within"], arrays[0].shape[attrs["axis"]]
     _refuse_positions(
@@ -190,7 +190,7 @@ def take_slices(x: Tensor, places: Any, axis: int) -> Tensor:
 
 
 def lookup(table: Tensor, indices: Any, name: str) -> Tensor:
-    """Rows of `table` at `indices`, none negative; `name` is what errors call an index out of range.
+    """Rows of `table` at `indices`, none negative; errors call an index out of range `name`.
 
     Raises:
         DTypeError: if `indices` are no integers.
@@ -212,7 +212,7 @@ def _check_hot(lowest: int, highest: int, arrays: Sequence[Any], attrs: dict[str
 
 def _refuse_hot(lowest: int, highest: int, depth: int, name: str | tuple[str, str]) -> None:
     words = name if isinstance(name, str) else name[int(lowest >= 0)]
-    more = f" for depth {depth}" if words.startswith("one_hot") else ""  # who calls it a class, knows no depth
+    more = f" for depth {depth}" if words.startswith("one_hot") else ""  # a caller that says class has no depth
     _refuse_positions(lowest, highest, 0, depth, words, ArgumentError, more)
 
 
@@ -266,7 +266,7 @@ def label_words(who: str, classes: int, ignores: bool) -> tuple[str, str]:
 def hot(indices: Tensor, depth: int, axis: int, name: str | tuple[str, str]) -> Tensor:
     """float32 ones at each index along a new axis.
 
-    `name` is what errors call an index out of range: one name, or a pair of them, for one below 0 and one too high.
+    Errors call an index out of range `name`: one name, or a pair of them, for one below 0 and one too high.
     """
     number = as_axis(axis, indices.ndim + 1, "one_hot")
     ones: Tensor = _one_hot.bind(indices, depth=depth, axis=number, dtype=np.dtype(np.float32), name=name)

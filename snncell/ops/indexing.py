@@ -88,7 +88,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
 
     Raises:
         TensorIndexError: for an index out of range, or that is none.
-        TraceError: for a mask, or positions beside slices, that a traced function computes.
+        TraceError: for a mask, or positions mixed with slices, that a traced function computes.
     """
     parts = index if isinstance(index, tuple) else (index,)
     if not any(_is_array_index(part) for part in parts):

@@ -13,14 +13,14 @@ from snncell.arguments.vocabulary import Lengths, Numbers
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import shape as sh
 from snncell.ops.base import as_axis, as_int, as_ints, as_shape, as_tensor, same_dtype
-from snncell.ops.shape import Axes, broadcast_to, expand_dims, moveaxis, ravel, reshape, squeeze, swapaxes
+from snncell.ops.shape import Axes, broadcast_to, expand_dims, ravel, reshape, squeeze
 from snncell.tape.all_steps import axis_behind_steps, with_axis_of_steps
 from snncell.tape.primitive import EVERYWHERE, Primitive, moving
 from snncell.tape.tensor import Tensor, snapshot
 
 __all__ = [
-    "cat", "chunk", "concat", "diff", "hstack", "meshgrid", "movedim", "narrow", "repeat_interleave", "roll", "split",
-    "stack", "swapdims", "tile", "unbind", "unstack", "vstack",
+    "cat", "chunk", "concat", "diff", "hstack", "meshgrid", "narrow", "repeat_interleave", "roll", "split", "stack",
+    "tile", "unbind", "unstack", "vstack",
 ]  # fmt: skip
 
 Grads = Sequence[Any]
@@ -143,7 +143,6 @@ def unstack(x: Numbers, axis: int = 0) -> tuple[Tensor, ...]:
 
 
 cat, unbind = concat, unstack
-cat, swapdims, unbind = concat, swapaxes, unstack
 
 
 def hstack(tensors: Any) -> Tensor:
@@ -241,7 +240,7 @@ def repeat_interleave(x: Numbers, repeats: Count, axis: int | None = None) -> Te
 
 
 def roll(x: Numbers, shifts: Axes, dims: Axes | None = None) -> Tensor:
-    """`x` moved along axes by `shifts` places, what leaves at an end coming in at the other.
+    """`x` moved along axes by `shifts` places; elements that leave at one end enter at the other.
 
     Args:
         x: any shape.
@@ -285,6 +284,3 @@ def meshgrid(*inputs: Numbers, indexing: str = "xy") -> tuple[Tensor, ...]:
         sh.broadcast_to(sh.reshape(v, tuple(v.size if a == i else 1 for a in order)), lengths)
         for i, v in enumerate(vectors)
     )
-
-
-movedim = moveaxis

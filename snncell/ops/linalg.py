@@ -21,7 +21,7 @@ from snncell.ops import creation as new, reduce, shape as sh
 from snncell.ops.arithmetic import conj
 from snncell.ops.base import as_int, as_tensor, number_or_tensor, same_dtype
 from snncell.ops.creation import array_beside
-from snncell.ops.event_lists import multiply
+from snncell.ops.event_lists import multiply_lists
 from snncell.ops.logic import where
 from snncell.ops.padding import pad
 from snncell.ops.reduce import sum_primitive
@@ -85,7 +85,7 @@ def matmul(x: Numbers | EventLists, y: Numbers) -> Tensor:
         ShapeError: if the inner lengths differ, the batch axes do not broadcast, or an operand has no axis.
     """
     if isinstance(x, EventLists):
-        return multiply(x, y)
+        return multiply_lists(x, y)
     x, y = as_tensor(x, "matmul"), as_tensor(y, "matmul", "y")
     if not _bytes_and_floats(x, y):
         x, y = same_dtype([x, y], "matmul")

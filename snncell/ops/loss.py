@@ -28,7 +28,7 @@ __all__ = [
 
 Grads = Sequence[Any]
 
-# --- what they share --------------------------------------------------------------------------------------------------
+# --- shared functions ------------------------------------------------------------------------------------------------
 
 
 def reduce_losses(each: Tensor, reduction: Reduction) -> Tensor:
@@ -142,7 +142,7 @@ def binary_cross_entropy(
     Args:
         x: probabilities in [0, 1], of any shape; outside, the loss is NaN.
         target: in [0, 1], of the same shape.
-        weight: of each element; what broadcasts to x.
+        weight: of each element, broadcast to x.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -164,8 +164,8 @@ def binary_cross_entropy_with_logits(
     Args:
         x: logits, of any shape.
         target: y in [0, 1], of the same shape.
-        weight: of each element; what broadcasts to x.
-        pos_weight: w, of the positive part; what broadcasts to x.
+        weight: of each element, broadcast to x.
+        pos_weight: w, of the positive part, broadcast to x.
         reduction: "mean", "sum" or "none".
 
     Raises:

@@ -43,7 +43,7 @@ def _flip_operands(function: Any) -> Any:
 
 
 def _operator(function: Any) -> Any:
-    """A binary operator: what is no number or array is left to the other operand."""
+    """A binary operator: for None and strings the other operand decides."""
 
     def method(x: Tensor, y: Any) -> Any:
         if y is None or isinstance(y, str):
@@ -80,7 +80,7 @@ _COMPARISONS: dict[str, tuple[str, Any]] = {
 _UFUNCS: dict[str, Any] = dict([*_ARITHMETIC.values(), *_COMPARISONS.values()])
 
 
-def _hang_in() -> None:
+def _attach() -> None:
     for name, (_, function) in _ARITHMETIC.items():
         setattr(Tensor, f"__{name}__", _operator(function))
         setattr(Tensor, f"__r{name}__", _operator(_flip_operands(function)))
@@ -99,7 +99,7 @@ def _hang_in() -> None:
     setattr(Tensor, "H", property(_adjoint, doc="The conjugate transpose of a matrix."))
     for module, names in _METHODS.items():
         for name in names.split():
-            # Where a method is not the function of its name, its own is called so.
+            # A method that differs from the function of its name is called so in `conversions`.
             own = vars(module).get(f"{name}_method") or getattr(module, name)
             setattr(Tensor, name, _method(own, name))
     for name in conversions.DTYPES:
@@ -189,7 +189,7 @@ _LENGTHS = ("shape", "size", "axis", "repeats")  # of which a method takes sever
 def _accept_spellings(method: Any) -> Any:
     """A method whose arguments may be given by either of their names."""
     parameters = inspect.signature(method).parameters
-    known = list(parameters)[1:]  # behind the Tensor
+    known = list(parameters)[1:]  # after the Tensor
     several = next((name for name, p in parameters.items() if p.kind is p.VAR_POSITIONAL and name in _LENGTHS), None)
     meant = {names: [name for name in names if name in known] for names in _SPELLINGS}
     renamed = {other: own[0] for names, own in meant.items() if len(own) == 1 for other in names if other not in known}
@@ -238,4 +238,4 @@ _METHODS: dict[Any, str] = {
 }
 # Other names for a method.
 _SAME = {"nelement": "numel", "ndimension": "dim", "reshape_as": "view_as", "unsqueeze": "expand_dims"}
-_hang_in()
+_attach()

@@ -12,15 +12,13 @@ from snncell.arguments.kinds import Extended, Positive
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import arithmetic, base, exponentials, joining, logic as lg, reduce, shape as sh
-from snncell.ops.base import as_axes, as_float, as_tensor, astype, to_compute_dtype
+from snncell.ops.base import Axis, as_axes, as_float, as_tensor, astype, to_compute_dtype
 from snncell.ops.reduce import count_nonzero
 from snncell.ops.shape import ravel
 from snncell.tape.tensor import Tensor, snapshot
 from snncell.tape.transforms import stop_gradient
 
 __all__ = ["clip_by_global_norm", "clip_by_norm", "clip_by_value", "norm"]
-
-Axis = int | tuple[int, ...] | None
 
 
 def norm(

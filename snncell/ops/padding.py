@@ -60,7 +60,7 @@ def pad(
             or pairs (before, after), one for each axis from the first on, or one for all: NumPy's, ((0, 1), (1, 2)).
         mode: "constant"; or from x itself, as of a, b, c: "reflect" (c b | a b c | b a), "symmetric"
             (b a | a b c | c b), "replicate" (a a | a b c | c c), "circular" (b c | a b c | a b).
-        value: what to put there, with mode "constant".
+        value: the number to pad with, with mode "constant".
 
     Raises:
         ShapeError: for another number of them, one that is negative, or more elements than x has for its mode.

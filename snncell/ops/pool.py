@@ -295,8 +295,8 @@ def avg_pool(
     """The mean of each window over `count` axes; with pad_mode "same", or without `count_include_pad`, of its elements
     that are not padding.
 
-    With ceil_mode a window that reaches beyond the end counts, if it begins before the padding at the end; what is
-    beyond the padding does not count in the mean. With `divisor_override` it is the sum over that number.
+    With ceil_mode a window that reaches beyond the end counts, if it begins before the padding at the end; elements
+    beyond the padding do not count in the mean. With `divisor_override` it is the sum over that number.
     """
     name = f"avg_pool{count}d"
     prepared = _prepare_pool(x, count, kernel_size, stride, pad_mode, padding, 1, name, ceil_mode)

@@ -22,6 +22,7 @@ from snncell.kernels.scalar import LOOP
 from snncell.kernels.space import DEVICE
 from snncell.ops import arithmetic, creation as new, exponentials, joining, logic as lg, shape as sh
 from snncell.ops.base import (
+    Axis,
     as_axes,
     as_axis,
     as_float,
@@ -47,7 +48,6 @@ __all__ = [
 ]  # fmt: skip
 
 Grads = Sequence[Any]
-Axis = int | tuple[int, ...] | None
 
 
 def _lowest(dtype: Any) -> str:
@@ -161,13 +161,13 @@ def count_nonzero(x: Numbers, axis: Axis = None, keep_dims: bool = False, dtype:
 
 
 def nansum(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """The sum of what is not NaN."""
+    """The sum, without the elements that are NaN."""
     tensor = as_tensor(x, "nansum")
     return sum(_zero_nan(tensor) if tensor.dtype.is_float else tensor, axis, keepdims)
 
 
 def nanmean(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """The mean of what is not NaN; NaN where all are."""
+    """The mean, without the elements that are NaN; NaN where all are."""
     tensor = as_float(x, "nanmean")
     count = sum(lg.logical_not(lg.isnan(tensor)), axis, keepdims)
     wide = to_compute_dtype(_zero_nan(tensor))
@@ -383,7 +383,7 @@ def _(x: Any, axis: int) -> Any:
     return lines.cumsum(x, axis)
 
 
-# x_i is in every sum from the i-th on: the sums of dout from behind.
+# x_i is in every sum from the i-th on: the sums of dout from the end.
 @_cumsum.def_bprop
 def _(_x: Tensor, _out: Tensor, dout: Tensor, *, axis: int) -> Grads:
     return (sh.flip(cumsum(sh.flip(dout, axis), axis), axis),)
@@ -397,7 +397,7 @@ def cumsum(x: Numbers, axis: int) -> Tensor:
 
 
 # By doubling: after k rounds each element has the 2^k elements up to it joined. So the reverse is that of the operation
-# that joins two, to any order, and nothing is divided by what may be 0.
+# that joins two, to any order, without a division by an element, which may be 0.
 
 
 def _scan_by_doubling(join: Callable[..., Any], axis: int, *xs: Tensor) -> tuple[Tensor, ...]:

@@ -22,8 +22,8 @@ from snncell.tape.primitive import moving
 from snncell.tape.tensor import Tensor, snapshot
 
 __all__ = [
-    "broadcast_to", "diagonal", "expand", "expand_dims", "flatten", "flip", "moveaxis", "permute", "ravel", "reshape",
-    "squeeze", "swapaxes", "transpose",
+    "broadcast_to", "diagonal", "expand", "expand_dims", "flatten", "flip", "moveaxis", "movedim", "permute", "ravel",
+    "reshape", "squeeze", "swapaxes", "swapdims", "transpose",
 ]  # fmt: skip
 
 Grads = Sequence[Any]
@@ -75,7 +75,7 @@ def reshape(x: Numbers | EventLists, *shape: Any) -> Tensor | EventLists:
     if sizes == tensor.shape:
         return snapshot(tensor)
     known = math.prod(n for n in sizes if n != -1)
-    if sizes.count(-1) == 1 and known and tensor.size % known == 0:  # beside a length of 0, -1 could be anything
+    if sizes.count(-1) == 1 and known and tensor.size % known == 0:  # next to a length of 0, -1 could be anything
         sizes = tuple(tensor.size // known if n == -1 else n for n in sizes)
     if -1 in sizes or any(n < 0 for n in sizes) or math.prod(sizes) != tensor.size:
         raise ShapeError(f"reshape: {tensor.size} elements of shape {tensor.shape} do not fill shape {tuple(lengths)}.")

@@ -1,4 +1,4 @@
-"""Sorting along an axis, and what an order gives: topk, median, quantile, searchsorted, unique elements."""
+"""Sorting along an axis, order statistics (topk, median, quantile), searchsorted and unique elements."""
 
 from __future__ import annotations
 
@@ -287,7 +287,7 @@ def searchsorted(
     Args:
         x: (N,), or (..., N): rows in ascending order.
         v: any shape, or for rows (..., K).
-        side: "left" before elements that are equal, "right" behind them.
+        side: "left" before elements that are equal, "right" after them.
         sorter: the positions that put x into order, as `argsort` gives them.
 
     Raises:

@@ -221,4 +221,3 @@ def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 
 
 arctan, arccos, arcsin, arccosh, arcsinh, arctanh, arctan2 = atan, acos, asin, acosh, asinh, atanh, atan2
-arccos, arcsin, arccosh, arcsinh, arctanh, arctan2 = acos, asin, acosh, asinh, atanh, atan2
