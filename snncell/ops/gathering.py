@@ -23,7 +23,6 @@ from snncell.kernels.space import DEVICE, IN_USE, space_of
 from snncell.ops import joining, logic as lg, shape as sh
 from snncell.ops.base import as_axis, as_int, as_tensor, astype, primitive
 from snncell.ops.creation import array_beside
-from snncell.ops.shape import ravel
 from snncell.tape.all_steps import axis_behind_steps, one_after_another, repeat_over_time, with_axis_of_steps
 from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.tensor import Tensor, beside
@@ -350,7 +349,7 @@ def gather_elements(x: Numbers, dim: int, index: Numbers) -> Tensor:
     tensor = as_tensor(x, "gather_elements")
     places = as_positions(tensor, index, "gather_elements")
     axis = as_axis(dim, tensor.ndim, "gather_elements", "dim")
-    return gather(ravel(tensor), positions_along(tensor, axis, places, "gather_elements"))
+    return gather(sh.ravel(tensor), positions_along(tensor, axis, places, "gather_elements"))
 
 
 def gather_nd(x: Numbers, indices: Numbers) -> Tensor:

@@ -20,7 +20,6 @@ from snncell.ops import arithmetic, logic as lg, shape as sh
 from snncell.ops.base import as_axis, as_int, as_tensor
 from snncell.ops.gathering import gather, take_points
 from snncell.ops.reduce import cumsum
-from snncell.ops.shape import ravel
 from snncell.tape.all_steps import with_axis_of_steps
 from snncell.tape.primitive import moving
 from snncell.tape.tensor import Tensor, beside, snapshot
@@ -106,7 +105,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
     except IndexError as error:
         raise TensorIndexError(f"A Tensor of shape {x.shape}: {error}.") from None
     with beside(x):
-        return gather(ravel(x), Tensor(places))
+        return gather(sh.ravel(x), Tensor(places))
 
 
 def _is_array_index(part: Any) -> bool:
@@ -211,14 +210,14 @@ def masked_scatter(x: Numbers, mask: Numbers, source: Numbers) -> Tensor:
         DTypeError: for a mask that is not of booleans.
         ShapeError: if it does not broadcast to the shape of x, or `source` has fewer elements than it has true ones.
     """
-    tensor, taken = as_tensor(x, "masked_scatter"), ravel(as_tensor(source, "masked_scatter", "source"))
+    tensor, taken = as_tensor(x, "masked_scatter"), sh.ravel(as_tensor(source, "masked_scatter", "source"))
     chosen = sh.broadcast_to(_mask(mask, "masked_scatter"), tensor.shape)
     wanted = int(chosen._data.sum()) if isinstance(chosen._data, np.ndarray) else 0
     if wanted > taken.size:
         raise ShapeError(f"masked_scatter: source has {taken.size} element(s), the mask {wanted} true ones.")
     if not taken.size:
         return snapshot(tensor)
-    numbers = sh.reshape(cumsum(ravel(chosen), 0) - 1, tensor.shape)
+    numbers = sh.reshape(cumsum(sh.ravel(chosen), 0) - 1, tensor.shape)
     result: Tensor = lg.where(chosen, gather(taken, arithmetic.clip(numbers, 0, taken.size - 1)), tensor)
     return result
 
@@ -240,7 +239,7 @@ def masked_select(x: Numbers, mask: Numbers) -> Tensor:
     found = np.flatnonzero(np.broadcast_to(chosen._concrete("masked_select()"), shape))
     with beside(tensor):
         places = Tensor(found)
-    return gather(ravel(sh.broadcast_to(tensor, shape)), places)
+    return gather(sh.ravel(sh.broadcast_to(tensor, shape)), places)
 
 
 def _mask(mask: Any, name: str) -> Tensor:

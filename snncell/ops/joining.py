@@ -13,7 +13,6 @@ from snncell.arguments.vocabulary import Lengths, Numbers
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import shape as sh
 from snncell.ops.base import as_axis, as_int, as_ints, as_shape, as_tensor, same_dtype
-from snncell.ops.shape import Axes, broadcast_to, expand_dims, ravel, reshape, squeeze
 from snncell.tape.all_steps import axis_behind_steps, with_axis_of_steps
 from snncell.tape.primitive import EVERYWHERE, Primitive, moving
 from snncell.tape.tensor import Tensor, snapshot
@@ -82,7 +81,7 @@ def stack(tensors: Any, axis: int = 0) -> Tensor:
         if part.shape != parts[0].shape:
             raise ShapeError(f"stack: Tensor {position} has shape {part.shape}, Tensor 0 {parts[0].shape}.")
     number = as_axis(axis, parts[0].ndim + 1, "stack")
-    return concat([expand_dims(part, number) for part in parts], number)
+    return concat([sh.expand_dims(part, number) for part in parts], number)
 
 
 def _pieces(x: Any, bounds: tuple[int, ...], axis: int) -> Any:
@@ -139,7 +138,7 @@ def unstack(x: Numbers, axis: int = 0) -> tuple[Tensor, ...]:
     number = as_axis(axis, tensor.ndim, "unstack")
     if not tensor.shape[number]:
         return ()
-    return tuple(squeeze(part, number) for part in _split_unchecked(tensor, (1,) * tensor.shape[number], number))
+    return tuple(sh.squeeze(part, number) for part in _split_unchecked(tensor, (1,) * tensor.shape[number], number))
 
 
 cat, unbind = concat, unstack
@@ -226,12 +225,12 @@ def tile(x: Numbers, reps: Lengths) -> Tensor:
     spread = tuple(n for pair in zip(counts, own, strict=True) for n in pair)
     single = tuple(n for length in own for n in (1, length))
     total = tuple(c * n for c, n in zip(counts, own, strict=True))
-    return reshape(broadcast_to(reshape(tensor, single), spread), total)
+    return sh.reshape(sh.broadcast_to(sh.reshape(tensor, single), spread), total)
 
 
 def repeat_interleave(x: Numbers, repeats: Count, axis: int | None = None) -> Tensor:
     """Each slice along `axis` (without one, each element) `repeats` times in a row: [1, 2] gives [1, 1, 2, 2]."""
-    tensor = ravel(x) if axis is None else as_tensor(x, "repeat_interleave")
+    tensor = sh.ravel(x) if axis is None else as_tensor(x, "repeat_interleave")
     count = as_int(repeats, "repeat_interleave", "repeats")
     number = as_axis(0 if axis is None else axis, tensor.ndim, "repeat_interleave")
     left, right = tensor.shape[: number + 1], tensor.shape[number + 1 :]
@@ -239,7 +238,7 @@ def repeat_interleave(x: Numbers, repeats: Count, axis: int | None = None) -> Te
     return sh.reshape(copies, (*left[:-1], left[-1] * count, *right))
 
 
-def roll(x: Numbers, shifts: Axes, dims: Axes | None = None) -> Tensor:
+def roll(x: Numbers, shifts: sh.Axes, dims: sh.Axes | None = None) -> Tensor:
     """`x` moved along axes by `shifts` places; elements that leave at one end enter at the other.
 
     Args:
@@ -252,7 +251,7 @@ def roll(x: Numbers, shifts: Axes, dims: Axes | None = None) -> Tensor:
     """
     tensor = as_tensor(x, "roll")
     if dims is None:
-        return sh.reshape(roll(ravel(tensor), shifts, 0), tensor.shape)
+        return sh.reshape(roll(sh.ravel(tensor), shifts, 0), tensor.shape)
     places, axes = as_ints(shifts, "roll", "shifts"), as_ints(dims, "roll", "dims")
     if len(places) != len(axes):
         raise ShapeError(f"roll: {len(places)} shift(s) for {len(axes)} axes; give one for each.")
@@ -276,7 +275,7 @@ def meshgrid(*inputs: Numbers, indexing: str = "xy") -> tuple[Tensor, ...]:
     """
     if indexing not in ("xy", "ij"):
         raise ArgumentError(f'meshgrid: indexing is "xy" or "ij", not {indexing!r}.')
-    vectors = [ravel(as_tensor(x, "meshgrid", f"inputs[{i}]")) for i, x in enumerate(inputs)]
+    vectors = [sh.ravel(as_tensor(x, "meshgrid", f"inputs[{i}]")) for i, x in enumerate(inputs)]
     swapped = indexing == "xy" and len(vectors) > 1
     order = [1, 0, *range(2, len(vectors))] if swapped else list(range(len(vectors)))
     lengths = tuple(vectors[a].size for a in order)

@@ -20,12 +20,9 @@ from snncell.kernels.threads import BLAS
 from snncell.ops import creation as new, reduce, shape as sh
 from snncell.ops.arithmetic import conj
 from snncell.ops.base import as_int, as_tensor, number_or_tensor, same_dtype
-from snncell.ops.creation import array_beside
 from snncell.ops.event_lists import multiply_lists
 from snncell.ops.logic import where
 from snncell.ops.padding import pad
-from snncell.ops.reduce import sum_primitive
-from snncell.ops.shape import diagonal, moveaxis
 from snncell.tape.event_lists import EventLists
 from snncell.tape.primitive import Primitive
 from snncell.tape.state import STATE
@@ -38,7 +35,7 @@ __all__ = [
 
 Grads = Sequence[Any]
 _batched, _dot, _contraction, _turned = Product(), Dot(), Contraction(), Contraction(turned=True)
-_batched.total = _dot.total = _contraction.total = _turned.total = sum_primitive
+_batched.total = _dot.total = _contraction.total = _turned.total = reduce.sum_primitive
 _contraction.other, _turned.other = _turned, _contraction
 
 
@@ -215,7 +212,7 @@ def einsum(equation: str, *operands: Numbers) -> Tensor:
         for letter in dict.fromkeys(term):
             while terms[position].count(letter) > 1:  # its two first axes become one, the last
                 first, second = [place for place, one in enumerate(terms[position]) if one == letter][:2]
-                tensors[position] = diagonal(tensors[position], 0, first, second)
+                tensors[position] = sh.diagonal(tensors[position], 0, first, second)
                 terms[position] = terms[position].replace(letter, "", 2) + letter
     result: Tensor = _einsum.bind(*tensors, equation=f"{','.join(terms)}->{out}")
     return result
@@ -274,7 +271,7 @@ def trace(x: Numbers) -> Tensor:
     Raises:
         ShapeError: for anything but two axes.
     """
-    return reduce.sum(diagonal(_as_matrix(x, "trace")))
+    return reduce.sum(sh.diagonal(_as_matrix(x, "trace")))
 
 
 def diag(x: Numbers, diagonal: int = 0) -> Tensor:
@@ -289,18 +286,15 @@ def diag(x: Numbers, diagonal: int = 0) -> Tensor:
     """
     tensor, shift = as_tensor(x, "diag"), as_int(diagonal, "diag", "diagonal")
     if tensor.ndim == 2:
-        return _diagonal(tensor, shift)
+        return sh.diagonal(tensor, shift)
     if tensor.ndim != 1:
         raise ShapeError(f"diag: takes (N,) or (N, M), the shape is {tensor.shape}.")
     n = tensor.size + abs(shift)
     padded = pad(tensor, (abs(shift), 0)) if shift else tensor
     # Selected, not multiplied by 0 and 1: infinities stay where they are.
     line = sh.reshape(padded, (1, n) if shift >= 0 else (n, 1))
-    result: Tensor = where(array_beside(np.eye(n, k=shift, dtype=bool), tensor), line, _zero(tensor))
+    result: Tensor = where(new.array_beside(np.eye(n, k=shift, dtype=bool), tensor), line, _zero(tensor))
     return result
-
-
-_diagonal = diagonal  # which an argument of `diag` hides
 
 
 def tril(x: Numbers, diagonal: int = 0) -> Tensor:
@@ -320,7 +314,7 @@ def _triangle(x: Numbers, shift: int, upper: bool, name: str) -> Tensor:
     ones = np.ones(tensor.shape[-2:], bool)
     offset = as_int(shift, name, "diagonal")
     mask = np.triu(ones, offset) if upper else np.tril(ones, offset)
-    result: Tensor = where(array_beside(mask, tensor), tensor, _zero(tensor))
+    result: Tensor = where(new.array_beside(mask, tensor), tensor, _zero(tensor))
     return result
 
 
@@ -377,7 +371,7 @@ def dot(x: Numbers, other: Numbers) -> Tensor:
     a, b = _as_operands(x, other, "dot")
     if a.ndim < 2 and b.ndim < 2:
         return inner(a, b)
-    return inner(a, b if b.ndim < 2 else moveaxis(b, -2, -1))
+    return inner(a, b if b.ndim < 2 else sh.moveaxis(b, -2, -1))
 
 
 def _as_operands(x: Numbers, other: Numbers, name: str) -> tuple[Tensor, Tensor]:
@@ -473,6 +467,6 @@ def matrix_power(x: Numbers, n: int) -> Tensor:
         power >>= 1
         square = matmul(square, square) if power else square
     if result is None:
-        identity = array_beside(np.eye(tensor.shape[-1], dtype=tensor.dtype.dtype), tensor)
+        identity = new.array_beside(np.eye(tensor.shape[-1], dtype=tensor.dtype.dtype), tensor)
         return sh.broadcast_to(identity, tensor.shape)
     return snapshot(result)

@@ -238,4 +238,5 @@ _METHODS: dict[Any, str] = {
 }
 # Other names for a method.
 _SAME = {"nelement": "numel", "ndimension": "dim", "reshape_as": "view_as", "unsqueeze": "expand_dims"}
+
 _attach()

@@ -11,10 +11,8 @@ from snncell import dtype as dtypes
 from snncell.arguments.kinds import Extended, Positive
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, ShapeError
-from snncell.ops import arithmetic, base, exponentials, joining, logic as lg, reduce, shape as sh
+from snncell.ops import arithmetic, exponentials, joining, logic as lg, reduce, shape as sh
 from snncell.ops.base import Axis, as_axes, as_float, as_tensor, astype, to_compute_dtype
-from snncell.ops.reduce import count_nonzero
-from snncell.ops.shape import ravel
 from snncell.tape.tensor import Tensor, snapshot
 from snncell.tape.transforms import stop_gradient
 
@@ -47,7 +45,7 @@ def norm(
     given = as_float(A, "norm")
     tensor = to_compute_dtype(given)
     if tensor.dtype is not given.dtype:  # squares of float16 would overflow
-        return base.cast(norm(tensor, ord, dim, keepdim), given.dtype)
+        return astype(norm(tensor, ord, dim, keepdim), given.dtype)
     axes = as_axes(dim, tensor.ndim, "norm")
     if isinstance(ord, str) and (ord != "fro" or len(axes) > 2):
         raise ArgumentError(f'norm: ord is a number or "fro", of one axis or two, not {ord!r}; ' + _SINGULAR)
@@ -80,7 +78,7 @@ def _of_matrices(x: Tensor, ord: Any, dim: Any, keepdim: bool) -> Tensor:
 def _of_vectors(x: Tensor, p: float, axes: tuple[int, ...], keepdim: bool) -> Tensor:
     sizes: Tensor = arithmetic.abs(x)
     if p == 0:
-        return count_nonzero(x, axes, keepdim, x.dtype)
+        return reduce.count_nonzero(x, axes, keepdim, x.dtype)
     if abs(p) == math.inf:
         return (reduce.max if p > 0 else reduce.min)(sizes, axes, keepdim)
     if p == 1:
@@ -171,4 +169,4 @@ def _common_length(tensors: list[Tensor], p: float) -> Tensor:
     if p == 2:
         squares = (reduce.sum(exponentials.square(part)) for part in tensors)
         return exponentials.root(functools.reduce(arithmetic.add, squares))
-    return norm(joining.stack([norm(ravel(part), p, 0) for part in tensors if part.size]), p, 0)
+    return norm(joining.stack([norm(sh.ravel(part), p, 0) for part in tensors if part.size]), p, 0)

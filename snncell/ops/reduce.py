@@ -33,8 +33,6 @@ from snncell.ops.base import (
     primitive,
     to_compute_dtype,
 )
-from snncell.ops.creation import ones_like
-from snncell.ops.exponentials import log_join
 from snncell.ops.gathering import gather_elements
 from snncell.tape.all_steps import axis_behind_steps, with_axis_of_steps
 from snncell.tape.custom import Composite
@@ -426,14 +424,16 @@ def logcumsumexp(x: Numbers, axis: int) -> Tensor:
     """
     tensor = as_float(x, "logcumsumexp")
     number = as_axis(axis, tensor.ndim, "logcumsumexp")
-    return _scan_by_doubling(_log_join, number, snapshot(tensor), ones_like(tensor))[0]
+    return _scan_by_doubling(_log_join, number, snapshot(tensor), new.ones_like(tensor))[0]
 
 
 def _log_join(x: Tensor, many: Tensor, y: Tensor, more: Tensor) -> tuple[Tensor, Tensor]:
     """Join two running logarithms, and the numbers of elements that an infinite one consists of."""
     a, b = stop_gradient((x, y))
     both = many + more
-    return log_join(x, y, many / both), lg.where(lg.equal(a, b), both, lg.where(lg.greater(a, b), many, more))
+    return exponentials.log_join(x, y, many / both), lg.where(
+        lg.equal(a, b), both, lg.where(lg.greater(a, b), many, more)
+    )
 
 
 def cummax(x: Numbers, axis: int) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,6 @@ from snncell.kernels.cuda import scatter as scatters
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.ops import creation as new, joining, logic as lg, shape as sh
 from snncell.ops.base import as_axis, as_tensor, same_dtype
-from snncell.ops.creation import array_beside
 from snncell.ops.gathering import (
     as_positions,
     count_from_zero,
@@ -24,7 +23,6 @@ from snncell.ops.gathering import (
     scatter_add_primitive,
 )
 from snncell.ops.indexing import masked_fill
-from snncell.ops.shape import ravel
 from snncell.tape.all_steps import one_after_another, repeat_over_time
 from snncell.tape.primitive import moving
 from snncell.tape.tensor import Tensor
@@ -68,9 +66,10 @@ write_positions.over_time = _write_over_time
 def _(_x: Tensor, positions: Tensor, _values: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     def of_values() -> Tensor:
         # The value that is in the result is the last one for its position; those before it get nothing.
-        numbers = array_beside(np.arange(positions.size), positions)
+        numbers = new.array_beside(np.arange(positions.size), positions)
         last = gather(
-            write_positions.bind(array_beside(np.zeros(dout.size, np.int64), positions), positions, numbers), positions
+            write_positions.bind(new.array_beside(np.zeros(dout.size, np.int64), positions), positions, numbers),
+            positions,
         )
         taken: Tensor = lg.where(lg.equal(last, numbers), gather(dout, positions), 0.0)
         return taken
@@ -95,7 +94,7 @@ def _write_at(
         spread = sh.broadcast_to(same[1], positions.shape)
     except ShapeError:
         raise ShapeError(f"{name}: values of shape {same[1].shape} for positions of shape {positions.shape}.") from None
-    flat, places, numbers = ravel(x), ravel(positions), ravel(spread)
+    flat, places, numbers = sh.ravel(x), sh.ravel(positions), sh.ravel(spread)
     if accumulate:
         new_flat: Tensor = flat + scatter_add_primitive.bind(numbers, places, axis=0, shape=(x.size,))
     else:
@@ -174,7 +173,7 @@ def index_put(x: Numbers, indices: Any, values: Numbers, accumulate: bool = Fals
     points = positions_of_slices(tensor.shape, named, "index_put")
     inner = math.prod(tensor.shape[len(named) :])
     rest = tensor.shape[len(named) :]
-    places = sh.reshape(points, (*points.shape, *(1,) * len(rest))) * inner + array_beside(
+    places = sh.reshape(points, (*points.shape, *(1,) * len(rest))) * inner + new.array_beside(
         np.arange(inner).reshape(rest), points
     )
     return _write_at(tensor, places, values, "index_put", accumulate, "values")
@@ -186,7 +185,7 @@ def index_fill(x: Numbers, axis: int, index: Numbers, value: Numbers) -> Tensor:
     places = as_positions(tensor, index, "index_fill")
     number = as_axis(axis, tensor.ndim, "index_fill")
     length = tensor.shape[number]
-    counted = count_from_zero(ravel(places), length, length, "index_fill")
+    counted = count_from_zero(sh.ravel(places), length, length, "index_fill")
     hits = scatter_add_primitive.bind(new.ones_like(counted), counted, axis=0, shape=(length,))
     filled = sh.reshape(hits > 0, tuple(length if a == number else 1 for a in range(tensor.ndim)))
     return masked_fill(tensor, filled, value)

@@ -12,12 +12,10 @@ from snncell.arguments.kinds import Count
 from snncell.arguments.shown import show
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, DTypeError, ShapeError
-from snncell.kernels.cuda import sort as order, sort as rows
+from snncell.kernels.cuda import sort as rows
 from snncell.ops import joining, logic as lg, shape as sh
 from snncell.ops.base import as_axis, as_float, as_int, as_tensor, primitive, same_dtype
 from snncell.ops.gathering import gather, gather_elements
-from snncell.ops.joining import narrow
-from snncell.ops.shape import flip, ravel, swapaxes
 from snncell.tape.all_steps import repeat_over_time, with_axis_of_steps
 from snncell.tape.tensor import Tensor, beside
 
@@ -86,7 +84,7 @@ def _order(turned: Tensor, descending: bool) -> Tensor:
         ascending: Tensor = _argsort.bind(turned)
         return ascending
     # The order of the rows read backwards, itself read backwards.
-    backwards: Tensor = flip(_argsort.bind(flip(turned, -1)), -1)
+    backwards: Tensor = sh.flip(_argsort.bind(sh.flip(turned, -1)), -1)
     return (turned.shape[-1] - 1) - backwards
 
 
@@ -100,7 +98,7 @@ def argsort(x: Numbers, axis: int = -1, descending: bool = False) -> Tensor:
         DTypeError: for complex numbers.
     """
     tensor, number = _sortable(x, axis, "argsort")
-    return swapaxes(_order(swapaxes(tensor, number, -1), descending), number, -1)
+    return sh.swapaxes(_order(sh.swapaxes(tensor, number, -1), descending), number, -1)
 
 
 def sort(x: Numbers, axis: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
@@ -117,9 +115,9 @@ def sort(x: Numbers, axis: int = -1, descending: bool = False) -> tuple[Tensor, 
         ([1.0, 2.0, 3.0], [1, 2, 0])
     """
     tensor, number = _sortable(x, axis, "sort")
-    turned = swapaxes(tensor, number, -1)
+    turned = sh.swapaxes(tensor, number, -1)
     order = _order(turned, descending)
-    return swapaxes(permute_rows(turned, order), number, -1), swapaxes(order, number, -1)
+    return sh.swapaxes(permute_rows(turned, order), number, -1), sh.swapaxes(order, number, -1)
 
 
 def permute_rows(x: Tensor, order: Tensor) -> Tensor:
@@ -168,7 +166,7 @@ def topk(
     count = as_int(k, "topk", "k")
     if not 0 <= count <= tensor.shape[number]:
         raise ShapeError(f"topk: k={count} of axis {number} of x, of shape {tensor.shape}.")
-    places = narrow(argsort(tensor, number, largest), number, 0, count)
+    places = joining.narrow(argsort(tensor, number, largest), number, 0, count)
     return gather_elements(tensor, number, places), places
 
 
@@ -187,14 +185,14 @@ def median(x: Numbers, axis: int | None = None, keepdims: bool = False) -> Any:
         ShapeError: if there is nothing.
     """
     tensor = as_tensor(x, "median")
-    line, number = (ravel(tensor), 0) if axis is None else (tensor, as_axis(axis, tensor.ndim, "median"))
+    line, number = (sh.ravel(tensor), 0) if axis is None else (tensor, as_axis(axis, tensor.ndim, "median"))
     if not line.shape[number]:
         raise ShapeError(f"median: there is nothing along axis {axis} of a Tensor of shape {tensor.shape}.")
     order = argsort(line, number)
     middle, last = ((line.shape[number] - 1) // 2, line.shape[number] - 1)
-    places = narrow(order, number, middle, 1)
+    places = joining.narrow(order, number, middle, 1)
     if tensor.dtype.is_float:  # NaN comes last
-        final = narrow(order, number, last, 1)
+        final = joining.narrow(order, number, last, 1)
         places = lg.where(lg.isnan(gather_elements(line, number, final)), final, places)
     values = gather_elements(line, number, places)
     if axis is None:
@@ -228,7 +226,7 @@ def quantile(x: Numbers, q: Any, axis: int | None = None, keepdims: bool = False
     tensor, shares = as_float(x, "quantile"), q.asnumpy() if isinstance(q, Tensor) else _as_shares(q)
     if shares.ndim > 1 or shares.dtype.kind not in "biuf" or not ((shares >= 0) & (shares <= 1)).all():
         raise ArgumentError(f"quantile: q is a number in [0, 1], or a list of them, not {show(q)}.")
-    line, number = (ravel(tensor), 0) if axis is None else (tensor, as_axis(axis, tensor.ndim, "quantile"))
+    line, number = (sh.ravel(tensor), 0) if axis is None else (tensor, as_axis(axis, tensor.ndim, "quantile"))
     n = line.shape[number]
     if not n:
         raise ShapeError(f"quantile: there is nothing along axis {axis} of a Tensor of shape {tensor.shape}.")
@@ -273,7 +271,7 @@ _searchsorted.over_time = _searchsorted_over_time
 
 @_searchsorted.def_there
 def _(ordered: Any, v: Any, right: bool) -> Any:
-    return order.places(ordered, v, right)
+    return rows.places(ordered, v, right)
 
 
 _searchsorted.no_gradient()
@@ -323,7 +321,7 @@ def unique_consecutive(
         [1, 2, 1]
     """
     tensor = as_tensor(x, "unique_consecutive")
-    flat = ravel(tensor) if dim is None else tensor
+    flat = sh.ravel(tensor) if dim is None else tensor
     axis = as_axis(0 if dim is None else dim, flat.ndim, "unique_consecutive", "dim")
     rows = np.moveaxis(flat._concrete("unique_consecutive()"), axis, 0)
     rows = rows.reshape(len(rows), math.prod(rows.shape[1:]))
