@@ -13,7 +13,7 @@ from snncell.base.text import nearest
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.sequences import until_end
 from snncell.ops.base import as_tensor
-from snncell.ops.indexing import hot, label_words
+from snncell.ops.gathering import hot, label_words
 from snncell.tape.tensor import Tensor
 from snncell.train.monitored import BY_NAME, Monitored
 from snncell.train.scores import accuracy, of_classes, over_time

@@ -12,7 +12,7 @@ from snncell.base.arguments.shown import came
 from snncell.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from snncell.nn.sequences import until_end
 from snncell.ops.base import as_tensor
-from snncell.ops.indexing import hot, label_words
+from snncell.ops.gathering import hot, label_words
 from snncell.tape.tensor import Tensor
 
 Score = TypeVar("Score", bound=Callable[..., Tensor])
