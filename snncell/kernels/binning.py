@@ -136,15 +136,4 @@ def _kernel(name: str, dtype: Any, rows: int = 1, signs: int = 1) -> Any:
             *(to_spans, to_spans, (dtypes.int32, 2, True), to_spans, numbers),
         ),
     }[name]
-    head = (
-        "from snncell.kernels.cpu.arguments import words_at\n"
-        "from snncell.kernels.cpu.copies import clear\n"
-        "from snncell.kernels.cpu.elements import row, tail\n"
-        "from snncell.kernels.cpu.panels import lowest, others\n"
-        "from snncell.kernels.policy import call_once, inline\n\n"
-        f"ROWS, SIGNS = {rows}, {signs}\n\n\n"
-    )
-    # Only what each event goes through is inlined: else its loop has too few registers.
-    parts = f"@inline\n{source_of(binning.cell_of)}\n\n"
-    parts += "".join(f"@call_once\n{source_of(part)}\n\n" for part in (binning.first_after, binning.interval))
-    return build(name, head + parts + source_of(getattr(binning, name)), signature)
+    return build(name, source_of(getattr(binning, name), ROWS=rows, SIGNS=signs), signature)

@@ -49,5 +49,4 @@ def _kernel() -> Any:
         (dtypes.int64, 1, True),
         (dtypes.int64, 1, True),
     )
-    head = "from snncell.kernels.cpu.elements import row\n\n\n"
-    return build("find_events", head + source_of(camera.find_events), signature)
+    return build("find_events", source_of(camera.find_events), signature)

@@ -9,23 +9,34 @@ it says, hence it is sealed with a checksum, and the folder must be one that nob
 
 from __future__ import annotations
 
+import dis
 import functools
 import hashlib
 import importlib.metadata
 import inspect
+import math
 import os
 import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from snncell.base.signals import import_once
 from snncell.kernels import policy, progress, store
+from snncell.kernels.cpu import builtins
 from snncell.kernels.native import Code, Linked, link
 from snncell.kernels.scalar import library_digest
 
+# Modules whose functions kernels import; `library_digest` covers them.
+LIBRARY = tuple(
+    f"snncell.kernels.{name}"
+    for name in (
+        *(f"cpu.{name}" for name in ("arguments", "builtins", "copies", "elements", "mathematics", "panels", "tiles")),
+        *("cpu.transforms", "toom_cook"),
+    )
+)
 # Settings that change the code that Numba makes, beside its version and the processor.
 _SETTINGS = (
     *("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DISABLE_INTEL_SVML"),
@@ -104,12 +115,74 @@ def of_slots(name: str, source: str, signature: Sequence[Any]) -> str:
     return source[: head.start()] + "\n".join(lines) + source[head.end() :]
 
 
-def source_of(function: Callable[..., Any]) -> str:
-    """The source of a function that is compiled from it, without annotations."""
-    source = inspect.getsource(function)
-    for annotation in (": Any", " -> None", " -> Any", "  # fmt: skip"):
-        source = source.replace(annotation, "")
-    return source
+def source_of(kernel: Callable[..., Any], **given: Any) -> str:
+    """The source of a kernel for `build`: a function, with all that it reads from its module.
+
+    A number becomes an assignment. A function of `LIBRARY` is imported. Any other function becomes part of the source,
+    so that the digest of the kernel covers it.
+
+    Args:
+        kernel: the function.
+        given: values that names have in this kernel instead, for example `LANES` for another dtype. Of a
+            `functools.partial` the name is the result.
+    """
+    text = _Source(given)
+    text.add(kernel)
+    return text.join()
+
+
+class _Source:
+    def __init__(self, given: dict[str, Any]) -> None:
+        self.given, self.imports = given, set[str]()
+        self.constants: dict[str, str] = {}
+        self.functions: dict[str, str] = {}
+        self.aliases: dict[str, str] = {}
+
+    def add(self, function: Callable[..., Any]) -> None:
+        """Add the text of a function, after the names that it reads."""
+        known = getattr(function, "__globals__") | self.given  # noqa: B009
+        read = {each.argval for each in dis.get_instructions(function) if each.opname == "LOAD_GLOBAL"}
+        for name in sorted(read & known.keys()):
+            if known[name] is not None:  # else the caller of `source_of` defines it
+                self._define(name, known[name])
+        source = inspect.getsource(function)
+        for annotation in (": Any", " -> None", " -> Any", "  # fmt: skip"):
+            source = source.replace(annotation, "")
+        if source.startswith("@"):  # inline or call_once
+            self._import(getattr(builtins, source[1 : source.index("\n")]))
+        self.functions[function.__name__] = source
+
+    def _import(self, value: Any, name: str | None = None) -> None:
+        assert value.__module__ in (*LIBRARY, "numpy"), value  # else the digest would not cover it
+        renamed = "" if name in (None, value.__name__) else f" as {name}"
+        self.imports.add(f"from {value.__module__} import {value.__name__}{renamed}")
+
+    def _define(self, name: str, value: Any) -> None:
+        if isinstance(value, (int, float)):
+            line = f"{name} = {value!r}" if math.isfinite(value) else f"{name} = float('{value}')"
+            assert self.constants.setdefault(name, line) == line, name  # of two modules
+        elif isinstance(value, functools.partial):
+            for each in (value.func, *map(type, value.args)):
+                self._import(each)
+            arguments = ", ".join(map(repr, value.args))
+            self.constants[name] = f"{name} = {value.func.__name__}({arguments})"
+        elif isinstance(value, FunctionType) and value.__module__ not in LIBRARY:
+            if value.__name__ not in self.functions:
+                self.add(value)
+            if name != value.__name__:
+                self.aliases[name] = f"{name} = {value.__name__}"
+        else:
+            self._import(value, name)
+
+    def join(self) -> str:
+        """The whole text."""
+        head = [*sorted(self.imports), *([""] if self.imports and self.constants else []), *self.constants.values()]
+        parts = [
+            "\n".join(head),
+            *(each.strip("\n") for each in self.functions.values()),
+            "\n".join(self.aliases.values()),
+        ]
+        return "\n\n\n".join(part for part in parts if part) + "\n"
 
 
 def digest_of(code: str) -> str:

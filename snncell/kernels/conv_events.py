@@ -14,7 +14,8 @@ from snncell.kernels import winograd
 from snncell.kernels.arrays import ALIGNMENT, empty
 from snncell.kernels.build import build
 from snncell.kernels.code import source_of
-from snncell.kernels.cpu import conv_events, events
+from snncell.kernels.cpu import conv_events, event_lists
+from snncell.kernels.cpu.panels import VECTORS
 from snncell.kernels.csr import Rows
 from snncell.kernels.planes import LANES, Shape, Sizes, flat
 from snncell.kernels.sharing import parts_of
@@ -123,7 +124,7 @@ def limit(shape: Shape, itemsize: int, costs: ConvolutionCosts = OF_RESULTS) -> 
     images, _, channels, own, (down, across) = shape
     pixels, results = down.length * across.length, down.results * across.results
     terms = channels * math.prod(shape.window)
-    vectors, panels = -(-own // LANES), -(-own // (events.VECTORS * LANES))
+    vectors, panels = -(-own // LANES), -(-own // (VECTORS * LANES))
     # For each image and group. The dense way has windows at the border reach beyond it.
     reach = math.prod(axis.results + size - 1 for axis, size in zip((down, across), shape.window, strict=True))
     dense = terms * own / LANES * reach * DENSE + (channels * pixels + own * results) * COPIED
@@ -134,7 +135,7 @@ def limit(shape: Shape, itemsize: int, costs: ConvolutionCosts = OF_RESULTS) -> 
         + channels * pixels * LOOKED
         + results * panels * costs.pixel
     )
-    far = costs.far if terms * min(own, events.VECTORS * LANES) * itemsize > NEAR else 1
+    far = costs.far if terms * min(own, VECTORS * LANES) * itemsize > NEAR else 1
     each = terms * results * (EVENT * panels + ADDED * far * vectors)
     return float((dense - fixed) / each) if each else 0.0
 
@@ -219,7 +220,7 @@ def _width(outputs: int, out: Any) -> int:
 
 def _panel(out: Any) -> int:
     """The outputs of a panel."""
-    return events.VECTORS * _lanes(out)
+    return VECTORS * _lanes(out)
 
 
 @functools.cache
@@ -229,16 +230,6 @@ def _kernel(name: str, dtype: Any, spikes: Any = None, listed: bool = False) -> 
     If `listed`, the events of the images are known.
     """
     lanes = ALIGNMENT // dtype.itemsize
-    head = (
-        "from snncell.kernels.cpu.builtins import least\n"
-        "from snncell.kernels.cpu.elements import row, strip, tail\n"
-        "from snncell.kernels.cpu.event_lists import add_to_terms, clear_terms, events_in_window, lines_of_window\n"
-        "from snncell.kernels.cpu.event_lists import rows_of_pixels, sort_by_key\n"
-        f"from snncell.kernels.cpu.event_lists import {'take_events as ' if listed else ''}list_events\n"
-        "from snncell.kernels.cpu.panels import add_rows, turn\n"
-        "from snncell.kernels.cpu.copies import move, zero\n\n"
-        f"LANES, WIDTH = {lanes}, {events.VECTORS * lanes}\n\n\n"
-    )
     line, to_line, rows, to_rows = (dtype, 1, False), (dtype, 1, True), (dtype, 2, False), (dtype, 2, True)
     numbers, to_numbers = (dtypes.int64, 1, False), (dtypes.int32, 2, True)
     images = (spikes, 1, False), numbers, (dtypes.int32, 1, False)
@@ -250,4 +241,7 @@ def _kernel(name: str, dtype: Any, spikes: Any = None, listed: bool = False) -> 
         ),
         "weights_from_panels": (rows, to_line, numbers),
     }[name]
-    return build(name, head + source_of(getattr(conv_events, name)), signature)
+    given: dict[str, Any] = {"LANES": lanes, "WIDTH": VECTORS * lanes}
+    if listed:
+        given["list_events"] = event_lists.take_events
+    return build(name, source_of(getattr(conv_events, name), **given), signature)

@@ -275,16 +275,6 @@ def convolve_weight(x: Any, dout: Any, *, stride: Ints, before: Ints, dilation: 
     return out
 
 
-_HEAD = """\
-from snncell.kernels.cpu.builtins import least
-from snncell.kernels.cpu.elements import row, tail
-from snncell.kernels.cpu.tiles import add_products, multiply_rows
-from snncell.kernels.cpu.copies import fill_planes, put_rows, zero
-
-
-"""
-
-
 @functools.cache
 def _kernel(name: str, dtype: Any) -> Any:
     """One of the kernels of `cpu/convolution.py`, compiled for arrays of `dtype`."""
@@ -296,4 +286,4 @@ def _kernel(name: str, dtype: Any) -> Any:
         "contract": (dtypes.int64, flat, flat, numbers, numbers, to_rows, to_rows, to_rows, numbers),
         "add_parts": (rows, to_flat, numbers),
     }[name]
-    return build(name, _HEAD + source_of(getattr(convolution, name)), signature)
+    return build(name, source_of(getattr(convolution, name)), signature)

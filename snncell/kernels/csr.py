@@ -18,8 +18,8 @@ from snncell.kernels.arrays import empty
 from snncell.kernels.build import build
 from snncell.kernels.code import source_of
 from snncell.kernels.cpu import csr, events
+from snncell.kernels.cpu.csr import ROWS
 
-ROWS = 64  # that are a unit of work
 PARALLEL_EVENTS = 1 << 16  # from which on threads are worth it
 
 
@@ -157,11 +157,6 @@ def _grain(rows: Rows) -> int:
 @functools.cache
 def _kernel(name: str, dtype: Any, given: Any = None) -> Any:
     """One of the kernels of `cpu/csr.py`, compiled for results of `dtype`, and values of another one."""
-    head = (
-        "from snncell.kernels.cpu.builtins import least\n"
-        "from snncell.kernels.cpu.elements import row\n\n"
-        f"DEPTH, ROWS = {events.DEPTH}, {ROWS}\n\n\n"
-    )
     starts, places, values = (dtypes.int64, 1, False), (dtypes.int32, 1, False), (given or dtype, 1, False)
     numbers, by_block = (dtypes.int32, 1, True), ((dtypes.int64, 2, True), (dtypes.int32, 2, True))
     signature = {
@@ -170,4 +165,4 @@ def _kernel(name: str, dtype: Any, given: Any = None) -> Any:
         "fill_rows": (starts, places, values, (dtype, 2, True)),
         "move_rows": (starts, starts, places, values, numbers, (dtype, 1, True)),
     }[name]
-    return build(name, head + source_of(getattr(csr, name)), signature)
+    return build(name, source_of(getattr(csr, name)), signature)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from snncell.kernels.cpu.events import DEPTH, VECTORS
+from snncell.kernels.cpu.events import DEPTH
+from snncell.kernels.cpu.panels import VECTORS
 
 # Events: to call their kernels, and if they are sorted by columns; to look at an element of the sparse operand; to
 # list an event, and to sort it; to add a column of it from a panel in the first-level or the second-level cache; to

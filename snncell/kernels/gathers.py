@@ -138,12 +138,6 @@ def _few_events(x: Any, lists: Any, dtype: Any, below: float) -> tuple[MatrixEve
 def _kernel(name: str, dtype: Any) -> Any:
     key = (name, dtype)
     if key not in _kernels:
-        head = (
-            "from snncell.kernels.cpu.builtins import least\n"
-            "from snncell.kernels.cpu.elements import prefetch, row, tail\n"
-            "from snncell.kernels.cpu.panels import pack\n\n"
-            f"AHEAD, LANES = {gathers.AHEAD}, {ALIGNMENT // dtype.itemsize}\n\n\n"
-        )
         kind, place, number = dtypes.BY_NUMPY[dtype], dtypes.int16, dtypes.int64
         signature = {
             "in_strips": ((kind, 2, False), number, number, (kind, 1, True)),
@@ -153,7 +147,7 @@ def _kernel(name: str, dtype: Any) -> Any:
                 *((place, 1, True), (kind, 1, True)),
             ),
         }[name]
-        _kernels[key] = build(name, head + source_of(getattr(gathers, name)), signature)
+        _kernels[key] = build(name, source_of(getattr(gathers, name), LANES=ALIGNMENT // dtype.itemsize), signature)
     return _kernels[key]
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from snncell.base.signals import import_once
+from snncell.kernels.cpu.builtins import PENDING
 
 cpu: Any = import_once("numba.core.cpu")
 codegen: Any = import_once("numba.core.codegen")
@@ -90,8 +91,21 @@ def compile_threads(function: Callable[..., Any], arguments: tuple[Any, ...]) ->
     return _compile_function(function, arguments, types.void, codegen.JITCodeLibrary, flags, compiler.Compiler)
 
 
-def register(function: Callable[..., Any], inline: bool) -> None:
-    """Let kernels call a function; with `inline` it becomes part of them where it is called."""
+def register_pending() -> None:
+    """Pass on to Numba the functions, types and lowerings that modules of kernels have registered."""
+    array_types: Any = import_once("snncell.kernels.cpu.array_types")
+    while PENDING:
+        how, function, *rest = PENDING.pop(0)
+        if how == "declare_type":
+            extending.type_callable(function)(lambda context, result=rest[0]: result)
+        elif how == "lower":
+            kinds = [getattr(types if hasattr(types, kind) else array_types, kind) for kind in rest[0]]
+            extending.lower_builtin(function, *kinds)(rest[1])
+        else:
+            _register(function, how == "inline")
+
+
+def _register(function: Callable[..., Any], inline: bool) -> None:
     compiled: dict[tuple[Any, ...], Any] = {}
 
     def of(arguments: tuple[Any, ...]) -> Any:

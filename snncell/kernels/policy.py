@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType, SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any
 
 from snncell import dtype as dtypes
 from snncell.base.forks import BUILDING, let_fork
@@ -27,7 +27,6 @@ from snncell.kernels.native import Code, Linked
 PARALLEL_SIZE = 524_288
 CALL_COST = 5
 
-_F = TypeVar("_F", bound=Callable[..., Any])
 _started = False  # whether Numba's threads are
 
 
@@ -51,6 +50,7 @@ def compile_kernel(function: Callable[..., Any], *, threads: bool = False) -> tu
     pipeline: Any = import_once("snncell.kernels.numba_passes")
     # Numba's lock within BUILDING, which the caller holds: the order in which a fork takes them.
     with lock, _without_collection():
+        pipeline.register_pending()
         compiled = pipeline.compile_threads if threads else pipeline.compile_whole
         result = compiled(function, (types.int64, types.int64, types.CPointer(types.int64)))
         library, symbol = result.library, result.fndesc.llvm_func_name
@@ -105,30 +105,6 @@ def import_array_functions() -> None:
         arrays.ensure_blas = ensure
     finally:
         linalg.ensure_blas = ensure
-
-
-def inline(function: _F) -> _F:
-    """Let generated loops call a function, which becomes part of them where it is called.
-
-    It compiles nothing by itself, and is called from Python, and with NUMBA_DISABLE_JIT=1 from loops, as it stands.
-    """
-    return _part_of_kernels(function, inline=True)
-
-
-def call_once(function: _F) -> _F:
-    """The same for a long function that stands for itself: a kernel has it once, however often it calls it."""
-    return _part_of_kernels(function, inline=False)
-
-
-def _part_of_kernels(function: _F, inline: bool) -> _F:
-    if compiles():
-        import_once("snncell.kernels.numba_passes").register(function, inline)
-    return function
-
-
-def intrinsic(function: Callable[..., Any]) -> Any:
-    """A decorator: `function(typing, *types)` gives a signature, and what writes LLVM's instructions for a call."""
-    return import_once("numba.extending").intrinsic(prefer_literal=True)(function)
 
 
 def _load_tbb() -> None:

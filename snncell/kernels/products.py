@@ -13,6 +13,7 @@ from snncell.kernels.arrays import ALIGNMENT, empty
 from snncell.kernels.build import build
 from snncell.kernels.code import source_of
 from snncell.kernels.cpu import events
+from snncell.kernels.cpu.panels import VECTORS
 from snncell.kernels.cuda import products as on_device
 from snncell.kernels.policy import PARALLEL_SIZE
 from snncell.kernels.threads import BLAS, WORKERS
@@ -176,7 +177,7 @@ def _add_up(out: Any, found: MatrixEvents, y: Any, by_columns: bool) -> None:
         y = np.ascontiguousarray(y)
     y_turned, turned = not y.flags.c_contiguous, not out.flags.c_contiguous
     lanes = ALIGNMENT // y.dtype.itemsize
-    width, depth = events.VECTORS * lanes, min(events.DEPTH, len(y))
+    width, depth = VECTORS * lanes, min(events.DEPTH, len(y))
     packs = y_turned or n % lanes != 0 or count >= PACKED_FROM * len(y)
     strips = -(-n // width)
     rows = max(UNIT_ROWS, -(-m // -(-UNITS // strips) // lanes) * lanes)
@@ -240,15 +241,7 @@ def kernel(name: str, dtype: Any, spikes: Any = None) -> Any:
     key = (name, dtype, spikes)
     if key not in _kernels:
         lanes = ALIGNMENT // dtype.itemsize
-        head = (
-            "import numpy as np\n\n"
-            "from snncell.kernels.cpu.builtins import least\n"
-            "from snncell.kernels.cpu.elements import copy, flat, row, strip, tail\n"
-            "from snncell.kernels.cpu.panels import add_rows, bits_of, fetch, lowest, others, pack, store\n\n"
-            f"PART, DEPTH, WORD = {events.PART}, {events.DEPTH}, {events.WORD}\n"
-            f"LANES, WIDTH = {lanes}, {events.VECTORS * lanes}\n\n\n"
-        )
-        source = head + source_of(getattr(events, name))
+        source = source_of(getattr(events, name), LANES=lanes, WIDTH=VECTORS * lanes)
         number, matrix, to_matrix = dtypes.int64, (dtype, 2, False), (dtype, 2, True)
         listed = ((dtypes.int16, 1), (dtype, 1), (dtypes.int64, 2), (dtypes.int32, 2))
         taken, given = ([(*kind, writable) for kind in listed] for writable in (False, True))

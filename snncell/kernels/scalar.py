@@ -138,5 +138,5 @@ def library_digest() -> str:
     # Those that it may import, whose functions it has in it, and the one that compiles it. The files are read and not
     # imported, for they import Numba.
     folder = Path(__file__).parent
-    files = [folder / "numba_passes.py", *sorted(folder.glob("cpu/*.py"))]
+    files = [folder / "numba_passes.py", folder / "toom_cook.py", *sorted(folder.glob("cpu/*.py"))]
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()

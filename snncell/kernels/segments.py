@@ -103,11 +103,10 @@ def _words(number: Any, dtype: dtypes.DType) -> list[int]:
 
 def sources() -> list[tuple[str, str, tuple[Any, ...]]]:
     """The kernels that call the others, as arguments for `build`."""
-    head = "from snncell.kernels.cpu.arguments import call, word_at\n\n\n"
     given, filled, table = (dtypes.int64, 1, False), (dtypes.int64, 1, True), (dtypes.int64, 2, False)
     return [
-        ("find_elements", head + source_of(segments.find_elements), (given, filled, given)),
-        ("run_segments", head + source_of(segments.run_segments), (table, filled)),
+        ("find_elements", source_of(segments.find_elements), (given, filled, given)),
+        ("run_segments", source_of(segments.run_segments), (table, filled)),
     ]
 
 

@@ -8,7 +8,6 @@ on Linux where there is no TBB, ends a child that is forked after its threads ha
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import math
 import threading
 import warnings
@@ -21,14 +20,13 @@ from snncell.base.forks import BUILDING, RUNNING, after_fork, in_child, let_fork
 from snncell.base.signals import deferring
 from snncell.kernels import policy
 from snncell.kernels.code import code_of, of_slots, source_of
-from snncell.kernels.cpu.launch import launch
+from snncell.kernels.cpu.launch import launch as run_parts
 from snncell.kernels.native import kernel_of
 
 PARTS = 256  # at most so many parts: threads that are done take what is left
 
 _TURNS: Any = threading.RLock()
 after_fork(lambda: in_child(_TURNS))
-_KERNEL = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2, ctypes.c_void_p)
 _launcher: tuple[Any, Any] | None = None  # what shares units, compiled, and what one thread at a time holds
 
 
@@ -87,11 +85,7 @@ def _launch_alone(start: int, stop: int, address: int, slots: int, units: int, g
             RuntimeWarning,
             stacklevel=2,
         )
-    kernel, places = _KERNEL(address), (ctypes.c_void_p * 2)()  # where it puts what it returns and raises
-    returned, raised = ctypes.addressof(places), ctypes.addressof(places) + ctypes.sizeof(ctypes.c_void_p)
-    for first in range(0, units, grain):
-        if kernel(returned, raised, first, min(first + grain, units), slots):
-            failed[0] = 1
+    run_parts(0, 1, address, slots, units, grain, failed)
 
 
 def _make_launcher() -> tuple[Any, Any]:
@@ -103,12 +97,8 @@ def _make_launcher() -> tuple[Any, Any]:
 
 
 def _compile_launcher() -> tuple[Any, Any]:
-    head = (
-        "from numba import prange\n\n"
-        "from snncell.kernels.cpu.arguments import call\nfrom snncell.kernels.cpu.builtins import least\n\n\n"
-    )
     signature = (*[dtypes.int64] * 4, (dtypes.int64, 1, True))
-    source = of_slots("launch", head + source_of(launch), signature)
+    source = of_slots("launch", "from numba import prange\n" + source_of(run_parts, prange=None), signature)
     policy.number_of_threads()  # starts them, and so settles which layer they are of
     linked, loaded = code_of("launch", source, source, threads=True)
     layer = policy.threading_layer()

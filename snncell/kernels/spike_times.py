@@ -11,7 +11,7 @@ from snncell import dtype as dtypes
 from snncell.kernels.arrays import empty
 from snncell.kernels.build import build
 from snncell.kernels.code import source_of
-from snncell.kernels.cpu import event_order, spike_adjoint as adjoint, spike_times as cpu
+from snncell.kernels.cpu import spike_adjoint as adjoint, spike_times as cpu
 from snncell.kernels.policy import PARALLEL_SIZE
 
 PARTS = 64  # of the samples: at most so many units
@@ -122,31 +122,9 @@ def _kernel(name: str, dtype: Any) -> Any:
                 *(filled, to_float64, to_float64, to_int64, constants),
             ),
         }[name]
-        _kernels[key] = build(name, _source(name), signature)
+        kernel: Any = cpu.find_spikes if name == "find_spikes" else adjoint.send_back
+        _kernels[key] = build(name, source_of(kernel), signature)
     return _kernels[key]
-
-
-def _source(name: str) -> str:
-    """The source of a kernel, with what it calls."""
-    inlined: tuple[Any, ...] = (cpu.waves, adjoint.decay, adjoint.received_by)
-    called: tuple[Any, ...] = adjoint.sent_by, adjoint.sweep
-    kernel: Any = adjoint.send_back
-    if name == "find_spikes":
-        inlined = cpu.waves, cpu.decays_of, cpu.pass_on, cpu.begin_sample
-        called = event_order.sort_by_digits, event_order.put_in_order, cpu.latest, cpu.crossing, cpu.spike_until
-        kernel = cpu.find_spikes
-    head = (
-        "from numpy import exp, expm1, float64, inf, int64, log1p\n\n"
-        "from snncell.kernels.cpu.builtins import bitcast\n"
-        "from snncell.kernels.cpu.elements import copy, lanes, row, strip, tail, words_of\n"
-        "from snncell.kernels.cpu.loops import LANES\n"
-        "from snncell.kernels.policy import call_once, inline\n\n"
-        f"FEW, MAGNITUDE, STEPS, LEAST = {event_order.FEW}, {event_order.MAGNITUDE}, {cpu.STEPS}, {adjoint.LEAST}\n"
-        "MEM, SYN, THRESHOLD, END, PEAK, HIGHEST = range(6)\n\n\n"
-    )
-    parts = [f"@inline\n{source_of(function)}\n\n" for function in inlined]
-    parts += [f"@call_once\n{source_of(function)}\n\n" for function in called]
-    return head + "".join(parts) + source_of(kernel)
 
 
 _kernels: dict[Any, Any] = {}

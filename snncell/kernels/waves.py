@@ -27,14 +27,7 @@ def multiply_waves(z: Any, coefficients: Any) -> Any:
     return f
 
 
-_HEAD = """from snncell.kernels.cpu.builtins import least
-from snncell.kernels.cpu.elements import row, strip, tail
-
-
-"""
-
-
 @functools.cache
 def _kernel() -> Any:
     rows = (dtypes.float64, 2, False)
-    return build("multiply_waves", _HEAD + source_of(waves.multiply_waves), (rows, rows, (dtypes.float64, 2, True)))
+    return build("multiply_waves", source_of(waves.multiply_waves), (rows, rows, (dtypes.float64, 2, True)))

@@ -16,7 +16,7 @@ from snncell import dtype as dtypes
 from snncell.kernels.arrays import empty
 from snncell.kernels.build import build
 from snncell.kernels.code import source_of
-from snncell.kernels.cpu import winograd
+from snncell.kernels.cpu import transforms, winograd
 from snncell.kernels.planes import LANES, Axis, Shape, flat
 from snncell.kernels.sharing import parts_of
 from snncell.kernels.toom_cook import LONGEST, WIDE, Tiling, points
@@ -231,20 +231,11 @@ def contract(x: Any, dout: Any, out: Any, shape: Shape) -> None:
     )
 
 
-_HEAD = """\
-from snncell.kernels.cpu import transforms
-from snncell.kernels.cpu.builtins import least
-from snncell.kernels.cpu.copies import zero
-from snncell.kernels.cpu.elements import row, tail
-from snncell.kernels.cpu.tiles import add_products, multiply_rows
-from snncell.kernels.toom_cook import Tiling
-
-"""
 _TRANSFORMS = {
-    "pack_points": {"points_of_weights": "of_weights"},
-    "correlate_tiles": {"tiles_of_images": "of_images", "put_results": "put_results"},
-    "contract_tiles": {"tiles_of_images": "of_images", "tiles_of_slopes": "of_slopes"},
-    "weights_of_tiles": {"weights_of_points": "to_weights"},
+    "pack_points": {"points_of_weights": transforms.of_weights},
+    "correlate_tiles": {"tiles_of_images": transforms.of_images, "put_results": transforms.put_results},
+    "contract_tiles": {"tiles_of_images": transforms.of_images, "tiles_of_slopes": transforms.of_slopes},
+    "weights_of_tiles": {"weights_of_points": transforms.to_weights},
 }
 
 
@@ -259,5 +250,5 @@ def _kernel(name: str, tiling: Tiling, dtype: Any) -> Any:
         "contract_tiles": (dtypes.int64, flat, flat, numbers, to_rows, to_rows, to_rows, numbers),
         "weights_of_tiles": (to_rows, to_rows, to_flat, numbers),
     }[name]
-    own = "".join(f"{called} = transforms.{made}({tiling})\n" for called, made in _TRANSFORMS[name].items())
-    return build(name, f"{_HEAD}{own}\n\n{source_of(getattr(winograd, name))}", signature)
+    own = {called: functools.partial(made, tiling) for called, made in _TRANSFORMS[name].items()}
+    return build(name, source_of(getattr(winograd, name), **own), signature)

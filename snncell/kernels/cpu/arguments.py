@@ -11,15 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from snncell.base.signals import import_once
-from snncell.kernels.cpu.builtins import declare_type, lowers
-from snncell.kernels.cpu.elements import ArrayPart, Elements
-from snncell.kernels.policy import intrinsic
+from snncell.kernels.cpu.builtins import LazyModule, declare_type, int_constant, ir, lowers, types
 
-ir: Any = import_once("llvmlite.ir")
-types: Any = import_once("numba.core.types")
-cgutils: Any = import_once("numba.core.cgutils")
-from_dtype: Any = import_once("numba.np.numpy_support").from_dtype
+cgutils: Any = LazyModule("numba.core.cgutils")
+array_types: Any = LazyModule("snncell.kernels.cpu.array_types")
+extending: Any = LazyModule("numba.extending")
+numpy_support: Any = LazyModule("numba.np.numpy_support")
 
 HEAD = object.__basicsize__  # of every Python object: PyObject_HEAD
 DATA, AXES = HEAD, HEAD + 16  # char *data; int nd; npy_intp *dimensions
@@ -39,18 +36,18 @@ def arguments(kinds: str) -> Any:
     def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
         place, values = 0, []
         for kind in every:
-            take = _array_in if isinstance(kind, Elements) else _number_in
-            values.append(take(context, builder, kind, builder.gep(operands[0], [ir.Constant(ir.IntType(64), place)])))
+            take = _array_in if isinstance(kind, array_types.Elements) else _number_in
+            values.append(take(context, builder, kind, builder.gep(operands[0], [int_constant(place)])))
             place += 2 if isinstance(kind, types.Complex) else 1
         return context.make_tuple(builder, result, values)
 
-    return intrinsic(arguments_of)
+    return extending.intrinsic(prefer_literal=True)(arguments_of)
 
 
 def _kind_of(text: str) -> Any:
     name, _, ndim = text.rstrip("]").partition("[")
-    dtype = from_dtype(np.dtype(name))
-    return Elements(dtype, int(ndim)) if ndim else dtype
+    dtype = numpy_support.from_dtype(np.dtype(name))
+    return array_types.Elements(dtype, int(ndim)) if ndim else dtype
 
 
 def _array_in(context: Any, builder: Any, kind: Any, slot: Any) -> Any:
@@ -73,7 +70,7 @@ def _number_in(context: Any, builder: Any, kind: Any, slot: Any) -> Any:
     """The number in a slot: an integer as it is, of floats the double's bits, of complex numbers two of them."""
 
     def real(offset: int) -> Any:
-        word = builder.load(builder.gep(slot, [ir.Constant(ir.IntType(64), offset)]))
+        word = builder.load(builder.gep(slot, [int_constant(offset)]))
         return builder.bitcast(word, ir.DoubleType())
 
     if isinstance(kind, types.Float):
@@ -85,31 +82,42 @@ def _number_in(context: Any, builder: Any, kind: Any, slot: Any) -> Any:
     return context.cast(builder, builder.load(slot), types.int64, kind)
 
 
-@intrinsic
-def call(typing: Any, function: Any, first: Any, stop: Any, slots: Any) -> Any:
-    """Call the kernel at an address for the blocks from `first` to `stop`; 0 if it raised nothing."""
-
-    def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-        word, byte = ir.IntType(64), ir.IntType(8).as_pointer()
-        arguments = [byte.as_pointer(), byte.as_pointer(), word, word, word.as_pointer()]
-        kernel = builder.inttoptr(operands[0], ir.FunctionType(ir.IntType(32), arguments).as_pointer())
-        result, raised = cgutils.alloca_once(builder, byte), cgutils.alloca_once(builder, byte)
-        status = builder.call(
-            kernel, [result, raised, operands[1], operands[2], builder.inttoptr(operands[3], word.as_pointer())]
-        )
-        return builder.zext(status, word)
-
-    return types.int64(function, first, stop, slots), lower
+_KERNEL = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2, ctypes.c_void_p)
 
 
-@intrinsic
-def word_at(typing: Any, address: Any) -> Any:
+def call(function: int, first: int, stop: int, slots: int) -> int:
+    """Call the kernel at an address for the units from `first` to `stop`; 0 if it raised nothing."""
+    places = (ctypes.c_void_p * 2)()  # where it puts what it returns and raises
+    address = ctypes.addressof(places)
+    return int(_KERNEL(function)(address, address + ctypes.sizeof(ctypes.c_void_p), first, stop, slots))
+
+
+declare_type(call, lambda function, first, stop, slots: types.int64)
+
+
+@lowers(call, *["Integer"] * 4)
+def _lower_call(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    word, byte = ir.IntType(64), ir.IntType(8).as_pointer()
+    arguments = [byte.as_pointer(), byte.as_pointer(), word, word, word.as_pointer()]
+    kernel = builder.inttoptr(operands[0], ir.FunctionType(ir.IntType(32), arguments).as_pointer())
+    result, raised = cgutils.alloca_once(builder, byte), cgutils.alloca_once(builder, byte)
+    status = builder.call(
+        kernel, [result, raised, operands[1], operands[2], builder.inttoptr(operands[3], word.as_pointer())]
+    )
+    return builder.zext(status, word)
+
+
+def word_at(address: int) -> int:
     """The integer at an address."""
+    return ctypes.c_int64.from_address(address).value
 
-    def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-        return builder.load(builder.inttoptr(operands[0], ir.IntType(64).as_pointer()))
 
-    return types.int64(types.int64), lower
+declare_type(word_at, lambda address: types.int64)
+
+
+@lowers(word_at, "Integer")
+def _lower_word_at(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    return builder.load(builder.inttoptr(operands[0], ir.IntType(64).as_pointer()))
 
 
 def words_at(address: Any) -> Any:
@@ -117,10 +125,10 @@ def words_at(address: Any) -> Any:
     return np.asarray(ctypes.cast(int(address), ctypes.py_object).value).view(np.int64)
 
 
-declare_type(words_at, lambda address: ArrayPart(types.int64))
+declare_type(words_at, lambda address: array_types.ArrayPart(types.int64))
 
 
-@lowers(words_at, types.Integer)
+@lowers(words_at, "Integer")
 def _lower_words_at(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    field = builder.add(operands[0], ir.Constant(ir.IntType(64), DATA))
+    field = builder.add(operands[0], int_constant(DATA))
     return builder.load(builder.inttoptr(field, ir.IntType(64).as_pointer().as_pointer()))

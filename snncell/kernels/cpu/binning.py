@@ -6,15 +6,15 @@ array that each recording is, so that those of a batch need not be put together.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:  # it needs Numba; the compiled source imports it
-    from snncell.kernels.cpu.arguments import words_at
-    from snncell.kernels.cpu.copies import clear
-    from snncell.kernels.cpu.elements import row, tail
-    from snncell.kernels.cpu.panels import lowest, others
+from snncell.kernels.cpu.arguments import words_at
+from snncell.kernels.cpu.builtins import call_once, inline
+from snncell.kernels.cpu.copies import clear
+from snncell.kernels.cpu.elements import row, tail
+from snncell.kernels.cpu.panels import lowest, others
 
-    ROWS, SIGNS = 1, 1  # whether events have y, and polarities that are told apart
+ROWS, SIGNS = 1, 1  # whether events have y, and polarities that are told apart
 
 
 def span_events(start: Any, stop: Any, owners: Any, lengths: Any, spans: Any) -> None:
@@ -31,6 +31,8 @@ def span_events(start: Any, stop: Any, owners: Any, lengths: Any, spans: Any) ->
             spans[unit, 1] = last
 
 
+# Only what each event goes through is inlined: else its loop has too few registers.
+@inline
 def cell_of(place: Any, polarities: Any, height: Any, width: Any) -> Any:
     """The element of a frame that an event adds to, -1 outside of the sensor.
 
@@ -49,6 +51,7 @@ def cell_of(place: Any, polarities: Any, height: Any, width: Any) -> Any:
     return cell if inside else -1
 
 
+@call_once
 def first_after(end: Any, bins: Any, at: Any) -> Any:
     """The first bin that ends after `at`; `bins` if there is none."""
     low, high = 0, bins
@@ -61,6 +64,7 @@ def first_after(end: Any, bins: Any, at: Any) -> Any:
     return low
 
 
+@call_once
 def interval(begin: Any, end: Any, low: Any, high: Any, bins: Any) -> Any:
     """From when on, and up to when, events are in the bins from `low` up to `high` and in no other."""
     since, until = begin[high - 1], end[low]

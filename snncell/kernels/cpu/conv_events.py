@@ -12,24 +12,23 @@ work from `start` up to `stop`. Sums run over the events in an order that the si
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:  # it needs Numba; the compiled source imports it
-    from snncell.kernels.cpu.builtins import least
-    from snncell.kernels.cpu.copies import move, zero
-    from snncell.kernels.cpu.elements import row, strip, tail
-    from snncell.kernels.cpu.event_lists import (
-        add_to_terms,
-        clear_terms,
-        events_in_window,
-        lines_of_window,
-        list_events,
-        rows_of_pixels,
-        sort_by_key,
-    )
-    from snncell.kernels.cpu.panels import add_rows, turn
+from snncell.kernels.cpu.builtins import least
+from snncell.kernels.cpu.copies import move, zero
+from snncell.kernels.cpu.elements import row, strip, tail
+from snncell.kernels.cpu.event_lists import (
+    add_to_terms,
+    clear_terms,
+    events_in_window,
+    lines_of_window,
+    list_events,
+    rows_of_pixels,
+    sort_by_key,
+)
+from snncell.kernels.cpu.panels import add_rows, turn
 
-    LANES, WIDTH = 16, 64  # elements of a vector, and outputs whose sums are in registers at once: by the dtype
+LANES, WIDTH = 16, 64  # elements of a vector, and outputs whose sums are in registers at once: by the dtype
 
 
 def weights_as_panels(start: Any, stop: Any, weights: Any, panels: Any, geometry: Any) -> None:

@@ -11,13 +11,12 @@ work from `start` up to `stop`. An element of a result is one sum in a fixed ord
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:  # it needs Numba; the compiled source imports it
-    from snncell.kernels.cpu.builtins import least
-    from snncell.kernels.cpu.copies import fill_planes, put_rows, zero
-    from snncell.kernels.cpu.elements import row, tail
-    from snncell.kernels.cpu.tiles import add_products, multiply_rows
+from snncell.kernels.cpu.builtins import least
+from snncell.kernels.cpu.copies import fill_planes, put_rows, zero
+from snncell.kernels.cpu.elements import row, tail
+from snncell.kernels.cpu.tiles import add_products, multiply_rows
 
 
 def pack_weights(start: Any, stop: Any, weights: Any, sources: Any, packed: Any, geometry: Any) -> None:

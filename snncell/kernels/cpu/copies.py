@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from snncell.base.signals import import_once
-from snncell.kernels.cpu.builtins import declare_type, least, lowers
-from snncell.kernels.cpu.elements import ArrayPart, tail
-from snncell.kernels.cpu.vectors import I64, Vectors
-from snncell.kernels.policy import call_once
+from snncell.kernels.cpu.builtins import LazyModule, call_once, declare_type, int_constant, least, lowers, types
+from snncell.kernels.cpu.elements import tail
+from snncell.kernels.cpu.vectors import Vectors
 
-ir: Any = import_once("llvmlite.ir")
-types: Any = import_once("numba.core.types")
-cgutils: Any = import_once("numba.core.cgutils")
+cgutils: Any = LazyModule("numba.core.cgutils")
 
 
 def move(target: Any, source: Any, count: int) -> None:
@@ -66,7 +62,7 @@ def _for_each_vector(vectors: Vectors, count: Any, body: Callable[[Any], None], 
     vectors.loop(count, vectors.lanes, [], once, maybe_none=maybe_none)
 
 
-@lowers(move, ArrayPart, ArrayPart, types.Integer)
+@lowers(move, "ArrayPart", "ArrayPart", "Integer")
 def _lower_move(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     target, source, count = operands
     vectors = Vectors(builder, target)
@@ -79,17 +75,17 @@ def _lower_move(context: Any, builder: Any, signature: Any, operands: Any) -> An
     return context.get_dummy_value()
 
 
-@lowers(move_every_second, ArrayPart, ArrayPart, types.Integer)
+@lowers(move_every_second, "ArrayPart", "ArrayPart", "Integer")
 def _lower_move_every_second(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     target, source, count = operands
     vectors = Vectors(builder, target)
 
     def one(first: Any) -> None:
-        left = builder.mul(builder.sub(count, first), ir.Constant(I64, 2))
-        left = builder.sub(left, ir.Constant(I64, 1))  # behind the last there may be nothing
-        near = vectors.at(source, builder.mul(first, ir.Constant(I64, 2)))
+        left = builder.mul(builder.sub(count, first), int_constant(2))
+        left = builder.sub(left, int_constant(1))  # behind the last there may be nothing
+        near = vectors.at(source, builder.mul(first, int_constant(2)))
         a, b = (
-            vectors.load_masked(vectors.at(near, n), vectors.below(builder.sub(left, ir.Constant(I64, n))))
+            vectors.load_masked(vectors.at(near, n), vectors.below(builder.sub(left, int_constant(n))))
             for n in (0, vectors.lanes)
         )
         vectors.store(vectors.shuffled(a, b, range(0, 2 * vectors.lanes, 2)), vectors.at(target, first))
@@ -98,15 +94,15 @@ def _lower_move_every_second(context: Any, builder: Any, signature: Any, operand
     return context.get_dummy_value()
 
 
-@lowers(clear, ArrayPart, types.Integer)
+@lowers(clear, "ArrayPart", "Integer")
 def _lower_clear(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    size = ir.Constant(ir.IntType(64), context.get_abi_sizeof(context.get_data_type(signature.args[0].dtype)))
+    size = int_constant(context.get_abi_sizeof(context.get_data_type(signature.args[0].dtype)))
     count = context.cast(builder, operands[1], signature.args[1], types.int64)
     cgutils.memset(builder, operands[0], builder.mul(count, size), 0)
     return context.get_dummy_value()
 
 
-@lowers(zero, ArrayPart, types.Integer)
+@lowers(zero, "ArrayPart", "Integer")
 def _lower_zero(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     target, count = operands
     vectors = Vectors(builder, target)
@@ -114,7 +110,7 @@ def _lower_zero(context: Any, builder: Any, signature: Any, operands: Any) -> An
     return context.get_dummy_value()
 
 
-@lowers(put, ArrayPart, ArrayPart, types.Integer)
+@lowers(put, "ArrayPart", "ArrayPart", "Integer")
 def _lower_put(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     target, source, count = operands
     vectors = Vectors(builder, target)
@@ -127,7 +123,7 @@ def _lower_put(context: Any, builder: Any, signature: Any, operands: Any) -> Any
     return context.get_dummy_value()
 
 
-@lowers(move_added, ArrayPart, ArrayPart, types.Integer, types.Integer)
+@lowers(move_added, "ArrayPart", "ArrayPart", "Integer", "Integer")
 def _lower_move_added(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     target, source, count, term = operands
     vectors = Vectors(builder, target)

@@ -6,13 +6,13 @@ in their order.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:  # it needs Numba; the compiled source imports it
-    from snncell.kernels.cpu.builtins import least
-    from snncell.kernels.cpu.elements import row
+from snncell.kernels.cpu.builtins import least
+from snncell.kernels.cpu.elements import row
+from snncell.kernels.cpu.events import DEPTH
 
-    DEPTH, ROWS = 2048, 64
+ROWS = 64  # of a unit
 
 
 def check_rows(start: Any, stop: Any, starts: Any, places: Any, elements: Any, wrong: Any) -> None:

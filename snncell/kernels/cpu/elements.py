@@ -1,113 +1,19 @@
-"""Arrays in compiled kernels: those that are arguments, parts of them, and small ones on the kernel's own stack.
+"""Arrays in kernels: rows and parts of arguments, and small arrays on the stack of the kernel.
 
-With Numba's own type for arrays a kernel takes a third longer to compile: references to their memory are counted, an
-index may be negative, and a slice is an array of its own. These are pointers, and what is inside their bounds the
-planner has seen to. From Python, each function here does the same to NumPy's arrays.
+Compiled, they are pointers (`array_types`). In Python each function does the same to NumPy's arrays.
 """
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
 
-from snncell.base.signals import import_once
-from snncell.kernels.cpu.builtins import declare_type, least, lowers
+from snncell.kernels.cpu.builtins import LazyModule, declare_type, inline, int_constant, ir, least, lowers, types
 from snncell.kernels.cpu.loops import BLOCK, LANES
-from snncell.kernels.policy import inline
 
-ir: Any = import_once("llvmlite.ir")
-types: Any = import_once("numba.core.types")
-cgutils: Any = import_once("numba.core.cgutils")
-extending: Any = import_once("numba.extending")
-templates: Any = import_once("numba.core.typing.templates")
-
-
-class Elements(types.Type):  # type: ignore[misc]
-    """The type of a C-contiguous array that somebody else keeps: where its elements begin, and its shape."""
-
-    def __init__(self, dtype: Any, ndim: int) -> None:
-        self.dtype, self.ndim = dtype, ndim
-        super().__init__(f"Elements({dtype}, {ndim})")
-
-
-class ArrayPart(types.Type):  # type: ignore[misc]
-    """The type of some of the elements of an array: where they begin. Where they end, the kernel knows."""
-
-    ndim = 1
-
-    def __init__(self, dtype: Any) -> None:
-        self.dtype = dtype
-        super().__init__(f"Part({dtype})")
-
-
-extending.register_model(ArrayPart)(extending.models.PointerModel)
-
-
-@extending.register_model(Elements)
-class _Model(extending.models.StructModel):  # type: ignore[misc]
-    def __init__(self, manager: Any, kind: Any) -> None:
-        members = [("data", types.CPointer(kind.dtype)), ("shape", types.UniTuple(types.int64, kind.ndim))]
-        super().__init__(manager, kind, members)
-
-
-extending.make_attribute_wrapper(Elements, "shape", "shape")
-declare_type(len, lambda x: types.int64 if isinstance(x, Elements) else None)
-
-
-@lowers(len, Elements)
-def _lower_len(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    return builder.extract_value(_open_array(context, builder, signature, operands).shape, 0)
-
-
-@templates.infer_global(operator.getitem)
-class _GetItem(templates.AbstractTemplate):  # type: ignore[misc]
-    def generic(self, arguments: Any, named: Any) -> Any:
-        x, _ = arguments
-        return x.dtype(x, _index_of(x)) if isinstance(x, Elements | ArrayPart) else None
-
-
-@templates.infer_global(operator.setitem)
-class _SetItem(templates.AbstractTemplate):  # type: ignore[misc]
-    def generic(self, arguments: Any, named: Any) -> Any:
-        x, _, _ = arguments
-        return types.none(x, _index_of(x), x.dtype) if isinstance(x, Elements | ArrayPart) else None
-
-
-@lowers(operator.getitem, ArrayPart, types.Any)
-@lowers(operator.getitem, Elements, types.Any)
-def _lower_getitem(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    pointer = _element(context, builder, signature, operands)
-    return context.unpack_value(builder, signature.args[0].dtype, pointer)
-
-
-@lowers(operator.setitem, ArrayPart, types.Any, types.Any)
-@lowers(operator.setitem, Elements, types.Any, types.Any)
-def _lower_setitem(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    context.pack_value(builder, signature.args[0].dtype, operands[2], _element(context, builder, signature, operands))
-
-
-def _index_of(x: Any) -> Any:
-    return types.int64 if x.ndim == 1 else types.UniTuple(types.int64, x.ndim)
-
-
-def _open_array(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    """The fields of the first argument."""
-    return cgutils.create_struct_proxy(signature.args[0])(context, builder, value=operands[0])
-
-
-def _element(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    """A pointer to the element at an index, which is not negative."""
-    place = operands[1]
-    if isinstance(signature.args[0], ArrayPart):
-        return builder.gep(operands[0], [place], inbounds=True)
-    x = _open_array(context, builder, signature, operands)
-    if signature.args[0].ndim > 1:
-        lengths, (place, *others) = (cgutils.unpack_tuple(builder, pair) for pair in (x.shape, place))
-        for length, other in zip(lengths[1:], others, strict=True):
-            place = builder.add(builder.mul(place, length, flags=["nsw"]), other, flags=["nsw"])
-    return builder.gep(x.data, [place], inbounds=True)
+cgutils: Any = LazyModule("numba.core.cgutils")
+array_types: Any = LazyModule("snncell.kernels.cpu.array_types")
 
 
 # --- parts of arrays, as pointers ------------------------------------------------------------------------------------
@@ -153,22 +59,22 @@ def prefetch(x: Any) -> None:
     """Begin to load the line of memory that a part begins in: it is read soon. From Python, nothing."""
 
 
-declare_type(prefetch, lambda x: types.none if isinstance(x, ArrayPart) else None)
-declare_type(row, lambda x, place: ArrayPart(x.dtype))
-declare_type(tail, lambda x, first: ArrayPart(x.dtype))
-declare_type(flat, lambda x: ArrayPart(x.dtype))
-declare_type(words_of, lambda x: ArrayPart(types.uint64))
+declare_type(prefetch, lambda x: types.none if isinstance(x, array_types.ArrayPart) else None)
+declare_type(row, lambda x, place: array_types.ArrayPart(x.dtype))
+declare_type(tail, lambda x, first: array_types.ArrayPart(x.dtype))
+declare_type(flat, lambda x: array_types.ArrayPart(x.dtype))
+declare_type(words_of, lambda x: array_types.ArrayPart(types.uint64))
 declare_type(line_of, lambda x: types.int64)
 declare_type(scalar, lambda index: types.int64)
 declare_type(copy, lambda target, source, count: types.none if target == source else None)
 
 
-@lowers(scalar, types.Integer)
+@lowers(scalar, "Integer")
 def _lower_scalar(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     return _opaque(context, builder, operands[0], signature.args[0])
 
 
-@lowers(prefetch, ArrayPart)
+@lowers(prefetch, "ArrayPart")
 def _lower_prefetch(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
@@ -178,36 +84,36 @@ def _lower_prefetch(context: Any, builder: Any, signature: Any, operands: Any) -
     return context.get_dummy_value()
 
 
-@lowers(words_of, ArrayPart)
+@lowers(words_of, "ArrayPart")
 def _lower_words(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     return builder.bitcast(operands[0], ir.IntType(64).as_pointer())
 
 
-@lowers(line_of, ArrayPart)
+@lowers(line_of, "ArrayPart")
 def _lower_line(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    return ir.Constant(ir.IntType(64), 512 // signature.args[0].dtype.bitwidth)
+    return int_constant(512 // signature.args[0].dtype.bitwidth)
 
 
-@lowers(flat, Elements)
+@lowers(flat, "Elements")
 def _lower_flat(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    return _open_array(context, builder, signature, operands).data
+    return array_types.open_array(context, builder, signature, operands).data
 
 
-@lowers(tail, ArrayPart, types.Integer)
+@lowers(tail, "ArrayPart", "Integer")
 def _lower_tail_of_part(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     return builder.gep(operands[0], [operands[1]], inbounds=True)
 
 
-@lowers(tail, types.Array, types.Integer)
-@lowers(tail, Elements, types.Integer)
+@lowers(tail, "Array", "Integer")
+@lowers(tail, "Elements", "Integer")
 def _lower_tail(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    return builder.gep(_open_array(context, builder, signature, operands).data, [operands[1]], inbounds=True)
+    return builder.gep(array_types.open_array(context, builder, signature, operands).data, [operands[1]], inbounds=True)
 
 
-@lowers(row, types.Array, types.Integer)
-@lowers(row, Elements, types.Integer)
+@lowers(row, "Array", "Integer")
+@lowers(row, "Elements", "Integer")
 def _lower_row(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    x = _open_array(context, builder, signature, operands)
+    x = array_types.open_array(context, builder, signature, operands)
     # Which row it is, LLVM is not to know: for rows that follow each other in an outer loop it would ask before that
     # whether they overlap what other rows there are, as a whole. They do where it runs backwards, or one row is made
     # from the one before, and the loop over the elements would not run on vectors. So it asks for each row.
@@ -224,7 +130,7 @@ def _opaque(context: Any, builder: Any, number: Any, kind: Any) -> Any:
     return builder.asm(ir.FunctionType(word, [word]), "", "=r,0", [number], False)
 
 
-@lowers(copy, ArrayPart, ArrayPart, types.Integer)
+@lowers(copy, "ArrayPart", "ArrayPart", "Integer")
 def _lower_copy(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     size = context.get_abi_sizeof(context.get_data_type(signature.args[0].dtype))
     cgutils.raw_memcpy(builder, operands[0], operands[1], operands[2], size)
@@ -258,20 +164,20 @@ def strip(count: int, kind: Any) -> Any:
     return np.empty(count, kind.dtype if isinstance(kind, np.ndarray) else kind)
 
 
-declare_type(lanes, lambda start: ArrayPart(start))
-declare_type(strip, lambda count, kind: ArrayPart(kind.dtype))
+declare_type(lanes, lambda start: array_types.ArrayPart(start))
+declare_type(strip, lambda count, kind: array_types.ArrayPart(kind.dtype))
 
 
-@lowers(lanes, types.Any)
+@lowers(lanes, "Any")
 def _lower_lanes(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     kind = signature.args[0]
     data = _on_stack(builder, context.get_data_type(kind), LANES)
     for lane in range(LANES):
-        context.pack_value(builder, kind, operands[0], builder.gep(data, [ir.Constant(ir.IntType(64), lane)]))
+        context.pack_value(builder, kind, operands[0], builder.gep(data, [int_constant(lane)]))
     return data
 
 
-@lowers(strip, types.Integer, types.Any)
+@lowers(strip, "Integer", "Any")
 def _lower_strip(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     return _on_stack(builder, context.get_data_type(signature.return_type.dtype), BLOCK)
 

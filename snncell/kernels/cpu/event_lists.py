@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from snncell.kernels.cpu.builtins import least
+from snncell.kernels.cpu.builtins import call_once, least
 from snncell.kernels.cpu.copies import move, move_added, zero
 from snncell.kernels.cpu.elements import copy, strip, tail
-from snncell.kernels.cpu.events import WORD
-from snncell.kernels.cpu.panels import add_rows, bits_of, lowest, others, turn
-from snncell.kernels.policy import call_once
+from snncell.kernels.cpu.panels import WORD, add_rows, bits_of, lowest, others, turn
 
 
 @call_once

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:  # they need Numba; the compiled source imports them
-    from numpy import float64, int64
+from numpy import float64, int64
 
-    from snncell.kernels.cpu.builtins import bitcast
-    from snncell.kernels.cpu.elements import copy, strip
+from snncell.kernels.cpu.builtins import bitcast, call_once
+from snncell.kernels.cpu.elements import copy, strip
 
 FEW = 24  # events that are sorted by comparing them
 MAGNITUDE = 0x7FFFFFFFFFFFFFFF  # the bits of a float64 but for its sign
 
 
+@call_once
 def put_in_order(time: Any, ordered: Any, events: Any, end: Any, keys: Any, spare: Any, moved: Any) -> Any:
     """The events before `end` in the order of time, equal ones in theirs, then the others; how many come before it.
 
@@ -39,6 +39,7 @@ def put_in_order(time: Any, ordered: Any, events: Any, end: Any, keys: Any, spar
     return count
 
 
+@call_once
 def sort_by_digits(time: Any, ordered: Any, count: Any, keys: Any, spare: Any, moved: Any) -> None:
     """Sort events by the bits of their times, eight at a time from the last on: work in proportion to their number."""
     firsts, differ = strip(256, int64), int64(0)

@@ -12,19 +12,16 @@ number of threads, nor on how the result is cut.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:  # it needs Numba; the compiled source imports it
-    from snncell.kernels.cpu.builtins import least
-    from snncell.kernels.cpu.elements import copy, flat, row, strip, tail
-    from snncell.kernels.cpu.panels import add_rows, bits_of, fetch, lowest, others, pack, store
+from snncell.kernels.cpu.builtins import least
+from snncell.kernels.cpu.elements import copy, flat, row, strip, tail
+from snncell.kernels.cpu.panels import WORD, add_rows, bits_of, fetch, lowest, others, pack, store
 
-    LANES, WIDTH = 16, 64  # elements of a vector, and of a row of a panel: by the dtype
+LANES, WIDTH = 16, 64  # elements of a vector, and of a row of a panel: by the dtype
 
-VECTORS = 4  # of 64 bytes, in a row of a panel: half of the registers of AVX2, an eighth of those of AVX-512
 PART = 64  # rows whose events lie close together, in memory for as many as they have elements
 DEPTH = 2048  # rows of a panel
-WORD = 64  # elements that are looked at together
 
 
 def find_all_events(

@@ -6,14 +6,13 @@ Compiled from its source (`kernels/gathers.py`), as a kernel that carries out th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:  # it needs Numba; the compiled source imports it
-    from snncell.kernels.cpu.builtins import least
-    from snncell.kernels.cpu.elements import prefetch, row, tail
-    from snncell.kernels.cpu.panels import pack
+from snncell.kernels.cpu.builtins import least
+from snncell.kernels.cpu.elements import prefetch, row, tail
+from snncell.kernels.cpu.panels import pack
 
-    LANES = 16  # by the dtype
+LANES = 16  # by the dtype
 
 AHEAD = 8  # steps that the events of a row are fetched ahead
 

@@ -5,13 +5,12 @@ It is compiled from its source (`kernels/sharing.py`), as a kernel that is given
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:  # they need Numba; the compiled source imports them
-    from numba import prange
+from snncell.kernels.cpu.arguments import call
+from snncell.kernels.cpu.builtins import least
 
-    from snncell.kernels.cpu.arguments import call
-    from snncell.kernels.cpu.builtins import least
+prange = range  # compiled, Numba's: see `sharing`
 
 
 def launch(start: Any, stop: Any, address: Any, given: Any, units: Any, grain: Any, failed: Any) -> None:

@@ -25,8 +25,7 @@ from typing import Any
 import numpy as np
 from numpy import exp as exp_f8, expm1 as expm1_f8, log as log_f8, log1p as log1p_f8, tanh as tanh_f8  # noqa: F401
 
-from snncell.kernels.cpu.builtins import bitcast
-from snncell.kernels.policy import inline
+from snncell.kernels.cpu.builtins import bitcast, inline
 
 # Constants are NumPy's scalars, for Python's would widen float32 to float64 and int32 to int64 in Numba.
 _0 = np.float32(0)

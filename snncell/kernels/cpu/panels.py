@@ -11,17 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from snncell.base.signals import import_once
-from snncell.kernels.cpu.builtins import declare_type, least, lowers
-from snncell.kernels.cpu.elements import ArrayPart, copy, flat, row, tail
-from snncell.kernels.cpu.events import VECTORS, WORD
-from snncell.kernels.cpu.vectors import I64, Vectors
-from snncell.kernels.policy import inline
-
-ir: Any = import_once("llvmlite.ir")
-types: Any = import_once("numba.core.types")
+from snncell.kernels.cpu.builtins import declare_type, inline, int_constant, ir, least, lowers, types
+from snncell.kernels.cpu.elements import copy, flat, row, tail
+from snncell.kernels.cpu.vectors import Vectors
 
 VECTOR = 64  # bytes
+VECTORS = 4  # in a row of a panel: half of the registers of AVX2, an eighth of those of AVX-512
+WORD = 64  # elements that are looked at together
 
 
 def lanes_of(dtype: Any) -> int:
@@ -53,22 +49,22 @@ declare_type(lowest, lambda bits: types.int64)
 declare_type(others, lambda bits: types.int64)
 
 
-@lowers(bits_of, ArrayPart, types.Integer)
+@lowers(bits_of, "ArrayPart", "Integer")
 def _lower_bits(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     pointer, first = operands
     vectors = Vectors(builder, pointer, WORD * context.get_abi_sizeof(pointer.type.pointee))
     compare = builder.fcmp_unordered if isinstance(signature.args[0].dtype, types.Float) else builder.icmp_signed
-    return builder.bitcast(compare("!=", vectors.load(vectors.at(pointer, first)), vectors.zero), I64)
+    return builder.bitcast(compare("!=", vectors.load(vectors.at(pointer, first)), vectors.zero), ir.IntType(64))
 
 
-@lowers(lowest, types.Integer)
+@lowers(lowest, "Integer")
 def _lower_lowest(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     return builder.cttz(operands[0], ir.Constant(ir.IntType(1), 1))
 
 
-@lowers(others, types.Integer)
+@lowers(others, "Integer")
 def _lower_others(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    return builder.and_(operands[0], builder.sub(operands[0], ir.Constant(I64, 1)))
+    return builder.and_(operands[0], builder.sub(operands[0], int_constant(1)))
 
 
 # --- sums of rows -----------------------------------------------------------------------------------------------------
@@ -93,18 +89,7 @@ def add_rows(
 declare_type(add_rows, lambda sums, more, values, step, places, count, panel, stride, vectors: types.none)
 
 
-@lowers(
-    add_rows,
-    ArrayPart,
-    types.Integer,
-    ArrayPart,
-    types.Integer,
-    ArrayPart,
-    types.Integer,
-    ArrayPart,
-    types.Integer,
-    types.Integer,
-)
+@lowers(add_rows, *["ArrayPart", "Integer"] * 4, "Integer")
 def _lower_add_rows(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     sums, more, values, step, places, count, panel, stride, vectors = (
         context.cast(builder, x, kind, types.int64) if isinstance(kind, types.Integer) else x
@@ -112,11 +97,11 @@ def _lower_add_rows(context: Any, builder: Any, signature: Any, operands: Any) -
     )
     each = Vectors(builder, panel, VECTOR)
     for number in range(1, VECTORS + 1):
-        with builder.if_then(builder.icmp_signed("==", vectors, ir.Constant(I64, number))):
+        with builder.if_then(builder.icmp_signed("==", vectors, int_constant(number))):
             into = [each.at(sums, n * each.lanes) for n in range(number)]
 
             def added(event: Any, totals: list[Any], number: int = number) -> list[Any]:
-                place = builder.sext(builder.load(each.at(places, event)), I64)
+                place = builder.sext(builder.load(each.at(places, event)), ir.IntType(64))
                 factor = each.spread(builder.load(each.at(values, builder.mul(event, step))))
                 rows = each.load_each(each.at(panel, builder.mul(place, stride, flags=["nsw"])), number)
                 return [each.added(factor, own, total) for own, total in zip(rows, totals, strict=True)]
@@ -141,14 +126,14 @@ def turn_tile(target: Any, target_stride: Any, source: Any, source_stride: Any) 
 declare_type(turn_tile, lambda target, target_stride, source, source_stride: types.none)
 
 
-@lowers(turn_tile, ArrayPart, types.Integer, ArrayPart, types.Integer)
+@lowers(turn_tile, "ArrayPart", "Integer", "ArrayPart", "Integer")
 def _lower_turn_tile(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     target, target_stride, source, source_stride = operands
     vectors = Vectors(builder, source, VECTOR)
     side = vectors.lanes
 
     def row_of(pointer: Any, stride: Any, number: int) -> Any:
-        return vectors.at(pointer, builder.mul(stride, ir.Constant(I64, number)))
+        return vectors.at(pointer, builder.mul(stride, int_constant(number)))
 
     rows = [vectors.load(row_of(source, source_stride, n)) for n in range(side)]
     # Squares of half the side change places, off the diagonal, then those of half that within each, down to elements.

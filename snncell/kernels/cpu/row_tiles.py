@@ -9,15 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from snncell.base.signals import import_once
-from snncell.kernels.cpu.builtins import declare_type, lowers
-from snncell.kernels.cpu.elements import ArrayPart
+from snncell.kernels.cpu.builtins import declare_type, int_constant, lowers, types
 from snncell.kernels.cpu.panels import VECTOR, lanes_of
 from snncell.kernels.cpu.tiles import cut
-from snncell.kernels.cpu.vectors import I64, Vectors, registers
-
-ir: Any = import_once("llvmlite.ir")
-types: Any = import_once("numba.core.types")
+from snncell.kernels.cpu.vectors import Vectors, registers
 
 
 def _tile(rows: int, vectors: int) -> Callable[..., None]:
@@ -45,20 +40,20 @@ def _tile(rows: int, vectors: int) -> Callable[..., None]:
             def term(k: Any, sums: list[Any], wide: range = wide) -> list[Any]:
                 given = each.at(y, builder.mul(k, stride, flags=["nsw"]))
                 loaded = [each.load(each.at(given, n * each.lanes)) for n in wide]
-                places = [builder.add(k, builder.mul(across, ir.Constant(I64, r))) for r in range(rows)]
+                places = [builder.add(k, builder.mul(across, int_constant(r))) for r in range(rows)]
                 factors = [each.spread(builder.load(each.at(x, place))) for place in places]
                 pairs = [(a, b) for a in factors for b in loaded]
                 return [each.added(a, b, c) for (a, b), c in zip(pairs, sums, strict=True)]
 
-            starts = [builder.mul(step, ir.Constant(I64, r)) for r in range(rows)]
+            starts = [builder.mul(step, int_constant(r)) for r in range(rows)]
             targets = [each.at(each.at(out, start), n * each.lanes) for start in starts for n in wide]
             for sum_of, place in zip(each.loop(count, 1, [each.zero] * len(targets), term), targets, strict=True):
                 each.store(sum_of, place)
         return context.get_dummy_value()
 
-    number = types.Integer
+    number = "Integer"
     declare_type(multiply, lambda out, step, x, across, y, stride, count: types.none)
-    lowers(multiply, ArrayPart, number, ArrayPart, number, ArrayPart, number, number)(lower)
+    lowers(multiply, "ArrayPart", number, "ArrayPart", number, "ArrayPart", number, number)(lower)
     return multiply
 
 

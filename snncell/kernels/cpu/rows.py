@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from snncell.kernels.cpu.builtins import least
+from snncell.kernels.cpu.builtins import call_once, inline, least
 from snncell.kernels.cpu.elements import copy, line_of, strip, tail
-from snncell.kernels.cpu.events import VECTORS, WORD
-from snncell.kernels.cpu.panels import add_rows, bits_of, lowest, others, store
+from snncell.kernels.cpu.panels import VECTORS, WORD, add_rows, bits_of, lowest, others, store
 from snncell.kernels.cpu.row_tiles import VECTORS_OF_TILE, tile_4
-from snncell.kernels.policy import call_once, inline
 
 GROUP = 4  # rows that are multiplied together
 STRIP = 256  # columns that are added up before the next: with GROUP rows, 4 kB of the first-level cache

@@ -6,10 +6,9 @@ are the same for any number of kernels, and for any kernels.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:  # they need Numba; the compiled source imports them
-    from snncell.kernels.cpu.arguments import call, word_at
+from snncell.kernels.cpu.arguments import call, word_at
 
 
 def find_elements(start: Any, stop: Any, objects: Any, words: Any, places: Any) -> None:

@@ -5,18 +5,19 @@ These functions are compiled from their source, as those of `spike_times.py`: `s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:  # they need Numba; the compiled source imports them
-    from numpy import exp, float64, inf
+from numpy import exp, float64, inf
 
-    from snncell.kernels.cpu.elements import lanes, row, tail
-    from snncell.kernels.cpu.loops import LANES
-    from snncell.kernels.cpu.spike_times import MEM, SYN, THRESHOLD, waves
+from snncell.kernels.cpu.builtins import call_once, inline
+from snncell.kernels.cpu.elements import lanes, row, tail
+from snncell.kernels.cpu.loops import LANES
+from snncell.kernels.cpu.spike_times import MEM, SYN, THRESHOLD, waves
 
 LEAST = 3  # the constants: those of `spike_times.py` up to the threshold, and the least slope of V at a spike
 
 
+@call_once
 def sent_by(spikes: Any, gradient: Any, neurons: Any, a: Any, first: Any, other: Any, constants: Any) -> Any:
     """The gradient that each spike of a sample sends back, a_k; the result is the last event that a spike follows.
 
@@ -42,6 +43,7 @@ def sent_by(spikes: Any, gradient: Any, neurons: Any, a: Any, first: Any, other:
     return last
 
 
+@inline
 def decay(p: Any, q: Any, neurons: Any, length: Any, constants: Any) -> None:
     """Bring p and q of a time to those so much earlier."""
     of_p, of_q, kappa = waves(length, constants[MEM], constants[SYN])
@@ -50,6 +52,7 @@ def decay(p: Any, q: Any, neurons: Any, length: Any, constants: Any) -> None:
         q[n] *= of_q
 
 
+@inline
 def received_by(p: Any, q: Any, weight: Any, total: Any, neurons: Any) -> Any:
     """Add p, the gradients of an event's weights, to their total; the result is the sum of w (p - q)."""
     partial = lanes(0.0)
@@ -69,6 +72,7 @@ def received_by(p: Any, q: Any, weight: Any, total: Any, neurons: Any) -> Any:
     return of_all
 
 
+@call_once
 def sweep(events: Any, spikes: Any, p: Any, q: Any, a: Any, first: Any, other: Any, event: Any, constants: Any) -> None:
     """Go backwards through the events of a sample from one on, with p and q, the spikes behind each, and its gradients.
 

@@ -8,13 +8,13 @@ costs a neuron a few additions, and exponentials are for events and spikes alone
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:  # they need Numba; the compiled source imports them
-    from numpy import exp, expm1, float64, inf, log1p
+from numpy import exp, expm1, float64, inf, log1p
 
-    from snncell.kernels.cpu.elements import row, words_of
-    from snncell.kernels.cpu.event_order import put_in_order
+from snncell.kernels.cpu.builtins import call_once, inline
+from snncell.kernels.cpu.elements import row, words_of
+from snncell.kernels.cpu.event_order import put_in_order
 
 STEPS = 64  # towards a crossing: three or four nearly always; where V just touches the threshold, each gives a bit
 # The constants of the neurons, in one array: the time constants, the threshold, the time from which on no spike is
@@ -22,6 +22,7 @@ STEPS = 64  # towards a crossing: three or four nearly always; where V just touc
 MEM, SYN, THRESHOLD, END, PEAK, HIGHEST = range(6)
 
 
+@inline
 def waves(s: Any, mem: Any, syn: Any) -> Any:
     """The decay of V and of I over a time, and kappa: accurate for close time constants and long times too."""
     of_v, of_i = exp(-s / mem), exp(-s / syn)
@@ -29,6 +30,7 @@ def waves(s: Any, mem: Any, syn: Any) -> Any:
     return of_v, of_i, (of_v if mem > syn else of_i) * nearer * (-syn / abs(mem - syn))
 
 
+@call_once
 def latest(v: Any, i: Any, longest: Any, constants: Any) -> Any:
     """When V is above the threshold, from V and I at 0: at its peak, or before that at `longest`. -1 if it is not."""
     mem, syn, peak = constants[MEM], constants[SYN], constants[PEAK]
@@ -43,6 +45,7 @@ def latest(v: Any, i: Any, longest: Any, constants: Any) -> Any:
     return late if v * of_v + i * kappa >= constants[THRESHOLD] else -1.0
 
 
+@call_once
 def crossing(v: Any, i: Any, late: Any, constants: Any) -> Any:
     """When V reaches the threshold, from V and I at 0: before `late`, when it is above.
 
@@ -82,6 +85,7 @@ def crossing(v: Any, i: Any, late: Any, constants: Any) -> Any:
     return s
 
 
+@inline
 def pass_on(
     v: Any, i: Any, v_end: Any, i_end: Any, weight: Any, flags: Any, near: Any, neurons: Any, decays: Any
 ) -> Any:
@@ -112,6 +116,7 @@ def pass_on(
     return marked
 
 
+@call_once
 def spike_until(
     n: Any, event: Any, begin: Any, left: Any, v: Any, i: Any, v_end: Any, i_end: Any, spikes: Any, constants: Any
 ) -> Any:
@@ -150,6 +155,7 @@ def spike_until(
     return False
 
 
+@inline
 def decays_of(length: Any, constants: Any) -> Any:
     """The `decays` that `pass_on` takes, of neurons that do not spike meanwhile."""
     of_v, of_i, kappa = waves(length, constants[MEM], constants[SYN])
@@ -157,6 +163,7 @@ def decays_of(length: Any, constants: Any) -> Any:
     return of_v, of_i, kappa, reach * (1.0 + 1e-9), constants[THRESHOLD]  # the bound is one when rounded, too
 
 
+@inline
 def begin_sample(v: Any, i: Any, spikes: Any, neurons: Any) -> None:
     """Give neurons the state that they begin with, and no spikes."""
     times, places, currents, number, wanted = spikes

@@ -10,14 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from snncell.base.signals import import_once
-from snncell.kernels.cpu.builtins import declare_type, lowers
-from snncell.kernels.cpu.elements import ArrayPart, tail
-from snncell.kernels.cpu.vectors import I64, Vectors, registers
-from snncell.kernels.policy import call_once
-
-ir: Any = import_once("llvmlite.ir")
-types: Any = import_once("numba.core.types")
+from snncell.kernels.cpu.builtins import call_once, declare_type, int_constant, lowers, types
+from snncell.kernels.cpu.elements import tail
+from snncell.kernels.cpu.vectors import Vectors, registers
 
 PACK = 8  # rows whose weights lie together
 
@@ -53,12 +48,12 @@ def _tile(rows: int, columns: int) -> Callable[..., None]:
                 def term(k: Any, sums: list[Any], across: range = across, along: range = along) -> list[Any]:
                     pixels = vectors.at(image, builder.load(vectors.at(offsets, k)))
                     loaded = [vectors.load(vectors.at(pixels, n * vectors.lanes)) for n in along]
-                    own = vectors.at(weights, builder.mul(k, ir.Constant(I64, PACK)))
+                    own = vectors.at(weights, builder.mul(k, int_constant(PACK)))
                     factors = [vectors.spread(builder.load(vectors.at(own, r))) for r in across]
                     pairs = [(a, b) for a in factors for b in loaded]
                     return [vectors.added(a, b, c) for (a, b), c in zip(pairs, sums, strict=True)]
 
-                starts = [builder.mul(step, ir.Constant(I64, r)) for r in across]
+                starts = [builder.mul(step, int_constant(r)) for r in across]
                 places = [vectors.at(vectors.at(out, start), n * vectors.lanes) for start in starts for n in along]
                 sums = vectors.loop(count, 1, vectors.load_if(more, places), term)
                 for total, place in zip(sums, places, strict=True):
@@ -66,7 +61,7 @@ def _tile(rows: int, columns: int) -> Callable[..., None]:
         return context.get_dummy_value()
 
     declare_type(multiply, lambda out, step, weights, image, offsets, count, more: types.none)
-    lowers(multiply, ArrayPart, types.Integer, ArrayPart, ArrayPart, ArrayPart, types.Integer, types.Integer)(lower)
+    lowers(multiply, "ArrayPart", "Integer", "ArrayPart", "ArrayPart", "ArrayPart", "Integer", "Integer")(lower)
     return multiply
 
 
@@ -127,7 +122,7 @@ def _adder(rows: int) -> Callable[..., None]:
         out, slopes, step, image, offsets, count = operands
         vectors = Vectors(builder, out)
         shifted = [vectors.at(image, builder.load(vectors.at(offsets, k))) for k in range(4)]
-        firsts = [vectors.at(slopes, builder.mul(step, ir.Constant(I64, r))) for r in range(rows)]
+        firsts = [vectors.at(slopes, builder.mul(step, int_constant(r))) for r in range(rows)]
         for part in cut(4, 4 if registers()[0] == 32 else 2):
 
             def term(i: Any, sums: list[Any], part: range = part) -> list[Any]:
@@ -144,7 +139,7 @@ def _adder(rows: int) -> Callable[..., None]:
         return context.get_dummy_value()
 
     declare_type(add, lambda out, slopes, step, image, offsets, count: types.none)
-    lowers(add, ArrayPart, ArrayPart, types.Integer, ArrayPart, ArrayPart, types.Integer)(lower)
+    lowers(add, "ArrayPart", "ArrayPart", "Integer", "ArrayPart", "ArrayPart", "Integer")(lower)
     return add
 
 

@@ -8,15 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from snncell.base.signals import import_once
-from snncell.kernels.cpu.builtins import declare_type, lowers
-from snncell.kernels.cpu.elements import ArrayPart, tail
-from snncell.kernels.cpu.vectors import I64, Vectors
-from snncell.kernels.policy import call_once
+from snncell.kernels.cpu.builtins import call_once, declare_type, int_constant, lowers, types
+from snncell.kernels.cpu.elements import tail
+from snncell.kernels.cpu.vectors import Vectors
 from snncell.kernels.toom_cook import WIDE, Matrix, Tiling
-
-ir: Any = import_once("llvmlite.ir")
-types: Any = import_once("numba.core.types")
 
 
 def _transpose_factors(matrix: Matrix) -> Matrix:
@@ -96,7 +91,7 @@ def _rows_of_tiles(down: Matrix, across: Matrix, steps: tuple[int, int], togethe
 
         def loaded(line: Any, column: Any) -> Any:
             there = builder.icmp_unsigned("<", line, height)
-            mask = pairs.between(column, builder.select(there, width, ir.Constant(I64, 0)))
+            mask = pairs.between(column, builder.select(there, width, int_constant(0)))
             return pairs.load_masked(builder.gep(image, [builder.add(builder.mul(line, width), column)]), mask)
 
         def part(number: int, line: Any, column: Any) -> Any:
@@ -104,32 +99,32 @@ def _rows_of_tiles(down: Matrix, across: Matrix, steps: tuple[int, int], togethe
             begin, found = number * pairs.lanes, None
             for first in range(0, pairs.lanes, min(own_lanes, pairs.lanes)):
                 row, inside = divmod(begin + first, own_lanes)
-                here = builder.add(line, ir.Constant(I64, row * steps[0]))
-                more = loaded(here, builder.add(column, ir.Constant(I64, inside - first)))
+                here = builder.add(line, int_constant(row * steps[0]))
+                more = loaded(here, builder.add(column, int_constant(inside - first)))
                 order = [lane if lane < first else pairs.lanes + lane for lane in range(pairs.lanes)]
                 found = more if found is None else pairs.shuffled(found, more, order)
             return found
 
         def elements(a: int, b: int, first: Any) -> list[Any]:
             """Elements (a, b), (a, b + 1), ... of each tile, as far as there are such in a step."""
-            line, column = builder.add(top, ir.Constant(I64, a)), builder.add(first, ir.Constant(I64, b))
+            line, column = builder.add(top, int_constant(a)), builder.add(first, int_constant(b))
             own = [part(number, line, column) for number in range(parts)]
             orders = [range(n, parts * pairs.lanes, step) for n in range(min(step, wide - b))]
             return [vectors.shuffled(own[0], own[-1], order) for order in orders]
 
         def one(i: Any, _: list[Any]) -> list[Any]:
-            first = builder.add(left, builder.mul(i, ir.Constant(I64, step)))
+            first = builder.add(left, builder.mul(i, int_constant(step)))
             rows = [[each for b in range(0, wide, step) for each in elements(a, b, first)] for a in range(high)]
             for p, total in enumerate(_nest_products(vectors, down, across, rows)):
-                vectors.store(total, vectors.at(vectors.at(target, i), builder.mul(target_apart, ir.Constant(I64, p))))
+                vectors.store(total, vectors.at(vectors.at(target, i), builder.mul(target_apart, int_constant(p))))
             return []
 
         vectors.loop(count, vectors.lanes, [], one)
         return context.get_dummy_value()
 
-    integers = [types.Integer] * 5
+    integers = ["Integer"] * 5
     declare_type(transform, lambda target, target_apart, image, height, width, top, left, count: types.none)
-    lowers(transform, ArrayPart, types.Integer, ArrayPart, *integers)(lower)
+    lowers(transform, "ArrayPart", "Integer", "ArrayPart", *integers)(lower)
     return transform
 
 
@@ -167,14 +162,14 @@ def _by_elements(down: Matrix, across: Matrix) -> Callable[..., None]:
         def one(i: Any, _: list[Any]) -> list[Any]:
             rows = _rows(vectors, vectors.at(source, i), apart, high, wide)
             for p, total in enumerate(_nest_products(vectors, down, across, rows)):
-                vectors.store(total, vectors.at(vectors.at(target, i), builder.mul(target_apart, ir.Constant(I64, p))))
+                vectors.store(total, vectors.at(vectors.at(target, i), builder.mul(target_apart, int_constant(p))))
             return []
 
         vectors.loop(count, vectors.lanes, [], one)
         return context.get_dummy_value()
 
     declare_type(transform, lambda target, target_apart, source, apart, count: types.none)
-    lowers(transform, ArrayPart, types.Integer, ArrayPart, types.Integer, types.Integer)(lower)
+    lowers(transform, "ArrayPart", "Integer", "ArrayPart", "Integer", "Integer")(lower)
     return transform
 
 
@@ -205,20 +200,20 @@ def put_results(tiling: Tiling) -> Callable[..., None]:
         def goal(line: int, column: Any) -> tuple[Any, Any]:
             """Where results of a row begin, and how many elements it has from there on: none behind the last row."""
             there = builder.and_(
-                builder.icmp_signed("<", ir.Constant(I64, line), lines), builder.icmp_signed("<", column, columns)
+                builder.icmp_signed("<", int_constant(line), lines), builder.icmp_signed("<", column, columns)
             )
-            count = builder.mul(builder.sub(columns, column), ir.Constant(I64, step))
-            place = builder.add(builder.mul(pitch, ir.Constant(I64, line)), builder.mul(column, ir.Constant(I64, step)))
-            return builder.gep(target, [place]), builder.select(there, count, ir.Constant(I64, 0))
+            count = builder.mul(builder.sub(columns, column), int_constant(step))
+            place = builder.add(builder.mul(pitch, int_constant(line)), builder.mul(column, int_constant(step)))
+            return builder.gep(target, [place]), builder.select(there, count, int_constant(0))
 
         def put_row(results: Any, n: int, first: Any) -> None:
             """Row `n` of the results of a vector of tiles, for each row of tiles in it."""
             own_lanes = pairs.lanes // tiling.rows
             for begin in range(0, pairs.lanes, min(own_lanes, pairs.lanes // step)):
                 row, inside = divmod(begin, own_lanes)
-                place, count = goal(2 * row + n, builder.add(first, ir.Constant(I64, inside)))
+                place, count = goal(2 * row + n, builder.add(first, int_constant(inside)))
                 # As they are, with those before them left out, or every second one, from the first of them on.
-                shift = ir.Constant(I64, -begin if step == 1 else 0)
+                shift = int_constant(-begin if step == 1 else 0)
                 mask = pairs.between(shift, count)
                 if step > 1:
                     spread = [min(begin + lane // step, pairs.lanes - 1) for lane in range(pairs.lanes)]
@@ -229,7 +224,7 @@ def put_results(tiling: Tiling) -> Callable[..., None]:
                 pairs.store_masked(results_here, builder.gep(place, [shift]), mask)
 
         def one(first: Any, _: list[Any]) -> list[Any]:
-            own = vectors.at(source, builder.lshr(first, ir.Constant(I64, 1)))
+            own = vectors.at(source, builder.lshr(first, int_constant(1)))
             results = _nest_products(vectors, down, across, _rows(vectors, own, apart, *points))
             for n in range(2):
                 put_row(pairs.shuffled(results[2 * n], results[2 * n + 1], order), n, first)
@@ -239,7 +234,7 @@ def put_results(tiling: Tiling) -> Callable[..., None]:
         return context.get_dummy_value()
 
     declare_type(put, lambda target, pitch, source, apart, columns, lines: types.none)
-    lowers(put, ArrayPart, types.Integer, ArrayPart, types.Integer, types.Integer, types.Integer)(lower)
+    lowers(put, "ArrayPart", "Integer", "ArrayPart", "Integer", "Integer", "Integer")(lower)
     return put
 
 
@@ -250,7 +245,7 @@ def _vectors(builder: Any, pointer: Any) -> tuple[Vectors, Vectors]:
 
 def _rows(vectors: Vectors, first: Any, apart: Any, high: int, wide: int) -> list[list[Any]]:
     """Rows of vectors that lie `apart`, one after another."""
-    places = [vectors.builder.mul(apart, ir.Constant(I64, p)) for p in range(high * wide)]
+    places = [vectors.builder.mul(apart, int_constant(p)) for p in range(high * wide)]
     loaded = [vectors.load(vectors.at(first, place)) for place in places]
     return [loaded[n : n + wide] for n in range(0, len(loaded), wide)]
 

@@ -6,13 +6,10 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from snncell.base.signals import import_once
+from snncell.kernels.cpu.builtins import LazyModule, int_constant, ir
 
-ir: Any = import_once("llvmlite.ir")
-llvm: Any = import_once("llvmlite.binding")
-cgutils: Any = import_once("numba.core.cgutils")
-
-I64, I32 = ir.IntType(64), ir.IntType(32)
+llvm: Any = LazyModule("llvmlite.binding")
+cgutils: Any = LazyModule("numba.core.cgutils")
 
 
 @functools.cache
@@ -24,6 +21,11 @@ def registers() -> tuple[int, int]:
     if features.get("avx2"):
         return 16, 32
     return (32, 16) if llvm.get_process_triple().startswith(("aarch64", "arm64")) else (16, 16)
+
+
+def _int32_vector(numbers: Sequence[int]) -> Any:
+    kind = ir.IntType(32)
+    return ir.Constant(ir.VectorType(kind, len(numbers)), [ir.Constant(kind, number) for number in numbers])
 
 
 class Vectors:
@@ -45,7 +47,7 @@ class Vectors:
 
     def at(self, pointer: Any, place: Any) -> Any:
         """The address of an element."""
-        place = place if isinstance(place, ir.Value) else ir.Constant(I64, place)
+        place = place if isinstance(place, ir.Value) else int_constant(place)
         return self.builder.gep(pointer, [place], inbounds=True)
 
     def load(self, pointer: Any) -> Any:
@@ -61,7 +63,7 @@ class Vectors:
     def load_if(self, wanted: Any, places: Sequence[Any]) -> list[Any]:
         """The vectors at addresses, or if an integer is 0, zeros."""
         builder = self.builder
-        with builder.if_else(builder.icmp_signed("!=", wanted, ir.Constant(I64, 0))) as (then, otherwise):
+        with builder.if_else(builder.icmp_signed("!=", wanted, int_constant(0))) as (then, otherwise):
             with then:
                 loaded, has_loaded = [self.load(place) for place in places], builder.block
             with otherwise:
@@ -80,8 +82,8 @@ class Vectors:
     def spread(self, number: Any) -> Any:
         """A vector of one number."""
         undefined = ir.Constant(ir.VectorType(number.type, self.lanes), ir.Undefined)
-        one = self.builder.insert_element(undefined, number, ir.Constant(I32, 0))
-        return self.builder.shuffle_vector(one, undefined, ir.Constant(ir.VectorType(I32, self.lanes), None))
+        one = self.builder.insert_element(undefined, number, ir.Constant(ir.IntType(32), 0))
+        return self.builder.shuffle_vector(one, undefined, ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), None))
 
     def added(self, a: Any, b: Any, c: Any) -> Any:
         """a b + c."""
@@ -90,7 +92,7 @@ class Vectors:
 
     def shuffled(self, a: Any, b: Any, lanes: Sequence[int]) -> Any:
         """A vector of lanes of two, which are counted from the first of `a` to the last of `b`."""
-        order = ir.Constant(ir.VectorType(I32, len(lanes)), [ir.Constant(I32, lane) for lane in lanes])
+        order = _int32_vector(lanes)
         return self.builder.shuffle_vector(a, b, order)
 
     def either(self, *values: tuple[Any, Any]) -> Any:
@@ -102,13 +104,13 @@ class Vectors:
 
     def below(self, count: Any) -> Any:
         """A mask of the first `count` lanes."""
-        lanes = ir.Constant(ir.VectorType(I64, self.lanes), [ir.Constant(I64, n) for n in range(self.lanes)])
+        lanes = ir.Constant(ir.VectorType(ir.IntType(64), self.lanes), [int_constant(n) for n in range(self.lanes)])
         return self.builder.icmp_signed("<", lanes, self.spread(count))
 
     def between(self, first: Any, end: Any) -> Any:
         """A mask of the lanes n for which `first + n` is at least 0 and below `end`."""
-        lanes = ir.Constant(ir.VectorType(I32, self.lanes), [ir.Constant(I32, n) for n in range(self.lanes)])
-        first, end = (self.spread(self.builder.trunc(x, I32)) for x in (first, end))
+        lanes = _int32_vector(range(self.lanes))
+        first, end = (self.spread(self.builder.trunc(x, ir.IntType(32))) for x in (first, end))
         return self.builder.icmp_unsigned("<", self.builder.add(lanes, first), end)
 
     def every_second(self) -> Any:
@@ -118,16 +120,16 @@ class Vectors:
     def load_masked(self, pointer: Any, mask: Any) -> Any:
         """The elements from an address on where a mask has them; 0 elsewhere, which is not read."""
         pointer = self.builder.bitcast(pointer, self.type.as_pointer())
-        kinds = [pointer.type, I32, self._bits, self.type]
+        kinds = [pointer.type, ir.IntType(32), self._bits, self.type]
         load = self._function(f"llvm.masked.load.{self._name}.p0{self._name}", kinds, self.type)
-        return self.builder.call(load, [pointer, ir.Constant(I32, self.bytes), mask, self.zero])
+        return self.builder.call(load, [pointer, ir.Constant(ir.IntType(32), self.bytes), mask, self.zero])
 
     def store_masked(self, vector: Any, pointer: Any, mask: Any) -> None:
         """Put elements where a mask has them."""
         pointer = self.builder.bitcast(pointer, self.type.as_pointer())
-        kinds = [self.type, pointer.type, I32, self._bits]
+        kinds = [self.type, pointer.type, ir.IntType(32), self._bits]
         store = self._function(f"llvm.masked.store.{self._name}.p0{self._name}", kinds, ir.VoidType())
-        self.builder.call(store, [vector, pointer, ir.Constant(I32, self.bytes), mask])
+        self.builder.call(store, [vector, pointer, ir.Constant(ir.IntType(32), self.bytes), mask])
 
     def loop(
         self,
@@ -145,14 +147,14 @@ class Vectors:
         builder = self.builder
         before, inside, behind = builder.block, builder.append_basic_block(), builder.append_basic_block()
         if maybe_none:
-            builder.cbranch(builder.icmp_signed(">", count, ir.Constant(I64, 0)), inside, behind)
+            builder.cbranch(builder.icmp_signed(">", count, int_constant(0)), inside, behind)
         else:
             builder.branch(inside)
         builder.position_at_end(inside)
         number, *values = (builder.phi(x.type) for x in (count, *start))
-        for phi, x in zip((number, *values), (ir.Constant(I64, 0), *start), strict=True):
+        for phi, x in zip((number, *values), (int_constant(0), *start), strict=True):
             phi.add_incoming(x, before)
-        following = builder.add(number, ir.Constant(I64, step))
+        following = builder.add(number, int_constant(step))
         after, last = list(body(number, values)), builder.block
         for phi, x in zip((number, *values), (following, *after), strict=True):
             phi.add_incoming(x, last)

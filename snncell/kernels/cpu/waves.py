@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:  # they need Numba; the compiled source imports them
-    from snncell.kernels.cpu.builtins import least
-    from snncell.kernels.cpu.elements import row, strip, tail
+from snncell.kernels.cpu.builtins import least
+from snncell.kernels.cpu.elements import row, strip, tail
 
 
 def multiply_waves(start: Any, stop: Any, z: Any, waves: Any, f: Any) -> None:

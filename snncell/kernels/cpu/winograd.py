@@ -11,20 +11,19 @@ work from `start` up to `stop`. An element of a result is one sum in a fixed ord
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:  # it needs Numba; the compiled source imports it
-    from snncell.kernels.cpu.builtins import least
-    from snncell.kernels.cpu.copies import zero
-    from snncell.kernels.cpu.elements import row, tail
-    from snncell.kernels.cpu.tiles import add_products, multiply_rows
+from snncell.kernels.cpu.builtins import least
+from snncell.kernels.cpu.copies import zero
+from snncell.kernels.cpu.elements import row, tail
+from snncell.kernels.cpu.tiles import add_products, multiply_rows
 
-    # Of `cpu/transforms.py`, for the tiles of the kernel.
-    points_of_weights: Any = None
-    tiles_of_images: Any = None
-    tiles_of_slopes: Any = None
-    put_results: Any = None
-    weights_of_points: Any = None
+# Of `cpu/transforms.py`, for the tiles of the kernel.
+points_of_weights: Any = None
+tiles_of_images: Any = None
+tiles_of_slopes: Any = None
+put_results: Any = None
+weights_of_points: Any = None
 
 
 def pack_points(start: Any, stop: Any, weights: Any, sources: Any, packed: Any, geometry: Any) -> None:

@@ -1,0 +1,95 @@
+"""The source of a kernel: a function, with the imports, constants and functions that it reads from its module."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy import exp
+
+from snncell import dtype as dtypes
+from snncell.kernels.build import build
+from snncell.kernels.code import source_of
+from snncell.kernels.cpu import transforms
+from snncell.kernels.cpu.builtins import inline, least
+from snncell.kernels.toom_cook import Tiling
+
+LANES, NEVER, SCALE = 4, math.inf, 0.5
+transform: Any = None
+
+
+@inline
+def scaled(x: Any) -> Any:
+    """A function of the same module."""
+    return exp(x) * SCALE if x < NEVER else x
+
+
+def doubled(x: Any) -> Any:
+    """Another one, in its place."""
+    return x * 2.0
+
+
+def fill(start: Any, stop: Any, x: Any, out: Any) -> None:
+    """A kernel."""
+    for n in range(start, least(stop, LANES)):
+        out[n] = scaled(x[n])
+
+
+def turn(start: Any, stop: Any, x: Any) -> None:
+    """A kernel that reads a name without a value."""
+    transform(x, 1, x, 1, 1)
+
+
+SOURCE = '''from numpy import exp
+from snncell.kernels.cpu.builtins import inline
+from snncell.kernels.cpu.builtins import least
+
+LANES = 8
+NEVER = float('inf')
+SCALE = 0.5
+
+
+@inline
+def scaled(x):
+    """A function of the same module."""
+    return exp(x) * SCALE if x < NEVER else x
+
+
+def fill(start, stop, x, out):
+    """A kernel."""
+    for n in range(start, least(stop, LANES)):
+        out[n] = scaled(x[n])
+'''
+
+
+def test_a_source_has_what_the_function_reads() -> None:
+    assert source_of(fill, LANES=8) == SOURCE
+    assert source_of(fill, scaled=doubled).endswith("\n\n\nscaled = doubled\n")
+    assert "def doubled(x):" in source_of(fill, scaled=doubled)
+
+
+def test_a_name_may_be_the_result_of_a_call() -> None:
+    tiling = Tiling((3, 3), (1, 1), 1)
+    source = source_of(turn, transform=functools.partial(transforms.of_weights, tiling))
+    assert "from snncell.kernels.cpu.transforms import of_weights\n" in source
+    assert "from snncell.kernels.toom_cook import Tiling\n" in source
+    assert f"\ntransform = of_weights({tiling!r})\n" in source
+    assert "transform =" not in source_of(turn)  # None is left to the caller
+
+
+def test_a_function_that_the_digest_does_not_cover_is_refused() -> None:
+    with pytest.raises(AssertionError):
+        source_of(fill, least=dtypes.DType)
+
+
+def test_it_computes_what_the_function_does() -> None:
+    array = (dtypes.float32, 1, False), (dtypes.float32, 1, True)
+    x = np.array([0.0, 1.0, -2.0, np.inf, 5.0, 6.0, 7.0, 8.0, 9.0], np.float32)
+    for lanes in (4, 8):
+        out, expected = np.zeros_like(x), np.zeros_like(x)
+        build("fill", source_of(fill, LANES=lanes), array)(len(x), 0, x, out)
+        expected[:lanes] = [scaled(each) for each in x[:lanes]]
+        np.testing.assert_allclose(out, expected, rtol=1e-6)
