@@ -10,8 +10,8 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Count, Dtype
 from snncell.data.events import Events, Sensor, as_events, sensor_of
+from snncell.data.kernels.binning import BITS, MOST, count_events, span_events
 from snncell.errors import ArgumentError, DTypeError
-from snncell.kernels.binning import BITS, MOST, count_events, span_events
 
 Array = np.ndarray[Any, Any]
 Steps = Callable[[Array], int]  # T, of the numbers of steps (B,)

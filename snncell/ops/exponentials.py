@@ -9,7 +9,7 @@ from typing import Any
 from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Numbers, Share
 from snncell.base.signals import import_once
-from snncell.kernels.cuda import special
+from snncell.kernels.cuda import functions
 from snncell.ops.arithmetic import abs, clip, conj, div, maximum
 from snncell.ops.base import as_float, astype, elementwise, number_or_tensor, primitive
 from snncell.ops.logic import equal, greater, isinf, logical_and, where
@@ -307,7 +307,7 @@ def _erfc(x: Any) -> Any:
 
 @_erfc.def_there
 def _(x: Any) -> Any:
-    return special.erfc(x)
+    return functions.erfc(x)
 
 
 @_erfc.def_bprop
@@ -328,7 +328,7 @@ def _erfinv(x: Any) -> Any:
 
 @_erfinv.def_there
 def _(x: Any) -> Any:
-    return special.erfinv(x)
+    return functions.erfinv(x)
 
 
 @_erfinv.def_bprop

@@ -16,7 +16,7 @@ from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Numbers, Size
 from snncell.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
 from snncell.kernels import lookups as rows
-from snncell.kernels.cuda import gather as lookups, scatter
+from snncell.kernels.cuda import indexing, indexing as lookups
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE, IN_USE, space_of
 from snncell.ops import joining, logic as lg, shape as sh
@@ -118,7 +118,7 @@ def _scatter_add(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any
 
 @_scatter_add.def_there
 def _(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any:
-    return scatter.scatter_add(x, indices, axis, shape)
+    return indexing.scatter_add(x, indices, axis, shape)
 
 
 @_scatter_add.def_bprop
@@ -147,7 +147,7 @@ def _scatter_over_time(arrays: Sequence[Any], varying: Sequence[bool], attrs: di
         further = {"axis": attrs["axis"] + 1, "shape": (len(arrays[0]), *attrs["shape"])}
         return _scatter_add.run_here(arrays, arrays, further)
     if isinstance(arrays[0], DeviceArray):
-        return one_after_another(scatter.scatter_add, arrays, varying, attrs)
+        return one_after_another(indexing.scatter_add, arrays, varying, attrs)
     return rows.add(*repeat_over_time(arrays, varying), **attrs)
 
 

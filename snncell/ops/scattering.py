@@ -10,7 +10,7 @@ import numpy as np
 
 from snncell.base.arguments.kinds import Numbers
 from snncell.errors import ArgumentError, DTypeError, ShapeError
-from snncell.kernels.cuda import scatter as scatters
+from snncell.kernels.cuda import indexing as scatters
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.ops import creation as new, joining, logic as lg, shape as sh
 from snncell.ops.base import as_axis, as_tensor, same_dtype

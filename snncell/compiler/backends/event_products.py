@@ -35,9 +35,9 @@ from snncell import dtype as dtypes
 from snncell.compiler.backends.expressions import kind_of
 from snncell.compiler.backends.tile import Scratch
 from snncell.compiler.ir.product import as_rows, is_turned
+from snncell.kernels import loops
 from snncell.kernels.arrays import empty
-from snncell.kernels.cpu import loops
-from snncell.kernels.gathers import RowsOfEvents, SortedEvents, rows_of_events as gather_events, sort_events
+from snncell.kernels.products.gathers import RowsOfEvents, SortedEvents, rows_of_events as gather_events, sort_events
 from snncell.tape.tracing import Instruction
 from snncell.tape.value import Value
 

@@ -33,7 +33,7 @@ from snncell.compiler.backends.expressions import Statements, comment_on, kind_o
 from snncell.compiler.backends.index_space import IndexSpace
 from snncell.compiler.schedule.phases import Phase, Shape, Stores
 from snncell.dtype import DType
-from snncell.kernels.cpu import loops
+from snncell.kernels import loops
 from snncell.tape.tracing import Instruction
 from snncell.tape.value import Value
 

@@ -27,11 +27,11 @@ from snncell.compiler.runtime.launches import (
     join_loops,
 )
 from snncell.compiler.schedule.fuse import fuse, side_by_side
-from snncell.kernels import segments
-from snncell.kernels.build import expect
-from snncell.kernels.progress import listening
+from snncell.kernels.numba import segments
+from snncell.kernels.numba.build import expect
+from snncell.kernels.numba.progress import listening
+from snncell.kernels.numba.threads import BLAS
 from snncell.kernels.space import DEVICE, HOST, IN_USE, Space, space_of
-from snncell.kernels.threads import BLAS
 from snncell.tape.parameter import commit
 from snncell.tape.state import EFFECTS_LOCK, TRACING_LOCK, here, in_turn, quietly
 from snncell.tape.value import Value

@@ -22,7 +22,7 @@ from snncell.compiler.ir.program import outside_of, values_in
 from snncell.compiler.passes.simplify import leading_to
 from snncell.compiler.pipeline import take_apart
 from snncell.compiler.schedule.phases import Shape, space_of
-from snncell.kernels.gathers import may_pay
+from snncell.kernels.products.gathers import may_pay
 from snncell.tape.tracing import Instruction
 from snncell.tape.value import Value
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from snncell.base.arguments.kinds import Lengths, Numbers, Size, Within
 from snncell.data.events import Events, sensor_of
+from snncell.data.kernels.binning import RECORD
+from snncell.data.kernels.camera import find_events
 from snncell.data.made.seeds import generator, seed_or_draw
 from snncell.errors import ArgumentError, ShapeError
-from snncell.kernels.binning import RECORD
-from snncell.kernels.camera import find_events
 from snncell.tape.conversion import on_host
 
 Array = np.ndarray[Any, Any]

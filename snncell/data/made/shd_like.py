@@ -12,9 +12,9 @@ import numpy as np
 from snncell.base.arguments.kinds import Count, Path, Within
 from snncell.base.signals import import_once
 from snncell.data.events import Events
+from snncell.data.kernels.binning import LINE
 from snncell.data.made.seeds import Seed, generator
 from snncell.errors import ArgumentError, FileError, TensorIndexError
-from snncell.kernels.binning import LINE
 
 Array = np.ndarray[Any, Any]
 

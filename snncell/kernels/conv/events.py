@@ -1,0 +1,423 @@
+"""Event-driven convolutions of spikes: work in proportion to the elements that are not zero.
+
+The events of an image, its elements that are not zero, are put in the order of its pixels. Then those in a row of a
+window lie next to each other, and a pixel of the results is the sum of a row of weights for each event in its window.
+For the gradient of the weights the events are in the order of the channels: the gradient of a weight of all outputs is
+the sum of a row of the gradient of the results, its outputs next to each other, for each event of its channel. Either
+sum stays in registers over all its events (`intrinsics/panels.py`), WIDTH outputs at a time.
+
+A kernel carries out the units of its work from `start` up to `stop`. Sums run over the events in an order that depends
+on the sizes alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.kernels.arrays import ALIGNMENT, empty
+from snncell.kernels.conv import event_lists, winograd
+from snncell.kernels.conv.event_lists import (
+    add_to_terms,
+    clear_terms,
+    events_in_window,
+    lines_of_window,
+    list_events,
+    rows_of_pixels,
+    sort_by_key,
+)
+from snncell.kernels.conv.planes import LANES, Shape, Sizes, flat
+from snncell.kernels.intrinsics.builtins import least
+from snncell.kernels.intrinsics.copies import move, zero
+from snncell.kernels.intrinsics.elements import row, strip, tail
+from snncell.kernels.intrinsics.panels import VECTORS, add_rows, turn
+from snncell.kernels.numba.build import build_function
+from snncell.kernels.numba.launcher import parts_of
+from snncell.kernels.products.csr import Rows
+
+# --- Kernels ----------------------------------------------------------------------------------------------------------
+
+WIDTH = 64  # outputs whose sums are in registers at once: by the dtype, as LANES
+
+
+def weights_as_panels(start: Any, stop: Any, weights: Any, panels: Any, geometry: Any) -> None:
+    """(groups, O, terms) -> for each group and WIDTH of its outputs, (terms, width). A unit is LANES terms of a group.
+
+    The width is that of whole vectors, filled up with zeros.
+    """
+    outputs, terms = geometry[1], geometry[2]
+    blocks = (terms + LANES - 1) // LANES
+    for unit in range(start, stop):
+        group, first = unit // blocks, unit % blocks * LANES
+        count = least(LANES, terms - first)
+        for low in range(0, outputs, WIDTH):
+            own = least(WIDTH, outputs - low)
+            width = (own + LANES - 1) // LANES * LANES
+            panel = tail(row(panels, group), low * terms + first * width)
+            if own < width:
+                zero(panel, count * width)
+            turn(panel, width, tail(weights, (group * outputs + low) * terms + first), terms, own, count, LANES)
+
+
+def convolve_events(
+    start: Any, stop: Any, grain: Any, x: Any, starts: Any, given: Any, panels: Any, pixel_of: Any, pieces: Any,
+    out: Any, numbers: Any, values: Any, geometry: Any,
+) -> None:  # fmt: skip
+    """Results from images and panels of weights. A unit is a group of an image.
+
+    `x` has the images, or the values of their events, and then `starts` and `given` say which they are.
+    `pieces` has for each row of a window how far it is from where the stride puts the window, and the number of its
+    first element; then for each part of a row in which columns follow each other, the same of the first column, and how
+    many there are. `numbers` and `values` have a row for each part of `grain` units, and are overwritten.
+    """
+    groups, outputs, terms, channels = geometry[0], geometry[1], geometry[2], geometry[3]
+    height, width, out_width, results = geometry[5], geometry[6], geometry[7], geometry[8]
+    down, across, room, window_rows, window_parts = geometry[9], geometry[10], geometry[11], geometry[12], geometry[13]
+    pixels, elements = height * width, channels * height * width
+    part = start // grain
+    own_numbers, own_values = row(numbers, part), row(values, part)
+    keys, listed, places = tail(own_numbers, 0), tail(own_numbers, room), tail(own_numbers, 2 * room)
+    ends, lines = tail(own_numbers, 3 * room), tail(own_numbers, 3 * room + pixels + 1)
+    near, window = tail(own_numbers, 3 * room + pixels + 1 + 2 * window_rows), tail(pieces, 2 * window_rows)
+    listed_values, sorted_values, near_values = own_values, tail(own_values, room), tail(own_values, 2 * room)
+    sums = strip(LANES * WIDTH, panels)
+    for unit in range(start, stop):
+        zero(ends, pixels + 1)
+        found = list_events(
+            x, starts, given, unit // groups, 1, groups * elements, unit % groups * elements, elements, pixels,
+            pixel_of, 0, pixel_of, terms // channels, 0, keys, listed, listed_values, tail(ends, 1),
+        )  # fmt: skip
+        graded = sort_by_key(found, keys, listed, listed_values, pixels, tail(ends, 1), places, sorted_values)
+        near_values[0] = 1
+        for low in range(0, outputs, WIDTH):
+            own = least(WIDTH, outputs - low)
+            vectors = (own + LANES - 1) // LANES
+            step, panel = vectors * LANES, tail(row(panels, unit % groups), low * terms)
+            i, j, used = -1, out_width, 0
+            for group in range(0, results, LANES):
+                high = least(LANES, results - group)
+                for n in range(high):
+                    if j == out_width:
+                        i, j = i + 1, 0
+                        used = lines_of_window(lines, pieces, window_rows, i * down, height, width)
+                    count = events_in_window(
+                        near, near_values, graded, ends, places, sorted_values, lines, used, window, window_parts,
+                        j * across, width,
+                    )  # fmt: skip
+                    j += 1
+                    add_rows(tail(sums, n * step), 0, near_values, graded, near, count, panel, step, vectors)
+                target = tail(out, (unit * outputs + low) * results + group)
+                turn(target, results, sums, step, high, own, LANES)
+
+
+def correlate_events(
+    start: Any, stop: Any, grain: Any, x: Any, starts: Any, given: Any, gradient: Any, phase_of: Any, place_of: Any,
+    firsts: Any, offsets: Any, taps: Any, partial: Any, slopes: Any, numbers: Any, values: Any, geometry: Any,
+) -> None:  # fmt: skip
+    """Panels of the gradient of the weights, from images and that of results. A unit is channels of some images.
+
+    `x`, `starts` and `given` are as for `convolve_events`. `partial` has panels of all weights for each part of the
+    images, group by group. `slopes`, `numbers` and `values` have a row for each part of `grain` units, overwritten.
+    """
+    groups, outputs, terms, channels, panel_size = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
+    pixels, grid, pitch, corner, out_width = geometry[5], geometry[6], geometry[7], geometry[8], geometry[9]
+    results, members, parts, split_channels = geometry[10], geometry[11], geometry[12], geometry[13]
+    together, phases, room, step = geometry[14], geometry[15], geometry[16], geometry[17]
+    splits, of_channel, own_part = (channels + split_channels - 1) // split_channels, terms // channels, start // grain
+    own_numbers, own_values, slope = row(numbers, own_part), row(values, own_part), row(slopes, own_part)
+    keys, listed, places = tail(own_numbers, 0), tail(own_numbers, room), tail(own_numbers, 2 * room)
+    ends, listed_values, sorted_values = tail(own_numbers, 3 * room), own_values, tail(own_values, room)
+    sums = strip(LANES * WIDTH, slopes)
+    zero(sums, LANES * WIDTH)
+    zero(slope, together * grid * step)  # around the pixels it stays
+    for unit in range(start, stop):
+        part, first = unit // splits, unit % splits * split_channels
+        last, behind = least(channels, first + split_channels), (part + 1) * members // parts
+        many = (last - first) * phases
+        for group in range(groups):
+            rows = tail(row(partial, part), group * panel_size)
+            clear_terms(rows, outputs, terms, first * of_channel, last * of_channel, WIDTH, LANES)
+        for member in range(part * members // parts, behind, together):
+            batch = least(together, behind - member)
+            for group in range(groups):
+                rows, image = tail(row(partial, part), group * panel_size), member * groups + group
+                zero(ends, many + 1)
+                found = list_events(
+                    x, starts, given, member, batch, groups * channels * pixels, (group * channels + first) * pixels,
+                    (last - first) * pixels, pixels, phase_of, phases, place_of, 0, grid, keys, listed, listed_values,
+                    tail(ends, 1),
+                )  # fmt: skip
+                graded = sort_by_key(found, keys, listed, listed_values, many, tail(ends, 1), places, sorted_values)
+                for low in range(0, outputs, WIDTH):
+                    own = least(WIDTH, outputs - low)
+                    width = (own + LANES - 1) // LANES * LANES
+                    rows_of_pixels(
+                        tail(slope, corner * step), step, pitch, grid,
+                        tail(gradient, (image * outputs + low) * results), batch, groups * outputs * results, own,
+                        results, out_width, sums, LANES,
+                    )  # fmt: skip
+                    add_to_terms(
+                        tail(rows, low * terms + first * of_channel * width), width, slope, step, width // LANES,
+                        firsts, offsets, taps, of_channel, many, phases, ends, places, sorted_values, graded,
+                    )  # fmt: skip
+
+
+def weights_from_panels(start: Any, stop: Any, partial: Any, out: Any, geometry: Any) -> None:
+    """The other way, and the sum of all parts. A unit is LANES terms of a group."""
+    outputs, terms, panel_size, parts = geometry[1], geometry[2], geometry[4], geometry[12]
+    blocks = (terms + LANES - 1) // LANES
+    sums = strip(LANES * WIDTH, partial)
+    for unit in range(start, stop):
+        group, first = unit // blocks, unit % blocks * LANES
+        count = least(LANES, terms - first)
+        for low in range(0, outputs, WIDTH):
+            own = least(WIDTH, outputs - low)
+            width = (own + LANES - 1) // LANES * LANES
+            begin = group * panel_size + low * terms + first * width
+            move(sums, tail(row(partial, 0), begin), count * width)
+            for part in range(1, parts):
+                source = tail(row(partial, part), begin)
+                for n in range(count * width):
+                    sums[n] += source[n]
+            turn(tail(out, (group * outputs + low) * terms + first), terms, sums, width, count, own, LANES)
+
+
+Ints = tuple[int, ...]
+
+PARTS = 16  # of images, whose gradients are added up in order; where those are large, of channels
+MOST_SLOPES = 1 << 18  # bytes of gradients of results that are near at once: a part of a second-level cache
+MOST_PARTIAL = 1 << 20  # elements of the gradients of all parts
+SAMPLES = 4096  # elements that are looked at for the density, in whole rows of images
+# Cycles, fitted to times over densities and sizes: of a vector of sums, dense and of an event; of an event in a window,
+# for each panel; of an element that the dense way copies, that is looked at, or that is moved between the two orders of
+# channels and pixels.
+DENSE, ADDED, EVENT, COPIED, LOOKED, MOVED = 0.9, 1.75, 1.7, 0.2, 1.0, 0.6
+NEAR = 1 << 19  # bytes of a panel that stay in the second-level cache
+
+
+class ConvolutionCosts(NamedTuple):
+    """The costs that differ between results and gradients of weights.
+
+    Attributes:
+        pixel: cycles of a pixel of the results, for each panel.
+        far: how many times as long a vector takes where a panel is larger than NEAR.
+    """
+
+    pixel: float
+    far: float
+
+
+OF_RESULTS, OF_WEIGHTS = ConvolutionCosts(60.0, 2.0), ConvolutionCosts(0.0, 1.35)
+
+
+class Grid(NamedTuple):
+    """The pixels of the results, with room around them, and where the windows are that an element of an image is in.
+
+    Attributes:
+        bases: for each element of an image, the first pixel of the grid that it may be for.
+        phases: its place in a stride.
+        firsts: for each place in a stride, the number of its first tap; and of all taps.
+        offsets: for each tap, how far from the base the pixel is.
+        taps: which element of the window it is.
+        size, pitch, corner: pixels of the grid, of one of its rows, and before the first result.
+    """
+
+    bases: Any
+    phases: Any
+    firsts: Any
+    offsets: Any
+    taps: Any
+    size: int
+    pitch: int
+    corner: int
+
+
+@functools.lru_cache(maxsize=256)
+def _grid_of(sizes: Sizes) -> Grid:
+    lengths, size, stride, dilation, before, _ = sizes
+    lows, highs = [], []
+    for n, own, s, d, low, many in zip(*sizes, strict=True):
+        # Along an axis, element y is in the windows of results q with q stride + k dilation = y + before.
+        ends = np.arange(n)[:, None] + low - np.arange(own) * d
+        results = ends[ends % s == 0] // s
+        lows.append(int(results.min(initial=0)))
+        highs.append(int(results.max(initial=many - 1)) + 1)
+    rows, pitch = (high - low for high, low in zip(highs, lows, strict=True))
+    shifts, within, starts = [], [], [0]
+    for a, b in itertools.product(*(range(s) for s in stride)):
+        down, across = (
+            [((p + low - k * d) // s, k) for k in range(own) if (p + low - k * d) % s == 0]
+            for p, own, s, d, low in zip((a, b), size, stride, dilation, before, strict=True)
+        )
+        pairs = [(i * pitch + j, k * size[1] + m) for i, k in down for j, m in across]
+        shifts += [i - lows[0] * pitch - lows[1] for i, _ in pairs]
+        within += [tap for _, tap in pairs]
+        starts.append(len(within))
+    y, x = np.indices(lengths).reshape(2, -1)
+    bases, phases = y // stride[0] * pitch + x // stride[1], y % stride[0] * stride[1] + x % stride[1]
+    corner = -lows[0] * pitch - lows[1]
+    firsts, offsets, taps = (np.array(numbers, np.int64) for numbers in (starts, shifts, within))
+    return Grid(bases, phases, firsts, offsets, taps, rows * pitch, pitch, corner)
+
+
+@functools.lru_cache(maxsize=256)
+def _pieces_of(sizes: Sizes) -> tuple[Any, int, int]:
+    """The rows of a window and the parts of a row, as kernels take them, and how many there are."""
+    (rows, columns), (down, across), (top, left) = sizes.window, sizes.dilation, sizes.before
+    length = columns if across == 1 else 1
+    lines = [(k * down - top, k * columns) for k in range(rows)]
+    parts = [(k * across - left, k, length) for k in range(0, columns, length)]
+    return np.array([*itertools.chain(*lines, *parts)], np.int64), len(lines), len(parts)
+
+
+def pay(x: Any, shape: Shape, costs: ConvolutionCosts = OF_RESULTS) -> bool:
+    """True if images have so few elements that are not zero that their events are less work than all of them."""
+    below = limit(shape, max(4, x.dtype.itemsize), costs) if x.size else 0.0  # bytes become floats
+    if below <= 0 or isinstance(x, Rows):
+        return below > 0 and x.density < below
+    rows = x.reshape(-1, x.shape[-1])
+    some = rows[:: max(1, rows.size // SAMPLES)]
+    return bool(np.count_nonzero(some) < below * some.size)
+
+
+@functools.lru_cache(maxsize=512)
+def limit(shape: Shape, itemsize: int, costs: ConvolutionCosts = OF_RESULTS) -> float:
+    """The part of the elements of images, at most, that may not be zero if events are to pay; not above 0 if never."""
+    images, _, channels, own, (down, across) = shape
+    pixels, results = down.length * across.length, down.results * across.results
+    terms = channels * math.prod(shape.window)
+    vectors, panels = -(-own // LANES), -(-own // (VECTORS * LANES))
+    # For each image and group. The dense way has windows at the border reach beyond it.
+    reach = math.prod(axis.results + size - 1 for axis, size in zip((down, across), shape.window, strict=True))
+    dense = terms * own / LANES * reach * DENSE + (channels * pixels + own * results) * COPIED
+    if winograd.pays(shape):
+        dense = min(dense, winograd.cycles(shape))
+    fixed = (
+        (own * results + own * terms / max(1, images)) * MOVED
+        + channels * pixels * LOOKED
+        + results * panels * costs.pixel
+    )
+    far = costs.far if terms * min(own, VECTORS * LANES) * itemsize > NEAR else 1
+    each = terms * results * (EVENT * panels + ADDED * far * vectors)
+    return float((dense - fixed) / each) if each else 0.0
+
+
+def convolve(x: Any, weight: Any, out: Any, sizes: Sizes, groups: int) -> None:
+    """Put into `out` the convolution of images, which may be of bytes or Rows, by their events."""
+    kind = dtypes.BY_NUMPY[out.dtype]
+    outputs, terms, pixels = len(weight) // groups, math.prod(weight.shape[1:]), math.prod(x.shape[2:])
+    panels = empty((groups, terms * _width(outputs, out)), out.dtype)
+    units = groups * -(-terms // _lanes(out))
+    geometry = _numbers(groups, outputs, terms, weight.shape[1])
+    _kernel(weights_as_panels, kind)(units, int(panels.size > 1 << 18), flat(weight), panels, geometry)
+    pieces, rows, in_row = _pieces_of(sizes)
+    room = weight.shape[1] * pixels + LANES
+    geometry = _numbers(
+        *(groups, outputs, terms, weight.shape[1], 0, *sizes.lengths, sizes.results[1], math.prod(sizes.results)),
+        *(*sizes.stride, room, rows, in_row),
+    )
+    grain, parts = parts_of(len(x) * groups)
+    near = 2 * rows + terms + LANES
+    spikes, listed = _operands(x, out)
+    _kernel(convolve_events, kind, dtypes.BY_NUMPY[spikes[0].dtype], listed)(
+        len(x) * groups, grain if parts > 1 else 0, grain, *spikes, panels, np.arange(pixels), pieces,
+        out.reshape(-1), empty((parts, 3 * room + pixels + 1 + near), np.dtype(np.int32)),
+        empty((parts, 2 * room + near), out.dtype), geometry,
+    )  # fmt: skip
+
+
+def convolve_weight(x: Any, dout: Any, out: Any, sizes: Sizes, groups: int) -> None:
+    """Put into `out` the gradient of the weight, by the events of the images, which may be of bytes or Rows."""
+    channels, outputs, terms = x.shape[1] // groups, len(out) // groups, math.prod(out.shape[1:])
+    width, pixels = _width(outputs, out), math.prod(x.shape[2:])
+    units = max(1, min(len(x), PARTS, MOST_PARTIAL // (groups * terms * width)))
+    split_channels = -(-channels // min(channels, -(-PARTS // units)))
+    splits = -(-channels // split_channels)
+    grid = _grid_of(sizes)
+    step, phases = min(width, _panel(out)), len(grid.firsts) - 1
+    together = max(1, min(-(-len(x) // units), MOST_SLOPES // (grid.size * step * out.itemsize)))
+    room = together * split_channels * pixels + LANES
+    geometry = _numbers(
+        *(groups, outputs, terms, channels, terms * width, pixels, grid.size, grid.pitch, grid.corner),
+        *(sizes.results[1], math.prod(sizes.results), len(x), units, split_channels, together, phases, room, step),
+    )
+    kind = dtypes.BY_NUMPY[out.dtype]
+    grain, parts = parts_of(units * splits)
+    partial = empty((units, groups * terms * width + LANES), out.dtype)
+    spikes, listed = _operands(x, out)
+    _kernel(correlate_events, kind, dtypes.BY_NUMPY[spikes[0].dtype], listed)(
+        units * splits, grain if parts > 1 else 0, grain, *spikes, flat(dout), grid.phases, grid.bases, grid.firsts,
+        grid.offsets, grid.taps, partial, empty((parts, together * grid.size * step + LANES), out.dtype),
+        empty((parts, 3 * room + split_channels * phases + 1 + LANES), np.dtype(np.int32)),
+        empty((parts, 2 * room), out.dtype), geometry,
+    )  # fmt: skip
+    units = groups * -(-terms // _lanes(out))
+    _kernel(weights_from_panels, kind)(units, int(partial.size > 1 << 18), partial, out.reshape(-1), geometry)
+
+
+_NOTHING = np.zeros(1, np.int64), np.zeros(1, np.int32)
+
+
+def _operands(x: Any, out: Any) -> tuple[tuple[Any, Any, Any], bool]:
+    """Images as the kernels take them: elements, or the values of events, where they begin and what they are of."""
+    if not isinstance(x, Rows):
+        return (flat(x), *_NOTHING), False
+    return ((x if x.dtype in dtypes.BYTES else x.astype(out.dtype)).values, x.starts, x.places), True
+
+
+def _numbers(*numbers: int) -> Any:
+    """The `geometry` that the kernels take."""
+    return np.array(numbers, np.int64)
+
+
+def _lanes(out: Any) -> int:
+    """The elements of a vector."""
+    return int(ALIGNMENT // out.itemsize)
+
+
+def _width(outputs: int, out: Any) -> int:
+    """As many outputs as whole vectors have."""
+    return -(-outputs // _lanes(out)) * _lanes(out)
+
+
+def _panel(out: Any) -> int:
+    """The outputs of a panel."""
+    return VECTORS * _lanes(out)
+
+
+@functools.cache
+def _kernel(function: Any, dtype: Any, spikes: Any = None, listed: bool = False) -> Any:
+    """One of the kernels, compiled for arrays of `dtype`, and images of `spikes`.
+
+    If `listed`, the events of the images are known.
+    """
+    lanes = ALIGNMENT // dtype.itemsize
+    line, to_line, rows, to_rows = (dtype, 1, False), (dtype, 1, True), (dtype, 2, False), (dtype, 2, True)
+    numbers, to_numbers = (dtypes.int64, 1, False), (dtypes.int32, 2, True)
+    images = (spikes, 1, False), numbers, (dtypes.int32, 1, False)
+    signature = {
+        weights_as_panels: (line, to_rows, numbers),
+        convolve_events: (
+            dtypes.int64,
+            *images,
+            rows,
+            *[numbers] * 2,
+            to_line,
+            to_numbers,
+            to_rows,
+            numbers,
+        ),
+        correlate_events: (
+            *(dtypes.int64, *images, line, *[numbers] * 5, to_rows, to_rows, to_numbers, to_rows, numbers),
+        ),
+        weights_from_panels: (rows, to_line, numbers),
+    }[function]
+    given: dict[str, Any] = {"LANES": lanes, "WIDTH": VECTORS * lanes}
+    if listed:
+        given["list_events"] = event_lists.take_events
+    return build_function(function, signature, **given)

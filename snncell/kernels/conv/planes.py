@@ -1,0 +1,188 @@
+"""Planes with padding, to which images are copied for a direct convolution: layouts and their costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Ints = tuple[int, ...]
+Axes = Any  # tuple[Axis, Axis]
+
+CACHED = 1 << 18  # bytes of planes: a part of a second-level cache, and as many pages as are found at once
+LANES = 16  # elements of the longest vector
+FILL_CYCLES = 6  # for a vector that is copied to a plane; a vector that is multiplied and added takes one
+
+
+class Sizes(NamedTuple):
+    """The sizes of a convolution, for each of two axes: y[q] = sum over k of x[q stride + k dilation - before] w[k]."""
+
+    lengths: Ints
+    window: Ints
+    stride: Ints
+    dilation: Ints
+    before: Ints
+    results: Ints
+
+
+class Axis(NamedTuple):
+    """One axis of a correlation: y[q] = sum over k of x[q stride + places[k]] w[k], with zeros outside of x.
+
+    y[q] is element `first + q step` of the result.
+    """
+
+    length: int
+    stride: int
+    places: Ints
+    results: int
+    first: int = 0
+    step: int = 1
+
+
+class Shape(NamedTuple):
+    """A correlation of `images`, each of `groups` of `channels`, of which there are `outputs` each."""
+
+    images: int
+    groups: int
+    channels: int
+    outputs: int
+    axes: Axes
+
+    @property
+    def window(self) -> Ints:
+        """The number of its elements along each axis."""
+        return tuple(len(axis.places) for axis in self.axes)
+
+
+class Views(NamedTuple):
+    """The planes that an axis of an image is copied to: their `origins` in it, and for each k, its plane and its shift.
+
+    Attributes:
+        reach: the length of a plane.
+        shared: how many of the zeros behind a row may be those before the next one.
+    """
+
+    origins: Ints
+    of_tap: tuple[tuple[int, int], ...]
+    reach: int
+    shared: int = 0
+
+    @classmethod
+    def shifted(cls, axis: Axis) -> Views:
+        """A plane for each place in a stride, of which pieces at different shifts are taken."""
+        low = min(axis.places)
+        phases = sorted({(p - low) % axis.stride for p in axis.places})
+        shifts = [(phases.index((p - low) % axis.stride), (p - low) // axis.stride) for p in axis.places]
+        most = max(shift for _, shift in shifts)
+        shared = most
+        for phase in phases:
+            origin = low + phase
+            before = max(0, -(origin // axis.stride))
+            end = max(0, (axis.length - 1 - origin) // axis.stride + 1)
+            shared = min(shared, before, max(0, axis.results + most - end))
+        return cls(tuple(low + phase for phase in phases), tuple(shifts), axis.results + most, shared)
+
+    @classmethod
+    def spread(cls, axis: Axis) -> Views:
+        """A plane for each element of a window, no longer than the results."""
+        return cls(axis.places, tuple((k, 0) for k in range(len(axis.places))), axis.results)
+
+
+class PlaneLayout(NamedTuple):
+    """Where the planes of some images lie."""
+
+    down: Views
+    across: Views
+    rows: int
+    together: int
+
+    @property
+    def pitch(self) -> int:
+        """The distance from one row of a plane to the next."""
+        return self.across.reach - self.across.shared
+
+    @property
+    def apart(self) -> int:
+        """The distance from one plane to the next: behind its images, a plane has zeros for the last piece of it."""
+        return (-(-(self.together * self.rows * self.pitch + self.across.shared) // LANES) + 1) * LANES
+
+    @property
+    def planes(self) -> int:
+        """The number of planes of a channel."""
+        return len(self.down.origins) * len(self.across.origins)
+
+    def size(self, channels: int) -> int:
+        """Elements of all planes."""
+        return channels * self.planes * self.apart + 2 * LANES
+
+    def offsets(self, channels: int) -> list[int]:
+        """Where the pieces for each term of a sum begin."""
+        return [
+            ((c * len(self.down.origins) + a) * len(self.across.origins) + b) * self.apart + i * self.pitch + j
+            for c in range(channels)
+            for a, i in self.down.of_tap
+            for b, j in self.across.of_tap
+        ]
+
+    def pixels(self, out_rows: int, out_width: int) -> int:
+        """The length of all pieces that results are computed in, of which some lie between two rows."""
+        wide = ((self.together - 1) * self.rows + out_rows - 1) * self.pitch + out_width
+        return -(-wide // LANES) * LANES
+
+    def chunk(self, channels: int) -> int:
+        """The number of channels whose planes fit into the cache."""
+        return max(1, min(channels, CACHED // (4 * self.planes * self.apart)))
+
+    def cycles(self, channels: int, outputs: int, rows: int, width: int) -> float:
+        """An estimate of what the results of one image take."""
+        vectors = self.pixels(rows, width) // LANES
+        wide = 3 * (vectors // 3) + (0, 1.4, 2)[vectors % 3]  # a tile of one vector has to wait for its operands
+        terms = channels * len(self.down.of_tap) * len(self.across.of_tap)
+        chunks = -(-channels // self.chunk(channels))
+        multiplied = -(-outputs // 8) * 8 * (terms + 4 * chunks) * wide
+        return (multiplied + self.fill_cycles(channels)) / self.together
+
+    def fill_cycles(self, channels: int) -> float:
+        """An estimate of what copying takes."""
+        return FILL_CYCLES * channels * self.planes * self.together * self.rows * -(-self.pitch // LANES)
+
+
+def layouts(axes: Axes, rows: int, most: int) -> Iterator[PlaneLayout]:
+    """The ways to lay out bands of `rows` rows of results, or up to `most` whole images."""
+    down, across = axes
+    for by_row, by_column in (
+        (Views.shifted, Views.shifted),
+        (Views.shifted, Views.spread),
+        (Views.spread, Views.spread),
+    ):
+        high, wide = by_row(down), by_column(across)
+        own = rows + high.reach - down.results
+        for together in range(1, most + 1 if rows == down.results else 2):
+            yield PlaneLayout(high, wide, own, together)
+
+
+def flat(x: Any) -> Any:
+    """All elements of an array, one after another."""
+    return np.ascontiguousarray(x).reshape(-1)
+
+
+def with_two_axes(x: Any) -> Any:
+    """Images (N, C, L) as (N, C, 1, L)."""
+    return x if x.ndim == 4 else x.reshape(*x.shape[:2], 1, x.shape[2])
+
+
+def two(values: Ints, filler: int) -> Ints:
+    """Numbers for two axes, of those for one or two."""
+    return (filler,) * (2 - len(values)) + tuple(values)
+
+
+def sizes_of(images: Ints, window: Ints, stride: Ints, dilation: Ints, before: Ints, count: Ints) -> Sizes:
+    """The sizes of a convolution of images of a shape, with two axes."""
+    return Sizes(two(images[2:], 1), two(window, 1), two(stride, 1), two(dilation, 1), two(before, 0), two(count, 1))
+
+
+def axes_of(sizes: Sizes) -> Axes:
+    """The axes of a convolution."""
+    numbers = zip(*sizes, strict=True)
+    return tuple(Axis(n, s, tuple(k * d - low for k in range(own)), many) for n, own, s, d, low, many in numbers)
