@@ -188,7 +188,7 @@ def on_rank(kind: str, file: Path) -> None:
     if kind == "overlap":
         found = overlap()
     else:
-        found = {"threads": snncell.kernels.policy.number_of_threads(), "step": step(True)}
+        found = {"threads": snncell.kernels.numba.policy.number_of_threads(), "step": step(True)}
         found |= {"alone": step(False)} if distributed.size() == 1 else {}
         found |= {} if kind == "fast" else exchanges()
     if distributed.rank() == 0:

@@ -37,7 +37,7 @@ import sys, time
 import numpy as np
 import snncell
 from snncell import Tensor, nn, ops
-from snncell.kernels import policy
+from snncell.kernels.numba import policy
 
 made = []
 if {kernels} and hasattr(policy, "compile_kernel"):

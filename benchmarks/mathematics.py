@@ -15,7 +15,7 @@ import numpy as np
 from scipy import special
 
 from snncell import dtype as dtypes
-from snncell.kernels.build import build
+from snncell.kernels.numba.build import build
 
 SIZE = 4096
 ROUNDS = 15
@@ -39,7 +39,7 @@ SOURCE = """
 import math
 import numpy as np
 
-from snncell.kernels.cpu import mathematics
+from snncell.kernels.scalar import mathematics
 
 
 def applied(start, stop, x, out):

@@ -1,7 +1,7 @@
 """From which size on does a loop gain from all threads? `python benchmarks/parallel.py`
 
 The same loop is built serial and parallel and run in turns; medians and their ratio are printed for each size. The
-break-even decides `PARALLEL_SIZE` in `snncell/kernels/policy.py`.
+break-even decides `PARALLEL_SIZE` in `snncell/kernels/numba/policy.py`.
 """
 
 from __future__ import annotations

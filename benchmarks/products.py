@@ -2,7 +2,7 @@
 
 For sizes and densities, forward (x @ w.T, as in a layer) and the gradient of w: the time of events over that of BLAS,
 measured in turns, and by how much the way that snncell takes is slower than the better of the two. `--rates` prints
-what the constants of `snncell/kernels/event_costs.py` are fitted to: nanoseconds of each part.
+what the constants of `snncell/kernels/products/costs.py` are fitted to: nanoseconds of each part.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from snncell.kernels import event_costs, products
-from snncell.kernels.threads import BLAS
+from snncell.kernels.numba.threads import BLAS
+from snncell.kernels.products import costs, matmul
 
 NEURONS = (128, 512, 2048, 4096, 8192)
 ROWS = (1, 16, 100, 1600, 8000, 25600)  # steps times batch
@@ -50,9 +50,9 @@ def ways(x: Any, w: Any, dout: Any) -> dict[str, tuple[Callable[[], Any], ...]]:
 
     def three(target: Any, a: Any, b: Any, sparse: Any, by_columns: bool) -> tuple[Callable[[], Any], ...]:
         return (
-            lambda: products._add_up(target, products._all_events(sparse, sparse.dtype), b, by_columns),
-            lambda: BLAS.run(products._dense, target, a, b),
-            lambda: products.matmul_into(target, a, b),
+            lambda: matmul._add_up(target, matmul._all_events(sparse, sparse.dtype), b, by_columns),
+            lambda: BLAS.run(matmul._dense, target, a, b),
+            lambda: matmul.matmul_into(target, a, b),
         )
 
     return {
@@ -84,7 +84,7 @@ def sweep() -> None:
                     found[which].append(f"{events / dense:.2f} ({behind:.2f})")
             for which, figures in found.items():
                 sizes = (m, n, n, np.dtype(np.float32), False)
-                limit = event_costs.limit(*(sizes if which == "forward" else (n, m, n, *sizes[3:4], True)))
+                limit = costs.limit(*(sizes if which == "forward" else (n, m, n, *sizes[3:4], True)))
                 print(f"| {m}, {n} | {which} | {100 * limit:.0f} % | {' | '.join(figures)} |", flush=True)
     print(f"\nat most {worst:.2f} times the better of the two")
 
@@ -98,14 +98,14 @@ def rates() -> None:
         w, dout = (rng.standard_normal(shape).astype(np.float32) for shape in ((n, k), (m, n)))
         for density in (0.01, 0.05, 0.2, 0.5):
             x = spikes(rng, (m, k), density)
-            found, out, gradient = products._all_events(x, x.dtype), np.empty_like(dout), np.empty_like(w)
+            found, out, gradient = matmul._all_events(x, x.dtype), np.empty_like(dout), np.empty_like(w)
             events = int(found.counts.sum())
             search, sort, forward, reverse, dense = in_turns(
-                lambda x=x: products._all_events(x, x.dtype),
-                lambda found=found, k=k, events=events: products._sort_by_columns(found, k, events),
-                lambda found=found, out=out, w=w: products._add_up(out, found, w.T, False),
-                lambda found=found, gradient=gradient, dout=dout: products._add_up(gradient.T, found, dout, True),
-                lambda x=x, w=w, out=out: BLAS.run(products._dense, out, x, w.T),
+                lambda x=x: matmul._all_events(x, x.dtype),
+                lambda found=found, k=k, events=events: matmul._sort_by_columns(found, k, events),
+                lambda found=found, out=out, w=w: matmul._add_up(out, found, w.T, False),
+                lambda found=found, gradient=gradient, dout=dout: matmul._add_up(gradient.T, found, dout, True),
+                lambda x=x, w=w, out=out: BLAS.run(matmul._dense, out, x, w.T),
             )
             parts = [search / x.size, sort / events, forward / events / n, reverse / events / n, dense / x.size / n]
             search, sort, *others = (1e9 * part for part in parts)

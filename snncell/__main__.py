@@ -12,9 +12,9 @@ import snncell
 from snncell.errors import ArgumentError, CacheError, DeviceError
 from snncell.interrupts import import_once
 from snncell.kernels.cuda.runtime import runtime
-from snncell.kernels.policy import PARALLEL_SIZE, threading_layer
-from snncell.kernels.store import bound
-from snncell.kernels.store.folder import cache_folder, refuse
+from snncell.kernels.numba.policy import PARALLEL_SIZE, threading_layer
+from snncell.kernels.numba.store import bound
+from snncell.kernels.numba.store.folder import cache_folder, refuse
 
 
 def _version(package: str) -> str:

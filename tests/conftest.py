@@ -15,8 +15,8 @@ import pytest
 from tiers import chosen
 
 import snncell
-from snncell.kernels import build
-from snncell.kernels.native import kernel_of
+from snncell.kernels.numba import build
+from snncell.kernels.numba.native import kernel_of
 
 # Another matplotlib draws the same figure with other pixels. After a change that is meant to be seen:
 # pytest tests/test_plot_*.py --mpl-generate-path=tests/baseline, and look at what came of it.

@@ -18,21 +18,14 @@ import pytest
 from test_conv import PATHS, by, drawn, three
 from test_pooling import drawn as drawn_windows
 
-from snncell.kernels import (
-    binning,
-    conv_events,
-    convolution,
-    event_filters,
-    gathers,
-    pooling,
-    products,
-    spike_times,
-    windows,
-    winograd,
-)
+from snncell.data.kernels import binning, event_filters
+from snncell.kernels.conv import direct, events, im2col, winograd
+from snncell.kernels.eventprop import spike_times
+from snncell.kernels.pooling import pool
+from snncell.kernels.products import gathers, matmul
 
 NO_ACCESS = 0  # PROT_NONE
-WITH_SCRATCH = (binning, conv_events, convolution, gathers, pooling, products, spike_times, winograd)
+WITH_SCRATCH = (binning, events, direct, gathers, pool, matmul, spike_times, winograd)
 
 
 class Guards:
@@ -73,9 +66,9 @@ def convolutions(rng: Any, guards: Guards) -> None:
     path = str(rng.choice(PATHS))
     x, weight, dout, options = drawn(rng, path)
     with by(path):
-        found = three(convolution, guards.copy(x), guards.copy(weight), guards.copy(dout), options)
+        found = three(direct, guards.copy(x), guards.copy(weight), guards.copy(dout), options)
     wide = [array.astype(np.float64) for array in (x, weight, dout)]
-    for value, expected in zip(found, three(windows, *wide, options), strict=True):
+    for value, expected in zip(found, three(im2col, *wide, options), strict=True):
         same(value, expected, np.abs(expected).max(initial=0.0))
 
 
@@ -83,12 +76,12 @@ def pools(rng: Any, guards: Guards) -> None:
     """The largest elements and sums of windows, and their reverses, which are adjoint to them."""
     case = drawn_windows(int(rng.integers(1 << 30)))
     x = guards.copy(rng.normal(size=case.shape).astype(np.float32))
-    best, places = pooling.max_pool(x, case.windows)
-    np.testing.assert_array_equal(best, pooling.largest(x, case.windows))
-    total, slope = pooling.sum_pool(x, case.windows, 1), guards.copy(rng.normal(size=best.shape).astype(np.float32))
-    back = pooling.unpool(slope, guards.copy(places), case.windows, case.shape[2:])
-    picked = pooling.pick(x, guards.copy(places), case.windows)
-    share = pooling.spread(slope, case.windows, 1, case.shape[2:])
+    best, places = pool.max_pool(x, case.windows)
+    np.testing.assert_array_equal(best, pool.largest(x, case.windows))
+    total, slope = pool.sum_pool(x, case.windows, 1), guards.copy(rng.normal(size=best.shape).astype(np.float32))
+    back = pool.unpool(slope, guards.copy(places), case.windows, case.shape[2:])
+    picked = pool.pick(x, guards.copy(places), case.windows)
+    share = pool.spread(slope, case.windows, 1, case.shape[2:])
     for here, there in ((picked, back), (total, share)):
         a, b = (here * slope).sum(dtype=np.float64), (there * x).sum(dtype=np.float64)
         same(a, b, 10.0 * np.abs(here * slope).sum())
@@ -106,9 +99,9 @@ def products_of_events(rng: Any, guards: Guards) -> None:
     y = rng.normal(size=(left.shape[1], n)).astype(dtype)
     given = guards.copy(y) if rng.random() < 0.5 else guards.copy(y.T.copy()).T
     spikes = guards.copy(x)
-    found = products.events_of(spikes, dtype=y.dtype, below=2.0)
+    found = matmul.events_of(spikes, dtype=y.dtype, below=2.0)
     turned = bool(rng.random() < 0.5)
-    out = products.product_of_events(spikes, found, given, by_columns=by_columns, turned=turned)
+    out = matmul.product_of_events(spikes, found, given, by_columns=by_columns, turned=turned)
     expected = left.astype(np.float64) @ y.astype(np.float64)
     same(out.T if turned else out, expected, np.abs(expected).max(initial=0.0))
 
@@ -172,8 +165,8 @@ def main(seeds: int) -> None:
         guards = Guards(np.random.default_rng(0))
         for module in WITH_SCRATCH:
             patch.setattr(module, "empty", guards.empty)
-        patch.setattr(products, "limit_of", lambda *_: 2.0)
-        for module in (convolution, conv_events, winograd):
+        patch.setattr(matmul, "limit_of", lambda *_: 2.0)
+        for module in (direct, events, winograd):
             patch.setattr(module, "flat", lambda x: guards.copy(np.ascontiguousarray(x).reshape(-1)))
         for seed in range(seeds):
             for number, kernels in enumerate((convolutions, products_of_events, spikes, pools, frames)):

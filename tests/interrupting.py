@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from snncell.kernels.threads import BLAS
+from snncell.kernels.numba.threads import BLAS
 from snncell.tape.state import EFFECTS, STATE, TRACING
 
 _WHERE = ("call", "c_return")

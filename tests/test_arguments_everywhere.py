@@ -16,7 +16,7 @@ import snncell
 from snncell import Parameter, Tensor, data, monitoring, nn, ops, surrogate, train
 from snncell.arguments.guard import plan_of
 from snncell.errors import ArgumentError, ArgumentTypeError, CallError, DeviceMemoryError, SnncellError
-from snncell.kernels import build, store
+from snncell.kernels.numba import build, store
 from snncell.nn.neurons.elsewhere import PRESETS
 
 PUBLIC = wrong_calls.public()

@@ -11,8 +11,8 @@ import pytest
 
 import snncell
 from snncell import Tensor, nn, ops
-from snncell.kernels import products
 from snncell.kernels.arrays import POOL
+from snncell.kernels.products import matmul
 
 DTYPES = (np.uint8, np.bool_)
 
@@ -104,13 +104,13 @@ def test_batches_first_are_put_in_order_and_found(outside: bool, monkeypatch: py
     dense, x = nn.Dense(300, 96), frames(np.uint8, (20, 30, 300), 0.02)
     turn = (lambda each: each) if outside else (lambda each: each.transpose((1, 0, 2)))
     given = Tensor(x).transpose((1, 0, 2)) if outside else Tensor(x)
-    found, seen = [], products.events_of
+    found, seen = [], matmul.events_of
 
     def kept(given: Any, **options: Any) -> Any:
         found.append(seen(given, **options))
         return found[-1]
 
-    monkeypatch.setattr(products, "events_of", kept)
+    monkeypatch.setattr(matmul, "events_of", kept)
     y = snncell.jit(lambda each: dense(turn(each)))(given).asnumpy()
     expected = dense(Tensor(x.transpose(1, 0, 2).astype(np.float32))).asnumpy()
     np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-3)

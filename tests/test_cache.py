@@ -22,15 +22,15 @@ from llvmlite import binding
 import snncell
 from snncell import Tensor, jit
 from snncell.errors import CacheError, SnncellError
-from snncell.kernels import build as builder, code as codes, store
-from snncell.kernels.code import digest_of
-from snncell.kernels.native import Code
-from snncell.kernels.store import files, folder as folders
+from snncell.kernels.numba import build as builder, code as codes, store
+from snncell.kernels.numba.code import digest_of
+from snncell.kernels.numba.native import Code
+from snncell.kernels.numba.store import files, folder as folders
 
 SCRIPT = """
 import sys
 from snncell import Tensor, jit, ops
-from snncell.kernels import build
+from snncell.kernels.numba import build
 
 f = jit(lambda x, s: (ops.exp(x) * s, (x * s).sum(axis=0)))
 small = f(ops.ones((3, 5)), {number})
@@ -98,7 +98,7 @@ def test_debug_prints_the_path_of_each_generated_file(tmp_path: Path) -> None:
 SMALL = """
 import sys
 import snncell
-from snncell.kernels import build
+from snncell.kernels.numba import build
 
 if "wait" in sys.argv:
     import numba
@@ -612,7 +612,7 @@ SHARED = """
 import numpy as np
 import snncell
 from snncell import Tensor
-from snncell.kernels import policy
+from snncell.kernels.numba import policy
 
 compiled, compile_kernel = [], policy.compile_kernel
 

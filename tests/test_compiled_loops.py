@@ -11,8 +11,8 @@ import pytest
 from interpreting import call_kernel, emitted, whole_numbers
 
 from snncell import Tensor, jit, ops
-from snncell.kernels import build as builder
-from snncell.kernels.policy import PARALLEL_SIZE
+from snncell.kernels.numba import build as builder
+from snncell.kernels.numba.policy import PARALLEL_SIZE
 
 pytestmark = pytest.mark.compiled
 

@@ -13,9 +13,10 @@ import pytest
 
 import snncell
 from snncell import Tensor, nn, ops, testing
-from snncell.kernels import conv_events, convolution, sharing, windows, winograd
-from snncell.kernels.planes import Axis, Shape
-from snncell.kernels.policy import number_of_threads
+from snncell.kernels.conv import direct, events, im2col, winograd
+from snncell.kernels.conv.planes import Axis, Shape
+from snncell.kernels.numba import launcher
+from snncell.kernels.numba.policy import number_of_threads
 
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
 compiled = pytest.mark.skipif(not COMPILED, reason="without the compiler there is one path, by windows")
@@ -64,7 +65,7 @@ def three(module: Any, x: Any, weight: Any, dout: Any, options: dict[str, Any]) 
 def by(path: str) -> Iterator[None]:
     """All convolutions are computed in one way, if it takes them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conv_events, "pay", lambda *_: path == "events")
+        patch.setattr(events, "pay", lambda *_: path == "events")
         patch.setattr(winograd, "pays", lambda shape: path == "tiles" and winograd.takes(shape))
         yield
 
@@ -76,9 +77,9 @@ def by(path: str) -> Iterator[None]:
 def test_kernels_agree_with_windows_in_random_settings(seed: int, path: str) -> None:
     x, weight, dout, options = drawn(np.random.default_rng(seed), path)
     with by(path):
-        values = three(convolution, x, weight, dout, options)
+        values = three(direct, x, weight, dout, options)
     wide = [array.astype(np.float64) for array in (x, weight, dout)]
-    for value, expected in zip(values, three(windows, *wide, options), strict=True):
+    for value, expected in zip(values, three(im2col, *wide, options), strict=True):
         scale = np.abs(expected).max(initial=1e-30)
         assert value.dtype == x.dtype and value.shape == expected.shape
         assert np.abs(value - expected).max(initial=0.0) <= scale * (1e-5 if x.dtype == np.float32 else 1e-13)
@@ -90,7 +91,7 @@ def test_the_three_operations_are_adjoint() -> None:
     for _ in range(40):
         x, weight, dout, options = drawn(rng)
         x, weight, dout = (array.astype(np.float64) for array in (x, weight, dout))
-        values = three(windows, x, weight, dout, options)
+        values = three(im2col, x, weight, dout, options)
         sums = [float((a * b).sum()) for a, b in zip(values, (dout, x, weight), strict=True)]
         np.testing.assert_allclose(sums, sums[0], rtol=1e-9, atol=1e-9)
 
@@ -106,16 +107,16 @@ def test_bits_do_not_depend_on_who_computes_which_part(path: str, work: int, mon
     for _ in range(8):
         x, weight, dout, options = drawn(rng, path)
         with by(path):
-            first = three(convolution, x, weight, dout, options)
+            first = three(direct, x, weight, dout, options)
             threads = number_of_threads()
             with monkeypatch.context() as patch:
-                patch.setattr(sharing, "PARALLEL_WORK", work)
+                patch.setattr(launcher, "PARALLEL_WORK", work)
                 numba.set_num_threads(1)
                 try:
-                    again = three(convolution, x, weight, dout, options)
+                    again = three(direct, x, weight, dout, options)
                 finally:
                     numba.set_num_threads(threads)
-            alone = three(convolution, x[:1], weight, dout[:1], options)
+            alone = three(direct, x[:1], weight, dout[:1], options)
         for a, b in zip(first, again, strict=True):
             np.testing.assert_array_equal(a, b)
         np.testing.assert_array_equal(first[0][:1], alone[0])
@@ -131,7 +132,7 @@ def test_large_layers_in_chunks_bands_and_splits() -> None:
         weight = rng.normal(size=(outputs, shape[1], size, size)).astype(np.float32)
         dout = rng.normal(size=(shape[0], outputs, *shape[2:])).astype(np.float32)
         options = {"stride": (1, 1), "before": (size // 2,) * 2, "dilation": (1, 1), "groups": 1}
-        pairs = zip(three(convolution, x, weight, dout, options), three(windows, x, weight, dout, options), strict=True)
+        pairs = zip(three(direct, x, weight, dout, options), three(im2col, x, weight, dout, options), strict=True)
         for value, expected in pairs:
             assert np.abs(value - expected).max() <= 2e-5 * np.abs(expected).max()
 
@@ -212,8 +213,8 @@ def test_sparse_images_go_by_events_and_dense_ones_do_not() -> None:
     axis = Axis(14, 1, (-1, 0, 1), 14)
     for density, expected in ((0.02, True), (0.6, False)):
         x = (rng.random(shape) < density).astype(np.float32)
-        assert conv_events.pay(x, Shape(8, 1, 32, 32, (axis, axis))) is expected
-    assert not conv_events.pay(np.zeros(shape, np.float32), Shape(8, 32, 1, 1, (axis, axis)))  # depthwise: too little
+        assert events.pay(x, Shape(8, 1, 32, 32, (axis, axis))) is expected
+    assert not events.pay(np.zeros(shape, np.float32), Shape(8, 32, 1, 1, (axis, axis)))  # depthwise: too little
 
 
 @pytest.mark.parametrize("mean", [False, True])

@@ -21,11 +21,11 @@ from fake_card import DATA_TYPES, Card, Status, _Cublas, _Cufft, _Driver
 from snncell import dtype as dtypes
 from snncell.dtype import bool_, float16, float32, float64, int32, int64
 from snncell.errors import CacheError, DeviceError
-from snncell.kernels import policy
 from snncell.kernels.cuda import build as cuda_build
 from snncell.kernels.cuda.build import build, ptx_of, resources
-from snncell.kernels.scalar import is_simulated
-from snncell.kernels.store import files, folder as folders
+from snncell.kernels.numba import policy
+from snncell.kernels.numba.store import files, folder as folders
+from snncell.kernels.scalar.functions import is_simulated
 
 NEEDED = ("numba_cuda", "cuda.bindings.nvvm", "cuda.bindings.nvjitlink")
 

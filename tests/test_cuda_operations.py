@@ -14,17 +14,17 @@ import pytest
 
 from snncell.kernels.cuda import (
     arrays,
-    copies,
+    arrays as copies,
     elementwise as each,
-    gather,
     im2col as windows,
+    indexing,
+    indexing as gather,
     philox,
     scan as lines,
-    scatter,
 )
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.cuda.build import ptx_of, resources
-from snncell.kernels.scalar import is_simulated
+from snncell.kernels.scalar.functions import is_simulated
 
 pytestmark = [
     pytest.mark.skipif(
@@ -77,12 +77,12 @@ def ask_for_all(dtype: str) -> None:
     gather.pick(x, array("int32", 4, 300))
     gather.place(x, array("uint8", 4, 300, 2), 9)
     each.fill(x, 1)
-    scatter.scatter_add(array(dtype, 4, 5, 2), positions, 1, (4, 300, 2))
+    indexing.scatter_add(array(dtype, 4, 5, 2), positions, 1, (4, 300, 2))
     lines.cumsum(x, 1)
     for count in (1, 2, 3):
         shape = [9] * count
-        view = windows.windows(array(dtype, 2, 3, *shape), [3] * count, [2] * count, [1] * count)
-        windows.fold(view, (2, 3, *shape), [3] * count, [2] * count, [1] * count)
+        view = windows.device_windows(array(dtype, 2, 3, *shape), [3] * count, [2] * count, [1] * count)
+        windows.device_fold(view, (2, 3, *shape), [3] * count, [2] * count, [1] * count)
     if not dtype.startswith("complex"):
         gather.one_hot(positions, 7, np.dtype(dtype))
         lines.argmax(x, 1)

@@ -11,10 +11,10 @@ import pytest
 
 import snncell
 from snncell.data import EventCamera, Events, MovingDigits, digits
+from snncell.data.kernels import camera as kernel
 from snncell.data.made import camera as made_camera, moving_digits
 from snncell.data.made.seeds import generator
 from snncell.errors import ArgumentError, CallError, ShapeError, TensorIndexError
-from snncell.kernels import camera as kernel
 
 
 def drawn(seed):

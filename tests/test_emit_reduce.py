@@ -11,7 +11,7 @@ from interpreting import emitted, run_plainly, whole_numbers
 
 from snncell import Tensor, ops
 from snncell.compiler.backends import cpu_groups as emitter
-from snncell.kernels.policy import PARALLEL_SIZE
+from snncell.kernels.numba.policy import PARALLEL_SIZE
 
 LENGTHS = [0, 1, 15, 16, 17, 31, 33, 1025]
 

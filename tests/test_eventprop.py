@@ -9,8 +9,8 @@ import pytest
 import snncell
 from snncell import Tensor, explain, grad, jit, nn, ops, value_and_grad
 from snncell.errors import ArgumentError, DTypeError, ShapeError
-from snncell.kernels import spike_times
-from snncell.kernels.build import build
+from snncell.kernels.eventprop import spike_times
+from snncell.kernels.numba.build import build_function
 from snncell.nn import eventprop_solver
 from snncell.testing import check_grads
 
@@ -390,15 +390,20 @@ def test_other_numbers_compile_nothing(monkeypatch):
         return grad(lambda t: ops.minimum(layer(t), 9.0).sum())(ops.ones((batch, layer.in_channels)))
 
     names = []
-    monkeypatch.setattr(spike_times, "_kernels", {})
-    monkeypatch.setattr(spike_times, "build", lambda name, *given: names.append(name) or build(name, *given))
+    for module, kernel in ((spike_times, spike_times._find_kernel), (spike_times, spike_times._send_back_kernel)):
+        kernel.cache_clear()
+        monkeypatch.setattr(
+            module,
+            "build_function",
+            lambda function, *given: names.append(function.__name__) or build_function(function, *given),
+        )
     layer = nn.EventPropLIF(3, 2)
     work(layer, 2)
-    assert names == ["find_spikes", "send_back"]
+    assert names == ["find_spikes", "send_back_kernel"]
     layer.tau_mem, layer.v_threshold, layer.t_max = 17.0, 0.7, 80.0
     work(layer, 2)
     work(nn.EventPropLIF(5, 4, tau_mem=17.0, tau_syn=3.0, v_threshold=0.7, spikes=2, t_max=80.0), 3)
-    assert names == ["find_spikes", "send_back"]
+    assert names == ["find_spikes", "send_back_kernel"]
 
 
 def test_constants_can_be_changed():

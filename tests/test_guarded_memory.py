@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from snncell.kernels import policy
+from snncell.kernels.numba import policy
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="its protected pages are asked for as on Linux")

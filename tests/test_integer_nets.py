@@ -12,7 +12,7 @@ from interpreting import plainly
 import snncell as ms
 from snncell import Tensor, nn, ops, quantise, surrogate
 from snncell.errors import ArgumentError, CheckpointError, ShapeError
-from snncell.kernels import winograd
+from snncell.kernels.conv import winograd
 from snncell.quantise import integer
 from snncell.quantise.integer import shift_round
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from snncell import dtype as dtypes
-from snncell.kernels.build import build
-from snncell.kernels.code import function_of
-from snncell.kernels.cpu.loops import BLOCK, LANES
+from snncell.kernels.loops import BLOCK, LANES
+from snncell.kernels.numba.build import build
+from snncell.kernels.numba.code import function_of
 
 HEAD = """import numpy as np
 
-from snncell.kernels.cpu.builtins import bitcast, least
-from snncell.kernels.cpu.elements import copy, fill, flat, lanes, row, scalar, strip, tail, words_of
+from snncell.kernels.intrinsics.builtins import bitcast, least
+from snncell.kernels.intrinsics.elements import copy, fill, flat, lanes, row, scalar, strip, tail, words_of
 
 LANES = 16
 

@@ -11,11 +11,11 @@ import pytest
 from numpy import exp
 
 from snncell import dtype as dtypes
-from snncell.kernels.build import build
-from snncell.kernels.code import source_of
-from snncell.kernels.cpu import transforms
-from snncell.kernels.cpu.builtins import inline, least
-from snncell.kernels.toom_cook import Tiling
+from snncell.kernels.conv import transforms
+from snncell.kernels.conv.toom_cook import Tiling
+from snncell.kernels.intrinsics.builtins import inline, least
+from snncell.kernels.numba.build import build
+from snncell.kernels.numba.code import source_of
 
 LANES, NEVER, SCALE = 4, math.inf, 0.5
 transform: Any = None
@@ -44,8 +44,8 @@ def turn(start: Any, stop: Any, x: Any) -> None:
 
 
 SOURCE = '''from numpy import exp
-from snncell.kernels.cpu.builtins import inline
-from snncell.kernels.cpu.builtins import least
+from snncell.kernels.intrinsics.builtins import inline
+from snncell.kernels.intrinsics.builtins import least
 
 LANES = 8
 NEVER = float('inf')
@@ -74,8 +74,8 @@ def test_a_source_has_what_the_function_reads() -> None:
 def test_a_name_may_be_the_result_of_a_call() -> None:
     tiling = Tiling((3, 3), (1, 1), 1)
     source = source_of(turn, transform=functools.partial(transforms.of_weights, tiling))
-    assert "from snncell.kernels.cpu.transforms import of_weights\n" in source
-    assert "from snncell.kernels.toom_cook import Tiling\n" in source
+    assert "from snncell.kernels.conv.transforms import of_weights\n" in source
+    assert "from snncell.kernels.conv.toom_cook import Tiling\n" in source
     assert f"\ntransform = of_weights({tiling!r})\n" in source
     assert "transform =" not in source_of(turn)  # None is left to the caller
 

@@ -16,8 +16,8 @@ from snncell import Tensor, jit, nn, ops
 from snncell.compiler.backends import cpu_groups, cpu_loop, cuda_groups
 from snncell.compiler.backends.cuda_loop import CUDALoop
 from snncell.compiler.cuda_kernels import kernels_on_device
-from snncell.kernels.cpu import loops
-from snncell.kernels.policy import PARALLEL_SIZE
+from snncell.kernels import loops
+from snncell.kernels.numba.policy import PARALLEL_SIZE
 
 __all__ = ["interpreted"]  # a fixture
 

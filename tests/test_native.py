@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from snncell import dtype as dtypes
-from snncell.kernels import policy
-from snncell.kernels.build import build
-from snncell.kernels.cpu import loops
-from snncell.kernels.native import Code, link
-from snncell.kernels.sharing import PARTS, grain_of
+from snncell.kernels import loops
+from snncell.kernels.numba import policy
+from snncell.kernels.numba.build import build
+from snncell.kernels.numba.launcher import PARTS, grain_of
+from snncell.kernels.numba.native import Code, link
 
 HEAD = "import numpy as np\n\n\n"
 NUMBERS: dict[str, list[Any]] = {

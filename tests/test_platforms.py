@@ -30,9 +30,9 @@ NAMES = {
 # Where one is used all the same, and what keeps it from other systems.
 GUARDED = {
     ("forks", "os.register_at_fork"): "asks whether it is there: where nothing forks, nothing is to be done",
-    ("kernels.store.folder", "os.geteuid"): "Windows has returned before",
-    ("kernels.store.folder", "os.getuid"): "asks whether it is there",
-    ("kernels.store.files", "os.kill"): "Windows has returned before; there, it would end the process",
+    ("kernels.numba.store.folder", "os.geteuid"): "Windows has returned before",
+    ("kernels.numba.store.folder", "os.getuid"): "asks whether it is there",
+    ("kernels.numba.store.files", "os.kill"): "Windows has returned before; there, it would end the process",
     ("tape.state", "os.register_at_fork"): "asks whether it is there: where nothing forks, nothing is to be done",
     ("ops.options", "os.sysconf"): "catches that it is not there",
     ("distributed.job", "os.sched_getaffinity"): "asks whether it is there",
@@ -127,7 +127,7 @@ import hashlib, os, signal, sys, warnings
 import numpy as np
 import snncell
 from snncell import jit, ops
-from snncell.kernels import policy
+from snncell.kernels.numba import policy
 
 def digest():
     x = snncell.Tensor(np.random.default_rng(0).normal(size=(600, 1000)).astype(np.float32))
@@ -188,7 +188,7 @@ def test_every_layer_gives_the_same_bits_in_forked_processes_too(layer: str, one
 
 @pytest.mark.compiled
 def test_a_layer_that_is_not_there_is_refused_in_words() -> None:
-    script = "from snncell.kernels import policy; policy.number_of_threads()"
+    script = "from snncell.kernels.numba import policy; policy.number_of_threads()"
     environment = {**os.environ, "NUMBA_THREADING_LAYER": "threads"}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
     last = done.stderr.splitlines()[-1]

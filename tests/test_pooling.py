@@ -15,9 +15,10 @@ from random_cases import random_cases
 import snncell
 from snncell import Tensor, nn, ops
 from snncell.errors import ArgumentError
-from snncell.kernels import policy, pooling
-from snncell.kernels.cpu.pooling import LANES, UNROLLED
-from snncell.kernels.cpu.windows import Windows
+from snncell.kernels.numba import policy
+from snncell.kernels.pooling import pool as pooling
+from snncell.kernels.pooling.loops import LANES, UNROLLED
+from snncell.kernels.pooling.windows import Windows
 from snncell.ops import pool
 
 SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)

@@ -14,7 +14,7 @@ import pytest
 
 import snncell
 from snncell import Tensor, grad, jit, nn, ops, testing
-from snncell.kernels import event_costs, products
+from snncell.kernels.products import costs, matmul
 from snncell.tape.state import STATE
 
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
@@ -23,14 +23,14 @@ COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
 @pytest.fixture
 def small_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small products are counted among those that are worth looking for events, whose density is below a half."""
-    monkeypatch.setattr(event_costs, "limit", lambda *sizes: 0.5)
+    monkeypatch.setattr(costs, "limit", lambda *sizes: 0.5)
 
 
 @pytest.fixture
 def paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Which way each product goes. What a trace asks for shapes only does not count."""
     found: list[str] = []
-    by_events, dense = products._add_up, products._dense
+    by_events, dense = matmul._add_up, matmul._dense
 
     def note(name: str) -> None:
         if STATE.trace is None:
@@ -40,8 +40,8 @@ def paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         note("columns" if arguments[-1] else "rows")
         by_events(*arguments)
 
-    monkeypatch.setattr(products, "_add_up", add_up)
-    monkeypatch.setattr(products, "_dense", lambda *arrays: note("blas") or dense(*arrays))
+    monkeypatch.setattr(matmul, "_add_up", add_up)
+    monkeypatch.setattr(matmul, "_dense", lambda *arrays: note("blas") or dense(*arrays))
     return found
 
 
@@ -82,16 +82,16 @@ SIZES = [
 def test_products_of_events_are_those_of_numpy(
     small_too: None, monkeypatch: pytest.MonkeyPatch, m: int, k: int, n: int, density: float, dtype: Any, weighted: bool
 ) -> None:
-    monkeypatch.setattr(products, "_density", lambda x: 0.0)  # small ones may have more events by chance
+    monkeypatch.setattr(matmul, "_density", lambda x: 0.0)  # small ones may have more events by chance
     rng = np.random.default_rng(m + k + n)
     x = events(rng, (m, k), density, dtype, weighted)
     y, d = rng.normal(size=(k, n)).astype(dtype), rng.normal(size=(m, n)).astype(dtype)
-    close(products.matmul(x, y), x, y)
-    close(products.matmul(x.T, d), x.T, d)
+    close(matmul.matmul(x, y), x, y)
+    close(matmul.matmul(x.T, d), x.T, d)
     for left, right in ((x, y), (x.T, d)):
         out = np.full((left.shape[0], n), np.nan, dtype)  # what was there before does not matter
-        products.matmul_into(out, left, right)
-        np.testing.assert_array_equal(out, products.matmul(left, right))
+        matmul.matmul_into(out, left, right)
+        np.testing.assert_array_equal(out, matmul.matmul(left, right))
 
 
 @pytest.mark.parametrize("count", range(10))
@@ -100,11 +100,11 @@ def test_any_number_of_events_in_a_row(small_too: None, count: int) -> None:
     x[3, 7 : 7 + count] = 1.0 + np.arange(count)
     x[5, 99] = -2.0
     y = np.random.default_rng(0).normal(size=(100, 33)).astype(np.float32)
-    found = products.matmul(x, y)
+    found = matmul.matmul(x, y)
     close(found, x, y)
     assert not found[[0, 1, 2, 4]].any()  # rows without events are zeros
     d = np.random.default_rng(0).normal(size=(6, 33)).astype(np.float32)
-    close(products.matmul(x.T, d), x.T, d)
+    close(matmul.matmul(x.T, d), x.T, d)
 
 
 @pytest.mark.parametrize("where", [0, 7, 8, 15, 16, 31, 100])
@@ -112,17 +112,17 @@ def test_an_event_at_any_place(small_too: None, where: int) -> None:
     x = np.zeros((18, 101), np.float64)
     x[[0, 15, 16, 17], where] = 3.0
     y, d = np.arange(101.0 * 20).reshape(101, 20), np.arange(18.0 * 20).reshape(18, 20)
-    np.testing.assert_array_equal(products.matmul(x, y), x @ y)
-    np.testing.assert_array_equal(products.matmul(x.T, d), x.T @ d)
+    np.testing.assert_array_equal(matmul.matmul(x, y), x @ y)
+    np.testing.assert_array_equal(matmul.matmul(x.T, d), x.T @ d)
 
 
 def test_more_events_in_a_row_than_a_byte_counts(small_too: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "_density", lambda x: 0.0)
+    monkeypatch.setattr(matmul, "_density", lambda x: 0.0)
     x = np.zeros((3, 600), np.float32)
     x[1, :300] = 1.0
     y, d = np.ones((600, 16), np.float32), np.ones((3, 16), np.float32)
-    np.testing.assert_array_equal(products.matmul(x, y), x @ y)
-    np.testing.assert_array_equal(products.matmul(x.T, d), x.T @ d)
+    np.testing.assert_array_equal(matmul.matmul(x, y), x @ y)
+    np.testing.assert_array_equal(matmul.matmul(x.T, d), x.T @ d)
 
 
 @pytest.mark.compiled
@@ -131,8 +131,8 @@ def test_large_products_of_events(paths: list[str], dtype: Any) -> None:
     rng = np.random.default_rng(0)
     x = events(rng, (1030, 259), 0.03, dtype, weighted=True)  # enough for all threads, in four strips of columns
     y, d = rng.normal(size=(259, 401)).astype(dtype), rng.normal(size=(1030, 401)).astype(dtype)
-    close(products.matmul(x, y), x, y)
-    close(products.matmul(x.T, d), x.T, d)
+    close(matmul.matmul(x, y), x, y)
+    close(matmul.matmul(x.T, d), x.T, d)
     assert paths == ["rows", "columns"]
 
 
@@ -140,13 +140,13 @@ def test_large_products_of_events(paths: list[str], dtype: Any) -> None:
 @pytest.mark.parametrize("transposed", ["no", "x", "y", "both"])
 @pytest.mark.parametrize("turned", [False, True])
 def test_dense_products_in_parts(monkeypatch: pytest.MonkeyPatch, dtype: Any, transposed: str, turned: bool) -> None:
-    monkeypatch.setattr(products, "PART_WORK", 1 << 12)
-    monkeypatch.setattr(products, "LEAST_SIDE", 16)
+    monkeypatch.setattr(matmul, "PART_WORK", 1 << 12)
+    monkeypatch.setattr(matmul, "LEAST_SIDE", 16)
     rng = np.random.default_rng(0)
     x = np.asarray(rng.normal(size=(101, 37)).astype(dtype), order="F" if transposed in ("x", "both") else "C")
     y = np.asarray(rng.normal(size=(37, 45)).astype(dtype), order="F" if transposed in ("y", "both") else "C")
     cuts = parts_of(monkeypatch)
-    found = products.matmul(x, y, turned=turned)
+    found = matmul.matmul(x, y, turned=turned)
     assert found.flags.c_contiguous
     close(found.T if turned else found, x, y)
     assert cuts == [(2, 4) if turned else (4, 2)]
@@ -155,7 +155,7 @@ def test_dense_products_in_parts(monkeypatch: pytest.MonkeyPatch, dtype: Any, tr
 def parts_of(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Into how many rows and columns of parts each product is cut, each element in one of them."""
     found: list[tuple[int, int]] = []
-    run = products.WORKERS.run
+    run = matmul.WORKERS.run
 
     def noting(function: Any, cuts: Any) -> None:
         rows, columns = (sorted({(cut[axis].start, cut[axis].stop) for cut in cuts}) for axis in range(2))
@@ -165,32 +165,32 @@ def parts_of(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
         found.append((len(rows), len(columns)))
         run(function, cuts)
 
-    monkeypatch.setattr(products.WORKERS, "run", noting)
+    monkeypatch.setattr(matmul.WORKERS, "run", noting)
     return found
 
 
 def test_how_a_product_is_cut_depends_on_its_size_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "PART_WORK", 1 << 10)
-    monkeypatch.setattr(products, "LEAST_SIDE", 16)
+    monkeypatch.setattr(matmul, "PART_WORK", 1 << 10)
+    monkeypatch.setattr(matmul, "LEAST_SIDE", 16)
     cuts = parts_of(monkeypatch)
     for m, n in ((15, 31), (33, 16), (16, 33), (100, 100), (5000, 20), (20, 5000)):
-        close(products.matmul(np.ones((m, 40)), np.ones((40, n))), np.ones((m, 40)), np.ones((40, n)))
+        close(matmul.matmul(np.ones((m, 40)), np.ones((40, n))), np.ones((m, 40)), np.ones((40, n)))
     assert cuts == [(2, 1), (1, 2), (4, 4), (64, 1), (1, 64)]  # of the first BLAS gets the whole
     cuts.clear()
     for threads in (1, 2, 64):
-        monkeypatch.setattr("snncell.kernels.threads.number_of_threads", lambda threads=threads: threads)
-        products.matmul(np.ones((1000, 40), np.float32), np.ones((40, 30), np.float32))
+        monkeypatch.setattr("snncell.kernels.numba.threads.number_of_threads", lambda threads=threads: threads)
+        matmul.matmul(np.ones((1000, 40), np.float32), np.ones((40, 30), np.float32))
     assert cuts == [(32, 1)] * 3
 
 
 def test_an_error_in_a_part_is_raised_and_the_next_product_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "PART_WORK", 1 << 10)
-    monkeypatch.setattr(products, "LEAST_SIDE", 16)
-    monkeypatch.setattr("snncell.kernels.threads.number_of_threads", lambda: 3)
+    monkeypatch.setattr(matmul, "PART_WORK", 1 << 10)
+    monkeypatch.setattr(matmul, "LEAST_SIDE", 16)
+    monkeypatch.setattr("snncell.kernels.numba.threads.number_of_threads", lambda: 3)
     x, y = np.ones((200, 40), np.float32), np.ones((40, 30), np.float32)
     with pytest.raises(ValueError, match="matmul"):
-        products.matmul_into(np.empty((200, 31), np.float32), x, y)
-    np.testing.assert_array_equal(products.matmul(x, y), x @ y)
+        matmul.matmul_into(np.empty((200, 31), np.float32), x, y)
+    np.testing.assert_array_equal(matmul.matmul(x, y), x @ y)
 
 
 @pytest.mark.parametrize(
@@ -200,9 +200,9 @@ def test_an_error_in_a_part_is_raised_and_the_next_product_works(monkeypatch: py
 def test_other_shapes_are_left_to_numpy(left: tuple[int, ...], right: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=left), rng.normal(size=right)
-    np.testing.assert_array_equal(products.matmul(x, y), np.matmul(x, y))
+    np.testing.assert_array_equal(matmul.matmul(x, y), np.matmul(x, y))
     out = np.empty_like(np.matmul(x, y))
-    products.matmul_into(out, x, y)
+    matmul.matmul_into(out, x, y)
     np.testing.assert_array_equal(out, np.matmul(x, y))
 
 
@@ -223,9 +223,9 @@ D = np.ones((256, 64), np.float32)
 @pytest.mark.parametrize("density", [0.0, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0])
 def test_the_density_decides(paths: list[str], density: float) -> None:
     x = spikes(density)
-    forward, reverse = products.limit_of(x, W, False), products.limit_of(x.T, D, True)
-    np.testing.assert_array_equal(products.matmul(x, W), x @ W)
-    np.testing.assert_array_equal(products.matmul(x.T, D), x.T @ D)
+    forward, reverse = matmul.limit_of(x, W, False), matmul.limit_of(x.T, D, True)
+    np.testing.assert_array_equal(matmul.matmul(x, W), x @ W)
+    np.testing.assert_array_equal(matmul.matmul(x.T, D), x.T @ D)
     assert paths == [
         "rows" if density < forward else "blas",
         "columns" if density < reverse else "blas",
@@ -250,29 +250,29 @@ CASES: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_what_stays_with_blas(paths: list[str], case: str) -> None:
     x, y = CASES[case]
-    np.testing.assert_array_equal(products.matmul(x, y), x @ y)
+    np.testing.assert_array_equal(matmul.matmul(x, y), x @ y)
     assert paths == ["blas"]
 
 
 @pytest.mark.parametrize("dtype", [snncell.float16, snncell.bfloat16], ids=str)
 def test_what_is_only_stored_is_multiplied_as_float32(paths: list[str], dtype: Any) -> None:
     x, y = spikes(0.01).astype(dtype), W.astype(dtype)
-    found = products.matmul(x, y)
+    found = matmul.matmul(x, y)
     assert found.dtype == dtype and paths == ["rows"]
-    wide = products.matmul(x.astype(np.float32), y.astype(np.float32))
+    wide = matmul.matmul(x.astype(np.float32), y.astype(np.float32))
     assert found.tobytes() == wide.astype(dtype).tobytes()
 
 
 @pytest.mark.parametrize("y", [W[:, ::-1], W.T.copy().T, np.broadcast_to(W[:1], W.shape)], ids=["back", "T", "row"])
 def test_the_dense_operand_may_be_of_any_layout(paths: list[str], y: Any) -> None:
     x = spikes(0.01)
-    np.testing.assert_array_equal(products.matmul(x, y), x @ y)
+    np.testing.assert_array_equal(matmul.matmul(x, y), x @ y)
     assert paths == ["rows"]
 
 
 def test_a_result_that_is_not_contiguous_stays_with_blas(paths: list[str]) -> None:
     out = np.zeros((256, 128), np.float32)[:, ::2]
-    products.matmul_into(out, spikes(0.01), W)
+    matmul.matmul_into(out, spikes(0.01), W)
     np.testing.assert_array_equal(out, spikes(0.01) @ W)
     assert paths == ["blas"]
 
@@ -280,22 +280,22 @@ def test_a_result_that_is_not_contiguous_stays_with_blas(paths: list[str]) -> No
 def test_what_may_not_be_written_is_read(paths: list[str]) -> None:
     x, w = spikes(0.01), W.copy()
     x.flags.writeable = w.flags.writeable = False
-    np.testing.assert_array_equal(products.matmul(x, w), x @ w)
-    np.testing.assert_array_equal(products.matmul(x.T, D), x.T @ D)
+    np.testing.assert_array_equal(matmul.matmul(x, w), x @ w)
+    np.testing.assert_array_equal(matmul.matmul(x.T, D), x.T @ D)
     assert paths == ["rows", "columns"]
 
 
 def test_one_dense_row_at_the_head_does_not_decide(paths: list[str]) -> None:
     x = spikes(0.0, (2048, 64))
     x[0] = 1.0
-    np.testing.assert_array_equal(products.matmul(x, W[:64]), x @ W[:64])
+    np.testing.assert_array_equal(matmul.matmul(x, W[:64]), x @ W[:64])
     assert paths == ["rows"]
 
 
 def test_one_empty_row_at_the_head_does_not_decide(paths: list[str]) -> None:
     x = np.ones((32, 5000), np.float32)
     x[0] = 0.0  # of spikes over time, the first step is often silent
-    products.matmul(x, np.ones((5000, 16), np.float32))
+    matmul.matmul(x, np.ones((5000, 16), np.float32))
     assert paths == ["blas"]
 
 
@@ -307,12 +307,12 @@ def test_a_zero_times_nan_or_infinity_is_left_out_and_an_event_times_one_is_not(
     x[3, 4] = x[5, 6] = x[7, 8] = 1.0
     y = np.ones((50, 16), np.float32)
     y[4], y[6], y[40] = np.nan, np.inf, np.nan
-    found = products.matmul(x, y)
+    found = matmul.matmul(x, y)
     assert np.isnan(found[3]).all() and np.isposinf(found[5]).all() and (found[7] == 1.0).all()
     assert not np.delete(found, [3, 5, 7], 0).any()  # NumPy has NaN here
     d = np.ones((20, 16), np.float32)
     d[3], d[10] = np.nan, np.inf
-    back = products.matmul(x.T, d)
+    back = matmul.matmul(x.T, d)
     assert np.isnan(back[4]).all() and (back[[6, 8]] == 1.0).all()
     assert not np.delete(back, [4, 6, 8], 0).any()
 
@@ -322,21 +322,21 @@ def test_what_is_not_zero_is_an_event(small_too: None, value: float) -> None:
     x = np.zeros((20, 50), np.float32)
     x[3, 4] = value
     y, d = np.full((50, 16), 2.0, np.float32), np.full((20, 16), 2.0, np.float32)
-    np.testing.assert_array_equal(products.matmul(x, y)[3], np.full(16, np.float32(value) * np.float32(2)))
-    np.testing.assert_array_equal(products.matmul(x.T, d)[4], np.full(16, np.float32(value) * np.float32(2)))
+    np.testing.assert_array_equal(matmul.matmul(x, y)[3], np.full(16, np.float32(value) * np.float32(2)))
+    np.testing.assert_array_equal(matmul.matmul(x.T, d)[4], np.full(16, np.float32(value) * np.float32(2)))
 
 
 def test_minus_zero_is_no_event(small_too: None) -> None:
     x = np.full((20, 50), -0.0, np.float32)
     y = np.full((50, 16), np.nan, np.float32)
-    assert not products.matmul(x, y).any()
+    assert not matmul.matmul(x, y).any()
 
 
 def test_blas_has_nan_where_numpy_has(small_too: None, paths: list[str]) -> None:
     x, y = np.ones((20, 50), np.float32), np.ones((50, 16), np.float32)
     x[:, 3] = 0.0
     y[3] = np.nan
-    assert np.isnan(products.matmul(x, y)).all()
+    assert np.isnan(matmul.matmul(x, y)).all()
     assert paths == ["blas"]
 
 
@@ -368,7 +368,7 @@ def test_gradients_are_those_of_the_dense_product(
     found = gradient(x, w)
     assert sorted(paths) == ["blas", "columns", "rows"]
     with monkeypatch.context() as patch:
-        patch.setattr(event_costs, "limit", lambda *sizes: 0.0)
+        patch.setattr(costs, "limit", lambda *sizes: 0.0)
         paths.clear()
         dense = gradient(x, w)
         assert paths == ["blas"] * 3
@@ -410,7 +410,7 @@ def test_products_inside_of_a_loop_over_time(small_too: None, paths: list[str]) 
 
 
 def test_two_threads_build_and_use_the_kernels_at_once(small_too: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "_kernels", {})
+    monkeypatch.setattr(matmul, "_kernels", {})
     x = spikes(0.05, (32, 40))
     y, d = np.ones((40, 16), np.float32), np.ones((32, 16), np.float32)
     found: list[bool] = []
@@ -419,8 +419,8 @@ def test_two_threads_build_and_use_the_kernels_at_once(small_too: None, monkeypa
     def work() -> None:
         start.wait(timeout=60)
         for _ in range(10):
-            found.append(np.array_equal(products.matmul(x, y), x @ y))
-            found.append(np.array_equal(products.matmul(x.T, d), x.T @ d))
+            found.append(np.array_equal(matmul.matmul(x, y), x @ y))
+            found.append(np.array_equal(matmul.matmul(x.T, d), x.T @ d))
 
     threads = [threading.Thread(target=work) for _ in "ab"]
     for thread in threads:
@@ -435,9 +435,9 @@ def test_two_threads_build_and_use_the_kernels_at_once(small_too: None, monkeypa
 SCRIPT = """
 import hashlib
 import numpy as np
-from snncell.kernels import event_costs, products
+from snncell.kernels.products import costs as event_costs, matmul as products
 from snncell.tape.state import STATE
-from snncell.kernels.policy import number_of_threads
+from snncell.kernels.numba.policy import number_of_threads
 
 runs = []
 run = products.WORKERS.run
@@ -513,16 +513,16 @@ def test_products_have_the_same_bits_for_any_number_of_threads() -> None:
 def test_any_order_of_operand_and_result(
     monkeypatch: pytest.MonkeyPatch, paths: list[str], sizes: Any, orders: str, weighted: bool, dtype: Any
 ) -> None:
-    monkeypatch.setattr(event_costs, "limit", lambda *sizes: 2.0)
+    monkeypatch.setattr(costs, "limit", lambda *sizes: 2.0)
     m, k, n = sizes
     rng = np.random.default_rng(m + k + n)
     x = events(rng, (m, k), rng.choice([0.002, 0.03, 0.4]), dtype, weighted)
     y, d = (np.asarray(rng.normal(size=shape), dtype, order=orders[0]) for shape in ((k, n), (m, n)))
     for left, right in ((x, y), (x.T, d)):
         out = np.full((len(left), n), np.nan, dtype, order=orders[1])
-        products.matmul_into(out, left, right)
+        matmul.matmul_into(out, left, right)
         close(out, left, right)
-        turned = products.matmul(left, right, turned=True)
+        turned = matmul.matmul(left, right, turned=True)
         assert turned.flags.c_contiguous
         np.testing.assert_array_equal(turned, out.T)  # each sum has one order
     assert set(paths) == ({"rows", "columns"} if min(m, k) > 1 else {"rows"})  # one row lies as one column does
@@ -536,7 +536,7 @@ def test_a_result_that_does_not_fit_is_refused(density: float) -> None:
         np.empty((64, 256), np.float32).T[1:],
     ):
         with pytest.raises(ValueError, match="matmul"):
-            products.matmul_into(out, spikes(density), W)
+            matmul.matmul_into(out, spikes(density), W)
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])
@@ -579,7 +579,7 @@ def test_weights_are_copied_by_no_product_of_a_layer(monkeypatch: pytest.MonkeyP
 def test_explain_says_when_events_are_multiplied() -> None:
     dense = jit(lambda x, w: x @ w)
     few, many = Tensor(spikes(0.01)), Tensor(W)
-    limit = products.limit_of(few.asnumpy(), W, False)
+    limit = matmul.limit_of(few.asnumpy(), W, False)
     assert 0.1 < limit < 0.9
     assert f"as events below {100 * limit:.2g} % of non-zero elements" in snncell.explain(dense, few, many)
     assert "by BLAS: for operands of these sizes" in snncell.explain(dense, few[:4], many)
@@ -589,7 +589,7 @@ def test_explain_says_when_events_are_multiplied() -> None:
 
 @pytest.mark.parametrize("by_columns", [False, True])
 def test_the_limit_is_a_density_and_grows_with_the_columns(by_columns: bool) -> None:
-    limits = [event_costs.limit(1600, 1600, n, np.dtype(np.float32), by_columns) for n in (1, 16, 64, 256, 4096)]
+    limits = [costs.limit(1600, 1600, n, np.dtype(np.float32), by_columns) for n in (1, 16, 64, 256, 4096)]
     assert limits == sorted(limits) and 0.0 <= limits[0] < limits[-1] < 1.0
     for dtype in (np.int32, np.complex64, np.float16, np.longdouble, bool):
-        assert event_costs.limit(1600, 1600, 256, np.dtype(dtype), by_columns) == 0.0
+        assert costs.limit(1600, 1600, 256, np.dtype(dtype), by_columns) == 0.0

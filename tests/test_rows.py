@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from snncell import dtype as dtypes
-from snncell.kernels.build import build
+from snncell.kernels.numba.build import build
 
 SOURCE = """
 import numpy as np
 
-from snncell.kernels.cpu import rows
+from snncell.kernels.intrinsics import rows
 
 
 def product(start, stop, count, inner, width, x, y, out):

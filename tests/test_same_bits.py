@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from snncell.compiler.backends.cpu_loop import LEAST_BLOCK
-from snncell.kernels.policy import PARALLEL_SIZE
-from snncell.kernels.products import PART_WORK
+from snncell.kernels.numba.policy import PARALLEL_SIZE
+from snncell.kernels.products.matmul import PART_WORK
 
 pytestmark = pytest.mark.compiled  # without the compiler all loops run on one thread
 
@@ -23,8 +23,8 @@ import hashlib, sys
 import numpy as np
 import snncell
 from snncell import Tensor, nn
-from snncell.kernels import products
-from snncell.kernels.policy import number_of_threads
+from snncell.kernels.products import matmul as products
+from snncell.kernels.numba.policy import number_of_threads
 
 how = sys.argv[1]
 steps, batch, inputs, hidden, outputs = map(int, sys.argv[2:7])

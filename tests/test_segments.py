@@ -14,7 +14,7 @@ from snncell import Tensor, jit, nn, ops
 from snncell.compiler.runtime import segments
 from snncell.compiler.runtime.plan import Plan
 from snncell.compiler.runtime.segments import Segments
-from snncell.kernels import build
+from snncell.kernels.numba import build
 
 pytestmark = pytest.mark.compiled  # as Python, loops run one by one
 

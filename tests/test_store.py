@@ -18,8 +18,8 @@ import pytest
 
 from snncell import __main__ as commands
 from snncell.errors import ArgumentError, CacheError
-from snncell.kernels import store
-from snncell.kernels.store import bound, claims, files, folder as folders
+from snncell.kernels.numba import store
+from snncell.kernels.numba.store import bound, claims, files, folder as folders
 
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="Windows: no such files, and modes say nothing")
 ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
@@ -426,7 +426,7 @@ def test_the_commands_show_and_empty_it(folder: Path, capsys: pytest.CaptureFixt
 CLAIMING = """
 import sys, time
 from pathlib import Path
-from snncell.kernels import store
+from snncell.kernels.numba import store
 path = Path(sys.argv[1])
 store.claim(path, lambda: print("waits", flush=True))
 found = store.read_sealed(path, b"key")

@@ -18,9 +18,9 @@ from threadpoolctl import ThreadpoolController
 import snncell
 from snncell import Parameter, Tensor, grad, jit, nn, ops
 from snncell.errors import ShapeError
-from snncell.kernels import policy
-from snncell.kernels.policy import PARALLEL_SIZE
-from snncell.kernels.threads import BLAS, WORKERS
+from snncell.kernels.numba import policy
+from snncell.kernels.numba.policy import PARALLEL_SIZE
+from snncell.kernels.numba.threads import BLAS, WORKERS
 
 SCRIPT = """
 import hashlib
@@ -270,8 +270,8 @@ import hashlib, multiprocessing, os, signal, sys, threading
 import numpy as np
 import snncell
 from snncell import Tensor, nn, ops
-from snncell.kernels import policy
-from snncell.kernels.threads import BLAS
+from snncell.kernels.numba import policy
+from snncell.kernels.numba.threads import BLAS
 
 rng = np.random.default_rng(0)
 snncell.set_seed(0)
@@ -470,7 +470,7 @@ def test_a_child_is_told_what_could_not_be_waited_for() -> None:
 WORKQUEUE = """
 import threading
 from snncell import jit, ops
-from snncell.kernels import policy
+from snncell.kernels.numba import policy
 
 f, x = jit(lambda x: ops.exp(x) * 2.0), ops.ones((600, 1000))
 f(x)
@@ -493,7 +493,7 @@ def test_threads_take_turns_in_a_layer_that_is_for_one() -> None:
 LAYER = """
 import os
 from snncell import jit, ops
-from snncell.kernels import policy
+from snncell.kernels.numba import policy
 
 jit(lambda x: ops.exp(x) * 2.0)(ops.ones((300, 1000)))
 print(policy.threading_layer(), policy.number_of_threads(), os.environ.get("OMP_WAIT_POLICY"))
@@ -501,7 +501,7 @@ print(policy.threading_layer(), policy.number_of_threads(), os.environ.get("OMP_
 
 PRODUCT = """
 from snncell import ops
-from snncell.kernels import policy
+from snncell.kernels.numba import policy
 
 (ops.ones((1024, 300)) @ ops.ones((300, 300))).asnumpy()
 print(policy.threading_layer())
@@ -517,7 +517,9 @@ TBB = pytest.mark.skipif(not HAS_TBB, reason="the tbb wheel is not installed, or
 
 @pytest.mark.compiled
 def test_one_thread_by_the_environment() -> None:
-    script = LAYER + "\nfrom snncell.kernels.threads import WORKERS\nWORKERS.run(str, range(9))\nprint(WORKERS._pool)"
+    script = (
+        LAYER + "\nfrom snncell.kernels.numba.threads import WORKERS\nWORKERS.run(str, range(9))\nprint(WORKERS._pool)"
+    )
     _, number, _, pool = in_a_process(script, NUMBA_NUM_THREADS="1").stdout.split()
     assert (number, pool) == ("1", "None")
 
@@ -555,7 +557,7 @@ def test_numbas_number_of_threads_is_respected(number: int) -> None:
 def test_a_layer_that_the_user_has_chosen_is_left_alone(layer: str, threads: str) -> None:
     pool = {"workqueue": "workqueue", "omp": "omppool", "tbb": "tbbpool"}[layer]
     environment = {"NUMBA_THREADING_LAYER": layer, "NUMBA_NUM_THREADS": threads}
-    loading = "from snncell.kernels import policy; policy._load_tbb(); " if layer == "tbb" else ""
+    loading = "from snncell.kernels.numba import policy; policy._load_tbb(); " if layer == "tbb" else ""
     script = f"{loading}import numba.np.ufunc.{pool}" if layer != "workqueue" else ""
     if (
         layer != "workqueue"
@@ -579,7 +581,7 @@ def test_the_layer_is_tbb_where_it_is_installed(script: str) -> None:
 AT_ONCE = """
 import importlib.metadata, threading, time
 import numba
-from snncell.kernels import policy
+from snncell.kernels.numba import policy
 
 files = importlib.metadata.files
 importlib.metadata.files = lambda name: time.sleep(0.2) or files(name)  # on a slow disk
@@ -627,7 +629,7 @@ def test_without_tbb_threads_sleep_while_they_wait(chosen: str | None) -> None:
 LATE = """
 import atexit, sys, threading, time
 from snncell import ops
-from snncell.kernels import policy
+from snncell.kernels.numba import policy
 
 x, y = ops.ones((1024, 300)), ops.ones((300, 300))
 if "early" in sys.argv:
@@ -794,7 +796,7 @@ BLAS_FORK = """
 import os, signal, threading
 import numpy as np
 from threadpoolctl import ThreadpoolController
-from snncell.kernels.threads import BLAS
+from snncell.kernels.numba.threads import BLAS
 
 libraries = ThreadpoolController().select(user_api="blas").lib_controllers
 

@@ -21,7 +21,7 @@ from interrupting import blas, each_interruption, left_behind, present_settings
 import snncell
 from snncell import Tensor, nn, ops, train
 from snncell.errors import ArgumentError, ForkError
-from snncell.kernels.build import build
+from snncell.kernels.numba.build import build
 from snncell.ops.seeds import present_key
 from snncell.tape.state import STATE
 from snncell.train import ahead

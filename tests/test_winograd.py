@@ -11,10 +11,9 @@ import pytest
 from test_conv import by, compiled, drawn, three
 
 from snncell import Tensor, ops
-from snncell.kernels import convolution, windows, winograd
-from snncell.kernels.cpu import transforms
-from snncell.kernels.planes import Axis, Shape
-from snncell.kernels.toom_cook import LONGEST, Tiling, points, transforms as matrices
+from snncell.kernels.conv import direct, im2col, transforms, winograd
+from snncell.kernels.conv.planes import Axis, Shape
+from snncell.kernels.conv.toom_cook import LONGEST, Tiling, points, transforms as matrices
 
 WINDOWS = list(itertools.product(range(1, LONGEST + 1), repeat=2))
 
@@ -57,7 +56,7 @@ def test_transforms_of_one_channel_are_its_convolution(window: tuple[int, int], 
         lines = min(count[0] - 2 * i, 2 * (rows - i))
         transforms.put_results(tiling)(out[2 * i * pitch :], pitch, products[i * columns :], apart, count[1], lines)
     options: dict[str, Any] = {"stride": stride, "before": before, "dilation": (1, 1), "groups": 1}
-    expected = windows.convolve(image[None, None], weight[None, None], count=count, **options)
+    expected = im2col.convolve(image[None, None], weight[None, None], count=count, **options)
     lines = out.reshape(-1, pitch)
     np.testing.assert_allclose(lines[: count[0], : pitch - 1 : tiling.step], expected[0, 0], atol=1e-11)
     assert np.isnan(lines).sum() == lines.size - expected.size, "nothing but results is put"
@@ -68,7 +67,7 @@ def test_transforms_of_one_channel_are_its_convolution(window: tuple[int, int], 
     both = (tiles * slopes).reshape(many, apart)[:, : rows * columns].sum(1)
     found = np.empty(window[0] * window[1] * 16)
     transforms.to_weights(tiling)(found, 16, np.repeat(both, 16), 16, 16)
-    expected = windows.convolve_weight(image[None, None], slope[None, None], size=window, **options)
+    expected = im2col.convolve_weight(image[None, None], slope[None, None], size=window, **options)
     np.testing.assert_allclose(found.reshape(*window, 16)[..., 0], expected[0, 0], atol=1e-11)
 
 
@@ -85,9 +84,9 @@ def test_however_images_and_channels_are_cut(seed: int, monkeypatch: pytest.Monk
     monkeypatch.setattr(winograd, "_weight_plan", winograd._weight_plan.__wrapped__)
     x, weight, dout, options = drawn(rng, "tiles")
     with by("tiles"):
-        values = three(convolution, x, weight, dout, options)
+        values = three(direct, x, weight, dout, options)
     wide = [array.astype(np.float64) for array in (x, weight, dout)]
-    for value, expected in zip(values, three(windows, *wide, options), strict=True):
+    for value, expected in zip(values, three(im2col, *wide, options), strict=True):
         scale = np.abs(expected).max(initial=1e-30) * (1e-5 if x.dtype == np.float32 else 1e-13)
         np.testing.assert_allclose(value, expected, rtol=0, atol=scale)
 
@@ -99,11 +98,11 @@ def test_windows_of_three_are_as_precise_as_sums() -> None:
     dout = rng.normal(size=(4, 32, 16, 16))
     options = {"stride": (1, 1), "before": (1, 1), "dilation": (1, 1), "groups": 1}
     narrow = [array.astype(np.float32) for array in (x, weight, dout)]
-    exact = three(windows, *(array.astype(np.float64) for array in narrow), options)
+    exact = three(im2col, *(array.astype(np.float64) for array in narrow), options)
     errors = {}
     for path in ("sums", "tiles"):
         with by(path):
-            pairs = zip(three(convolution, *narrow, options), exact, strict=True)
+            pairs = zip(three(direct, *narrow, options), exact, strict=True)
             errors[path] = [float(np.sqrt(np.mean((value - expected) ** 2))) for value, expected in pairs]
     assert errors["tiles"][0] <= errors["sums"][0] and errors["tiles"][1] <= errors["sums"][1]
     assert errors["tiles"][2] <= 2 * errors["sums"][2]

@@ -17,7 +17,7 @@ from snncell.data.collate import check_dataset, entries, with_entry
 from snncell.data.events import Events
 from snncell.data.fingerprint import fingerprint, without_padding
 from snncell.errors import ArgumentError, DTypeError, TensorIndexError
-from snncell.kernels.store import files
+from snncell.kernels.numba.store import files
 from snncell.tape.given import is_array, on_host
 from snncell.tape.tensor import Tensor
 

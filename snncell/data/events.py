@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from snncell.arguments.shown import brief
+from snncell.data.kernels.binning import LINE, RECORD
 from snncell.errors import ArgumentError
-from snncell.kernels.binning import LINE, RECORD
 
 Array = np.ndarray[Any, Any]
 Sensor = tuple[int, int, int]

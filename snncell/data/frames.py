@@ -11,8 +11,8 @@ from snncell import dtype as dtypes
 from snncell.arguments.kinds import Count
 from snncell.arguments.vocabulary import Dtype
 from snncell.data.events import Events, Sensor, as_events, sensor_of
+from snncell.data.kernels.binning import BITS, MOST, count_events, span_events
 from snncell.errors import ArgumentError, DTypeError
-from snncell.kernels.binning import BITS, MOST, count_events, span_events
 
 Array = np.ndarray[Any, Any]
 Steps = Callable[[Array], int]  # T, of the numbers of steps (B,)

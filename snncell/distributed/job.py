@@ -13,7 +13,7 @@ from snncell.arguments.kinds import Count
 from snncell.distributed.ranks import Ranks
 from snncell.errors import ArgumentError, RankError
 from snncell.interrupts import import_once
-from snncell.kernels.policy import set_number_of_threads
+from snncell.kernels.numba.policy import set_number_of_threads
 from snncell.ops.seeds import go_on_from, present_key
 from snncell.tape.state import STATE
 

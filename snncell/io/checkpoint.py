@@ -17,7 +17,7 @@ from snncell.cell import Cell
 from snncell.cells.state import replace_buffers
 from snncell.errors import CheckpointError, DTypeError, ParameterError
 from snncell.interrupts import import_once
-from snncell.kernels.store import files
+from snncell.kernels.numba.store import files
 from snncell.tape.names import refuse_equal_names
 from snncell.tape.parameter import Parameter, Undo, assign_all, fits, together
 from snncell.tape.tensor import Tensor

@@ -6,7 +6,7 @@ levels: `NEAR` terms are added in the dtype of the elements, then these partial 
 error of a sum of float32 with one sign stays below 1e-6, and no float64 copy of a large array is made.
 
 The terms keep their order and the blocks their places, so that zeros after the last term change no bit: a padded
-sequence has the sum of the sequence. Generated loops do the same (`kernels/cpu/loops.py`).
+sequence has the sum of the sequence. Generated loops do the same (`kernels/loops.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The spike times of neurons from the times of events, and the adjoint that is their gradient, as operations.
 
-The equations, and what the names mean, are in `eventprop.py`; the kernels are in `kernels/spike_times.py` and
-`kernels/cuda/spike_times.py`. Each operation takes times (B, N_in, K_in) and weights (N_in, N).
+The equations, and what the names mean, are in `eventprop.py`; the kernels are in `kernels/eventprop/spike_times.py` and
+`kernels/eventprop/cuda.py`. Each operation takes times (B, N_in, K_in) and weights (N_in, N).
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import numpy as np
 
 from snncell import ops
 from snncell.errors import ArgumentError
-from snncell.kernels import spike_times as on_cpu
-from snncell.kernels.cuda import spike_times as on_device
 from snncell.kernels.cuda.arrays import DeviceArray
+from snncell.kernels.eventprop import cuda as on_device, spike_times as on_cpu
 from snncell.kernels.space import DEVICE, IN_USE
 from snncell.tape.primitive import Primitive
 from snncell.tape.tensor import Tensor

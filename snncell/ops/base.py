@@ -12,7 +12,7 @@ from snncell.arguments.shown import brief, from_inside, show
 from snncell.arguments.vocabulary import Dtype, Numbers
 from snncell.compiler.ir.formula import Cast, Elementwise
 from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError, SnncellError
-from snncell.kernels.cuda import complexes
+from snncell.kernels import fft
 from snncell.ops.options import (
     as_axes as as_axes,
     as_axis as as_axis,
@@ -230,7 +230,7 @@ class _Cast(Cast):
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
         (x,) = arrays
         if x.dtype.kind == "c" and attrs["dtype"].kind not in "cb":  # as booleans they are 0 or not
-            x = complexes.real(x)
+            x = fft.real(x)
         return x if x.dtype == attrs["dtype"] else super().on_device([x], attrs)
 
 

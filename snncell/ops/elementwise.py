@@ -1,8 +1,8 @@
 """Elementwise operations: each is its formula and, right under it, its reverse.
 
-In a formula, names such as `exp` or `where` mean scalar functions (`kernels/scalar.py`); in a reverse they are the
-operations of this package. Conventions where a derivative does not exist: abs'(0) = 0, a tie of maximum or minimum
-splits 0.5 / 0.5, clip's is 0 outside and 1 on its bounds. NaN passes through everything.
+In a formula, names such as `exp` or `where` mean scalar functions (`kernels/scalar/functions.py`); in a reverse they
+are the operations of this package. Conventions where a derivative does not exist: abs'(0) = 0, a tie of maximum or
+minimum splits 0.5 / 0.5, clip's is 0 outside and 1 on its bounds. NaN passes through everything.
 
 A reverse does not look at broadcasting: the tape sums a gradient to the shape of its input. Where a gradient costs
 something and another operand may be the only one that has one, it is a function, called if it is needed.

@@ -20,7 +20,8 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.compiler.ir.convolution import Convolution, ConvolutionWeight
 from snncell.errors import ShapeError
-from snncell.kernels import convolution, csr, products, windows
+from snncell.kernels.conv import direct, im2col
+from snncell.kernels.products import csr, matmul
 from snncell.ops import shape as sh
 from snncell.ops.base import as_tensor, astype
 from snncell.tape.event_lists import EventLists, OfLists, refuse_gradient
@@ -46,7 +47,7 @@ class _Product(OfLists):
         if isinstance(x, csr.Rows):
             out = csr.product(x, y_rows, by_columns=self.by_columns, turned=turned)
         else:
-            out = products.matmul(x.T if self.by_columns else x, y_rows, turned=turned)
+            out = matmul.matmul(x.T if self.by_columns else x, y_rows, turned=turned)
         return out if self.by_columns else out.reshape(*shape[:-1], y.shape[-1])
 
     def _specs(self, shape: Ints, dtype: Any, y: Any, turned: bool = False) -> tuple[Ints, Any]:
@@ -118,7 +119,7 @@ class _Convolved(OfLists):
         self._like, self._fast, self._general = like, fast, general
 
     def _evaluated(self, x: Any, y: Any, **options: Any) -> Any:
-        if isinstance(x, csr.Rows) and convolution.takes(x, y):
+        if isinstance(x, csr.Rows) and direct.takes(x, y):
             return self._fast(x, y, **options)
         return self._general(csr.fill_rows(x, y.dtype) if isinstance(x, csr.Rows) else x, y, **options)
 
@@ -131,8 +132,8 @@ class _Convolved(OfLists):
         return self._like.choice((SimpleNamespace(shape=attrs["shape"], dtype=y.dtype), y), attrs)
 
 
-_convolve = _Convolved("conv", Convolution(), convolution.convolve, windows.convolve)
-_correlate = _Convolved("conv_weight", ConvolutionWeight(), convolution.convolve_weight, windows.convolve_weight)
+_convolve = _Convolved("conv", Convolution(), direct.convolve, im2col.convolve)
+_correlate = _Convolved("conv_weight", ConvolutionWeight(), direct.convolve_weight, im2col.convolve_weight)
 
 
 @_convolve.def_bprop

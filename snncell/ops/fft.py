@@ -14,7 +14,7 @@ from snncell import dtype as dtypes
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ShapeError
 from snncell.interrupts import import_once
-from snncell.kernels.cuda import complexes
+from snncell.kernels import fft as complexes
 from snncell.ops.base import as_float, as_int, astype, primitive
 from snncell.ops.creation import zeros_like
 from snncell.tape.all_steps import with_axis_of_steps

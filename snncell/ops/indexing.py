@@ -11,7 +11,7 @@ from snncell.arguments.kinds import Size
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, DTypeError, TensorIndexError
 from snncell.kernels import lookups as rows
-from snncell.kernels.cuda import gather as lookups, scatter
+from snncell.kernels.cuda import indexing, indexing as lookups
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE, IN_USE, space_of
 from snncell.ops.base import as_axis, as_int, as_tensor, primitive
@@ -178,7 +178,7 @@ def _scatter_of_steps(arrays: Sequence[Any], varying: Sequence[bool], attrs: dic
         further = {"axis": attrs["axis"] + 1, "shape": (len(arrays[0]), *attrs["shape"])}
         return _scatter_add.run_here(arrays, arrays, further)
     if isinstance(arrays[0], DeviceArray):
-        return one_after_another(scatter.scatter_add, arrays, varying, attrs)
+        return one_after_another(indexing.scatter_add, arrays, varying, attrs)
     return rows.add(*repeat_over_time(arrays, varying), **attrs)
 
 
@@ -198,7 +198,7 @@ _scatter_add.over_time, _scatter_add.summed = _scatter_of_steps, _scatter_of_sum
 
 @_scatter_add.def_there
 def _(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any:
-    return scatter.scatter_add(x, indices, axis, shape)
+    return indexing.scatter_add(x, indices, axis, shape)
 
 
 @_gather.def_bprop

@@ -14,8 +14,8 @@ from snncell.compiler.ir.product import Contraction, Dot, Product
 from snncell.dtype import BYTES
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels import sums
-from snncell.kernels.cuda import einsum as device_einsum
-from snncell.kernels.threads import BLAS
+from snncell.kernels.numba.threads import BLAS
+from snncell.kernels.products import device as device_einsum
 from snncell.ops import creation as new, shape as sh
 from snncell.ops.base import as_tensor, same_dtype
 from snncell.ops.elementwise import conj

@@ -8,7 +8,7 @@ from typing import Any
 
 from snncell.arguments.vocabulary import Numbers, Share
 from snncell.interrupts import import_once
-from snncell.kernels.cuda import special
+from snncell.kernels.cuda import functions
 from snncell.ops.activation import sigmoid
 from snncell.ops.arithmetic import isinf
 from snncell.ops.base import as_float, elementwise, primitive
@@ -120,7 +120,7 @@ def _erfc(x: Any) -> Any:
 
 @_erfc.def_there
 def _(x: Any) -> Any:
-    return special.erfc(x)
+    return functions.erfc(x)
 
 
 @_erfc.def_bprop
@@ -141,7 +141,7 @@ def _erfinv(x: Any) -> Any:
 
 @_erfinv.def_there
 def _(x: Any) -> Any:
-    return special.erfinv(x)
+    return functions.erfinv(x)
 
 
 @_erfinv.def_bprop

@@ -8,7 +8,7 @@ from snncell import dtype as dtypes
 from snncell.arguments.kinds import Count
 from snncell.arguments.vocabulary import Lengths, Numbers, PadMode
 from snncell.errors import ArgumentError, ShapeError
-from snncell.kernels.cpu.windows import Windows
+from snncell.kernels.pooling.windows import Windows
 from snncell.ops import creation as new, pool_primitives as primitives
 from snncell.ops.base import as_float, as_int, astype
 from snncell.ops.conv import padding_of, refuse_reach, tuple_of

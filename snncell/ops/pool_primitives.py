@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from snncell.kernels import pooling
-from snncell.kernels.cpu.windows import Windows
-from snncell.kernels.cuda import gather, im2col, scan
+from snncell.kernels.cuda import im2col, indexing, scan
+from snncell.kernels.pooling import pool as pooling
+from snncell.kernels.pooling.windows import Windows
 from snncell.kernels.space import DEVICE
 from snncell.ops import elementwise as el
 from snncell.tape.all_steps import repeat_over_time, steps_of
@@ -106,23 +106,23 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, windows: Windows, divisor: int,
 def _(x: Any, windows: Windows) -> Any:
     view = _view_windows(x, windows, -math.inf)
     places = scan.argmax(view, view.ndim - 1)
-    return gather.pick(view, places), DEVICE.cast(places, pooling.place_dtype(windows))
+    return indexing.pick(view, places), DEVICE.cast(places, pooling.place_dtype(windows))
 
 
 @largest.def_there
 def _(x: Any, windows: Windows) -> Any:
     view = _view_windows(x, windows, -math.inf)
-    return gather.pick(view, scan.argmax(view, view.ndim - 1))
+    return indexing.pick(view, scan.argmax(view, view.ndim - 1))
 
 
 @unpool.def_there
 def _(x: Any, places: Any, windows: Windows, lengths: Ints) -> Any:
-    return _fold_windows(gather.place(x, places, windows.elements), windows, lengths)
+    return _fold_windows(indexing.place(x, places, windows.elements), windows, lengths)
 
 
 @pick.def_there
 def _(x: Any, places: Any, windows: Windows) -> Any:
-    return gather.pick(_view_windows(x, windows, 0.0), places)
+    return indexing.pick(_view_windows(x, windows, 0.0), places)
 
 
 @sum_pool.def_there
@@ -141,7 +141,7 @@ def _(x: Any, windows: Windows, divisor: int, lengths: Ints) -> Any:
 def _view_windows(x: Any, windows: Windows, value: float) -> Any:
     """(N, C, *S) -> (N, C, *O, elements of a window)."""
     padded: Any = np.pad(x, ((0, 0), (0, 0), *windows.padding), constant_values=value) if windows.padded else x
-    view = im2col.windows(padded, windows.size, windows.stride, windows.dilation)
+    view = im2col.device_windows(padded, windows.size, windows.stride, windows.dilation)
     return view.reshape(*view.shape[: x.ndim], windows.elements)
 
 
@@ -149,6 +149,6 @@ def _fold_windows(x: Any, windows: Windows, lengths: Ints) -> Any:
     """(N, C, *O, elements of a window) -> (N, C, *lengths), without padding."""
     whole = [n + before + after for n, (before, after) in zip(lengths, windows.padding, strict=True)]
     parts = x.reshape(*x.shape[:-1], *windows.size)
-    image = im2col.fold(parts, (*x.shape[:2], *whole), windows.size, windows.stride, windows.dilation)
+    image = im2col.device_fold(parts, (*x.shape[:2], *whole), windows.size, windows.stride, windows.dilation)
     inner = zip(windows.padding, lengths, strict=True)
     return image[(..., *(slice(before, before + n) for (before, _), n in inner))]

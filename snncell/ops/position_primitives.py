@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.kernels.cuda import scatter as scatters
+from snncell.kernels.cuda import indexing as scatters
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.ops import creation as new, logic as lg
 from snncell.ops.indexing import gather

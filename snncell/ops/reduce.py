@@ -15,7 +15,7 @@ from snncell.compiler.ir.formula import Reduction, Sum
 from snncell.errors import DTypeError, ShapeError
 from snncell.kernels import sums
 from snncell.kernels.cuda import scan as lines
-from snncell.kernels.scalar import LOOP
+from snncell.kernels.scalar.functions import LOOP
 from snncell.kernels.space import DEVICE
 from snncell.ops import creation as new, elementwise as el, logic as lg, shape as sh
 from snncell.ops.base import (

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from snncell import nn
-from snncell.kernels.toom_cook import transforms
-from snncell.kernels.winograd import LEAST_CHANNELS
+from snncell.kernels.conv.toom_cook import transforms
+from snncell.kernels.conv.winograd import LEAST_CHANNELS
 from snncell.quantise.linear import bits_behind_point
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.errors import DTypeError, GradientError, ShapeError
-from snncell.kernels.csr import Rows, check, fill_rows
 from snncell.kernels.cuda import csr as on_device
+from snncell.kernels.products.csr import Rows, check, fill_rows
 from snncell.kernels.space import DEVICE
 from snncell.tape.primitive import Primitive
 from snncell.tape.tensor import Tensor

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from tqdm import tqdm
 
-from snncell.kernels.progress import Listener, telling
+from snncell.kernels.numba.progress import Listener, telling
 from snncell.train.callbacks import Callback, Training
 
 _PAUSE = 0.2  # seconds: to read a number, a step that a card is still busy with must be waited for

@@ -16,7 +16,7 @@ import pytest
 from snncell.errors import DeviceError
 from snncell.kernels.cuda import build
 from snncell.kernels.cuda.runtime import runtime
-from snncell.kernels.scalar import CUDA_IMPORTS, SIMULATOR_IMPORTS, is_simulated
+from snncell.kernels.scalar.functions import CUDA_IMPORTS, SIMULATOR_IMPORTS, is_simulated
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # cases and tables that the CPU's tests have too
 

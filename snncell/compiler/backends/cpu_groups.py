@@ -1,6 +1,6 @@
 """The loop of a fused group on the CPU: elementwise steps and reductions as the source of one function.
 
-The statements come from the formulas (`expressions.py`), the loop around them from a template (`kernels/cpu/loops.py`):
+The statements come from the formulas (`expressions.py`), the loop around them from a template (`kernels/loops.py`):
 
     no reduction                    map_loop
     the last axis is kept           reduce_columns    sums over rows, whole rows at a time
@@ -28,8 +28,8 @@ from snncell.compiler.backends.expressions import (
 from snncell.compiler.backends.index_space import Operand, operands_of
 from snncell.compiler.ir.formula import Elementwise, Reduction, Sum
 from snncell.compiler.schedule.fuse import FusionGroup
-from snncell.kernels.cpu import loops
-from snncell.kernels.policy import PARALLEL_SIZE
+from snncell.kernels import loops
+from snncell.kernels.numba.policy import PARALLEL_SIZE
 from snncell.tape.tracing import Instruction, Value
 
 LEAST_PART = 64  # elements of which there is a part, where there is one for each result and slice

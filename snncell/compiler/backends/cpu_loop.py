@@ -25,11 +25,11 @@ from snncell.compiler.ir.formula import is_elementwise
 from snncell.compiler.ir.program import values_in
 from snncell.compiler.schedule.loop import LoopSchedule
 from snncell.compiler.schedule.phases import Phase, Stores, phases_of, space_of
+from snncell.kernels import loops
 from snncell.kernels.arrays import empty
-from snncell.kernels.build import build
-from snncell.kernels.cpu import loops
-from snncell.kernels.policy import PARALLEL_SIZE
-from snncell.kernels.scalar import ROW_IMPORTS
+from snncell.kernels.numba.build import build
+from snncell.kernels.numba.policy import PARALLEL_SIZE
+from snncell.kernels.scalar.functions import ROW_IMPORTS
 from snncell.tape.tracing import Instruction, Value
 
 # Elements per block. The rows of a block are read and written in long runs, and its state stays in the second-level

@@ -20,8 +20,8 @@ from snncell.compiler.backends.expressions import (
 from snncell.compiler.backends.index_space import Operand, flat_index, operands_of
 from snncell.compiler.ir.formula import Elementwise, Reduction
 from snncell.compiler.schedule.fuse import FusionGroup
-from snncell.kernels.cpu.loops import Reduced, indent
-from snncell.kernels.scalar import CUDA, LOAD, STORE
+from snncell.kernels.loops import Reduced, indent
+from snncell.kernels.scalar.functions import CUDA, LOAD, STORE
 from snncell.tape.tracing import Value
 
 TERMS = 16  # a sum of fewer is one thread's

@@ -26,11 +26,11 @@ from snncell.compiler.backends.index_space import IndexSpace
 from snncell.compiler.ir.program import values_in
 from snncell.compiler.schedule.loop import LoopSchedule
 from snncell.compiler.schedule.phases import space_of
-from snncell.kernels.cpu.loops import indent
 from snncell.kernels.cuda.build import build
 from snncell.kernels.cuda.elementwise import THREADS
 from snncell.kernels.cuda.runtime import runtime
-from snncell.kernels.scalar import CUDA
+from snncell.kernels.loops import indent
+from snncell.kernels.scalar.functions import CUDA
 from snncell.kernels.space import DEVICE
 from snncell.tape.tracing import Instruction, Value
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.compiler.ir.formula import Cast, Elementwise, Reduction, Sum
-from snncell.kernels.cpu import loops
-from snncell.kernels.policy import CALL_COST
-from snncell.kernels.scalar import CUDA_IMPORTS, LOOP, LOOP_IMPORTS, SIMULATOR_IMPORTS, is_simulated
+from snncell.kernels import loops
+from snncell.kernels.numba.policy import CALL_COST
+from snncell.kernels.scalar.functions import CUDA_IMPORTS, LOOP, LOOP_IMPORTS, SIMULATOR_IMPORTS, is_simulated
 from snncell.tape.tracing import Instruction, Value
 
 

@@ -20,8 +20,8 @@ from snncell import dtype as dtypes
 from snncell.compiler.backends.expressions import kind_of
 from snncell.compiler.backends.indexing import Scratch
 from snncell.compiler.ir.product import as_rows
-from snncell.kernels.cpu import loops
-from snncell.kernels.gathers import RowsOfEvents, rows_of_events as found
+from snncell.kernels import loops
+from snncell.kernels.products.gathers import RowsOfEvents, rows_of_events as found
 from snncell.tape.tracing import Instruction, Value
 
 # What a kernel over elements does with a unit: its rows and columns, of a block that is many rows or a part of one.

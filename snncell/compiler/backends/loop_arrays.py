@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.kernels.gathers import RowsOfEvents
+from snncell.kernels.products.gathers import RowsOfEvents
 from snncell.kernels.space import HOST
 from snncell.tape.tracing import Value
 

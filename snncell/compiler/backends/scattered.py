@@ -22,7 +22,7 @@ from snncell import dtype as dtypes
 from snncell.compiler.backends.expressions import kind_of
 from snncell.compiler.ir.product import as_rows, is_turned
 from snncell.kernels.arrays import empty
-from snncell.kernels.gathers import SortedEvents, sort_events
+from snncell.kernels.products.gathers import SortedEvents, sort_events
 from snncell.tape.tracing import Instruction, Value
 
 # Where nothing is added up, all elements are one sample, of which strips are blocks.

@@ -21,7 +21,7 @@ from snncell.compiler.backends.expressions import Statements, comment_on, kind_o
 from snncell.compiler.backends.indexing import PhaseOperands, Scratch
 from snncell.compiler.schedule.phases import Phase, Shape, Stores
 from snncell.dtype import DType
-from snncell.kernels.cpu import loops
+from snncell.kernels import loops
 from snncell.tape.tracing import Instruction, Value
 
 

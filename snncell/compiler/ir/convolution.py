@@ -16,8 +16,8 @@ import numpy as np
 
 from snncell.compiler.ir.formula import Sum
 from snncell.dtype import BYTES, FLOATS
-from snncell.kernels import conv_events, convolution, windows, winograd
-from snncell.kernels.planes import Shape, axes_of, sizes_of
+from snncell.kernels.conv import direct, events, im2col, winograd
+from snncell.kernels.conv.planes import Shape, axes_of, sizes_of
 from snncell.kernels.space import HOST, Space, space_of
 from snncell.tape.all_steps import one_after_another
 from snncell.tape.primitive import Primitive
@@ -38,7 +38,7 @@ class BilinearOperation(Primitive):
 
     extent: str
     batched: tuple[bool, bool]
-    costs: conv_events.ConvolutionCosts | None = None
+    costs: events.ConvolutionCosts | None = None
     total: Sum
 
     def __init__(self, name: str, fast: Any, general: Any) -> None:
@@ -46,7 +46,7 @@ class BilinearOperation(Primitive):
         self._fast, self._general = fast, general
 
     def _evaluated(self, x: Any, y: Any, **attrs: Any) -> Any:
-        if convolution.takes(x, y):
+        if direct.takes(x, y):
             return self._fast(x, y, **attrs)
         return self._general(x.astype(y.dtype) if x.dtype in BYTES and y.dtype in FLOATS else x, y, **attrs)
 
@@ -100,7 +100,7 @@ class BilinearOperation(Primitive):
         if self.costs is None or len(attrs["stride"]) > 2 or np.dtype(y.dtype).kind != "f":
             return 0.0
         shape = self._correlation(x.shape, y.shape, attrs)
-        return conv_events.limit(shape, max(4, np.dtype(y.dtype).itemsize), self.costs)
+        return events.limit(shape, max(4, np.dtype(y.dtype).itemsize), self.costs)
 
     def _correlation(self, x: tuple[int, ...], y: tuple[int, ...], attrs: dict[str, Any]) -> Shape:
         """The sizes of its sums, from the shapes of its operands."""
@@ -123,10 +123,10 @@ def _merge_time(x: Any) -> Any:
 class Convolution(BilinearOperation):
     """(N, C, *S), (O, C // groups, *K) -> (N, O, *count)."""
 
-    extent, batched, costs = "count", (True, False), conv_events.OF_RESULTS
+    extent, batched, costs = "count", (True, False), events.OF_RESULTS
 
     def __init__(self) -> None:
-        super().__init__("conv", convolution.convolve, windows.convolve)
+        super().__init__("conv", direct.convolve, im2col.convolve)
 
     def _channels(self, x: tuple[int, ...], y: tuple[int, ...], groups: int) -> tuple[int, int]:
         return x[0], y[0]
@@ -142,7 +142,7 @@ class ConvolutionBack(BilinearOperation):
     extent, batched = "lengths", (True, False)
 
     def __init__(self) -> None:
-        super().__init__("conv_back", convolution.convolve_back, windows.convolve_back)
+        super().__init__("conv_back", direct.convolve_back, im2col.convolve_back)
 
     def _channels(self, x: tuple[int, ...], y: tuple[int, ...], groups: int) -> tuple[int, int]:
         return x[0], y[1] * groups
@@ -155,10 +155,10 @@ class ConvolutionBack(BilinearOperation):
 class ConvolutionWeight(BilinearOperation):
     """(N, C, *S), (N, O, *P) -> (O, C // groups, *size)."""
 
-    extent, batched, costs = "size", (True, True), conv_events.OF_WEIGHTS
+    extent, batched, costs = "size", (True, True), events.OF_WEIGHTS
 
     def __init__(self) -> None:
-        super().__init__("conv_weight", convolution.convolve_weight, windows.convolve_weight)
+        super().__init__("conv_weight", direct.convolve_weight, im2col.convolve_weight)
 
     def _channels(self, x: tuple[int, ...], y: tuple[int, ...], groups: int) -> tuple[int, int]:
         return y[1], x[1] // groups

@@ -1,8 +1,8 @@
 """The two kinds of operations that the compiler can look into: elementwise formulas, and reductions.
 
-A formula is written once, as a plain Python function of operators and of the names in `kernels/scalar.py`. Eagerly it
-runs as it stands, with those names bound to NumPy's functions; in a generated loop its expression is copied in, with
-the names bound to scalar functions and its literals cast to the precision of the operands.
+A formula is written once, as a plain Python function of operators and of the names in `kernels/scalar/functions.py`.
+Eagerly it runs as it stands, with those names bound to NumPy's functions; in a generated loop its expression is copied
+in, with the names bound to scalar functions and its literals cast to the precision of the operands.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.errors import ArgumentError, ShapeError, SnncellError
 from snncell.kernels import sums
-from snncell.kernels.scalar import LOOP, NUMPY, SLOW
+from snncell.kernels.scalar.functions import LOOP, NUMPY, SLOW
 from snncell.tape.primitive import Primitive
 from snncell.tape.tracing import Instruction, Value
 
@@ -118,7 +118,7 @@ class Elementwise(Primitive):
         Args:
             operands: what takes the places of the arguments.
             literal: the name that casts a number in it.
-            names: what the functions in it are called, `LOOP` or `CUDA` of `kernels/scalar.py`.
+            names: what the functions in it are called, `LOOP` or `CUDA` of `kernels/scalar/functions.py`.
         """
         key = (literal, names is LOOP)
         if key not in self._templates:

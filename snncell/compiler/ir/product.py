@@ -17,7 +17,7 @@ import numpy as np
 
 from snncell.compiler.ir.formula import Cast, Sum
 from snncell.dtype import BYTES, compute_dtype
-from snncell.kernels import event_costs, products
+from snncell.kernels.products import costs, matmul
 from snncell.kernels.space import HOST, Space, space_of
 from snncell.tape.primitive import Primitive
 from snncell.tape.tracing import Instruction
@@ -47,7 +47,7 @@ class Product(Primitive):
         super().__init__("matmul", self._product)
 
     def _product(self, x: Any, y: Any) -> Any:
-        return products.matmul(x, y)
+        return matmul.matmul(x, y)
 
     def limit(self, x: Any, y: Any) -> float:
         """The density of the first operand below which its events are multiplied, by the sizes of both: 0 if never."""
@@ -62,7 +62,7 @@ class Product(Primitive):
 
     def into(self, out: Any, x: Any, y: Any) -> None:
         """Compute the product into `out`, which is contiguous."""
-        products.matmul_into(out, x, y)
+        matmul.matmul_into(out, x, y)
 
     def _shape(self, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
         return (*np.broadcast_shapes(x[:-2], y[:-2]), x[-2], y[-1])
@@ -75,7 +75,7 @@ class Product(Primitive):
         """The products of all steps of a loop; of a constant operand one copy serves all steps."""
         x, y = (array if varies else array[None] for array, varies in zip(arrays, varying, strict=True))
         ndim = max(x.ndim, y.ndim)
-        return products.matmul(*(a.reshape(len(a), *[1] * (ndim - a.ndim), *a.shape[1:]) for a in (x, y)))
+        return matmul.matmul(*(a.reshape(len(a), *[1] * (ndim - a.ndim), *a.shape[1:]) for a in (x, y)))
 
     def summed(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
         """The sum of the products of all steps; one constant operand is a common factor: sum(x_t) @ y."""
@@ -92,11 +92,11 @@ class Dot(Product):
     """The product of rows and a matrix: (..., k) and (k, m) give (..., m)."""
 
     def _product(self, x: Any, y: Any) -> Any:
-        return products.matmul(as_rows(x), y).reshape(self._shape(x.shape, y.shape))
+        return matmul.matmul(as_rows(x), y).reshape(self._shape(x.shape, y.shape))
 
     def into(self, out: Any, x: Any, y: Any) -> None:
         """Compute the product into `out`, which is contiguous."""
-        products.matmul_into(as_rows(out), as_rows(x), y)
+        matmul.matmul_into(as_rows(out), as_rows(x), y)
 
     def limit(self, x: Any, y: Any) -> float:
         """That of all rows."""
@@ -120,7 +120,7 @@ class Dot(Product):
             return super().summed(arrays, varying, attrs)
         # sum over t and k of x[t, n, k] y[t, k, m]: (t, k) is one axis of a single product.
         columns = x.transpose(0, 2, 1).reshape(x.shape[0] * x.shape[2], x.shape[1])
-        return products.matmul(columns.T, as_rows(y))
+        return matmul.matmul(columns.T, as_rows(y))
 
 
 class Contraction(Product):
@@ -140,11 +140,11 @@ class Contraction(Product):
         self.turned = turned
 
     def _product(self, x: Any, y: Any) -> Any:
-        return products.matmul(as_rows(x).T, as_rows(y), turned=self.turned)
+        return matmul.matmul(as_rows(x).T, as_rows(y), turned=self.turned)
 
     def into(self, out: Any, x: Any, y: Any) -> None:
         """Compute the product into `out`, which is contiguous."""
-        products.matmul_into(out.T if self.turned else out, as_rows(x).T, as_rows(y))
+        matmul.matmul_into(out.T if self.turned else out, as_rows(x).T, as_rows(y))
 
     def limit(self, x: Any, y: Any) -> float:
         """That of the columns."""
@@ -166,11 +166,7 @@ class Contraction(Product):
 
 
 def _limit(m: int, k: int, x: Any, y: Any, *, by_columns: bool) -> float:
-    return (
-        event_costs.limit(m, k, y.shape[-1], np.dtype(compute_dtype(y.dtype)), by_columns)
-        if x.dtype == y.dtype
-        else 0.0
-    )
+    return costs.limit(m, k, y.shape[-1], np.dtype(compute_dtype(y.dtype)), by_columns) if x.dtype == y.dtype else 0.0
 
 
 class EventOperation(Primitive):
@@ -192,10 +188,10 @@ class EventOperation(Primitive):
 def _product_of_events(
     x: Any, places: Any, values: Any, starts: Any, counts: Any, y: Any, *, by_columns: bool, turned: bool, below: float
 ) -> Any:
-    found = products.MatrixEvents(places, values, starts, counts)
+    found = matmul.MatrixEvents(places, values, starts, counts)
     if by_columns:  # a Contraction
-        return products.product_of_events(as_rows(x), found, as_rows(y), by_columns=True, turned=turned)
-    out = products.product_of_events(as_rows(x), found, y, by_columns=False, turned=False)
+        return matmul.product_of_events(as_rows(x), found, as_rows(y), by_columns=True, turned=turned)
+    out = matmul.product_of_events(as_rows(x), found, y, by_columns=False, turned=False)
     return out.reshape(*x.shape[:-1], y.shape[1])
 
 
@@ -218,7 +214,7 @@ class ProductOfEvents(EventOperation):
 
 EVENTS = EventOperation(
     "events",
-    lambda x, dtype, below: products.events_of(as_rows(x), dtype=dtype, below=below),
+    lambda x, dtype, below: matmul.events_of(as_rows(x), dtype=dtype, below=below),
     "finds the events, the elements that are not zero, once for all products of this matrix, if they are below {below}",
     multiple=True,
 )
@@ -249,7 +245,7 @@ def choice_in_loop(instruction: Instruction, steps: int) -> str:
     x, y = instruction.inputs[0], instruction.inputs[-1]
     rows, inner = steps * math.prod(x.shape[:-1]), x.shape[-1]
     m, k = (inner, rows) if along_rows(instruction) else (rows, inner)
-    below = event_costs.limit(m, k, y.shape[-1], np.dtype(y.dtype), along_rows(instruction))
+    below = costs.limit(m, k, y.shape[-1], np.dtype(y.dtype), along_rows(instruction))
     return f"in the loop as events below {percent(below)} of non-zero elements in the first operand" if below else ""
 
 

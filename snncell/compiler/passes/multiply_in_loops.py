@@ -19,7 +19,7 @@ from snncell.compiler.ir.loop import LoopOperation, with_body
 from snncell.compiler.ir.product import Dot, ProductOfEvents, along_rows
 from snncell.compiler.ir.program import Program, users_of
 from snncell.compiler.passes.dce import eliminate_dead_code
-from snncell.kernels.gathers import may_pay
+from snncell.kernels.products.gathers import may_pay
 from snncell.tape.tensor import wrap
 from snncell.tape.tracing import Instruction, Value
 

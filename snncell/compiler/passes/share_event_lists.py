@@ -5,7 +5,7 @@
 
 Spikes go into the product of the next layer, and in the reverse into the gradient of its weights, and each of them
 would look through the whole matrix. For a matrix with a single product there is nothing to share, and matrices that
-are too small for events to pay (`kernels/event_costs.py`) are left to BLAS. But of a matrix that was cast from bytes
+are too small for events to pay (`kernels/products/costs.py`) are left to BLAS. But of a matrix that was cast from bytes
 for a single product the events are listed too: `spikes_as_bool` finds them in the bytes then, and nothing is cast.
 """
 

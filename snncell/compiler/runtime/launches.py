@@ -14,12 +14,12 @@ from snncell.compiler.backends.expressions import as_scalar, kind_of
 from snncell.compiler.backends.index_space import Operand
 from snncell.compiler.ir.product import Product
 from snncell.compiler.schedule.fuse import FusionGroup
-from snncell.kernels.build import build
 from snncell.kernels.cuda.build import build as build_for_cuda
 from snncell.kernels.cuda.elementwise import THREADS
 from snncell.kernels.cuda.runtime import runtime
-from snncell.kernels.segments import Segment
-from snncell.kernels.sharing import grain_of
+from snncell.kernels.numba.build import build
+from snncell.kernels.numba.launcher import grain_of
+from snncell.kernels.numba.segments import Segment
 from snncell.kernels.space import DEVICE, HOST
 from snncell.tape.tracing import Instruction, Value
 

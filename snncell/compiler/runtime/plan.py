@@ -19,11 +19,11 @@ from snncell.compiler.runtime.launches import DeviceLaunch, Launch, OperationCal
 from snncell.compiler.runtime.segments import Segments, join_loops
 from snncell.compiler.schedule.fuse import fuse
 from snncell.compiler.schedule.horizontal import side_by_side
-from snncell.kernels import segments
-from snncell.kernels.build import expect
-from snncell.kernels.progress import listening
+from snncell.kernels.numba import segments
+from snncell.kernels.numba.build import expect
+from snncell.kernels.numba.progress import listening
+from snncell.kernels.numba.threads import BLAS
 from snncell.kernels.space import HOST, IN_USE, Space
-from snncell.kernels.threads import BLAS
 from snncell.tape.parameter import commit
 from snncell.tape.state import EFFECTS, in_turn, quietly
 from snncell.tape.tracing import Value

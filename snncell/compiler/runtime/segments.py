@@ -15,9 +15,9 @@ from typing import Any
 
 from snncell.compiler.backends.expressions import cost_of
 from snncell.compiler.runtime.launches import DeviceLaunch, Launch, OperationCall
-from snncell.kernels import segments
-from snncell.kernels.policy import PARALLEL_SIZE
-from snncell.kernels.sharing import grain_of
+from snncell.kernels.numba import segments
+from snncell.kernels.numba.launcher import grain_of
+from snncell.kernels.numba.policy import PARALLEL_SIZE
 from snncell.tape.tracing import Value
 
 Entry = Launch | DeviceLaunch | OperationCall

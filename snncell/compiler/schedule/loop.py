@@ -15,7 +15,7 @@ from snncell.compiler.ir.product import Dot, ProductOfEvents, along_rows
 from snncell.compiler.ir.program import values_in
 from snncell.compiler.passes.dce import leading_to
 from snncell.compiler.passes.hoist import Hoisted, hoist, outside_of
-from snncell.kernels.gathers import may_pay
+from snncell.kernels.products.gathers import may_pay
 from snncell.tape.tracing import Instruction, Value
 
 

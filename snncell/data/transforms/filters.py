@@ -10,6 +10,7 @@ import numpy as np
 
 from snncell.arguments.kinds import Count, Positive
 from snncell.data.events import Events
+from snncell.data.kernels import event_filters
 from snncell.data.transforms.base import (
     Generator,
     RandomTransform,
@@ -23,7 +24,6 @@ from snncell.data.transforms.base import (
     span,
 )
 from snncell.errors import ArgumentError
-from snncell.kernels import event_filters
 
 LONGEST = 1 << 62  # microseconds
 

@@ -6,7 +6,7 @@ For the gradient of the weights the events are in the order of the channels: the
 the sum of a row of the results' gradient, its outputs next to each other, for each event of its channel. Either sum
 stays in registers over all its events (`panels.py`), WIDTH outputs at a time.
 
-These functions are compiled from their source (`kernels/conv_events.py`), as kernels that carry out the units of their
+These functions are compiled from their source (`kernels/conv/events.py`), as kernels that carry out the units of their
 work from `start` up to `stop`. Sums run over the events in an order that the sizes alone decide.
 """
 
@@ -14,10 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from snncell.kernels.cpu.builtins import least
-from snncell.kernels.cpu.copies import move, zero
-from snncell.kernels.cpu.elements import row, strip, tail
-from snncell.kernels.cpu.event_lists import (
+from snncell.kernels.conv.event_lists import (
     add_to_terms,
     clear_terms,
     events_in_window,
@@ -26,9 +23,13 @@ from snncell.kernels.cpu.event_lists import (
     rows_of_pixels,
     sort_by_key,
 )
-from snncell.kernels.cpu.panels import add_rows, turn
+from snncell.kernels.conv.planes import LANES
+from snncell.kernels.intrinsics.builtins import least
+from snncell.kernels.intrinsics.copies import move, zero
+from snncell.kernels.intrinsics.elements import row, strip, tail
+from snncell.kernels.intrinsics.panels import add_rows, turn
 
-LANES, WIDTH = 16, 64  # elements of a vector, and outputs whose sums are in registers at once: by the dtype
+WIDTH = 64  # outputs whose sums are in registers at once: by the dtype, as LANES
 
 
 def weights_as_panels(start: Any, stop: Any, weights: Any, panels: Any, geometry: Any) -> None:

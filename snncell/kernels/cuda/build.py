@@ -19,10 +19,10 @@ from typing import Any
 from snncell.errors import DeviceError
 from snncell.forks import after_fork, in_child
 from snncell.interrupts import import_once
-from snncell.kernels import policy
-from snncell.kernels.code import function_of, keep, load_or_make, without_comments
 from snncell.kernels.cuda.runtime import is_simulated, runtime
 from snncell.kernels.cuda.simulated import SimulatedKernel
+from snncell.kernels.numba import policy
+from snncell.kernels.numba.code import function_of, keep, load_or_make, without_comments
 
 _built: dict[tuple[Any, ...], Any] = {}
 _building: Any = threading.RLock()

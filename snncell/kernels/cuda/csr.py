@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from snncell import dtype as dtypes
-from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
+from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty as empty_on_device
 from snncell.kernels.cuda.elementwise import as_bits, bits_of, kernel, launch, parameters_of
 
 _FILL = """
@@ -34,9 +34,9 @@ out[i] = value
 
 
 def fill_array(starts: DeviceArray, places: DeviceArray, values: DeviceArray, shape: tuple[int, ...]) -> DeviceArray:
-    """The array of a shape whose elements are listed (`kernels/csr.py`); what is listed out of range is left out."""
+    """The array of a shape whose elements are listed; those that are out of range are left out."""
     bits, parts = bits_of(values)
-    out = empty(shape, values.dtype)
+    out = empty_on_device(shape, values.dtype)
     arrays = (("starts", (dtypes.int64, False)), ("places", (dtypes.int32, False)))
     moved = (("values", (bits, False)), ("out", (bits, True)))
     compiled = kernel(

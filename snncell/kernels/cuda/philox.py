@@ -17,7 +17,7 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
 from snncell.kernels.cuda.elementwise import kernel, launch, parameters_of
-from snncell.kernels.cuda.scatter import argsort
+from snncell.kernels.cuda.indexing import argsort
 
 _ROUNDS = 10
 _MULTIPLIERS = 0xD2E7470EE14C6C93, 0xCA5A826395121157

@@ -13,7 +13,7 @@ from snncell.interrupts import import_once
 from snncell.kernels.cuda.base import Matrix as Matrix, MemoryBlock as MemoryBlock, Place as Place, Runtime as Runtime
 from snncell.kernels.cuda.driver import FORKED, DriverRuntime
 from snncell.kernels.cuda.simulated import SimulatedRuntime
-from snncell.kernels.scalar import is_simulated as is_simulated
+from snncell.kernels.scalar.functions import is_simulated as is_simulated
 
 OLDEST = (7, 5)  # the first capability that CUDA 13 makes code for
 IN_USE: list[bool] = []  # not empty once there may be device arrays: eager operations look for them only then

@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.kernels.cpu.loops import Reduced, indent
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
 from snncell.kernels.cuda.elementwise import around, as_parts, kernel, launch, parameters_of, parts_of
+from snncell.kernels.loops import Reduced, indent
 
 PART = 128  # elements of a line that are one thread's
 _PLACES = dtypes.int64

@@ -12,7 +12,7 @@ from snncell import dtype as dtypes
 from snncell.errors import DeviceError
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
 from snncell.kernels.cuda.elementwise import as_bits, bits_of, kernel, launch, parameters_of
-from snncell.kernels.cuda.scatter import argsort as sorted_integers
+from snncell.kernels.cuda.indexing import argsort as sorted_integers
 
 _IN, _OUT = (dtypes.int64, False), (dtypes.int64, True)
 _HALF = 1 << 32

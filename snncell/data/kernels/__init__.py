@@ -1,0 +1,1 @@
+"""Kernels of data sets: binning, filters, camera events and sums of waves."""

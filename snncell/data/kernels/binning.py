@@ -1,0 +1,327 @@
+"""Events of several recordings counted in bins of time, in one kernel."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.kernels.arrays import empty
+from snncell.kernels.intrinsics.arguments import words_at
+from snncell.kernels.intrinsics.builtins import call_once, inline
+from snncell.kernels.intrinsics.copies import clear
+from snncell.kernels.intrinsics.elements import row, tail
+from snncell.kernels.intrinsics.panels import lowest, others
+from snncell.kernels.numba.build import build_function
+from snncell.kernels.numba.launcher import parts_of
+
+# --- Counting events in bins: the source of kernels (`data/kernels/binning.py`). A unit of their work is a recording --
+
+# An event is two words: its time, and x, y and p in 16 bits each, from the lowest on. `owners` has the address of the
+# array that each recording is, so that those of a batch need not be put together.
+
+ROWS, SIGNS = 1, 1  # whether events have y, and polarities that are told apart
+
+
+def span_events_kernel(start: Any, stop: Any, owners: Any, lengths: Any, spans: Any) -> None:
+    """Put into `spans` (B, 2) the first and the last time of each recording that has events."""
+    for unit in range(start, stop):
+        words = words_at(owners[unit])
+        if lengths[unit] > 0:
+            first, last = words[0], words[0]
+            for k in range(1, lengths[unit]):
+                at = words[2 * k]
+                first = at if at < first else first
+                last = at if at > last else last
+            spans[unit, 0] = first
+            spans[unit, 1] = last
+
+
+# Only what each event goes through is inlined: else its loop has too few registers.
+@inline
+def cell_of(place: Any, polarities: Any, height: Any, width: Any) -> Any:
+    """The element of a frame that an event adds to, -1 outside of the sensor.
+
+    Without ROWS, events have no y; without SIGNS all are of polarity 0.
+    """
+    cell = place & 0xFFFF
+    inside = cell < width
+    if ROWS != 0:
+        y = (place >> 16) & 0xFFFF
+        inside = inside and y < height
+        cell += y * width
+    if SIGNS != 0:
+        p = (place >> 32) & 0xFFFF
+        inside = inside and p < polarities
+        cell += p * height * width
+    return cell if inside else -1
+
+
+@call_once
+def first_after(end: Any, bins: Any, at: Any) -> Any:
+    """The first bin that ends after `at`; `bins` if there is none."""
+    low, high = 0, bins
+    while low < high:
+        middle = (low + high) // 2
+        if end[middle] <= at:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@call_once
+def interval(begin: Any, end: Any, low: Any, high: Any, bins: Any) -> Any:
+    """From when on, and up to when, events are in the bins from `low` up to `high` and in no other."""
+    since, until = begin[high - 1], end[low]
+    if low > 0 and end[low - 1] > since:
+        since = end[low - 1]
+    if high < bins and begin[high] < until:
+        until = begin[high]
+    return since, until
+
+
+def count_events_kernel(
+    start: Any, stop: Any, owners: Any, lengths: Any, begins: Any, ends: Any, counts: Any, wrong: Any, geometry: Any
+) -> None:
+    """Put into `counts`, flat (T, B, P, H, W), how many events each pixel had in each bin, at most `most`.
+
+    Bin b of a recording has the events whose time, or whose number, is from `begins[b]` up to `ends[b]`; both ascend.
+    `wrong` gets the number of the first event that lies outside of the sensor, if there is one.
+    """
+    polarities, height, width, by_number, most = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
+    bins = geometry[5]
+    size = polarities * height * width
+    pitch = len(lengths) * size
+    for unit in range(start, stop):
+        words, total = words_at(owners[unit]), lengths[unit]
+        begin, end = row(begins, unit), row(ends, unit)
+        k, low, cleared = 0, 0, 0
+        while k < total:
+            at = k if by_number != 0 else words[2 * k]
+            if low < bins and end[low] <= at:
+                low += 1
+            # Events need not be in order, but mostly are: then it is the next bin.
+            if (low < bins and end[low] <= at) or (low > 0 and at < end[low - 1]):
+                low = first_after(end, bins, at)
+            high = low
+            while high < bins and begin[high] <= at:
+                high += 1
+            # A frame is cleared just before it is filled: then its lines are in the cache.
+            while cleared < high:
+                clear(tail(counts, cleared * pitch + unit * size), size)
+                cleared += 1
+            since, until = interval(begin, end, low, high, bins) if high > low else (at, at + 1)
+            after = k + 1
+            for b in range(low, high):
+                frame, event = tail(counts, b * pitch + unit * size), k
+                while event < total:
+                    at = event if by_number != 0 else words[2 * event]
+                    if at < since or at >= until:
+                        break
+                    cell = cell_of(words[2 * event + 1], polarities, height, width)
+                    if cell >= 0:
+                        held = frame[cell]
+                        frame[cell] = held + 1 if held < most else held
+                    elif wrong[unit] < 0 or wrong[unit] > event:
+                        wrong[unit] = event
+                    event += 1
+                after = event
+            k = after
+        while cleared < bins:
+            clear(tail(counts, cleared * pitch + unit * size), size)
+            cleared += 1
+
+
+def number_bins_kernel(
+    start: Any, stop: Any, owners: Any, lengths: Any, begins: Any, ends: Any, firsts: Any, lasts: Any, ordered: Any
+) -> None:
+    """Find the number of the first event of each bin, and the one behind its last, of recordings in order of time.
+
+    Bins are those of `count_events`. `ordered` gets 0 for a recording that is not in order.
+    """
+    bins = begins.shape[1]
+    for unit in range(start, stop):
+        words, total = words_at(owners[unit]), lengths[unit]
+        of_first, of_last, begin, end = row(firsts, unit), row(lasts, unit), row(begins, unit), row(ends, unit)
+        in_order, low, high = 1, 0, 0
+        for k in range(1, total):
+            in_order &= words[2 * k - 2] <= words[2 * k]
+        for b in range(bins):
+            if b > 0 and begin[b] >= end[b - 1]:
+                low = high  # bins that do not overlap are gone through once
+            while low < total and words[2 * low] < begin[b]:
+                low += 1
+            while high < total and words[2 * high] < end[b]:
+                high += 1
+            of_first[b], of_last[b] = low, high
+        ordered[unit] = in_order
+
+
+def list_events_kernel(
+    start: Any, stop: Any, grain: Any, owners: Any, firsts: Any, lasts: Any, begins: Any, places: Any, values: Any,
+    counts: Any, wrong: Any, frames: Any, words_of: Any, geometry: Any,
+) -> None:  # fmt: skip
+    """List the pixels that had events in each bin, in their order, with how many those were, at most `most`.
+
+    A unit is a bin of a recording. Bin b has the events of the numbers from `firsts[n, b]` up to `lasts[n, b]`; what it
+    has is listed from `begins[b, n]` on, and `counts[b, n]` gets how much that is. `wrong` (B, T) gets the number of
+    the first event that lies outside of the sensor, or -1. `frames` and `words_of` have a row of zeros for each part of
+    `grain` units: an element for each pixel, and a bit.
+    """
+    polarities, height, width, most, bins = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
+    size = polarities * height * width
+    frame, touched = row(frames, start // grain), row(words_of, start // grain)
+    for unit in range(start, stop):
+        recording, b = unit // bins, unit % bins
+        words, begin = words_at(owners[recording]), begins[b, recording]
+        outside = -1
+        for event in range(firsts[recording, b], lasts[recording, b]):
+            cell = cell_of(words[2 * event + 1], polarities, height, width)
+            if cell >= 0:
+                held = frame[cell]
+                if held == 0:
+                    touched[cell >> 5] |= 1 << (cell & 31)
+                frame[cell] = held + 1 if held < most else held
+            elif outside < 0:
+                outside = event
+        wrong[recording, b] = outside
+        found = begin
+        for word in range((size + 31) // 32):
+            bits = touched[word]
+            if bits != 0:
+                touched[word] = 0
+                while bits != 0:
+                    cell = word * 32 + lowest(bits)
+                    places[found], values[found] = cell, frame[cell]
+                    frame[cell] = 0
+                    found += 1
+                    bits = others(bits)
+        counts[b, recording] = found - begin
+
+
+PARALLEL_EVENTS = 1 << 16  # from which on threads are worth it: a tenth of a millisecond
+EVENT_WORK = 16  # multiplications that take the time of listing an event
+
+# An event as the kernels read it: two words of eight bytes, with y and without.
+RECORD = np.dtype(
+    {"names": ["t", "x", "y", "p"], "formats": ["<i8", "<u2", "<u2", "<u2"], "offsets": [0, 8, 10, 12], "itemsize": 16}
+)
+LINE = np.dtype({"names": ["t", "x", "p"], "formats": ["<i8", "<u2", "<u2"], "offsets": [0, 8, 12], "itemsize": 16})
+BITS = 0xFFFF  # of x, y and p each
+
+
+def span_events(recordings: list[Any]) -> Any:
+    """The first and the last time of each recording, int64 (B, 2); 0 and -1 of those without events."""
+    owners, lengths, kept = _addresses(recordings)
+    spans = np.zeros((len(kept), 2), np.int64)
+    spans[:, 1] = -1
+    _kernel(span_events_kernel, dtypes.int64)(len(kept), _grain(lengths), owners, lengths, spans)
+    return spans
+
+
+def count_events(
+    recordings: list[Any], begins: Any, ends: Any, sensor: tuple[int, int, int], by_number: bool, dtype: Any
+) -> tuple[Any, Any]:
+    """Counts (T, B, P, H, W), and for each recording its first event outside of the sensor, or -1.
+
+    Recordings are contiguous arrays of RECORD or LINE, all of one; `begins` and `ends` (B, T) say which times are in a
+    bin, or which numbers of events. Counts stop at the largest number up to which `dtype` has all.
+    """
+    owners, lengths, kept = _addresses(recordings)
+    (batch, bins), (width, height, polarities) = begins.shape, sensor
+    counted = np.dtype(_COUNTED.get(dtype, dtype))
+    counts = empty((bins, batch, polarities, height, width), counted)
+    wrong = np.full(batch, -1, np.int64)
+    geometry = np.array([polarities, height, width, by_number, MOST[dtype], bins], np.int64)
+    rows, signs = int("y" in kept[0].dtype.names), int(polarities > 1)
+    _kernel(count_events_kernel, dtypes.BY_NUMPY[counted], rows, signs)(
+        batch, _grain(lengths), owners, lengths, begins, ends, counts.reshape(-1), wrong, geometry
+    )
+    if counted == dtype:
+        return counts, wrong
+    return counts.view(dtype) if dtype == np.bool_ else counts.astype(dtype), wrong
+
+
+def number_bins(recordings: list[Any], begins: Any, ends: Any) -> tuple[Any, Any, Any]:
+    """The numbers of the events that bins of time have, from the first up to behind the last, int64 (B, T) each.
+
+    They are right for recordings in order of time: the third array (B,) has 0 for others.
+    """
+    owners, lengths, kept = _addresses(recordings)
+    firsts, lasts, ordered = np.empty_like(begins), np.empty_like(begins), np.empty(len(kept), np.int64)
+    _kernel(number_bins_kernel, dtypes.int64)(
+        len(kept), _grain(lengths), owners, lengths, begins, ends, firsts, lasts, ordered
+    )
+    return firsts, lasts, ordered
+
+
+def list_events(
+    recordings: list[Any], firsts: Any, lasts: Any, sensor: tuple[int, int, int], dtype: Any
+) -> tuple[Any, Any, Any, Any, Any]:
+    """The pixels that had events in each bin, and how many, one bin (T, B) after the other, with gaps between them.
+
+    Bin b of recording n has the events of the numbers from `firsts[n, b]` up to `lasts[n, b]`.
+
+    Returns:
+        `places, values, begins, counts, wrong`: pixels and their counts, where in them each bin begins and how many
+        it has, int64 (T B,), and for each recording its first event outside of the sensor, or -1.
+    """
+    owners, _, kept = _addresses(recordings)
+    (batch, bins), (width, height, polarities) = firsts.shape, sensor
+    size = width * height * polarities
+    counted = np.dtype(_COUNTED.get(dtype, dtype))
+    most = np.minimum(lasts - firsts, size).T.reshape(-1)
+    begins, room = np.cumsum(most) - most, int(most.sum())
+    places, values = empty((room,), np.dtype(np.int32)), empty((room,), counted)
+    counts, wrong = np.empty((bins, batch), np.int64), np.empty((batch, bins), np.int64)
+    units = batch * bins
+    grain, parts = parts_of(units, int((lasts - firsts).sum()) * EVENT_WORK + units * (size >> 5))
+    rows, signs = int("y" in kept[0].dtype.names), int(polarities > 1)
+    words = -(-size // 32)
+    _kernel(list_events_kernel, dtypes.BY_NUMPY[counted], rows, signs)(
+        units, grain if parts > 1 else 0, grain, owners, firsts, lasts, begins.reshape(bins, batch), places,
+        values, counts, wrong, np.zeros((parts, size), np.int32), np.zeros((parts, words), np.int64),
+        np.array([polarities, height, width, MOST[dtype], bins], np.int64),
+    )  # fmt: skip
+    none = np.iinfo(np.int64).max
+    first = np.where(wrong >= 0, wrong, none).min(1, initial=none)
+    if counted != dtype:
+        values = values.astype(dtype)
+    return places, values, begins, counts.reshape(-1), np.where(first < none, first, -1)
+
+
+# The largest number up to which a dtype has every integer.
+MOST = {kind.dtype: int(np.iinfo(kind.dtype).max) for kind in dtypes.ALL if kind.dtype.kind in "iu"}
+MOST |= {dtypes.bool_.dtype: 1, dtypes.bfloat16.dtype: 1 << 8, dtypes.float16.dtype: 1 << 11}
+MOST |= {dtypes.float32.dtype: 1 << 24, dtypes.float64.dtype: 1 << 53}
+# What those are counted in that kernels do not add in.
+_COUNTED = {dtypes.bool_.dtype: np.uint8, dtypes.float16.dtype: np.int16, dtypes.bfloat16.dtype: np.int16}
+
+
+def _addresses(recordings: list[Any]) -> tuple[Any, Any, list[Any]]:
+    """The addresses of arrays of words that recordings are, how many events each has, and those arrays, to be kept."""
+    kept = [np.ascontiguousarray(each) for each in recordings]
+    return np.array(list(map(id, kept)), np.int64), np.array(list(map(len, kept)), np.int64), kept
+
+
+def _grain(lengths: Any) -> int:
+    return int(int(lengths.sum()) >= PARALLEL_EVENTS)
+
+
+@functools.cache
+def _kernel(function: Any, dtype: Any, rows: int = 1, signs: int = 1) -> Any:
+    numbers, by_bin = (dtypes.int64, 1, False), (dtypes.int64, 2, False)
+    to_numbers, to_spans = (dtypes.int64, 1, True), (dtypes.int64, 2, True)
+    signature = {
+        span_events_kernel: (numbers, numbers, to_spans),
+        count_events_kernel: (numbers, numbers, by_bin, by_bin, (dtype, 1, True), to_numbers, numbers),
+        number_bins_kernel: (numbers, numbers, by_bin, by_bin, to_spans, to_spans, to_numbers),
+        list_events_kernel: (
+            *(dtypes.int64, numbers, by_bin, by_bin, by_bin, (dtypes.int32, 1, True), (dtype, 1, True)),
+            *(to_spans, to_spans, (dtypes.int32, 2, True), to_spans, numbers),
+        ),
+    }[function]
+    return build_function(function, signature, ROWS=rows, SIGNS=signs)

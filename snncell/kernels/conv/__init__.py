@@ -1,0 +1,1 @@
+"""Convolutions: direct, Winograd, event-driven and by im2col."""

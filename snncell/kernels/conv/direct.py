@@ -1,0 +1,435 @@
+"""Convolutions on the CPU, of one or two axes: how the kernels of `cpu/convolution.py` are told what to do."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.kernels.arrays import empty
+from snncell.kernels.conv import events, winograd
+from snncell.kernels.conv.planes import (
+    CACHED,
+    FILL_CYCLES,
+    LANES,
+    Axes,
+    Axis,
+    PlaneLayout,
+    Shape,
+    axes_of,
+    flat,
+    layouts,
+    sizes_of,
+    with_two_axes,
+)
+from snncell.kernels.intrinsics.builtins import least
+from snncell.kernels.intrinsics.copies import fill_planes, put_rows, zero
+from snncell.kernels.intrinsics.elements import row, tail
+from snncell.kernels.intrinsics.tiles import add_products, multiply_rows
+from snncell.kernels.numba.build import build_function
+from snncell.kernels.numba.launcher import parts_of
+from snncell.kernels.numba.policy import compiles
+from snncell.kernels.products.csr import Rows, fill_rows
+
+# --- Convolutions as sums over shifted images -------------------------------------------------------------------------
+
+# Images are copied, with their padding, into planes, whose rows follow each other `pitch` elements apart. The
+# window's element k of all pixels is then a plane from `offsets[k]` on, and a tile of results is a sum of such pieces
+# times weights. Where the rows of a plane are longer than those of the results, what lies between two rows is
+# computed too, and left out; where that is more work than copying, there is a plane for each place in a window, as
+# long as the results.
+#
+# They are kernels, which carry out the units of their work from `start` up to `stop`. An element of a result is one
+# sum in a fixed order, whoever computes it.
+
+
+def pack_weights(start: Any, stop: Any, weights: Any, sources: Any, packed: Any, geometry: Any) -> None:
+    """Eight rows of weights side by side, for each term of their sums: row r of group g has its k-th weight at
+    `weights[g * group + r * apart + sources[k]]`. There are zeros for rows behind the last."""
+    rows, apart, group, count = geometry[0], geometry[1], geometry[2], geometry[3]
+    blocks = (rows + 7) // 8
+    for unit in range(start, stop):
+        own = row(packed, unit)
+        first = unit // blocks * group + unit % blocks * 8 * apart
+        present = least(8, rows - unit % blocks * 8)
+        for k in range(count):
+            for r in range(8):
+                own[8 * k + r] = weights[first + r * apart + sources[k]] if r < present else 0
+
+
+def correlate(
+    start: Any, stop: Any, grain: Any, x: Any, packed: Any, offsets: Any, views: Any, out: Any, planes: Any, sums: Any,
+    geometry: Any,
+) -> None:  # fmt: skip
+    """Results from images and packed weights. A unit is some channels of the results of some images, or of some rows.
+
+    `planes` and `sums` have a row for each part of `grain` units, and are overwritten.
+    """
+    images, groups, channels, height, width = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
+    down, across, by_rows, by_columns = geometry[5], geometry[6], geometry[7], geometry[8]
+    rows, pitch, apart, count = geometry[9], geometry[10], geometry[11], geometry[12]
+    outputs, out_rows, out_width = geometry[13], geometry[14], geometry[15]
+    bands, band_rows, splits, split_blocks = geometry[16], geometry[17], geometry[18], geometry[19]
+    out_first, out_plane, out_down, out_across = geometry[20], geometry[21], geometry[22], geometry[23]
+    together, chunk = geometry[24], geometry[25]
+    blocks, area, taps = (outputs + 7) // 8, rows * pitch, count // channels
+    image, total = row(planes, start // grain), row(sums, start // grain)
+    for unit in range(start, stop):
+        split, number = unit % splits, unit // splits
+        first_row, group = number % bands * band_rows, number // bands % groups
+        first = number // bands // groups * together
+        there, some_rows = least(together, images - first), least(band_rows, out_rows - first_row)
+        ahead = (some_rows - 1) * pitch + out_width
+        wide = ((there - 1) * area + ahead + 15) // 16 * 16
+        first_block = split * split_blocks
+        for begin in range(0, channels, chunk):
+            some = least(chunk, channels - begin)
+            # First, for they reach into the planes behind them. Pieces end there, and rows that share their padding.
+            for plane in range(some * by_rows * by_columns):
+                zero(tail(image, plane * apart + there * area), apart - there * area)
+            for n in range(there):
+                member = (first + n) * groups + group
+                fill_planes(
+                    tail(image, n * area), tail(x, 0), (member * channels + begin) * height * width, some, apart,
+                    height, width, down, across, tail(views, 0), by_rows, by_columns, first_row * down, rows, pitch,
+                )  # fmt: skip
+            for block in range(first_block, least(blocks, first_block + split_blocks)):
+                # Where channels come in chunks, the sums of all blocks wait for the next; else only one's are there.
+                own_sums = tail(total, (block - first_block) * 8 * wide if chunk < channels else 0)
+                own = tail(row(packed, group * blocks + block), begin * taps * 8)
+                present = least(8, outputs - 8 * block)
+                multiply_rows(own_sums, wide, own, present, image, tail(offsets, 0), some * taps, begin)
+                if begin + chunk >= channels:
+                    for n in range(there):
+                        place = out_first + (((first + n) * groups + group) * outputs + 8 * block) * out_plane
+                        put_rows(
+                            tail(out, place + first_row * out_down), tail(own_sums, n * area), present, out_plane, wide,
+                            some_rows, out_width, pitch, out_down, out_across,
+                        )  # fmt: skip
+
+
+def contract(
+    start: Any, stop: Any, grain: Any, x: Any, gradient: Any, offsets: Any, views: Any, partial: Any, planes: Any,
+    slopes: Any, geometry: Any,
+) -> None:  # fmt: skip
+    """The gradient of weights, from images and the gradient of results. A unit is some images and some channels.
+
+    `partial` has a row for each unit: the sums over its images, for four outputs and four weights at a time. `planes`
+    and `slopes` have a row for each part of `grain` units, and are overwritten.
+    """
+    images, groups, channels, height, width = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
+    down, across, by_rows, by_columns = geometry[5], geometry[6], geometry[7], geometry[8]
+    rows, pitch, apart, taps = geometry[9], geometry[10], geometry[11], geometry[12]
+    outputs, out_rows, out_width = geometry[13], geometry[14], geometry[15]
+    parts, splits, split_channels, together = geometry[16], geometry[17], geometry[18], geometry[19]
+    area = rows * pitch
+    plain = by_rows + by_columns  # the view of a gradient, which has no padding
+    for unit in range(start, stop):
+        image, slope, own = row(planes, start // grain), row(slopes, start // grain), row(partial, unit)
+        split, number = unit % splits, unit // splits
+        group, part = number % groups, number // groups
+        first = split * split_channels
+        some = least(split_channels, channels - first)
+        terms = (some * taps + 3) // 4
+        zero(own, terms * ((outputs + 3) // 4) * 16)
+        last = (part + 1) * images // parts
+        for begin in range(part * images // parts, last, together):
+            there = least(together, last - begin)
+            # First, for they reach into what is behind them. What lies between pixels is multiplied too, with a
+            # gradient of 0, so it has to be finite.
+            for plane in range(some * by_rows * by_columns):
+                zero(tail(image, plane * apart + there * area), apart - there * area)
+            for r in range(outputs):
+                zero(tail(slope, r * apart + there * area), apart - there * area)
+            for n in range(there):
+                member = (begin + n) * groups + group
+                fill_planes(
+                    tail(image, n * area), tail(x, 0), (member * channels + first) * height * width, some, apart,
+                    height, width, down, across, tail(views, 0), by_rows, by_columns, 0, rows, pitch,
+                )  # fmt: skip
+                fill_planes(
+                    tail(slope, n * area), tail(gradient, 0), member * outputs * out_rows * out_width, outputs, apart,
+                    out_rows, out_width, 1, 1, tail(views, plain), 1, 1, 0, rows, pitch,
+                )  # fmt: skip
+            wide = ((there - 1) * area + (out_rows - 1) * pitch + out_width + 15) // 16 * 16
+            add_products(own, slope, outputs, apart, image, tail(offsets, 0), terms, wide)
+
+
+def add_parts(start: Any, stop: Any, partial: Any, out: Any, geometry: Any) -> None:
+    """The gradient of weights from the sums over parts of the images. A unit is four outputs of a group."""
+    groups, channels, taps, outputs = geometry[1], geometry[2], geometry[12], geometry[13]
+    parts, splits, split_channels = geometry[16], geometry[17], geometry[18]
+    fours = (outputs + 3) // 4
+    for unit in range(start, stop):
+        group, r = unit // fours, unit % fours
+        for split in range(splits):
+            some = least(split_channels, channels - split * split_channels) * taps
+            terms = (some + 3) // 4
+            for n in range(least(4, outputs - 4 * r)):
+                target = tail(out, ((group * outputs + 4 * r + n) * channels + split * split_channels) * taps)
+                for k in range(some):
+                    place = (r * terms + k // 4) * 16 + k % 4 * 4 + n
+                    total = partial[group * splits + split, place]
+                    for part in range(1, parts):
+                        total += partial[(part * groups + group) * splits + split, place]
+                    target[k] = total
+
+
+Ints = tuple[int, ...]
+
+LEAST_UNITS = 16  # units that threads can share well
+LEAST_CHUNK = 16  # channels whose planes should fit into the cache
+MOST_TOGETHER = 16  # images whose planes lie side by side
+MOST_PIXELS = 640  # whose rows, four of a gradient and four of an image, fit into a first-level cache
+TILE_CYCLES = 64  # to add up the lanes of sixteen sums
+MOST_PARTIAL = 1 << 20  # elements of sums over parts of the images
+
+
+class CorrelationPlan(NamedTuple):
+    """A correlation: the numbers that its kernel takes, and how much room it needs."""
+
+    geometry: Any
+    offsets: Any
+    views: Any
+    units: int
+    blocks: int
+    planes: int
+    sums: int
+    work: int
+
+
+@functools.lru_cache(maxsize=512)
+def _plan(images: int, groups: int, channels: int, outputs: int, axes: Axes, out_plane: Ints) -> CorrelationPlan:
+    down, across = axes
+    terms, blocks = channels * len(down.places) * len(across.places), -(-outputs // 8)
+    rows = down.results
+    # Bands of so many rows that the planes of some channels fit into the cache. Then whole images side by side, if
+    # that saves work.
+    while rows > 1 and next(layouts(axes, rows, 1)).chunk(channels) < min(channels, LEAST_CHUNK):
+        rows = -(-rows // 2)
+    layout = min(
+        layouts(axes, rows, min(MOST_TOGETHER, images)), key=lambda x: x.cycles(channels, outputs, rows, across.results)
+    )
+    chunk = layout.chunk(channels)
+    split_blocks = blocks
+    bands = -(-down.results // rows)
+    members = -(-images // layout.together) * groups
+    while split_blocks > 1 and members * bands * -(-blocks // split_blocks) < LEAST_UNITS:
+        split_blocks = -(-split_blocks // 2)
+    splits = -(-blocks // split_blocks)
+    units = members * bands * splits
+    height, width = out_plane
+    geometry = [
+        *(images, groups, channels, down.length, across.length, down.stride, across.stride),
+        *(len(layout.down.origins), len(layout.across.origins), layout.rows, layout.pitch, layout.apart, terms),
+        *(outputs, down.results, across.results, bands, rows, splits, split_blocks),
+        *(down.first * width + across.first, height * width, down.step * width, across.step),
+        *(layout.together, chunk),
+    ]
+    return CorrelationPlan(
+        np.array(geometry, np.int64),
+        np.array(layout.offsets(chunk), np.int64),
+        np.array([*layout.down.origins, *layout.across.origins], np.int64),
+        units,
+        blocks,
+        layout.size(chunk),
+        8 * layout.pixels(rows, across.results) * (split_blocks if chunk < channels else 1) + LANES,
+        images * groups * outputs * terms * down.results * across.results,
+    )
+
+
+def _correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape: Shape) -> None:
+    """Put into `out` the correlation of x (N, groups C, H, W) with weights in a layout: see `pack_weights`."""
+    if winograd.pays(shape):
+        winograd.correlate(x, weights, layout, sources, out, shape)
+        return
+    plan = _plan(*shape, out.shape[2:])
+    kind = dtypes.BY_NUMPY[x.dtype]
+    grain, parts = parts_of(plan.units, plan.work)
+    packed = empty((shape.groups * plan.blocks, 8 * len(sources)), x.dtype)
+    geometry = np.array([shape.outputs, *layout, len(sources)], np.int64)
+    _kernel(pack_weights, kind)(len(packed), int(packed.size > 1 << 18), flat(weights), sources, packed, geometry)
+    planes, sums = empty((parts, plan.planes), x.dtype), empty((parts, plan.sums), x.dtype)
+    _kernel(correlate, kind)(
+        plan.units, grain if parts > 1 else 0, grain, flat(x), packed, plan.offsets, plan.views, out.reshape(-1),
+        planes, sums, plan.geometry,
+    )  # fmt: skip
+
+
+def takes(x: Any, y: Any) -> bool:
+    """True if these kernels compute a convolution of two operands, and `kernels/conv/im2col.py` need not.
+
+    The first may be of bytes, or Rows.
+    """
+    known = isinstance(x, Rows) or (isinstance(x, np.ndarray) and (x.dtype == y.dtype or x.dtype in dtypes.BYTES))
+    here = known and y.dtype.kind == "f" and y.dtype.itemsize >= 4
+    return here and x.ndim <= 4 and compiles()
+
+
+def _floats(images: Any, dtype: Any) -> Any:
+    """Images of bytes in the dtype of the results, Rows with their zeros, others as they are."""
+    if isinstance(images, Rows):
+        return fill_rows(images, dtype)
+    if images.dtype == dtype:
+        return images
+    floats = empty(images.shape, dtype)
+    floats[...] = images
+    return floats
+
+
+def _axis_back(
+    length: int, size: int, stride: int, dilation: int, before: int, count: int, first: int
+) -> tuple[Axis, list[int]] | None:
+    """The axis that gives every stride-th element of an image from `first` on, and which of the window it takes."""
+    taps = [k for k in range(size) if (first + before - k * dilation) % stride == 0]
+    if not taps or first >= length:
+        return None
+    places = tuple((first + before - k * dilation) // stride for k in taps)
+    return Axis(count, 1, places, -(-(length - first) // stride), first, stride), taps
+
+
+def convolve(x: Any, weight: Any, *, stride: Ints, before: Ints, dilation: Ints, count: Ints, groups: int) -> Any:
+    """`windows.convolve`."""
+    out = empty((len(x), len(weight), *count), weight.dtype)
+    if not out.size:
+        return out
+    sizes = sizes_of(x.shape, weight.shape[2:], stride, dilation, before, count)
+    shape = Shape(len(x), groups, weight.shape[1], len(weight) // groups, axes_of(sizes))
+    images, results = with_two_axes(x), with_two_axes(out)
+    if events.pay(images, shape):
+        events.convolve(images, weight, results, sizes, groups)
+        return out
+    terms = math.prod(weight.shape[1:])
+    images = _floats(images, weight.dtype)
+    _correlate(images, weight, (terms, terms * shape.outputs), np.arange(terms), results, shape)
+    return out
+
+
+def convolve_back(
+    dout: Any, weight: Any, *, stride: Ints, before: Ints, dilation: Ints, lengths: Ints, groups: int
+) -> Any:
+    """`windows.convolve_back`."""
+    per_group, outputs = weight.shape[1], len(weight) // groups
+    out = empty((len(dout), per_group * groups, *lengths), dout.dtype)
+    if not out.size:
+        return out
+    sizes = sizes_of(out.shape, weight.shape[2:], stride, dilation, before, dout.shape[2:])
+    taps = math.prod(sizes.window)
+    if any(s > k or (d > 1 and s > 1) for s, k, d in zip(sizes.stride, sizes.window, sizes.dilation, strict=True)):
+        out[...] = 0  # some elements may be in no window
+    dout = with_two_axes(dout)
+    for place in itertools.product(*map(range, sizes.stride)):
+        both = [_axis_back(*numbers) for numbers in zip(*sizes, place, strict=True)]
+        present = [axis for axis in both if axis is not None]
+        if len(present) < 2:
+            continue
+        (down, rows), (across, columns) = present
+        window = [i * sizes.window[1] + j for i in rows for j in columns]
+        sources = (np.arange(outputs)[:, None] * per_group * taps + np.array(window)).reshape(-1)
+        layout = (taps, outputs * per_group * taps)
+        shape = Shape(len(dout), groups, outputs, per_group, (down, across))
+        _correlate(dout, weight, layout, sources, with_two_axes(out), shape)
+    return out
+
+
+class WeightGradientPlan(NamedTuple):
+    """A gradient of weights: the numbers that its kernels take, and how much room they need."""
+
+    geometry: Any
+    offsets: Any
+    views: Any
+    units: int
+    fours: int
+    partial: int
+    planes: int
+    slopes: int
+    work: int
+
+
+@functools.lru_cache(maxsize=512)
+def _weight_plan(images: int, groups: int, channels: int, outputs: int, axes: Axes) -> WeightGradientPlan:
+    down, across = axes
+    taps, fours = len(down.places) * len(across.places), -(-outputs // 4)
+    # Parts of the images first; where their sums are many, parts of the channels.
+    parts = max(1, min(images, -(-LEAST_UNITS // groups), MOST_PARTIAL // max(1, groups * channels * taps * outputs)))
+    splits = min(-(-channels // 8), -(-LEAST_UNITS // (parts * groups)))
+    split_channels = -(-channels // splits)
+    splits = -(-channels // split_channels)
+
+    def cost(layout: PlaneLayout) -> float:
+        pixels = layout.pixels(down.results, across.results)
+        full = (layout.size(split_channels) + outputs * layout.apart) * 4 > CACHED or pixels > MOST_PIXELS
+        tiles = split_channels * taps / 4 * fours
+        multiplied = tiles * (pixels / LANES * 16 * (1.25 if full else 1.0) + TILE_CYCLES)
+        slopes = FILL_CYCLES * outputs * layout.together * layout.rows * -(-layout.pitch // LANES)
+        return (multiplied + slopes + layout.fill_cycles(split_channels)) / layout.together
+
+    layout = min(layouts(axes, down.results, min(MOST_TOGETHER, -(-images // parts))), key=cost)
+    terms = -(-split_channels * taps // 4) * 4
+    offsets = np.zeros(terms, np.int64)
+    offsets[: split_channels * taps] = layout.offsets(split_channels)
+    geometry = [
+        *(images, groups, channels, down.length, across.length, down.stride, across.stride),
+        *(len(layout.down.origins), len(layout.across.origins), layout.rows, layout.pitch, layout.apart, taps),
+        *(outputs, down.results, across.results, parts, splits, split_channels, layout.together),
+    ]
+    return WeightGradientPlan(
+        np.array(geometry, np.int64),
+        offsets,
+        np.array([*layout.down.origins, *layout.across.origins, 0, 0], np.int64),
+        parts * groups * splits,
+        fours,
+        terms * fours * 4,
+        layout.size(split_channels),
+        4 * fours * layout.apart + 2 * LANES,
+        images * groups * channels * taps * outputs * down.results * across.results,
+    )
+
+
+def convolve_weight(x: Any, dout: Any, *, stride: Ints, before: Ints, dilation: Ints, size: Ints, groups: int) -> Any:
+    """`windows.convolve_weight`."""
+    outputs, channels = dout.shape[1] // groups, x.shape[1] // groups
+    out = empty((dout.shape[1], channels, *size), dout.dtype)
+    if not (out.size and x.size and dout.size):
+        out[...] = 0
+        return out
+    sizes = sizes_of(x.shape, size, stride, dilation, before, dout.shape[2:])
+    images = with_two_axes(x)
+    shape = Shape(len(x), groups, channels, outputs, axes_of(sizes))
+    if events.pay(images, shape, events.OF_WEIGHTS):
+        events.convolve_weight(images, with_two_axes(dout), out, sizes, groups)
+        return out
+    images = _floats(images, dout.dtype)
+    if winograd.pays(shape):
+        winograd.contract(images, dout, out, shape)
+        return out
+    plan = _weight_plan(*shape)
+    kind = dtypes.BY_NUMPY[images.dtype]
+    grain, parts = parts_of(plan.units, plan.work)
+    partial = empty((plan.units, plan.partial), images.dtype)
+    planes, slopes = (empty((parts, room), images.dtype) for room in (plan.planes, plan.slopes))
+    _kernel(contract, kind)(
+        plan.units, grain if parts > 1 else 0, grain, flat(images), flat(dout), plan.offsets, plan.views, partial,
+        planes, slopes, plan.geometry,
+    )  # fmt: skip
+    blocks = groups * plan.fours
+    _kernel(add_parts, kind)(blocks, int(partial.size > 1 << 18), partial, out.reshape(-1), plan.geometry)
+    return out
+
+
+@functools.cache
+def _kernel(function: Any, dtype: Any) -> Any:
+    """One of the kernels of `cpu/convolution.py`, compiled for arrays of `dtype`."""
+    flat, to_flat, rows, to_rows = (dtype, 1, False), (dtype, 1, True), (dtype, 2, False), (dtype, 2, True)
+    numbers = (dtypes.int64, 1, False)
+    signature = {
+        pack_weights: (flat, numbers, to_rows, numbers),
+        correlate: (dtypes.int64, flat, rows, numbers, numbers, to_flat, to_rows, to_rows, numbers),
+        contract: (dtypes.int64, flat, flat, numbers, numbers, to_rows, to_rows, to_rows, numbers),
+        add_parts: (rows, to_flat, numbers),
+    }[function]
+    return build_function(function, signature)

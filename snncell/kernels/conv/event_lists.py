@@ -1,0 +1,191 @@
+"""Lists of the events of images, in the order of their pixels or of their channels, for convolutions of spikes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from snncell.kernels.intrinsics.builtins import call_once, least
+from snncell.kernels.intrinsics.copies import move, move_added, zero
+from snncell.kernels.intrinsics.elements import copy, strip, tail
+from snncell.kernels.intrinsics.panels import WORD, add_rows, bits_of, lowest, others, turn
+
+
+@call_once
+def list_events(
+    x: Any, starts: Any, given: Any, first: int, images: int, size: int, offset: int, elements: int, pixels: int,
+    key_of: Any, keys_apart: int, place_of: Any, places_apart: int, grid: int, keys: Any, places: Any, values: Any,
+    counts: Any,
+) -> int:  # fmt: skip
+    """List the events among the elements of images from `offset` up to `offset + elements`; how many there are.
+
+    The images are those from `first` on, of `size` elements each, in `x`; `starts` and `given` are for `take_events`.
+    An event has a key and a place, those of its pixel, and for each channel before its own, `keys_apart` and
+    `places_apart` more; and for each image before, its place is `grid` more. `counts` counts the events of each key.
+    """
+    rest = strip(WORD, x)
+    found = 0
+    for image in range(images):
+        own, begin, end = tail(x, (first + image) * size + offset), 0, pixels
+        key, place = 0, image * grid
+        for low in range(0, elements, WORD):
+            if low + WORD <= elements:
+                bits = bits_of(own, low)
+            else:
+                for i in range(WORD):
+                    rest[i] = 0
+                copy(tail(rest, 0), tail(own, low), elements - low)
+                bits = bits_of(tail(rest, 0), 0)
+            while bits != 0:
+                element = low + lowest(bits)
+                while element >= end:
+                    begin, end, key, place = end, end + pixels, key + keys_apart, place + places_apart
+                of_pixel = key + key_of[element - begin]
+                keys[found], places[found], values[found] = of_pixel, place + place_of[element - begin], own[element]
+                counts[of_pixel] += 1
+                found += 1
+                bits = others(bits)
+    return found
+
+
+@call_once
+def take_events(
+    x: Any, starts: Any, given: Any, first: int, images: int, size: int, offset: int, elements: int, pixels: int,
+    key_of: Any, keys_apart: int, place_of: Any, places_apart: int, grid: int, keys: Any, places: Any, values: Any,
+    counts: Any,
+) -> int:  # fmt: skip
+    """`list_events` of images whose events are known: `x` has their values, `given` which element of its image each is.
+
+    `starts` says where those of each image begin; they are in the order of the elements.
+    """
+    found = 0
+    for image in range(images):
+        begin, end, key, place = offset, offset + pixels, 0, image * grid
+        event, high = starts[first + image], starts[first + image + 1]
+        behind = high
+        while event < behind:  # to the first one that is not before `offset`
+            middle = (event + behind) // 2
+            if given[middle] < offset:
+                event = middle + 1
+            else:
+                behind = middle
+        while event < high and given[event] < offset + elements:
+            element = given[event]
+            while element >= end:
+                begin, end, key, place = end, end + pixels, key + keys_apart, place + places_apart
+            of_pixel = key + key_of[element - begin]
+            keys[found], places[found], values[found] = of_pixel, place + place_of[element - begin], x[event]
+            counts[of_pixel] += 1
+            found += 1
+            event += 1
+    return found
+
+
+@call_once
+def sort_by_key(
+    found: int, keys: Any, places: Any, values: Any, many: int, ends: Any, to_places: Any, to_values: Any
+) -> int:
+    """Put listed events in the order of their keys, those of a key in theirs; 1 if there is one that is not 1.
+
+    `ends` has how many events each of `many` keys has, and then where they end.
+    """
+    total = 0
+    for key in range(many):
+        count = ends[key]
+        ends[key] = total
+        total += count
+    graded = 0
+    for event in range(found):
+        key = keys[event]
+        to = ends[key]
+        ends[key] = to + 1
+        to_places[to], to_values[to] = places[event], values[event]
+        graded |= values[event] != 1
+    return graded
+
+
+@call_once
+def lines_of_window(lines: Any, pieces: Any, rows: int, top: int, height: int, width: int) -> int:
+    """The rows of a window at row `top` that are inside of an image; how many there are.
+
+    Of each, `lines` has its first pixel, and what element of the window this would be in the same column.
+    """
+    used = 0
+    for k in range(rows):
+        y = top + pieces[2 * k]
+        if y >= 0 and y < height:
+            lines[2 * used] = y * width
+            lines[2 * used + 1] = pieces[2 * k + 1] - y * width
+            used += 1
+    return used
+
+
+@call_once
+def events_in_window(
+    near: Any, near_values: Any, graded: int, ends: Any, places: Any, values: Any, lines: Any, used: int, parts: Any,
+    many: int, column: int, width: int,
+) -> int:  # fmt: skip
+    """List the events in a window at `column`, with which row of weights is theirs; how many there are.
+
+    `parts` has the `many` parts of a row of the window in which columns follow each other, `lines` the rows.
+    """
+    count = 0
+    for k in range(many):
+        left = column + parts[3 * k]
+        to = left + parts[3 * k + 2]
+        to = least(to if to > 0 else 0, width)
+        begin, shift = least(left if left > 0 else 0, to), parts[3 * k + 1] - left
+        for line in range(used):
+            first = ends[lines[2 * line] + begin]
+            more = ends[lines[2 * line] + to] - first
+            move_added(tail(near, count), tail(places, first), more, lines[2 * line + 1] + shift)
+            if graded != 0:
+                move(tail(near_values, count), tail(values, first), more)
+            count += more
+    return count
+
+
+@call_once
+def rows_of_pixels(
+    target: Any, step: int, pitch: int, grid: int, source: Any, images: int, apart: int, channels: int, pixels: int,
+    width: int, sums: Any, side: int,
+) -> None:  # fmt: skip
+    """(images, channels, pixels) -> (images, pixels, step), the channels next to each other.
+
+    Images are `apart`, and then `grid` pixels; rows of `width` pixels are `pitch` pixels apart. `sums` has room for as
+    many pixels as the `side` of a tile.
+    """
+    wide = (channels + side - 1) // side * side
+    for image in range(images):
+        to, j = image * grid, 0
+        for first in range(0, pixels, side):
+            high = least(side, pixels - first)
+            turn(sums, wide, tail(source, image * apart + first), pixels, channels, high, side)
+            for i in range(high):
+                move(tail(target, to * step), tail(sums, i * wide), wide)
+                to, j = to + 1, j + 1
+                if j == width:
+                    to, j = to + pitch - width, 0
+
+
+@call_once
+def clear_terms(rows: Any, outputs: int, terms: int, first: int, last: int, most: int, lanes: int) -> None:
+    """Put zeros to the rows of some terms in all panels, of `most` outputs or as many vectors as the last one needs."""
+    for low in range(0, outputs, most):
+        width = (least(most, outputs - low) + lanes - 1) // lanes * lanes
+        zero(tail(rows, low * terms + first * width), (last - first) * width)
+
+
+@call_once
+def add_to_terms(
+    rows: Any, width: int, slope: Any, step: int, vectors: int, firsts: Any, offsets: Any, taps: Any, of_channel: int,
+    many: int, phases: int, ends: Any, places: Any, values: Any, graded: int,
+) -> None:  # fmt: skip
+    """Add to the row of each term, of channels one after another, the rows of a gradient that its events belong to."""
+    for key in range(many):
+        begin, count = ends[key], ends[key + 1] - ends[key]
+        if count != 0:
+            phase, term = key % phases, key // phases * of_channel
+            own_values, own_places = tail(values, begin), tail(places, begin)
+            for tap in range(firsts[phase], firsts[phase + 1]):
+                total, near = tail(rows, (term + taps[tap]) * width), tail(slope, offsets[tap] * step)
+                add_rows(total, 1, own_values, graded, own_places, count, near, step, vectors)

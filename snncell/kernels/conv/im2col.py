@@ -1,0 +1,104 @@
+"""Windows of images, their adjoint, and convolutions by them: for any number of axes, any dtype, and the GPU.
+
+This is the definition that the kernels of `kernels/conv/direct.py` are held to.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from snncell.kernels.cuda import im2col as on_device
+from snncell.kernels.products import matmul
+
+Ints = tuple[int, ...]
+
+
+def windows(x: Any, size: Ints, stride: Ints, dilation: Ints) -> Any:
+    """(N, C, *S) -> (N, C, *P, *size), a view."""
+    if not isinstance(x, np.ndarray):
+        return on_device.device_windows(x, size, stride, dilation)
+    count = len(size)
+    reach = tuple((k - 1) * d + 1 for k, d in zip(size, dilation, strict=True))
+    view = np.lib.stride_tricks.sliding_window_view(x, reach, tuple(range(2, 2 + count)))
+    steps = (*stride, *dilation)
+    return view[(slice(None), slice(None), *(slice(None, None, step) for step in steps))]
+
+
+def fold(x: Any, shape: Ints, size: Ints, stride: Ints, dilation: Ints) -> Any:
+    """(N, C, *P, *size) -> (N, C, *S): each element of a window is added where it came from."""
+    if not isinstance(x, np.ndarray):
+        return on_device.device_fold(x, shape, size, stride, dilation)
+    out = np.zeros(shape, x.dtype)
+    counts = x.shape[2 : 2 + len(size)]
+    # An offset within the window at a time: for each, windows do not overlap, and one slice takes all of them.
+    for offset in itertools.product(*(range(k) for k in size)):
+        spans = [slice(o * d, o * d + n * s, s) for o, d, n, s in zip(offset, dilation, counts, stride, strict=True)]
+        out[(slice(None), slice(None), *spans)] += x[(..., *offset)]  # type: ignore[arg-type]
+    return out
+
+
+def convolve(x: Any, weight: Any, *, stride: Ints, before: Ints, dilation: Ints, count: Ints, groups: int) -> Any:
+    """(N, C, *S), (O, C // groups, *K) -> (N, O, *count)."""
+    columns = _columns(x, weight.shape[2:], stride, before, dilation, count, groups)
+    product = matmul.matmul(columns, _as_matrices(weight, groups).transpose(0, 2, 1))
+    return _as_images(product, len(x), count)
+
+
+def convolve_back(
+    dout: Any, weight: Any, *, stride: Ints, before: Ints, dilation: Ints, lengths: Ints, groups: int
+) -> Any:
+    """The gradient of the input: (N, O, *P), (O, C // groups, *K) -> (N, C, *lengths)."""
+    size, axes = weight.shape[2:], len(lengths)
+    n, places = len(dout), dout.shape[2:]
+    channels = weight.shape[1] * groups
+    patches = matmul.matmul(_as_rows(dout, groups), _as_matrices(weight, groups))
+    patches = patches.reshape(groups, n, *places, weight.shape[1], *size)
+    order = (1, 0, 2 + axes, *range(2, 2 + axes), *range(3 + axes, 3 + 2 * axes))
+    patches = patches.transpose(*order).reshape(n, channels, *places, *size)
+    reach = [(p - 1) * s + (k - 1) * d + 1 for p, s, k, d in zip(places, stride, size, dilation, strict=True)]
+    whole = tuple(max(end, low + length) for end, low, length in zip(reach, before, lengths, strict=True))
+    folded = fold(patches, (n, channels, *whole), size, stride, dilation)
+    return folded[(slice(None), slice(None), *(slice(a, a + b) for a, b in zip(before, lengths, strict=True)))]
+
+
+def convolve_weight(x: Any, dout: Any, *, stride: Ints, before: Ints, dilation: Ints, size: Ints, groups: int) -> Any:
+    """The gradient of the weight: (N, C, *S), (N, O, *P) -> (O, C // groups, *size)."""
+    columns = _columns(x, size, stride, before, dilation, dout.shape[2:], groups)
+    product = matmul.matmul(_as_rows(dout, groups).transpose(0, 2, 1), columns)
+    return product.reshape(dout.shape[1], x.shape[1] // groups, *size)
+
+
+def _columns(x: Any, size: Ints, stride: Ints, before: Ints, dilation: Ints, count: Ints, groups: int) -> Any:
+    """Each window as a row: (groups, N P, C // groups K)."""
+    numbers = zip(x.shape[2:], size, stride, before, dilation, count, strict=True)
+    behind = [max(0, (p - 1) * s + (k - 1) * d + 1 - low - n) for n, k, s, low, d, p in numbers]
+    padded = np.pad(x, ((0, 0), (0, 0), *zip(before, behind, strict=True)))
+    view = windows(padded, size, stride, dilation)[(slice(None), slice(None), *(slice(n) for n in count))]
+    axes, (n, channels) = len(size), x.shape[:2]
+    view = view.reshape(n, groups, channels // groups, *count, *size)
+    order = (1, 0, *range(3, 3 + axes), 2, *range(3 + axes, 3 + 2 * axes))
+    return view.transpose(*order).reshape(groups, n * math.prod(count), channels // groups * math.prod(size))
+
+
+def _as_matrices(weight: Any, groups: int) -> Any:
+    """(groups, O // groups, C // groups K)."""
+    return weight.reshape(groups, len(weight) // groups, math.prod(weight.shape[1:]))
+
+
+def _as_rows(images: Any, groups: int) -> Any:
+    """(N, C, *P) -> (groups, N P, C // groups)."""
+    n, channels = images.shape[:2]
+    pixels = math.prod(images.shape[2:])
+    rows = images.reshape(n, groups, channels // groups, pixels).transpose(1, 0, 3, 2)
+    return rows.reshape(groups, n * pixels, channels // groups)
+
+
+def _as_images(rows: Any, images: int, places: Ints) -> Any:
+    """(groups, N P, C // groups) -> (N, C, *P)."""
+    groups, _, channels = rows.shape
+    whole = rows.reshape(groups, images, math.prod(places), channels).transpose(1, 0, 3, 2)
+    return whole.reshape(images, groups * channels, *places)

@@ -1,0 +1,279 @@
+"""The transforms of Winograd's convolutions (`kernels/conv/toom_cook.py`), of a vector of tiles at a time."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell.kernels.conv.toom_cook import WIDE, Matrix, Tiling
+from snncell.kernels.intrinsics.builtins import call_once, declare_type, int_constant, lowers, types
+from snncell.kernels.intrinsics.elements import tail
+from snncell.kernels.intrinsics.vectors import Vectors
+
+
+def _transpose_factors(matrix: Matrix) -> Matrix:
+    return tuple(zip(*matrix, strict=True))
+
+
+@functools.cache
+def of_images(tiling: Tiling) -> Callable[..., None]:
+    """Tiles of images, at points: see `_tiles`."""
+    down, across = tiling.matrices
+    return _tiles(down.images, across.images, (2 * tiling.stride[0], 2 * tiling.stride[1]), tiling.rows)
+
+
+@functools.cache
+def of_slopes(tiling: Tiling) -> Callable[..., None]:
+    """Tiles of a gradient of results, at points: see `_tiles`."""
+    down, across = tiling.matrices
+    return _tiles(_transpose_factors(down.results), _transpose_factors(across.results), (2, 2), tiling.rows)
+
+
+def _tiles(down: Matrix, across: Matrix, steps: tuple[int, int], together: int) -> Callable[..., None]:
+    transform, points = _rows_of_tiles(down, across, steps, together), len(down) * len(across)
+    high = steps[0]
+
+    @call_once
+    def fill_tiles(
+        tiles: Any, apart: int, wide: int, x: Any, images: int, between: int, channels: int, height: int, width: int,
+        top: int, left: int, rows: int, columns: int, end: int,
+    ) -> None:  # fmt: skip
+        """`rows` rows of tiles of `channels` of `images`, which are `between` elements apart; the first at (top, left).
+
+        Point p of channel c begins at `tiles[p * apart + c * wide]`, with zeros behind the last tile up to `end`.
+        """
+        for c in range(channels):
+            for n in range(images):
+                image = tail(x, n * between + c * height * width)
+                for i in range(0, rows, together):
+                    # From the first to the last: what is put behind a row is overwritten by the next.
+                    first = c * wide + (n * rows + i) * columns
+                    transform(tail(tiles, first), apart, image, height, width, top + high * i, left, columns)
+            for p in range(points):
+                for t in range(images * rows * columns, end):
+                    tiles[p * apart + c * wide + t] = 0
+
+    return fill_tiles
+
+
+def _rows_of_tiles(down: Matrix, across: Matrix, steps: tuple[int, int], together: int) -> Callable[..., None]:
+    """A function for kernels: `down` times each of `count` tiles times `across`, transposed.
+
+    The tiles are those of so many rows that fill a vector `together`. The first begins at (top, left) of an image, and
+    the others at so many `steps` down and across; outside of the image are zeros. Element p of all tiles goes to
+    `target[p * target_apart:]`; there may be garbage behind those of the last, to the end of a vector.
+    """
+    high, wide, step = len(down[0]), len(across[0]), steps[1]
+
+    def transform(
+        target: Any, target_apart: int, image: Any, height: int, width: int, top: int, left: int, count: int
+    ) -> None:
+        for row in range(together):
+            padded = np.zeros((high, step * count + wide), target.dtype)
+            for a, b in np.ndindex(padded.shape):
+                y = top + row * steps[0] + a
+                if 0 <= y < height and 0 <= left + b < width:
+                    padded[a, b] = image[y * width + left + b]
+            tiles = [[padded[a, b : b + step * count : step] for b in range(wide)] for a in range(high)]
+            for p, values in enumerate(np.einsum("pa,qb,abt->pqt", down, across, tiles).reshape(-1, count)):
+                place = p * target_apart + row * count
+                target[place : place + count] = values
+
+    def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+        target, target_apart, image, height, width, top, left, count = operands
+        vectors, pairs = _vectors(builder, target)
+        # So many vectors of `pairs` have all elements between the tiles of a vector, and so many lanes those of a row.
+        parts = step // 2
+        own_lanes = parts * pairs.lanes // together
+
+        def loaded(line: Any, column: Any) -> Any:
+            there = builder.icmp_unsigned("<", line, height)
+            mask = pairs.between(column, builder.select(there, width, int_constant(0)))
+            return pairs.load_masked(builder.gep(image, [builder.add(builder.mul(line, width), column)]), mask)
+
+        def part(number: int, line: Any, column: Any) -> Any:
+            """One of the `parts`: elements of a row, or of several, each behind the one before."""
+            begin, found = number * pairs.lanes, None
+            for first in range(0, pairs.lanes, min(own_lanes, pairs.lanes)):
+                row, inside = divmod(begin + first, own_lanes)
+                here = builder.add(line, int_constant(row * steps[0]))
+                more = loaded(here, builder.add(column, int_constant(inside - first)))
+                order = [lane if lane < first else pairs.lanes + lane for lane in range(pairs.lanes)]
+                found = more if found is None else pairs.shuffled(found, more, order)
+            return found
+
+        def elements(a: int, b: int, first: Any) -> list[Any]:
+            """Elements (a, b), (a, b + 1), ... of each tile, as far as there are such in a step."""
+            line, column = builder.add(top, int_constant(a)), builder.add(first, int_constant(b))
+            own = [part(number, line, column) for number in range(parts)]
+            orders = [range(n, parts * pairs.lanes, step) for n in range(min(step, wide - b))]
+            return [vectors.shuffled(own[0], own[-1], order) for order in orders]
+
+        def one(i: Any, _: list[Any]) -> list[Any]:
+            first = builder.add(left, builder.mul(i, int_constant(step)))
+            rows = [[each for b in range(0, wide, step) for each in elements(a, b, first)] for a in range(high)]
+            for p, total in enumerate(_nest_products(vectors, down, across, rows)):
+                vectors.store(total, vectors.at(vectors.at(target, i), builder.mul(target_apart, int_constant(p))))
+            return []
+
+        vectors.loop(count, vectors.lanes, [], one)
+        return context.get_dummy_value()
+
+    integers = ["Integer"] * 5
+    declare_type(transform, lambda target, target_apart, image, height, width, top, left, count: types.none)
+    lowers(transform, "ArrayPart", "Integer", "ArrayPart", *integers)(lower)
+    return transform
+
+
+@functools.cache
+def of_weights(tiling: Tiling) -> Callable[..., None]:
+    """Windows of weights, to points: see `_by_elements`."""
+    down, across = tiling.matrices
+    return _by_elements(down.weights, across.weights)
+
+
+@functools.cache
+def to_weights(tiling: Tiling) -> Callable[..., None]:
+    """The gradients of weights, of those at the points: see `_by_elements`."""
+    down, across = tiling.matrices
+    return _by_elements(_transpose_factors(down.weights), _transpose_factors(across.weights))
+
+
+def _by_elements(down: Matrix, across: Matrix) -> Callable[..., None]:
+    """A function for kernels: `down` times windows times `across`, transposed.
+
+    Element p of `count` windows begins at `source[p * apart]`, and of their transforms at `target[p * target_apart]`.
+    """
+    high, wide = len(down[0]), len(across[0])
+
+    def transform(target: Any, target_apart: int, source: Any, apart: int, count: int) -> None:
+        elements = np.array([source[p * apart : p * apart + count] for p in range(high * wide)])
+        windows = elements.reshape(high, wide, count)
+        for p, row in enumerate(np.einsum("pa,qb,abt->pqt", down, across, windows).reshape(-1, count)):
+            target[p * target_apart : p * target_apart + count] = row
+
+    def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+        target, target_apart, source, apart, count = operands
+        vectors, _ = _vectors(builder, target)
+
+        def one(i: Any, _: list[Any]) -> list[Any]:
+            rows = _rows(vectors, vectors.at(source, i), apart, high, wide)
+            for p, total in enumerate(_nest_products(vectors, down, across, rows)):
+                vectors.store(total, vectors.at(vectors.at(target, i), builder.mul(target_apart, int_constant(p))))
+            return []
+
+        vectors.loop(count, vectors.lanes, [], one)
+        return context.get_dummy_value()
+
+    declare_type(transform, lambda target, target_apart, source, apart, count: types.none)
+    lowers(transform, "ArrayPart", "Integer", "ArrayPart", "Integer", "Integer")(lower)
+    return transform
+
+
+@functools.cache
+def put_results(tiling: Tiling) -> Callable[..., None]:
+    """A function for kernels: a row of tiles of results, of what was multiplied at the points, which lie `apart`.
+
+    They begin at `target`, and rows of `columns` results lie `pitch` apart. `lines` rows of results are there, two for
+    each row of tiles; nothing but results is touched.
+    """
+    down, across = (axis.results for axis in tiling.matrices)
+    points, step = (len(down[0]), len(across[0])), tiling.step
+
+    def put(target: Any, pitch: int, source: Any, apart: int, columns: int, lines: int) -> None:
+        tiles = (columns + 1) // 2
+        for row in range(tiling.rows):
+            values = [source[p * apart + row * tiles :][:tiles] for p in range(points[0] * points[1])]
+            results = np.einsum("pa,qb,abt->ptq", down, across, np.array(values).reshape(*points, tiles)).reshape(2, -1)
+            for n in range(2):
+                if 2 * row + n < lines:
+                    target[(2 * row + n) * pitch :][: step * columns : step] = results[n, :columns]
+
+    def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+        target, pitch, source, apart, columns, lines = operands
+        vectors, pairs = _vectors(builder, target)
+        order = [lane for t in range(vectors.lanes) for lane in (t, vectors.lanes + t)]
+
+        def goal(line: int, column: Any) -> tuple[Any, Any]:
+            """Where results of a row begin, and how many elements it has from there on: none behind the last row."""
+            there = builder.and_(
+                builder.icmp_signed("<", int_constant(line), lines), builder.icmp_signed("<", column, columns)
+            )
+            count = builder.mul(builder.sub(columns, column), int_constant(step))
+            place = builder.add(builder.mul(pitch, int_constant(line)), builder.mul(column, int_constant(step)))
+            return builder.gep(target, [place]), builder.select(there, count, int_constant(0))
+
+        def put_row(results: Any, n: int, first: Any) -> None:
+            """Row `n` of the results of a vector of tiles, for each row of tiles in it."""
+            own_lanes = pairs.lanes // tiling.rows
+            for begin in range(0, pairs.lanes, min(own_lanes, pairs.lanes // step)):
+                row, inside = divmod(begin, own_lanes)
+                place, count = goal(2 * row + n, builder.add(first, int_constant(inside)))
+                # As they are, with those before them left out, or every second one, from the first of them on.
+                shift = int_constant(-begin if step == 1 else 0)
+                mask = pairs.between(shift, count)
+                if step > 1:
+                    spread = [min(begin + lane // step, pairs.lanes - 1) for lane in range(pairs.lanes)]
+                    results_here = pairs.shuffled(results, results, spread)
+                    mask = builder.and_(mask, pairs.every_second())
+                else:
+                    results_here = results
+                pairs.store_masked(results_here, builder.gep(place, [shift]), mask)
+
+        def one(first: Any, _: list[Any]) -> list[Any]:
+            own = vectors.at(source, builder.lshr(first, int_constant(1)))
+            results = _nest_products(vectors, down, across, _rows(vectors, own, apart, *points))
+            for n in range(2):
+                put_row(pairs.shuffled(results[2 * n], results[2 * n + 1], order), n, first)
+            return []
+
+        pairs.loop(columns, pairs.lanes, [], one)
+        return context.get_dummy_value()
+
+    declare_type(put, lambda target, pitch, source, apart, columns, lines: types.none)
+    lowers(put, "ArrayPart", "Integer", "ArrayPart", "Integer", "Integer", "Integer")(lower)
+    return put
+
+
+def _vectors(builder: Any, pointer: Any) -> tuple[Vectors, Vectors]:
+    """Vectors of tiles, and of the columns of as many, of which there are two each."""
+    return Vectors(builder, pointer, WIDE), Vectors(builder, pointer, 2 * WIDE)
+
+
+def _rows(vectors: Vectors, first: Any, apart: Any, high: int, wide: int) -> list[list[Any]]:
+    """Rows of vectors that lie `apart`, one after another."""
+    places = [vectors.builder.mul(apart, int_constant(p)) for p in range(high * wide)]
+    loaded = [vectors.load(vectors.at(first, place)) for place in places]
+    return [loaded[n : n + wide] for n in range(0, len(loaded), wide)]
+
+
+def _nest_products(vectors: Vectors, down: Matrix, across: Matrix, rows: Sequence[Sequence[Any]]) -> list[Any]:
+    """`down` times `rows` times `across`, transposed: row by row."""
+    along = [_times(vectors, across, row) for row in rows]
+    columns = [_times(vectors, down, column) for column in zip(*along, strict=True)]
+    return [total for row in zip(*columns, strict=True) for total in row]
+
+
+def _times(vectors: Vectors, matrix: Matrix, values: Sequence[Any]) -> list[Any]:
+    """A matrix of known numbers times a vector whose elements are vectors."""
+    return [_combine_values(vectors, row, values) for row in matrix]
+
+
+def _combine_values(vectors: Vectors, factors: Sequence[float], values: Sequence[Any]) -> Any:
+    builder, total = vectors.builder, None
+    # What is added as it is comes first, so that hardly anything has to be negated.
+    for factor, value in sorted(zip(factors, values, strict=True), key=lambda pair: pair[0] != 1):
+        if factor == 0:
+            continue
+        if total is None:
+            total = value if factor == 1 else builder.fmul(value, vectors.constant(factor))
+        elif factor == 1:
+            total = builder.fadd(total, value)
+        elif factor == -1:
+            total = builder.fsub(total, value)
+        else:
+            total = vectors.added(value, vectors.constant(factor), total)
+    return vectors.zero if total is None else total

@@ -1,0 +1,1 @@
+"""EventProp: spike times of neurons with two exponentials, and their gradients."""

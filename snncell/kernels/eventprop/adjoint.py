@@ -1,0 +1,146 @@
+"""The adjoint of spike times: the gradients of the times and weights of events, from event to event backwards in time.
+
+These functions are compiled from their source, as those of `spike_times.py`: `send_back` is the kernel.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy import exp, float64, inf
+
+from snncell.kernels.cpu.spike_times import MEM, SYN, THRESHOLD, waves
+from snncell.kernels.intrinsics.builtins import call_once, inline
+from snncell.kernels.intrinsics.elements import lanes, row, tail
+from snncell.kernels.loops import LANES
+
+LEAST = 3  # the constants: those of `spike_times.py` up to the threshold, and the least slope of V at a spike
+
+
+@call_once
+def sent_by(spikes: Any, gradient: Any, neurons: Any, a: Any, first: Any, other: Any, constants: Any) -> Any:
+    """The gradient that each spike of a sample sends back, a_k; the result is the last event that a spike follows.
+
+    `spikes` are the times, the events that they follow, the currents there, and how many a neuron has. Those that
+    follow an event are listed: `first`, -1 before, gets the number of one of them, `other` for each that of the next.
+    """
+    times, places, currents, wanted = spikes
+    mem, threshold, last = constants[MEM], constants[THRESHOLD], -1
+    for n in range(neurons):
+        received, later = 0.0, float64(inf)
+        for k in range(n * wanted + wanted - 1, n * wanted - 1, -1):
+            if places[k] >= 0:
+                now, event = float64(times[k]), places[k]
+                received *= exp((now - later) / mem)
+                slope = (currents[k] - threshold) / mem
+                slope = slope if slope > constants[LEAST] else constants[LEAST]
+                a[k] = (received * (threshold / mem) - gradient[k]) / slope
+                received += a[k]
+                later = now
+                other[k] = first[event]
+                first[event] = k
+                last = event if event > last else last
+    return last
+
+
+@inline
+def decay(p: Any, q: Any, neurons: Any, length: Any, constants: Any) -> None:
+    """Bring p and q of a time to those so much earlier."""
+    of_p, of_q, kappa = waves(length, constants[MEM], constants[SYN])
+    for n in range(neurons):
+        p[n] = p[n] * of_p + q[n] * kappa
+        q[n] *= of_q
+
+
+@inline
+def received_by(p: Any, q: Any, weight: Any, total: Any, neurons: Any) -> Any:
+    """Add p, the gradients of an event's weights, to their total; the result is the sum of w (p - q)."""
+    partial = lanes(0.0)
+    for base in range(0, neurons - neurons % LANES, LANES):
+        for lane in range(LANES):
+            n = base + lane
+            total[n] += p[n]
+            partial[lane] += weight[n] * (p[n] - q[n])
+    base = neurons - neurons % LANES
+    for lane in range(neurons % LANES):
+        n = base + lane
+        total[n] += p[n]
+        partial[lane] += weight[n] * (p[n] - q[n])
+    of_all = 0.0
+    for lane in range(LANES):
+        of_all += partial[lane]
+    return of_all
+
+
+@call_once
+def sweep(events: Any, spikes: Any, p: Any, q: Any, a: Any, first: Any, other: Any, event: Any, constants: Any) -> None:
+    """Go backwards through the events of a sample from one on, with p and q, the spikes behind each, and its gradients.
+
+    `events` are their times, their order, how many come from an input, the weights, and the gradients of both.
+    """
+    time, ordered, of_each, weights, of_time, of_weights = events
+    times, _, _, wanted = spikes
+    _, neurons = weights.shape
+    for n in range(neurons):
+        p[n] = 0.0
+        q[n] = 0.0
+    until = float64(inf)
+    while event >= 0:
+        begin, number = float64(time[ordered[event]]), ordered[event]
+        decay(p, q, neurons, until - begin, constants)
+        k = first[event]
+        while k >= 0:
+            _, of_q, kappa = waves(float64(times[k]) - begin, constants[MEM], constants[SYN])
+            p[k // wanted] += a[k] * kappa
+            q[k // wanted] += a[k] * of_q
+            k = other[k]
+        weight, total = row(weights, number // of_each), tail(of_weights, number // of_each * neurons)
+        of_time[number] = received_by(p, q, weight, total, neurons) / constants[MEM]
+        until = begin
+        event -= 1
+
+
+def send_back_kernel(
+    start: Any,
+    stop: Any,
+    times: Any,
+    order: Any,
+    weights: Any,
+    found: Any,
+    places: Any,
+    currents: Any,
+    gradients: Any,
+    of_times: Any,
+    of_weights: Any,
+    state: Any,
+    numbers: Any,
+    constants: Any,
+) -> None:
+    """The gradients of the times and weights, from those of the spikes, `gradients` (B, N K).
+
+    At an event at t, each neuron has p = sum_k a_k kappa(T_k - t), the gradient of that event's weight, and
+    q = sum_k a_k exp(-(T_k - t) / tau_syn), over the spikes after it; -kappa' is (kappa - exp) / tau_mem.
+
+    The first six are as `find_spikes` has them. Filled are `of_times` (B, E), and `of_weights` (parts, N_in N), the
+    sums over the samples of each part. `state` (3 parts, N K) and `numbers` (2 parts, E and N K at least) are
+    overwritten.
+    """
+    samples, events = times.shape
+    inputs, neurons = weights.shape
+    _, wanted = found.shape
+    parts, _ = of_weights.shape
+    wanted = wanted // neurons
+    for part in range(start, stop):
+        p, q, a = row(state, 3 * part), row(state, 3 * part + 1), row(state, 3 * part + 2)
+        first, other, sums = row(numbers, 2 * part), row(numbers, 2 * part + 1), row(of_weights, part)
+        for n in range(inputs * neurons):
+            sums[n] = 0.0
+        for sample in range(part * samples // parts, (part + 1) * samples // parts):
+            of_time = row(of_times, sample)
+            for event in range(events):
+                first[event] = -1
+                of_time[event] = 0.0
+            spikes = row(found, sample), row(places, sample), row(currents, sample), wanted
+            last = sent_by(spikes, row(gradients, sample), neurons, a, first, other, constants)
+            given = row(times, sample), row(order, sample), events // inputs, weights, of_time, sums
+            sweep(given, spikes, p, q, a, first, other, last, constants)

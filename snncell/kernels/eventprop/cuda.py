@@ -1,0 +1,210 @@
+"""Spike times of neurons with two exponentials, and their gradients: a thread for each neuron of each sample.
+
+They are those of `kernels/eventprop/spike_times.py` for the CPU; all is computed in float64. A crossing is found by
+Newton's steps from the left: V is concave as long as it rises, so a tangent reaches the threshold before V does, and
+none goes too far.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
+from snncell.kernels.cuda.elementwise import kernel, launch, parameters_of
+from snncell.kernels.cuda.sort import argsort
+from snncell.kernels.eventprop.spike_times import least_slope
+from snncell.kernels.space import DEVICE
+
+NEWTON_STEPS = 64  # each doubles the digits; where V just touches the threshold, each gives one more bit
+_INT32, _INT64, _FLOAT64 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.float64)
+
+
+def _waves(s: str, of_v: str, of_i: str, kappa: str) -> str:
+    """The statements that give the decay of V and of I over a time, and kappa."""
+    return f"""\
+{of_v} = exp(-({s}) / mem)
+{of_i} = exp(-({s}) / syn)
+{kappa} = ({of_v} if mem > syn else {of_i}) * expm1(({s}) * (-abs(mem - syn) / (mem * syn))) * (-syn / abs(mem - syn))
+"""
+
+
+def _indent_text(text: str, by: int) -> str:
+    return text.replace("\n", "\n" + "    " * by).rstrip(" ")
+
+
+_FIND = f"""
+sample = i // neurons
+n = i - sample * neurons
+first = sample * events
+for k in range(wanted):
+    found[i * wanted + k] = np.inf
+    places[i * wanted + k] = -1
+    currents[i * wanted + k] = 0.0
+v = f8(0)
+c = f8(0)
+number = 0
+event = 0
+while event < events and number < wanted and f8(times[first + order[first + event]]) < end:
+    now = f8(times[first + order[first + event]])
+    until = end
+    if event + 1 < events and f8(times[first + order[first + event + 1]]) < end:
+        until = f8(times[first + order[first + event + 1]])
+    left = until - now
+    c += f8(weights[(order[first + event] // of_each) * neurons + n])
+    rises = True
+    while rises:
+        rises = False
+        scale = (mem - syn) * v + syn * c
+        if c > v and c > 0.0 and scale > 0.0:
+            most = log1p((c - v) / scale * (mem - syn)) * (mem * syn / (mem - syn))
+            most = most if most < left else left
+            {_indent_text(_waves("most", "of_v", "of_c", "kappa"), 3)}
+            rises = v * of_v + c * kappa >= threshold
+        if rises:
+            s = f8(0)
+            step = 0
+            while step < {NEWTON_STEPS}:
+                {_indent_text(_waves("s", "of_v", "of_c", "kappa"), 4)}
+                potential = v * of_v + c * kappa
+                slope = (c * of_c - potential) / mem
+                later = s + (threshold - potential) / (slope if slope > 1e-300 else 1e-300)
+                later = later if later < most else most
+                step = step + 1 if later > s else {NEWTON_STEPS}
+                s = later if later > s else s
+            now += s
+            left -= s
+            v = f8(0)
+            c *= exp(-s / syn)
+            found[i * wanted + number] = now
+            if f8(found[i * wanted + number]) < end:
+                places[i * wanted + number] = event
+                currents[i * wanted + number] = c
+                number += 1
+            else:
+                found[i * wanted + number] = np.inf
+                number = wanted
+            rises = number < wanted
+    {_indent_text(_waves("left", "of_v", "of_c", "kappa"), 1)}
+    v = v * of_v + c * kappa
+    c *= of_c
+    event += 1
+"""
+_BACK = f"""
+sample = i // neurons
+n = i - sample * neurons
+first = sample * events
+received = f8(0)
+later = f8(np.inf)
+event = -1
+k = wanted - 1
+while k >= 0:
+    if places[i * wanted + k] >= 0:
+        now = f8(found[i * wanted + k])
+        received *= exp((now - later) / mem)
+        slope = (currents[i * wanted + k] - threshold) / mem
+        slope = slope if slope > least else least
+        sent[i * wanted + k] = (received * (threshold / mem) - f8(gradients[i * wanted + k])) / slope
+        received += sent[i * wanted + k]
+        later = now
+        event = max(event, places[i * wanted + k])
+    k -= 1
+for e in range(events):
+    of_times[(first + e) * neurons + n] = 0.0
+    of_weights[(first + e) * neurons + n] = 0.0
+p = f8(0)
+q = f8(0)
+until = f8(np.inf)
+k = wanted - 1
+while event >= 0:
+    source = order[first + event]
+    begin = f8(times[first + source])
+    {_indent_text(_waves("until - begin", "of_p", "of_q", "kappa"), 1)}
+    p = p * of_p + q * kappa
+    q *= of_q
+    while k >= 0 and (places[i * wanted + k] < 0 or places[i * wanted + k] == event):
+        if places[i * wanted + k] >= 0:
+            s = f8(found[i * wanted + k]) - begin
+            {_indent_text(_waves("s", "of_p", "of_q", "kappa"), 3)}
+            p += sent[i * wanted + k] * kappa
+            q += sent[i * wanted + k] * of_q
+        k -= 1
+    of_weights[(first + source) * neurons + n] = p
+    of_times[(first + source) * neurons + n] = f8(weights[(source // of_each) * neurons + n]) * (p - q) / mem
+    until = begin
+    event -= 1
+"""
+
+
+def find(
+    times: DeviceArray,
+    weights: DeviceArray,
+    spikes: int,
+    tau_mem: float,
+    tau_syn: float,
+    v_threshold: float,
+    t_max: float,
+) -> tuple[DeviceArray, DeviceArray, DeviceArray, DeviceArray]:
+    """See `kernels.spike_times.find`."""
+    samples, neurons = times.shape[0], weights.shape[1]
+    flat, weights = contiguous(times).reshape((samples, -1)), contiguous(weights)
+    order = argsort(flat)
+    found, places, currents = (empty((samples, neurons, spikes), dtype) for dtype in (times.dtype, _INT32, _FLOAT64))
+    kind = dtypes.BY_NUMPY[times.dtype]
+    parameters = (
+        *parameters_of("neurons events of_each wanted"),
+        *parameters_of("mem syn threshold end", dtypes.float64),
+        *_arrays(("times", kind), ("order", dtypes.int64), ("weights", kind)),
+        *_arrays(("found", kind), ("places", dtypes.int32), ("currents", dtypes.float64), filled=True),
+    )
+    constants = float(tau_mem), float(tau_syn), float(v_threshold), float(times.dtype.type(t_max))
+    arrays = flat, order, weights, found, places, currents
+    sizes = neurons, flat.shape[1], times.shape[2], spikes
+    launch(kernel("find_spikes", parameters, _FIND), samples * neurons, *sizes, *constants, *arrays)
+    return found, order, places, currents
+
+
+def send_back(
+    times: DeviceArray,
+    weights: DeviceArray,
+    order: DeviceArray,
+    found: DeviceArray,
+    places: DeviceArray,
+    currents: DeviceArray,
+    gradients: DeviceArray,
+    tau_mem: float,
+    tau_syn: float,
+    v_threshold: float,
+) -> tuple[DeviceArray, DeviceArray]:
+    """See `kernels.spike_times.send_back`. The gradients of a source of events are added up behind the kernel."""
+    samples, neurons, spikes = found.shape
+    inputs, of_each = times.shape[1:]
+    events, kind = inputs * of_each, dtypes.BY_NUMPY[times.dtype]
+    flat, weights = contiguous(times), contiguous(weights)
+    of_times, of_weights = (empty((samples, events, neurons), times.dtype) for _ in range(2))
+    sent = empty(found.shape, _FLOAT64)
+    parameters = (
+        *parameters_of("neurons events of_each wanted"),
+        *parameters_of("mem syn threshold least", dtypes.float64),
+        *_arrays(("times", kind), ("order", dtypes.int64), ("weights", kind)),
+        *_arrays(("found", kind), ("places", dtypes.int32), ("currents", dtypes.float64), ("gradients", kind)),
+        *_arrays(("of_times", kind), ("of_weights", kind), ("sent", dtypes.float64), filled=True),
+    )
+    constants = float(tau_mem), float(tau_syn), float(v_threshold), least_slope(times.dtype, v_threshold, tau_mem)
+    arrays = flat, order, weights, found, places, currents, gradients
+    operands = (*map(contiguous, arrays), of_times, of_weights, sent)
+    sizes = neurons, events, of_each, spikes
+    launch(kernel("send_spikes_back", parameters, _BACK), samples * neurons, *sizes, *constants, *operands)
+    by_source = of_weights.reshape((samples, inputs, of_each, neurons))
+    add_up = DEVICE.arithmetic["sum"].on_device
+    return (
+        add_up([of_times], {"axis": (2,), "keepdims": False}).reshape(times.shape),
+        add_up([by_source], {"axis": (0, 2), "keepdims": False}),
+    )
+
+
+def _arrays(*kinds: tuple[str, Any], filled: bool = False) -> tuple[tuple[str, Any], ...]:
+    """Parameters that are arrays."""
+    return tuple((name, (kind, filled)) for name, kind in kinds)

@@ -1,0 +1,1 @@
+"""Intrinsics: functions that kernels call, in Python and in the instructions of LLVM."""

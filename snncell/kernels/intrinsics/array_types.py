@@ -1,0 +1,104 @@
+"""Types of arrays in compiled kernels: a whole array (`Elements`), and a pointer into one (`ArrayPart`).
+
+With Numba's own type for arrays a kernel takes a third longer to compile: references to their memory are counted, an
+index may be negative, and a slice is an array of its own. These are pointers, and the planner has checked the bounds.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from snncell.interrupts import import_once
+from snncell.kernels.intrinsics.builtins import declare_type, lowers
+
+types: Any = import_once("numba.core.types")
+cgutils: Any = import_once("numba.core.cgutils")
+extending: Any = import_once("numba.extending")
+templates: Any = import_once("numba.core.typing.templates")
+
+
+class Elements(types.Type):  # type: ignore[misc]
+    """The type of a C-contiguous array that somebody else keeps: where its elements begin, and its shape."""
+
+    def __init__(self, dtype: Any, ndim: int) -> None:
+        self.dtype, self.ndim = dtype, ndim
+        super().__init__(f"Elements({dtype}, {ndim})")
+
+
+class ArrayPart(types.Type):  # type: ignore[misc]
+    """The type of some of the elements of an array: where they begin. Where they end, the kernel knows."""
+
+    ndim = 1
+
+    def __init__(self, dtype: Any) -> None:
+        self.dtype = dtype
+        super().__init__(f"Part({dtype})")
+
+
+extending.register_model(ArrayPart)(extending.models.PointerModel)
+
+
+@extending.register_model(Elements)
+class _Model(extending.models.StructModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, kind: Any) -> None:
+        members = [("data", types.CPointer(kind.dtype)), ("shape", types.UniTuple(types.int64, kind.ndim))]
+        super().__init__(manager, kind, members)
+
+
+extending.make_attribute_wrapper(Elements, "shape", "shape")
+declare_type(len, lambda x: types.int64 if isinstance(x, Elements) else None)
+
+
+@lowers(len, "Elements")
+def _lower_len(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    return builder.extract_value(open_array(context, builder, signature, operands).shape, 0)
+
+
+@templates.infer_global(operator.getitem)
+class _GetItem(templates.AbstractTemplate):  # type: ignore[misc]
+    def generic(self, arguments: Any, named: Any) -> Any:
+        x, _ = arguments
+        return x.dtype(x, _index_of(x)) if isinstance(x, Elements | ArrayPart) else None
+
+
+@templates.infer_global(operator.setitem)
+class _SetItem(templates.AbstractTemplate):  # type: ignore[misc]
+    def generic(self, arguments: Any, named: Any) -> Any:
+        x, _, _ = arguments
+        return types.none(x, _index_of(x), x.dtype) if isinstance(x, Elements | ArrayPart) else None
+
+
+@lowers(operator.getitem, "ArrayPart", "Any")
+@lowers(operator.getitem, "Elements", "Any")
+def _lower_getitem(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    pointer = _element(context, builder, signature, operands)
+    return context.unpack_value(builder, signature.args[0].dtype, pointer)
+
+
+@lowers(operator.setitem, "ArrayPart", "Any", "Any")
+@lowers(operator.setitem, "Elements", "Any", "Any")
+def _lower_setitem(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    context.pack_value(builder, signature.args[0].dtype, operands[2], _element(context, builder, signature, operands))
+
+
+def _index_of(x: Any) -> Any:
+    return types.int64 if x.ndim == 1 else types.UniTuple(types.int64, x.ndim)
+
+
+def open_array(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    """The fields of the first argument."""
+    return cgutils.create_struct_proxy(signature.args[0])(context, builder, value=operands[0])
+
+
+def _element(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    """A pointer to the element at an index, which is not negative."""
+    place = operands[1]
+    if isinstance(signature.args[0], ArrayPart):
+        return builder.gep(operands[0], [place], inbounds=True)
+    x = open_array(context, builder, signature, operands)
+    if signature.args[0].ndim > 1:
+        lengths, (place, *others) = (cgutils.unpack_tuple(builder, pair) for pair in (x.shape, place))
+        for length, other in zip(lengths[1:], others, strict=True):
+            place = builder.add(builder.mul(place, length, flags=["nsw"]), other, flags=["nsw"])
+    return builder.gep(x.data, [place], inbounds=True)

@@ -1,0 +1,187 @@
+"""Arrays in kernels: rows and parts of arguments, and small arrays on the stack of the kernel.
+
+Compiled, they are pointers (`array_types`). In Python each function does the same to NumPy's arrays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from snncell.kernels.intrinsics.builtins import LazyModule, declare_type, inline, int_constant, ir, least, lowers, types
+from snncell.kernels.loops import BLOCK, LANES
+
+cgutils: Any = LazyModule("numba.core.cgutils")
+array_types: Any = LazyModule("snncell.kernels.intrinsics.array_types")
+
+
+# --- parts of arrays, as pointers ------------------------------------------------------------------------------------
+
+
+def tail(x: Any, first: Any) -> Any:
+    """The elements from `first` on of an array with one axis, or of such a part. It does not know where it ends."""
+    return x[first:]
+
+
+def row(x: Any, place: Any) -> Any:
+    """A row of an array with two axes."""
+    return x[place]
+
+
+def words_of(x: Any) -> Any:
+    """A part of an array of bytes, as words of eight of them."""
+    return x.view(np.uint64)
+
+
+def line_of(x: Any) -> Any:
+    """The number of elements in 64 bytes: a line of the cache, or a vector."""
+    return 64 // x.dtype.itemsize
+
+
+def scalar(index: Any) -> Any:
+    """The same index, of which LLVM knows nothing. A loop in which there is such does not run on vectors."""
+    # For loops that divide integers: on vectors they are no faster, and take three times as long to compile.
+    return index
+
+
+def flat(x: Any) -> Any:
+    """All elements of an array with two axes, row by row."""
+    return x.reshape(-1)
+
+
+def copy(target: Any, source: Any, count: Any) -> Any:
+    """Copy the first `count` elements of a part to another that does not overlap."""
+    target[:count] = source[:count]
+
+
+def prefetch(x: Any) -> None:
+    """Begin to load the line of memory that a part begins in: it is read soon. From Python, nothing."""
+
+
+declare_type(prefetch, lambda x: types.none if isinstance(x, array_types.ArrayPart) else None)
+declare_type(row, lambda x, place: array_types.ArrayPart(x.dtype))
+declare_type(tail, lambda x, first: array_types.ArrayPart(x.dtype))
+declare_type(flat, lambda x: array_types.ArrayPart(x.dtype))
+declare_type(words_of, lambda x: array_types.ArrayPart(types.uint64))
+declare_type(line_of, lambda x: types.int64)
+declare_type(scalar, lambda index: types.int64)
+declare_type(copy, lambda target, source, count: types.none if target == source else None)
+
+
+@lowers(scalar, "Integer")
+def _lower_scalar(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    return _opaque(context, builder, operands[0], signature.args[0])
+
+
+@lowers(prefetch, "ArrayPart")
+def _lower_prefetch(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+    arguments = [ir.Constant(word, number) for number in (0, 3, 1)]  # for a load, into all caches, data
+    builder.call(function, [builder.bitcast(operands[0], byte), *arguments])
+    return context.get_dummy_value()
+
+
+@lowers(words_of, "ArrayPart")
+def _lower_words(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    return builder.bitcast(operands[0], ir.IntType(64).as_pointer())
+
+
+@lowers(line_of, "ArrayPart")
+def _lower_line(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    return int_constant(512 // signature.args[0].dtype.bitwidth)
+
+
+@lowers(flat, "Elements")
+def _lower_flat(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    return array_types.open_array(context, builder, signature, operands).data
+
+
+@lowers(tail, "ArrayPart", "Integer")
+def _lower_tail_of_part(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    return builder.gep(operands[0], [operands[1]], inbounds=True)
+
+
+@lowers(tail, "Array", "Integer")
+@lowers(tail, "Elements", "Integer")
+def _lower_tail(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    return builder.gep(array_types.open_array(context, builder, signature, operands).data, [operands[1]], inbounds=True)
+
+
+@lowers(row, "Array", "Integer")
+@lowers(row, "Elements", "Integer")
+def _lower_row(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    x = array_types.open_array(context, builder, signature, operands)
+    # Which row it is, LLVM is not to know: for rows that follow each other in an outer loop it would ask before that
+    # whether they overlap what other rows there are, as a whole. They do where it runs backwards, or one row is made
+    # from the one before, and the loop over the elements would not run on vectors. So it asks for each row.
+    place = builder.mul(
+        _opaque(context, builder, operands[1], signature.args[1]), builder.extract_value(x.shape, 1), flags=["nsw"]
+    )
+    return builder.gep(x.data, [place], inbounds=True)
+
+
+def _opaque(context: Any, builder: Any, number: Any, kind: Any) -> Any:
+    """The same integer, through an empty piece of inline assembly, which LLVM does not look into."""
+    word = ir.IntType(64)
+    number = context.cast(builder, number, kind, types.int64)
+    return builder.asm(ir.FunctionType(word, [word]), "", "=r,0", [number], False)
+
+
+@lowers(copy, "ArrayPart", "ArrayPart", "Integer")
+def _lower_copy(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    size = context.get_abi_sizeof(context.get_data_type(signature.args[0].dtype))
+    cgutils.raw_memcpy(builder, operands[0], operands[1], operands[2], size)
+    return context.get_dummy_value()
+
+
+@inline
+def fill(target: Any, source: Any, first: Any, step: Any, count: Any) -> None:
+    """The `count` elements from `first` on, if `step` is 1; else `count` times the one element there is."""
+    if step == 1:
+        copy(target, tail(source, first), count)
+    elif count > 0:
+        target[0] = source[0]
+        done = 1
+        while done < count:  # twice as many each time: a loop over elements takes longer to compile
+            more = least(done, count - done)
+            copy(tail(target, done), tail(target, 0), more)
+            done += more
+
+
+# --- arrays of a kernel's own, on its stack: code that has no others links without Numba's runtime -------------------
+
+
+def lanes(start: Any) -> Any:
+    """LANES elements that are `start`."""
+    return np.full(LANES, start)
+
+
+def strip(count: int, kind: Any) -> Any:
+    """Room for `count` elements, at most BLOCK, of a dtype or of that of an array."""
+    return np.empty(count, kind.dtype if isinstance(kind, np.ndarray) else kind)
+
+
+declare_type(lanes, lambda start: array_types.ArrayPart(start))
+declare_type(strip, lambda count, kind: array_types.ArrayPart(kind.dtype))
+
+
+@lowers(lanes, "Any")
+def _lower_lanes(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    kind = signature.args[0]
+    data = _on_stack(builder, context.get_data_type(kind), LANES)
+    for lane in range(LANES):
+        context.pack_value(builder, kind, operands[0], builder.gep(data, [int_constant(lane)]))
+    return data
+
+
+@lowers(strip, "Integer", "Any")
+def _lower_strip(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    return _on_stack(builder, context.get_data_type(signature.return_type.dtype), BLOCK)
+
+
+def _on_stack(builder: Any, element: Any, count: int) -> Any:
+    """Room for so many elements, made when the kernel begins: what asks for it in a loop gets the same again."""
+    return cgutils.alloca_once(builder, element, size=ir.Constant(ir.IntType(32), count))

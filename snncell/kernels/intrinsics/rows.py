@@ -1,0 +1,201 @@
+"""Products of a few rows with a matrix, inside of generated loops: no launch, no packing, no threads of their own.
+
+Where a row holds few events, as spikes do, the rows of the matrix that belong to them are gathered; where it does not,
+four rows are multiplied at once, so that what is loaded of the matrix is used four times. Which of the two depends on
+those four rows alone, and the order of additions on nothing else, so a result does not depend on how the rows are
+shared among threads. On eight rows of 256 the dense way takes less than half of BLAS's time, which packs the matrix
+anew for each call; on whole batches BLAS is as fast, and it multiplies outside of loops (`kernels/products/matmul.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from snncell.kernels.intrinsics.builtins import call_once, inline, least
+from snncell.kernels.intrinsics.elements import copy, line_of, strip, tail
+from snncell.kernels.intrinsics.panels import VECTORS, WORD, add_rows, bits_of, lowest, others, store
+from snncell.kernels.intrinsics.tiles import VECTORS_OF_TILE, tile_4
+
+GROUP = 4  # rows that are multiplied together
+STRIP = 256  # columns that are added up before the next: with GROUP rows, 4 kB of the first-level cache
+STRIDE = STRIP + 16  # from one row's sums to the next: rows 1 kB apart would share places in the cache
+EVENTFUL = 0.4  # from this part of elements on that are not zero, multiplying all of them is faster
+
+
+@call_once
+def find_events(x: Any, length: int, places: Any, values: Any) -> int:
+    """Put the elements that are not zero into `values`, their places into `places`; how many there are of `length`."""
+    count, rest = 0, strip(WORD, x)
+    for first in range(0, length, WORD):
+        if first + WORD <= length:
+            bits = bits_of(x, first)
+        else:
+            for i in range(WORD):
+                rest[i] = 0
+            copy(tail(rest, 0), tail(x, first), length - first)
+            bits = bits_of(tail(rest, 0), 0)
+        while bits != 0:
+            place = first + lowest(bits)
+            places[count] = place
+            values[count] = x[place]
+            count += 1
+            bits = others(bits)
+    return count
+
+
+@call_once
+def add_events(
+    values: Any, graded: int, places: Any, count: int, y: Any, stride: int, result: Any, more: int, width: int
+) -> None:
+    """`result = x @ y` for a row `x` of `count` events, or `result += x @ y` if there is `more` in it.
+
+    Values are `graded` apart, 1 or 0: the same for all events. `y` is flat, its rows are `stride` apart; `width`
+    elements of each count, as many as `result` has.
+    """
+    line = line_of(y)
+    whole = width // line
+    for first in range(0, whole, VECTORS):
+        vectors, low = least(VECTORS, whole - first), first * line
+        add_rows(tail(result, low), more, values, graded, places, count, tail(y, low), stride, vectors)
+    if whole * line < width:  # what is left is no vector
+        for column in range(whole * line, width):
+            if more == 0:
+                result[column] = 0
+        for event in range(count):
+            value, given = values[event * graded], tail(y, int(places[event]) * stride)
+            for column in range(whole * line, width):
+                result[column] += value * given[column]
+
+
+@call_once
+def gather_rows(
+    places: Any,
+    values: Any,
+    graded: int,
+    starts: Any,
+    counts: Any,
+    first: int,
+    many: int,
+    y: Any,
+    out: Any,
+    width: int,
+    step: int,
+    steps: int,
+) -> None:
+    """`out = x @ y` for rows of `x`: `many` from row `first` on, and so `steps` times, each time `step` rows further.
+
+    The events of a row begin at `starts` in the lists. `y` and `out` are flat, their rows of `width` elements, those of
+    `y` padded to whole vectors.
+    """
+    place, stride = 0, padded_width(width, y)
+    for turn in range(steps):
+        for number in range(first + turn * step, first + turn * step + many):
+            own, of_own = tail(places, starts[number]), tail(values, starts[number] * graded)
+            add_events(of_own, graded, own, counts[number], tail(y, 0), stride, tail(out, place), 0, width)
+            place += width
+
+
+@call_once
+def scatter_rows(
+    firsts: Any, rows: Any, values: Any, graded: int, inner: int, near: Any, sums: Any, width: int, stride: int
+) -> None:
+    """`sums += x.T @ near` for an `x` with `inner` columns, whose events are sorted by column: their rows and values.
+
+    Those of a column begin at its `firsts`. Rows of `near` and `sums` are `stride` apart, of `width` elements.
+    """
+    for column in range(inner):
+        event, end = firsts[column], firsts[column + 1]
+        if event < end:
+            own, of_own = tail(rows, event), tail(values, event * graded)
+            add_events(of_own, graded, own, end - event, near, stride, tail(sums, column * stride), 1, width)
+
+
+@inline
+def padded_width(width: int, y: Any) -> Any:
+    """So many elements, and as many more as make whole vectors of them."""
+    line = line_of(y)
+    return (width + line - 1) // line * line
+
+
+@call_once
+def put_strip(sums: Any, out: Any, turned: int, inner: int, first: int, width: int, stride: int) -> None:
+    """Put `inner` rows of sums, `stride` apart, into columns from `first` on of `out`; into rows if `turned`."""
+    store(out, turned, sums, stride, 0, inner, first, width, line_of(sums))
+
+
+@inline
+def multiply_four(x: Any, y: Any, out: Any, inner: int, width: int, sums: Any) -> None:
+    """`out = x @ y` for four rows, all flat: `x` (4, inner), `y` (inner, width), `out` (4, width)."""
+    x0, x1, x2, x3 = tail(x, 0), tail(x, inner), tail(x, 2 * inner), tail(x, 3 * inner)
+    s0, s1, s2, s3 = tail(sums, 0), tail(sums, STRIDE), tail(sums, 2 * STRIDE), tail(sums, 3 * STRIDE)
+    wide = VECTORS_OF_TILE * line_of(y)
+    whole = width // wide * wide if inner > 0 else 0
+    for first in range(0, whole, wide):
+        tile_4(tail(out, first), width, x0, inner, tail(y, first), width, inner)
+    for first in range(whole, width, STRIP):
+        count = least(STRIP, width - first)
+        for place in range(4 * STRIDE):
+            sums[place] = 0
+        k = 0
+        while k + 4 <= inner:
+            low = k * width + first
+            y0, y1, y2, y3 = tail(y, low), tail(y, low + width), tail(y, low + 2 * width), tail(y, low + 3 * width)
+            a0, a1, a2, a3 = x0[k], x0[k + 1], x0[k + 2], x0[k + 3]
+            b0, b1, b2, b3 = x1[k], x1[k + 1], x1[k + 2], x1[k + 3]
+            c0, c1, c2, c3 = x2[k], x2[k + 1], x2[k + 2], x2[k + 3]
+            d0, d1, d2, d3 = x3[k], x3[k + 1], x3[k + 2], x3[k + 3]
+            for i in range(count):
+                s0[i] += (a0 * y0[i] + a1 * y1[i]) + (a2 * y2[i] + a3 * y3[i])
+                s1[i] += (b0 * y0[i] + b1 * y1[i]) + (b2 * y2[i] + b3 * y3[i])
+                s2[i] += (c0 * y0[i] + c1 * y1[i]) + (c2 * y2[i] + c3 * y3[i])
+                s3[i] += (d0 * y0[i] + d1 * y1[i]) + (d2 * y2[i] + d3 * y3[i])
+            k += 4
+        while k < inner:
+            y0 = tail(y, k * width + first)
+            a0, b0, c0, d0 = x0[k], x1[k], x2[k], x3[k]
+            for i in range(count):
+                s0[i] += a0 * y0[i]
+                s1[i] += b0 * y0[i]
+                s2[i] += c0 * y0[i]
+                s3[i] += d0 * y0[i]
+            k += 1
+        for place in range(4):
+            result, total = tail(out, place * width + first), tail(sums, place * STRIDE)
+            for i in range(count):
+                result[i] = total[i]
+
+
+@call_once
+def multiply_rows(x: Any, y: Any, out: Any, count: int, inner: int, width: int, places: Any, values: Any) -> None:
+    """`out = x @ y` for `count` rows, all flat: `x` (count, inner), `y` (inner, width), `out` (count, width).
+
+    `places` and `values`, of `inner` elements, are overwritten.
+    """
+    sums = strip(GROUP * STRIDE, out)
+    for first in range(0, count, GROUP):
+        rows = least(GROUP, count - first)
+        own, result = tail(x, first * inner), tail(out, first * width)
+        events = 0
+        for place in range(rows * inner):
+            events += own[place] != 0
+        if rows == GROUP and events > EVENTFUL * GROUP * inner:
+            multiply_four(own, tail(y, 0), result, inner, width, tail(sums, 0))
+        else:
+            for row in range(rows):
+                found = find_events(tail(own, row * inner), inner, tail(places, 0), tail(values, 0))
+                target = tail(result, row * width)
+                add_events(tail(values, 0), 1, tail(places, 0), found, tail(y, 0), width, target, 0, width)
+
+
+@call_once
+def multiply_plainly(x: Any, y: Any, out: Any, count: int, inner: int, width: int) -> None:
+    """The same of any dtype: a zero of `x` is passed over, and what is not goes through a row of `y`."""
+    for row in range(count):
+        result = tail(out, row * width)
+        for column in range(width):
+            result[column] = 0
+        for place in range(inner):
+            value, given = x[row * inner + place], tail(y, place * width)
+            if value != 0:
+                for column in range(width):
+                    result[column] += value * given[column]

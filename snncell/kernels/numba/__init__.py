@@ -1,0 +1,1 @@
+"""Numba: options, compilation, the cache on disk, threads and launches of kernels."""

@@ -1,0 +1,1 @@
+"""Products of matrices: BLAS, and event-driven kernels for spikes."""

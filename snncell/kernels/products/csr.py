@@ -1,0 +1,242 @@
+"""Rows of which only the elements that are not zero are listed (compressed sparse rows), as the first operand of sums
+of products: what is known of events need not be looked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.errors import TensorIndexError
+from snncell.kernels.arrays import empty
+from snncell.kernels.intrinsics.builtins import least
+from snncell.kernels.intrinsics.elements import row
+from snncell.kernels.intrinsics.panels import DEPTH
+from snncell.kernels.numba.build import build_function
+from snncell.kernels.products import costs, matmul
+
+# --- Rows of which only some elements are listed: the source of kernels (`kernels/products/csr.py`). A unit is ROWS row
+
+# `starts` (rows + 1) says where in `places` and `values` the elements of each row begin; the elements of a row are
+# listed in their order.
+
+ROWS = 64  # of a unit
+
+
+def check_rows(start: Any, stop: Any, starts: Any, places: Any, elements: Any, wrong: Any) -> None:
+    """Put into `wrong`, for each unit, the first row that is none of so many `elements` in ascending order, or -1."""
+    rows, room = len(starts) - 1, len(places)
+    for unit in range(start, stop):
+        found = -1
+        for number in range(unit * ROWS, least(rows, unit * ROWS + ROWS)):
+            begin, end = starts[number], starts[number + 1]
+            fault, before = begin < 0 or end < begin or end > room, -1
+            if not fault:
+                for event in range(begin, end):
+                    place = places[event]
+                    fault = fault or place <= before
+                    before = place
+            if (fault or before >= elements) and found < 0:
+                found = number
+        wrong[unit] = found
+
+
+def split_rows(
+    start: Any, stop: Any, starts: Any, places: Any, values: Any, own: Any, own_values: Any, firsts: Any, counts: Any,
+    graded: Any,
+) -> None:  # fmt: skip
+    """List elements as `events.find_all_events` does: by blocks of DEPTH places, each counted from its block's first.
+
+    `graded` gets a 1 for units of which a value is not 1.
+    """
+    blocks, rows = counts.shape
+    for unit in range(start, stop):
+        graded[unit] = 0
+        for number in range(unit * ROWS, least(rows, unit * ROWS + ROWS)):
+            event, end = starts[number], starts[number + 1]
+            for block in range(blocks):
+                before, limit = event, block * DEPTH + DEPTH
+                while event < end and places[event] < limit:
+                    own[event] = places[event] - block * DEPTH
+                    own_values[event] = values[event]
+                    graded[unit] |= own_values[event] != 1
+                    event += 1
+                firsts[block, number] = before
+                counts[block, number] = event - before
+
+
+def fill_rows_kernel(start: Any, stop: Any, starts: Any, places: Any, values: Any, out: Any) -> None:
+    """Put the elements into the rows of `out`, and zeros between them."""
+    rows, elements = out.shape
+    for unit in range(start, stop):
+        for number in range(unit * ROWS, least(rows, unit * ROWS + ROWS)):
+            of_row = row(out, number)
+            for place in range(elements):
+                of_row[place] = 0
+            for event in range(starts[number], starts[number + 1]):
+                of_row[places[event]] = values[event]
+
+
+def move_rows_kernel(
+    start: Any, stop: Any, firsts: Any, starts: Any, places: Any, values: Any, to_places: Any, to_values: Any
+) -> None:
+    """Move the elements of rows that are listed from `firsts` on to where `starts` has them."""
+    for unit in range(start, stop):
+        for number in range(unit * ROWS, least(len(starts) - 1, unit * ROWS + ROWS)):
+            first, begin = firsts[number], starts[number]
+            for event in range(starts[number + 1] - begin):
+                to_places[begin + event] = places[first + event]
+                to_values[begin + event] = values[first + event]
+
+
+PARALLEL_EVENTS = 1 << 16  # from which on threads are worth it
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """An array (rows..., elements...) by its elements that are not zero.
+
+    Attributes:
+        starts: int64 (R + 1,), where the elements of each row begin.
+        places: int32 (E,), which element of its row each is, in ascending order within a row.
+        values: (E,), of any dtype.
+        shape: of the array. Its first axes are the R rows, the others the elements of a row.
+    """
+
+    starts: Any
+    places: Any
+    values: Any
+    shape: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes of the array."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """That of the elements."""
+        return self.values.dtype
+
+    @property
+    def size(self) -> int:
+        """The number of elements of the array, zeros among them."""
+        return math.prod(self.shape)
+
+    @property
+    def count(self) -> int:
+        """R."""
+        return len(self.starts) - 1
+
+    @property
+    def elements(self) -> int:
+        """The elements of a row, zeros among them."""
+        return self.size // self.count if self.count else 0
+
+    @property
+    def density(self) -> float:
+        """The part of the elements that are listed."""
+        return float(self.starts[-1] - self.starts[0]) / max(1, self.size)
+
+    def reshape(self, *shape: int) -> Rows:
+        """The same rows, as an array of another shape."""
+        return replace(self, shape=shape)
+
+    def astype(self, dtype: Any) -> Rows:
+        """The same elements in another dtype."""
+        return self if self.dtype == dtype else replace(self, values=self.values.astype(dtype))
+
+
+def check(rows: Rows, who: str) -> None:
+    """Raise TensorIndexError for rows that do not fit into each other: kernels do not look where they write."""
+    starts, places, elements = rows.starts, rows.places, rows.elements
+    units = -(-rows.count // ROWS)
+    wrong = np.empty(units, np.int64)
+    _kernel(check_rows, dtypes.uint8)(units, _grain(rows), starts, places, elements, wrong)
+    if (found := np.flatnonzero(wrong >= 0)).size:
+        number = int(wrong[found[0]])
+        raise TensorIndexError(
+            f"{who}: row {number} of event lists is none: its elements are listed from {starts[number]} up to "
+            f"{starts[number + 1]}, of {len(places)}, and their indices ascend from 0 to below {elements}."
+        )
+
+
+def fill_rows(rows: Rows, dtype: Any) -> Any:
+    """The array, zeros among its elements."""
+    kept = dtypes.compute_dtype(dtype)
+    out = empty((rows.count, rows.elements), kept)
+    source = rows.astype(kept) if kept.kind == "c" or dtypes.is_storage_only(rows.dtype) else rows
+    units = -(-rows.count // ROWS)
+    kernel = _kernel(fill_rows_kernel, dtypes.BY_NUMPY[kept], dtypes.BY_NUMPY[source.dtype])
+    kernel(units, int(out.size >= PARALLEL_EVENTS), source.starts, source.places, source.values, out)
+    return out.reshape(rows.shape).astype(dtype, copy=False)
+
+
+def limit(rows: int, elements: int, n: int, dtype: Any, *, by_columns: bool) -> float:
+    """The density of rows below which their product is made of what is listed; 0 if it never is."""
+    m, k = (elements, rows) if by_columns else (rows, elements)
+    return costs.limit(m, k, n, np.dtype(dtype), by_columns)
+
+
+def product(rows: Rows, y: Any, *, by_columns: bool = False, turned: bool = False) -> Any:
+    """`x @ y`, or if `by_columns`, `x.T @ y`, of rows of one axis, a matrix x; if `turned`, the transpose."""
+    count, elements = rows.shape
+    if rows.density >= limit(count, elements, y.shape[1], y.dtype, by_columns=by_columns):
+        x = fill_rows(rows, y.dtype)
+        return matmul.matmul(x.T if by_columns else x, y, turned=turned)
+    sizes = (elements, count) if by_columns else (count, elements)
+    return matmul.product_by_events(_split(rows, y.dtype), sizes, y, by_columns=by_columns, turned=turned)
+
+
+def _split(rows: Rows, dtype: Any) -> matmul.MatrixEvents:
+    """The elements as the kernels of products take events."""
+    count, room, units = rows.count, len(rows.places), -(-rows.count // ROWS)
+    blocks = -(-rows.elements // DEPTH)
+    found = matmul.MatrixEvents(
+        empty((room,), np.dtype(np.int16)),
+        empty((room,), dtype),
+        np.empty((blocks, count), np.int64),
+        np.empty((blocks, count), np.int32),
+    )
+    graded = np.empty(units, np.int32)
+    source = rows.astype(dtype) if dtypes.is_storage_only(rows.dtype) else rows
+    kernel = _kernel(split_rows, dtypes.BY_NUMPY[dtype], dtypes.BY_NUMPY[source.dtype])
+    kernel(units, _grain(rows), source.starts, source.places, source.values, *found, graded)
+    return found if graded.any() else found._replace(values=np.ones((1,), dtype))
+
+
+def move_rows(firsts: Any, starts: Any, places: Any, values: Any, room: int) -> tuple[Any, Any]:
+    """The places and values of rows that are listed from `firsts` on, moved to where `starts` has them, of `room`."""
+    bits = values.view(np.dtype(f"i{values.dtype.itemsize}"))  # of any dtype
+    to_places, to_values = empty((room,), np.dtype(np.int32)), empty((room,), bits.dtype)
+    to_places[starts[-1] :], to_values[starts[-1] :] = 0, 0
+    units = -(-len(firsts) // ROWS)
+    kernel = _kernel(move_rows_kernel, dtypes.BY_NUMPY[bits.dtype])
+    kernel(units, int(room >= PARALLEL_EVENTS), firsts, starts, places, bits, to_places, to_values)
+    return to_places, to_values.view(values.dtype)
+
+
+def _grain(rows: Rows) -> int:
+    return int(len(rows.places) >= PARALLEL_EVENTS)
+
+
+@functools.cache
+def _kernel(function: Any, dtype: Any, given: Any = None) -> Any:
+    """One of the kernels of `cpu/csr.py`, compiled for results of `dtype`, and values of another one."""
+    starts, places, values = (dtypes.int64, 1, False), (dtypes.int32, 1, False), (given or dtype, 1, False)
+    numbers, by_block = (dtypes.int32, 1, True), ((dtypes.int64, 2, True), (dtypes.int32, 2, True))
+    signature = {
+        check_rows: (starts, places, dtypes.int64, (dtypes.int64, 1, True)),
+        split_rows: (starts, places, values, (dtypes.int16, 1, True), (dtype, 1, True), *by_block, numbers),
+        fill_rows_kernel: (starts, places, values, (dtype, 2, True)),
+        move_rows_kernel: (starts, starts, places, values, numbers, (dtype, 1, True)),
+    }[function]
+    return build_function(function, signature)

@@ -1,0 +1,110 @@
+"""Products of matrices on the device: the vendor's library, given views as they lie where it can take them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from snncell.kernels.cuda.arrays import DeviceArray, empty, refusal, zeros
+from snncell.kernels.cuda.libraries import KINDS
+from snncell.kernels.cuda.runtime import Matrix, runtime
+from snncell.kernels.space import DEVICE
+
+
+def matmul(x: DeviceArray, y: DeviceArray, out: DeviceArray | None = None) -> DeviceArray:
+    """`x @ y` over the last two axes, leading axes broadcast; into `out`, if that is given."""
+    if x.dtype.name not in KINDS:
+        raise refusal(f"matmul of {x.dtype}")
+    (m, k), n = x.shape[-2:], y.shape[-1]
+    batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    target = empty((*batch, m, n), x.dtype) if out is None or not out.contiguous else out
+    if not k:
+        target = zeros(target.shape, x.dtype)
+    elif target.size:
+        spread = [array.broadcast_to((*batch, *array.shape[-2:])) for array in (x, y)]
+        # What had to be copied is held until the product is under way: its memory would serve the other one's copy.
+        (a, _own), (b, _held) = map(_matrix, spread)
+        product = Matrix(target.memory.block, target.offset * x.dtype.itemsize, n, m * n)
+        runtime().matmul(product, a, b, (m, n, k), dtype=x.dtype, batch=math.prod(batch))
+    if out is not None and target is not out:
+        out[...] = target
+    return target if out is None else out
+
+
+def _matrix(array: DeviceArray) -> tuple[Matrix, DeviceArray]:
+    """The operand that describes a batch of matrices, copied if no two numbers describe where its elements are."""
+    rows, columns = array.shape[-2:]
+    flat = array.view((math.prod(array.shape[:-2]), rows, columns), (0, *array.strides[-2:]))
+    if array.ndim > 2:
+        flat = array.reshape(-1, rows, columns)
+    stride, down, across = flat.strides
+    size = array.dtype.itemsize
+    if stride < 0:
+        return _matrix(flat.copy())  # the libraries count forwards
+    if (across == 1 or columns == 1) and (down >= columns or rows == 1):
+        leading = max(down, columns) if rows > 1 else columns
+        return Matrix(flat.memory.block, flat.offset * size, leading, stride), flat
+    if (down == 1 or rows == 1) and (across >= rows or columns == 1):
+        leading = max(across, rows) if columns > 1 else rows
+        return Matrix(flat.memory.block, flat.offset * size, leading, stride, turned=True), flat
+    return _matrix(flat.copy())
+
+
+# --- Einstein sums on the device, as sums, transposes and products of two operands at a time --------------------------
+
+# No operand has a letter twice: a diagonal is a product with the identity (`ops/linalg.py`).
+
+
+def einsum(equation: str, arrays: Sequence[DeviceArray]) -> DeviceArray:
+    """`np.einsum(equation, *arrays)`, with products in the order that NumPy would choose."""
+    left, out = equation.split("->")
+    operands = list(zip(left.split(","), arrays, strict=True))
+    while len(operands) > 1:
+        for pair in _path(operands, out):
+            taken = [operands.pop(place) for place in sorted(pair, reverse=True)]
+            result = taken.pop()
+            while taken:
+                other = taken.pop()
+                later = out + "".join(term for term, _ in (*operands, *taken))
+                result = _product(result, other, later)
+            operands.append(result)
+    term, array = _sum_unneeded(operands[0], out)
+    return array.transpose([term.index(letter) for letter in out]) if out else array
+
+
+def _path(operands: list[tuple[str, DeviceArray]], out: str) -> list[tuple[int, ...]]:
+    """Which operands are multiplied first, by their places; the result of each product is put last."""
+    if len(operands) == 2:
+        return [(0, 1)]
+    terms = ",".join(term for term, _ in operands)
+    shapes = [np.broadcast_to(0.0, array.shape) for _, array in operands]
+    path, _ = np.einsum_path(f"{terms}->{out}", *shapes, optimize="greedy")
+    return list(path[1:])
+
+
+def _sum_unneeded(operand: tuple[str, DeviceArray], later: str) -> tuple[str, DeviceArray]:
+    """An operand without the axes whose letters nothing needs."""
+    term, array = operand
+    axes = tuple(axis for axis, letter in enumerate(term) if letter not in later)
+    if not axes:
+        return operand
+    total = DEVICE.arithmetic["sum"].on_device([array], {"axis": axes, "keepdims": False})
+    return "".join(letter for letter in term if letter in later), total
+
+
+def _product(first: tuple[str, DeviceArray], second: tuple[str, DeviceArray], later: str) -> tuple[str, DeviceArray]:
+    """The product of two operands, summed over the letters that only they have."""
+    (a, x), (b, y) = _sum_unneeded(first, second[0] + later), _sum_unneeded(second, first[0] + later)
+    lengths = dict(zip(a + b, x.shape + y.shape, strict=True))
+    batch = [letter for letter in a if letter in b and letter in later]
+    inner = [letter for letter in a if letter in b and letter not in later]
+    rows = [letter for letter in a if letter not in b]
+    columns = [letter for letter in b if letter not in a]
+    count, n, k, m = (math.prod(lengths[letter] for letter in part) for part in (batch, rows, inner, columns))
+    left = x.transpose([a.index(letter) for letter in (*batch, *rows, *inner)]).reshape((count, n, k))
+    right = y.transpose([b.index(letter) for letter in (*batch, *inner, *columns)]).reshape((count, k, m))
+    letters = [*batch, *rows, *columns]
+    product = matmul(left, right).reshape(tuple(lengths[letter] for letter in letters))
+    return "".join(letters), product

@@ -1,0 +1,228 @@
+"""Products of rows with few events, as the kernel of a loop takes them: to add the rows of the matrix up step by step.
+
+The events are those of the whole product (`kernels/products/matmul.py`), and they are few enough by its rule. The
+matrix lies in strips of columns, each of which stays in the second-level cache for all steps. For the transposed
+product the events are sorted by column, for as many rows as stay in the cache.
+
+Which sizes are worth it was measured beside the same loops with the products before and after them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.kernels.arrays import ALIGNMENT, empty
+from snncell.kernels.intrinsics.builtins import least
+from snncell.kernels.intrinsics.elements import prefetch, row, tail
+from snncell.kernels.intrinsics.panels import DEPTH, pack
+from snncell.kernels.numba.build import build_function
+from snncell.kernels.numba.policy import PARALLEL_SIZE
+from snncell.kernels.products import costs, matmul
+from snncell.kernels.products.matmul import MatrixEvents
+
+# --- Events and matrices in the order in which the kernel of a loop over time takes them ------------------------------
+
+# They are kernels, which carry out the units of their work from `start` up to `stop`.
+
+LANES = 16  # by the dtype
+
+AHEAD = 8  # steps that the events of a row are fetched ahead
+
+
+def in_strips(start: Any, stop: Any, y: Any, y_turned: Any, width: Any, out: Any) -> None:
+    """`y` in strips of `width` columns, one after another, each a unit; the rows of the last padded to whole vectors.
+
+    If `y_turned`, it is given as its transpose.
+    """
+    inner, columns = y.shape
+    if y_turned != 0:
+        columns, inner = y.shape
+    for unit in range(start, stop):
+        first = unit * width
+        count = least(width, columns - first)
+        stride = (count + LANES - 1) // LANES * LANES
+        pack(tail(out, first * inner), stride, y, y_turned, 0, inner, first, count, LANES)
+
+
+def sort_by_column(
+    start: Any,
+    stop: Any,
+    samples: Any,
+    sizes: Any,
+    places: Any,
+    values: Any,
+    starts: Any,
+    counts: Any,
+    bases: Any,
+    firsts: Any,
+    free: Any,
+    own: Any,
+    of_own: Any,
+) -> None:
+    """The events of each block in the order of their columns: their rows in the block into `own`, their values.
+
+    Row `t * samples + sample` of the matrix has its events in `places` and `values` from its `starts` on. A block, a
+    unit, has `sizes` steps and samples, and its events from its `bases` on; `firsts` (blocks, k + 1), zero before, gets
+    the place of each column's first event, and `free` (blocks, k) is overwritten. `values` may be one for all events.
+    """
+    steps, held, group = len(counts) // samples, sizes[0], sizes[1]
+    chunks = (steps + held - 1) // held
+    _, columns = free.shape
+    for unit in range(start, stop):
+        first, next_of = row(firsts, unit), row(free, unit)
+        low, early = unit // chunks * group, unit % chunks * held
+        for turn in range(2):  # count the events of each column, then put each in its place
+            if turn == 1:
+                first[0] = bases[unit]
+                for column in range(columns):
+                    first[column + 1] += first[column]
+                    next_of[column] = first[column]
+            for t in range(early, least(steps, early + held)):
+                for sample in range(low, least(samples, low + group)):
+                    number = t * samples + sample
+                    prefetch(tail(places, starts[least(number + AHEAD * samples, len(counts) - 1)]))
+                    for event in range(starts[number], starts[number] + counts[number]):
+                        column = places[event]
+                        if turn == 0:
+                            first[column + 1] += 1
+                        else:
+                            place = next_of[column]
+                            next_of[column] = place + 1
+                            own[place] = (sample - low) * held + t - early
+                            if len(values) > 1:
+                                of_own[place] = values[event]
+
+
+CACHED = 1 << 20  # bytes of a strip of the matrix, which its rows are read from, step after step: a second-level cache
+ROWS = 512  # that are near while they are added up to columns: their places are of 16 bits
+LEAST_STRIP, MOST_STRIP = 64, 1024  # columns
+DEEPEST = DEPTH  # rows of a matrix, or a gradient: of more, narrow strips fill the cache, or are cut in depth
+FEWEST = 32, 128  # columns of a matrix, and of a gradient: of fewer, finding the events is most of the work
+
+
+class RowsOfEvents(NamedTuple):
+    """A product whose rows are to be computed where they are used.
+
+    Attributes:
+        events: of the first operand, their places and values in one row.
+        total: how many there are.
+        matrix: the other operand.
+    """
+
+    events: MatrixEvents
+    total: int
+    matrix: Any
+
+    @property
+    def strip(self) -> int:
+        """The columns of the result that are computed together."""
+        inner, width = self.matrix.shape
+        columns = CACHED // (inner * self.matrix.itemsize) // LEAST_STRIP * LEAST_STRIP
+        return int(min(width, max(LEAST_STRIP, min(MOST_STRIP, columns))))
+
+    def in_strips(self, width: int) -> Any:
+        """The matrix in one row: its strips of so many columns one after another, of rows of whole vectors."""
+        y, (inner, columns) = self.matrix, self.matrix.shape
+        lanes = ALIGNMENT // y.dtype.itemsize
+        if not (y.flags.c_contiguous or y.flags.f_contiguous):
+            y = np.ascontiguousarray(y)
+        turned = not y.flags.c_contiguous
+        if not turned and width == columns and columns % lanes == 0:
+            return y.reshape(-1)
+        strips = -(-columns // width)
+        out = empty((inner * ((strips - 1) * width + -(-(columns - (strips - 1) * width) // lanes) * lanes),), y.dtype)
+        arguments = (y.T if turned else y), int(turned), width, out
+        _kernel(in_strips, y.dtype)(strips, int(y.size >= PARALLEL_SIZE), *arguments)
+        return out
+
+
+class SortedEvents(NamedTuple):
+    """The events of a matrix by columns, within blocks of its rows: of so many steps of so many samples.
+
+    Attributes:
+        inner: the matrix's columns.
+        held, group: the steps and the samples of a block.
+        firsts: for each block where the events of each column begin.
+        rows: of all events, in the block.
+        values: of all events, or one for all.
+        total: how many events there are.
+    """
+
+    inner: int
+    held: int
+    group: int
+    firsts: Any
+    rows: Any
+    values: Any
+    total: int
+
+
+def may_pay(inner: int, width: int, dtype: Any, by_columns: bool) -> bool:
+    """True for a product `x @ y`, or `x.T @ y`, that a loop may carry out; `x` has `inner` columns, `y` has `width`."""
+    return dtype in (np.float32, np.float64) and inner <= DEEPEST and width >= FEWEST[by_columns]
+
+
+def rows_of_events(x: Any, lists: Any, matrix: Any) -> RowsOfEvents | None:
+    """The product of the rows of `x` with `matrix`, where its events are few enough; `lists` are `x`'s, if known."""
+    if not all(isinstance(array, np.ndarray) for array in (x, matrix)):
+        return None
+    found = _few_events(x, lists, matrix.dtype, matmul.limit_of(x, matrix, False))
+    return None if found is None else RowsOfEvents(*found, matrix)
+
+
+def sort_events(x: Any, lists: Any, dtype: Any, width: int, steps: int) -> SortedEvents | None:
+    """The events of `x` for a product `x.T @ y`, where they are few enough; `lists` are `x`'s, if known."""
+    if not isinstance(x, np.ndarray):
+        return None
+    inner, samples = x.shape[1], len(x) // steps
+    few = _few_events(x, lists, dtype, costs.limit(inner, len(x), width, np.dtype(dtype), True))
+    if few is None:
+        return None
+    found, total = few
+    held = min(steps, ROWS)
+    group = max(1, min(samples, ROWS // steps))
+    chunks, groups = -(-steps // held), -(-samples // group)
+    by_block = np.zeros((chunks * held, groups * group), np.int64)
+    by_block[:steps, :samples] = found.counts.reshape(steps, samples)
+    in_block = by_block.reshape(chunks, held, groups, group).sum((1, 3)).T.reshape(-1)
+    bases = in_block.cumsum() - in_block
+    blocks = len(bases)
+    firsts, free = np.zeros((blocks, inner + 1), np.int64), empty((blocks, inner), np.dtype(np.int64))
+    rows = empty((total + 1,), np.dtype(np.int16))
+    ordered = found.values if found.values.size == 1 else empty((total + 1,), found.values.dtype)
+    _kernel(sort_by_column, found.values.dtype)(
+        *(blocks, int(2 * x.size >= PARALLEL_SIZE), samples, np.array([held, group])),
+        *(*found, bases, firsts, free, rows, ordered),
+    )
+    return SortedEvents(inner, held, group, firsts, rows, ordered, total)
+
+
+def _few_events(x: Any, lists: Any, dtype: Any, below: float) -> tuple[MatrixEvents, int] | None:
+    """The events of a matrix, and how many there are in all; None for too many."""
+    found = MatrixEvents(*lists) if lists else matmul.events_of(x, dtype=dtype, below=below)
+    total = int(found.counts.sum(dtype=np.int64))
+    if not found.counts.size or found.values.dtype != dtype or total >= below * x.size:
+        return None
+    return MatrixEvents(*(array.reshape(-1) for array in found)), total  # of one block of columns
+
+
+def _kernel(function: Any, dtype: Any) -> Any:
+    key = (function, dtype)
+    if key not in _kernels:
+        kind, place, number = dtypes.BY_NUMPY[dtype], dtypes.int16, dtypes.int64
+        signature = {
+            in_strips: ((kind, 2, False), number, number, (kind, 1, True)),
+            sort_by_column: (
+                *(number, (number, 1, False), (place, 1, False), (kind, 1, False), (number, 1, False)),
+                *((dtypes.int32, 1, False), (number, 1, False), (number, 2, True), (number, 2, True)),
+                *((place, 1, True), (kind, 1, True)),
+            ),
+        }[function]
+        _kernels[key] = build_function(function, signature, LANES=ALIGNMENT // dtype.itemsize)
+    return _kernels[key]
+
+
+_kernels: dict[Any, Any] = {}

@@ -1,0 +1,439 @@
+"""Products of matrices: BLAS, or for a matrix of spikes, kernels whose work is in proportion to the spikes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.kernels.arrays import ALIGNMENT, empty
+from snncell.kernels.intrinsics.builtins import least
+from snncell.kernels.intrinsics.elements import copy, flat, row, strip, tail
+from snncell.kernels.intrinsics.panels import (
+    DEPTH,
+    VECTORS,
+    WORD,
+    add_rows,
+    bits_of,
+    fetch,
+    lowest,
+    others,
+    pack,
+    store,
+)
+from snncell.kernels.numba.build import build_function
+from snncell.kernels.numba.policy import PARALLEL_SIZE
+from snncell.kernels.numba.threads import BLAS, WORKERS
+from snncell.kernels.products import costs, device as on_device
+
+# --- Products of matrices of which one is mostly zeros, as spikes are: work in proportion to the elements that are not
+
+# An event is an element that is not zero. A row of the result is the sum of the rows of the other operand that belong
+# to the events of a row, or for the transposed matrix of a column. Of the other operand a panel is packed, WIDTH
+# columns of DEPTH rows, half of a second-level cache, and all rows of the result go through it before the next: each
+# of its elements comes from memory once, whatever its order there. The sums of a row stay in registers over all its
+# events of a panel.
+#
+# They are kernels, which carry out the units of their work from `start` up to `stop`. Sums run over the events in the
+# order of their places, so they do not depend on the number of threads, nor on how the result is cut.
+
+LANES, WIDTH = 16, 64  # elements of a vector, and of a row of a panel: by the dtype
+
+PART = 64  # rows whose events lie close together, in memory for as many as they have elements
+
+
+def find_all_events(
+    start: Any, stop: Any, x: Any, places: Any, values: Any, starts: Any, counts: Any, graded: Any
+) -> None:
+    """The elements of `x` (m, k) that are not zero, row by row: their columns and themselves.
+
+    The columns are counted from the start of their block of DEPTH. `counts` (blocks, m) has how many events a row has
+    in a block, `starts` which of `places` (parts, at least the most events of a part) and `values` is the first. What
+    there are none for is left as it is. `graded` (parts) gets a 1 where an event is not 1.
+    """
+    _, k = x.shape
+    blocks, m = counts.shape
+    _, room = places.shape
+    for part in range(start, stop):
+        own, of_own, found = row(places, part), row(values, part), 0
+        rest = strip(WORD, x)
+        graded[part] = 0
+        for number in range(part * PART, least(m, part * PART + PART)):
+            given = row(x, number)
+            for block in range(blocks):
+                first, end = block * DEPTH, least(k, block * DEPTH + DEPTH)
+                before = found
+                for place in range(first, end, WORD):
+                    if place + WORD <= end:
+                        bits = bits_of(given, place)
+                    else:
+                        for i in range(WORD):
+                            rest[i] = 0
+                        copy(tail(rest, 0), tail(given, place), end - place)
+                        bits = bits_of(tail(rest, 0), 0)
+                    while bits != 0:
+                        column = place + lowest(bits)
+                        own[found] = column - first
+                        of_own[found] = given[column]
+                        graded[part] |= of_own[found] != 1
+                        found += 1
+                        bits = others(bits)
+                starts[block, number] = part * room + before
+                counts[block, number] = found - before
+
+
+def sort_events(
+    start: Any,
+    stop: Any,
+    places: Any,
+    values: Any,
+    starts: Any,
+    counts: Any,
+    offsets: Any,
+    rows: Any,
+    ordered: Any,
+    column_starts: Any,
+    column_counts: Any,
+) -> None:
+    """The events of each block of DEPTH rows in the order of their columns, as those of the transposed matrix.
+
+    `column_counts` and `column_starts` (blocks, k) are to a column what `counts` and `starts` are to a row; the events
+    of a block begin at its one of `offsets`. `values` and `ordered` may be one element, the value of all events.
+    """
+    column_blocks, m = counts.shape
+    _, k = column_counts.shape
+    graded = len(values) > 1
+    for block in range(start, stop):
+        next_of, count_of = row(column_starts, block), row(column_counts, block)
+        for column in range(k):
+            count_of[column] = 0
+        for turn_of in range(2):  # count the events of each column, then put each in its place
+            if turn_of == 1:
+                at = offsets[block]
+                for column in range(k):
+                    next_of[column] = at
+                    at += count_of[column]
+            for number in range(block * DEPTH, least(m, block * DEPTH + DEPTH)):
+                for low in range(column_blocks):
+                    first = starts[low, number]
+                    for event in range(first, first + counts[low, number]):
+                        column = low * DEPTH + places[event]
+                        if turn_of == 0:
+                            count_of[column] += 1
+                        else:
+                            place = next_of[column]
+                            next_of[column] = place + 1
+                            rows[place] = number - block * DEPTH
+                            if graded:
+                                ordered[place] = values[event]
+        for column in range(k):
+            next_of[column] -= count_of[column]
+
+
+def add_events(
+    start: Any,
+    stop: Any,
+    places: Any,
+    values: Any,
+    starts: Any,
+    counts: Any,
+    y: Any,
+    y_turned: Any,
+    out: Any,
+    out_turned: Any,
+    rows: Any,
+    packs: Any,
+    grain: Any,
+    panels: Any,
+) -> None:
+    """`out = x @ y` for an `x` whose events are given.
+
+    Args:
+        places: and `values`, `starts`, `counts`: of `find_all_events` or `sort_events`, the events in one row. Or
+            `values` is one element, the value of all events.
+        y: (k, n), or if `y_turned`, (n, k).
+        out: (m, n), or if `out_turned`, (n, m).
+        rows: of the result, in a unit: units are `rows` rows of a strip of WIDTH columns, strip by strip.
+        packs: 0 if the rows of `y` are read where they are: then a row is whole vectors.
+        grain: how many units follow each other on a thread.
+        panels: (threads, DEPTH WIDTH), overwritten.
+    """
+    blocks, m = counts.shape
+    inner, n = y.shape
+    if y_turned != 0:
+        n, inner = y.shape
+    parts = (m + rows - 1) // rows
+    panel = row(panels, start // grain)
+    sums = strip(LANES * WIDTH, y)
+    packed = -1
+    graded = 0 if len(values) == 1 else 1
+    for unit in range(start, stop):
+        own = unit // parts
+        first, low = (unit - own * parts) * rows, own * WIDTH
+        width, last = least(WIDTH, n - low), least(m, first + rows)
+        vectors = (width + LANES - 1) // LANES
+        stride = vectors * LANES
+        for block in range(blocks):
+            depth = least(DEPTH, inner - block * DEPTH)
+            if packs != 0 and packed != own * blocks + block:
+                packed = own * blocks + block
+                pack(panel, stride, y, y_turned, block * DEPTH, depth, low, width, LANES)
+            near, step = tail(panel, 0), stride
+            if packs == 0:
+                near, step = tail(flat(y), block * DEPTH * n + low), n
+            start_of, count_of = row(starts, block), row(counts, block)
+            for group in range(first, last, LANES):
+                height = least(LANES, last - group)
+                if block != 0:
+                    fetch(sums, stride, out, out_turned, group, height, low, width, LANES)
+                for i in range(height):
+                    event, total = start_of[group + i], tail(sums, i * stride)
+                    own_places, own_values = tail(places, event), tail(values, event * graded)
+                    add_rows(total, block, own_values, graded, own_places, count_of[group + i], near, step, vectors)
+                store(out, out_turned, sums, stride, group, height, low, width, LANES)
+
+
+PART_WORK = 1 << 24  # multiplications: a third of a millisecond, ten times what handing over a part costs
+MOST_PARTS = 64
+LEAST_SIDE = 256  # of a part: BLAS copies the operands of each, which in narrower ones takes as long as multiplying
+SAMPLES = 4096  # elements that are looked at for the density, in whole rows,
+SAMPLED_ROWS = 16  # of which there are at least so many
+UNITS = 16  # of a product of events that has fewer strips of columns than that: then its rows are cut too,
+UNIT_ROWS = 256  # into at least so many
+PANELS = 32  # at most: threads that are done take what is left
+PACKED_FROM = 2  # events for each row of a matrix: with fewer, it is not copied into panels, but read where it is
+
+
+class MatrixEvents(NamedTuple):
+    """The events of a matrix, or of its transpose: see `cpu/events.py`."""
+
+    places: Any
+    values: Any
+    starts: Any
+    counts: Any
+
+
+def matmul(x: Any, y: Any, *, turned: bool = False) -> Any:
+    """`x @ y` as NumPy has it, on batches too; if `turned`, its transpose, of two matrices.
+
+    If `x`, or the matrix it is the transpose of, is found to be mostly zeros, only the others are multiplied: the
+    result agrees to rounding, but a zero times inf or NaN is left out.
+    """
+    if not isinstance(x, np.ndarray):
+        return on_device.matmul(y.T, x.T) if turned else on_device.matmul(x, y)
+    if not (x.ndim == y.ndim == 2 and _go_together(x, y) and x.size and y.size):
+        return BLAS.run(np.matmul, *((y.T, x.T) if turned else (x, y)))
+    if turned:
+        out = empty((y.shape[1], x.shape[0]), y.dtype)
+        matmul_into(out.T, x, y)
+    else:
+        out = empty((x.shape[0], y.shape[1]), y.dtype)
+        matmul_into(out, x, y)
+    return out
+
+
+def matmul_into(out: Any, x: Any, y: Any) -> None:
+    """`x @ y`, put into `out`, which may be a transpose."""
+    if not isinstance(x, np.ndarray):
+        if out.contiguous:
+            on_device.matmul(x, y, out)
+        else:
+            on_device.matmul(y.T, x.T, out.T)
+        return
+    if dtypes.is_storage_only(x.dtype):
+        out[...] = matmul(*(array.astype(dtypes.compute_dtype(array.dtype)) for array in (x, y)))
+        return
+    if _may_be_events(out, x, y):
+        by_columns = not x.flags.c_contiguous
+        spikes = x.T if by_columns else x
+        below = limit_of(x, y, by_columns)
+        if below > 0 and spikes.flags.c_contiguous and _density(spikes) < below:
+            _add_up(out, _all_events(spikes, y.dtype), y, by_columns)
+            return
+    BLAS.run(_dense, out, x if x.dtype == y.dtype else x.astype(y.dtype), y)
+
+
+def events_of(x: Any, *, dtype: Any, below: float) -> MatrixEvents:
+    """The events of a matrix, to be used by several products.
+
+    `x` is of floats, of booleans that stand for 0 and 1, or of bytes; the products are of `dtype`. Where no product
+    gains by them, as there are not less than the part `below` of all elements, the arrays are empty.
+    """
+    if x.flags.c_contiguous and x.size and dtype in (np.float32, np.float64) and _density(x) < below:
+        return _all_events(x, dtype)
+    return MatrixEvents(*(np.empty((0, 0), kind) for kind in (np.int16, dtype, np.int64, np.int32)))
+
+
+def product_of_events(x: Any, found: MatrixEvents, y: Any, *, by_columns: bool, turned: bool) -> Any:
+    """`x @ y`, or if `by_columns`, `x.T @ y`, for an `x` whose events are known; if `turned`, the transpose."""
+    left = x.T if by_columns else x
+    known = found.counts.size and found.values.dtype == y.dtype
+    if not known or found.counts.sum() >= limit_of(left, y, by_columns) * x.size:
+        return matmul(left.astype(y.dtype, copy=False), y, turned=turned)
+    return product_by_events(found, left.shape, y, by_columns=by_columns, turned=turned)
+
+
+def product_by_events(found: MatrixEvents, sizes: tuple[int, int], y: Any, *, by_columns: bool, turned: bool) -> Any:
+    """The same from the events alone, of an `x` or `x.T` of these sizes."""
+    shape = sizes[0], y.shape[1]
+    out = empty(shape[::-1] if turned else shape, y.dtype)
+    _add_up(out.T if turned else out, found, y, by_columns)
+    return out
+
+
+def limit_of(x: Any, y: Any, by_columns: bool) -> float:
+    """The density of `x` (m, k) below which its product with `y` (k, n) is made of events: 0 where none is."""
+    (m, k), n = x.shape, y.shape[-1]
+    return costs.limit(int(m), int(k), int(n), y.dtype, by_columns)
+
+
+def _may_be_events(out: Any, x: Any, y: Any) -> bool:
+    """True for a product of matrices that go together, into one that lies by rows or by columns."""
+    matrices = x.ndim == y.ndim == 2 and _go_together(x, y) and x.shape[1] == len(y)
+    return matrices and out.shape == (len(x), y.shape[1]) and _in_order(out)
+
+
+def _go_together(x: Any, y: Any) -> bool:
+    """True for arrays of one dtype, and for bytes and floats: then the events are found in the bytes."""
+    return x.dtype == y.dtype or (x.dtype in dtypes.BYTES and y.dtype in (np.float32, np.float64))
+
+
+def _in_order(x: Any) -> bool:
+    """True for a matrix whose elements follow each other, by rows or by columns."""
+    return bool(x.flags.c_contiguous or x.flags.f_contiguous)
+
+
+def _all_events(x: Any, dtype: Any) -> MatrixEvents:
+    """The events of a matrix, row by row."""
+    m, k = x.shape
+    parts, blocks = -(-m // PART), -(-k // DEPTH)
+    # Memory of the pool, of which as much is used as there are events. Memory comes in pages of up to 2 MB, each whole:
+    # of bytes, whose events are counted in no time, no more is taken than there are.
+    room = PART * k
+    if x.dtype in dtypes.BYTES:
+        room = max(1, max(int(np.count_nonzero(x[n : n + PART])) for n in range(0, m, PART)))
+    places, values = (empty((parts, room), kind) for kind in (np.dtype(np.int16), dtype))
+    graded = np.empty(parts, np.int32)
+    found = MatrixEvents(places, values, np.empty((blocks, m), np.int64), np.empty((blocks, m), np.int32))
+    grain = int(2 * x.size >= PARALLEL_SIZE)
+    kernel(find_all_events, dtypes.BY_NUMPY[dtype], dtypes.BY_NUMPY[x.dtype])(parts, grain, x, *found, graded)
+    return found if graded.any() else found._replace(values=np.ones((1, 1), dtype))
+
+
+def _sort_by_columns(found: MatrixEvents, k: int, total: int) -> MatrixEvents:
+    """The events of a matrix with `k` columns, `total` of them, column by column."""
+    m, kind = found.counts.shape[1], found.values.dtype
+    offsets = np.zeros(-(-m // DEPTH), np.int64)
+    if len(offsets) > 1:
+        np.cumsum(np.add.reduceat(found.counts.sum(0), np.arange(0, m, DEPTH))[:-1], out=offsets[1:])
+    shape = len(offsets), k
+    columns = MatrixEvents(
+        empty((total,), np.dtype(np.int16)),
+        found.values if found.values.size == 1 else empty((total,), kind),
+        np.empty(shape, np.int64),
+        np.empty(shape, np.int32),
+    )
+    grain = int(4 * total >= PARALLEL_SIZE)
+    arguments = *_in_a_row(found), offsets, *_in_a_row(columns)
+    kernel(sort_events, dtypes.BY_NUMPY[kind])(len(offsets), grain, *arguments)
+    return columns
+
+
+def _in_a_row(found: MatrixEvents) -> MatrixEvents:
+    return found._replace(places=found.places.reshape(-1), values=found.values.reshape(-1))
+
+
+def _add_up(out: Any, found: MatrixEvents, y: Any, by_columns: bool) -> None:
+    """`out = x @ y`, or if `by_columns`, `x.T @ y`, by the events of `x`."""
+    count, (m, n) = int(found.counts.sum()), out.shape
+    if by_columns:
+        found = _sort_by_columns(found, m, count)
+    if not _in_order(y):
+        y = np.ascontiguousarray(y)
+    y_turned, turned = not y.flags.c_contiguous, not out.flags.c_contiguous
+    lanes = ALIGNMENT // y.dtype.itemsize
+    width, depth = VECTORS * lanes, min(DEPTH, len(y))
+    packs = y_turned or n % lanes != 0 or count >= PACKED_FROM * len(y)
+    strips = -(-n // width)
+    rows = max(UNIT_ROWS, -(-m // -(-UNITS // strips) // lanes) * lanes)
+    units = strips * -(-m // rows)
+    grain = -(-units // PANELS)
+    panels = empty((-(-units // grain) if packs else 1, depth * width), y.dtype)
+    kernel(add_events, dtypes.BY_NUMPY[y.dtype])(
+        units,
+        grain if count * n >= 4 * PARALLEL_SIZE else 0,
+        *_in_a_row(found),
+        y.T if y_turned else y,
+        int(y_turned),
+        out.T if turned else out,
+        int(turned),
+        rows,
+        int(packs),
+        grain,
+        panels,
+    )
+
+
+def _dense(out: Any, x: Any, y: Any) -> None:
+    """BLAS on one thread, for each of so many parts of the result: how many depends on the size alone."""
+    if x.ndim != 2 or y.ndim != 2:
+        np.matmul(x, y, out=out)
+        return
+    if not out.flags.c_contiguous and out.flags.f_contiguous:
+        out, x, y = out.T, y.T, x.T
+    m, n = out.shape
+    rows, columns = _parts(m, n, x.shape[1])
+    if rows == columns == 1:
+        np.matmul(x, y, out=out)
+        return
+    cuts = [(a, b) for a in _slices(m, rows) for b in _slices(n, columns)]
+    WORKERS.run(lambda cut: np.matmul(x[cut[0]], y[:, cut[1]], out=out[cut]), cuts)
+
+
+def _parts(m: int, n: int, k: int) -> tuple[int, int]:
+    """Into how many parts rows and columns of a result (m, n) are cut: the longer side of a part in halves."""
+    rows = columns = 1
+    while 2 * rows * columns <= MOST_PARTS and m * n * k >= 2 * rows * columns * PART_WORK:
+        if max(m // rows, n // columns) < 2 * LEAST_SIDE:
+            break
+        rows, columns = (2 * rows, columns) if m // rows >= n // columns else (rows, 2 * columns)
+    return rows, columns
+
+
+def _slices(length: int, parts: int) -> list[slice]:
+    ends = [length * part // parts for part in range(parts + 1)]
+    return [slice(*pair) for pair in pairwise(ends)]
+
+
+def _density(x: Any) -> float:
+    """The part of elements that are not zero, from some of the rows."""
+    rows = x[:: max(1, min(x.size // SAMPLES, len(x) // SAMPLED_ROWS))]
+    return float(np.count_nonzero(rows != 0) / max(1, rows.size))  # of booleans: of floats it takes four times as long
+
+
+def kernel(function: Any, dtype: Any, spikes: Any = None) -> Any:
+    """One of the kernels of `cpu/events.py`, compiled for matrices of `dtype`, and `spikes` of another."""
+    key = (function, dtype, spikes)
+    if key not in _kernels:
+        lanes = ALIGNMENT // dtype.itemsize
+        number, matrix, to_matrix = dtypes.int64, (dtype, 2, False), (dtype, 2, True)
+        listed = ((dtypes.int16, 1), (dtype, 1), (dtypes.int64, 2), (dtypes.int32, 2))
+        taken, given = ([(*kind, writable) for kind in listed] for writable in (False, True))
+        signature = {
+            find_all_events: (
+                (spikes, 2, False),
+                (dtypes.int16, 2, True),
+                to_matrix,
+                *given[2:],
+                (dtypes.int32, 1, True),
+            ),
+            sort_events: (*taken, (dtypes.int64, 1, False), *given),
+            add_events: (*taken, matrix, number, to_matrix, *[number] * 4, to_matrix),
+        }[function]
+        _kernels[key] = build_function(function, signature, LANES=lanes, WIDTH=VECTORS * lanes)
+    return _kernels[key]
+
+
+_kernels: dict[Any, Any] = {}

@@ -1,0 +1,1 @@
+"""Scalar functions of formulas: exp, tanh, erf and others, for NumPy, loops and CUDA."""
