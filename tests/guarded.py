@@ -21,6 +21,7 @@ from test_pooling import drawn as drawn_windows
 from snncell.data.kernels import binning, event_filters
 from snncell.kernels.conv import direct, events, im2col, winograd
 from snncell.kernels.eventprop import spike_times
+from snncell.kernels.eventprop.adjoint import send_back
 from snncell.kernels.pooling import pool
 from snncell.kernels.products import gathers, matmul
 
@@ -117,7 +118,7 @@ def spikes(rng: Any, guards: Guards) -> None:
         given = copy(times), copy(weights)
         found, order, places, currents = spike_times.find(*given, wanted, *constants, 4.0)
         known = [copy(array) for array in (order, found, places, currents, np.ones_like(found))]
-        return [found, order, places, currents, *spike_times.send_back(*given, *known, *constants)]
+        return [found, order, places, currents, *send_back(*given, *known, *constants)]
 
     guarded = both(guards.copy)
     with pytest.MonkeyPatch.context() as patch:

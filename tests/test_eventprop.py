@@ -9,7 +9,7 @@ import pytest
 import snncell
 from snncell import Tensor, explain, grad, jit, nn, ops, value_and_grad
 from snncell.errors import ArgumentError, DTypeError, ShapeError
-from snncell.kernels.eventprop import spike_times
+from snncell.kernels.eventprop import adjoint, spike_times
 from snncell.kernels.numba.build import build_function
 from snncell.nn import eventprop_solver
 from snncell.testing import check_grads
@@ -390,7 +390,7 @@ def test_other_numbers_compile_nothing(monkeypatch):
         return grad(lambda t: ops.minimum(layer(t), 9.0).sum())(ops.ones((batch, layer.in_channels)))
 
     names = []
-    for module, kernel in ((spike_times, spike_times._find_kernel), (spike_times, spike_times._send_back_kernel)):
+    for module, kernel in ((spike_times, spike_times._find_kernel), (adjoint, adjoint._send_back_kernel)):
         kernel.cache_clear()
         monkeypatch.setattr(
             module,

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty, zeros
+from snncell.kernels.cuda.arrays import DeviceArray, contiguous, dense, empty, zeros
 from snncell.kernels.cuda.runtime import runtime
-from snncell.kernels.cuda.strides import dense
 from snncell.kernels.space import DEVICE
 
 _REAL = {"complex64": np.dtype(np.float32), "complex128": np.dtype(np.float64)}

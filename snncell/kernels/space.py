@@ -11,7 +11,7 @@ from snncell import config
 from snncell.dtype import compute_dtype
 from snncell.errors import DeviceError
 from snncell.kernels import arrays, sums
-from snncell.kernels.cuda import arrays as device_arrays, exchange, functions as functions, interop
+from snncell.kernels.cuda import arrays as device_arrays, exchange, functions as functions
 from snncell.kernels.cuda.runtime import IN_USE as IN_USE, runtime
 
 _HOSTS = (np.ndarray, np.generic)  # an element of an array of NumPy's is no array
@@ -117,9 +117,9 @@ class _DeviceSpace(Space):
     empty = staticmethod(device_arrays.empty)
     zeros = staticmethod(device_arrays.zeros)
     contiguous = staticmethod(device_arrays.contiguous)
-    adopted = staticmethod(interop.adopt_array)
-    interface = staticmethod(interop.interface_of)
-    capsule = staticmethod(interop.capsule_of)
+    adopted = staticmethod(exchange.adopt_array)
+    interface = staticmethod(exchange.interface_of)
+    capsule = staticmethod(exchange.device_capsule)
 
     def __init__(self) -> None:
         # Operations that loops over time need beside those of their body, hung in by the operations themselves.

@@ -15,6 +15,7 @@ from snncell import ops
 from snncell.errors import ArgumentError
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.eventprop import cuda as on_device, spike_times as on_cpu
+from snncell.kernels.eventprop.adjoint import least_slope, send_back
 from snncell.kernels.space import DEVICE, IN_USE
 from snncell.tape.primitive import Primitive
 from snncell.tape.tensor import Tensor
@@ -95,7 +96,7 @@ def _find_times(times: Any, weights: Any, *, silent: float, **constants: Any) ->
 # given, and inf of finite operands is an error.
 spike_times = _SpikeTimes("spike_times", _find_times, multiple=True)
 spike_times.def_there(lambda times, weights, *, silent, **constants: on_device.find(times, weights, **constants))
-sent_back = _SentBack("sent_back", on_cpu.send_back, multiple=True)
+sent_back = _SentBack("sent_back", send_back, multiple=True)
 sent_back.def_there(on_device.send_back)
 
 
@@ -154,7 +155,7 @@ def _sent_back_by_operations(
 
     by_event = ops.broadcast_to(weights[:, None], (inputs, of_each, weights.shape[1])).reshape(inputs * of_each, -1)
     current = ops.where(before, by_event[..., None] * of_i, 0.0).sum(1)
-    least = on_cpu.least_slope(weights.dtype.dtype, v_threshold, tau_mem)
+    least = least_slope(weights.dtype.dtype, v_threshold, tau_mem)
     slope = ops.where(spiked, ops.maximum((current - v_threshold) / tau_mem, least), 1.0)
     sent: list[Tensor] = []
     received = ops.zeros_like(gradients[..., 0])

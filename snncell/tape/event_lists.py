@@ -10,7 +10,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.errors import DTypeError, GradientError, ShapeError
-from snncell.kernels.cuda import csr as on_device
+from snncell.kernels.products import csr as on_device
 from snncell.kernels.products.csr import Rows, check, fill_rows
 from snncell.kernels.space import DEVICE
 from snncell.tape.primitive import Primitive

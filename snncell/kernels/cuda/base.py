@@ -54,6 +54,9 @@ class Runtime(GraphRecorder):
 
     # --- memory ---
 
+    def enter(self) -> None:
+        """Make the device that of the calling thread."""
+
     def allocate(self, size: int) -> MemoryBlock:
         """A block of at least `size` bytes, not filled, if there is room when the pool has been emptied."""
         size = max(size, 1)

@@ -8,10 +8,10 @@ from typing import Any
 from snncell.kernels.cuda.arrays import DeviceArray, empty
 from snncell.kernels.cuda.elementwise import as_parts, kernel, launch, parameters_of, parts_of
 
-Ints = tuple[int, ...]
+Axes = tuple[int, ...]  # a number for each axis
 
 
-def device_windows(x: DeviceArray, size: Ints, stride: Ints, dilation: Ints) -> DeviceArray:
+def device_windows(x: DeviceArray, size: Axes, stride: Axes, dilation: Axes) -> DeviceArray:
     """(N, C, *S) -> (N, C, *O, *size), a view."""
     axes = zip(x.shape[2:], size, stride, dilation, strict=True)
     counts = [(length - (k - 1) * d - 1) // s + 1 for length, k, s, d in axes]
@@ -20,7 +20,7 @@ def device_windows(x: DeviceArray, size: Ints, stride: Ints, dilation: Ints) -> 
     return x.view((*x.shape[:2], *counts, *size), (*x.strides[:2], *steps, *inside))
 
 
-def device_fold(x: DeviceArray, shape: Ints, size: Ints, stride: Ints, dilation: Ints) -> DeviceArray:
+def device_fold(x: DeviceArray, shape: Axes, size: Axes, stride: Axes, dilation: Axes) -> DeviceArray:
     """(N, C, *O, *size) -> (N, C, *S): each element of a window is added where it came from."""
     out = empty(shape, x.dtype)
     kind, parts = parts_of(x)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from snncell.errors import DeviceError, DTypeError
 from snncell.interrupts import import_once
-from snncell.kernels.cuda.base import Matrix, MemoryBlock, Place
-
-if TYPE_CHECKING:
-    from snncell.kernels.cuda.driver import DriverRuntime
+from snncell.kernels.cuda.base import Matrix, MemoryBlock, Place, Runtime
 
 WORKSPACE = 1 << 25  # bytes: what cuBLAS asks for on the largest cards
 PLANS = 64  # transforms of so many shapes are kept prepared
@@ -76,7 +73,7 @@ KINDS: dict[str, tuple[str, str, Any]] = {
 class Blas:
     """cuBLAS, started by the first product."""
 
-    def __init__(self, device: DriverRuntime) -> None:
+    def __init__(self, device: Runtime) -> None:
         self._device = device
         self._lock = threading.Lock()  # a handle is for one thread at a time
         self._bindings: Any = None
@@ -161,7 +158,7 @@ class _Plan(NamedTuple):
 class Fft:
     """cuFFT, with the plans of the transforms that were done last."""
 
-    def __init__(self, device: DriverRuntime) -> None:
+    def __init__(self, device: Runtime) -> None:
         self._device = device
         self._lock = threading.Lock()  # a plan is for one thread at a time
         self._plans: OrderedDict[tuple[str, int, int], _Plan] = OrderedDict()

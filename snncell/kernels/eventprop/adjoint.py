@@ -5,14 +5,19 @@ These functions are compiled from their source, as those of `spike_times.py`: `s
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
+import numpy as np
 from numpy import exp, float64, inf
 
-from snncell.kernels.cpu.spike_times import MEM, SYN, THRESHOLD, waves
+from snncell import dtype as dtypes
+from snncell.kernels.arrays import empty
+from snncell.kernels.eventprop.spike_times import _FLOAT64, _INT64, MEM, PARTS, SYN, THRESHOLD, _grain, waves
 from snncell.kernels.intrinsics.builtins import call_once, inline
 from snncell.kernels.intrinsics.elements import lanes, row, tail
 from snncell.kernels.loops import LANES
+from snncell.kernels.numba.build import build_function
 
 LEAST = 3  # the constants: those of `spike_times.py` up to the threshold, and the least slope of V at a spike
 
@@ -144,3 +149,55 @@ def send_back_kernel(
             last = sent_by(spikes, row(gradients, sample), neurons, a, first, other, constants)
             given = row(times, sample), row(order, sample), events // inputs, weights, of_time, sums
             sweep(given, spikes, p, q, a, first, other, last, constants)
+
+
+ROOM = 1 << 22  # elements: the parts' own gradients of the weights have no more, if there are several
+
+
+def send_back(
+    times: Any,
+    weights: Any,
+    order: Any,
+    found: Any,
+    places: Any,
+    currents: Any,
+    gradients: Any,
+    tau_mem: float,
+    tau_syn: float,
+    v_threshold: float,
+) -> tuple[Any, Any]:
+    """The gradients of the times and of the weights, from those of the spike times and what `find` gave."""
+    samples, neurons = len(times), weights.shape[1]
+    flat, weights = np.ascontiguousarray(times.reshape(samples, -1)), np.ascontiguousarray(weights)
+    by_sample = [np.ascontiguousarray(x.reshape(samples, -1)) for x in (found, places, currents, gradients)]
+    # Each part adds up its samples; the parts are joined in order.
+    parts = max(1, min(samples, PARTS, ROOM // weights.size))
+    of_times, of_weights = empty(flat.shape, flat.dtype), empty((parts, weights.size), _FLOAT64)
+    events, of_all = flat.shape[1], by_sample[0].shape[1]
+    constants = [tau_mem, tau_syn, v_threshold, least_slope(times.dtype, v_threshold, tau_mem)]
+    _send_back_kernel(times.dtype)(
+        parts,
+        _grain(flat, neurons, of_all // neurons),
+        *(flat, np.ascontiguousarray(order), weights, *by_sample, of_times, of_weights),
+        empty((3 * parts, of_all), _FLOAT64),
+        empty((2 * parts, max(events, of_all)), _INT64),
+        np.array(constants, np.float64),
+    )
+    return of_times.reshape(times.shape), of_weights.sum(0).astype(times.dtype).reshape(weights.shape)
+
+
+def least_slope(dtype: Any, v_threshold: float, tau_mem: float) -> float:
+    """The slope that rounding makes of 0."""
+    return float(np.finfo(dtype).eps) * v_threshold / tau_mem
+
+
+@functools.cache
+def _send_back_kernel(dtype: Any) -> Any:
+    kind, to_float64 = dtypes.BY_NUMPY[dtype], (dtypes.float64, 2, True)
+    given, filled = (kind, 2, False), (kind, 2, True)
+    int32, int64, float64 = ((each, 2, False) for each in (dtypes.int32, dtypes.int64, dtypes.float64))
+    signature = (
+        *(given, int64, given, given, int32, float64, given),
+        *(filled, to_float64, to_float64, (dtypes.int64, 2, True), (dtypes.float64, 1, False)),
+    )
+    return build_function(send_back_kernel, signature)

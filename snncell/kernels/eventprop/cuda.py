@@ -15,7 +15,7 @@ from snncell import dtype as dtypes
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
 from snncell.kernels.cuda.elementwise import kernel, launch, parameters_of
 from snncell.kernels.cuda.sort import argsort
-from snncell.kernels.eventprop.spike_times import least_slope
+from snncell.kernels.eventprop.adjoint import least_slope
 from snncell.kernels.space import DEVICE
 
 NEWTON_STEPS = 64  # each doubles the digits; where V just touches the threshold, each gives one more bit

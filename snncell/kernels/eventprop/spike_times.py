@@ -7,16 +7,300 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy import exp, expm1, float64, inf, int64, log1p
 
 from snncell import dtype as dtypes
 from snncell.kernels.arrays import empty
-from snncell.kernels.cpu import spike_times as cpu
-from snncell.kernels.eventprop import adjoint
+from snncell.kernels.intrinsics.builtins import bitcast, call_once, inline
+from snncell.kernels.intrinsics.elements import copy, row, strip, words_of
 from snncell.kernels.numba.build import build_function
 from snncell.kernels.numba.policy import PARALLEL_SIZE
 
+# --- Spike times of neurons with two exponentials, found from event to event ------------------------------------------
+
+# `find_spikes` is a kernel, which carries out the units of its work from `start` up to `stop`, parts of the samples;
+# the others are parts of it. The equations are in `nn/eventprop.py`. All is computed in float64. What decays between
+# two events is the same for all neurons, so an event costs a neuron a few additions, and exponentials are for events
+# and spikes alone.
+
+# --- Events in the order of time: part of the kernels of `spike_times.py`, and compiled with them ---------------------
+
+FEW = 24  # events that are sorted by comparing them
+MAGNITUDE = 0x7FFFFFFFFFFFFFFF  # the bits of a float64 but for its sign
+
+
+@call_once
+def put_in_order(time: Any, ordered: Any, events: Any, end: Any, keys: Any, spare: Any, moved: Any) -> Any:
+    """The events before `end` in the order of time, equal ones in theirs, then the others; how many come before it.
+
+    `keys`, `spare` and `moved` have room for the events, and are overwritten.
+    """
+    count, last = 0, events
+    for event in range(events):
+        if time[event] < end:
+            ordered[count] = event
+            count += 1
+        else:
+            last -= 1
+            ordered[last] = event
+    if count > FEW:
+        sort_by_digits(time, ordered, count, keys, spare, moved)
+        return count
+    for first in range(1, count):
+        event, place = ordered[first], first
+        while place > 0 and time[ordered[place - 1]] > time[event]:
+            ordered[place] = ordered[place - 1]
+            place -= 1
+        ordered[place] = event
+    return count
+
+
+@call_once
+def sort_by_digits(time: Any, ordered: Any, count: Any, keys: Any, spare: Any, moved: Any) -> None:
+    """Sort events by the bits of their times, eight at a time from the last on: work in proportion to their number."""
+    firsts, differ = strip(256, int64), int64(0)
+    for place in range(count):
+        bits = bitcast(float64(float64(time[ordered[place]]) + 0.0), int64)  # -0 is 0
+        keys[place] = bits if bits >= 0 else bits ^ MAGNITUDE  # those of negative numbers go the other way
+        differ |= keys[place] ^ keys[0]
+    own, other, now, later, turned = keys, spare, ordered, moved, False
+    for shift in range(0, 64, 8):
+        if (differ >> shift) & 255 != 0:
+            flip = 128 if shift == 56 else 0  # the sign: a set bit comes first
+            for digit in range(256):
+                firsts[digit] = 0
+            for place in range(count):
+                firsts[((own[place] >> shift) & 255) ^ flip] += 1
+            total = 0
+            for digit in range(256):
+                many = firsts[digit]
+                firsts[digit] = total
+                total += many
+            for place in range(count):
+                digit = ((own[place] >> shift) & 255) ^ flip
+                to = firsts[digit]
+                firsts[digit] = to + 1
+                other[to] = own[place]
+                later[to] = now[place]
+            own, other, now, later, turned = other, own, later, now, not turned
+    if turned:
+        copy(ordered, now, count)
+
+
+STEPS = 64  # towards a crossing: three or four nearly always; where V just touches the threshold, each gives a bit
+# The constants of the neurons, in one array: the time constants, the threshold, the time from which on no spike is
+# given, and where and what the peak of kappa is.
+MEM, SYN, THRESHOLD, END, PEAK, HIGHEST = range(6)
+
+
+@inline
+def waves(s: Any, mem: Any, syn: Any) -> Any:
+    """The decay of V and of I over a time, and kappa: accurate for close time constants and long times too."""
+    of_v, of_i = exp(-s / mem), exp(-s / syn)
+    nearer = expm1(s * (-abs(mem - syn) / (mem * syn)))
+    return of_v, of_i, (of_v if mem > syn else of_i) * nearer * (-syn / abs(mem - syn))
+
+
+@call_once
+def latest(v: Any, i: Any, longest: Any, constants: Any) -> Any:
+    """When V is above the threshold, from V and I at 0: at its peak, or before that at `longest`. -1 if it is not."""
+    mem, syn, peak = constants[MEM], constants[SYN], constants[PEAK]
+    if v == 0.0 and peak <= longest:  # V is that of one weight
+        return peak if i * constants[HIGHEST] >= constants[THRESHOLD] else -1.0
+    scale = (mem - syn) * v + syn * i  # above 0 where a peak above 0 is
+    if not scale > 0.0:
+        return -1.0
+    peak = log1p((i - v) / scale * (mem - syn)) * (mem * syn / (mem - syn))
+    late = peak if peak < longest else longest
+    of_v, _, kappa = waves(late, mem, syn)
+    return late if v * of_v + i * kappa >= constants[THRESHOLD] else -1.0
+
+
+@call_once
+def crossing(v: Any, i: Any, late: Any, constants: Any) -> Any:
+    """When V reaches the threshold, from V and I at 0: before `late`, when it is above.
+
+    By Halley's steps, each of which leaves the cube of the error, between the last times known to be too early and late
+    enough: where V just touches the threshold, a step may miss those.
+    """
+    mem, syn, threshold = constants[MEM], constants[SYN], constants[THRESHOLD]
+    slow, apart, scale = -1.0 / (mem if mem > syn else syn), -abs(mem - syn) / (mem * syn), -syn / abs(mem - syn)
+    s, early, missing, slope, current = 0.0, 0.0, threshold - v, (i - v) / mem, i
+    if missing <= 0.0:
+        return s
+    for _ in range(STEPS):
+        curve = -(current / syn + slope) / mem
+        below = 2.0 * slope * slope + missing * curve
+        step = 2.0 * missing * slope / below if below > 0.0 else inf
+        if abs(step) <= 1e-15 * s:
+            break
+        later = s + step
+        if not (early < later < late):
+            later, step = 0.5 * (early + late), inf
+        s = later
+        if abs(step) * (step * curve) * (step * curve) <= 1e-17 * s * (slope * slope):
+            break
+        # As `waves`, but for one exponential: what it rounds off is little beside V.
+        slower, nearer = exp(s * slow), expm1(s * apart)
+        faster = slower + slower * nearer
+        of_v, of_i = (slower, faster) if mem > syn else (faster, slower)
+        missing = threshold - (v * of_v + i * (slower * nearer * scale))
+        current = i * of_i
+        slope = (current - (threshold - missing)) / mem
+        if missing > 0.0:
+            early = s
+        else:
+            late = s
+        if not late - early > 1e-16 * late:
+            break
+    return s
+
+
+@inline
+def pass_on(
+    v: Any, i: Any, v_end: Any, i_end: Any, weight: Any, flags: Any, near: Any, neurons: Any, decays: Any
+) -> Any:
+    """Add an event's weights to I, and give V and I at the next event if no neuron spikes; `near` gets those that may.
+
+    `decays` are of V and I until then, kappa, the highest kappa on the way, and the threshold. `flags` is a multiple of
+    8 long, and 0 behind the neurons. The result is how many may spike.
+    """
+    of_v, of_i, kappa, reach, threshold = decays
+    for n in range(neurons):
+        i_now = i[n] + weight[n]
+        v_then, i_then = v[n] * of_v + i_now * kappa, i_now * of_i
+        # V crosses the threshold where it rises at first, and is above it at the end or has a peak before that is; the
+        # bound leaves out nearly all that has none.
+        bound = (v[n] if v[n] > 0.0 else 0.0) + i_now * reach
+        crosses = (v_then >= threshold) | ((i_then <= v_then) & (bound >= threshold))
+        flags[n] = (i_now > v[n]) & (i_now > 0.0) & crosses
+        i[n] = i_now
+        v_end[n] = v_then
+        i_end[n] = i_then
+    words = words_of(flags)
+    marked = 0
+    for word in range((neurons + 7) // 8):
+        if words[word] != 0:
+            for n in range(8 * word, 8 * word + 8):  # without a branch; hence `near` has room for 8 more
+                near[marked] = n
+                marked += flags[n] != 0
+    return marked
+
+
+@call_once
+def spike_until(
+    n: Any, event: Any, begin: Any, left: Any, v: Any, i: Any, v_end: Any, i_end: Any, spikes: Any, constants: Any
+) -> Any:
+    """Find the spikes of a neuron until the next event, which comes after `left`; True if it may not spike any more.
+
+    `spikes` are the times, the events that they follow, the currents there, how many the neuron has, and how many are
+    wanted.
+    """
+    times, places, currents, number, wanted = spikes
+    mem, syn, end = constants[MEM], constants[SYN], constants[END]
+    v_now, i_now, now, spiked = v[n], i[n], begin, False
+    late = left if v_end[n] >= constants[THRESHOLD] else latest(v_now, i_now, left, constants)
+    while late >= 0.0:
+        s = crossing(v_now, i_now, late, constants)
+        now += s
+        left -= s
+        v_now, i_now, spiked = 0.0, i_now * exp(-s / syn), True
+        k = n * wanted + number[n]
+        times[k] = now
+        if times[k] < end:  # when it is rounded
+            places[k] = event
+            currents[k] = i_now
+            number[n] += 1
+        else:
+            times[k] = inf
+            number[n] = wanted
+        late = latest(v_now, i_now, left, constants) if number[n] < wanted and i_now > 0.0 else -1.0
+    if number[n] == wanted:
+        v_end[n] = -inf  # where it stays: such a neuron is not looked at again
+        i_end[n] = -inf
+        return True
+    if spiked:
+        _, of_i, kappa = waves(left, mem, syn)
+        v_end[n] = i_now * kappa
+        i_end[n] = i_now * of_i
+    return False
+
+
+@inline
+def decays_of(length: Any, constants: Any) -> Any:
+    """The `decays` that `pass_on` takes, of neurons that do not spike meanwhile."""
+    of_v, of_i, kappa = waves(length, constants[MEM], constants[SYN])
+    reach = kappa if length < constants[PEAK] else constants[HIGHEST]
+    return of_v, of_i, kappa, reach * (1.0 + 1e-9), constants[THRESHOLD]  # the bound is one when rounded, too
+
+
+@inline
+def begin_sample(v: Any, i: Any, spikes: Any, neurons: Any) -> None:
+    """Give neurons the state that they begin with, and no spikes."""
+    times, places, currents, number, wanted = spikes
+    for n in range(neurons):
+        v[n] = 0.0
+        i[n] = 0.0
+        number[n] = 0
+    for k in range(neurons * wanted):
+        times[k] = inf
+        places[k] = -1
+        currents[k] = 0.0
+
+
+def find_spikes(
+    start: Any,
+    stop: Any,
+    times: Any,
+    order: Any,
+    weights: Any,
+    found: Any,
+    places: Any,
+    currents: Any,
+    flags: Any,
+    state: Any,
+    numbers: Any,
+    constants: Any,
+) -> None:
+    """The first spikes of each neuron, the number of the event that each follows, and the current there.
+
+    `times` (B, E) are those of a sample's first input, then those of its second, ...; `weights` (N_in, N). Filled are
+    `order` (B, E), the events in the order of time, and `found`, `places` and `currents` (B, N K): inf, -1 and 0 where
+    there is no spike. `flags` (parts, N in eights), `state` (4 parts, N) and `numbers` (5 parts, E and N + 16 at least)
+    are overwritten.
+    """
+    samples, events = times.shape
+    inputs, neurons = weights.shape
+    _, wanted = found.shape
+    parts, room = flags.shape
+    wanted = wanted // neurons
+    for part in range(start, stop):
+        v, i = row(state, 4 * part), row(state, 4 * part + 1)
+        v_end, i_end = row(state, 4 * part + 2), row(state, 4 * part + 3)
+        number, near = row(numbers, 5 * part), row(numbers, 5 * part + 1)
+        keys, spare, moved = row(numbers, 5 * part + 2), row(numbers, 5 * part + 3), row(numbers, 5 * part + 4)
+        flag = row(flags, part)
+        for n in range(neurons, room):
+            flag[n] = 0
+        for sample in range(part * samples // parts, (part + 1) * samples // parts):
+            time, ordered = row(times, sample), row(order, sample)
+            spikes = row(found, sample), row(places, sample), row(currents, sample), number, wanted
+            begin_sample(v, i, spikes, neurons)
+            count = put_in_order(time, ordered, events, constants[END], keys, spare, moved)
+            event, waiting = 0, neurons
+            while event < count and waiting > 0:
+                begin = float64(time[ordered[event]])
+                until = float64(time[ordered[event + 1]]) if event + 1 < count else constants[END]
+                weight = row(weights, ordered[event] // (events // inputs))
+                left = until - begin
+                marked = pass_on(v, i, v_end, i_end, weight, flag, near, neurons, decays_of(left, constants))
+                for mark in range(marked):
+                    waiting -= spike_until(near[mark], event, begin, left, v, i, v_end, i_end, spikes, constants)
+                v, v_end, i, i_end = v_end, v, i_end, i
+                event += 1
+
+
 PARTS = 64  # of the samples: at most so many units
-ROOM = 1 << 22  # elements: the parts' own gradients of the weights have no more, if there are several
 EVENT_COST = 2  # of an event to a neuron, in elements of plain arithmetic: 0.6 ns
 SPIKE_COST = 500  # 200 ns
 
@@ -56,43 +340,6 @@ def find(
     return found, order, places, currents
 
 
-def send_back(
-    times: Any,
-    weights: Any,
-    order: Any,
-    found: Any,
-    places: Any,
-    currents: Any,
-    gradients: Any,
-    tau_mem: float,
-    tau_syn: float,
-    v_threshold: float,
-) -> tuple[Any, Any]:
-    """The gradients of the times and of the weights, from those of the spike times and what `find` gave."""
-    samples, neurons = len(times), weights.shape[1]
-    flat, weights = np.ascontiguousarray(times.reshape(samples, -1)), np.ascontiguousarray(weights)
-    by_sample = [np.ascontiguousarray(x.reshape(samples, -1)) for x in (found, places, currents, gradients)]
-    # Each part adds up its samples; the parts are joined in order.
-    parts = max(1, min(samples, PARTS, ROOM // weights.size))
-    of_times, of_weights = empty(flat.shape, flat.dtype), empty((parts, weights.size), _FLOAT64)
-    events, of_all = flat.shape[1], by_sample[0].shape[1]
-    constants = [tau_mem, tau_syn, v_threshold, least_slope(times.dtype, v_threshold, tau_mem)]
-    _send_back_kernel(times.dtype)(
-        parts,
-        _grain(flat, neurons, of_all // neurons),
-        *(flat, np.ascontiguousarray(order), weights, *by_sample, of_times, of_weights),
-        empty((3 * parts, of_all), _FLOAT64),
-        empty((2 * parts, max(events, of_all)), _INT64),
-        np.array(constants, np.float64),
-    )
-    return of_times.reshape(times.shape), of_weights.sum(0).astype(times.dtype).reshape(weights.shape)
-
-
-def least_slope(dtype: Any, v_threshold: float, tau_mem: float) -> float:
-    """The slope that rounding makes of 0."""
-    return float(np.finfo(dtype).eps) * v_threshold / tau_mem
-
-
 def _peak(tau_mem: float, tau_syn: float) -> tuple[float, float]:
     """The peak of kappa: when, and what."""
     s = math.log1p((tau_mem - tau_syn) / tau_syn) * (tau_mem * tau_syn / (tau_mem - tau_syn))
@@ -113,16 +360,4 @@ def _find_kernel(dtype: Any) -> Any:
         *(given, (int64, 2, True), given, filled, (dtypes.int32, 2, True), to_float64),
         *((dtypes.uint8, 2, True), to_float64, (int64, 2, True), (dtypes.float64, 1, False)),
     )
-    return build_function(cpu.find_spikes, signature)
-
-
-@functools.cache
-def _send_back_kernel(dtype: Any) -> Any:
-    kind, to_float64 = dtypes.BY_NUMPY[dtype], (dtypes.float64, 2, True)
-    given, filled = (kind, 2, False), (kind, 2, True)
-    int32, int64, float64 = ((each, 2, False) for each in (dtypes.int32, dtypes.int64, dtypes.float64))
-    signature = (
-        *(given, int64, given, given, int32, float64, given),
-        *(filled, to_float64, to_float64, (dtypes.int64, 2, True), (dtypes.float64, 1, False)),
-    )
-    return build_function(adjoint.send_back_kernel, signature)
+    return build_function(find_spikes, signature)
