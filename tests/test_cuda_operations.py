@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from snncell.kernels.conv import im2col as windows
 from snncell.kernels.cuda import (
     arrays,
     arrays as copies,
     elementwise as each,
-    im2col as windows,
     indexing,
     indexing as gather,
     philox,

@@ -162,7 +162,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"build"},
         {"elementwise"},
         {"arrays"},
-        {"exchange", "functions", "im2col", "indexing", "scan"},
+        {"exchange", "functions", "indexing", "scan"},
         {"philox", "sort"},
     ],
     "data.kernels": [{"binning", "camera", "event_filters", "waves"}],

@@ -1,1 +1,1 @@
-"""Loops over arrays and what they need: the Numba policy, the build of generated files, the scalar functions."""
+"""Kernels by subject, each with its planner: convolutions, products, pooling, EventProp; and their compilation."""

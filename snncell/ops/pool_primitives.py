@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from snncell.kernels.cuda import im2col, indexing, scan
+from snncell.kernels.conv import im2col
+from snncell.kernels.cuda import indexing, scan
 from snncell.kernels.pooling import pool as pooling
 from snncell.kernels.pooling.windows import Windows
 from snncell.kernels.space import DEVICE

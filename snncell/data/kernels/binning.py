@@ -1,4 +1,4 @@
-"""Events of several recordings counted in bins of time, in one kernel."""
+"""Binning of events: those of several recordings are counted in bins of time, in one kernel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from snncell.kernels.intrinsics.panels import lowest, others
 from snncell.kernels.numba.build import build_function
 from snncell.kernels.numba.launcher import parts_of
 
-# --- Counting events in bins: the source of kernels (`data/kernels/binning.py`). A unit of their work is a recording --
+# --- Kernels: a unit is a recording -----------------------------------------------------------------------------------
 
 # An event is two words: its time, and x, y and p in 16 bits each, from the lowest on. `owners` has the address of the
 # array that each recording is, so that those of a batch need not be put together.

@@ -1,4 +1,4 @@
-"""The events of all pixels of a camera, in one kernel that runs twice: to count them, and to write them."""
+"""Events of an event camera: one kernel runs twice, to count the events of all pixels and to write them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from snncell.kernels.intrinsics.elements import row
 from snncell.kernels.numba.build import build_function
 from snncell.kernels.numba.launcher import grain_of
 
-# --- Events of a camera's pixels: the source of a kernel (`data/kernels/camera.py`). A unit of its work is a pixel ----
+# --- Kernel: a unit is a pixel ----------------------------------------------------------------------------------------
 
 
 def find_events_kernel(

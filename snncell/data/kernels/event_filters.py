@@ -1,4 +1,4 @@
-"""Which events of a recording to keep, by those before them at the same place or beside it."""
+"""Event filters: which events of a recording to keep, by earlier events of the same or a neighbouring pixel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.kernels.numba.build import build_function
 
-# --- Which events of a recording to keep, by those before them: the source of kernels (`data/kernels/event_filters.py`)
+# --- Kernels: one unit, the recording ---------------------------------------------------------------------------------
 
 # They have one unit of work, the recording. `places` says which pixel each event is of, in a grid with a pixel around
 # the sensor; `pixels` is what is known of each, as it begins.
@@ -48,7 +48,7 @@ NEVER = -(1 << 62)  # microseconds: before all times
 
 
 def keep_by_rule(rule: Literal["denoise", "rest", "decimate"], events: Any, size: tuple[int, int], number: int) -> Any:
-    """Which of the events, in their order, one of the rules of `cpu/event_filters.py` keeps: booleans.
+    """Which of the events, in their order, one of the rules keeps: booleans.
 
     All events are inside of a sensor of `size`, (W, H).
     """

@@ -1,4 +1,4 @@
-"""Products of sums of waves at many points, in one kernel."""
+"""Products of sums of waves at many points, in one kernel whose units are blocks of points."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from snncell import dtype as dtypes
 from snncell.kernels.intrinsics.builtins import least
 from snncell.kernels.intrinsics.elements import row, strip, tail
 from snncell.kernels.numba.build import build_function
-
-# --- Products of sums of waves: the source of a kernel (`data/kernels/waves.py`). A unit of its work is a block of poin
 
 
 def multiply_waves_kernel(start: Any, stop: Any, z: Any, waves: Any, f: Any) -> None:

@@ -1,4 +1,13 @@
-"""Convolutions on the CPU, of one or two axes: how the kernels of `cpu/convolution.py` are told what to do."""
+"""Direct convolutions on the CPU, of one or two axes: sums over shifted images.
+
+Images are copied, with their padding, into planes, whose rows follow each other `pitch` elements apart. The window's
+element k of all pixels is then a plane from `offsets[k]` on, and a tile of results is a sum of such pieces times
+weights. Where the rows of a plane are longer than those of the results, the pixels between two rows are computed too
+and left out. Where that is more work than copying, there is a plane for each place in a window, as long as the results.
+
+A kernel carries out the units of its work from `start` up to `stop`. An element of a result is one sum in a fixed
+order, for any number of threads.
+"""
 
 from __future__ import annotations
 
@@ -35,16 +44,7 @@ from snncell.kernels.numba.launcher import parts_of
 from snncell.kernels.numba.policy import compiles
 from snncell.kernels.products.csr import Rows, fill_rows
 
-# --- Convolutions as sums over shifted images -------------------------------------------------------------------------
-
-# Images are copied, with their padding, into planes, whose rows follow each other `pitch` elements apart. The
-# window's element k of all pixels is then a plane from `offsets[k]` on, and a tile of results is a sum of such pieces
-# times weights. Where the rows of a plane are longer than those of the results, what lies between two rows is
-# computed too, and left out; where that is more work than copying, there is a plane for each place in a window, as
-# long as the results.
-#
-# They are kernels, which carry out the units of their work from `start` up to `stop`. An element of a result is one
-# sum in a fixed order, whoever computes it.
+# --- Kernels ----------------------------------------------------------------------------------------------------------
 
 
 def pack_weights(start: Any, stop: Any, weights: Any, sources: Any, packed: Any, geometry: Any) -> None:
@@ -423,7 +423,7 @@ def convolve_weight(x: Any, dout: Any, *, stride: Ints, before: Ints, dilation: 
 
 @functools.cache
 def _kernel(function: Any, dtype: Any) -> Any:
-    """One of the kernels of `cpu/convolution.py`, compiled for arrays of `dtype`."""
+    """One of the kernels, compiled for arrays of `dtype`."""
     flat, to_flat, rows, to_rows = (dtype, 1, False), (dtype, 1, True), (dtype, 2, False), (dtype, 2, True)
     numbers = (dtypes.int64, 1, False)
     signature = {

@@ -1,4 +1,4 @@
-"""Lists of the events of images, in the order of their pixels or of their channels, for convolutions of spikes."""
+"""Lists of the events of images, by pixel or by channel, for event-driven convolutions."""
 
 from __future__ import annotations
 

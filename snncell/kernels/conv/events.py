@@ -1,4 +1,14 @@
-"""Convolutions of spikes by their events: when they pay, and how the kernels of `cpu/conv_events.py` are told."""
+"""Event-driven convolutions of spikes: work in proportion to the elements that are not zero.
+
+The events of an image, its elements that are not zero, are put in the order of its pixels. Then those in a row of a
+window lie next to each other, and a pixel of the results is the sum of a row of weights for each event in its window.
+For the gradient of the weights the events are in the order of the channels: the gradient of a weight of all outputs is
+the sum of a row of the gradient of the results, its outputs next to each other, for each event of its channel. Either
+sum stays in registers over all its events (`intrinsics/panels.py`), WIDTH outputs at a time.
+
+A kernel carries out the units of its work from `start` up to `stop`. Sums run over the events in an order that depends
+on the sizes alone.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +40,7 @@ from snncell.kernels.numba.build import build_function
 from snncell.kernels.numba.launcher import parts_of
 from snncell.kernels.products.csr import Rows
 
-# --- Convolutions of images that are mostly zeros, as spikes are: work in proportion to the elements that are not -----
-
-# The events of an image, its elements that are not zero, are put in the order of its pixels. Then those in a row of a
-# window lie next to each other, and a pixel of the results is the sum of a row of weights for each event in its
-# window. For the gradient of the weights the events are in the order of the channels: the gradient of a weight of all
-# outputs is the sum of a row of the results' gradient, its outputs next to each other, for each event of its channel.
-# Either sum stays in registers over all its events (`panels.py`), WIDTH outputs at a time.
-#
-# They are kernels, which carry out the units of their work from `start` up to `stop`. Sums run over the events in an
-# order that the sizes alone decide.
+# --- Kernels ----------------------------------------------------------------------------------------------------------
 
 WIDTH = 64  # outputs whose sums are in registers at once: by the dtype, as LANES
 
@@ -266,7 +267,7 @@ def _grid_of(sizes: Sizes) -> Grid:
 
 @functools.lru_cache(maxsize=256)
 def _pieces_of(sizes: Sizes) -> tuple[Any, int, int]:
-    """The rows of a window and the parts of a row, as `cpu/conv_events.py` takes them, and how many there are."""
+    """The rows of a window and the parts of a row, as kernels take them, and how many there are."""
     (rows, columns), (down, across), (top, left) = sizes.window, sizes.dilation, sizes.before
     length = columns if across == 1 else 1
     lines = [(k * down - top, k * columns) for k in range(rows)]
@@ -391,7 +392,7 @@ def _panel(out: Any) -> int:
 
 @functools.cache
 def _kernel(function: Any, dtype: Any, spikes: Any = None, listed: bool = False) -> Any:
-    """One of the kernels of `cpu/conv_events.py`, compiled for arrays of `dtype`, and images of `spikes`.
+    """One of the kernels, compiled for arrays of `dtype`, and images of `spikes`.
 
     If `listed`, the events of the images are known.
     """

@@ -1,4 +1,4 @@
-"""Planes that images are copied to for a convolution (`cpu/convolution.py`): where they lie, and what that costs."""
+"""Planes with padding, to which images are copied for a direct convolution: layouts and their costs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,14 @@
-"""Convolutions with fewer multiplications: where that pays, and how `cpu/winograd.py` is told what to do.
+"""Winograd convolutions: fewer multiplications, and a rule for the sizes where they are faster.
 
-Sums at the points are of fewer terms than those of a plain convolution, so with windows of three there is no loss of
-precision. A tile that has a pixel of NaN or infinity is NaN as a whole.
+An image is cut into tiles of 2x2 results, which overlap where the window reaches beyond them. Each is transformed to as
+many points as it has elements (`toom_cook.py`, `transforms.py`). At each point there is then a product of matrices: of
+weights (outputs, channels) by tiles (channels, tiles) for results, or of a gradient (outputs, tiles) by tiles for the
+gradient of weights. The tiles of some images follow each other without a gap, and a part of the images is small enough
+for the cache.
+
+A kernel carries out the units of its work from `start` up to `stop`. An element of a result is one sum in a fixed
+order, for any number of threads. Sums at the points have fewer terms than those of a direct convolution, so windows of
+three lose no precision. A tile that has a pixel of NaN or infinity is NaN as a whole.
 """
 
 from __future__ import annotations
@@ -24,18 +31,9 @@ from snncell.kernels.intrinsics.tiles import add_products, multiply_rows
 from snncell.kernels.numba.build import build_function
 from snncell.kernels.numba.launcher import parts_of
 
-# --- Convolutions with fewer multiplications: see `kernels/conv/toom_cook.py` -----------------------------------------
+# --- Kernels ----------------------------------------------------------------------------------------------------------
 
-# An image is cut into tiles of 2x2 results, which overlap where the window reaches beyond them. Each is transformed
-# to as many points as it has elements. At each point there is then a product of matrices: of weights (outputs,
-# channels) by tiles (channels, tiles) for results, or of a gradient (outputs, tiles) by tiles for the gradient of
-# weights. The tiles of some images follow each other without a gap, and a part of the images is small enough for the
-# cache.
-#
-# They are kernels, which carry out the units of their work from `start` up to `stop`. An element of a result is one
-# sum in a fixed order, whoever computes it.
-
-# Of `cpu/transforms.py`, for the tiles of the kernel.
+# Functions of `transforms.py`, made for the tiles of a kernel when it is built.
 points_of_weights: Any = None
 tiles_of_images: Any = None
 tiles_of_slopes: Any = None
@@ -413,7 +411,7 @@ _TRANSFORMS: dict[Any, dict[str, Any]] = {
 
 @functools.cache
 def _kernel(function: Any, tiling: Tiling, dtype: Any) -> Any:
-    """One of the kernels of `cpu/winograd.py`, compiled for such tiles and arrays of `dtype`."""
+    """One of the kernels, compiled for such tiles and arrays of `dtype`."""
     flat, to_flat, rows, to_rows = (dtype, 1, False), (dtype, 1, True), (dtype, 2, False), (dtype, 2, True)
     numbers = (dtypes.int64, 1, False)
     signature = {

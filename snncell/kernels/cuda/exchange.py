@@ -263,7 +263,7 @@ def _dtype_of(described: Any) -> Any:
         raise DTypeError(f"from_dlpack: snncell has no elements of {described.bits} bits of kind {kind!r}.") from None
 
 
-# --- Device arrays for other libraries and from them, without a copy --------------------------------------------------
+# --- Device arrays ----------------------------------------------------------------------------------------------------
 
 
 class _Borrowed:

@@ -1,4 +1,7 @@
-"""NumPy's functions that work on device arrays too: an operation written with them needs no rule of its own."""
+"""NumPy's functions for device arrays: `concatenate`, `pad` and others; the error function's complement and inverse.
+
+An operation written with NumPy's functions needs no rule of its own on the device.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ DeviceArray.rules |= {
 }
 
 
-# --- Functions of one number that formulas do not have: the error function's complement and inverse -------------------
+# --- The complement and the inverse of the error function -------------------------------------------------------------
 
 _ERFC = "out[i] = {code}(erfc(f8(x[i])))"
 # Winitzki's approximation, and three steps of Halley's rule on erf(y) = a, where a is close to 1 on erfc(y) = 1 - a:

@@ -1,7 +1,7 @@
-"""Sums and writes by integers, without atomics: the terms of a sum are added in their order by one thread.
+"""Gather and scatter by integers, without atomics: one thread adds the terms of a sum in their order.
 
-The positions are sorted once, by Batcher's bitonic network, whose every round is a thread for each pair; then each
-result finds its terms side by side. The same terms give the same bits.
+To scatter, the positions are sorted once, by Batcher's bitonic network, whose every round is a thread for each pair;
+then each result finds its terms side by side. The same terms give the same bits.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def argsort(keys: DeviceArray) -> DeviceArray:
     return sort_keys(keys, _LAST)[1][: keys.size].copy()
 
 
-# --- Lookups by integers: a thread for each element of the result -----------------------------------------------------
+# --- Gather: a thread for each element of the result ------------------------------------------------------------------
 
 # Negative positions count from the end. One out of range gives NaN (-1 for integers, False for booleans) and places
 # nothing: who wants an error must look before, and wait for the answer.

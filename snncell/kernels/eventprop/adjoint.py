@@ -1,6 +1,6 @@
-"""The adjoint of spike times: the gradients of the times and weights of events, from event to event backwards in time.
+"""The adjoint of spike times: gradients of the times and weights of events, from event to event backwards in time.
 
-These functions are compiled from their source, as those of `spike_times.py`: `send_back` is the kernel.
+`send_back_kernel` is the kernel; the other functions are parts of it.
 """
 
 from __future__ import annotations

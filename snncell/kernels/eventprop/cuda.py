@@ -1,8 +1,7 @@
-"""Spike times of neurons with two exponentials, and their gradients: a thread for each neuron of each sample.
+"""Spike times and their adjoint on the device: a thread for each neuron of each sample.
 
-They are those of `kernels/eventprop/spike_times.py` for the CPU; all is computed in float64. A crossing is found by
-Newton's steps from the left: V is concave as long as it rises, so a tangent reaches the threshold before V does, and
-none goes too far.
+All is computed in float64. A crossing is found by Newton's steps from the left: V is concave as long as it rises, so a
+tangent reaches the threshold before V does, and none goes too far.
 """
 
 from __future__ import annotations

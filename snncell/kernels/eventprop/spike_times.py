@@ -1,4 +1,9 @@
-"""Spike times of neurons with two exponentials, and their gradients: kernels whose samples are shared among threads."""
+"""Spike times of neurons with two exponentials, found from event to event. The equations are in `nn/eventprop.py`.
+
+All is computed in float64. The decay between two events is the same for all neurons, so an event costs a neuron a few
+additions, and exponentials are needed for events and spikes alone. `find_spikes` is the kernel; its units are parts of
+the samples. The other functions are parts of it.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +21,7 @@ from snncell.kernels.intrinsics.elements import copy, row, strip, words_of
 from snncell.kernels.numba.build import build_function
 from snncell.kernels.numba.policy import PARALLEL_SIZE
 
-# --- Spike times of neurons with two exponentials, found from event to event ------------------------------------------
-
-# `find_spikes` is a kernel, which carries out the units of its work from `start` up to `stop`, parts of the samples;
-# the others are parts of it. The equations are in `nn/eventprop.py`. All is computed in float64. What decays between
-# two events is the same for all neurons, so an event costs a neuron a few additions, and exponentials are for events
-# and spikes alone.
-
-# --- Events in the order of time: part of the kernels of `spike_times.py`, and compiled with them ---------------------
+# --- Events in the order of time --------------------------------------------------------------------------------------
 
 FEW = 24  # events that are sorted by comparing them
 MAGNITUDE = 0x7FFFFFFFFFFFFFFF  # the bits of a float64 but for its sign

@@ -30,7 +30,7 @@ class LazyModule:
 types: Any = LazyModule("numba.core.types")
 ir: Any = LazyModule("llvmlite.ir")
 
-# Registrations that `numba_passes.register_pending` passes on to Numba before it compiles a kernel, in their order.
+# Registrations that `numba.passes.register_pending` passes on to Numba before it compiles a kernel, in their order.
 PENDING: list[tuple[Any, ...]] = []
 
 

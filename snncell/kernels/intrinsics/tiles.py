@@ -1,4 +1,4 @@
-"""Tiles of sums of products, in vector registers: what a loop of Numba's would not keep there.
+"""Tiles of sums of products in vector registers, where a loop of Numba's would not keep them.
 
 A tile of results stays in registers while a loop goes through all terms of its sums, so that an operand that is loaded
 once is used for several products. Vectors are as wide as the processor's registers, and a tile is cut into as many
@@ -182,7 +182,7 @@ def _lane(lane: int, near: int, lanes: int) -> tuple[int, int]:
     return base, base | near
 
 
-# --- Tiles of a product that stay in vector registers, for rows of states and a matrix that is not packed -------------
+# --- Sums over terms for rows of states and a matrix that is not packed -----------------------------------------------
 
 # Of a tile's results each is a sum that runs over all terms in their order. What is loaded of the matrix is used for
 # all rows of a tile, and what is loaded of a row for all of its vectors.

@@ -1,4 +1,4 @@
-"""Generated source -> a kernel: a function of arrays and numbers, the same one for the same source."""
+"""Build kernels from generated source or from functions; the same source gives the same kernel."""
 
 from __future__ import annotations
 

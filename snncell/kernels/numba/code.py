@@ -1,4 +1,4 @@
-"""The machine code of a generated file: from the cache folder, or compiled and put there; linked in either case.
+"""Source and machine code of kernels: compiled, or loaded from the cache folder, and linked.
 
 A kernel has two files in the folder, both named by a digest of what they hold. `NAME_DIGEST.py` is for people (a
 debugger, a traceback): it is written, never run. `NAME_DIGEST.KEY.nbc` is the compiled code. To load it is to run what

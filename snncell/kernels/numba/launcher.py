@@ -1,4 +1,4 @@
-"""Sharing the units of a kernel among threads: Numba's, with TBB where it is installed.
+"""Launch a kernel on all threads: Numba's threads, with TBB where it is installed.
 
 A fork waits for what runs on threads, and a child that was not waited for is told so. Numba's own layer, "workqueue",
 ends the process if two Python threads are in its kernels at once: there, they take turns. GNU's OpenMP, Numba's choice
@@ -24,11 +24,9 @@ from snncell.kernels.numba import policy
 from snncell.kernels.numba.code import code_of, of_slots, source_of
 from snncell.kernels.numba.native import kernel_of
 
-# --- The one function that runs on several threads: it calls a kernel for one part of its units after the other -------
+# --- Kernel: the one function that runs on several threads ------------------------------------------------------------
 
-# It is a kernel that is given another one's address and arguments.
-
-prange = range  # compiled, Numba's: see `sharing`
+prange = range  # compiled, it is Numba's: see `_compile_launcher`
 
 
 def launch(start: Any, stop: Any, address: Any, given: Any, units: Any, grain: Any, failed: Any) -> None:

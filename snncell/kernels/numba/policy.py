@@ -1,4 +1,4 @@
-"""The one door to Numba: compilation, threads, runtime. Passes and flags, with their reasons: `numba_passes.py`."""
+"""The only door to Numba: compilation, threads, runtime. `passes.py` has the passes and flags, with their reasons."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Who listens is told which kernel is being compiled, of how many: of those that a plan has no code of.
+"""Progress of compilation: which kernel is being compiled, and how many are left.
 
-Kernels that are known before the first of them is compiled are expected; others (a product finds only when it runs how
-many spikes there are) come on top as they are begun.
+Kernels that are known before the first of them is compiled are expected. Others are added as they are begun, because a
+product, for example, finds only when it runs how many spikes there are.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Kernels that are called together: one call from Python, and one sharing of all their units among threads.
+"""Batched kernel launches: one call from Python, and one sharing of all units among threads.
 
-All that is the same at each call is written down once: the slots of all kernels, and instead of each array a record
+Everything that is the same at each call is written once: the slots of all kernels, and instead of each array a record
 that a kernel takes for it, with a shape and a place for the address of its elements. A call writes those addresses.
 """
 
@@ -18,10 +18,7 @@ from snncell.kernels.intrinsics.arguments import call, word_at
 from snncell.kernels.numba.build import build
 from snncell.kernels.numba.code import source_of
 
-# --- Several kernels as one: a kernel whose units are those of others, which it calls by their addresses --------------
-
-# They are compiled once: what they call stands in a table, so they are the same for any number of kernels, and for
-# any kernels.
+# --- Kernels: compiled once, for they call the others by addresses in a table -----------------------------------------
 
 
 def find_elements(start: Any, stop: Any, objects: Any, words: Any, places: Any) -> None:
@@ -47,7 +44,7 @@ def run_segments(start: Any, stop: Any, table: Any, failed: Any) -> None:
         first = end
 
 
-_HEAD = object.__basicsize__  # of every Python object; behind it NumPy's have what `cpu/arguments.py` says
+_HEAD = object.__basicsize__  # of every Python object; behind it NumPy's have what `intrinsics/arguments.py` says
 _WORD = 8
 _ELEMENTS, _AXES = _HEAD // _WORD, _HEAD // _WORD + 2  # the words of a record that kernels read
 _RECORD = _AXES + 1

@@ -1,4 +1,4 @@
-"""Threads for what is not a generated loop: products of matrices, which BLAS computes on one thread at a time.
+"""Threads for products of matrices, which BLAS computes on one thread at a time.
 
 BLAS's own threads spin for a while after each product: beside them our loops get half a core, and when other programs
 want the cores, a step takes many times as long. They also split sums by their number. So BLAS gets one thread as long

@@ -1,4 +1,4 @@
-"""Pooling as text: reductions over windows of constant size, for each plane, the image of one channel.
+"""Pooling as text: reductions over windows of constant size in each plane, the image of one channel.
 
 A unit is a plane. Padding has no memory: outer axes take a row of elements that change nothing in its place, and the
 last axis, whose windows from `low` to `high` lie inside, has bounds.
@@ -140,7 +140,7 @@ def _fill_lines(lines: list[str], names: dict[str, str]) -> list[str]:
     return [line.format(**names) for line in lines]
 
 
-# --- Reverses of pooling as text: of the largest element by its place, of a sum by its window -------------------------
+# --- Gradients of pooling: of the largest element by its place, of a sum by its window --------------------------------
 
 # A unit is a plane. Where windows tile an image, each element is written once; where they overlap, what comes from one
 # window after the other is added up.

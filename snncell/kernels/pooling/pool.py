@@ -1,4 +1,4 @@
-"""Pooling on the CPU: kernels for windows of constant size (`cpu/pooling.py`), the units of which are planes."""
+"""Pooling on the CPU: kernels for windows of constant size, whose units are planes."""
 
 from __future__ import annotations
 

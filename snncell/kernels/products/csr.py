@@ -1,5 +1,7 @@
-"""Rows of which only the elements that are not zero are listed (compressed sparse rows), as the first operand of sums
-of products: what is known of events need not be looked for.
+"""Compressed sparse rows (CSR): arrays of which only the elements that are not zero are listed.
+
+They are the first operand of products, where known events need not be searched for. `starts` (rows + 1) says where in
+`places` and `values` the elements of each row begin; the elements of a row are listed in their order.
 """
 
 from __future__ import annotations
@@ -22,10 +24,7 @@ from snncell.kernels.intrinsics.panels import DEPTH
 from snncell.kernels.numba.build import build_function
 from snncell.kernels.products import costs, matmul
 
-# --- Rows of which only some elements are listed: the source of kernels (`kernels/products/csr.py`). A unit is ROWS row
-
-# `starts` (rows + 1) says where in `places` and `values` the elements of each row begin; the elements of a row are
-# listed in their order.
+# --- Kernels: a unit is ROWS rows -------------------------------------------------------------------------------------
 
 ROWS = 64  # of a unit
 
@@ -232,7 +231,7 @@ def _grain(rows: Rows) -> int:
 
 @functools.cache
 def _kernel(function: Any, dtype: Any, given: Any = None) -> Any:
-    """One of the kernels of `cpu/csr.py`, compiled for results of `dtype`, and values of another one."""
+    """One of the kernels, compiled for results of `dtype`, and values of another one."""
     starts, places, values = (dtypes.int64, 1, False), (dtypes.int32, 1, False), (given or dtype, 1, False)
     numbers, by_block = (dtypes.int32, 1, True), ((dtypes.int64, 2, True), (dtypes.int32, 2, True))
     signature = {
@@ -244,7 +243,7 @@ def _kernel(function: Any, dtype: Any, given: Any = None) -> Any:
     return build_function(function, signature)
 
 
-# --- Rows of which only some elements are listed, on the device: filled with zeros, a thread for each element ---------
+# --- On the device: filled with zeros, then a thread for each element -------------------------------------------------
 
 _FILL = """
 own = (i // parts) % elements

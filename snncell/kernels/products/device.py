@@ -1,4 +1,4 @@
-"""Products of matrices on the device: the vendor's library, given views as they lie where it can take them."""
+"""Products of matrices on the device by cuBLAS, and Einstein sums."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _matrix(array: DeviceArray) -> tuple[Matrix, DeviceArray]:
     return _matrix(flat.copy())
 
 
-# --- Einstein sums on the device, as sums, transposes and products of two operands at a time --------------------------
+# --- Einstein sums, as sums, transposes and products of two operands at a time ----------------------------------------
 
 # No operand has a letter twice: a diagonal is a product with the identity (`ops/linalg.py`).
 

@@ -23,9 +23,7 @@ from snncell.kernels.numba.policy import PARALLEL_SIZE
 from snncell.kernels.products import costs, matmul
 from snncell.kernels.products.matmul import MatrixEvents
 
-# --- Events and matrices in the order in which the kernel of a loop over time takes them ------------------------------
-
-# They are kernels, which carry out the units of their work from `start` up to `stop`.
+# --- Kernels ----------------------------------------------------------------------------------------------------------
 
 LANES = 16  # by the dtype
 

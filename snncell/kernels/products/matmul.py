@@ -1,4 +1,13 @@
-"""Products of matrices: BLAS, or for a matrix of spikes, kernels whose work is in proportion to the spikes."""
+"""Products of matrices: BLAS, or event-driven kernels for a matrix of spikes.
+
+An event is an element that is not zero. A row of the result is the sum of the rows of the other operand that belong to
+the events of a row, or for the transposed matrix of a column. Of the other operand a panel is packed, WIDTH columns of
+DEPTH rows, half of a second-level cache, and all rows of the result go through it before the next: each of its elements
+comes from memory once. The sums of a row stay in registers over all its events of a panel.
+
+A kernel carries out the units of its work from `start` up to `stop`. Sums run over the events in the order of their
+places, so they do not depend on the number of threads, nor on how the result is cut.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +37,7 @@ from snncell.kernels.numba.policy import PARALLEL_SIZE
 from snncell.kernels.numba.threads import BLAS, WORKERS
 from snncell.kernels.products import costs, device as on_device
 
-# --- Products of matrices of which one is mostly zeros, as spikes are: work in proportion to the elements that are not
-
-# An event is an element that is not zero. A row of the result is the sum of the rows of the other operand that belong
-# to the events of a row, or for the transposed matrix of a column. Of the other operand a panel is packed, WIDTH
-# columns of DEPTH rows, half of a second-level cache, and all rows of the result go through it before the next: each
-# of its elements comes from memory once, whatever its order there. The sums of a row stay in registers over all its
-# events of a panel.
-#
-# They are kernels, which carry out the units of their work from `start` up to `stop`. Sums run over the events in the
-# order of their places, so they do not depend on the number of threads, nor on how the result is cut.
+# --- Kernels ----------------------------------------------------------------------------------------------------------
 
 LANES, WIDTH = 16, 64  # elements of a vector, and of a row of a panel: by the dtype
 
@@ -207,7 +207,7 @@ PACKED_FROM = 2  # events for each row of a matrix: with fewer, it is not copied
 
 
 class MatrixEvents(NamedTuple):
-    """The events of a matrix, or of its transpose: see `cpu/events.py`."""
+    """The events of a matrix, or of its transpose: see `find_all_events`."""
 
     places: Any
     values: Any
@@ -414,7 +414,7 @@ def _density(x: Any) -> float:
 
 
 def kernel(function: Any, dtype: Any, spikes: Any = None) -> Any:
-    """One of the kernels of `cpu/events.py`, compiled for matrices of `dtype`, and `spikes` of another."""
+    """One of the kernels, compiled for matrices of `dtype`, and `spikes` of another."""
     key = (function, dtype, spikes)
     if key not in _kernels:
         lanes = ALIGNMENT // dtype.itemsize

@@ -1,4 +1,4 @@
-"""The cache folder: where it is, who may write to it, and what is said where there is none."""
+"""The cache folder, and the environment variables of this library."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def warn_without_cache(folder: Path | None, error: OSError | None = None) -> Non
     )
 
 
-# --- The environment variables of this library: what they may be, and those that are misspelt -------------------------
+# --- Environment variables --------------------------------------------------------------------------------------------
 
 _KNOWN = ("SNNCELL_CACHE_DIR", "SNNCELL_CACHE_MB", "SNNCELL_DEBUG")
 _LIKENESS = 0.8  # from which on a name is meant to be one of these
