@@ -131,9 +131,9 @@ class _Source:
         self.functions: dict[str, str] = {}
         self.aliases: dict[str, str] = {}
 
-    def add(self, function: Callable[..., Any]) -> None:
+    def add(self, function: Any) -> None:
         """Add the text of a function, after the names that it reads."""
-        known = getattr(function, "__globals__") | self.given  # noqa: B009
+        known = function.__globals__ | self.given
         read = {each.argval for each in dis.get_instructions(function) if each.opname == "LOAD_GLOBAL"}
         for name in sorted(read & known.keys()):
             if known[name] is not None:  # else the caller of `source_of` defines it
