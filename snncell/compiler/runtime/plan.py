@@ -41,7 +41,7 @@ class Plan:
     """The launches of one Program, for arrays of one place.
 
     Args:
-        program: what they compute.
+        program: the computation.
         space: where the arrays are.
         recorded: whether they may be recorded as a CUDA graph: not those of a step within a loop.
     """
@@ -71,7 +71,7 @@ class Plan:
         self.graph = self.recorded() if recorded else None
 
     def build(self) -> None:
-        """Compile its loops, or load what was compiled."""
+        """Compile its loops, or load the compiled ones."""
         if listening():  # progress reports want the number of kernels first
             expect(self.kernels())
         for launch in self.launches:
