@@ -13,6 +13,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+# The import gives elementwise operations and reductions their rule for the device.
+import snncell.compiler.runtime.eager_cuda  # noqa: F401
 from snncell.compiler.ir.product import Product
 from snncell.compiler.ir.program import Program, last_uses
 from snncell.compiler.pipeline import optimise
