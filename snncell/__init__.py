@@ -13,21 +13,14 @@ monitor                              records what the neurons do: spikes, potent
 encode                               values to spikes over time (rate, latency, delta, phase, population, ...), and back
 data, plot, io                       the digits, random manifolds, batches; pictures; checkpoints
 train                                fit, evaluate, and the pieces that they are made of
+mindspore                            MindSpore's own API: Model and its callbacks, metrics as objects, training Cells
 sklearn                              SNNClassifier and SNNRegressor, with scikit-learn: `import snncell.sklearn`
 """
 
 import importlib as _importlib
 from typing import Any as _Any
 
-from snncell import (
-    amp as amp,
-    common as common,
-    context as context,
-    dtype as dtype,
-    nn as nn,
-    ops as ops,
-    surrogate as surrogate,
-)
+from snncell import amp as amp, common as common, dtype as dtype, nn as nn, ops as ops, surrogate as surrogate
 from snncell.arguments.guard import guard as _guard
 from snncell.arguments.imports import install as _install
 from snncell.arguments.names import missing_from as _missing_from
@@ -74,16 +67,19 @@ from snncell.ops import (
     vjp as vjp,
     vmap as vmap,
 )
+from snncell.plugins import register as _register
 from snncell.tape.parameter import Parameter as Parameter, ParameterTuple as ParameterTuple
 from snncell.tape.tensor import Tensor as Tensor
 
 __version__ = "0.1.0"
 
 _LAZY = (
+    "context",
     "data",
     "distributed",
     "encode",
     "io",
+    "mindspore",
     "monitoring",
     "nir",
     "plot",
@@ -106,6 +102,8 @@ _OF_TRAIN = (
     "RunContext",
     "TimeMonitor",
 )  # MindSpore has them here too
+
+_register("train.run_context", "snncell.mindspore.run_context:RunContext")
 
 _guard(globals())
 _install()
@@ -150,6 +148,7 @@ __all__ = [
     "jvp",
     "load_checkpoint",
     "load_param_into_net",
+    "mindspore",
     "monitor",
     "monitoring",
     "nir",

@@ -21,6 +21,9 @@ Batches                              arrays, a batch at a time, as often as they
 save_state, load_state               a training as a file, to be continued to the bit
 """
 
+import typing as _typing
+
+from snncell.arguments.exports import export_lazily as _export_lazily
 from snncell.arguments.guard import guard as _guard
 from snncell.train.average import EMA as EMA
 from snncell.train.callbacks import Callback as Callback, Result as Result, Training as Training
@@ -30,36 +33,62 @@ from snncell.train.evaluation import evaluate as evaluate
 from snncell.train.fit import fit as fit
 from snncell.train.log import Log as Log
 from snncell.train.metrics import confusion as confusion, metric as metric, top_k as top_k
-from snncell.train.model import Model as Model
-from snncell.train.model_checkpoint import CheckpointConfig as CheckpointConfig, ModelCheckpoint as ModelCheckpoint
-from snncell.train.model_metrics import (
-    F1 as F1,
-    MAE as MAE,
-    MSE as MSE,
-    Accuracy as Accuracy,
-    Loss as Loss,
-    Metric as Metric,
-    Precision as Precision,
-    Recall as Recall,
-    Top1CategoricalAccuracy as Top1CategoricalAccuracy,
-    Top5CategoricalAccuracy as Top5CategoricalAccuracy,
-    TopKCategoricalAccuracy as TopKCategoricalAccuracy,
-)
 from snncell.train.monitored import Monitored as Monitored
 from snncell.train.pieces import Batches as Batches, Spikes as Spikes, measure as measure
 from snncell.train.plateau import ReduceLROnPlateau as ReduceLROnPlateau
 from snncell.train.rate_finder import RateSearch as RateSearch, find_learning_rate as find_learning_rate
-from snncell.train.run_context import RunContext as RunContext, RunParameters as RunParameters
 from snncell.train.scores import accuracy as accuracy
 from snncell.train.state import load_state as load_state, save_state as save_state
 from snncell.train.steps import training_step as training_step
 from snncell.train.stopping import EarlyStopping as EarlyStopping
-from snncell.train.telling import (
-    History as History,
-    LambdaCallback as LambdaCallback,
-    LossMonitor as LossMonitor,
-    TimeMonitor as TimeMonitor,
-)
 from snncell.train.tensorboard import TensorBoard as TensorBoard
 
+if _typing.TYPE_CHECKING:
+    from snncell.mindspore import (
+        F1 as F1,
+        MAE as MAE,
+        MSE as MSE,
+        Accuracy as Accuracy,
+        CheckpointConfig as CheckpointConfig,
+        History as History,
+        LambdaCallback as LambdaCallback,
+        Loss as Loss,
+        LossMonitor as LossMonitor,
+        Metric as Metric,
+        Model as Model,
+        ModelCheckpoint as ModelCheckpoint,
+        Precision as Precision,
+        Recall as Recall,
+        RunContext as RunContext,
+        RunParameters as RunParameters,
+        TimeMonitor as TimeMonitor,
+        Top1CategoricalAccuracy as Top1CategoricalAccuracy,
+        Top5CategoricalAccuracy as Top5CategoricalAccuracy,
+        TopKCategoricalAccuracy as TopKCategoricalAccuracy,
+    )
+
+_OF_MINDSPORE = (
+    "Accuracy",
+    "CheckpointConfig",
+    "F1",
+    "History",
+    "LambdaCallback",
+    "Loss",
+    "LossMonitor",
+    "MAE",
+    "MSE",
+    "Metric",
+    "Model",
+    "ModelCheckpoint",
+    "Precision",
+    "Recall",
+    "RunContext",
+    "RunParameters",
+    "TimeMonitor",
+    "Top1CategoricalAccuracy",
+    "Top5CategoricalAccuracy",
+    "TopKCategoricalAccuracy",
+)
+
+_export_lazily(globals(), "snncell.mindspore", _OF_MINDSPORE)
 _guard(globals())

@@ -10,8 +10,8 @@ from typing import Annotated, Any, ClassVar
 from snncell.arguments.kinds import Own
 from snncell.cell import Cell
 from snncell.nn.optim import Optimizer
+from snncell.plugins import plugin
 from snncell.tape.tensor import Tensor
-from snncell.train.run_context import RunContext
 
 Record = dict[str, Any]
 
@@ -85,9 +85,9 @@ class Training:
     of_evaluation: Any = field(default=None, repr=False)  # its present batch
 
     @cached_property
-    def run_context(self) -> RunContext:
-        """The same for methods of callbacks that have MindSpore's names."""
-        return RunContext(self)
+    def run_context(self) -> Any:
+        """The `RunContext` for methods of callbacks that have MindSpore's names."""
+        return plugin("train.run_context")(self)
 
     @property
     def updated(self) -> bool:
@@ -212,74 +212,74 @@ class Callback:
 
     # --- by MindSpore's names -----------------------------------------------------------------------------------------
 
-    def on_train_begin(self, run_context: RunContext) -> None:
+    def on_train_begin(self, run_context: Any) -> None:
         """At the beginning of a training."""
         self.begin(run_context)
 
-    def on_train_epoch_begin(self, run_context: RunContext) -> None:
+    def on_train_epoch_begin(self, run_context: Any) -> None:
         """Before the first batch of an epoch."""
         self.epoch_begin(run_context)
 
-    def on_train_step_begin(self, run_context: RunContext) -> None:
+    def on_train_step_begin(self, run_context: Any) -> None:
         """Before a batch of a training."""
         self.step_begin(run_context)
 
-    def on_train_step_end(self, run_context: RunContext) -> None:
+    def on_train_step_end(self, run_context: Any) -> None:
         """After a batch of a training."""
         self.step_end(run_context)
 
-    def on_train_epoch_end(self, run_context: RunContext) -> None:
+    def on_train_epoch_end(self, run_context: Any) -> None:
         """After the last batch of an epoch, and its evaluation."""
         self.epoch_end(run_context)
 
-    def on_train_end(self, run_context: RunContext) -> None:
+    def on_train_end(self, run_context: Any) -> None:
         """At the end of a training."""
         self.end(run_context)
 
-    def on_eval_begin(self, run_context: RunContext) -> None:
+    def on_eval_begin(self, run_context: Any) -> None:
         """At the beginning of an evaluation."""
         self.begin(run_context)
 
-    def on_eval_epoch_begin(self, run_context: RunContext) -> None:
+    def on_eval_epoch_begin(self, run_context: Any) -> None:
         """Before the first batch of an evaluation."""
         self.epoch_begin(run_context)
 
-    def on_eval_step_begin(self, run_context: RunContext) -> None:
+    def on_eval_step_begin(self, run_context: Any) -> None:
         """Before a batch of an evaluation."""
         self.step_begin(run_context)
 
-    def on_eval_step_end(self, run_context: RunContext) -> None:
+    def on_eval_step_end(self, run_context: Any) -> None:
         """After a batch of an evaluation."""
         self.step_end(run_context)
 
-    def on_eval_epoch_end(self, run_context: RunContext) -> None:
+    def on_eval_epoch_end(self, run_context: Any) -> None:
         """After the last batch of an evaluation."""
         self.epoch_end(run_context)
 
-    def on_eval_end(self, run_context: RunContext) -> None:
+    def on_eval_end(self, run_context: Any) -> None:
         """At the end of an evaluation."""
         self.end(run_context)
 
-    def begin(self, run_context: RunContext) -> None:
+    def begin(self, run_context: Any) -> None:
         """At the beginning of a training, or an evaluation."""
 
-    def epoch_begin(self, run_context: RunContext) -> None:
+    def epoch_begin(self, run_context: Any) -> None:
         """Before the first batch of an epoch, or an evaluation."""
 
-    def step_begin(self, run_context: RunContext) -> None:
+    def step_begin(self, run_context: Any) -> None:
         """Before a batch."""
 
-    def step_end(self, run_context: RunContext) -> None:
+    def step_end(self, run_context: Any) -> None:
         """After a batch."""
 
-    def epoch_end(self, run_context: RunContext) -> None:
+    def epoch_end(self, run_context: Any) -> None:
         """After the last batch of an epoch, or an evaluation."""
 
-    def end(self, run_context: RunContext) -> None:
+    def end(self, run_context: Any) -> None:
         """At the end of a training, or an evaluation."""
 
 
-def tell_step_of_evaluation(callbacks: Iterable[Callback], when: str, run_context: RunContext) -> None:
+def tell_step_of_evaluation(callbacks: Iterable[Callback], when: str, run_context: Any) -> None:
     """Tell those callbacks that have a method for it of a batch of an evaluation; `when` is "begin" or "end"."""
     for callback in callbacks:
         names = (f"on_eval_step_{when}", f"step_{when}")

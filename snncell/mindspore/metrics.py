@@ -1,4 +1,4 @@
-"""Metrics as objects by MindSpore's names: measured batch by batch, and asked for in the end."""
+"""MindSpore's metrics as objects: `update` for each batch, `eval` in the end."""
 
 from __future__ import annotations
 
