@@ -29,8 +29,8 @@ from timing import tell
 
 import snncell
 from snncell import distributed, nn, train
-from snncell.distributed import sums
-from snncell.train import processes, sharded
+from snncell.distributed import sums, training
+from snncell.train import processes
 
 STEPS, BATCH, ROUNDS = 100, 64, 40
 FLOATS = 1 << 20  # 4 MB
@@ -139,7 +139,7 @@ def exchanges() -> dict[str, float]:
     return found
 
 
-class Between(sharded.Sharded):
+class Between(training.Sharded):
     """A step that notes how long the update waits when the reverse has ended."""
 
     seconds: list[float] = []  # noqa: RUF012 - of all steps

@@ -103,6 +103,7 @@ _OF_TRAIN = (
     "TimeMonitor",
 )  # MindSpore has them here too
 
+_register("train.ranks", "snncell.distributed.training:train_on_ranks")
 _register("train.run_context", "snncell.mindspore.run_context:RunContext")
 
 _guard(globals())

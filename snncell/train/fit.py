@@ -25,7 +25,7 @@ from snncell.train.loss_scale import ScaledLoss, scaler_of
 from snncell.train.metrics import name_metrics
 from snncell.train.monitored import watching
 from snncell.train.pieces import Spikes, cells_of
-from snncell.train.processes import processes
+from snncell.train.processes import processes_of
 from snncell.train.run import Run
 from snncell.train.scores import accuracy as share_right
 from snncell.train.state import File
@@ -146,7 +146,7 @@ def fit(
     if checkpoint is not None:
         path_to_write(checkpoint, "fit")  # said now, not after an epoch
     fits_together(net, loss, optimiser, "fit")
-    ranks = processes(distributed)
+    ranks = processes_of(distributed)
     own, monitor, scaler = in_order(callbacks), _monitor(monitor, patience, test), scaler_of(loss_scale, "fit")
     made = [
         *([] if scaler is None else [ScaledLoss(scaler, checkpoint)]),
