@@ -30,7 +30,6 @@ from timing import tell
 import snncell
 from snncell import distributed, nn, train
 from snncell.distributed import sums, training
-from snncell.train import processes
 
 STEPS, BATCH, ROUNDS = 100, 64, 40
 FLOATS = 1 << 20  # 4 MB
@@ -162,7 +161,7 @@ class Between(training.Sharded):
 
 def overlap() -> dict[str, float]:
     """The median milliseconds of steps of the deeper net, and of those the ones behind its reverse."""
-    processes.Sharded = Between  # type: ignore[misc]
+    training.Sharded = Between  # type: ignore[misc]
     found = {}
     for name, bucket in (("at the end", 1 << 40), ("as they come", sums.BUCKET)) * 2:
         sums.BUCKET = bucket

@@ -136,6 +136,18 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"prepare", "neurons", "net", "products"},
         {"export", "fold"},
     ],
+    "amp": [{"layers", "scaling"}],
+    "train": [
+        {"callbacks", "metrics", "state"},
+        {"average", "batches", "log", "measures", "stopping"},
+        {"checkpoints", "finite"},
+        {"loss_scale"},
+        {"steps"},
+        {"passes"},
+        {"run"},
+        {"fit"},
+        {"rate_finder"},
+    ],
     "sklearn": [{"network"}, {"estimator"}, {"classifier", "regressor"}],
     "mindspore": [{"context", "metrics", "run_context", "training_cells"}, {"callbacks", "model"}],
     "compiler.runtime": [

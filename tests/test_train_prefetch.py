@@ -24,8 +24,8 @@ from snncell.errors import ArgumentError, ForkError
 from snncell.kernels.build import build
 from snncell.ops.seeds import present_key
 from snncell.tape.state import STATE
-from snncell.train import ahead
-from snncell.train.ahead import make_ahead, pays
+from snncell.train import batches
+from snncell.train.batches import make_ahead, pays
 
 PATIENCE = 60.0  # seconds, for what takes none
 FEATURES, CLASSES, COUNT = 5, 3, 24
@@ -225,22 +225,22 @@ def test_by_default_arrays_of_some_size_are(monkeypatch: pytest.MonkeyPatch) -> 
 
     def ahead_of(data: Any, prefetch: bool | None = None) -> bool:
         chosen = pays(data) if prefetch is None else prefetch
-        return isinstance(make_ahead(data, lambda x: x, chosen), ahead._Ahead)
+        return isinstance(make_ahead(data, lambda x: x, chosen), batches._Ahead)
 
     small = {kind: kind(*samples(), batch_size=8) for kind in (train.Batches, Subclass, Other)}
     assert not any(ahead_of(data) for data in small.values())
     assert all(ahead_of(data, True) for data in (*small.values(), [], Own("", noise)))
     size = sum(array.nbytes for array in samples()) // COUNT * 8
-    monkeypatch.setattr(ahead, "LEAST_BYTES", size)
+    monkeypatch.setattr(batches, "LEAST_BYTES", size)
     assert [ahead_of(data) for data in small.values()] == [True, True, False]
     assert not ahead_of(small[train.Batches], False) and not ahead_of([samples()]) and not ahead_of(Own("", noise))
-    monkeypatch.setattr(ahead, "LEAST_BYTES", size + 1)
+    monkeypatch.setattr(batches, "LEAST_BYTES", size + 1)
     assert not ahead_of(small[train.Batches])
 
 
 def test_where_a_gpu_is_in_use_none_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "IN_USE", ["a card"])
-    assert not isinstance(make_ahead([1], lambda x: x, True), ahead._Ahead)
+    monkeypatch.setattr(batches, "IN_USE", ["a card"])
+    assert not isinstance(make_ahead([1], lambda x: x, True), batches._Ahead)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
@@ -353,7 +353,7 @@ def test_an_interruption_at_any_place_ends_the_thread(draw: str, monkeypatch: py
             sys.setprofile(interrupt)
 
     # Signals wait for what is deferred; the interruptions of this test would not.
-    monkeypatch.setattr(ahead, "deferring", waiting)
+    monkeypatch.setattr(batches, "deferring", waiting)
     data = Own("order batches", DRAWS[draw])
 
     def gone_through() -> list[Any]:

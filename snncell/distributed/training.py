@@ -27,9 +27,8 @@ from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.structure import flatten
 from snncell.tape.tensor import Tensor
 from snncell.train.loss_scale import Scaling
-from snncell.train.processes import Counted, OneProcess
 from snncell.train.state import buffers_of, description, first_difference, weights_of
-from snncell.train.steps import Clip, TrainStep, step_in_two
+from snncell.train.steps import Clip, Counted, OneProcess, TrainStep, step_in_two
 
 Numbers = dict[str, Any]
 Shards = dict[int, tuple[Any, ...]]  # those of a batch that a rank has, by number

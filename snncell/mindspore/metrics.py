@@ -13,8 +13,7 @@ from snncell.arguments.shown import came, show
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor
-from snncell.train.metrics import NAMED, confusion, top_k
-from snncell.train.scores import accuracy
+from snncell.train.metrics import NAMED, accuracy, confusion, top_k
 
 
 class Metric:

@@ -19,11 +19,11 @@ from snncell.mindspore.run_context import RunContext
 from snncell.mindspore.training_cells import TrainOneStepCell
 from snncell.nn.optim import Optimizer
 from snncell.tape.given import as_data
-from snncell.train.callbacks import Callback, Result, Training
-from snncell.train.evaluation import evaluate_with, statefuls, tell_callbacks
+from snncell.train.callbacks import Callback, Result, Training, in_order
 from snncell.train.fit import fit
-from snncell.train.given import in_order
 from snncell.train.loss_scale import scaler_of
+from snncell.train.passes import evaluate_with, tell_callbacks
+from snncell.train.state import statefuls
 
 
 class Model:

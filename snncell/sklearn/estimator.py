@@ -21,7 +21,7 @@ from snncell.nn.groups import LearningRateSchedule
 from snncell.ops.seeds import replaying
 from snncell.sklearn.network import network_of, optimiser_of, refuse_range
 from snncell.tape.tensor import Tensor
-from snncell.train.evaluation import statefuls
+from snncell.train.state import statefuls
 
 Array = np.ndarray[Any, Any]
 Encoder = Literal["current", "latency", "phase", "rate"] | Callable[..., Any] | None

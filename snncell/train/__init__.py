@@ -1,4 +1,4 @@
-"""Training: `fit`, and the pieces that it is made of, to write one's own loop with.
+"""Training: `fit`, and its parts for a training loop of your own.
 
 fit, Result                          the whole training
 evaluate                             loss, accuracy, firing rate and metrics on data
@@ -26,22 +26,28 @@ import typing as _typing
 from snncell.arguments.exports import export_lazily as _export_lazily
 from snncell.arguments.guard import guard as _guard
 from snncell.train.average import EMA as EMA
+from snncell.train.batches import Batches as Batches
 from snncell.train.callbacks import Callback as Callback, Result as Result, Training as Training
 from snncell.train.checkpoints import Checkpoint as Checkpoint
-from snncell.train.clipping import clip_by_global_norm as clip_by_global_norm, clip_by_value as clip_by_value
-from snncell.train.evaluation import evaluate as evaluate
 from snncell.train.fit import fit as fit
-from snncell.train.log import Log as Log
-from snncell.train.metrics import confusion as confusion, metric as metric, top_k as top_k
-from snncell.train.monitored import Monitored as Monitored
-from snncell.train.pieces import Batches as Batches, Spikes as Spikes, measure as measure
-from snncell.train.plateau import ReduceLROnPlateau as ReduceLROnPlateau
+from snncell.train.log import Log as Log, TensorBoard as TensorBoard
+from snncell.train.measures import Spikes as Spikes, measure as measure
+from snncell.train.metrics import (
+    Monitored as Monitored,
+    accuracy as accuracy,
+    confusion as confusion,
+    metric as metric,
+    top_k as top_k,
+)
+from snncell.train.passes import evaluate as evaluate
 from snncell.train.rate_finder import RateSearch as RateSearch, find_learning_rate as find_learning_rate
-from snncell.train.scores import accuracy as accuracy
 from snncell.train.state import load_state as load_state, save_state as save_state
-from snncell.train.steps import training_step as training_step
-from snncell.train.stopping import EarlyStopping as EarlyStopping
-from snncell.train.tensorboard import TensorBoard as TensorBoard
+from snncell.train.steps import (
+    clip_by_global_norm as clip_by_global_norm,
+    clip_by_value as clip_by_value,
+    training_step as training_step,
+)
+from snncell.train.stopping import EarlyStopping as EarlyStopping, ReduceLROnPlateau as ReduceLROnPlateau
 
 if _typing.TYPE_CHECKING:
     from snncell.mindspore import (

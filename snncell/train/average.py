@@ -1,4 +1,4 @@
-"""The moving average of weights."""
+"""Exponential moving average of the weights (EMA)."""
 
 from __future__ import annotations
 

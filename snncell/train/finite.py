@@ -17,7 +17,8 @@ from snncell.tape.given import as_data, is_array, on_host
 from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import value_and_grad
-from snncell.train.pieces import Batches, measure
+from snncell.train.batches import Batches
+from snncell.train.measures import measure
 from snncell.train.state import File, weights_of
 
 

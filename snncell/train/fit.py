@@ -1,4 +1,4 @@
-"""The whole training: what a user asks for, as a run and its callbacks."""
+"""`fit`: checks its arguments, and makes a run and its callbacks of them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,16 @@ from snncell.errors import ArgumentError
 from snncell.io.checkpoint import path_to_write
 from snncell.nn.optim import Optimizer
 from snncell.tape.tensor import Tensor
-from snncell.train.bar import Progress
-from snncell.train.callbacks import Callback, Result, Training
+from snncell.train.batches import batches_of
+from snncell.train.callbacks import Callback, Result, Training, in_order
 from snncell.train.checkpoints import Checkpoint
-from snncell.train.evaluation import batches_of
-from snncell.train.given import in_order
-from snncell.train.log import Log
+from snncell.train.log import Log, Progress
 from snncell.train.loss_scale import ScaledLoss, scaler_of
-from snncell.train.metrics import name_metrics
-from snncell.train.monitored import watching
-from snncell.train.pieces import Spikes, cells_of
-from snncell.train.processes import processes_of
+from snncell.train.measures import Spikes, spiking_cells
+from snncell.train.metrics import accuracy as share_right, name_metrics, watching
 from snncell.train.run import Run
-from snncell.train.scores import accuracy as share_right
 from snncell.train.state import File
+from snncell.train.steps import processes_of
 from snncell.train.stopping import EarlyStopping
 
 
@@ -159,7 +155,7 @@ def fit(
     batches = batches_of(data, batch_size, True, "fit: data"), batches_of(test, batch_size, False, "fit: test")
     run = Run(Training(net, loss, optimiser, *batches, epochs), prefetch, ranks)
     run.checkpoint, run.test_every = checkpoint, _epochs_to_evaluate(test_every, log)
-    with ranks.together(), Spikes(cells_of(firing_rate, "fit: firing_rate")) as spikes, phases(net, loss):
+    with ranks.together(), Spikes(spiking_cells(firing_rate, "fit: firing_rate")) as spikes, phases(net, loss):
         spikes.refuse_inner(net)
         limits = {"clip_norm": clip_norm, "clip_value": clip_value}
         functions, heard = name_metrics(metrics, "fit")

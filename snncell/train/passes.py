@@ -1,19 +1,210 @@
-"""One time through the training data, which can be left after a step and gone on with from a checkpoint."""
+"""Passes over data: an evaluation, and an epoch of training, which a checkpoint can continue after any step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from typing import Annotated, Any
 
 import numpy as np
 
+from snncell.arguments.kinds import Count, Own
+from snncell.cell import Cell
+from snncell.cells.modes import phases
+from snncell.compiler.jit import jit
 from snncell.data import Loader
 from snncell.errors import ArgumentError, CheckpointError
 from snncell.ops.seeds import go_on_from, own_key, present_key
-from snncell.train.evaluation import Means, Measurements, cells_of, count_batches, statefuls
-from snncell.train.processes import OneProcess
-from snncell.train.state import is_count
-from snncell.train.steps import TrainStep
+from snncell.tape.tensor import Tensor
+from snncell.train.batches import batches_of, make_ahead, parts_of, pays
+from snncell.train.callbacks import Callback, Training, tell_step_of_evaluation
+from snncell.train.measures import Spikes, measure, spiking_cells
+from snncell.train.metrics import Monitored, accuracy as share_right, name_metrics, watching
+from snncell.train.state import cells_of, is_count, statefuls
+from snncell.train.steps import OneProcess, TrainStep
+
+# --- evaluation -------------------------------------------------------------------------------------------------------
+
+Step = Callable[[Any], dict[str, Any]]  # batch -> numbers
+Means = dict[str, Any]  # numbers, and nested lists of those that have axes
+
+
+def evaluate(
+    net: Cell,
+    loss: Callable[..., Tensor],
+    data: Any,
+    *,
+    batch_size: Count = 64,
+    accuracy: Callable[..., Tensor] | None = share_right,
+    metrics: Annotated[Any, Own()] = (),
+    firing_rate: Annotated[Cell | Iterable[Cell], Own()] = (),
+    prefetch: bool | None = None,
+) -> Means:
+    """Means over data, in prediction: "loss", and as asked for "accuracy", "firing_rate" and metrics.
+
+    Net and loss (if it is a Cell) are in prediction, and each `Stateful` of theirs begins at rest; afterwards they are
+    in training, or not, as they were, and have the states that they had.
+
+    Args:
+        net, loss, data, batch_size, accuracy, metrics, firing_rate, prefetch: as for `fit`; arrays are not shuffled.
+
+    Returns:
+        Numbers by name, and nested lists of those that have axes. A batch counts by the length of its target.
+
+    Raises:
+        ArgumentError: for data without a batch.
+
+    Example:
+        >>> net = nn.Dense(2, 2)
+        >>> sorted(snncell.train.evaluate(net, nn.CrossEntropyLoss(), (ops.ones((9, 2)), ops.zeros(9, "int64"))))
+        ['accuracy', 'loss']
+    """
+    return evaluate_with(net, loss, data, batch_size, accuracy, metrics, firing_rate, prefetch)
+
+
+def evaluate_with(
+    net: Cell,
+    loss: Callable[..., Tensor],
+    data: Any,
+    batch_size: int,
+    accuracy: Any,
+    metrics: Any,
+    firing_rate: Any,
+    prefetch: bool | None,
+    around: Callable[[Step], Step] = lambda step: step,
+) -> Means:
+    """`evaluate`, with somebody around its steps, as for `means`."""
+    if data is None:
+        raise ArgumentError("evaluate: data are a tuple of arrays, or batches; there are none.")
+    with (
+        Spikes(spiking_cells(firing_rate, "evaluate: firing_rate")) as spikes,
+        phases(net, loss),
+        ExitStack() as stack,
+    ):
+        for stateful in statefuls(net, loss):
+            stack.enter_context(stateful.aside())
+        spikes.refuse_inner(net)
+        functions, heard = name_metrics(metrics, "evaluate")
+        of_batch = measure_with_loss(net, loss, accuracy, spikes if spikes.cells else None, functions)
+        batches = batches_of(data, batch_size, False, "evaluate: data")
+        return means("evaluate: data", (net, loss), of_batch, batches, prefetch, heard, OneProcess(), around)
+
+
+def tell_callbacks(step: Step, training: Training, callbacks: Sequence[Callback]) -> Step:
+    """A step of an evaluation of which callbacks are told."""
+
+    def told(batch: Any) -> dict[str, Any]:
+        training.evaluated, training.of_evaluation = training.evaluated + 1, batch
+        tell_step_of_evaluation(callbacks, "begin", training.run_context)
+        training.measured = step(batch)
+        tell_step_of_evaluation(callbacks, "end", training.run_context)
+        return training.measured
+
+    return told
+
+
+def measure_with_loss(
+    net: Cell, loss: Any, accuracy: Any, spikes: Spikes | None, metrics: dict[str, Any]
+) -> Callable[..., dict[str, Tensor]]:
+    """`measure`, jitted, with the loss among the rest."""
+    of_one = measure(net, loss, accuracy, spikes, metrics)
+
+    def of_batch(*batch: Tensor) -> dict[str, Tensor]:
+        value, others = of_one(*batch)
+        return {"loss": value, **others}
+
+    jitted: Callable[..., dict[str, Tensor]] = jit(of_batch)
+    return jitted
+
+
+def means(
+    who: str,
+    parts: tuple[Any, ...],
+    of_batch: Any,
+    source: Any,
+    prefetch: bool | None,
+    heard: dict[str, Monitored],
+    processes: OneProcess,
+    around: Callable[[Step], Step] = lambda step: step,
+) -> Means:
+    """Go through the data once, in prediction; the means of what is measured, also by a monitor.
+
+    `around` makes of a step, batch -> numbers, one around which others are told.
+    """
+    for cell in cells_of(*parts):
+        cell.training = False
+    for stateful in statefuls(*parts):
+        stateful.reset()
+    measurements = Measurements()
+    with watching(parts[0], heard) as recorded, count_batches(source, who, processes, prefetch) as batches:
+        numbers_of = around(processes.measured(lambda *batch: {**of_batch(*batch), **recorded()}))
+        for samples, batch in batches:
+            measurements.add(numbers_of(batch), samples)
+    return measurements.means(who)
+
+
+def count_batches(
+    source: Any, who: str, processes: OneProcess, prefetch: bool | None
+) -> AbstractContextManager[Iterable[Any]]:
+    """The batches of data, each behind the number of its samples, made ahead where that is safe and pays."""
+    counted = processes.counted(source, lambda batch: parts_of(batch, who))
+    return make_ahead(processes.batches(source), counted, pays(source) if prefetch is None else prefetch)
+
+
+class Measurements:
+    """Numbers of batches, and their means, to which a batch counts by its samples."""
+
+    def __init__(self) -> None:
+        self.numbers: list[dict[str, Any]] = []
+        self.counts: list[int] = []
+
+    def add(self, numbers: dict[str, Any], count: int) -> None:
+        """Note the numbers of a batch of so many samples."""
+        self.numbers.append(numbers)
+        self.counts.append(count)
+
+    def names(self) -> list[str]:
+        """The names of the numbers."""
+        return list(self.numbers[0]) if self.numbers else []
+
+    def arrays(self) -> dict[str, Any]:
+        """All of it as arrays, float64, with an entry for each batch, and their counts."""
+        columns = {name: np.array([_wide(each[name]) for each in self.numbers]) for name in self.names()}
+        return {"counts": np.array(self.counts, np.int64), **{f"number {name}": x for name, x in columns.items()}}
+
+    def take(self, names: list[Any], arrays: dict[str, Any], batches: int) -> None:
+        """Have what `arrays` gave.
+
+        Raises:
+            ArgumentError: for anything else.
+        """
+        counts = arrays.get("counts", np.zeros(0))
+        columns = {name: arrays.get(f"number {name}", counts) for name in names}
+        right = len(arrays) == len(columns) + 1 and counts.dtype == np.int64 and counts.shape == (batches,)
+        if not right or any(x.dtype != np.float64 or x.shape[:1] != (batches,) for x in columns.values()):
+            raise ArgumentError(f"what was measured of {batches} batches is not in it.")
+        self.counts = counts.tolist()
+        self.numbers = [{name: columns[name][n] for name in names} for n in range(batches)]
+
+    def means(self, who: str) -> Means:
+        """The means of the numbers: a float each, or a nested list of those that are arrays.
+
+        Raises:
+            ArgumentError: if there was no batch.
+        """
+        if not self.numbers:
+            raise ArgumentError(f"{who} give no batch. An iterator gives its batches once; give a list, or Batches.")
+        shares = np.array(self.counts, np.float64) / sum(self.counts)
+        columns = {name: np.array([_wide(each[name]) for each in self.numbers]) for name in self.names()}
+        return {name: np.tensordot(shares, values, 1).tolist() for name, values in columns.items()}
+
+
+def _wide(number: Any) -> Any:
+    """A number, or an array of them, in float64."""
+    return np.asarray(number.asnumpy() if isinstance(number, Tensor) else number, np.float64)
+
+
+# --- epoch of training ------------------------------------------------------------------------------------------------
 
 
 class DataPass:

@@ -1,4 +1,4 @@
-"""Search for a learning rate: one that rises from step to step, until the loss diverges."""
+"""Learning-rate finder: raise the rate from step to step until the loss diverges."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from snncell.nn.optim import Optimizer
 from snncell.ops.seeds import go_on_from, own_key
 from snncell.tape.parameter import assign_all
 from snncell.tape.tensor import Tensor
-from snncell.train.clipping import clip_by_both
-from snncell.train.evaluation import batches_of, cells_of, parts_of, statefuls
+from snncell.train.batches import batches_of, parts_of
 from snncell.train.fit import fits_together
 from snncell.train.loss_scale import scaler_of
-from snncell.train.steps import training_step
+from snncell.train.state import cells_of, statefuls
+from snncell.train.steps import clip_by_both, training_step
 
 Array = np.ndarray[Any, Any]
 DIVERGED = 4.0  # times the least loss

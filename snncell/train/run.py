@@ -1,13 +1,16 @@
-"""One call of `fit`: what is compiled, the order of epochs and callbacks, and the checkpoint it goes on from."""
+"""The run of `fit`: compilation, the order of epochs and callbacks, checkpoints, interruptions."""
 
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from itertools import islice
+from types import FrameType
 from typing import Any
 
 from snncell.amp import LossScaler
@@ -15,28 +18,23 @@ from snncell.amp.scaling import Values, values_of
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, CheckpointError
 from snncell.tape.tensor import Tensor
-from snncell.train.batch_axis import refuse_swapped_axes
-from snncell.train.callbacks import Callback, Record, Result, Training
-from snncell.train.clipping import clip_by_both
-from snncell.train.evaluation import count_batches, means, measure_with_loss, tell_callbacks
+from snncell.train.batches import refuse_swapped_axes
+from snncell.train.callbacks import Callback, Record, Result, Training, in_order
+from snncell.train.checkpoints import describe_data, note_callbacks, places, refuse_notes, resume_callbacks, take_places
 from snncell.train.finite import infinite_gradient, refuse_loss, refuse_test_loss, refuse_weights, warn_of_nan
-from snncell.train.given import in_order
-from snncell.train.interruption import note_signals
 from snncell.train.loss_scale import Scaling
-from snncell.train.monitored import Monitored
-from snncell.train.passes import DataPass
-from snncell.train.pieces import Spikes, measure
-from snncell.train.processes import OneProcess
-from snncell.train.resume import describe_data, note_callbacks, places, refuse_notes, resume_callbacks, take_places
+from snncell.train.measures import Spikes, measure
+from snncell.train.metrics import Monitored
+from snncell.train.passes import DataPass, count_batches, means, measure_with_loss, tell_callbacks
 from snncell.train.state import File, description, read_state, save_state, weights_of
-from snncell.train.steps import TrainStep
+from snncell.train.steps import OneProcess, TrainStep, clip_by_both
 
 _PROBED = 4  # batches that are searched for an infinite gradient
 _PASS = "pass "  # of the names of what a pass keeps in a checkpoint
 
 
 class Run:
-    """A training, and how it goes on."""
+    """One call of `fit`."""
 
     step: TrainStep
     test_step: Callable[..., dict[str, Tensor]]
@@ -283,3 +281,36 @@ def _refuse_record(record: Record, callback: Callback) -> None:
             f"fit: a record holds numbers, and the callback {type(callback).__name__} has put a {type(value).__name__} "
             f"at {name!r} into it: float(x) of a Tensor, or x.tolist() of an array."
         )
+
+
+# --- interruptions ----------------------------------------------------------------------------------------------------
+
+_USUAL: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+
+
+@contextmanager
+def note_signals(stop: Callable[[str], None]) -> Iterator[None]:
+    """Within this context Ctrl-C and SIGTERM call `stop`, so that the training ends after its step.
+
+    SIGTERM, by which schedulers end a job, is raised again afterwards. A second signal acts at once. Signal handlers of
+    the user stay in place. On other threads than the main one the context does nothing, because Python handles signals
+    on the main thread alone.
+    """
+    received: list[int] = []
+
+    def first(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, _USUAL[number])
+        received.append(number)
+        stop("interrupted")
+
+    on_main = threading.current_thread() is threading.main_thread()
+    taken = [number for number, usual in _USUAL.items() if on_main and signal.getsignal(number) is usual]
+    for number in taken:
+        signal.signal(number, first)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, _USUAL[number])
+    if signal.SIGTERM in received:
+        signal.raise_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""A training as a file: weights, what the optimiser keeps, random numbers, and notes."""
+"""State of a training, in memory and as a file: weights, buffers, optimiser, random numbers, notes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from snncell.cells.state import replace_buffers
 from snncell.errors import CheckpointError
 from snncell.io.checkpoint import read_arrays, write_arrays
 from snncell.nn.optim import Optimizer
+from snncell.nn.stateful import Stateful
 from snncell.ops.seeds import assign_seed, present_key, set_seed
 from snncell.tape.parameter import Parameter, Undo, assign_all, together
 from snncell.tape.tensor import Tensor
@@ -227,6 +228,16 @@ def from_json(text: str, what: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise CheckpointError(f"{what} is damaged: it is a {type(content).__name__}.")
     return content
+
+
+def cells_of(*parts: Any) -> list[Cell]:
+    """All Cells of net and loss, if they are Cells."""
+    return [cell for part in parts if isinstance(part, Cell) for _, cell in part.cells_and_names()]
+
+
+def statefuls(*parts: Any) -> list[Stateful]:
+    """Each `Stateful` of net and loss, once."""
+    return list(dict.fromkeys(cell for cell in cells_of(*parts) if isinstance(cell, Stateful)))
 
 
 def weights_of(net: Cell, loss: Any = None) -> dict[str, Parameter]:

@@ -1,8 +1,9 @@
-"""The step of a training: of one batch at a time, or of gradients that are accumulated over several."""
+"""Training steps: forward, backward, gradient clipping, optimiser; gradient accumulation over several batches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Annotated, Any, Protocol
 
@@ -12,10 +13,12 @@ from snncell.arguments.kinds import Own
 from snncell.cell import Cell
 from snncell.compiler.jit import Jitted, jit
 from snncell.errors import ArgumentError
+from snncell.nn.layer import positive_number
 from snncell.nn.optim import Optimizer
+from snncell.plugins import plugin
 from snncell.tape.tensor import Tensor
 from snncell.train.loss_scale import Scaling, scaler_of
-from snncell.train.pieces import Spikes, measure
+from snncell.train.measures import Spikes, measure
 
 Numbers = dict[str, Tensor]
 Clip = Callable[[Any], Any]
@@ -199,3 +202,123 @@ def _times(g: Tensor, weight: Tensor) -> Tensor:
     """A gradient times a number, in float32 at least: sums of float16 would overflow."""
     wide = g.astype("float32") if g.dtype.itemsize < 4 else g
     return wide * weight.astype(wide.dtype)
+
+
+# --- gradient clipping ------------------------------------------------------------------------------------------------
+
+
+def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: float) -> tuple[Tensor, ...]:
+    """All gradients, scaled together so that their common norm is at most `max_norm`.
+
+    g min(1, max_norm / n)  with n = sqrt(sum of the squares of all elements of all gradients)
+
+    n is computed of g / max |g|, in float32 at least, so that no square overflows or vanishes. Of a gradient with an
+    infinity or a NaN, all become NaN.
+
+    Raises:
+        ArgumentError: for a max_norm that is not above 0.
+
+    Source: Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", ICML 2013.
+
+    Example:
+        >>> [g.asnumpy().tolist() for g in snncell.train.clip_by_global_norm([Tensor([3.0]), Tensor([4.0])], 2.5)]
+        [[1.5], [2.0]]
+    """
+    positive_number(max_norm, "clip_by_global_norm", "max_norm")
+    originals = tuple(gradients)
+    return ops.clip_by_global_norm(originals, max_norm) if originals else ()
+
+
+def clip_by_value(gradients: Iterable[Tensor], limit: float) -> tuple[Tensor, ...]:
+    """All gradients, each element limited to [-limit, limit].
+
+    Raises:
+        ArgumentError: for a limit that is not above 0.
+
+    Example:
+        >>> snncell.train.clip_by_value([Tensor([-3.0, 0.25])], 0.5)[0].asnumpy().tolist()
+        [-0.5, 0.25]
+    """
+    positive_number(limit, "clip_by_value", "limit")
+    return tuple(ops.clip(g, -float(limit), float(limit)) for g in gradients)
+
+
+def clip_by_both(max_norm: float | None, limit: float | None) -> Callable[[Any], Any]:
+    """A function that limits each element, and then the common norm, each if there is a limit."""
+
+    def clip(gradients: Any) -> Any:
+        limited = gradients if limit is None else clip_by_value(gradients, limit)
+        return limited if max_norm is None else clip_by_global_norm(limited, max_norm)
+
+    return clip
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+Counted = tuple[int, Any]  # the samples of a batch, and the batch
+
+
+class OneProcess:
+    """A training on this process alone."""
+
+    first = True  # whether this is the process that writes files
+
+    def batches(self, source: Any) -> Any:
+        """The batches of data, to be `counted`."""
+        return source
+
+    def counted(self, source: Any, parts_of: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], Counted]:
+        """A function that makes a batch of what `batches` gives, and counts its samples."""
+
+        def of_batch(batch: Any) -> Counted:
+            parts = parts_of(batch)
+            return len(parts[-1]), parts
+
+        return of_batch
+
+    def step(
+        self,
+        parts: tuple[Any, ...],
+        of_batch: Callable[..., Any],
+        optimiser: Optimizer,
+        clip: Clip,
+        scaling: Scaling | None,
+        accumulate: int,
+    ) -> TrainStep:
+        """The step of a training, of batches that are counted."""
+        if accumulate == 1:
+            return EachBatch(fused_step(of_batch, optimiser, clip, scaling))
+        return Accumulated(*step_in_two(of_batch, optimiser, clip, scaling), accumulate)
+
+    def measured(self, of_batch: Callable[..., Numbers]) -> Callable[[Any], Numbers]:
+        """A function of a counted batch that measures it."""
+        return lambda batch: of_batch(*batch)
+
+    def any(self, flag: bool) -> bool:
+        """True if it is on any process."""
+        return flag
+
+    def apart(self, alone: bool) -> AbstractContextManager[Any]:
+        """A context of what this process does alone, or all do: what one draws is not of the training."""
+        return nullcontext()
+
+    def together(self) -> AbstractContextManager[Any]:
+        """A context of all that the processes do together."""
+        return nullcontext()
+
+    def asked(self) -> dict[str, Any]:
+        """The settings of the processes that a resume must find as they were."""
+        return {}
+
+    def refuse(self, parts: tuple[Any, ...], optimiser: Optimizer, settings: Callable[[], dict[str, Any]]) -> None:
+        """Raise an error for what does not go together."""
+
+
+def processes_of(distributed: bool) -> OneProcess:
+    """The processes that `fit` trains on: this one alone, or the ranks of the job that it has joined.
+
+    Raises:
+        RankError: with distributed, if this process has not joined a job.
+    """
+    processes: OneProcess = plugin("train.ranks")() if distributed else OneProcess()
+    return processes
