@@ -103,8 +103,8 @@ _OF_TRAIN = (
     "TimeMonitor",
 )  # MindSpore has them here too
 
-_register("train.ranks", "snncell.distributed.training:train_on_ranks")
-_register("train.run_context", "snncell.mindspore.run_context:RunContext")
+_register("training on ranks", "snncell.distributed.training:train_on_ranks")
+_register("run context", "snncell.mindspore.run_context:RunContext")
 
 _guard(globals())
 _install()

@@ -27,7 +27,7 @@ from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.structure import flatten
 from snncell.tape.tensor import Tensor
 from snncell.train.loss_scale import Scaling
-from snncell.train.state import buffers_of, description, first_difference, weights_of
+from snncell.train.state import buffers_of, describe_cell, find_difference, weights_of
 from snncell.train.steps import Clip, Counted, OneProcess, TrainStep, step_in_two
 
 Numbers = dict[str, Any]
@@ -335,7 +335,7 @@ class AllRanks(OneProcess):
                     "samples than that. Give whole sequences to a MultiStep, or train in one process."
                 )
         makes = {"net": parts[0], "loss": parts[1], "optimiser": optimiser}
-        descriptions = {name: description(cell) for name, cell in makes.items() if isinstance(cell, Cell)}
+        descriptions = {name: describe_cell(cell) for name, cell in makes.items() if isinstance(cell, Cell)}
         self._refuse_settings({**settings(), **descriptions})
         named: dict[str, Tensor] = {f"Parameter {path!r}": p for path, p in weights_of(parts[0], parts[1]).items()}
         trained = {id(p) for p in optimiser.parameters}
@@ -357,7 +357,7 @@ class AllRanks(OneProcess):
         rows = [json.loads(text) for text in self.ranks.texts(json.dumps(own, default=str).encode(), _BEGINNING)]
         for name in dict.fromkeys(name for row in rows for name in row):
             if odd := odd_rank([json.dumps(row.get(name), sort_keys=True) for row in rows]):
-                found = first_difference(*(rows[rank].get(name) for rank in odd))
+                found = find_difference(*(rows[rank].get(name) for rank in odd))
                 path, *values = found or ("it", "another", "another")
                 here, usual = ("not there" if value is None else value for value in values)
                 mend = " Every rank is given all of the data, and takes its shards of each batch." * ("data" in name)

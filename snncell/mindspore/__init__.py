@@ -15,39 +15,14 @@ You can also import them from where MindSpore has them: `snncell.Model`, `snncel
 `snncell.nn.TrainOneStepCell`, `snncell.context`. These packages import this one when such a name is first used.
 """
 
+# ruff: noqa: F403 (each module lists in `__all__` what it shows)
+
 from snncell.arguments.guard import guard as _guard
 from snncell.mindspore import context as context
-from snncell.mindspore.callbacks import (
-    CheckpointConfig as CheckpointConfig,
-    History as History,
-    LambdaCallback as LambdaCallback,
-    LossMonitor as LossMonitor,
-    ModelCheckpoint as ModelCheckpoint,
-    TimeMonitor as TimeMonitor,
-)
-from snncell.mindspore.metrics import (
-    F1 as F1,
-    MAE as MAE,
-    MSE as MSE,
-    Accuracy as Accuracy,
-    Loss as Loss,
-    Metric as Metric,
-    Precision as Precision,
-    Recall as Recall,
-    Top1CategoricalAccuracy as Top1CategoricalAccuracy,
-    Top5CategoricalAccuracy as Top5CategoricalAccuracy,
-    TopKCategoricalAccuracy as TopKCategoricalAccuracy,
-)
-from snncell.mindspore.model import Model as Model
-from snncell.mindspore.run_context import RunContext as RunContext, RunParameters as RunParameters
-from snncell.mindspore.training_cells import (
-    ForwardValueAndGrad as ForwardValueAndGrad,
-    GradAccumulationCell as GradAccumulationCell,
-    ParameterUpdate as ParameterUpdate,
-    TrainOneStepCell as TrainOneStepCell,
-    WithEvalCell as WithEvalCell,
-    WithGradCell as WithGradCell,
-    WithLossCell as WithLossCell,
-)
+from snncell.mindspore.callbacks import *
+from snncell.mindspore.metrics import *
+from snncell.mindspore.model import *
+from snncell.mindspore.run_context import *
+from snncell.mindspore.training_cells import *
 
 _guard(globals())

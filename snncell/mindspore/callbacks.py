@@ -19,6 +19,8 @@ from snncell.io.checkpoint import save_checkpoint
 from snncell.mindspore.run_context import RunContext
 from snncell.train.callbacks import Callback
 
+__all__ = ["CheckpointConfig", "History", "LambdaCallback", "LossMonitor", "ModelCheckpoint", "TimeMonitor"]
+
 
 class LossMonitor(Callback):
     """Prints the loss of batches: "epoch: 1 step: 32, loss is 0.51"; with a validation its numbers after each epoch.

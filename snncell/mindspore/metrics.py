@@ -15,6 +15,20 @@ from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor
 from snncell.train.metrics import NAMED, accuracy, confusion, top_k
 
+__all__ = [
+    "F1",
+    "MAE",
+    "MSE",
+    "Accuracy",
+    "Loss",
+    "Metric",
+    "Precision",
+    "Recall",
+    "Top1CategoricalAccuracy",
+    "Top5CategoricalAccuracy",
+    "TopKCategoricalAccuracy",
+]
+
 
 class Metric:
     """The base of metrics: a mean over samples, and what is made of it.
@@ -225,7 +239,7 @@ NAMES: dict[str, Callable[[], Metric]] = {
 }
 
 
-def metrics_of(given: Any) -> dict[str, Any]:
+def as_metrics(given: Any) -> dict[str, Any]:
     """The metrics of a `Model` by name: a `Metric`, or what `train.fit` takes (a function, a name, `Monitored`).
 
     Raises:

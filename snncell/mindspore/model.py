@@ -14,16 +14,18 @@ from snncell.cell import Cell
 from snncell.cells.modes import phases
 from snncell.compiler.jit import jit
 from snncell.errors import ArgumentError
-from snncell.mindspore.metrics import Loss, Metric, metrics_of
+from snncell.mindspore.metrics import Loss, Metric, as_metrics
 from snncell.mindspore.run_context import RunContext
 from snncell.mindspore.training_cells import TrainOneStepCell
 from snncell.nn.optim import Optimizer
 from snncell.tape.given import as_data
-from snncell.train.callbacks import Callback, Result, Training, in_order
+from snncell.train.callbacks import Callback, Result, Training, sort_callbacks
 from snncell.train.fit import fit
-from snncell.train.loss_scale import scaler_of
+from snncell.train.loss_scale import as_scaler
 from snncell.train.passes import evaluate_with, tell_callbacks
-from snncell.train.state import statefuls
+from snncell.train.state import find_statefuls
+
+__all__ = ["Model"]
 
 
 class Model:
@@ -85,9 +87,9 @@ class Model:
             refuse_own_step(network)
             network, optimizer = network.network, cast(Any, network).optimizer
         self.network, self.loss_fn, self.optimizer = network, loss_fn, optimizer
-        self.metrics = metrics_of(metrics)
+        self.metrics = as_metrics(metrics)
         self.eval_network, self.eval_indexes = eval_network, eval_indexes or (0, 1, 2)
-        self.loss_scale = scaler_of(loss_scale, "Model")
+        self.loss_scale = as_scaler(loss_scale, "Model")
         if amp_level != "O0":
             auto_mixed_precision(network, amp_level)
         self._predict = jit(network)
@@ -171,16 +173,16 @@ class Model:
                 "Model.fit: valid_dataset is evaluated with the network and loss_fn that are trained; with another one "
                 "call model.eval in a callback, or leave it out."
             )
-        given = [*in_order(() if callbacks is None else callbacks)]
+        given = [*sort_callbacks(() if callbacks is None else callbacks)]
         metrics = metrics_to_compile(self.metrics)
         with_own_loss = self.loss_fn is None
         return fit(
             self.network,
             output_as_loss if self.loss_fn is None else self.loss_fn,
             self.optimizer,
-            columns_of(data, with_own_loss, f"Model.{who}: train_dataset"),
+            as_columns(data, with_own_loss, f"Model.{who}: train_dataset"),
             epoch - initial,
-            test=None if test is None else columns_of(test, with_own_loss, "Model.fit: valid_dataset"),
+            test=None if test is None else as_columns(test, with_own_loss, "Model.fit: valid_dataset"),
             test_every=every,
             accuracy=None,
             metrics={} if test is None else metrics,
@@ -205,7 +207,7 @@ class Model:
                 f"Model: {min(found)!r} has its own update, which is given what network gives; it needs network and "
                 f"loss_fn apart, without an eval_network. Or give it a method measured(self, output, target)."
             )
-        if found and statefuls(self.network):
+        if found and find_statefuls(self.network):
             raise ArgumentError(
                 f"Model: {min(found)!r} has its own update, for which the network runs once more on each batch, and "
                 f"there is a Stateful in it, which would go on. Give it a method measured(self, output, target)."
@@ -236,7 +238,7 @@ class Model:
         if not self.metrics:
             raise ArgumentError('Model.eval: there are no metrics: Model(..., metrics={"accuracy", "loss"}).')
         net, loss, metrics, whole = self._evaluated()
-        told = in_order(() if callbacks is None else callbacks)
+        told = sort_callbacks(() if callbacks is None else callbacks)
         told.insert(0, ModelMetrics(self, tuple(told), 0))
         training = Training(net, loss, cast(Any, self.optimizer), None, valid_dataset, 0, evaluating=True)
         told[0].on_fit_begin(training)
@@ -245,7 +247,7 @@ class Model:
         found = evaluate_with(
             net,
             loss,
-            columns_of(valid_dataset, whole, "Model.eval: valid_dataset"),
+            as_columns(valid_dataset, whole, "Model.eval: valid_dataset"),
             64,
             None,
             metrics,
@@ -321,7 +323,7 @@ class _Sized(_Columns):
         return len(self.source) if size is None else int(size())
 
 
-def columns_of(data: Any, twice: bool, who: str) -> Any:
+def as_columns(data: Any, twice: bool, who: str) -> Any:
     """Convert a data set to batches for `train.fit`; with `twice` the last column is doubled."""
     if data is None:
         raise ArgumentError(f"{who}: there are no data.")

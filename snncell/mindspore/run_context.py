@@ -7,6 +7,8 @@ from typing import Any
 from snncell.arguments.names import suggest_name
 from snncell.errors import MissingNameError, RecordError
 
+__all__ = ["RunContext", "RunParameters"]
+
 
 class RunParameters:
     """The parts of a run and where it is, by MindSpore's names: `RunContext.original_args()`.

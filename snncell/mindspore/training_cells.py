@@ -17,6 +17,16 @@ from snncell.tape import structure
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
+__all__ = [
+    "ForwardValueAndGrad",
+    "GradAccumulationCell",
+    "ParameterUpdate",
+    "TrainOneStepCell",
+    "WithEvalCell",
+    "WithGradCell",
+    "WithLossCell",
+]
+
 
 class WithLossCell(Cell):
     """A network with its loss: loss_fn(backbone(data), label).

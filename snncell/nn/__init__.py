@@ -201,15 +201,7 @@ from snncell.surrogate import (
 )
 
 if _typing.TYPE_CHECKING:
-    from snncell.mindspore import (
-        ForwardValueAndGrad as ForwardValueAndGrad,
-        GradAccumulationCell as GradAccumulationCell,
-        ParameterUpdate as ParameterUpdate,
-        TrainOneStepCell as TrainOneStepCell,
-        WithEvalCell as WithEvalCell,
-        WithGradCell as WithGradCell,
-        WithLossCell as WithLossCell,
-    )
+    from snncell.mindspore.training_cells import *  # noqa: F403 (it lists in `__all__` what it shows)
 
 _TRAINING_CELLS = (
     "ForwardValueAndGrad",

@@ -21,57 +21,31 @@ Batches                              arrays, a batch at a time, as often as they
 save_state, load_state               a training as a file, to be continued to the bit
 """
 
+# ruff: noqa: F403 (each module lists in `__all__` what it shows)
+
 import typing as _typing
 
 from snncell.arguments.exports import export_lazily as _export_lazily
 from snncell.arguments.guard import guard as _guard
-from snncell.train.average import EMA as EMA
-from snncell.train.batches import Batches as Batches
-from snncell.train.callbacks import Callback as Callback, Result as Result, Training as Training
-from snncell.train.checkpoints import Checkpoint as Checkpoint
-from snncell.train.fit import fit as fit
-from snncell.train.log import Log as Log, TensorBoard as TensorBoard
-from snncell.train.measures import Spikes as Spikes, measure as measure
-from snncell.train.metrics import (
-    Monitored as Monitored,
-    accuracy as accuracy,
-    confusion as confusion,
-    metric as metric,
-    top_k as top_k,
-)
-from snncell.train.passes import evaluate as evaluate
-from snncell.train.rate_finder import RateSearch as RateSearch, find_learning_rate as find_learning_rate
-from snncell.train.state import load_state as load_state, save_state as save_state
-from snncell.train.steps import (
-    clip_by_global_norm as clip_by_global_norm,
-    clip_by_value as clip_by_value,
-    training_step as training_step,
-)
-from snncell.train.stopping import EarlyStopping as EarlyStopping, ReduceLROnPlateau as ReduceLROnPlateau
+from snncell.train.average import *
+from snncell.train.batches import *
+from snncell.train.callbacks import *
+from snncell.train.checkpoints import *
+from snncell.train.fit import *
+from snncell.train.log import *
+from snncell.train.measures import *
+from snncell.train.metrics import *
+from snncell.train.passes import *
+from snncell.train.rate_finder import *
+from snncell.train.state import *
+from snncell.train.steps import *
+from snncell.train.stopping import *
 
 if _typing.TYPE_CHECKING:
-    from snncell.mindspore import (
-        F1 as F1,
-        MAE as MAE,
-        MSE as MSE,
-        Accuracy as Accuracy,
-        CheckpointConfig as CheckpointConfig,
-        History as History,
-        LambdaCallback as LambdaCallback,
-        Loss as Loss,
-        LossMonitor as LossMonitor,
-        Metric as Metric,
-        Model as Model,
-        ModelCheckpoint as ModelCheckpoint,
-        Precision as Precision,
-        Recall as Recall,
-        RunContext as RunContext,
-        RunParameters as RunParameters,
-        TimeMonitor as TimeMonitor,
-        Top1CategoricalAccuracy as Top1CategoricalAccuracy,
-        Top5CategoricalAccuracy as Top5CategoricalAccuracy,
-        TopKCategoricalAccuracy as TopKCategoricalAccuracy,
-    )
+    from snncell.mindspore.callbacks import *
+    from snncell.mindspore.metrics import *
+    from snncell.mindspore.model import *
+    from snncell.mindspore.run_context import *
 
 _OF_MINDSPORE = (
     "Accuracy",

@@ -15,7 +15,9 @@ from snncell.errors import ArgumentError, CheckpointError
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 from snncell.train.callbacks import Callback, Training
-from snncell.train.state import buffers_of, put_all, refuse_misfit, weights_of
+from snncell.train.state import assign_values, buffers_of, refuse_misfit, weights_of
+
+__all__ = ["EMA"]
 
 
 class EMA(Callback):
@@ -139,7 +141,7 @@ class EMA(Callback):
         places = self._averaged(training)[1]
         # A buffer that is set has what was traced before traced again; one that never changes stays.
         changed = {path: place for path, place in places.items() if self.buffers.get(path, place[2]) is not place[2]}
-        put_all(pairs, [(cell, name, self.buffers[path]) for path, (cell, name, _) in changed.items()], "EMA")
+        assign_values(pairs, [(cell, name, self.buffers[path]) for path, (cell, name, _) in changed.items()], "EMA")
         self.buffers |= {path: buffer for path, (_, _, buffer) in changed.items()}
         self.in_place = not self.in_place
 

@@ -25,7 +25,9 @@ from snncell.tape.given import as_data, on_host
 from snncell.tape.state import STATE, settings
 from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Trace
-from snncell.train.state import cells_of, constant, statefuls
+from snncell.train.state import cells_of, describe_array, find_statefuls
+
+__all__ = ["Batches"]
 
 
 class Batches:
@@ -106,13 +108,13 @@ class Batches:
 
     def description(self) -> dict[str, Any]:
         """A description that tells these data from others: shapes, dtypes, a hash of the elements, and their order."""
-        contents = {f"array {n}": constant(a) for n, a in enumerate(self.arrays)}
+        contents = {f"array {n}": describe_array(a) for n, a in enumerate(self.arrays)}
         return {**contents, "batch_size": self.batch_size, "shuffle": self.shuffle, "drop_last": self.drop_last} | (
             {"time_first": True} if self.time_first else {}
         )
 
 
-def batches_of(data: Any, batch_size: int, shuffle: bool, who: str) -> Any:
+def as_batches(data: Any, batch_size: int, shuffle: bool, who: str) -> Any:
     """Data that give batches each time they are gone through."""
     if isinstance(data, tuple):
         return Batches(*data, batch_size=batch_size, shuffle=shuffle)
@@ -125,7 +127,7 @@ def batches_of(data: Any, batch_size: int, shuffle: bool, who: str) -> Any:
     return data
 
 
-def parts_of(batch: Any, who: str) -> tuple[Any, ...]:
+def as_batch(batch: Any, who: str) -> tuple[Any, ...]:
     """Inputs and target of a batch, with a Tensor for each array, number, or list of numbers in it."""
     if not isinstance(batch, (tuple, list)) or len(batch) < 2:
         several = isinstance(batch, (tuple, list, dict))
@@ -170,7 +172,7 @@ _SETTINGS = ("space", "smooth", "wide", "unfused", "stops")  # of the caller's t
 _END: Any = object()
 
 
-def make_ahead(
+def prefetch_batches(
     source: Iterable[Any], convert: Callable[[Any], Any], prefetch: bool
 ) -> AbstractContextManager[Iterable[Any]]:
     """Each item of `source`, converted, in its order: made ahead if `prefetch`.
@@ -180,7 +182,7 @@ def make_ahead(
     return _Ahead(source, convert) if prefetch and not IN_USE else nullcontext(map(convert, source))
 
 
-def pays(source: Any) -> bool:
+def should_prefetch(source: Any) -> bool:
     """True for data of which to make batches ahead is safe and pays: Batches of a size at which a thread does.
 
     Only they are known to depend on nothing that a step changes but the random numbers.
@@ -366,7 +368,7 @@ def _restore_cells(net: Cell) -> Iterator[None]:
     """Restore the attributes of all Cells and the states of each Stateful after the body."""
     attributes = [(vars(cell), dict(vars(cell))) for cell in cells_of(net)]
     with ExitStack() as stack:
-        for stateful in statefuls(net):
+        for stateful in find_statefuls(net):
             stack.enter_context(stateful.aside())
         try:
             yield

@@ -18,6 +18,8 @@ from snncell.plugins import plugin
 from snncell.tape.tensor import Tensor
 from snncell.words import nearest
 
+__all__ = ["Callback", "Result", "Training"]
+
 Record = dict[str, Any]
 
 
@@ -92,7 +94,7 @@ class Training:
     @cached_property
     def run_context(self) -> Any:
         """The `RunContext` for methods of callbacks that have MindSpore's names."""
-        return plugin("train.run_context")(self)
+        return plugin("run context")(self)
 
     @property
     def updated(self) -> bool:
@@ -313,7 +315,7 @@ ELSEWHERE = {
 }
 
 
-def in_order(callbacks: Any) -> list[Callback]:
+def sort_callbacks(callbacks: Any) -> list[Callback]:
     """Callbacks in the order in which they are told.
 
     Raises:

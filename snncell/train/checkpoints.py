@@ -20,6 +20,8 @@ from snncell.train.callbacks import Callback, Training
 from snncell.train.state import Stored, is_count, is_number
 from snncell.train.stopping import is_better_higher, name_in_records
 
+__all__ = ["Checkpoint"]
+
 File = str | os.PathLike[str]
 
 
@@ -214,12 +216,12 @@ def describe_data(data: Any) -> Any:
     return None if data is None else [type(data).__name__, len(data) if hasattr(data, "__len__") else None]
 
 
-def places(data: Any, test: Any, given: int | None) -> dict[str, Any]:
+def note_positions(data: Any, test: Any, given: int | None) -> dict[str, Any]:
     """The places in those of the data that know where they are, as notes; `given` as for `Loader.state`."""
     return {name: loader.state(given if loader is data else None) for name, loader in _loaders(data, test)}
 
 
-def take_places(data: Any, test: Any, notes: dict[str, Any], who: str) -> None:
+def restore_positions(data: Any, test: Any, notes: dict[str, Any], who: str) -> None:
     """Go on in the data where notes say."""
     for name, loader in _loaders(data, test):
         try:

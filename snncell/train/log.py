@@ -30,6 +30,8 @@ from snncell.report.validate import parts
 from snncell.train.callbacks import Callback, Record, Training
 from snncell.train.state import weights_of
 
+__all__ = ["Log", "TensorBoard"]
+
 
 class Log(Callback):
     """Writes records as lines of a file, as CSV with a header (.csv), or as JSON (.jsonl).

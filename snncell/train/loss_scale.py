@@ -20,7 +20,7 @@ from snncell.train.finite import name_checkpoint, nan_in
 from snncell.train.state import is_count, is_number, refuse_misfit
 
 
-def scaler_of(given: Any, who: str) -> LossScaler | None:
+def as_scaler(given: Any, who: str) -> LossScaler | None:
     """A scaler, made of a number where one is given.
 
     Raises:

@@ -24,6 +24,8 @@ from snncell.tape.given import as_data
 from snncell.tape.tensor import Tensor
 from snncell.train.metrics import accuracy as share_right, over_time
 
+__all__ = ["Spikes", "measure"]
+
 # --- lengths of padded sequences --------------------------------------------------------------------------------------
 
 
@@ -38,7 +40,7 @@ class Lengths(NamedTuple):
         return x.ndim > 1 and x.shape[0] in self.steps and x.shape[1:2] == self.counts.shape
 
 
-def lengths_among(net: Any, inputs: Sequence[Any]) -> Lengths | None:
+def find_batch_lengths(net: Any, inputs: Sequence[Any]) -> Lengths | None:
     """The input that `net.construct` calls `lengths`; None if it has none."""
     counts = find_lengths(net, inputs, {})
     if counts is None:
@@ -73,7 +75,7 @@ def refuse_lengths(net: Any, inputs: Sequence[Any]) -> None:
         ) from None
 
 
-def of_output(fn: Callable[..., Any], output: Any, target: Tensor, lengths: Lengths | None) -> Any:
+def score_output(fn: Callable[..., Any], output: Any, target: Tensor, lengths: Lengths | None) -> Any:
     """A loss or score of the net's output, told of the lengths if it takes them.
 
     Raises:
@@ -227,16 +229,16 @@ def measure(
         with sequences() as shapes:
             output = net(*inputs)
         refuse_batch_first(shapes, target)
-        lengths = lengths_among(net, inputs)
+        lengths = find_batch_lengths(net, inputs)
         others = {}
         if score is not None:
-            others["accuracy"] = _result_of("accuracy", of_output(score, output, target, lengths)).mean()
+            others["accuracy"] = _result_of("accuracy", score_output(score, output, target, lengths)).mean()
         for name, metric in (metrics or {}).items():
-            found = _result_of(name, of_output(metric, output, target, lengths))
+            found = _result_of(name, score_output(metric, output, target, lengths))
             others[name] = found.mean(0) if found.ndim else found
         if spikes is not None:
             others["firing_rate"] = spikes.rate_of(lengths)
-        value = _result_of("loss", of_output(loss, output, target, lengths))
+        value = _result_of("loss", score_output(loss, output, target, lengths))
         if value.size != 1:
             raise ShapeError(f'The loss is one number, not of shape {value.shape}: reduction="mean", or its .mean().')
         return value, others

@@ -23,18 +23,20 @@ from snncell.ops.indexing import hot, label_words
 from snncell.tape.tensor import Tensor
 from snncell.words import nearest
 
+__all__ = ["Monitored", "accuracy", "confusion", "metric", "top_k"]
+
 # --- accuracy ---------------------------------------------------------------------------------------------------------
 
 Score = TypeVar("Score", bound=Callable[..., Tensor])
 
 
-def of_classes(score: Score) -> Score:
+def mark_class_score(score: Score) -> Score:
     """Mark a score of (output, labels, lengths), whose lengths are of outputs (T, B, C) and not of (B, C)."""
     vars(score)["of_classes"] = True
     return score
 
 
-@of_classes
+@mark_class_score
 def accuracy(output: Any, labels: Any, ignore_index: int = -100, lengths: Numbers | None = None) -> Tensor:
     """The share of samples whose largest output is at their label; NaN if an output is, as a loss would be.
 
@@ -163,7 +165,7 @@ def top_k(k: Count) -> Metric:
         0.5
     """
 
-    @of_classes
+    @mark_class_score
     def top(output: Any, labels: Any, lengths: Numbers | None = None) -> Tensor:
         scores, label, counts = _classes(output, labels, lengths, f"top{k}")
         own = ops.select(ops.equal(label, 1.0), scores, 0.0).sum(-1, keepdims=True)
@@ -174,7 +176,7 @@ def top_k(k: Count) -> Metric:
     return top
 
 
-@of_classes
+@mark_class_score
 def confusion(output: Any, labels: Any, lengths: Numbers | None = None) -> Tensor:
     """The confusion matrix, as shares of the samples: at [i, j] those of class i whose largest output is j's.
 
@@ -268,7 +270,7 @@ BY_NAME = {
 
 
 @contextmanager
-def watching(net: Cell, metrics: dict[str, Monitored]) -> Iterator[Callable[[], dict[str, float]]]:
+def watch_metrics(net: Cell, metrics: dict[str, Monitored]) -> Iterator[Callable[[], dict[str, float]]]:
     """Record the net's calls; a function that gives the metrics of the last one.
 
     Raises:

@@ -16,12 +16,14 @@ from snncell.data import Loader
 from snncell.errors import ArgumentError, CheckpointError
 from snncell.ops.seeds import go_on_from, own_key, present_key
 from snncell.tape.tensor import Tensor
-from snncell.train.batches import batches_of, make_ahead, parts_of, pays
+from snncell.train.batches import as_batch, as_batches, prefetch_batches, should_prefetch
 from snncell.train.callbacks import Callback, Training, tell_step_of_evaluation
 from snncell.train.measures import Spikes, measure, spiking_cells
-from snncell.train.metrics import Monitored, accuracy as share_right, name_metrics, watching
-from snncell.train.state import cells_of, is_count, statefuls
+from snncell.train.metrics import Monitored, accuracy as share_right, name_metrics, watch_metrics
+from snncell.train.state import cells_of, find_statefuls, is_count
 from snncell.train.steps import OneProcess, TrainStep
+
+__all__ = ["evaluate"]
 
 # --- evaluation -------------------------------------------------------------------------------------------------------
 
@@ -81,13 +83,13 @@ def evaluate_with(
         phases(net, loss),
         ExitStack() as stack,
     ):
-        for stateful in statefuls(net, loss):
+        for stateful in find_statefuls(net, loss):
             stack.enter_context(stateful.aside())
         spikes.refuse_inner(net)
         functions, heard = name_metrics(metrics, "evaluate")
         of_batch = measure_with_loss(net, loss, accuracy, spikes if spikes.cells else None, functions)
-        batches = batches_of(data, batch_size, False, "evaluate: data")
-        return means("evaluate: data", (net, loss), of_batch, batches, prefetch, heard, OneProcess(), around)
+        batches = as_batches(data, batch_size, False, "evaluate: data")
+        return measure_means("evaluate: data", (net, loss), of_batch, batches, prefetch, heard, OneProcess(), around)
 
 
 def tell_callbacks(step: Step, training: Training, callbacks: Sequence[Callback]) -> Step:
@@ -117,7 +119,7 @@ def measure_with_loss(
     return jitted
 
 
-def means(
+def measure_means(
     who: str,
     parts: tuple[Any, ...],
     of_batch: Any,
@@ -133,10 +135,10 @@ def means(
     """
     for cell in cells_of(*parts):
         cell.training = False
-    for stateful in statefuls(*parts):
+    for stateful in find_statefuls(*parts):
         stateful.reset()
     measurements = Measurements()
-    with watching(parts[0], heard) as recorded, count_batches(source, who, processes, prefetch) as batches:
+    with watch_metrics(parts[0], heard) as recorded, count_batches(source, who, processes, prefetch) as batches:
         numbers_of = around(processes.measured(lambda *batch: {**of_batch(*batch), **recorded()}))
         for samples, batch in batches:
             measurements.add(numbers_of(batch), samples)
@@ -147,8 +149,10 @@ def count_batches(
     source: Any, who: str, processes: OneProcess, prefetch: bool | None
 ) -> AbstractContextManager[Iterable[Any]]:
     """The batches of data, each behind the number of its samples, made ahead where that is safe and pays."""
-    counted = processes.counted(source, lambda batch: parts_of(batch, who))
-    return make_ahead(processes.batches(source), counted, pays(source) if prefetch is None else prefetch)
+    counted = processes.counted(source, lambda batch: as_batch(batch, who))
+    return prefetch_batches(
+        processes.batches(source), counted, should_prefetch(source) if prefetch is None else prefetch
+    )
 
 
 class Measurements:
@@ -242,7 +246,7 @@ class DataPass:
         """Train on the batches that are left; whether it came to the end. `end` is given numbers, and may stop it."""
         for cell in cells_of(*self.parts):
             cell.training = True
-        for stateful in statefuls(*self.parts):
+        for stateful in find_statefuls(*self.parts):
             stateful.reset()
         key, skipped = own_key(), 0 if isinstance(self.data, Loader) else self.batch
         if self.key is None:
@@ -256,7 +260,7 @@ class DataPass:
             self._skip(left, skipped)
             if skipped:
                 go_on_from(key)
-            for stateful, kept in zip(statefuls(*self.parts), self.states, strict=False):
+            for stateful, kept in zip(find_statefuls(*self.parts), self.states, strict=False):
                 stateful.put(kept)
             item = next(left, None)
             while item is not None:
@@ -292,7 +296,7 @@ class DataPass:
 
     def notes(self) -> dict[str, Any]:
         """The notes that a checkpoint within it keeps, beside arrays."""
-        kept = [stateful.kept() for stateful in statefuls(*self.parts)]
+        kept = [stateful.kept() for stateful in find_statefuls(*self.parts)]
         inputs = [one and [list(one.shape), one.dtype] for one in kept]
         # A Loader whose pass is over stands at the next one; other data are gone through, and give no more.
         over = self.over or (self.given and isinstance(self.data, Loader) and not self.data.state(self.given)["batch"])
@@ -302,7 +306,7 @@ class DataPass:
     def arrays(self) -> dict[str, Any]:
         """The arrays that it keeps."""
         found = self.measurements.arrays()
-        for n, stateful in enumerate(statefuls(*self.parts)):
+        for n, stateful in enumerate(find_statefuls(*self.parts)):
             kept = stateful.kept()
             found |= {f"state {n} {i}": x for i, x in enumerate(kept.states if kept else ())}
         return found
@@ -325,7 +329,7 @@ class DataPass:
 
     def _states(self, inputs: list[Any], arrays: dict[str, Any]) -> list[Any]:
         """The states of each `Stateful`, taken out of the arrays."""
-        own = statefuls(*self.parts)
+        own = find_statefuls(*self.parts)
         if len(inputs) != len(own):
             raise ArgumentError(f"it has states of {len(inputs)} Statefuls, and there are {len(own)}")
         found: list[Any] = []

@@ -19,14 +19,21 @@ from snncell.cell import Cell
 from snncell.errors import ArgumentError, CheckpointError
 from snncell.tape.tensor import Tensor
 from snncell.train.batches import refuse_swapped_axes
-from snncell.train.callbacks import Callback, Record, Result, Training, in_order
-from snncell.train.checkpoints import describe_data, note_callbacks, places, refuse_notes, resume_callbacks, take_places
+from snncell.train.callbacks import Callback, Record, Result, Training, sort_callbacks
+from snncell.train.checkpoints import (
+    describe_data,
+    note_callbacks,
+    note_positions,
+    refuse_notes,
+    restore_positions,
+    resume_callbacks,
+)
 from snncell.train.finite import infinite_gradient, refuse_loss, refuse_test_loss, refuse_weights, warn_of_nan
 from snncell.train.loss_scale import Scaling
 from snncell.train.measures import Spikes, measure
 from snncell.train.metrics import Monitored
-from snncell.train.passes import DataPass, count_batches, means, measure_with_loss, tell_callbacks
-from snncell.train.state import File, description, read_state, save_state, weights_of
+from snncell.train.passes import DataPass, count_batches, measure_means, measure_with_loss, tell_callbacks
+from snncell.train.state import File, describe_cell, read_state, save_state, weights_of
 from snncell.train.steps import OneProcess, TrainStep, clip_by_both
 
 _PROBED = 4  # batches that are searched for an infinite gradient
@@ -71,7 +78,7 @@ class Run:
             "metrics": sorted([*metrics, *heard]),
             **limits,
             "accumulate": accumulate,
-            "loss_scale": None if scaler is None else description(scaler)[""],
+            "loss_scale": None if scaler is None else describe_cell(scaler)[""],
             **self.processes.asked(),
         }
 
@@ -86,7 +93,7 @@ class Run:
     def __call__(self, callbacks: list[Callback], resume: File | None, monitor: str | None) -> Result:
         """Train to the last epoch, or until somebody stops it."""
         begun = time.perf_counter()
-        training, self.callbacks, self.monitor = self.training, in_order(callbacks), monitor
+        training, self.callbacks, self.monitor = self.training, sort_callbacks(callbacks), monitor
         if resume is not None:
             self.take_up(resume)
         self.processes.refuse(self.parts, training.optimiser, lambda: {**self.settings, "call": self.called})
@@ -178,7 +185,7 @@ class Run:
         training.evaluating, training.evaluated = True, 0
         self.tell("on_evaluation_begin")
         of_training = training.measured
-        tested = means(
+        tested = measure_means(
             "fit: test",
             self.parts,
             self.test_step,
@@ -241,7 +248,7 @@ class Run:
             )
         kept, arrays = note_callbacks(self.callbacks)
         notes = {**self.settings, "history": training.history, "callbacks": kept}
-        notes |= places(training.data, training.test, None if under_way is None else under_way.given)
+        notes |= note_positions(training.data, training.test, None if under_way is None else under_way.given)
         if under_way is not None:
             notes["pass"] = under_way.notes()
             arrays |= {_PASS + name: value for name, value in under_way.arrays().items()}
@@ -268,7 +275,7 @@ class Run:
             self.pass_.take(stored.notes["pass"], own, who)
             training.epoch, training.batch = training.epoch + 1, self.pass_.batch
             training.begun = training.batch
-        take_places(training.data, training.test, stored.notes, who)
+        restore_positions(training.data, training.test, stored.notes, who)
         stored.load()
 
 

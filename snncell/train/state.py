@@ -22,6 +22,8 @@ from snncell.ops.seeds import assign_seed, present_key, set_seed
 from snncell.tape.parameter import Parameter, Undo, assign_all, together
 from snncell.tape.tensor import Tensor
 
+__all__ = ["load_state", "save_state"]
+
 File = str | os.PathLike[str]
 _INTERNAL = {"version", "training", "bprop_debug", "initial_rate"}
 _RANDOM = "random"
@@ -139,13 +141,15 @@ class Stored(NamedTuple):
     def load(self) -> None:
         """Put it into net, optimiser, loss and the random numbers: all of it or, if it is interrupted, nothing."""
         if self.random is None:
-            put_all(self.values, self.buffers, "load_state")
+            assign_values(self.values, self.buffers, "load_state")
             return
-        put_all([*self.values, assign_seed(*self.random)], self.buffers, "load_state")
+        assign_values([*self.values, assign_seed(*self.random)], self.buffers, "load_state")
         set_seed(*self.random)  # threads that begin to draw later do so from it
 
 
-def put_all(values: Sequence[tuple[Parameter, Tensor]], buffers: Sequence[tuple[Cell, str, Tensor]], who: str) -> None:
+def assign_values(
+    values: Sequence[tuple[Parameter, Tensor]], buffers: Sequence[tuple[Cell, str, Tensor]], who: str
+) -> None:
     """Put values that were together into Parameters and buffers: all of them or, if it is interrupted, none."""
     with together(written := Undo()):
         assign_all(values, who, in_range=True)
@@ -177,7 +181,7 @@ def read_state(
         if isinstance(cell, Cell):
             now[what] = _without_new_defaults(cell, before.get(what), now[what])
     for what, present in now.items():
-        change = difference(_by_last_names(before.get(what)), _by_last_names(present))
+        change = describe_difference(_by_last_names(before.get(what)), _by_last_names(present))
         if change is not None:
             raise CheckpointError(
                 f"load_state: {where} was written with another {what}: {change}. Use the same {what}, or start a new "
@@ -235,7 +239,7 @@ def cells_of(*parts: Any) -> list[Cell]:
     return [cell for part in parts if isinstance(part, Cell) for _, cell in part.cells_and_names()]
 
 
-def statefuls(*parts: Any) -> list[Stateful]:
+def find_statefuls(*parts: Any) -> list[Stateful]:
     """Each `Stateful` of net and loss, once."""
     return list(dict.fromkeys(cell for cell in cells_of(*parts) if isinstance(cell, Stateful)))
 
@@ -253,11 +257,11 @@ def values_to_keep(net: Cell, loss: Any = None) -> dict[str, Tensor]:
     return weights_of(net, loss) | {f"buffer/{path}": place[2] for path, place in buffers_of(net, loss).items()}
 
 
-def put_kept(net: Cell, loss: Any, values: dict[str, Any], who: str) -> None:
+def restore_values(net: Cell, loss: Any, values: dict[str, Any], who: str) -> None:
     """Put arrays into the Parameters and buffers that `values_to_keep` gives by their names."""
     own = weights_of(net, loss)
     buffers = {f"buffer/{path}": (cell, name) for path, (cell, name, _) in buffers_of(net, loss).items()}
-    put_all(
+    assign_values(
         [(own[path], Tensor(value)) for path, value in values.items() if path in own],
         [(*buffers[path], Tensor(value)) for path, value in values.items() if path in buffers],
         who,
@@ -274,9 +278,9 @@ def buffers_of(net: Cell, loss: Any = None) -> dict[str, tuple[Cell, str, Tensor
 
 def _describe_parts(net: Cell, optimiser: Optimizer | None, loss: Any) -> dict[str, Any]:
     """The description of each of them; of a loss that is no Cell it is empty."""
-    of_loss = description(loss) if isinstance(loss, Cell) else {}
-    of_optimiser = {} if optimiser is None else {"optimiser": description(optimiser)}
-    return {"net": description(net), **of_optimiser, "loss": of_loss}
+    of_loss = describe_cell(loss) if isinstance(loss, Cell) else {}
+    of_optimiser = {} if optimiser is None else {"optimiser": describe_cell(optimiser)}
+    return {"net": describe_cell(net), **of_optimiser, "loss": of_loss}
 
 
 def _own(optimiser: Optimizer) -> dict[str, Parameter]:
@@ -285,7 +289,7 @@ def _own(optimiser: Optimizer) -> dict[str, Parameter]:
     return {path: p for path, p in optimiser.parameters_dict().items() if id(p) not in trained}
 
 
-def description(cell: Cell) -> dict[str, Any]:
+def describe_cell(cell: Cell) -> dict[str, Any]:
     """The make of a Cell: classes, settings and constants of it and all below, its Parameters' shapes and dtypes."""
     facts: dict[str, Any] = {}
     for path, inner in cell.cells_and_names():
@@ -299,7 +303,7 @@ def description(cell: Cell) -> dict[str, Any]:
             several = enumerate(value) if isinstance(value, (tuple, list)) else ()
             for label, item in [(name, value), *((f"{name}.{n}", item) for n, item in several)]:
                 if isinstance(item, (Tensor, np.ndarray)) and not isinstance(item, Parameter) and label not in changing:
-                    facts[path][label] = constant(np.asarray(item))
+                    facts[path][label] = describe_array(np.asarray(item))
     for path, p in cell.parameters_dict().items():
         facts[f"Parameter {path}"] = f"{p.dtype.name}{list(p.shape)}"
     groups: list[Any] = list(cell.groups) if isinstance(cell, Optimizer) else []
@@ -309,7 +313,7 @@ def description(cell: Cell) -> dict[str, Any]:
     return facts
 
 
-def constant(array: Any) -> list[Any]:
+def describe_array(array: Any) -> list[Any]:
     """The description that tells an array from others: shape, dtype, a digest of the elements."""
     return [list(array.shape), str(array.dtype), hashlib.blake2b(array.tobytes(), digest_size=16).hexdigest()]
 
@@ -321,9 +325,9 @@ def _plain(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float, str))
 
 
-def difference(before: Any, now: Any) -> str | None:
+def describe_difference(before: Any, now: Any) -> str | None:
     """The first thing that differs, in words, or None."""
-    if (found := first_difference(before, now)) is None:
+    if (found := find_difference(before, now)) is None:
         return None
     name, old, new = found
     if old is None:
@@ -331,7 +335,7 @@ def difference(before: Any, now: Any) -> str | None:
     return f"{name} was {old}, and is not there" if new is None else f"{name} was {old} and is {new}"
 
 
-def first_difference(one: Any, other: Any) -> tuple[str, str | None, str | None] | None:
+def find_difference(one: Any, other: Any) -> tuple[str, str | None, str | None] | None:
     """The path of the first value that differs between two nested dicts, and both values, None where it is absent."""
     old, new = _flat(one), _flat(other)
     for path in [*new, *(path for path in old if path not in new)]:

@@ -17,8 +17,10 @@ from snncell.nn.layer import positive_number
 from snncell.nn.optim import Optimizer
 from snncell.plugins import plugin
 from snncell.tape.tensor import Tensor
-from snncell.train.loss_scale import Scaling, scaler_of
+from snncell.train.loss_scale import Scaling, as_scaler
 from snncell.train.measures import Spikes, measure
+
+__all__ = ["clip_by_global_norm", "clip_by_value", "training_step"]
 
 Numbers = dict[str, Tensor]
 Clip = Callable[[Any], Any]
@@ -66,7 +68,7 @@ def training_step(
         >>> losses[-1] < 0.1 * losses[0]
         True
     """
-    scaler = scaler_of(loss_scale, "training_step")
+    scaler = as_scaler(loss_scale, "training_step")
     scaling = None if scaler is None else Scaling(scaler, net, loss, optimiser)
     return fused_step(measure(net, loss, accuracy, spikes), optimiser, clip, scaling)
 
@@ -314,11 +316,11 @@ class OneProcess:
         """Raise an error for what does not go together."""
 
 
-def processes_of(distributed: bool) -> OneProcess:
+def choose_processes(distributed: bool) -> OneProcess:
     """The processes that `fit` trains on: this one alone, or the ranks of the job that it has joined.
 
     Raises:
         RankError: with distributed, if this process has not joined a job.
     """
-    processes: OneProcess = plugin("train.ranks")() if distributed else OneProcess()
+    processes: OneProcess = plugin("training on ranks")() if distributed else OneProcess()
     return processes

@@ -11,7 +11,9 @@ from snncell.arguments.kinds import NotNegative, Size, Within
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, CheckpointError, TrainingError
 from snncell.train.callbacks import Callback, Training
-from snncell.train.state import is_count, is_number, put_kept, refuse_misfit, values_to_keep
+from snncell.train.state import is_count, is_number, refuse_misfit, restore_values, values_to_keep
+
+__all__ = ["EarlyStopping", "ReduceLROnPlateau"]
 
 
 class EarlyStopping(Callback):
@@ -128,7 +130,7 @@ class EarlyStopping(Callback):
 
     def restore(self, net: Cell, loss: Any = None) -> None:
         """Put the best weights back, into those that `update` was given."""
-        put_kept(net, loss, self.weights, "EarlyStopping.restore")
+        restore_values(net, loss, self.weights, "EarlyStopping.restore")
 
     def state(self) -> dict[str, Any]:
         notes = {"best": self.best, "best_epoch": self.best_epoch, "waited": self.waited}
