@@ -14,10 +14,11 @@ from snncell.compiler.runtime.plan import Plan
 from snncell.compiler.runtime.plans import Plans
 from snncell.compiler.vjp import TracedVjp
 from snncell.tape import structure
+from snncell.tape.backward import watch_input
 from snncell.tape.event_lists import EventLists, refuse_gradient
-from snncell.tape.hooks import Hook, call_outside, register_hook
-from snncell.tape.state import recording_on, tracing_to
-from snncell.tape.tape import Entry, Tape, watch_input
+from snncell.tape.hooks import call_outside, register_hook
+from snncell.tape.state import record_on, recording_on, tracing_to
+from snncell.tape.tape import Entry, Hook, Tape
 from snncell.tape.taps import Events, Note, NotedResults, noting
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Trace
@@ -51,7 +52,7 @@ class Compiled:
             state_read_by(roots, who) as state,
             tracing_to(trace),
             recording_on(None),
-            tape.active() if taped else nullcontext(),
+            record_on(tape) if taped else nullcontext(),
             noting(notes),
         ):
             stand_ins = [trace.new_input(leaf.shape, leaf._data.dtype) for leaf in leaves]

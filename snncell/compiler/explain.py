@@ -12,7 +12,8 @@ from snncell.compiler.runtime.plan import Plan
 from snncell.compiler.runtime.segments import Segments
 from snncell.kernels.space import HOST
 from snncell.tape import structure
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 
 def report(name: str, plan: Plan) -> str:

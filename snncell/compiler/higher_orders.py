@@ -12,13 +12,13 @@ from types import NoneType
 from snncell.compiler.ir.loop import LoopOperation
 from snncell.compiler.ir.program import find_used_values
 from snncell.compiler.passes.canonicalise import from_trace
-from snncell.tape.body_trace import BodyTrace
+from snncell.tape.backward import ancestors
 from snncell.tape.custom import Composite
 from snncell.tape.primitive import Primitive
-from snncell.tape.state import STATE
-from snncell.tape.tape import ancestors
+from snncell.tape.state import RECORDING
 from snncell.tape.tensor import Tensor
-from snncell.tape.tracing import Value
+from snncell.tape.tracing import BodyTrace
+from snncell.tape.value import Value
 
 
 def find_needed_inputs(
@@ -32,7 +32,7 @@ def find_needed_inputs(
         among: inputs of the step, or of the step that it is the reverse of.
         given: Tensors that such a gradient is given, so that it needs nothing they were computed from.
     """
-    if STATE.tape is None:
+    if RECORDING.tape is None:
         return set()
     ends = {x._entry for x in given if x._entry is not None}
     entries = [entry for entry in ancestors((out._entry for out in outs), ends) - ends if entry is not None]

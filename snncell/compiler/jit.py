@@ -9,22 +9,22 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Annotated, Any, Literal
 
-from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came
-from snncell.arguments.tracebacks import hide_frames
+from snncell.base.arguments.kinds import Own
+from snncell.base.arguments.shown import came
+from snncell.base.arguments.tracebacks import hide_frames
+from snncell.base.config import FINITE
 from snncell.compiler.compiled import Compiled
 from snncell.compiler.copies import reduce_jitted
 from snncell.compiler.explain import difference, report, report_on_passes
 from snncell.compiler.holders import same
 from snncell.compiler.jit_options import JitConfig, Level, as_signature, refuse_options, refuse_other_arguments
 from snncell.compiler.pipeline import stages
-from snncell.config import FINITE
 from snncell.errors import ArgumentError, TraceError
 from snncell.tape import structure
-from snncell.tape.given import TENSORS, with_tensors
-from snncell.tape.state import STATE, recording_on
-from snncell.tape.tensor import Tensor, snapshot, stale
-from snncell.tape.tracing import Value
+from snncell.tape.conversion import TENSORS, with_tensors
+from snncell.tape.state import CHECKING, RECORDING, TRACING, recording_on
+from snncell.tape.tensor import Tensor, snapshot
+from snncell.tape.value import Value, stale
 
 Signature = tuple[Tensor | None, ...] | None
 STORM = 8  # from so many traces of one function on, something is probably wrong
@@ -56,9 +56,9 @@ class Jitted:
             if self.signature is not None:
                 args = with_tensors(args)
                 refuse_other_arguments(self.signature, args, self.name)
-            if STATE.trace is not None:
+            if TRACING.trace is not None:
                 return self.fn(*args, **kwargs)  # part of the Program that is being traced
-            if FINITE or STATE.unfused:  # operation by operation, each of which is looked at
+            if FINITE or TRACING.unfused:  # operation by operation, each of which is looked at
                 return structure.map_leaves(snapshot, self.fn(*with_tensors(args), **with_tensors(kwargs)))
             compiled, leaves = self.lookup(args, kwargs)
             return compiled(leaves)
@@ -86,11 +86,11 @@ class Jitted:
         for leaf in leaves:
             if isinstance(leaf._data, Value):
                 raise stale()
-        taped = STATE.tape is not None
-        watched = None if STATE.watch is None else STATE.watch.key
+        taped = RECORDING.tape is not None
+        watched = None if CHECKING.watch is None else CHECKING.watch.key
         specs = tuple([(leaf._data.shape, leaf._data.dtype) for leaf in leaves])
         # With the settings of this thread that change what is traced.
-        signature = ((None,) * len(leaves), taped, STATE.smooth, STATE.wide, STATE.stops, watched, tree, specs)
+        signature = ((None,) * len(leaves), taped, CHECKING.smooth, CHECKING.wide, CHECKING.stops, watched, tree, specs)
         compiled = self._compiled_for(signature, leaves)
         # A Parameter as an argument is a Tensor like any other, unless a gradient with respect to it is taken inside.
         targets = compiled.gradient_targets

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came, show
+from snncell.base.arguments.kinds import Own
+from snncell.base.arguments.shown import came, show
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.tape import structure
 from snncell.tape.tensor import Tensor

@@ -25,12 +25,13 @@ from snncell.compiler.ir.program import find_used_values
 from snncell.compiler.passes.canonicalise import program_of
 from snncell.compiler.passes.rematerialise import values_to_save
 from snncell.errors import GradientError, TraceError
-from snncell.tape.body_trace import BodyTrace
+from snncell.tape.backward import pullback, watch_input, zeros_of
 from snncell.tape.parameter import Parameter
-from snncell.tape.state import STATE, recording_on, tracing_to
-from snncell.tape.tape import Tape, pullback, watch_input, zeros_of
+from snncell.tape.state import RECORDING, TRACING, recording_on, tracing_to
+from snncell.tape.tape import Tape
 from snncell.tape.taps import Note, NotedResults, noting
 from snncell.tape.tensor import Tensor, wrap
+from snncell.tape.tracing import BodyTrace
 
 StepFunction = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
 
@@ -80,7 +81,7 @@ def trace_body(
             raise _count_words(who, next(iter(earlier[0].values())).words)
         missing = [p for p in body.trace.written if all(p is not q for q in carried)]
         if not missing and not changes:
-            if STATE.trace is None:
+            if TRACING.trace is None:
                 state.warn_of_steps(who)
             return body, carried
         earlier = (changes, body) if changes else None
@@ -112,7 +113,7 @@ def _trace_step(
     who: str,
     carried: list[Parameter],
 ) -> Body:
-    tape = None if STATE.tape is None else Tape()
+    tape = None if RECORDING.tape is None else Tape()
     trace = BodyTrace(who, tape, carried)
     with tracing_to(trace), recording_on(tape):
         states = [trace.new_input(x.shape, x._data.dtype) for x in carry]
@@ -123,7 +124,7 @@ def _trace_step(
         after, ys = f(states, slices)
         after = [*after, *(wrap(trace.lift(p)) for p in carried)]  # no gradient flows through a write
         captured, consts = _captures(trace, [*after, *ys], 0)
-    outer = STATE.trace
+    outer = TRACING.trace
     if outer is not None:
         outer.cells.update(trace.cells)
         outer.gradient_targets |= trace.gradient_targets
@@ -163,13 +164,13 @@ def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
 
     What the reverse needs of the forward it computes from what was saved, or if nothing was, from the states.
     """
-    if body.reverse is not None and STATE.tape is None and _is_as_saved_for(body, has_dout):
+    if body.reverse is not None and RECORDING.tape is None and _is_as_saved_for(body, has_dout):
         return _read_saved(body, body.reverse)
     trace, tape = body.trace.fork(), body.trace.tape
     assert tape is not None  # only bodies traced under a tape are asked
     float_states = [n for n, x in enumerate(body.carry) if x.dtype.is_float]
     seeded = [n for n in range(len(body.after), len(body.outs)) if has_dout[n]]
-    with _own_state(body, trace), tracing_to(trace), recording_on(tape if STATE.tape is not None else None):
+    with _own_state(body, trace), tracing_to(trace), recording_on(tape if RECORDING.tape is not None else None):
         specs = {n: (body.outs[n].shape, body.outs[n]._data.dtype) for n in (*float_states, *seeded)}
         seeds = {n: watch_input(trace.new_input(*spec)) for n, spec in specs.items()}
         inputs = [*body.carry, *body.xs, *body.consts]
@@ -198,8 +199,8 @@ def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
             sums=sums,
             captured=captured,
         )
-    if STATE.trace is not None:
-        STATE.trace.cells.update(trace.cells)
+    if TRACING.trace is not None:
+        TRACING.trace.cells.update(trace.cells)
     has_gradient = [grad is not None for grad in grads]
     return _read_saved(body, Reverse(reversed_body, float_states, seeded, has_gradient, noted))
 

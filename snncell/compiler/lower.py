@@ -27,7 +27,8 @@ from snncell.compiler.runtime.together import AllStepsPlan, over_all_steps
 from snncell.compiler.schedule.legality import obstacle
 from snncell.compiler.schedule.loop import LoopSchedule
 from snncell.kernels.space import DEVICE, HOST, IN_USE, Space, space_of
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 
 class Lowered:

@@ -14,12 +14,13 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
+from snncell.base.signals import Restoring, undoing
 from snncell.compiler.replayed_steps import ReplayedSteps, join_names
 from snncell.errors import NotFiniteError
-from snncell.interrupts import Restoring, undoing
+from snncell.tape.backward import pullback, watch_input, zeros_of
 from snncell.tape.finite import Fault, Spot, at_home, is_paused, pause_watch, spot_in
-from snncell.tape.state import EFFECTS, recording_on, settings
-from snncell.tape.tape import Tape, pullback, watch_input, zeros_of
+from snncell.tape.state import EFFECTS_LOCK, record_on, recording_on, settings
+from snncell.tape.tape import Tape
 from snncell.tape.tensor import Tensor, beside, wrap
 
 _ARRIVING = "the gradient of its output"
@@ -134,7 +135,7 @@ def _forward(loop: ReplayedSteps, states: Sequence[Tensor], xs: Sequence[Tensor]
     arrays = [x._data for x in states]
     before = []
     eager = {"trace": None, "tape": None, "smooth": loop.smooth}
-    with EFFECTS, beside(*states, *xs), settings(**eager), _restore(loop), at_home(loop.place, sys._getframe()):
+    with EFFECTS_LOCK, beside(*states, *xs), settings(**eager), _restore(loop), at_home(loop.place, sys._getframe()):
         for turn in loop.turns(xs[0].shape[0]):
             before.append(arrays)
             carry, slices = _inputs_of_turn(loop, arrays, xs, turn)
@@ -200,11 +201,11 @@ def _backward(
     seeds = douts[len(before[0]) :]
     others = {x._entry for x in fixed if x._entry is not None}
     eager = {"trace": None, "tape": None, "smooth": loop.smooth}
-    with EFFECTS, beside(*xs), settings(**eager), _restore(loop), at_home(loop.place, sys._getframe()):
+    with EFFECTS_LOCK, beside(*xs), settings(**eager), _restore(loop), at_home(loop.place, sys._getframe()):
         for turn, arrays in zip(loop.turns(xs[0].shape[0])[::-1], before[::-1], strict=True):
             arriving = [*of_states, *(None if x is None else wrap(x._data[turn, ...]) for x in seeds)]
             tape = Tape()
-            with recording_on(None), tape.active():
+            with recording_on(None), record_on(tape):
                 inputs = [[watch_input(x) for x in part] for part in _inputs_of_turn(loop, arrays, xs, turn)]
                 with pause_watch():
                     after, ys = loop.f(*inputs)

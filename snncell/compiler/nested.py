@@ -19,7 +19,7 @@ from snncell.compiler.ir.loop import Loop
 from snncell.compiler.lower import Lowered
 from snncell.compiler.passes.canonicalise import program_of
 from snncell.compiler.schedule.loop import schedule
-from snncell.tape.all_steps import one_after_another, repeat_over_time, steps_of
+from snncell.tape.primitive import one_after_another, repeat_over_time, steps_of
 
 
 class Nested:

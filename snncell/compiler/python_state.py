@@ -10,12 +10,13 @@ from contextvars import ContextVar
 from operator import is_
 from typing import Any
 
-from snncell.arguments.misplaced import warn_of
+from snncell.base.arguments.guard import warn_of
 from snncell.compiler.holders import MISSING, Change, Spot, in_slot, items, name_of, of_cell, same, snapshot
 from snncell.compiler.reached import CONTAINERS, NUMBERS, ReachableValues
 from snncell.errors import TraceError
 from snncell.tape.tensor import Tensor
-from snncell.tape.tracing import Trace, Value
+from snncell.tape.tracing import Trace
+from snncell.tape.value import Value
 
 LARGE = 1 << 24  # bytes of an array, above which its comparison at each call is worth a warning
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from snncell.base.forks import after_fork
 from snncell.compiler.python_state import PythonState
 from snncell.compiler.reached import NUMPYS, PYTHONS
 from snncell.errors import TraceError
-from snncell.forks import after_fork
 
 _NAMES = {id(NUMPYS): "np.random", id(PYTHONS): "Python's random"}
 _PATIENCE = 2.0  # seconds that a trace waits for each thread that loads data to end the sample it is at

@@ -38,7 +38,7 @@ from weakref import ProxyTypes, ReferenceType
 
 import numpy as np
 
-from snncell.arguments.vocabulary import ON_HOST
+from snncell.base.arguments.kinds import ON_HOST
 from snncell.compiler.holders import (
     BUFFERS,
     MISSING,

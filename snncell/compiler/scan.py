@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import compress
 from typing import Any
 
+from snncell.base.config import FINITE
 from snncell.compiler.higher_orders import find_needed_inputs
 from snncell.compiler.ir.body import Body
 from snncell.compiler.ir.loop import Loop, LoopOperation, Recompute
@@ -20,16 +21,17 @@ from snncell.compiler.passes.canonicalise import program_of
 from snncell.compiler.replayed_steps import ReplayedSteps
 from snncell.compiler.schedule.legality import obstacle
 from snncell.compiler.schedule.loop import LoopSchedule, schedule
-from snncell.config import FINITE
 from snncell.kernels.space import HOST, Space
+from snncell.tape.backward import zeros_of
 from snncell.tape.parameter import assign_all, commit
 from snncell.tape.primitive import EVERYWHERE, rebuilt
-from snncell.tape.state import EFFECTS, STATE, in_turn
-from snncell.tape.tape import Entry, zeros_of
+from snncell.tape.state import CHECKING, EFFECTS_LOCK, RECORDING, TRACING, in_turn
+from snncell.tape.tape import Entry
 from snncell.tape.taps import Events
 from snncell.tape.tensor import Tensor, beside
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
 from snncell.tape.transforms import vjp
+from snncell.tape.value import Value
 
 
 def run(
@@ -50,19 +52,19 @@ def run(
     with beside(*carry, *xs):  # what the body makes is where its operands are
         body, written = trace_body(f, carry, xs, backwards, who)
     every = every if body.carry else None  # without states there is nothing to store
-    effects = bool(written) and STATE.trace is None
+    effects = bool(written) and TRACING.trace is None
     if effects:
         in_turn()
-    with EFFECTS if effects else nullcontext():  # nobody else draws the same random numbers
-        if STATE.trace is None:
+    with EFFECTS_LOCK if effects else nullcontext():  # nobody else draws the same random numbers
+        if TRACING.trace is None:
             place = "gpu" if any(x.device == "gpu" for x in (*carry, *xs)) else "cpu"
             commit([parameter.moving(place) for parameter in written if parameter.follows])
         states = [*carry, *(p.value() for p in written)]
         loop = Loop(body, len(body.ys), who, every)
         scan, outs = _bind_loop(loop, [*states, *xs, *body.captured], xs[0].shape[0])
         scan.events = {} if events is None else events
-        for watch in FINITE if STATE.trace is None else ():
-            scan.observed = ReplayedSteps(f, written, backwards, who, names, STATE.smooth, watch.place())
+        for watch in FINITE if TRACING.trace is None else ():
+            scan.observed = ReplayedSteps(f, written, backwards, who, names, CHECKING.smooth, watch.place())
             pairs = zip(body.ys, outs[len(states) :], strict=False)
             results = [out for y, out in pairs if id(y._data) not in body.trace.noted]  # not what a monitor records
             look_at_results(scan.observed, states, xs, [*outs[: len(states)], *results])
@@ -73,7 +75,7 @@ def run(
 def _bind_loop(loop: Loop, inputs: list[Tensor], steps: int) -> tuple[Scan, Sequence[Tensor]]:
     """The scan of a loop, carried out or traced; on a tape it stores what its reverse needs."""
     body = loop.body
-    taped = STATE.tape is not None and body.trace.tape is not None and any(x._entry is not None for x in inputs)
+    taped = RECORDING.tape is not None and body.trace.tape is not None and any(x._entry is not None for x in inputs)
     if taped and loop.interval is None and loop.recompute is None:
         loop = replace(loop, body=saving(body))
     scan = Scan(loop if taped else replace(loop, interval=None))
@@ -179,7 +181,7 @@ class Scan(LoopOperation):
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
         """The gradients of the inputs: a scan of the body's reverse, in the other direction of time."""
         grads = self._pull(entry, douts)
-        for watch in FINITE if STATE.trace is None else ():
+        for watch in FINITE if TRACING.trace is None else ():
             if self.observed is None:  # a reverse that is reversed in turn
                 for n, grad in enumerate(grads):
                     watch.gradient(f"the reverse of {self.loop.who}", f"operand {n}", grad)

@@ -14,16 +14,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from snncell.base.config import FINITE
 from snncell.compiler.dependencies import Dependencies, state_read_by
 from snncell.compiler.ir.program import interpret
 from snncell.compiler.passes.canonicalise import from_trace
 from snncell.compiler.runtime.plans import Plans
-from snncell.config import FINITE
 from snncell.errors import GradientError
+from snncell.tape.backward import pullback, watch_input, zeros_of
 from snncell.tape.custom import custom
 from snncell.tape.primitive import rebuilt
-from snncell.tape.state import STATE, TRACING, recording_on, set_smooth, tracing_to
-from snncell.tape.tape import Entry, Tape, pullback, watch_input, zeros_of
+from snncell.tape.state import (
+    CHECKING,
+    RECORDING,
+    TRACING,
+    TRACING_LOCK,
+    record_on,
+    recording_on,
+    set_smooth,
+    tracing_to,
+)
+from snncell.tape.tape import Entry, Tape
 from snncell.tape.taps import Events, Note, NotedResults, noting
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Trace
@@ -61,7 +71,7 @@ class TracedVjp:
         # Reversed, so that of several inputs in one place the first counts, as it does in `pullback(..., once=True)`.
         self.input_at = {_place(x): number for number, x in reversed(list(enumerate(self.inputs)))}
         self.up_to_date = up_to_date
-        self.smooth = STATE.smooth
+        self.smooth = CHECKING.smooth
         self._residuals: list[list[Tensor]] = []  # for gradients of one order, of two, ..., each with those before
         self._plans: dict[int, Plans] = {}
         self._reverses: dict[tuple[int, ...], _Reversed] = {}
@@ -69,10 +79,10 @@ class TracedVjp:
 
     def __call__(self, arguments: Sequence[Tensor], events: Events) -> tuple[Tensor, ...]:
         """Run it; on a tape as one entry, whose reverse is this one's. `events` are to be those of this run."""
-        if STATE.tape is None:
+        if RECORDING.tape is None:
             return self._execute(arguments, orders=0)
 
-        orders = STATE.tape.depth
+        orders = RECORDING.tape.depth
 
         def forward() -> Any:
             outputs = self._execute(arguments, orders)
@@ -100,7 +110,7 @@ class TracedVjp:
 
         A second order goes through the residuals of the first, and may capture more of what they were computed from.
         """
-        with TRACING:
+        with TRACING_LOCK:
             while len(self._residuals) < orders:
                 known = self._residuals[-1] if self._residuals else []
                 try:
@@ -126,12 +136,12 @@ class TracedVjp:
         return tuple(sorted({*further, *(n for n, x in positions if x._entry is not None)}))
 
     def _execute(self, arguments: Sequence[Tensor], orders: int) -> tuple[Tensor, ...]:
-        with TRACING:
+        with TRACING_LOCK:
             if orders not in self._plans:
                 outputs = [*self.outs, *self.residuals(orders)]
                 self._plans[orders] = Plans(from_trace(self.trace, [x._data for x in outputs]))
         plans = self._plans[orders]
-        if STATE.trace is not None:
+        if TRACING.trace is not None:
             return tuple(interpret(plans.program, arguments))
         arrays = [x._data for x in arguments]
         return tuple([wrap(array) for array in plans.of(arrays).replay(arrays)])
@@ -158,7 +168,7 @@ class TracedVjp:
         captured = [values[_place(tensor)] for tensor, _ in reverse.vjp.trace.captures.values()]
         results = iter(reverse.noted.pass_on(reverse.vjp([*seeds, *captured], {}), events))
         grads = [next(results) if has_gradient else None for has_gradient in reverse.has_gradient]
-        for watch in FINITE if STATE.trace is None else ():
+        for watch in FINITE if TRACING.trace is None else ():
             who = f"the reverse of {self.name}, which ran before check_finite was on,"
             for number, grad in enumerate(grads):
                 watch.gradient(who, self._called(number), grad)
@@ -171,7 +181,7 @@ class TracedVjp:
 
     def _reverse(self, present: tuple[int, ...]) -> _Reversed:
         """The sweep from those results and residuals that have a gradient, traced once."""
-        with TRACING:
+        with TRACING_LOCK:
             if present not in self._reverses:
                 if not self.up_to_date():
                     raise GradientError(
@@ -189,7 +199,7 @@ class TracedVjp:
             state_read_by(self.trace.cells, who) as state,
             tracing_to(trace),
             recording_on(None),
-            tape.active(),
+            record_on(tape),
         ):
             positions = [*self.outs, *(self._residuals[-1] if self._residuals else ())]
             outs = [positions[number] for number in present]

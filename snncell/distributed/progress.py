@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from snncell.interrupts import deferring
+from snncell.base.signals import deferring
 
 PAUSE = 2e-4  # seconds between two questions: they take the core from kernels
 _NOTHING = 4  # a tag that no message has

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.compiler.jit import jit
 from snncell.distributed.cuts import Cutter, slices
 from snncell.distributed.draws import aside, draw_for_shard

@@ -17,7 +17,7 @@ You can also import them from where MindSpore has them: `snncell.Model`, `snncel
 
 # ruff: noqa: F403 (each module lists in `__all__` what it shows)
 
-from snncell.arguments.guard import guard as _guard
+from snncell.base.arguments.guard import guard as _guard
 from snncell.mindspore import context as context
 from snncell.mindspore.callbacks import *
 from snncell.mindspore.metrics import *

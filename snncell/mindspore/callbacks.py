@@ -10,10 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from snncell.arguments.calls import misfit
-from snncell.arguments.kinds import Count, NotNegative, Own, Size
-from snncell.arguments.shown import came
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Count, NotNegative, Own, Size, misfit
+from snncell.base.arguments.shown import came
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, CheckpointError, TrainingError
 from snncell.io.checkpoint import save_checkpoint
 from snncell.mindspore.run_context import RunContext

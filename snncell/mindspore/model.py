@@ -8,17 +8,17 @@ from typing import Annotated, Any, Literal, cast
 import numpy as np
 
 from snncell.amp import LossScaler, auto_mixed_precision
-from snncell.arguments.kinds import Count, Own, Size
-from snncell.arguments.shown import came, show
-from snncell.cell import Cell
-from snncell.cells.modes import phases
+from snncell.base.arguments.kinds import Count, Own, Size
+from snncell.base.arguments.shown import came, show
+from snncell.cell.cell import Cell
+from snncell.cell.modes import phases
 from snncell.compiler.jit import jit
 from snncell.errors import ArgumentError
 from snncell.mindspore.metrics import Loss, Metric, as_metrics
 from snncell.mindspore.run_context import RunContext
 from snncell.mindspore.training_cells import TrainOneStepCell
 from snncell.nn.optim import Optimizer
-from snncell.tape.given import as_data
+from snncell.tape.conversion import as_data
 from snncell.train.callbacks import Callback, Result, Training, sort_callbacks
 from snncell.train.fit import fit
 from snncell.train.loss_scale import as_scaler

@@ -7,7 +7,7 @@ Hardware, HARDWARE, Price, PRICES  the energies that counts are multiplied by, a
 Cost                               the operations of a layer with weights
 """
 
-from snncell.arguments.guard import guard as _guard
+from snncell.base.arguments.guard import guard as _guard
 from snncell.monitoring.costs import Cost as Cost
 from snncell.monitoring.estimate import Energy as Energy, LayerEnergy as LayerEnergy
 from snncell.monitoring.hardware import (

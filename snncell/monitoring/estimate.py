@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from snncell.arguments.shown import show
+from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, RecordError
 from snncell.monitoring.costs import extent_of, tally_of
 from snncell.monitoring.hardware import Hardware

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.shown import came
-from snncell.cell import Cell
+from snncell.base.arguments.shown import came
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.readout import LINode
 from snncell.nn.time import MultiStep

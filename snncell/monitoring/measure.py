@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.monitoring.estimate import Energy
 from snncell.monitoring.hardware import hardware_of
 from snncell.monitoring.monitor import Monitor

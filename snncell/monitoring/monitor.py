@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, RecordError
 from snncell.monitoring.costs import Cost, extent_of, tally_of
 from snncell.monitoring.estimate import Energy, estimate_energy
@@ -18,7 +18,7 @@ from snncell.monitoring.hardware import hardware_of
 from snncell.monitoring.layers import Neurons, gives_spikes, spike_function_of, spike_functions
 from snncell.monitoring.record import Recorded, RecordedCall, missing
 from snncell.monitoring.recorder import KINDS, Recorder
-from snncell.tape.state import STATE, settings
+from snncell.tape.state import CHECKING, settings
 
 
 class Monitor:
@@ -100,7 +100,7 @@ class Monitor:
         self._context: AbstractContextManager[None] | None = None
 
     def __enter__(self) -> Monitor:
-        if STATE.watch is not None or self._context is not None:
+        if CHECKING.watch is not None or self._context is not None:
             raise ArgumentError("monitor: another monitor is recording already; let one record all that is wanted.")
         self._recorder.look_again()
         self._context = settings(watch=self._recorder)

@@ -12,7 +12,8 @@ from snncell.errors import SnncellError
 from snncell.monitoring.record import Update
 from snncell.tape import structure
 from snncell.tape.state import settings
-from snncell.tape.tracing import Instruction, Trace, Value
+from snncell.tape.tracing import Instruction, Trace
+from snncell.tape.value import Value
 
 FREE = frozenset({"cast", "neg", "logical_not", "isnan", "isfinite"})  # bits that are read in another way
 ADDITIONS = frozenset(

@@ -12,8 +12,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from snncell import ops
-from snncell.arguments.shown import show
-from snncell.cell import Cell
+from snncell.base.arguments.shown import show
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.monitoring.costs import WEIGHTED
 from snncell.monitoring.layers import CellStack, Neurons, number_of_v, short

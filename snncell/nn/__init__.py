@@ -10,11 +10,9 @@ Training Cells, which `snncell.mindspore` defines:
 
 import typing as _typing
 
-from snncell.arguments.exports import export as _export, export_lazily as _export_lazily
-from snncell.arguments.guard import guard as _guard
-from snncell.cell import (
-    Cell as Cell,
-)
+from snncell.base.arguments.exports import export as _export, export_lazily as _export_lazily
+from snncell.base.arguments.guard import guard as _guard
+from snncell.cell.cell import Cell as Cell
 from snncell.common.held import Constant as Constant
 from snncell.common.ranges import Range as Range
 from snncell.nn.activation import (

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Numbers
 from snncell.compiler.ir.product import Contraction, Dot, Product
 from snncell.dtype import BYTES
 from snncell.errors import ArgumentError, ShapeError
@@ -24,7 +24,7 @@ from snncell.ops.rearrange import diagonal
 from snncell.ops.reduce import sum_primitive
 from snncell.tape.event_lists import EventLists
 from snncell.tape.primitive import Primitive
-from snncell.tape.state import STATE
+from snncell.tape.state import TRACING
 from snncell.tape.tensor import Tensor, beside
 
 Grads = Sequence[Any]
@@ -112,7 +112,7 @@ def _bytes_and_floats(x: Tensor, y: Tensor) -> bool:
     gradient. In a trace `passes/spikes_as_bool.py` does the same.
     """
     rows, matrix = x._data, y._data
-    if STATE.trace is not None or not isinstance(rows, np.ndarray) or not isinstance(matrix, np.ndarray):
+    if TRACING.trace is not None or not isinstance(rows, np.ndarray) or not isinstance(matrix, np.ndarray):
         return False
     return rows.dtype in BYTES and rows.ndim > 1 and matrix.ndim == 2 and matrix.dtype in (np.float32, np.float64)
 

@@ -18,7 +18,7 @@ report, Report, Finding                   a page about a network, with what is w
 Each takes arrays or Tensors, (T, N) or (T, B, ...), or what `snncell.monitor` has recorded, and an Axes `ax=`.
 """
 
-from snncell.arguments.guard import guard as _guard
+from snncell.base.arguments.guard import guard as _guard
 from snncell.plot.animation import animate as animate
 from snncell.plot.confusion import confusion_matrix as confusion_matrix
 from snncell.plot.energies import energy_by_layer as energy_by_layer

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.arguments.shown import show
+from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, ShapeError
 from snncell.plot.sources import Array
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.shown import show
+from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, ShapeError
 from snncell.plot.axes import array_of, axes_or_new, in_key, label_axis, series, set_title, whole_steps
 from snncell.plot.choices import all_there, choose_rows, places_of

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
 
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.optim import Optimizer
 from snncell.plot.page import about, summary, write_html, write_pdf

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.shown import came
+from snncell.base.arguments.shown import came
 from snncell.errors import ArgumentError, ShapeError
 from snncell.plot.axes import COLOURS, axes_or_new, label_axis, set_title
 from snncell.plot.keys import legend

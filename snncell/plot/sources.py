@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ArgumentError, RecordError, SnncellError
-from snncell.tape.given import is_array, on_host
+from snncell.tape.conversion import is_array, on_host
 
 Array = np.ndarray[Any, Any]
 

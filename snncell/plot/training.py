@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.shown import show
+from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, ShapeError
 from snncell.plot.axes import COLOURS, axes_or_new, label_axis, set_title, whole
 from snncell.plot.keys import legend

@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 from snncell import ops
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.readout import LINode
 from snncell.quantise.quantiser import Quantiser

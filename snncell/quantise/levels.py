@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from snncell import ops
-from snncell.arguments.kinds import Positive, Within
+from snncell.base.arguments.kinds import Positive, Within
 from snncell.quantise.quantiser import Grid, Quantiser, ScaleBits, positive_or_one, short
 from snncell.quantise.scales import largest, mean
 from snncell.tape.tensor import Tensor

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.vocabulary import Path
+from snncell.base.arguments.kinds import Path
 from snncell.errors import ArgumentError, CheckpointError
 from snncell.io.checkpoint import read_arrays, write_arrays
 from snncell.quantise import integer, steps

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.nn.dataflow import beyond_threshold, overridden
 from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import from_rest

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from snncell import ops
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError, SnncellError
 from snncell.monitoring import Monitor
 from snncell.nn.optim import Optimizer

@@ -10,7 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from snncell import nn, train
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.sklearn.estimator import Array, SpikingEstimator
 

@@ -9,7 +9,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 
 from snncell import nn
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.sklearn.estimator import Array, SpikingEstimator
 

@@ -11,18 +11,18 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from queue import SimpleQueue
 from typing import Any
 
-from snncell.arguments.shown import came
-from snncell.arguments.vocabulary import Numbers
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Numbers
+from snncell.base.arguments.shown import came
+from snncell.base.signals import deferring, take_from
+from snncell.cell.cell import Cell
 from snncell.data import Loader
 from snncell.data.order import in_turn
 from snncell.errors import ArgumentError, ForkError, ShapeError
-from snncell.interrupts import deferring, take_from
 from snncell.kernels.space import IN_USE
 from snncell.nn.sequences import refuse_samples_as_steps, refuse_time_as_batch, sequences
 from snncell.ops.seeds import draw_for, draws_for_main, go_on_from, own_key
-from snncell.tape.given import as_data, on_host
-from snncell.tape.state import STATE, settings
+from snncell.tape.conversion import as_data, on_host
+from snncell.tape.state import adopt_settings, present_settings, settings
 from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Trace
 from snncell.train.state import cells_of, describe_array, find_statefuls
@@ -200,7 +200,7 @@ class _Ahead:
         self._asked: SimpleQueue[Any] = SimpleQueue()
         self._made: SimpleQueue[Any] = SimpleQueue()
         self._process = os.getpid()
-        settings = {name: getattr(STATE, name) for name in _SETTINGS}
+        settings = present_settings(*_SETTINGS)
         maker = _Maker(source, convert, self._asked, self._made, settings, own_key(), draws_for_main())
         # If an interruption comes between the start and `__exit__`, the thread ends when nobody has this any more.
         self._forgotten = weakref.ref(self, self._asked.put)
@@ -260,7 +260,7 @@ class _Maker:
 
     def run(self) -> None:
         """Make batches until there are no more, or nobody wants them."""
-        vars(STATE).update(self.settings, turn=self.turn)
+        adopt_settings({**self.settings, "turn": self.turn})
         draw_for(self.key, self.main)
         batch = error = items = None
         try:

@@ -8,15 +8,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
-from snncell.arguments.calls import misfit
-from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Own, misfit
+from snncell.base.arguments.shown import came
+from snncell.base.plugins import plugin
+from snncell.base.text import nearest
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ArgumentTypeError
 from snncell.nn.optim import Optimizer
-from snncell.plugins import plugin
 from snncell.tape.tensor import Tensor
-from snncell.words import nearest
 
 __all__ = ["Callback", "Result", "Training"]
 

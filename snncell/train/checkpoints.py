@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from snncell.arguments.kinds import Count
+from snncell.base.arguments.kinds import Count
 from snncell.data import Loader
 from snncell.errors import ArgumentError, CheckpointError
 from snncell.io.checkpoint import path_to_write

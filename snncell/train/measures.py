@@ -10,17 +10,16 @@ from types import TracebackType
 from typing import Annotated, Any, NamedTuple
 
 from snncell import ops
-from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came, show, suggest_instance
-from snncell.arguments.vocabulary import Numbers
-from snncell.cell import Cell, HookHandle
+from snncell.base.arguments.kinds import Numbers, Own
+from snncell.base.arguments.shown import came, show, suggest_instance
+from snncell.cell.cell import Cell, HookHandle
 from snncell.errors import ArgumentError, CallError, ShapeError
 from snncell.nn.sequences import find_lengths, refuse_batch_first, sequences, takes_lengths, within_lengths
 from snncell.nn.time import MultiStep
 from snncell.ops.base import as_tensor
 from snncell.tape import structure
+from snncell.tape.conversion import as_data
 from snncell.tape.event_lists import EventLists
-from snncell.tape.given import as_data
 from snncell.tape.tensor import Tensor
 from snncell.train.metrics import accuracy as share_right, over_time
 

@@ -11,17 +11,16 @@ from typing import Any, TypeVar
 import numpy as np
 
 from snncell import ops
-from snncell.arguments.kinds import Count
-from snncell.arguments.shown import came, show
-from snncell.arguments.vocabulary import Numbers
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Count, Numbers
+from snncell.base.arguments.shown import came, show
+from snncell.base.text import nearest
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ArgumentTypeError, DTypeError, RecordError, ShapeError
 from snncell.monitoring import Monitor
 from snncell.nn.sequences import until_end
 from snncell.ops.base import as_tensor
 from snncell.ops.indexing import hot, label_words
 from snncell.tape.tensor import Tensor
-from snncell.words import nearest
 
 __all__ = ["Monitored", "accuracy", "confusion", "metric", "top_k"]
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Count, Own
-from snncell.cell import Cell
-from snncell.cells.modes import phases
+from snncell.base.arguments.kinds import Count, Own
+from snncell.cell.cell import Cell
+from snncell.cell.modes import phases
 from snncell.compiler.jit import jit
 from snncell.data import Loader
 from snncell.errors import ArgumentError, CheckpointError

@@ -9,13 +9,13 @@ from typing import Annotated, Any, Protocol
 
 from snncell import ops
 from snncell.amp import LossScaler
-from snncell.arguments.kinds import Own
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Own
+from snncell.base.plugins import plugin
+from snncell.cell.cell import Cell
 from snncell.compiler.jit import Jitted, jit
 from snncell.errors import ArgumentError
 from snncell.nn.layer import positive_number
 from snncell.nn.optim import Optimizer
-from snncell.plugins import plugin
 from snncell.tape.tensor import Tensor
 from snncell.train.loss_scale import Scaling, as_scaler
 from snncell.train.measures import Spikes, measure

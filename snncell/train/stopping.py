@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
-from snncell.arguments.kinds import NotNegative, Size, Within
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import NotNegative, Size, Within
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, CheckpointError, TrainingError
 from snncell.train.callbacks import Callback, Training
 from snncell.train.state import is_count, is_number, refuse_misfit, restore_values, values_to_keep

@@ -30,7 +30,8 @@ from snncell.compiler.ir.formula import Elementwise, Reduction, Sum
 from snncell.compiler.schedule.fuse import FusionGroup
 from snncell.kernels.cpu import loops
 from snncell.kernels.policy import PARALLEL_SIZE
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 LEAST_PART = 64  # elements of which there is a part, where there is one for each result and slice
 

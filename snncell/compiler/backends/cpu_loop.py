@@ -30,7 +30,8 @@ from snncell.kernels.build import build
 from snncell.kernels.cpu import loops
 from snncell.kernels.policy import PARALLEL_SIZE
 from snncell.kernels.scalar import ROW_IMPORTS
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 # Elements per block. The rows of a block are read and written in long runs, and its state stays in the second-level
 # cache: measured, 4096 is within 10 % of the best. Small nets get smaller blocks, so that all threads have some.

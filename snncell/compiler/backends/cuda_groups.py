@@ -22,7 +22,7 @@ from snncell.compiler.ir.formula import Elementwise, Reduction
 from snncell.compiler.schedule.fuse import FusionGroup
 from snncell.kernels.cpu.loops import Reduced, indent
 from snncell.kernels.scalar import CUDA, LOAD, STORE
-from snncell.tape.tracing import Value
+from snncell.tape.value import Value
 
 TERMS = 16  # a sum of fewer is one thread's
 MOST_CHUNKS = 256  # that one thread joins; beyond it they are joined in two rounds

@@ -19,7 +19,8 @@ from snncell.compiler.ir.formula import Cast, Elementwise, Reduction, Sum
 from snncell.kernels.cpu import loops
 from snncell.kernels.policy import CALL_COST
 from snncell.kernels.scalar import CUDA_IMPORTS, LOOP, LOOP_IMPORTS, SIMULATOR_IMPORTS, is_simulated
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 
 class Statements:

@@ -22,7 +22,8 @@ from snncell.compiler.backends.indexing import Scratch
 from snncell.compiler.ir.product import as_rows
 from snncell.kernels.cpu import loops
 from snncell.kernels.gathers import RowsOfEvents, rows_of_events as found
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 # What a kernel over elements does with a unit: its rows and columns, of a block that is many rows or a part of one.
 HEAD = (

@@ -18,7 +18,7 @@ import numpy as np
 from snncell.compiler.backends.expressions import Statements, kind_of
 from snncell.compiler.backends.index_space import IndexSpace
 from snncell.kernels.cpu import loops
-from snncell.tape.tracing import Value
+from snncell.tape.value import Value
 
 
 class Scratch:

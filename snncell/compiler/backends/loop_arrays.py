@@ -9,7 +9,7 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.kernels.gathers import RowsOfEvents
 from snncell.kernels.space import HOST
-from snncell.tape.tracing import Value
+from snncell.tape.value import Value
 
 
 def array_to_compute(value: Value, known: dict[Value, Any]) -> Any:

@@ -23,7 +23,8 @@ from snncell.compiler.backends.expressions import kind_of
 from snncell.compiler.ir.product import as_rows, is_turned
 from snncell.kernels.arrays import empty
 from snncell.kernels.gathers import SortedEvents, sort_events
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 # Where nothing is added up, all elements are one sample, of which strips are blocks.
 HEAD = ("column = part * block", "wide = least(block, width - column)", "samples = n // width")

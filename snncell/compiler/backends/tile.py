@@ -22,7 +22,8 @@ from snncell.compiler.backends.indexing import PhaseOperands, Scratch
 from snncell.compiler.schedule.phases import Phase, Shape, Stores
 from snncell.dtype import DType
 from snncell.kernels.cpu import loops
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 
 class KernelBlock:

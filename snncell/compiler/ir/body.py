@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from snncell.compiler.ir.program import Program, program_of_trace
-from snncell.tape.body_trace import BodyTrace
 from snncell.tape.tensor import Tensor, wrap
-from snncell.tape.tracing import Instruction
+from snncell.tape.tracing import BodyTrace, Instruction
 
 
 @dataclass(frozen=True, eq=False)

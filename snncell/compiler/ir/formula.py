@@ -25,7 +25,8 @@ from snncell.errors import ArgumentError, ShapeError, SnncellError
 from snncell.kernels import sums
 from snncell.kernels.scalar import LOOP, NUMPY, SLOW
 from snncell.tape.primitive import Primitive
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 MAX_STEPS = 64  # per loop: registers run out long before, and compile time grows faster than linearly
 # What generated loops can hold: complex numbers are left to NumPy.

@@ -9,7 +9,8 @@ from typing import Any
 
 from snncell.compiler.ir.body import Body
 from snncell.tape.primitive import Primitive
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 
 @dataclass(frozen=True, eq=False)

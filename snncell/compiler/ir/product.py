@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from snncell.base.text import percent
 from snncell.compiler.ir.formula import Cast, Sum
 from snncell.dtype import BYTES, compute_dtype
 from snncell.kernels import event_costs, products
 from snncell.kernels.space import HOST, Space, space_of
 from snncell.tape.primitive import Primitive
 from snncell.tape.tracing import Instruction
-from snncell.words import percent
 
 
 def as_rows(x: Any) -> Any:

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.tensor import Tensor, snapshot, wrap
-from snncell.tape.tracing import Instruction, Trace, Value
+from snncell.tape.tracing import Instruction, Trace
+from snncell.tape.value import Value
 
 
 class Program(NamedTuple):

@@ -17,7 +17,8 @@ from snncell.compiler.ir.program import Program, program_of_trace
 from snncell.compiler.passes.cse import eliminate_common_subexpressions
 from snncell.compiler.passes.dce import eliminate_dead_code
 from snncell.compiler.passes.turn_contractions import turn_contractions
-from snncell.tape.tracing import Trace, Value
+from snncell.tape.tracing import Trace
+from snncell.tape.value import Value
 
 
 def canonicalise(program: Program) -> Program:

@@ -14,7 +14,8 @@ from __future__ import annotations
 from typing import Any
 
 from snncell.compiler.ir.program import Program, with_inputs
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 
 def eliminate_common_subexpressions(program: Program) -> Program:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from snncell.compiler.ir.loop import LoopOperation
 from snncell.compiler.ir.program import Program
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 
 def eliminate_dead_code(program: Program) -> Program:

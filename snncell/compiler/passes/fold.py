@@ -22,7 +22,7 @@ import numpy as np
 
 from snncell.compiler.ir.program import Program
 from snncell.compiler.passes.dce import eliminate_dead_code
-from snncell.tape.tracing import Value
+from snncell.tape.value import Value
 
 FOLDED_BYTES = 1 << 20  # a larger result is computed at each run rather than held
 

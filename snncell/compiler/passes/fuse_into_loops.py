@@ -21,7 +21,8 @@ from snncell.compiler.ir.program import Program, users_of, values_in
 from snncell.compiler.ir.views import Reshape
 from snncell.compiler.passes.dce import eliminate_dead_code
 from snncell.tape.tensor import Tensor, wrap
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 
 def fuse_into_loops(program: Program) -> Program:

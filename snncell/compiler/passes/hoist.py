@@ -25,7 +25,8 @@ from snncell.compiler.ir.body import Body
 from snncell.compiler.ir.formula import is_elementwise
 from snncell.compiler.ir.program import Program, values_in
 from snncell.compiler.passes.canonicalise import program_of
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 
 class Hoisted(NamedTuple):

@@ -15,7 +15,8 @@ from collections import Counter
 from snncell.compiler.ir.product import Contraction, Dot
 from snncell.compiler.ir.program import Program, with_inputs
 from snncell.compiler.ir.views import CONTIGUOUS, Reshape
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 
 def make_contiguous(program: Program) -> Program:

@@ -21,7 +21,8 @@ from snncell.compiler.ir.program import Program, users_of
 from snncell.compiler.passes.dce import eliminate_dead_code
 from snncell.kernels.gathers import may_pay
 from snncell.tape.tensor import wrap
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 
 def multiply_in_loops(program: Program) -> Program:

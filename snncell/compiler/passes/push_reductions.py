@@ -25,7 +25,8 @@ from snncell.compiler.ir.program import Program, users_of
 from snncell.compiler.ir.views import Broadcast, Reshape
 from snncell.compiler.passes.canonicalise import canonicalise
 from snncell.tape.primitive import Primitive
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 DEPTH = 50  # layers that a sum is taken through at a time
 

@@ -26,7 +26,8 @@ from snncell.compiler.ir.program import values_in
 from snncell.compiler.passes.dce import leading_to
 from snncell.tape.taps import beyond_taps
 from snncell.tape.tensor import Tensor
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 UNBOUNDED = 1 << 62  # the capacity of what must not be cut
 # Capacities are on the Values, a flow's are on edges: so each Value is an edge from (value, "in") to (value, "out").

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from snncell.compiler.ir.product import EVENTS, PRODUCT_OF_EVENTS, Contraction, Dot, casts_bytes
 from snncell.compiler.ir.program import Program, users_of
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 
 def share_event_lists(program: Program) -> Program:

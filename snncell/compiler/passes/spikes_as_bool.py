@@ -26,7 +26,8 @@ from snncell.compiler.ir.program import Program, users_of
 from snncell.compiler.ir.views import CONTIGUOUS
 from snncell.compiler.passes.canonicalise import program_of
 from snncell.tape.tensor import wrap
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 
 def spikes_as_bool(program: Program) -> Program:

@@ -12,7 +12,8 @@ from __future__ import annotations
 from snncell.compiler.ir.product import Contraction
 from snncell.compiler.ir.program import Program, users_of
 from snncell.compiler.ir.views import Transpose
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 
 def turn_contractions(program: Program) -> Program:

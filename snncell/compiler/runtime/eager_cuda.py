@@ -17,8 +17,9 @@ from snncell.compiler.runtime.launches import DeviceLaunch, Slots
 from snncell.compiler.schedule.fuse import FusionGroup
 from snncell.errors import DeviceError
 from snncell.kernels.space import DEVICE
-from snncell.tape.state import TRACING
-from snncell.tape.tracing import Instruction, Trace, Value
+from snncell.tape.state import TRACING_LOCK
+from snncell.tape.tracing import Instruction, Trace
+from snncell.tape.value import Value
 
 _BOOL = np.dtype(bool)
 MOST = 4096  # launches that are kept
@@ -31,7 +32,7 @@ def on_device(op: Elementwise | Reduction, arrays: Sequence[Any], attrs: dict[st
     key = (op, *specs, *sorted(attrs.items()))
     entry = _launches.get(key)
     if entry is None:
-        with TRACING:
+        with TRACING_LOCK:
             entry = _launches[key] = _launch(op, arrays, attrs)
             while len(_launches) > MOST:
                 del _launches[next(iter(_launches))]

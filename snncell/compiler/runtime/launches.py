@@ -21,7 +21,8 @@ from snncell.kernels.cuda.runtime import runtime
 from snncell.kernels.segments import Segment
 from snncell.kernels.sharing import grain_of
 from snncell.kernels.space import DEVICE, HOST
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 
 class Slots(dict[Value, int]):

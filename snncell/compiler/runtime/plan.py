@@ -25,8 +25,8 @@ from snncell.kernels.progress import listening
 from snncell.kernels.space import HOST, IN_USE, Space
 from snncell.kernels.threads import BLAS
 from snncell.tape.parameter import commit
-from snncell.tape.state import EFFECTS, in_turn, quietly
-from snncell.tape.tracing import Value
+from snncell.tape.state import EFFECTS_LOCK, in_turn, quietly
+from snncell.tape.value import Value
 
 
 class Plan:
@@ -84,12 +84,12 @@ class Plan:
     def replay(self, arrays: Sequence[Any]) -> list[Any]:
         """Run the launches on the arguments' arrays, write the Parameters, and give the outputs' arrays."""
         if self.graph is not None:
-            with EFFECTS:
+            with EFFECTS_LOCK:
                 results: list[Any] = quietly(self.graph.replay, arrays)
             return results
         if self.written:
             in_turn()
-            with EFFECTS:  # nobody else reads the Parameters between its reads and its writes
+            with EFFECTS_LOCK:  # nobody else reads the Parameters between its reads and its writes
                 return self._replay(arrays)
         return self._replay(arrays)
 

@@ -10,7 +10,7 @@ from snncell.compiler.ir.program import Program
 from snncell.compiler.pipeline import optimise
 from snncell.compiler.runtime.plan import Plan
 from snncell.kernels.space import DEVICE, HOST, IN_USE, Space, space_of
-from snncell.tape.state import TRACING, here
+from snncell.tape.state import TRACING_LOCK, here
 
 
 class Plans:
@@ -38,7 +38,7 @@ class Plans:
         return DEVICE if any(space_of(x) is DEVICE for x in whole) else HOST
 
     def _new_plan(self, space: Space) -> Plan:
-        with TRACING:
+        with TRACING_LOCK:
             if space not in self._plans:  # another thread may have made it meanwhile
                 plan = Plan(optimise(self.program, space), space, recorded=True)
                 plan.build()

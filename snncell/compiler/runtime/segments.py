@@ -18,7 +18,7 @@ from snncell.compiler.runtime.launches import DeviceLaunch, Launch, OperationCal
 from snncell.kernels import segments
 from snncell.kernels.policy import PARALLEL_SIZE
 from snncell.kernels.sharing import grain_of
-from snncell.tape.tracing import Value
+from snncell.tape.value import Value
 
 Entry = Launch | DeviceLaunch | OperationCall
 

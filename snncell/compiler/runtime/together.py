@@ -20,7 +20,8 @@ from snncell.compiler.runtime.plan import Plan
 from snncell.dtype import is_storage_only
 from snncell.kernels.space import DEVICE, HOST, Space, space_of
 from snncell.tape.primitive import EVERYWHERE, Primitive
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 _RESHAPE = Reshape()
 

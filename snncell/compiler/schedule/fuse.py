@@ -16,7 +16,8 @@ from typing import Any
 from snncell.compiler.ir.formula import MAX_STEPS, Elementwise, Reduction, loop_shape
 from snncell.compiler.ir.program import Program, values_in
 from snncell.compiler.ir.views import Broadcast
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 RECIPE = 4  # steps, at most, that a loop repeats of another
 

@@ -14,7 +14,8 @@ from snncell.compiler.ir.product import Dot
 from snncell.compiler.ir.program import values_in
 from snncell.compiler.schedule.loop import LoopSchedule
 from snncell.compiler.schedule.phases import Shape, space_of
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 
 def obstacle(schedule: LoopSchedule) -> str | None:

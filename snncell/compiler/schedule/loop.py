@@ -16,7 +16,8 @@ from snncell.compiler.ir.program import values_in
 from snncell.compiler.passes.dce import leading_to
 from snncell.compiler.passes.hoist import Hoisted, hoist, outside_of
 from snncell.kernels.gathers import may_pay
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 
 @dataclass(frozen=True, eq=False)

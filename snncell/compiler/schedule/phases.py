@@ -17,7 +17,8 @@ import numpy as np
 
 from snncell.compiler.ir.formula import is_elementwise
 from snncell.compiler.ir.program import values_in
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 Shape = tuple[int, ...]
 

@@ -1,4 +1,4 @@
-"""Texts of errors, kept short: whatever a message quotes, it stays one that can be read. And of reports."""
+"""Text of errors and reports: cut long quotations, find the nearest name."""
 
 from __future__ import annotations
 

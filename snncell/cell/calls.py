@@ -8,12 +8,12 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from snncell.arguments.guard import ours, plan_of
-from snncell.arguments.kinds import REFUSED, Kind
-from snncell.arguments.shown import brief, from_inside
+from snncell.base.arguments.guard import ours, plan_of
+from snncell.base.arguments.kinds import REFUSED, Kind
+from snncell.base.arguments.shown import brief, from_inside
 from snncell.errors import ArgumentError, CallError, SnncellError
+from snncell.tape.conversion import as_data, is_array
 from snncell.tape.frames import machinery
-from snncell.tape.given import as_data, is_array
 from snncell.tape.tensor import Tensor
 
 machinery(__file__)

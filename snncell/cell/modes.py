@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 from snncell import dtype as dtypes
-from snncell.arguments.shown import came
-from snncell.cells.tree import Tree
+from snncell.base.arguments.shown import came
+from snncell.cell.mixed import refuse_quantised
+from snncell.cell.tree import Tree
 from snncell.errors import ArgumentError
-from snncell.mixed import refuse_quantised
 from snncell.tape.parameter import commit
 from snncell.tape.tensor import Tensor
 

@@ -14,7 +14,7 @@ import io
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import starmap
 from operator import call, methodcaller
@@ -47,6 +47,12 @@ class Restoring(io.IOBase):
 def hold_attributes(held: dict[str, Any], values: dict[str, Any], before: dict[str, Any], *leave: Any) -> Restoring:
     """A context in which the attributes in `held` have these values, and afterwards those from before."""
     return Restoring(partial(held.update, values), partial(held.update, before), *leave)
+
+
+def hold_together(changes: Sequence[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]) -> Restoring:
+    """A context in which several objects have other attributes: for each (attributes, values, values from before)."""
+    enter = [partial(held.update, values) for held, values, _ in changes]
+    return Restoring(partial(any, map(call, enter)), *(partial(held.update, before) for held, _, before in changes))
 
 
 def in_list(items: list[Any], item: Any) -> Restoring:

@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
-from snncell.arguments.calls import misfit
-from snncell.arguments.shown import came, show
+from snncell.base.arguments.kinds import misfit
+from snncell.base.arguments.shown import came, show
 from snncell.errors import ArgumentTypeError, GradientError, SnncellError
 from snncell.tape import structure
+from snncell.tape.backward import conform, zeros_of
 from snncell.tape.custom import custom
-from snncell.tape.state import STATE
-from snncell.tape.tape import Entry, conform, zeros_of
+from snncell.tape.state import RECORDING
+from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor
 
 _numbers = itertools.count()
@@ -212,7 +213,7 @@ class Passage:
     @classmethod
     def of(cls, cell: Any) -> Self | None:
         """A passage, if there is a hook to be called, and a gradient that it could see."""
-        return cls(cell) if STATE.tape is not None and (cell._backward_hooks or cell._backward_pre_hooks) else None
+        return cls(cell) if RECORDING.tape is not None and (cell._backward_hooks or cell._backward_pre_hooks) else None
 
     def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The inputs behind an identity whose reverse calls the hooks."""

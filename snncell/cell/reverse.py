@@ -14,19 +14,20 @@ from contextlib import nullcontext
 from types import FunctionType
 from typing import Any
 
-from snncell.arguments.guard import ours
-from snncell.arguments.tracebacks import traceback_at
-from snncell.calls import CALLS, CellCall, order_inputs
-from snncell.config import FINITE
+from snncell.base.arguments.guard import ours
+from snncell.base.arguments.tracebacks import traceback_at
+from snncell.base.config import FINITE
+from snncell.cell.calls import CALLS, CellCall, order_inputs
 from snncell.errors import BpropError, GradientError, NotFiniteError, SnncellError, TraceError
 from snncell.ops.seeds import present_key, replaying
 from snncell.tape import structure
+from snncell.tape.backward import conform, zeros_of
 from snncell.tape.custom import as_read, custom
 from snncell.tape.frames import machinery
 from snncell.tape.parameter import Parameter
 from snncell.tape.primitive import rebuilt
-from snncell.tape.state import STATE, settings
-from snncell.tape.tape import Entry, conform, zeros_of
+from snncell.tape.state import RECORDING, TRACING, settings
+from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor, beside
 from snncell.testing import compare_reverse
 
@@ -78,7 +79,7 @@ def run_with_bprop(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         finally:
             CALLS.forward.pop()
 
-    if STATE.tape is None:
+    if RECORDING.tape is None:
         return as_read(forward()[0])
     key = present_key() if cell.bprop_debug else None
     leaves, tree = structure.flatten(values)
@@ -265,7 +266,7 @@ class _Reverse:
         of_parameters: dict[Parameter, Any],
     ) -> None:
         """Compare the values with the reference; the random numbers are those of the call."""
-        if STATE.trace is not None:
+        if TRACING.trace is not None:
             raise TraceError(
                 f"{self.name}.bprop_debug compares values, which do not exist while jit traces. Run eagerly."
             )

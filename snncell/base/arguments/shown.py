@@ -6,6 +6,7 @@ import inspect
 import re
 from typing import Any
 
+from snncell.base.text import QUOTE, cut
 from snncell.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -15,7 +16,6 @@ from snncell.errors import (
     SnncellError,
     TensorIndexError,
 )
-from snncell.words import QUOTE, cut
 
 _AT = re.compile(r"^<.* at 0x[0-9a-fA-F]+>$")  # of an object without a repr of its own
 _DIGITS = 100  # of an integer that is shown as it is

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.vocabulary import ARRAYS
+from snncell.base.arguments.kinds import ARRAYS
 from snncell.errors import AssignError
 from snncell.tape.event_lists import EventLists
-from snncell.tape.signal import Signal
 from snncell.tape.tensor import Tensor
+from snncell.tape.value import Signal
 
 Array = np.ndarray[Any, Any]
 

@@ -1,15 +1,24 @@
-"""Names that are not there: which one of a module, a Tensor or a Cell was meant."""
+"""Missing names: an error suggests the name that a module, a Tensor or a Cell has instead.
+
+An import by MindSpore's path of a module, for example `snncell.common.tensor`, gives the module of snncell that has
+the names. If `snncell.nn` has no name `Module`, `from snncell.nn import Module` makes Python search for a module of
+that name, and the error must name the equivalent, because Python's own would not.
+"""
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
-from snncell.arguments.elsewhere import CELL, MODULES, TENSOR
-from snncell.errors import MissingNameError
-from snncell.words import cut, nearest
+from snncell.base.arguments.elsewhere import CELL, MODULES, PATHS, TENSOR
+from snncell.base.text import cut, nearest
+from snncell.errors import MissingImportError, MissingNameError
 
 
 def suggest_name(name: str, table: dict[str, str], own: Iterable[str], before: str) -> str:
@@ -73,3 +82,40 @@ def missing_of_cell(cell: Any, name: str) -> Any:
     kind, own = type(cell), tuple(vars(cell))
     text = f"{kind.__name__} has no attribute {cut(name)!r}"
     raise MissingNameError(text, lambda: suggest_name(name, CELL, (*own, *dir(kind)), "."))
+
+
+# --- imports ----------------------------------------------------------------------------------------------------------
+
+
+class Elsewhere(MetaPathFinder, Loader):
+    """Python asks it for a module of snncell when nobody else has found it."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The spec of a module that has another path here; an error with the mend for a name that has another one."""
+        parent, _, name = fullname.rpartition(".")
+        if fullname in PATHS:
+            return ModuleSpec(fullname, self)
+        if parent in MODULES and parent in sys.modules and not name.startswith("_"):
+            mend = suggest_in(parent, name)
+            if mend != ".":
+                raise MissingImportError(f"cannot import {cut(name)!r} from {parent!r}{mend}")
+        return None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The module that has the names, with its own spec kept in this one."""
+        module = importlib.import_module(PATHS[spec.name])
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing is run: the module is there, and is again what it was before Python took it for a new one."""
+        assert module.__spec__ is not None
+        module.__spec__ = module.__spec__.loader_state
+
+
+def install() -> None:
+    """Have Python ask it, after all others."""
+    if not any(isinstance(finder, Elsewhere) for finder in sys.meta_path):
+        sys.meta_path.append(Elsewhere())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from snncell.interrupts import import_once
+from snncell.base.signals import import_once
 
 _HOMES: dict[str, str] = {}
 

@@ -395,7 +395,7 @@ PATHS = {
     "snncell.common.parameter": "snncell.tape.parameter",
     "snncell.common.tensor": "snncell.tape.tensor",
     "snncell.context": "snncell.mindspore.context",
-    "snncell.nn.cell": "snncell.cell",
+    "snncell.nn.cell": "snncell.cell.cell",
     "snncell.nn.learning_rate_schedule": "snncell.nn",
     "snncell.nn.metrics": "snncell.train",
     "snncell.nn.wrap": "snncell.nn",

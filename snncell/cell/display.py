@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from snncell.markup import Markup, element, fold_details, join_parts, table
+from snncell.base.markup import Markup, element, fold_details, join_parts, table
+from snncell.base.text import cut
 from snncell.tape.parameter import Parameter
-from snncell.words import cut
 
 _HEAD = ("", "layer", "Parameters", "number")
 _MOST = 60  # rows of a table

@@ -5,33 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from snncell import config
-from snncell.arguments.guard import ours, refuse_name
-from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came
-from snncell.arguments.tracebacks import hide_frames
-from snncell.calls import innermost_call, order_inputs, prepare_inputs, refuse_arguments, tell_call
-from snncell.cells.hooks import (
-    Hooked,
-    HookHandle as HookHandle,
-    Passage,
-    after_call,
-    after_failure,
-    before_call,
-)
-from snncell.cells.modes import Modes
-from snncell.cells.names import TreePlace
-from snncell.cells.state import HasState
+from snncell.base import config
+from snncell.base.arguments.guard import ours, refuse_name
+from snncell.base.arguments.kinds import Own
+from snncell.base.arguments.shown import came
+from snncell.base.arguments.tracebacks import hide_frames
+from snncell.cell.calls import innermost_call, order_inputs, prepare_inputs, refuse_arguments, tell_call
+from snncell.cell.display import as_html, as_text
+from snncell.cell.hooks import Hooked, HookHandle as HookHandle, Passage, after_call, after_failure, before_call
+from snncell.cell.mixed import run_with_others
+from snncell.cell.modes import Modes
+from snncell.cell.reverse import refuse_other_names, run_with_bprop
+from snncell.cell.state import HasState
+from snncell.cell.tree import TreePlace
 from snncell.compiler.jit import Jitted
-from snncell.display import as_html, as_text
 from snncell.errors import ArgumentError, ArgumentTypeError, ConstructError
 from snncell.kernels.space import DEVICE, IN_USE
-from snncell.mixed import run_with_others
-from snncell.reverse import refuse_other_names, run_with_bprop
+from snncell.tape.conversion import TENSORS
 from snncell.tape.frames import Running, machinery, tells
-from snncell.tape.given import TENSORS
 from snncell.tape.recompute import recompute
-from snncell.tape.state import STATE, settings
+from snncell.tape.state import CHECKING, RECORDING, TRACING, settings
 from snncell.tape.tensor import Tensor
 
 machinery(__file__)
@@ -125,8 +118,8 @@ class Cell(Hooked, Modes, HasState):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            if STATE.trace is not None:  # which is out of date once one of these Cells has changed
-                STATE.trace.cells.update((cell, None) for _, cell in self.cells_and_names())
+            if TRACING.trace is not None:  # which is out of date once one of these Cells has changed
+                TRACING.trace.cells.update((cell, None) for _, cell in self.cells_and_names())
             elif config.get_context("mode") == config.GRAPH_MODE:
                 return self._in_graph()(*args, **kwargs)
             return self._run(*args, **kwargs)
@@ -140,11 +133,11 @@ class Cell(Hooked, Modes, HasState):
             raise self._not_begun()
         if kwargs or not TENSORS.issuperset(map(type, args)):  # nearly all calls give Tensors alone
             args = prepare_inputs(self, args, kwargs)
-        if IN_USE and STATE.space is None and any(isinstance(x, Tensor) and x.device == "gpu" for x in args):
+        if IN_USE and RECORDING.space is None and any(isinstance(x, Tensor) and x.device == "gpu" for x in args):
             with settings(space=DEVICE):  # what this Cell makes, as the states of a neuron, is where its inputs are
                 return self._run(*args, **kwargs)
-        if STATE.watch is not None:  # a monitor's, which calls `_answer` itself
-            return STATE.watch.around(self, self._answer, args, kwargs)
+        if CHECKING.watch is not None:  # a monitor's, which calls `_answer` itself
+            return CHECKING.watch.around(self, self._answer, args, kwargs)
         return self._answer(args, kwargs)
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -176,7 +169,7 @@ class Cell(Hooked, Modes, HasState):
 
     def _run_construct(self, *args: Any, **kwargs: Any) -> Any:
         """Run the primitive, if spikes are smooth, or construct, with its reverse and in its precision."""
-        if STATE.smooth and (primitive := getattr(self, "primitive", None)) is not None:
+        if CHECKING.smooth and (primitive := getattr(self, "primitive", None)) is not None:
             return primitive(*args, **kwargs)
         if self.bprop is not None:
             return run_with_bprop(self, args, kwargs)

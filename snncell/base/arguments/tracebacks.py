@@ -15,13 +15,14 @@ import linecache
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from snncell.config import get_context
+from snncell.base.config import get_context
 from snncell.errors import SnncellError
 
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep  # the folder of snncell
 # Packages that this one calls: an error that starts in one of them, called from here, is a fault of ours.
 _BELOW = frozenset(("numpy", "scipy", "numba", "llvmlite", "matplotlib", "h5py", "nir", "safetensors", "tqdm"))
 

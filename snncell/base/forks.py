@@ -22,8 +22,8 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from snncell.base.signals import IMPORTING, deferring
 from snncell.errors import ForkError
-from snncell.interrupts import IMPORTING, deferring
 
 PATIENCE = 30.0  # seconds that a fork waits for other threads: longer than a kernel takes to compile
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from snncell.arguments.shown import came
-from snncell.cells.hooks import Hook, HookHandle
-from snncell.cells.tree import Tree
+from snncell.base.arguments.shown import came
+from snncell.cell.hooks import Hook, HookHandle
+from snncell.cell.tree import Tree
 from snncell.errors import ArgumentTypeError, CheckpointError, MissingNameError
-from snncell.tape.parameter import Parameter, Undo, assign_all, fits, together
+from snncell.tape.parameter import Parameter, assign_all, fits, together
+from snncell.tape.state import Undo
 from snncell.tape.tensor import Tensor, wrap
 
 _EXTRA = "_extra_state"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from snncell.arguments.names import missing_from
+from snncell.base.arguments.names import missing_from
 
 
 def export(face: dict[str, Any]) -> None:
