@@ -271,6 +271,28 @@ def test_frames_are_looked_into_in_one_file_only() -> None:
     assert readers == {"tape.frames"}  # functions say there what theirs mean
 
 
+LAZY_NAMES = """
+import sys
+import snncell
+assert "snncell.mindspore" not in sys.modules
+for package in (snncell.nn, snncell.train):
+    names = set(package.__all__)
+    exec("from " + package.__name__ + " import *", found := {})
+    assert names <= found.keys() and names <= set(dir(package))
+assert snncell.nn.TrainOneStepCell is snncell.mindspore.TrainOneStepCell
+assert snncell.Model is snncell.train.Model is snncell.mindspore.Model
+assert snncell.context is snncell.mindspore.context
+print(snncell.nn.Missing)
+"""
+
+
+def test_names_of_mindspore_are_imported_when_they_are_used() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", LAZY_NAMES], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.strip().splitlines()[-1].startswith("snncell.errors.MissingNameError"), done.stderr
+
+
 # --- Numba ------------------------------------------------------------------------------------------------------------
 
 

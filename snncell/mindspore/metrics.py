@@ -240,7 +240,7 @@ NAMES: dict[str, Callable[[], Metric]] = {
 
 
 def as_metrics(given: Any) -> dict[str, Any]:
-    """The metrics of a `Model` by name: a `Metric`, or what `train.fit` takes (a function, a name, `Monitored`).
+    """The metrics of a `Model` by name: each is a `Metric`, or a metric of `train.fit` (function, name, `Monitored`).
 
     Raises:
         ArgumentError: for what is none.

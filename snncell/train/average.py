@@ -21,15 +21,15 @@ __all__ = ["EMA"]
 
 
 class EMA(Callback):
-    """Keeps an exponential moving average of the weights, with which the net is evaluated, and which it has in the end.
+    """Exponential moving average (EMA) of the weights, for the evaluations and for the net after the training.
 
     a <- d a + (1 - d) w   after each step of the optimiser,   a = w before the first
 
-    Of the Parameters that the optimiser trains; what others hold, such as the statistics of a `BatchNorm`, stays as it
-    is, unless `use_buffers` says otherwise. The steps go on from w: the average is in the net's Parameters during the
-    evaluation alone, when `EarlyStopping` and `fit(monitor=...)` keep it as the best weights. Checkpoints hold both:
-    `load_state` puts w into a net, and `fit(resume=file)` with as many epochs as are done, which trains no further, the
-    average.
+    It averages the Parameters that the optimiser trains. Other values, such as the statistics of a `BatchNorm`, are not
+    averaged unless `use_buffers=True`. Training steps continue from w: the Parameters hold the average only during an
+    evaluation, so that `EarlyStopping` and `fit(monitor=...)` keep it as the best weights. Checkpoints hold both.
+    `load_state` loads w. To get the average, call `fit(resume=file)` with the number of epochs that are already done,
+    which trains no further.
 
     Args:
         decay: d, in [0, 1). It averages over the last 1 / (1 - d) steps or so.

@@ -31,7 +31,7 @@ __all__ = ["Batches"]
 
 
 class Batches:
-    """Arrays of one length, a batch at a time, in another order each time they are gone through.
+    """Batches of arrays, shuffled anew in every epoch.
 
     The order is drawn from snncell's random numbers, so `snncell.set_seed` makes it repeatable.
 
@@ -115,7 +115,7 @@ class Batches:
 
 
 def as_batches(data: Any, batch_size: int, shuffle: bool, who: str) -> Any:
-    """Data that give batches each time they are gone through."""
+    """Data as an iterable of batches that can be used again for every epoch."""
     if isinstance(data, tuple):
         return Batches(*data, batch_size=batch_size, shuffle=shuffle)
     again = hasattr(data, "__iter__") or hasattr(data, "__getitem__")
@@ -128,7 +128,7 @@ def as_batches(data: Any, batch_size: int, shuffle: bool, who: str) -> Any:
 
 
 def as_batch(batch: Any, who: str) -> tuple[Any, ...]:
-    """Inputs and target of a batch, with a Tensor for each array, number, or list of numbers in it."""
+    """Inputs and target of a batch, with a Tensor for each array, number and list of numbers."""
     if not isinstance(batch, (tuple, list)) or len(batch) < 2:
         several = isinstance(batch, (tuple, list, dict))
         kind = f"a {type(batch).__name__}" + (f" of {len(batch)}" if several else "")
@@ -175,15 +175,15 @@ _END: Any = object()
 def prefetch_batches(
     source: Iterable[Any], convert: Callable[[Any], Any], prefetch: bool
 ) -> AbstractContextManager[Iterable[Any]]:
-    """Each item of `source`, converted, in its order: made ahead if `prefetch`.
+    """Prefetch the items of `source`, converted, in their order; without `prefetch` make them on demand.
 
-    Where a GPU is in use nothing is made ahead: its steps run beside the host as it is.
+    Nothing is prefetched while a GPU is in use, because its steps run in parallel with the host anyway.
     """
     return _Ahead(source, convert) if prefetch and not IN_USE else nullcontext(map(convert, source))
 
 
 def should_prefetch(source: Any) -> bool:
-    """True for data of which to make batches ahead is safe and pays: Batches of a size at which a thread does.
+    """True for data whose prefetching is safe and pays: `Batches` of at least LEAST_BYTES.
 
     Only they are known to depend on nothing that a step changes but the random numbers.
     """
@@ -194,7 +194,7 @@ def should_prefetch(source: Any) -> bool:
 
 
 class _Ahead:
-    """The caller's side: a context, within which one goes through the batches once."""
+    """The caller's side of prefetching: a context in which you iterate over the batches once."""
 
     def __init__(self, source: Iterable[Any], convert: Callable[[Any], Any]) -> None:
         self._asked: SimpleQueue[Any] = SimpleQueue()
@@ -212,7 +212,7 @@ class _Ahead:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        """End the thread, which finishes the batch that it is making, and has closed its iterator then."""
+        """End the thread after the batch that it is making; its iterator is closed then."""
         self._asked.put(None)
         self._thread.join()
 
@@ -238,7 +238,7 @@ class _Ahead:
 
 
 class _Maker:
-    """The thread's side."""
+    """The thread's side of prefetching."""
 
     def __init__(
         self,
@@ -259,7 +259,7 @@ class _Maker:
         self.over = False
 
     def run(self) -> None:
-        """Make batches until there are no more, or nobody wants them."""
+        """Make batches until the data end or the caller stops asking."""
         adopt_settings({**self.settings, "turn": self.turn})
         draw_for(self.key, self.main)
         batch = error = items = None
@@ -281,7 +281,7 @@ class _Maker:
             del self.source, self.convert
 
     def may_begin(self) -> bool:
-        """Wait until the next batch may be made; whether it is wanted."""
+        """Wait until the next batch may be made; returns whether the caller still wants it."""
         while not self.over and (self.number > self.wanted or not self.asked.empty()):
             self.hear()
         return not self.over
@@ -296,7 +296,7 @@ class _Maker:
         go_on_from(self.key)
 
     def hear(self) -> None:
-        """Take what the caller says: its key, as it asks for a batch, or that it wants no more."""
+        """Receive a message of the caller: its key with a request for a batch, or the end."""
         word = self.asked.get()
         if isinstance(word, tuple):
             (self.key,) = word

@@ -52,7 +52,7 @@ class Result:
 
 @dataclass
 class Training:
-    """A training as its callbacks see it. `fit` makes one and keeps it up to date.
+    """The present state of a training, for callbacks; `fit` keeps it up to date.
 
     Attributes:
         net, loss, optimiser: what is trained, and how.
@@ -130,28 +130,28 @@ class Training:
 
 
 class Callback:
-    """Is told by `fit` how a training goes; made for subclasses, each of whose methods may be left out.
+    """Base class of callbacks: `fit` calls their methods during a training. Subclasses define any of them.
 
-    Every method is given the `Training`. In an epoch they are called in this order:
+    Every method takes the `Training`. In an epoch they are called in this order:
 
         on_epoch_begin, (on_step_begin, on_step_end) for each batch, on_evaluation_begin, on_evaluation_end (with test
         data only), on_epoch_end
 
-    with on_fit_begin before the first epoch and on_fit_end after the last, or on_error in its place. With
-    `accumulate=n` the optimiser has taken a step at every n-th on_step_end and at the last one of an epoch
-    (`training.updated`). At on_step_end the loss may still be on its way
-    on a GPU: only what reads it waits. From on_evaluation_end on `training.record` has the numbers of the epoch.
+    on_fit_begin is called before the first epoch, and on_fit_end, or on_error, after the last one. With `accumulate=n`
+    the optimiser takes a step at every n-th on_step_end and at the last one of an epoch (`training.updated`). At
+    on_step_end a GPU may still be computing the loss, so only a callback that reads it waits. `training.record` has the
+    numbers of the epoch from on_evaluation_end on.
 
-    Methods by MindSpore's names are told of the same, and given a `RunContext`: on_train_begin, on_train_epoch_begin,
-    on_train_step_begin, on_train_step_end, on_train_epoch_end, on_train_end, and with "eval" in the place of "train" of
-    an evaluation; or, of both, the older begin, epoch_begin, step_begin, step_end, epoch_end, end. A class has the ones
-    or the others: a method that is given the training is told instead of those of its event.
+    Methods by MindSpore's names take a `RunContext`: on_train_begin, on_train_epoch_begin, on_train_step_begin,
+    on_train_step_end, on_train_epoch_end, on_train_end, and for an evaluation the same with "eval" in place of "train";
+    or, for both, the older begin, epoch_begin, step_begin, step_end, epoch_end, end. For each event you should define
+    one method: if you define the one that takes the training, the others of its event are not called.
 
     Attributes:
-        order: callbacks of a smaller order are told first, those of the same in the order in which they were given; of
-            the end of the training in reverse, as contexts are left.
-        first_rank_only: whether rank 0 alone tells it, of a training on several: for one that writes files. Random
-            numbers that it draws are not those of the training then.
+        order: callbacks of a smaller order are called first, and those of the same order as they were given. At the end
+            of the training the order is reversed, as for nested contexts.
+        first_rank_only: whether only rank 0 calls it in a distributed training, for example because it writes files.
+            The random numbers that it draws are then separate from those of the training.
 
     Example:
         >>> class Threshold(snncell.train.Callback):
@@ -286,7 +286,7 @@ class Callback:
 
 
 def tell_step_of_evaluation(callbacks: Iterable[Callback], when: str, run_context: Any) -> None:
-    """Tell those callbacks that have a method for it of a batch of an evaluation; `when` is "begin" or "end"."""
+    """Call the callbacks that have a method for steps of an evaluation; `when` is "begin" or "end"."""
     for callback in callbacks:
         names = (f"on_eval_step_{when}", f"step_{when}")
         if any(getattr(type(callback), name) is not getattr(Callback, name) for name in names):
@@ -315,7 +315,7 @@ ELSEWHERE = {
 
 
 def sort_callbacks(callbacks: Any) -> list[Callback]:
-    """Callbacks in the order in which they are told.
+    """Sort callbacks into the order in which they are called.
 
     Raises:
         ArgumentError: for something that is none, and for a method that would never be called or could not be,

@@ -26,10 +26,10 @@ File = str | os.PathLike[str]
 
 
 class Checkpoint(Callback):
-    """Writes the training to files, from each of which `fit(resume=file)` goes on to the bit.
+    """Checkpoints of a training: files from which `fit(resume=file)` continues to the bit.
 
-    Each is written whole, in the place of the one before or not at all. `fit(checkpoint=file)` has one, of the last
-    epoch, which is written at an interruption too.
+    A file is replaced as a whole or not at all. `fit(checkpoint=file)` adds this callback for the last epoch, and also
+    writes the file when the training is interrupted.
 
     Args:
         file: the path. Words in braces stand for numbers: "run-{epoch:03d}.ckpt", "best-{test_loss:.3f}.ckpt"; there
@@ -109,7 +109,7 @@ class Checkpoint(Callback):
             self.write(training)
 
     def _written_before(self, training: Training) -> list[str]:
-        """The files that exist of the epochs or steps before a training was resumed, the oldest first."""
+        """The existing files of the epochs or steps before a resume, the oldest first."""
         if self.keep is None:
             return []
         numbers: list[dict[str, Any]] = training.history
@@ -176,7 +176,7 @@ def refuse_notes(stored: Stored, who: str) -> None:
 
 
 def note_callbacks(callbacks: list[Callback]) -> tuple[list[Any], dict[str, Any]]:
-    """The states of callbacks, as notes and as arrays; of those that keep nothing, nothing."""
+    """The states of the callbacks that have one, as notes and as arrays."""
     notes: list[Any] = []
     arrays: dict[str, Any] = {}
     for name, state in [(type(callback).__name__, callback.state()) for callback in callbacks]:
@@ -188,7 +188,7 @@ def note_callbacks(callbacks: list[Callback]) -> tuple[list[Any], dict[str, Any]
 
 
 def resume_callbacks(callbacks: list[Callback], training: Training, stored: Stored, who: str) -> None:
-    """Give callbacks what they have kept.
+    """Restore the states of callbacks.
 
     Raises:
         CheckpointError: if others have, or one does not take it.
@@ -210,19 +210,19 @@ def resume_callbacks(callbacks: list[Callback], training: Training, stored: Stor
 
 
 def describe_data(data: Any) -> Any:
-    """The description that tells data from others; of a user's own batches, their class and number alone."""
+    """Describe data, so that a resume with other data is refused; of a user's own batches only class and number."""
     if isinstance(data, (Batches, Loader)):
         return data.description()
     return None if data is None else [type(data).__name__, len(data) if hasattr(data, "__len__") else None]
 
 
 def note_positions(data: Any, test: Any, given: int | None) -> dict[str, Any]:
-    """The places in those of the data that know where they are, as notes; `given` as for `Loader.state`."""
+    """The position in each `Loader`, as notes; `given` as for `Loader.state`."""
     return {name: loader.state(given if loader is data else None) for name, loader in _loaders(data, test)}
 
 
 def restore_positions(data: Any, test: Any, notes: dict[str, Any], who: str) -> None:
-    """Go on in the data where notes say."""
+    """Move each `Loader` to its position in the notes."""
     for name, loader in _loaders(data, test):
         try:
             loader.resume(notes.get(name))  # type: ignore[arg-type]
@@ -236,12 +236,12 @@ def _loaders(data: Any, test: Any) -> list[tuple[str, Loader]]:
 
 
 def _is_record(record: Any, epoch: int) -> bool:
-    """True if it is what `fit` writes of an epoch."""
+    """True for a record as `fit` writes it for an epoch."""
     if not isinstance(record, dict) or not {"step", "learning_rate", "loss"} <= record.keys():
         return False
     return record.get("epoch") == epoch and is_count(record["step"]) and all(map(_are_numbers, record.values()))
 
 
 def _are_numbers(value: Any) -> bool:
-    """True of a number, and of a nested list of them."""
+    """True for a number or a nested list of numbers."""
     return all(map(_are_numbers, value)) if isinstance(value, list) else is_number(value)

@@ -1,4 +1,4 @@
-"""Refuse losses and Parameters that are not finite, and name the cause: NaN in the data, or an infinite gradient."""
+"""Check for NaN and inf in losses and Parameters, and name the cause: NaN in the data, or an infinite gradient."""
 
 from __future__ import annotations
 

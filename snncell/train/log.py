@@ -34,7 +34,7 @@ __all__ = ["Log", "TensorBoard"]
 
 
 class Log(Callback):
-    """Writes records as lines of a file, as CSV with a header (.csv), or as JSON (.jsonl).
+    """Log a training to a file, a line for each epoch: CSV with a header (.csv), or JSON (.jsonl).
 
     Numbers are written so that they are read back to the bit; one that only some epochs have is empty in the others. A
     log that is begun anew replaces the file; that of a training that is resumed begins with the lines of its history.
@@ -93,7 +93,7 @@ class Log(Callback):
                 file.write(json.dumps(record) + "\n")
 
     def _widen(self, record: Record) -> None:
-        """Write all lines anew, with the columns of this record too; those that a line has not are empty in it."""
+        """Rewrite the file with the columns of this record added; they are empty in the other lines."""
         text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
         lines = csv.DictReader(io.StringIO(text, newline=""))
         rows: list[Record] = [*lines, record]
@@ -110,7 +110,7 @@ _PAUSE = 0.2  # seconds: to read a number, a step that a card is still busy with
 
 
 class Bar:
-    """A bar of steps, whose estimate leaves out the steps that kernels were compiled in."""
+    """A progress bar of steps. Its estimate leaves out steps in which kernels were compiled."""
 
     def __init__(self, total: int | None, initial: int, shown: bool) -> None:
         self.bar = tqdm(total=total, initial=initial, unit="step", disable=not shown)
@@ -152,7 +152,7 @@ class Bar:
 
 
 class Progress(Callback):
-    """Shows a training as a bar, with the numbers of its batches and epochs."""
+    """Show a training as a progress bar, with the numbers of batches and epochs."""
 
     order: ClassVar[int] = 4
 
@@ -201,7 +201,7 @@ _LEFT_OUT = ("epoch", "step")
 
 
 class TensorBoard(Callback):
-    """Writes a training into a folder that `tensorboard --logdir` shows.
+    """Log a training for TensorBoard, into a folder for `tensorboard --logdir`.
 
     After each epoch the numbers of its record, by the steps of the optimiser: "loss" and "test_loss", metrics, the
     learning rate of each group; a confusion matrix is drawn. Where one goes on with a training, or begins it anew in
@@ -293,7 +293,7 @@ class TensorBoard(Callback):
     # --- what is written ----------------------------------------------------------------------------------------------
 
     def _number(self, name: str, value: Any, step: int) -> None:
-        """A number; of an array the picture, if it is a confusion matrix."""
+        """Write a number, or a confusion matrix as a picture."""
         array = np.asarray(value, np.float64)
         if array.size == 1:
             self._writer.add_scalar(name, array.item(), step)
@@ -301,7 +301,7 @@ class TensorBoard(Callback):
             self._picture(name, draw_picture("", lambda ax: confusion_matrix(array, ax=ax), 2.8).figure, step)
 
     def _look(self, training: Training, report: bool) -> None:
-        """Histograms and pictures of the net as it is."""
+        """Write histograms and pictures of the net in its present state."""
         step = training.step
         if self.histograms:
             for path, parameter in weights_of(training.net, training.loss).items():

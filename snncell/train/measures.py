@@ -29,7 +29,7 @@ __all__ = ["Spikes", "measure"]
 
 
 class Lengths(NamedTuple):
-    """The numbers of steps that samples have, (B,), and the numbers that their padded sequences may have."""
+    """The lengths of the samples, (B,), and the numbers of steps that their padded sequences can have."""
 
     counts: Tensor
     steps: tuple[int, ...]
@@ -75,7 +75,7 @@ def refuse_lengths(net: Any, inputs: Sequence[Any]) -> None:
 
 
 def score_output(fn: Callable[..., Any], output: Any, target: Tensor, lengths: Lengths | None) -> Any:
-    """A loss or score of the net's output, told of the lengths if it takes them.
+    """A loss or score of the net's output; it gets the lengths if it takes them.
 
     Raises:
         ShapeError: if it does, and the output has another number of steps than the input.
@@ -108,9 +108,9 @@ def spiking_cells(chosen: Any, who: str) -> list[Cell]:
 
 
 class Spikes:
-    """Listens to Cells that give spikes, and tells their firing rate: the share of elements that are not 0.
+    """Firing rate of Cells: the share of the elements of their spikes that are not 0.
 
-    Used as a context, in which every call of these Cells is heard, also while a function is traced.
+    Use it as a context. Every call of these Cells within it counts, also while a function is traced.
 
     Args:
         cells: a Cell, or several: what runs a layer over time, such as a `MultiStep`. Of a tuple that one gives, the
@@ -156,7 +156,7 @@ class Spikes:
                     )
 
     def rate(self, lengths: Numbers | None = None) -> Tensor:
-        """The share of elements that are not 0 of all that was heard since the last time.
+        """The firing rate of all calls since the last time.
 
         Args:
             lengths: integers (B,), how many steps each sample has; left out, all T. The steps behind them are no

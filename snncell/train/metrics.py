@@ -30,7 +30,7 @@ Score = TypeVar("Score", bound=Callable[..., Tensor])
 
 
 def mark_class_score(score: Score) -> Score:
-    """Mark a score of (output, labels, lengths), whose lengths are of outputs (T, B, C) and not of (B, C)."""
+    """Mark a score (output, labels, lengths) whose lengths belong to outputs (T, B, C), not to (B, C)."""
     vars(score)["of_classes"] = True
     return score
 
@@ -221,7 +221,7 @@ def _classes(output: Any, labels: Any, lengths: Any, who: str) -> tuple[Tensor, 
 
 
 class Monitored:
-    """A metric of what `snncell.monitor` records of a net, rather than of its output and the target.
+    """A metric of the recordings of `snncell.monitor`, such as spikes or energy, in place of output and target.
 
     `fit(test=..., metrics=...)` and `evaluate` measure it in prediction, batch by batch; records have it as
     "test_" and its name. Steps of the training are not recorded, which would slow them down.
@@ -270,7 +270,7 @@ BY_NAME = {
 
 @contextmanager
 def watch_metrics(net: Cell, metrics: dict[str, Monitored]) -> Iterator[Callable[[], dict[str, float]]]:
-    """Record the net's calls; a function that gives the metrics of the last one.
+    """Record the calls of a net; the context is a function that returns the metrics of the last call.
 
     Raises:
         ArgumentError: for a net without neurons, within another monitor, and a metric that gives no number.

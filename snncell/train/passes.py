@@ -42,7 +42,7 @@ def evaluate(
     firing_rate: Annotated[Cell | Iterable[Cell], Own()] = (),
     prefetch: bool | None = None,
 ) -> Means:
-    """Means over data, in prediction: "loss", and as asked for "accuracy", "firing_rate" and metrics.
+    """Evaluate a net: means of loss, accuracy, firing rate and metrics over data, in prediction.
 
     Net and loss (if it is a Cell) are in prediction, and each `Stateful` of theirs begins at rest; afterwards they are
     in training, or not, as they were, and have the states that they had.
@@ -75,7 +75,7 @@ def evaluate_with(
     prefetch: bool | None,
     around: Callable[[Step], Step] = lambda step: step,
 ) -> Means:
-    """`evaluate`, with somebody around its steps, as for `means`."""
+    """`evaluate`, with a wrapper `around` its step, as for `measure_means`."""
     if data is None:
         raise ArgumentError("evaluate: data are a tuple of arrays, or batches; there are none.")
     with (
@@ -93,7 +93,7 @@ def evaluate_with(
 
 
 def tell_callbacks(step: Step, training: Training, callbacks: Sequence[Callback]) -> Step:
-    """A step of an evaluation of which callbacks are told."""
+    """A step of an evaluation that calls the callbacks before and after it."""
 
     def told(batch: Any) -> dict[str, Any]:
         training.evaluated, training.of_evaluation = training.evaluated + 1, batch
@@ -108,7 +108,7 @@ def tell_callbacks(step: Step, training: Training, callbacks: Sequence[Callback]
 def measure_with_loss(
     net: Cell, loss: Any, accuracy: Any, spikes: Spikes | None, metrics: dict[str, Any]
 ) -> Callable[..., dict[str, Tensor]]:
-    """`measure`, jitted, with the loss among the rest."""
+    """`measure`, jitted, with the loss among its numbers."""
     of_one = measure(net, loss, accuracy, spikes, metrics)
 
     def of_batch(*batch: Tensor) -> dict[str, Tensor]:
@@ -148,7 +148,7 @@ def measure_means(
 def count_batches(
     source: Any, who: str, processes: OneProcess, prefetch: bool | None
 ) -> AbstractContextManager[Iterable[Any]]:
-    """The batches of data, each behind the number of its samples, made ahead where that is safe and pays."""
+    """Pairs of the number of samples and the batch, prefetched where that is safe and pays."""
     counted = processes.counted(source, lambda batch: as_batch(batch, who))
     return prefetch_batches(
         processes.batches(source), counted, should_prefetch(source) if prefetch is None else prefetch
@@ -156,14 +156,14 @@ def count_batches(
 
 
 class Measurements:
-    """Numbers of batches, and their means, to which a batch counts by its samples."""
+    """The numbers of all batches, and their means, weighted by the samples of each batch."""
 
     def __init__(self) -> None:
         self.numbers: list[dict[str, Any]] = []
         self.counts: list[int] = []
 
     def add(self, numbers: dict[str, Any], count: int) -> None:
-        """Note the numbers of a batch of so many samples."""
+        """Add the numbers of a batch with `count` samples."""
         self.numbers.append(numbers)
         self.counts.append(count)
 
@@ -177,7 +177,7 @@ class Measurements:
         return {"counts": np.array(self.counts, np.int64), **{f"number {name}": x for name, x in columns.items()}}
 
     def take(self, names: list[Any], arrays: dict[str, Any], batches: int) -> None:
-        """Have what `arrays` gave.
+        """Restore the arrays that `arrays` returned.
 
         Raises:
             ArgumentError: for anything else.
@@ -212,7 +212,7 @@ def _wide(number: Any) -> Any:
 
 
 class DataPass:
-    """A pass over the data for training.
+    """A pass over the training data: one epoch.
 
     A checkpoint within it holds what was measured, what `Stateful`s keep, and the place in the data: of a `Loader` its
     own; of other data how many batches were given, and the random numbers from which their order was drawn, so that
@@ -243,7 +243,7 @@ class DataPass:
     def run(
         self, step: TrainStep, prefetch: bool | None, begin: Callable[[Any], None], end: Callable[..., bool]
     ) -> bool:
-        """Train on the batches that are left; whether it came to the end. `end` is given numbers, and may stop it."""
+        """Train on the remaining batches; returns whether the pass came to its end. `end(numbers)` can stop it."""
         for cell in cells_of(*self.parts):
             cell.training = True
         for stateful in find_statefuls(*self.parts):
@@ -280,7 +280,7 @@ class DataPass:
         return True
 
     def _skip(self, batches: Iterator[Any], count: int) -> None:
-        """Go past batches that were trained on before."""
+        """Skip the batches that were trained on before."""
         for number in range(count):
             if next(batches, None) is None:
                 raise CheckpointError(
@@ -295,7 +295,7 @@ class DataPass:
     # --- in a checkpoint ----------------------------------------------------------------------------------------------
 
     def notes(self) -> dict[str, Any]:
-        """The notes that a checkpoint within it keeps, beside arrays."""
+        """The notes for a checkpoint within this pass."""
         kept = [stateful.kept() for stateful in find_statefuls(*self.parts)]
         inputs = [one and [list(one.shape), one.dtype] for one in kept]
         # A Loader whose pass is over stands at the next one; other data are gone through, and give no more.
@@ -304,7 +304,7 @@ class DataPass:
         return {"batch": self.batch, "over": bool(over), "key": self.key, "numbers": numbers, "inputs": inputs}
 
     def arrays(self) -> dict[str, Any]:
-        """The arrays that it keeps."""
+        """The arrays for a checkpoint within this pass."""
         found = self.measurements.arrays()
         for n, stateful in enumerate(find_statefuls(*self.parts)):
             kept = stateful.kept()
@@ -312,7 +312,7 @@ class DataPass:
         return found
 
     def take(self, notes: Any, arrays: dict[str, Any], who: str) -> None:
-        """Begin where a checkpoint was written.
+        """Continue where a checkpoint was written.
 
         Raises:
             CheckpointError: for notes and arrays that this does not write.
@@ -343,7 +343,7 @@ class DataPass:
 
 
 def _are_notes(notes: Any) -> bool:
-    """True if notes are of the form that `Pass.notes` gives them."""
+    """True if notes are of the form that `DataPass.notes` returns them."""
     if not isinstance(notes, dict) or notes.keys() != {"batch", "over", "key", "numbers", "inputs"}:
         return False
     key, numbers = notes["key"], notes["numbers"]

@@ -91,7 +91,7 @@ class Run:
         self.test_step = measure_with_loss(net, loss, accuracy, spikes, metrics)
 
     def __call__(self, callbacks: list[Callback], resume: File | None, monitor: str | None) -> Result:
-        """Train to the last epoch, or until somebody stops it."""
+        """Train to the last epoch, or until a callback or a signal stops the training."""
         begun = time.perf_counter()
         training, self.callbacks, self.monitor = self.training, sort_callbacks(callbacks), monitor
         if resume is not None:
@@ -126,7 +126,7 @@ class Run:
         return [callback for callback in self.callbacks if self.processes.first or not callback.first_rank_only]
 
     def stopped(self) -> bool:
-        """True if the training is to end, because anybody has stopped it on any process: all of them ask together."""
+        """True if the training was stopped on any process; all processes must call this together."""
         if not self.processes.any(bool(self.training.stopped)):
             return False
         self.training.stop("stopped on another rank")
@@ -135,7 +135,7 @@ class Run:
     # --- an epoch -----------------------------------------------------------------------------------------------------
 
     def epoch(self) -> None:
-        """One time through the data, and through the test data."""
+        """One epoch: train on the data, evaluate on the test data, append the record."""
         training = self.training
         training.epoch, training.record = len(training.history) + 1, {}
         if self.pass_ is None:
@@ -158,7 +158,7 @@ class Run:
         self.tell("on_epoch_end")
 
     def before_batch(self, batch: Any) -> None:
-        """Check the first batch of the training, and tell that a batch begins."""
+        """Check the axes of the first batch of the training, and call `on_step_begin`."""
         if not self.training.history and not self.training.begun:
             refuse_swapped_axes(self.training.net, self.training.data, batch)
         self.training.begun += 1
@@ -167,7 +167,7 @@ class Run:
         self.tell("on_step_begin")
 
     def after_batch(self, numbers: dict[str, Tensor]) -> bool:
-        """Tell of a batch; whether to leave the epoch, which is possible between two steps of the optimiser."""
+        """Call `on_step_end`; returns whether to leave the epoch, possible only between two steps of the optimiser."""
         training = self.training
         assert self.pass_ is not None
         training.batch, training.measured, training.due = self.pass_.batch, numbers, self.step.updated
@@ -180,7 +180,7 @@ class Run:
         return epoch in self.test_every if several else epoch % self.test_every == 0
 
     def evaluate(self) -> None:
-        """Measure on the test data, and put the numbers into the record."""
+        """Evaluate on the test data, and add the numbers to the record."""
         training = self.training
         training.evaluating, training.evaluated = True, 0
         self.tell("on_evaluation_begin")
@@ -223,7 +223,7 @@ class Run:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """The settings that a resume must find as they were, beside net and optimiser. It hashes all the data."""
+        """The settings that a resume must not change, apart from net and optimiser. It hashes all the data."""
         training = self.training
         loss = "" if isinstance(training.loss, Cell) else getattr(training.loss, "__qualname__", "")
         settings = {"loss": loss, "monitor": self.monitor, **self.asked}
@@ -231,12 +231,12 @@ class Run:
 
     @property
     def called(self) -> dict[str, Any]:
-        """The settings that a resume may have changed, and by which processes meet each other or miss."""
+        """The settings that a resume may change, but that must be equal on all ranks."""
         training = self.training
         return {"epochs": training.epochs, "epochs that are done": len(training.history), "test_every": self.test_every}
 
     def save(self, file: File) -> None:
-        """Write the training; of several processes the first one does."""
+        """Write the training to a file, on the first process only."""
         if not self.processes.first:
             return
         training = self.training
@@ -255,7 +255,7 @@ class Run:
         save_state(file, training.net, training.optimiser, notes, arrays, training.loss)
 
     def take_up(self, file: File) -> None:
-        """Go on from a checkpoint."""
+        """Continue from a checkpoint."""
         training, who = self.training, f"fit: {os.fspath(file)}"
         if not os.path.exists(file):  # where a path that is none is not there either
             raise CheckpointError(
@@ -280,7 +280,7 @@ class Run:
 
 
 def _refuse_record(record: Record, callback: Callback) -> None:
-    """Raise an ArgumentError for what a callback has put into a record and is no number."""
+    """Raise an ArgumentError if a callback has put something other than numbers into a record."""
     for name, value in record.items():
         if isinstance(value, (int, float, list)):
             continue

@@ -38,7 +38,7 @@ def save_state(
     arrays: dict[str, Any] | None = None,
     loss: Callable[..., Any] | None = None,
 ) -> None:
-    """Write a training to a file, so that `load_state` continues it to the bit; it is the old one or the new one.
+    """Save a training to a file, from which `load_state` continues to the bit; the file is replaced as a whole.
 
     It holds the Parameters and buffers of the net and of the loss, the step, rate and moments of the optimiser, where
     the random numbers are, and how net, loss and optimiser are made, by which another one is told. It does not hold
@@ -93,7 +93,7 @@ def load_state(
 
 
 def _by_last_names(make: Any) -> Any:
-    """The make of an optimiser with the last parts of the names in its groups: older files have those alone."""
+    """The description of an optimiser with the last parts of the names in its groups, as older files have it."""
     if not isinstance(make, dict):
         return make
     return {
@@ -131,7 +131,7 @@ def _defaults(kind: type) -> dict[str, Any]:
 
 
 class Stored(NamedTuple):
-    """A training as a file has it, of which all fits what it is for."""
+    """The checked content of a file of a training."""
 
     notes: dict[str, Any]
     arrays: dict[str, Any]
@@ -140,7 +140,7 @@ class Stored(NamedTuple):
     random: tuple[int, int] | None
 
     def load(self) -> None:
-        """Put it into net, optimiser, loss and the random numbers: all of it or, if it is interrupted, nothing."""
+        """Assign it to net, optimiser, loss and random numbers: all of it or, if interrupted, nothing."""
         if self.random is None:
             assign_values(self.values, self.buffers, "load_state")
             return
@@ -151,7 +151,7 @@ class Stored(NamedTuple):
 def assign_values(
     values: Sequence[tuple[Parameter, Tensor]], buffers: Sequence[tuple[Cell, str, Tensor]], who: str
 ) -> None:
-    """Put values that were together into Parameters and buffers: all of them or, if it is interrupted, none."""
+    """Assign values to Parameters and buffers: all of them or, if interrupted, none."""
     with together(written := Undo()):
         assign_all(values, who, in_range=True)
         replace_buffers(written, buffers)
@@ -165,7 +165,7 @@ def read_state(
     expected: dict[str, Any] | None = None,
     loss: Callable[..., Any] | None = None,
 ) -> Stored:
-    """Read and check what `load_state` would load; nothing is changed by it."""
+    """Read and check a file for `load_state`, without changing anything."""
     stored, text = read_arrays(file, "load_state")
     where = os.fspath(file)
     if not {"made", "notes"} <= text.keys() or _RANDOM not in stored:
@@ -207,7 +207,7 @@ def read_state(
 
 
 def refuse_misfit(own: dict[str, Any], stored: dict[str, Any], who: str) -> dict[str, Any]:
-    """The stored arrays, if there is one for each Tensor, of its shape and dtype, and no other; else an error."""
+    """Check that the stored arrays are those of the Tensors, in shapes and dtypes; returns them."""
     for path, want in own.items():
         have = stored.get(path)
         if have is None:
@@ -224,7 +224,7 @@ def refuse_misfit(own: dict[str, Any], stored: dict[str, Any], who: str) -> dict
 
 
 def from_json(text: str, what: str) -> dict[str, Any]:
-    """A dict as it was written, or a CheckpointError."""
+    """Parse a dict from JSON, or raise a CheckpointError."""
     try:
         content = json.loads(text)
         _flat(content)  # it is not nested too deeply to be gone through
@@ -259,7 +259,7 @@ def values_to_keep(net: Cell, loss: Any = None) -> dict[str, Tensor]:
 
 
 def restore_values(net: Cell, loss: Any, values: dict[str, Any], who: str) -> None:
-    """Put arrays into the Parameters and buffers that `values_to_keep` gives by their names."""
+    """Assign arrays to the Parameters and buffers of `values_to_keep`, by their names."""
     own = weights_of(net, loss)
     buffers = {f"buffer/{path}": (cell, name) for path, (cell, name, _) in buffers_of(net, loss).items()}
     assign_values(
@@ -278,20 +278,20 @@ def buffers_of(net: Cell, loss: Any = None) -> dict[str, tuple[Cell, str, Tensor
 
 
 def _describe_parts(net: Cell, optimiser: Optimizer | None, loss: Any) -> dict[str, Any]:
-    """The description of each of them; of a loss that is no Cell it is empty."""
+    """Describe net, optimiser and loss; the description of a loss that is no Cell is empty."""
     of_loss = describe_cell(loss) if isinstance(loss, Cell) else {}
     of_optimiser = {} if optimiser is None else {"optimiser": describe_cell(optimiser)}
     return {"net": describe_cell(net), **of_optimiser, "loss": of_loss}
 
 
 def _own(optimiser: Optimizer) -> dict[str, Parameter]:
-    """The Parameters of an optimiser's own: those that it does not train."""
+    """The state of an optimiser: its Parameters other than those that it trains."""
     trained = {id(parameter) for parameter in optimiser.parameters}
     return {path: p for path, p in optimiser.parameters_dict().items() if id(p) not in trained}
 
 
 def describe_cell(cell: Cell) -> dict[str, Any]:
-    """The make of a Cell: classes, settings and constants of it and all below, its Parameters' shapes and dtypes."""
+    """Describe a Cell and all Cells below it: classes, settings, constants, shapes and dtypes of Parameters."""
     facts: dict[str, Any] = {}
     for path, inner in cell.cells_and_names():
         facts[path] = {"class": type(inner).__name__} | {
@@ -315,7 +315,7 @@ def describe_cell(cell: Cell) -> dict[str, Any]:
 
 
 def describe_array(array: Any) -> list[Any]:
-    """The description that tells an array from others: shape, dtype, a digest of the elements."""
+    """Describe an array by shape, dtype and a hash of its elements."""
     return [list(array.shape), str(array.dtype), hashlib.blake2b(array.tobytes(), digest_size=16).hexdigest()]
 
 
@@ -327,7 +327,7 @@ def _plain(value: Any) -> bool:
 
 
 def describe_difference(before: Any, now: Any) -> str | None:
-    """The first thing that differs, in words, or None."""
+    """The first difference, as a sentence, or None."""
     if (found := find_difference(before, now)) is None:
         return None
     name, old, new = found
@@ -337,7 +337,7 @@ def describe_difference(before: Any, now: Any) -> str | None:
 
 
 def find_difference(one: Any, other: Any) -> tuple[str, str | None, str | None] | None:
-    """The path of the first value that differs between two nested dicts, and both values, None where it is absent."""
+    """The path of the first difference between two nested dicts, and both values; None for a missing value."""
     old, new = _flat(one), _flat(other)
     for path in [*new, *(path for path in old if path not in new)]:
         if old.get(path) != new.get(path):
@@ -346,17 +346,17 @@ def find_difference(one: Any, other: Any) -> tuple[str, str | None, str | None] 
 
 
 def _flat(tree: Any, path: str = "") -> dict[str, str]:
-    """A nested dict as one of paths and texts."""
+    """Flatten a nested dict to paths and texts."""
     if not isinstance(tree, dict):
         return {path: json.dumps(tree)}
     return {where: text for key, value in tree.items() for where, text in _flat(value, f"{path}.{key}").items()}
 
 
 def is_number(value: Any) -> bool:
-    """True of a number as JSON gives it."""
+    """True for a number as JSON has it."""
     return isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63)
 
 
 def is_count(value: Any) -> bool:
-    """True of an integer from 0 on."""
+    """True for an integer of at least 0."""
     return isinstance(value, int) and is_number(value) and value >= 0

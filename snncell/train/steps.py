@@ -27,7 +27,7 @@ Clip = Callable[[Any], Any]
 
 
 class TrainStep(Protocol):
-    """A step as `fit` takes it.
+    """A training step of `fit`.
 
     updated: whether no gradients are waiting for the ones of further batches.
     """
@@ -36,10 +36,10 @@ class TrainStep(Protocol):
     def updated(self) -> bool: ...
 
     def __call__(self, batch: Any) -> Numbers:
-        """Train on a batch, as the processes of a training count it; the numbers that were measured of it."""
+        """Train on a counted batch; returns the numbers that were measured."""
 
     def finish(self) -> None:
-        """Take a step with the gradients that are waiting at the end of an epoch."""
+        """Take a step with the gradients that are left at the end of an epoch."""
 
 
 def training_step(
@@ -76,7 +76,7 @@ def training_step(
 def fused_step(
     measured: Callable[..., Any], optimiser: Optimizer, clip: Clip | None, scaling: Scaling | None = None
 ) -> Callable[..., Numbers]:
-    """`training_step` of what `measure` gives."""
+    """`training_step` for a function that `measure` returns."""
     gradients = _gradients(measured, optimiser, scaling)
 
     def step(*batch: Tensor) -> Numbers:
@@ -146,7 +146,7 @@ class EachBatch:
         return self.step(*batch)
 
     def finish(self) -> None:
-        """Nothing waits."""
+        """No gradients are left."""
 
 
 class Accumulated:
@@ -210,7 +210,7 @@ def _times(g: Tensor, weight: Tensor) -> Tensor:
 
 
 def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: float) -> tuple[Tensor, ...]:
-    """All gradients, scaled together so that their common norm is at most `max_norm`.
+    """Gradient clipping by global norm: scale all gradients together so that their norm is at most `max_norm`.
 
     g min(1, max_norm / n)  with n = sqrt(sum of the squares of all elements of all gradients)
 
@@ -232,7 +232,7 @@ def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: float) -> tuple[T
 
 
 def clip_by_value(gradients: Iterable[Tensor], limit: float) -> tuple[Tensor, ...]:
-    """All gradients, each element limited to [-limit, limit].
+    """Gradient clipping by value: limit each element to [-limit, limit].
 
     Raises:
         ArgumentError: for a limit that is not above 0.
@@ -246,7 +246,7 @@ def clip_by_value(gradients: Iterable[Tensor], limit: float) -> tuple[Tensor, ..
 
 
 def clip_by_both(max_norm: float | None, limit: float | None) -> Callable[[Any], Any]:
-    """A function that limits each element, and then the common norm, each if there is a limit."""
+    """A function that clips by value and then by global norm, each if it has a limit."""
 
     def clip(gradients: Any) -> Any:
         limited = gradients if limit is None else clip_by_value(gradients, limit)
@@ -261,7 +261,7 @@ Counted = tuple[int, Any]  # the samples of a batch, and the batch
 
 
 class OneProcess:
-    """A training on this process alone."""
+    """The processes of a training on one process."""
 
     first = True  # whether this is the process that writes files
 
@@ -297,23 +297,23 @@ class OneProcess:
         return lambda batch: of_batch(*batch)
 
     def any(self, flag: bool) -> bool:
-        """True if it is on any process."""
+        """True if the flag is true on any process."""
         return flag
 
     def apart(self, alone: bool) -> AbstractContextManager[Any]:
-        """A context of what this process does alone, or all do: what one draws is not of the training."""
+        """A context for a callback that runs on this process alone, or on all of them."""
         return nullcontext()
 
     def together(self) -> AbstractContextManager[Any]:
-        """A context of all that the processes do together."""
+        """A context around all that the processes do together."""
         return nullcontext()
 
     def asked(self) -> dict[str, Any]:
-        """The settings of the processes that a resume must find as they were."""
+        """The settings of the processes that a resume must not change."""
         return {}
 
     def refuse(self, parts: tuple[Any, ...], optimiser: Optimizer, settings: Callable[[], dict[str, Any]]) -> None:
-        """Raise an error for what does not go together."""
+        """Raise an error for a net or settings that these processes cannot train."""
 
 
 def choose_processes(distributed: bool) -> OneProcess:

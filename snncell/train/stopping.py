@@ -17,12 +17,12 @@ __all__ = ["EarlyStopping", "ReduceLROnPlateau"]
 
 
 class EarlyStopping(Callback):
-    """Keeps the weights of the epoch whose measure is best, and stops when it has not become better for long.
+    """Early stopping: keep the best weights, and stop when the monitored number no longer improves.
 
-    With the weights go the statistics of that epoch: Parameters that are not trained, and buffers that are persistent.
+    Parameters that are not trained and persistent buffers are kept and restored with the weights.
 
-    `fit(monitor=..., patience=...)` has one. In a loop of one's own, call `update` after each epoch and `restore` at
-    the end.
+    `fit(monitor=..., patience=...)` adds this callback. In a training loop of your own, call `update` after each epoch
+    and `restore` at the end.
 
     Args:
         patience: how many epochs without a better one there may be; with None it never stops.
@@ -151,7 +151,7 @@ class EarlyStopping(Callback):
 
 
 def monitored_number(training: Training, monitor: str, who: str) -> float | None:
-    """A number of the record of an epoch; None of an evaluation that there was not after this one.
+    """The monitored number of an epoch; None if it belongs to an evaluation that did not follow this epoch.
 
     Raises:
         ArgumentError: for a name that no record has.
@@ -165,7 +165,7 @@ def monitored_number(training: Training, monitor: str, who: str) -> float | None
 
 
 def is_better_higher(monitor: str) -> bool:
-    """True of a number that is better higher, by its name."""
+    """True if larger is better for the number of this name: accuracies, "top5" and the like."""
     return "accuracy" in monitor or name_in_records(monitor).removeprefix("test_").startswith("top")
 
 
@@ -194,7 +194,7 @@ def _is_of(notes: dict[str, Any], epochs: int) -> bool:
 
 
 class ReduceLROnPlateau(Callback):
-    """Multiplies the learning rates by `factor` when a number of the records has not become better for long.
+    """Reduce the learning rate when a number of the records stops improving: multiply it by `factor`.
 
     Args:
         monitor: which number, such as "test_loss" or "loss"; "eval_" may stand for "test_".
