@@ -32,8 +32,12 @@ from snncell.base.config import (
     set_device as set_device,
 )
 from snncell.base.plugins import register as _register
-from snncell.compiler.jit import explain as explain, explain_passes as explain_passes, jit as jit
-from snncell.compiler.jit_options import JitConfig as JitConfig
+from snncell.compiler.jit import (
+    JitConfig as JitConfig,
+    explain as explain,
+    explain_passes as explain_passes,
+    jit as jit,
+)
 from snncell.dtype import (
     bfloat16 as bfloat16,
     bool_ as bool_,

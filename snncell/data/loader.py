@@ -10,7 +10,7 @@ import numpy as np
 
 from snncell.base.arguments.kinds import Count, Own, Size
 from snncell.base.arguments.tracebacks import hide_frames
-from snncell.compiler.reached import NUMPYS, PYTHONS, ReachableValues
+from snncell.compiler.state.reach import NUMPYS, PYTHONS, ReachableValues
 from snncell.data.collate import Collate, check_dataset
 from snncell.data.making import Maker
 from snncell.data.workers import make_by_workers

@@ -24,7 +24,14 @@ from snncell.base.arguments.names import missing_from
 from snncell.base.arguments.shown import brief, from_inside
 from snncell.base.arguments.tracebacks import hide_frames
 from snncell.base.text import nearest
-from snncell.errors import ArgumentError, ArgumentTypeError, ArgumentWarning, CallError, DeviceMemoryError, SnncellError
+from snncell.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    ArgumentWarning,
+    CallError,
+    DeviceMemoryError,
+    SnncellError,
+)
 
 _PACKAGE = __name__.partition(".")[0]
 

@@ -1,4 +1,4 @@
-"""The loop of a fused group on the CPU: elementwise steps and reductions as the source of one function.
+"""The loop of a fused group on the CPU: elementwise instructions and reductions as the source of one function.
 
 The statements come from the formulas (`expressions.py`), the loop around them from a template (`kernels/cpu/loops.py`):
 

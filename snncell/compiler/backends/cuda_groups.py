@@ -1,4 +1,4 @@
-"""A group of fused steps as a CUDA kernel: a thread for each element, or for each part of a sum.
+"""A group of fused instructions as a CUDA kernel: a thread for each element, or for each part of a sum.
 
 Sums run without atomics: `chunks` threads share each result, each adds every `chunks`-th term, and what they found is
 added up by the same rule until one is left. How many there are depends on the sizes alone, and so do the bits. Sums of

@@ -1,4 +1,5 @@
-"""An elementwise operation or a reduction of device arrays outside of a Program: the launch of a group of one step.
+"""An elementwise operation or a reduction of device arrays outside of a Program: the launch of a group of one
+instruction.
 
 Launches are kept by what they depend on: the operation, the shapes and dtypes. Python numbers are arguments.
 """

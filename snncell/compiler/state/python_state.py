@@ -11,8 +11,8 @@ from operator import is_
 from typing import Any
 
 from snncell.base.arguments.guard import warn_of
-from snncell.compiler.holders import MISSING, Change, Spot, in_slot, items, name_of, of_cell, same, snapshot
-from snncell.compiler.reached import CONTAINERS, NUMBERS, ReachableValues
+from snncell.compiler.state.reach import CONTAINERS, NUMBERS, ReachableValues
+from snncell.compiler.state.values import MISSING, Change, Spot, in_slot, items, name_of, of_cell, same, snapshot
 from snncell.errors import TraceError
 from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Trace

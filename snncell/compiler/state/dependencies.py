@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from snncell.compiler.python_state import PythonState
-from snncell.compiler.random_states import RandomStates, pause_loading
-from snncell.compiler.reached import MOST
+from snncell.compiler.state.python_state import PythonState
+from snncell.compiler.state.random_states import RandomStates, pause_loading
+from snncell.compiler.state.reach import MOST
 from snncell.errors import SnncellError, TraceError
 from snncell.tape import structure
 from snncell.tape.hooks import numbers

@@ -1,15 +1,7 @@
-"""Spikes leave a loop as booleans where all that takes them looks for events, and bytes are not cast for it.
+"""Event lists: the elements of a matrix of spikes that are not zero, found once for all products of the matrix.
 
-    before: loop gives s = cast(v > 1, float32); e = events(s)
-    after:  loop gives b = v > 1;                e = events(b)
-
-    before: x = cast(frames, float32); e = events(x); y = product_of_events(x, e, w)
-    after:  b = contiguous(frames);    e = events(b); y = product_of_events(b, e, w)
-
-A neuron's spike is a comparison that has been cast to a float, and an event is found in the comparison as well: a
-quarter of the bytes to write and to read. So it is in the bytes that frames of events are. Not where anything else
-takes the spikes, by a view too, or where they go out as floats in any case, as a state or a second result: then
-booleans would be bytes on top.
+Spikes go into the product of the next layer and, in the backward pass, into the gradient of its weights. Each of these
+products would search the whole matrix. A search in booleans or bytes reads a quarter of what it reads in floats.
 """
 
 from __future__ import annotations
@@ -21,7 +13,7 @@ import numpy as np
 from snncell.compiler.ir.convolution import BilinearOperation
 from snncell.compiler.ir.formula import Cast
 from snncell.compiler.ir.loop import LoopOperation, with_body
-from snncell.compiler.ir.product import EventOperation, casts_bytes
+from snncell.compiler.ir.product import EVENTS, PRODUCT_OF_EVENTS, Contraction, Dot, EventOperation, casts_bytes
 from snncell.compiler.ir.program import Program, users_of
 from snncell.compiler.ir.views import CONTIGUOUS
 from snncell.compiler.passes.canonicalise import program_of
@@ -30,8 +22,69 @@ from snncell.tape.tracing import Instruction
 from snncell.tape.value import Value
 
 
+def share_event_lists(program: Program) -> Program:
+    """Find the events of a matrix once if several products have it as their first operand.
+
+        before: y = dot(s, w); ...; dw = contraction(s, dy)
+        after:  e = events(s); y = product_of_events(s, e, w); ...; dw = product_of_events(s, e, dy, turned)
+
+    A matrix with a single product has nothing to share, and matrices that are too small for events to pay
+    (`kernels/event_costs.py`) are left to BLAS. But a matrix that was cast from bytes for a single product gets a list
+    too: `spikes_as_bool` then finds the events in the bytes, and nothing is cast.
+    """
+    limits: dict[Value, list[float]] = {}
+    for instruction in program.instructions:
+        if (below := _limit_of(instruction)) > 0:
+            limits.setdefault(instruction.inputs[0], []).append(below)
+    if not limits:
+        return program
+    users = users_of(program)
+    cast = {
+        instruction.outputs[0]
+        for instruction in program.instructions
+        if casts_bytes(instruction) and len(users.get(instruction.outputs[0], [])) == 1
+    }
+    events: dict[Value, tuple[Value, ...]] = {}
+    instructions: list[Instruction] = []
+    for instruction in program.instructions:
+        below = _limit_of(instruction)
+        if not below or (len(limits[instruction.inputs[0]]) == 1 and instruction.inputs[0] not in cast):
+            instructions.append(instruction)
+            continue
+        x, y = instruction.inputs
+        if x not in events:  # in front of the first product that takes them
+            attrs = {"dtype": x.dtype, "below": max(limits[x])}
+            search = Instruction(EVENTS, (x,), attrs, instruction.line)
+            search.outputs = tuple(Value(x.trace, *spec) for spec in EVENTS.abstract((x,), attrs))
+            events[x] = search.outputs
+            instructions.append(search)
+        by_columns = isinstance(instruction.op, Contraction)  # x.T @ y, from the same list
+        turned = isinstance(instruction.op, Contraction) and instruction.op.turned
+        attrs = {"by_columns": by_columns, "turned": turned, "below": below}
+        product = Instruction(PRODUCT_OF_EVENTS, (x, *events[x], y), attrs, instruction.line)
+        product.outputs = instruction.outputs
+        instructions.append(product)
+    return program._replace(instructions=instructions)
+
+
+def _limit_of(instruction: Instruction) -> float:
+    """The density below which an instruction multiplies events; 0 if it does not."""
+    return instruction.op.limit(*instruction.inputs) if isinstance(instruction.op, (Dot, Contraction)) else 0.0
+
+
 def spikes_as_bool(program: Program) -> Program:
-    """Have loops give booleans for spikes that only products of events take, and leave bytes as they are for them."""
+    """Have loops give booleans for spikes that only products of events take, and cast no bytes for such products.
+
+        before: loop gives s = cast(v > 1, float32); e = events(s)
+        after:  loop gives b = v > 1;                e = events(b)
+
+        before: x = cast(frames, float32); e = events(x); y = product_of_events(x, e, w)
+        after:  b = contiguous(frames);    e = events(b); y = product_of_events(b, e, w)
+
+    The spike of a neuron is a comparison that has been cast to a float. The event is in the comparison as well, in a
+    quarter of the bytes to write and to read. Spikes with another user stay floats, also if the user takes a view of
+    them, or if they leave the loop as floats anyway, as a state or a second result: booleans would be additional bytes.
+    """
     if not any(isinstance(instruction.op, EventOperation | BilinearOperation) for instruction in program.instructions):
         return program
     users = users_of(program)

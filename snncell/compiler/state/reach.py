@@ -39,7 +39,8 @@ from weakref import ProxyTypes, ReferenceType
 import numpy as np
 
 from snncell.base.arguments.kinds import ON_HOST
-from snncell.compiler.holders import (
+from snncell.compiler.state.names import Names, names_in
+from snncell.compiler.state.values import (
     BUFFERS,
     MISSING,
     Holder,
@@ -51,7 +52,6 @@ from snncell.compiler.holders import (
     of_cell,
     snapshot,
 )
-from snncell.compiler.names_read import Names, names_in
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from snncell.base.forks import after_fork
-from snncell.compiler.python_state import PythonState
-from snncell.compiler.reached import NUMPYS, PYTHONS
+from snncell.compiler.state.python_state import PythonState
+from snncell.compiler.state.reach import NUMPYS, PYTHONS
 from snncell.errors import TraceError
 
 _NAMES = {id(NUMPYS): "np.random", id(PYTHONS): "Python's random"}
