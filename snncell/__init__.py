@@ -13,21 +13,14 @@ monitor                              records what the neurons do: spikes, potent
 encode                               values to spikes over time (rate, latency, delta, phase, population, ...), and back
 data, plot, io                       the digits, random manifolds, batches; pictures; checkpoints
 train                                fit, evaluate, and the pieces that they are made of
+mindspore                            MindSpore's own API: Model and its callbacks, metrics as objects, training Cells
 sklearn                              SNNClassifier and SNNRegressor, with scikit-learn: `import snncell.sklearn`
 """
 
 import importlib as _importlib
 from typing import Any as _Any
 
-from snncell import (
-    amp as amp,
-    common as common,
-    context as context,
-    dtype as dtype,
-    nn as nn,
-    ops as ops,
-    surrogate as surrogate,
-)
+from snncell import amp as amp, common as common, dtype as dtype, nn as nn, ops as ops, surrogate as surrogate
 from snncell.base.arguments.guard import guard as _guard
 from snncell.base.arguments.names import install as _install, missing_from as _missing_from
 from snncell.base.config import (
@@ -38,6 +31,7 @@ from snncell.base.config import (
     set_deterministic as set_deterministic,
     set_device as set_device,
 )
+from snncell.base.plugins import register as _register
 from snncell.compiler.jit import (
     JitConfig as JitConfig,
     explain as explain,
@@ -83,10 +77,12 @@ from snncell.tape.tensor import Tensor as Tensor
 __version__ = "0.1.0"
 
 _LAZY = (
+    "context",
     "data",
     "distributed",
     "encode",
     "io",
+    "mindspore",
     "monitoring",
     "nir",
     "plot",
@@ -109,6 +105,9 @@ _OF_TRAIN = (
     "RunContext",
     "TimeMonitor",
 )  # MindSpore has them here too
+
+_register("training on ranks", "snncell.distributed.training:train_on_ranks")
+_register("run context", "snncell.mindspore.run_context:RunContext")
 
 _guard(globals())
 _install()
@@ -153,6 +152,7 @@ __all__ = [
     "jvp",
     "load_checkpoint",
     "load_param_into_net",
+    "mindspore",
     "monitor",
     "monitoring",
     "nir",

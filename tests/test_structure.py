@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,6 @@ FLOORS: list[set[str]] = [
     {"errors"},
     {"dtype"},
     {"base"},
-    {"context"},
     {"kernels"},
     {"tape"},
     {"compiler"},
@@ -55,9 +55,9 @@ FLOORS: list[set[str]] = [
     {"monitoring", "amp"},
     {"report"},
     {"io", "data", "encode", "nir", "plot"},
-    {"distributed", "quantise"},
+    {"quantise"},
     {"train"},  # writes checkpoints, draws batches
-    {"sklearn"},
+    {"distributed", "mindspore", "sklearn"},
     {""},  # the face
     {"demo"},  # a program like a user's
     {"__main__"},
@@ -160,8 +160,8 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"cuda_groups", "event_products"},
         {"cpu_loop", "cuda_loop"},
     ],
-    "base": [{"config", "markup", "signals", "text"}, {"forks", "arguments"}],
-    "base.arguments": [{"elsewhere", "exports", "shown", "tracebacks"}, {"kinds", "names"}, {"guard"}],
+    "base": [{"config", "markup", "signals", "text"}, {"forks", "arguments", "plugins"}],
+    "base.arguments": [{"elsewhere", "shown", "tracebacks"}, {"kinds", "names"}, {"exports", "guard"}],
     "tape": [
         {"frames", "tape", "value"},
         {"state"},
@@ -217,7 +217,12 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"rules"},
         {"diagnose"},
     ],
-    "distributed": [{"cuts", "draws", "ending", "progress"}, {"ranks"}, {"handover", "job", "sums"}, {"gradients"}],
+    "distributed": [
+        {"cuts", "draws", "ending", "progress"},
+        {"ranks"},
+        {"handover", "job", "sums"},
+        {"gradients", "training"},
+    ],
     "quantise": [
         {"quantiser", "scales", "linear", "integer", "problem"},
         {"uniform", "levels", "winograd", "steps"},
@@ -225,7 +230,20 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"prepare", "neurons", "net", "products"},
         {"export", "fold"},
     ],
+    "amp": [{"layers", "scaling"}],
+    "train": [
+        {"callbacks", "metrics", "state"},
+        {"average", "batches", "log", "measures", "stopping"},
+        {"checkpoints", "finite"},
+        {"loss_scale"},
+        {"steps"},
+        {"passes"},
+        {"run"},
+        {"fit"},
+        {"rate_finder"},
+    ],
     "sklearn": [{"network"}, {"estimator"}, {"classifier", "regressor"}],
+    "mindspore": [{"context", "metrics", "run_context", "training_cells"}, {"callbacks", "model"}],
     "compiler.runtime": [
         {"launches"},
         {"eager_cuda", "graphs"},
@@ -236,6 +254,10 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
 }
 
 
+# Packages that show names of a side product and import it when one is used: under TYPE_CHECKING they say so to mypy.
+LAZY = {"nn", "train"}
+
+
 def imported(module: str, *, inside_functions: bool) -> Iterator[str]:
     """The modules of snncell that a module imports; imports under TYPE_CHECKING count, because they are arrows too."""
     path = MODULES[module]
@@ -243,6 +265,8 @@ def imported(module: str, *, inside_functions: bool) -> Iterator[str]:
     pending: list[tuple[ast.AST, bool]] = [(TREES[path], False)]
     while pending:
         node, inside = pending.pop()
+        if module in LAZY and isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            continue
         inside = inside or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
         pending += [(child, inside) for child in ast.iter_child_nodes(node)]
         if inside != inside_functions:
@@ -306,6 +330,19 @@ def test_imports_inside_functions_are_listed_with_a_reason() -> None:
     assert found == LOCAL.keys()
 
 
+# Packages beside the core: a user imports them, or the core asks for a class of theirs by `base.plugins.plugin`.
+SIDE_PRODUCTS = {"mindspore", "nir", "quantise", "energy", "distributed", "sklearn"}
+PROGRAMS = {"", "demo", "__main__"}  # the face shows everything, and the others are programs like a user's
+
+
+def test_the_core_imports_no_side_product() -> None:
+    for module in MODULES:
+        if room_of(module) in SIDE_PRODUCTS | PROGRAMS:
+            continue
+        for target in [*imported(module, inside_functions=False), *imported(module, inside_functions=True)]:
+            assert room_of(target) not in SIDE_PRODUCTS, f"{module} imports {target}; see base/plugins.py"
+
+
 def test_the_search_for_imports_sees_each_kind() -> None:
     assert "tape.value" in set(imported("tape.primitive", inside_functions=False))
     assert "dtype" in set(imported("tape.tensor", inside_functions=False))  # from snncell import dtype as dtypes
@@ -320,6 +357,28 @@ def test_frames_are_looked_into_in_one_file_only() -> None:
         if isinstance(node, ast.Attribute) and node.attr == "f_locals"
     }
     assert readers == {"tape.frames"}  # functions say there what theirs mean
+
+
+LAZY_NAMES = """
+import sys
+import snncell
+assert "snncell.mindspore" not in sys.modules
+for package in (snncell.nn, snncell.train):
+    names = set(package.__all__)
+    exec("from " + package.__name__ + " import *", found := {})
+    assert names <= found.keys() and names <= set(dir(package))
+assert snncell.nn.TrainOneStepCell is snncell.mindspore.TrainOneStepCell
+assert snncell.Model is snncell.train.Model is snncell.mindspore.Model
+assert snncell.context is snncell.mindspore.context
+print(snncell.nn.Missing)
+"""
+
+
+def test_names_of_mindspore_are_imported_when_they_are_used() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", LAZY_NAMES], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.strip().splitlines()[-1].startswith("snncell.errors.MissingNameError"), done.stderr
 
 
 # --- passes of the compiler -------------------------------------------------------------------------------------------
@@ -433,12 +492,15 @@ def test_the_face_lists_what_it_has() -> None:
     "face", [snncell.nn, snncell.nn.neurons, snncell.surrogate, snncell.encode], ids=lambda face: face.__name__
 )
 def test_a_package_shows_what_it_imports_as_itself_and_lists_it(face: Any) -> None:
-    imports = [node for node in TREES[Path(face.__file__)].body if isinstance(node, ast.ImportFrom)]
+    body = TREES[Path(face.__file__)].body
+    lazy = [node for block in body if isinstance(block, ast.If) for node in block.body]  # for type checkers
+    imports = [node for node in [*body, *lazy] if isinstance(node, ast.ImportFrom)]
     names = {alias.name for node in imports for alias in node.names if alias.asname == alias.name} - {"presets"}
     for node in imports:
-        names |= set(sys.modules[str(node.module)].__all__) if node.names[0].name == "*" else set()
+        names |= set(import_module(str(node.module)).__all__) if node.names[0].name == "*" else set()
     assert sorted(names) == face.__all__
     assert names <= set(re.findall(r"\w+", face.__doc__))
+    assert names <= set(dir(face)) and all(hasattr(face, name) for name in names)
     assert set(snncell.nn.neurons.__all__) <= set(snncell.nn.__all__)
 
 
