@@ -13,8 +13,9 @@ from snncell.arguments.kinds import Own, Within
 from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
-from snncell.nn import Conv1d, Conv2d, Conv2dTranspose, Dense, LINode, Membrane, MultiStep, Recurrent
+from snncell.nn import Conv1d, Conv2d, Conv2dTranspose, Dense, Membrane, MultiStep, Recurrent
 from snncell.nn.neurons.integrate import EulerLeak
+from snncell.nn.neurons.readout import LINode
 from snncell.quantise.grids import POTENTIALS, StateGrids, WeightGrids
 from snncell.quantise.quantiser import Quantiser
 from snncell.quantise.uniform import FixedPoint

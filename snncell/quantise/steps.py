@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
-
 import numpy as np
 
-from snncell.quantise.integer import IntegerLayer, IntegerProduct, shift_round
-
-Array = Any  # of NumPy
+from snncell.quantise.integer import Array, IntegerLayer, IntegerProduct, shift_round
 
 
 @dataclass(frozen=True, eq=False)
