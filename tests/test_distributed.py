@@ -14,7 +14,7 @@ from ranks.started import run
 
 from snncell import distributed
 from snncell.distributed import job
-from snncell.distributed.cuts import add_nodes, nodes, slices
+from snncell.distributed.sharding import add_nodes, nodes, slices
 from snncell.errors import ArgumentError, RankError
 
 COMPILED = pytest.mark.compiled  # each rank is a process of its own, which would interpret every kernel

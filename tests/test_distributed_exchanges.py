@@ -17,8 +17,8 @@ from ranks.pretended import Done, Mpi, on_ranks
 import snncell
 from snncell import Tensor, distributed, nn, ops, train
 from snncell.distributed import ending, job, ranks as ranks_module, sums
-from snncell.distributed.cuts import Cutter, slices
 from snncell.distributed.ranks import Ranks
+from snncell.distributed.sharding import Cutter, slices
 from snncell.errors import ArgumentError, RankError, ShapeError
 from snncell.train.sharded import Shares
 

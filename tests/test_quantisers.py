@@ -15,7 +15,7 @@ import pytest
 import snncell as ms
 from snncell import Tensor, grad, nn, ops, quantise, surrogate, testing
 from snncell.errors import ArgumentError, ArgumentTypeError, DTypeError, GradientError
-from snncell.quantise.grids import OnStep
+from snncell.quantise.prepare import OnStep
 from snncell.quantise.quantiser import short
 
 RNG = np.random.default_rng(5)

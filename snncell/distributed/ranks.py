@@ -1,8 +1,9 @@
-"""The ranks of a job: processes that one `mpiexec` has started, and what they tell each other."""
+"""The ranks of a job: the processes that one `mpiexec` has started, and their exchanges and sums."""
 
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -12,14 +13,52 @@ from typing import Any
 import numpy as np
 
 from snncell.distributed import ending
-from snncell.distributed.cuts import Node, add_nodes, nodes
-from snncell.distributed.progress import ProgressThread
+from snncell.distributed.sharding import Node, add_nodes, nodes
+from snncell.interrupts import deferring
 
 Array = np.ndarray[Any, Any]
 
 _SUM = "a sum over all shards"  # of gradients, losses or statistics; the name of the exchange
 _PART = 3  # the tag of messages with a part of a vector
 LARGE = 1 << 16  # bytes from which on a sum is shared among the ranks: each adds a part of the elements
+PAUSE = 2e-4  # seconds between two questions of the progress thread: they take the core from kernels
+_NOTHING = 4  # a tag that no message has
+
+
+class ProgressThread:
+    """A thread that lets MPI make progress while this rank computes, from `begin` to `end`; unused with one rank.
+
+    MPI moves messages only while it is called: between two calls, a sum that was begun stands still. Kernels let other
+    threads of Python's run, so a thread that calls it now and then is enough, on any MPI that takes calls from several
+    threads.
+    """
+
+    def __init__(self, mpi: Any, comm: Any) -> None:
+        self.comm = comm
+        self.helps = comm.size > 1 and mpi.Query_thread() >= mpi.THREAD_MULTIPLE
+        self.over = threading.Event()
+        self.thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Go on from now on."""
+        if self.helps and self.thread is None:
+            deferring(self._start)  # interrupted, it could be a thread that never begins, or one that nobody ends
+
+    def _start(self) -> None:
+        self.over.clear()
+        self.thread = threading.Thread(target=self._ask, name="snncell exchanges", daemon=True)
+        self.thread.start()
+
+    def end(self) -> None:
+        """Go on no more: no call of MPI is under way behind this."""
+        if self.thread is not None:
+            self.over.set()
+            self.thread.join()
+            self.thread = None
+
+    def _ask(self) -> None:
+        while not self.over.wait(PAUSE):
+            self.comm.Iprobe(self.comm.rank, _NOTHING)
 
 
 class Ranks:

@@ -1,4 +1,4 @@
-"""From a network that was trained with quantisers to one of whole numbers, whose spikes are the same to the bit."""
+"""Export: a network that was trained with quantisers becomes one of whole numbers, with the same spikes to the bit."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from snncell.dtype import float64
 from snncell.errors import ArgumentError
 from snncell.nn.dataflow import DataFlow, Sources, kind_of, name_of_cell, refuse_hooks, refuse_replacement
 from snncell.nn.norm import BatchStatistics
-from snncell.quantise import integer, steps
-from snncell.quantise.grids import StateGrids, WeightGrids
+from snncell.quantise import integer
+from snncell.quantise.grids import Uniform
+from snncell.quantise.integer import IntegerNet
 from snncell.quantise.linear import bits_behind_point
-from snncell.quantise.net import IntegerNet
-from snncell.quantise.neurons import integer_neuron
-from snncell.quantise.problem import ExportedCell, refusal, refuse
-from snncell.quantise.products import IntegerSignal, product_of, several
-from snncell.quantise.uniform import Uniform
+from snncell.quantise.lowering import ExportedCell, IntegerSignal, integer_neuron, product_of, refusal, refuse, several
+from snncell.quantise.prepare import StateGrids, WeightGrids
 
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.TimeFixedDropout, nn.TimeFixedDropout2d)
 MEND = (
@@ -163,13 +161,13 @@ class _Exporter(DataFlow):
             )
         if feedback is None:
             neuron, signal = self._neuron(inner, self.signal, inside)
-            self.add(steps.IntegerSteps(signal.exponent, neuron), signal, place)
+            self.add(integer.IntegerSteps(signal.exponent, neuron), signal, place)
         else:
             self._recurrent(inner, feedback, inside, place)
 
     def _neuron(
         self, cell: Any, signal: IntegerSignal, place: ExportedCell
-    ) -> tuple[steps.IntegerNeuron, IntegerSignal]:
+    ) -> tuple[integer.IntegerNeuron, IntegerSignal]:
         neuron, exponent, bound = integer_neuron(cell, signal.exponent, signal.bound, place, self.limit)
         return neuron, IntegerSignal(exponent, bound)
 
@@ -190,7 +188,7 @@ class _Exporter(DataFlow):
         if both.bound > self.limit:
             refuse(inside, f"its inputs and what comes back reach {both.bound:.3g} units", place.fewer)
         neuron, signal = self._neuron(cell, both, inside)
-        self.add(steps.IntegerSteps(signal.exponent, neuron, product, *shifts), signal, place)
+        self.add(integer.IntegerSteps(signal.exponent, neuron, product, *shifts), signal, place)
 
     # --- the others ---------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Expressions that are linear in a neuron's input and states, with exact coefficients: a step without values."""
+"""Linear expressions in a neuron's input and states, with exact coefficients: they stand in for values in a step."""
 
 from __future__ import annotations
 

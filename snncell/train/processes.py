@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from snncell.cell import Cell
-from snncell.distributed.draws import aside, draw_for_shard
 from snncell.distributed.job import join_job
 from snncell.distributed.ranks import Ranks, odd_rank
+from snncell.distributed.sharding import aside, draw_for_shard
 from snncell.errors import ArgumentError, RankError
 from snncell.nn.optim import Optimizer
 from snncell.nn.stateful import Stateful

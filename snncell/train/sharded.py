@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell.compiler.jit import jit
-from snncell.distributed.cuts import Cutter, slices
-from snncell.distributed.draws import aside, draw_for_shard
-from snncell.distributed.handover import hand_over
+from snncell.distributed.gradients import hand_over
 from snncell.distributed.ranks import Array, Ranks, odd_rank
+from snncell.distributed.sharding import Cutter, aside, draw_for_shard, slices
 from snncell.distributed.sums import VectorLayout, Vectors, sum_over_shards, sums_of
 from snncell.errors import ArgumentError, RankError
 from snncell.nn.optim import Optimizer

@@ -1,14 +1,19 @@
-"""Neurons in whole numbers: their own equations, with linear expressions in the place of values."""
+"""Lower prepared layers and neurons to whole numbers, or refuse those that would not give the same results."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from snncell import nn
 from snncell.cell import Cell
+from snncell.errors import ArgumentError
+from snncell.kernels.toom_cook import transforms
+from snncell.kernels.winograd import LEAST_CHANNELS
 from snncell.nn.dataflow import beyond_threshold, overridden
 from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import from_rest
@@ -16,10 +21,183 @@ from snncell.nn.neurons.current import CubaLIFNode, synapse
 from snncell.nn.neurons.firing import Thresholded
 from snncell.nn.neurons.integrate import IFNode
 from snncell.nn.neurons.readout import LINode
-from snncell.quantise import steps
-from snncell.quantise.linear import LinearForm, Unit, whole
-from snncell.quantise.problem import ExportedCell, refuse
+from snncell.quantise import integer
+from snncell.quantise.linear import LinearForm, Unit, bits_behind_point, whole
 from snncell.tape.tensor import Tensor
+
+Array = Any  # of NumPy
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ExportedCell:
+    """A Cell of the network that is exported.
+
+    Attributes:
+        path: as `cells_and_names` gives it.
+        cell: the Cell itself.
+        over_time: whether it stands in a TimeDistributed.
+    """
+
+    path: str
+    cell: Any
+    over_time: bool = False
+
+    fewer = "take fewer bits, of weights (Uniform(4)), of their scales (scale_bits=4, or 1) or of states"
+
+
+def refusal(place: ExportedCell, why: str, mend: str) -> ArgumentError:
+    """The ArgumentError of a layer that has no integer form with the same results."""
+    name = type(place.cell).__name__
+    where = f"{place.path} ({name})" if place.path else name
+    return ArgumentError(f"export: {where}: {why}. To mend it: {mend}.")
+
+
+def refuse(place: ExportedCell, why: str, mend: str) -> NoReturn:
+    """Raise the `refusal`."""
+    raise refusal(place, why, mend)
+
+
+# --- layers with weights, and the largest sums that they can have -----------------------------------------------------
+
+
+@dataclass(frozen=True)
+class IntegerSignal:
+    """Bounds of the values between two layers: whole numbers n 2^exponent with |n| up to `bound`.
+
+    Attributes:
+        real: whether they are the network's inputs, which may be any numbers until a quantiser has them.
+    """
+
+    exponent: int
+    bound: float
+    real: bool = False
+
+
+def product_of(
+    cell: Any, signal: IntegerSignal, place: ExportedCell, limit: float
+) -> tuple[integer.IntegerProduct, float]:
+    """The integer layer of a Dense or a convolution, and the largest magnitude of its results.
+
+    Args:
+        cell: the layer, prepared.
+        signal: its inputs.
+        place: for errors.
+        limit: up to how many units are exact.
+    """
+    levels, steps = _levels(cell, place)
+    bias = None if not cell.has_bias else _bias(cell, steps) << -signal.exponent
+    over = tuple(range(1, levels.ndim))
+    sums = np.abs(levels).sum(over) * signal.bound + (0 if bias is None else np.abs(bias))
+    bits = bits_behind_point(steps)
+    # Each channel has a unit of its own while it is added up, and all have the finest behind it.
+    own = np.ldexp(steps, np.vectorize(bits_behind_point, otypes=[np.int64])(steps))
+    grown = growth(cell)
+    if grown == math.inf:
+        refuse(
+            place,
+            "it is computed by Winograd's tiles, whose transforms have thirds for such a window",
+            "use windows of at most 3 elements along an axis, a stride of 2, or fewer than 8 channels",
+        )
+    largest = float(np.max(sums * own, initial=0.0)) * grown
+    bound = float(np.max(sums * np.ldexp(steps, bits), initial=0.0))
+    if bits > 60 or not max(largest, bound) <= limit:
+        refuse(
+            place,
+            f"its sums reach {max(largest, bound):.3g} units, and are exact up to {limit:.3g}",
+            place.fewer,
+        )
+    if getattr(cell, "activation", None) is not None:
+        refuse(place, "its activation is no whole number", "leave it out; spikes come from a neuron behind the layer")
+    layer = integer.IntegerProduct(
+        signal.exponent - bits,
+        "dense" if isinstance(cell, nn.Dense) else "conv",
+        levels.astype(_narrowest(levels)),
+        None if bias is None else bias.astype(np.int32),
+        np.asarray(np.ldexp(steps, bits), np.int32),
+        **({} if isinstance(cell, nn.Dense) else _options(cell)),
+    )
+    return layer, bound
+
+
+def _levels(cell: Any, place: ExportedCell) -> tuple[Array, Array]:
+    """The levels of the weights, and the steps of the outputs: one, or one for each."""
+    if cell.weight.dtype.itemsize < 4:
+        refuse(place, f"its Parameters are {cell.weight.dtype.name}", "make it with dtype=float32")
+    quantiser = cell.quantisers.weight
+    levels, step = quantiser.integers(cell.weight)
+    if not np.all(np.isfinite(step)):
+        refuse(place, "its weights are not finite", "train it again, with a smaller learning rate")
+    if np.any(levels * step != quantiser(cell.weight).asnumpy()):
+        refuse(
+            place,
+            f"what {type(quantiser).__name__} gives are no whole multiples of its step",
+            "give a step with fewer significant bits",
+        )
+    if step.size > 1 and step.shape[0] != levels.shape[0]:
+        refuse(place, "its scales lie along another axis than its outputs", "prepare it with axis=0")
+    return levels, step.reshape(-1) if step.size > 1 else step.reshape(())
+
+
+def _bias(cell: Any, steps: Array) -> Array:
+    """The bias in steps, as the network rounds it: in its own precision."""
+    bias = cell.bias.asnumpy()
+    return np.rint(bias / steps.astype(bias.dtype)).astype(np.int64)
+
+
+def _narrowest(levels: Array) -> Any:
+    """The least dtype that has room for them."""
+    most = int(np.abs(levels).max(initial=0))
+    return next(kind for kind in (np.int8, np.int16, np.int32) if most <= np.iinfo(kind).max)
+
+
+def _options(cell: Any) -> dict[str, Any]:
+    """Stride, dilation, padding and groups of a convolution."""
+    return {
+        "stride": several(cell.stride, cell.axes),
+        "dilation": several(cell.dilation, cell.axes),
+        "pad_mode": cell.pad_mode,
+        "padding": cell.padding,
+        "groups": cell.group,
+    }
+
+
+def several(value: Any, count: int) -> tuple[int, ...]:
+    """An int for each axis."""
+    return tuple(int(n) for n in value) if isinstance(value, (list, tuple)) else (int(value),) * count
+
+
+# --- growth of sums by Winograd's tiles -------------------------------------------------------------------------------
+
+
+def growth(cell: Any) -> float:
+    """The factor by which sums of a convolution may grow on the way: 1, or more by Winograd's tiles.
+
+    Windows of up to three elements have transforms of halves; longer ones have thirds, which are not exact: infinity.
+    """
+    if not isinstance(cell, nn.Conv2d):
+        return 1.0
+    channels = min(cell.in_channels, cell.out_channels) // cell.group
+    if channels < LEAST_CHANNELS or cell.kernel_size == (1, 1):
+        return 1.0
+    stride = cell.stride if isinstance(cell.stride, (list, tuple)) else (cell.stride,) * 2
+    return math.prod(_of_axis(int(k), int(s)) for k, s in zip(cell.kernel_size, stride, strict=True))
+
+
+def _of_axis(window: int, stride: int) -> float:
+    """The growth along one axis."""
+    if -(-window // stride) > 5:
+        return 1.0  # there are no such tiles
+    of = transforms(window, stride)
+    bits = max(bits_behind_point(matrix) for matrix in of)
+    if bits > 8:
+        return math.inf
+    results, weights, images = (max(sum(map(abs, row)) for row in matrix) for matrix in of)
+    return float(2**bits * results * max(1.0, weights) * images)
+
+
+# --- neurons: their own equations, with linear expressions in place of values -----------------------------------------
 
 KNOWN = "nn.IFNode, LIFNode, LeakyNode, CubaLIFNode, LINode, or a subclass of nn.Neuron with a linear charge(x, v)"
 
@@ -27,7 +205,7 @@ KNOWN = "nn.IFNode, LIFNode, LeakyNode, CubaLIFNode, LINode, or a subclass of nn
 class NeuronRange(NamedTuple):
     """A neuron in whole numbers, and what comes out of it: n 2^exponent, up to `bound`."""
 
-    neuron: steps.IntegerNeuron
+    neuron: integer.IntegerNeuron
     exponent: int
     bound: float
 
@@ -54,7 +232,7 @@ def integer_neuron(cell: Any, exponent: int, bound: float, place: ExportedCell, 
         "start": _on_grid(inner, "v_rest" if isinstance(cell, LINode) else cell.starts, fraction),
     }
     if isinstance(cell, LINode) or (isinstance(cell, IFNode) and not cell.fire):
-        return NeuronRange(steps.IntegerNeuron(-fraction, **given), -fraction, float(-low))
+        return NeuronRange(integer.IntegerNeuron(-fraction, **given), -fraction, float(-low))
     threshold = _on_grid(inner, "v_threshold", fraction)
     worth = threshold if isinstance(cell, IFNode) else None
     firing = {
@@ -75,7 +253,7 @@ def integer_neuron(cell: Any, exponent: int, bound: float, place: ExportedCell, 
     out = -fraction if worth is not None else 0
     most = float(np.max(high / threshold)) if cell.max_spikes is None else float(cell.max_spikes)
     reached = most * (1.0 if worth is None else float(np.max(worth)))
-    return NeuronRange(steps.IntegerNeuron(out, **given, **firing), out, reached)
+    return NeuronRange(integer.IntegerNeuron(out, **given, **firing), out, reached)
 
 
 def _check_exactness(place: ExportedCell, limit: float) -> Callable[[LinearForm], None]:
