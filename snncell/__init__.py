@@ -10,6 +10,7 @@ quantise                             weights and states of few bits, trained and
 jit, explain, explain_passes         compilation; empty_pool gives back memory
 testing                              check_grads, check_bprop, check_through_time
 monitor                              records what the neurons do: spikes, potentials, gradients, operations
+energy                               estimates of energy in joules: `snncell.energy.energy(net, x)`
 encode                               values to spikes over time (rate, latency, delta, phase, population, ...), and back
 data, plot, io                       the digits, random manifolds, batches; pictures; checkpoints
 train                                fit, evaluate, and the pieces that they are made of
@@ -74,6 +75,7 @@ from snncell.ops import (
     vjp as vjp,
     vmap as vmap,
 )
+from snncell.plugins import register as _register
 from snncell.tape.parameter import Parameter as Parameter, ParameterTuple as ParameterTuple
 from snncell.tape.tensor import Tensor as Tensor
 
@@ -83,6 +85,7 @@ _LAZY = (
     "data",
     "distributed",
     "encode",
+    "energy",
     "io",
     "monitoring",
     "nir",
@@ -107,6 +110,10 @@ _OF_TRAIN = (
     "TimeMonitor",
 )  # MindSpore has them here too
 
+_register("monitoring.costs", "snncell.energy.estimate:layer_costs")
+_register("monitoring.synops", "snncell.energy.estimate:synops_per_sample")
+_register("monitoring.energy", "snncell.energy.estimate:energy_estimator")
+
 _guard(globals())
 _install()
 
@@ -129,6 +136,7 @@ __all__ = [
     "dtype",
     "empty_pool",
     "encode",
+    "energy",
     "errors",
     "explain",
     "explain_passes",

@@ -39,6 +39,7 @@ FLOORS: list[set[str]] = [
     {"words", "markup"},
     {"errors"},
     {"interrupts"},
+    {"plugins"},
     {"forks"},
     {"dtype", "config"},
     {"arguments"},
@@ -57,7 +58,7 @@ FLOORS: list[set[str]] = [
     {"monitoring", "amp"},
     {"report"},
     {"io", "data", "encode", "nir", "plot"},
-    {"distributed", "quantise"},
+    {"distributed", "energy", "quantise"},
     {"train"},  # writes checkpoints, draws batches
     {"sklearn"},
     {""},  # the face
@@ -124,6 +125,8 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"diagnose"},
     ],
     "distributed": [{"ending", "sharding"}, {"ranks"}, {"job", "sums"}, {"gradients"}],
+    "energy": [{"counts", "hardware"}, {"estimate"}, {"picture"}],
+    "monitoring": [{"layers"}, {"recorder"}, {"monitor"}],
     "quantise": [
         {"quantiser", "integer", "linear"},
         {"grids", "lowering"},
@@ -140,14 +143,14 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
 }
 
 
-def imported(module: str, *, inside_functions: bool) -> Iterator[str]:
-    """The modules of snncell that a module imports, not counting those for type checkers alone."""
+def imported(module: str, *, inside_functions: bool, for_type_checkers: bool = False) -> Iterator[str]:
+    """The modules of snncell that a module imports, without or with imports for type checkers alone."""
     path = MODULES[module]
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     pending: list[tuple[ast.AST, bool]] = [(TREES[path], False)]
     while pending:
         node, inside = pending.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING") and not for_type_checkers:
             pending += [(child, inside) for child in node.orelse]
             continue
         inside = inside or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
@@ -211,6 +214,22 @@ def test_no_circle_between_modules() -> None:
 def test_imports_inside_functions_are_listed_with_a_reason() -> None:
     found = {(module, target) for module in MODULES for target in imported(module, inside_functions=True)}
     assert found == LOCAL.keys()
+
+
+# Packages beside the core: a user imports them, or the core asks for a class of theirs by `plugins.plugin`.
+SIDE_PRODUCTS = {"mindspore", "nir", "quantise", "energy", "sklearn"}
+PROGRAMS = {"", "demo", "__main__"}  # the face shows everything, and the others are programs like a user's
+
+
+def test_the_core_imports_no_side_product() -> None:
+    for module, path in MODULES.items():
+        if room_of(module) in SIDE_PRODUCTS | PROGRAMS:
+            continue
+        targets = [*imported(module, inside_functions=False), *imported(module, inside_functions=True)]
+        if path.name != "__init__.py":  # where type checkers are told of names that are imported when they are used
+            targets += imported(module, inside_functions=False, for_type_checkers=True)
+        for target in targets:
+            assert room_of(target) not in SIDE_PRODUCTS, f"{module} imports {target}; register it: see plugins.py"
 
 
 def test_the_search_for_imports_sees_each_kind() -> None:

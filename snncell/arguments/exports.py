@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import textwrap
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
+
+from snncell.arguments.names import missing_from
 
 
 def export(face: dict[str, Any]) -> None:
@@ -29,3 +33,27 @@ def export(face: dict[str, Any]) -> None:
         for heading, family in families.items()
     ]
     face["__doc__"] = "\n\n".join([face["__doc__"].rstrip(), *lists])
+
+
+def export_lazily(face: dict[str, Any], home: str, names: Sequence[str]) -> None:
+    """Let a package show names of a module that is imported when one of them is first used.
+
+    The core imports none of the side products, but its public packages show some of their names. For example,
+    `nn.TrainOneStepCell` is defined in `snncell.mindspore`.
+
+    Args:
+        face: the package's globals(), after `export` where it has one, before `guard`.
+        home: the module that defines the names.
+        names: the names, which `__all__` and `dir()` list as well.
+    """
+    here = [name for name, one in face.items() if not name.startswith("_") and not isinstance(one, ModuleType)]
+    face["__all__"] = sorted([*face.get("__all__", here), *names])
+    missing = missing_from(face["__name__"])
+
+    def __getattr__(name: str) -> Any:  # noqa: N807 (it becomes the module's)
+        if name not in names:
+            return missing(name)
+        face[name] = getattr(importlib.import_module(home), name)
+        return face[name]
+
+    face["__getattr__"], face["__dir__"] = __getattr__, lambda: sorted({*face, *names})

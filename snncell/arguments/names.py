@@ -25,12 +25,18 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", "")
 
 
+def _names_in(module: str) -> set[str]:
+    """The names that a module has, and those that it imports when they are first used."""
+    names = vars(sys.modules[module])
+    return {*names, *names.get("__all__", ())}
+
+
 def suggest_in(module: str, name: str) -> str:
     """The rest of the sentence for a name that a module does not have."""
     table = MODULES.get(module, {})
-    own = vars(sys.modules[module])
+    own = _names_in(module)
     if name not in table and _plain(name) not in map(_plain, own):  # a relu of nn is one of ops
-        homes = [other for other in MODULES if other in sys.modules and name in vars(sys.modules[other])]
+        homes = [other for other in MODULES if other in sys.modules and name in _names_in(other)]
         if homes and not name.startswith("_"):
             return f"; it is {homes[0].rpartition('.')[2]}.{name}."
     return suggest_name(name, table, own, f"{module.rpartition('.')[2]}.")

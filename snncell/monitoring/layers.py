@@ -1,4 +1,4 @@
-"""Which Cells of a network are its neurons, what they are called, and which of them somebody means."""
+"""The neurons of a network: finding them, naming them, and choosing some by name or Cell."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import numpy as np
 from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
+from snncell.nn.conv import Conv1d, Conv2d, Conv2dTranspose
+from snncell.nn.layer import Dense
 from snncell.nn.neurons.readout import LINode
 from snncell.nn.time import MultiStep
 
+WEIGHTED = (Dense, Conv1d, Conv2d, Conv2dTranspose)  # layers whose products are counted
 INNER = ("cell", "neuron")  # names that a neuron has within what runs it
 
 
@@ -52,17 +55,17 @@ class Neurons:
             short(path, cell): cell for path, cell in reversed(list(self.paths.items())) if id(cell) in self.cells
         }
 
-    def updated_by(self, weighted: tuple[type, ...]) -> dict[int, Cell]:
+    def updated_by(self) -> dict[int, Cell]:
         """For each neuron the Cell whose step is its update: the outermost around it with states, with that neuron.
 
-        What is around it has no layers of these kinds and no other neurons inside, as a synapse with its current.
+        That Cell has no layers with weights and no other neurons inside. For example, it is a synapse with its current.
         """
         found: dict[int, Cell] = {}
         taken: set[int] = set()
         for cell in self.paths.values():  # those around others come before them
             inside = [below for _, below in cell.cells_and_names()]
             neurons = [below for below in inside if id(below) in self.cells]
-            alone = len(neurons) == 1 and not any(isinstance(below, weighted) for below in inside)
+            alone = len(neurons) == 1 and not any(isinstance(below, WEIGHTED) for below in inside)
             outer = alone and hasattr(cell, "init_state") and id(neurons[0]) not in taken
             if outer or (id(cell) in self.cells and id(cell) not in taken):
                 found[id(cell)] = neurons[0]

@@ -18,10 +18,12 @@ report, Report, Finding                   a page about a network, with what is w
 Each takes arrays or Tensors, (T, N) or (T, B, ...), or what `snncell.monitor` has recorded, and an Axes `ax=`.
 """
 
+import typing as _typing
+
+from snncell.arguments.exports import export_lazily as _export_lazily
 from snncell.arguments.guard import guard as _guard
 from snncell.plot.animation import animate as animate
 from snncell.plot.confusion import confusion_matrix as confusion_matrix
-from snncell.plot.energies import energy_by_layer as energy_by_layer
 from snncell.plot.gradients import gradient_flow as gradient_flow, gradient_norms as gradient_norms
 from snncell.plot.membranes import membrane as membrane
 from snncell.plot.rates import dead_and_saturated as dead_and_saturated, firing_rates as firing_rates, psth as psth
@@ -42,4 +44,8 @@ from snncell.plot.weights import (
 )
 from snncell.report.findings import Finding as Finding
 
+if _typing.TYPE_CHECKING:
+    from snncell.energy import energy_by_layer as energy_by_layer
+
+_export_lazily(globals(), "snncell.energy", ("energy_by_layer",))
 _guard(globals())

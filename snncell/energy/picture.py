@@ -1,4 +1,4 @@
-"""Energy by layer and kind: of a spiking net, beside the same net without spikes."""
+"""A picture of energy by layer and kind, of a spiking net and the same net without spikes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from snncell.energy.estimate import KINDS, Energy, in_units
 from snncell.errors import ArgumentError
-from snncell.monitoring.estimate import KINDS, Energy, in_units
 from snncell.plot.axes import SMALL, axes_or_new, label_axis, room, set_title
 from snncell.plot.keys import legend, name_rows, text_width
 
