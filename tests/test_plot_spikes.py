@@ -10,7 +10,7 @@ import snncell
 from snncell import Tensor, errors, nn, plot, surrogate
 from snncell.plot.rates import fractions, percent
 from snncell.plot.sources import all_layers, one_layer
-from snncell.plot.timing import differences
+from snncell.plot.spikes import differences
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

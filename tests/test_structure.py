@@ -70,7 +70,7 @@ FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}
 # Imports inside functions, each for a reason. They are arrows like any others, but for circles at import time.
 LOCAL: dict[tuple[str, str], str] = {
     ("__main__", "demo"): "`snncell info` must not import what the demo needs",
-    ("plot.confusion", "plot.cells"): "its classes are Matplotlib's, which is imported when something is drawn",
+    ("plot.training", "plot.cells"): "its classes are Matplotlib's, which is imported when something is drawn",
     ("demo", "plot"): "matplotlib is needed when the training is over, if at all",
 }
 
@@ -119,10 +119,18 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     "report": [
         {"slopes", "findings", "validate"},
         {"facts"},
-        {"baseline", "gradients", "late", "layers"},
-        {"activity", "potentials", "probe", "training"},
+        {"gradients", "training"},
+        {"activity", "probe"},
         {"rules"},
         {"diagnose"},
+    ],
+    "plot": [
+        {"axes", "sources"},
+        {"cells", "legends"},
+        {"animation", "gradients", "membranes", "rates", "surrogates", "training", "weights"},
+        {"spikes"},
+        {"pictures"},
+        {"reports"},
     ],
     "distributed": [{"ending", "sharding"}, {"ranks"}, {"job", "sums"}, {"gradients"}],
     "energy": [{"counts", "hardware"}, {"estimate"}, {"picture"}],

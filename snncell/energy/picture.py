@@ -8,8 +8,8 @@ import numpy as np
 
 from snncell.energy.estimate import KINDS, Energy, in_units
 from snncell.errors import ArgumentError
-from snncell.plot.axes import SMALL, axes_or_new, label_axis, room, set_title
-from snncell.plot.keys import legend, name_rows, text_width
+from snncell.plot.axes import SMALL, axes_or_new, label_axis, name_rows, room, set_title, text_width
+from snncell.plot.legends import legend
 
 # Arithmetic is dark and plain, memory light or hatched, so that the two are told apart in grey.
 _LOOKS = {

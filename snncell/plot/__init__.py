@@ -23,20 +23,21 @@ import typing as _typing
 from snncell.arguments.exports import export_lazily as _export_lazily
 from snncell.arguments.guard import guard as _guard
 from snncell.plot.animation import animate as animate
-from snncell.plot.confusion import confusion_matrix as confusion_matrix
 from snncell.plot.gradients import gradient_flow as gradient_flow, gradient_norms as gradient_norms
 from snncell.plot.membranes import membrane as membrane
 from snncell.plot.rates import dead_and_saturated as dead_and_saturated, firing_rates as firing_rates, psth as psth
 from snncell.plot.reports import Report as Report, report as report
-from snncell.plot.search import learning_rate_search as learning_rate_search
-from snncell.plot.spikes import raster as raster
+from snncell.plot.spikes import raster as raster, spike_time_differences as spike_time_differences
 from snncell.plot.surrogates import (
     share_outside as share_outside,
     surrogate as surrogate,
     surrogate_and_membrane as surrogate_and_membrane,
 )
-from snncell.plot.timing import spike_time_differences as spike_time_differences
-from snncell.plot.training import training_curves as training_curves
+from snncell.plot.training import (
+    confusion_matrix as confusion_matrix,
+    learning_rate_search as learning_rate_search,
+    training_curves as training_curves,
+)
 from snncell.plot.weights import (
     gradient_to_weight as gradient_to_weight,
     update_ratios as update_ratios,

@@ -11,7 +11,7 @@ import numpy as np
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import positive_number
 from snncell.plot.axes import COLOURS, LARGE, axes_or_new, set_title
-from snncell.plot.keys import legend
+from snncell.plot.legends import legend
 from snncell.plot.sources import Array, find_spikes, is_monitor, one_layer, real_array_of, steps_of
 
 _CHANNELS = (COLOURS[1], COLOURS[5], COLOURS[0])  # far apart in grey, too

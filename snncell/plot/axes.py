@@ -1,4 +1,4 @@
-"""The ground of all plots: the Axes to draw on, one look, and series that everyone can tell apart, in grey too."""
+"""The look of all plots: Axes, sizes, labels and titles, and series that can be told apart, in grey too."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ MARKERS = "osv^Dx+*"
 _APART = ((0, 0), (1, 1), (2, 2), (3, 3), (4, 0), (5, 1), (6, 2), (0, 1), (5, 3), (0, 2), (1, 0), (0, 3))
 _PAIRS = (*_APART, *(pair for pair in product(range(len(COLOURS)), range(len(LINES))) if pair not in _APART))
 
+_NAMES = 0.33  # of the width of the Axes' place, that the name of a row may take in one line
 COLUMN = 3.3  # inches: a column of a paper of two
 LARGE, SMALL, SMALLEST = 8, 7, 6  # points: titles and labels; ticks, legends and notes; what has little room
 
@@ -182,3 +183,77 @@ def array_of(x: Any, ndim: int, who: str, axes: str) -> np.ndarray[Any, Any]:
     if array.ndim != ndim:
         raise ShapeError(f"{who}: takes {axes}, not shape {array.shape}. Choose one sample: x[:, 0].")
     return array
+
+
+# --- lines, and a second axis -----------------------------------------------------------------------------------------
+
+
+def line_style(number: int, points: int, evaluated: bool = False) -> dict[str, Any]:
+    """The style of the `number`-th line of so many points, with markers on a dozen of them; hollow for evaluations."""
+    colour = series(number)["color"]
+    return {
+        "color": colour,
+        "marker": marker(number),
+        "markerfacecolor": "white" if evaluated else colour,
+        "markevery": max(1, -(-points // 12)),
+        "markersize": 3.5,
+        "linewidth": 1.2,
+    }
+
+
+def positive_line(axes: Any, x: Any, values: Any, name: str, number: int) -> None:
+    """A line of what is above 0; the legend says what no such axis can show: NaN, infinity, zeros alone."""
+    array = np.asarray(values, dtype=np.float64)
+    lost = int(np.count_nonzero(~np.isfinite(array)))
+    shown = np.where(np.isfinite(array) & (array > 0), array, np.nan)
+    zero = array.size > lost and not np.isfinite(shown).any()
+    said = [f"{lost} NaN or inf"] * bool(lost) + ["zero" if not lost else "else zero"] * zero
+    label = f"{name} ({', '.join(said)})" if said else name
+    style = line_style(number, array.size) | {"linestyle": series(number)["linestyle"]}
+    style["markevery"] = sorted({*range(0, array.size, style["markevery"]), *_alone(shown)})
+    axes.plot(x, shown, label=in_key(label) or "_unnamed", **style)
+
+
+def _alone(values: Any) -> list[int]:
+    """Where a value has no neighbour that a line could go to."""
+    there = np.pad(np.isfinite(values), 1)
+    alone: list[int] = np.nonzero(there[1:-1] & ~there[:-2] & ~there[2:])[0].tolist()
+    return alone
+
+
+def second_axis(axes: Any, name: str) -> Any:
+    """A vertical axis on the right, over the same horizontal one."""
+    right = axes.twinx()
+    right.spines[["top", "left"]].set_visible(False)
+    right.tick_params(labelsize=SMALL)
+    right.yaxis.get_offset_text().set_fontsize(SMALL)
+    label_axis(right.yaxis, name)
+    return right
+
+
+# --- names of rows ----------------------------------------------------------------------------------------------------
+
+
+def text_width(text: str, size: float) -> float:
+    """The width of a text, in points."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    font = FontProperties(size=size)
+    return max(float(text_to_path.get_text_width_height_descent(line, font, False)[0]) for line in text.split("\n"))
+
+
+def name_rows(axes: Any, places: Any, names: list[str]) -> None:
+    """Name rows at the left; a name that takes much of the panel is broken at a dot or a "_", if its row has room."""
+    wide, high = extent(axes)[0], room(axes)[1] / max(len(names), 1)
+    broken = [name if text_width(name, SMALL) <= _NAMES * wide else _break_name(name) for name in names]
+    axes.set_yticks(places, broken if high >= 2.4 * SMALL else names, parse_math=has_formula(*names))
+
+
+def _break_name(name: str) -> str:
+    """A name in two lines, as even as its dots and "_" let them be."""
+    cuts = [n for n, letter in enumerate(name) if n and letter in "._"]
+    if not cuts:
+        return name
+    cut = min(cuts, key=lambda n: abs(2 * n - len(name)))
+    return f"{name[:cut]}\n{name[cut:]}"

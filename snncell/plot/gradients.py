@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
-from snncell.plot.axes import SMALL, axes_or_new, label_axis, set_title, whole_steps
-from snncell.plot.keys import legend, name_rows
-from snncell.plot.marks import positive_line
+from snncell.plot.axes import SMALL, axes_or_new, label_axis, name_rows, positive_line, set_title, whole_steps
+from snncell.plot.legends import legend
 from snncell.plot.sources import Array, all_layers, steps_of
 
 NARROWEST = 2.0  # from the darkest colour to the brightest at least, so that noise is not all that is seen

@@ -10,9 +10,20 @@ import numpy as np
 from snncell.arguments.shown import show
 from snncell.errors import ArgumentError, ShapeError
 from snncell.plot.axes import array_of, axes_or_new, in_key, label_axis, series, set_title, whole_steps
-from snncell.plot.choices import all_there, choose_rows, places_of
-from snncell.plot.keys import legend
-from snncell.plot.sources import Array, as_array, find_spikes, fires, is_monitor, numbers_of, one_layer, steps_of
+from snncell.plot.legends import legend
+from snncell.plot.sources import (
+    Array,
+    all_there,
+    as_array,
+    choose_rows,
+    find_spikes,
+    fires,
+    is_monitor,
+    numbers_of,
+    one_layer,
+    places_of,
+    steps_of,
+)
 
 _FEW = 4  # neurons of a monitor that are shown if none are named
 _MOST = 12  # of an array: more cannot be told apart in grey

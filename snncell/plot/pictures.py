@@ -10,20 +10,18 @@ import numpy as np
 
 from snncell.errors import SnncellError
 from snncell.plot.axes import COLOURS, COLUMN, LARGE, SMALL, axes_or_new, has_formula, set_title
-from snncell.plot.confusion import confusion_matrix
 from snncell.plot.gradients import gradient_flow, gradient_norms
-from snncell.plot.keys import legend
+from snncell.plot.legends import legend
 from snncell.plot.membranes import before_reset, membrane
 from snncell.plot.rates import dead_and_saturated, firing_rates
 from snncell.plot.spikes import raster
 from snncell.plot.surrogates import surrogate_and_membrane
-from snncell.plot.training import training_curves
+from snncell.plot.training import confusion_matrix, training_curves
 from snncell.plot.weights import weight_histograms
-from snncell.report.activity import STUCK
-from snncell.report.baseline import predictions
+from snncell.report.activity import STUCK, staying_on
 from snncell.report.facts import Facts, LayerFacts, finite, norm
-from snncell.report.late import staying_on
 from snncell.report.slopes import Array
+from snncell.report.training import predictions
 
 MOST_LAYERS = 8  # with a picture of their own, so that a page of a deep net still loads
 TRACES = 3  # neurons whose potential is drawn

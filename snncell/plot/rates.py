@@ -15,14 +15,15 @@ from snncell.plot.axes import (
     in_key,
     label_axis,
     marker,
+    name_rows,
     room,
     series,
     set_title,
+    text_width,
     whole_steps,
 )
-from snncell.plot.groups import ClassRows, groups_of
-from snncell.plot.keys import legend, name_rows, text_width
-from snncell.plot.sources import Array, find_spikes, one_layer, spiking_layers, steps_of
+from snncell.plot.legends import legend
+from snncell.plot.sources import Array, ClassRows, find_spikes, groups_of, one_layer, spiking_layers, steps_of
 
 # --- over time --------------------------------------------------------------------------------------------------------
 

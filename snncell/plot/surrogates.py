@@ -11,9 +11,8 @@ from snncell.arguments.vocabulary import Numbers
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.layer import positive, positive_number
-from snncell.plot.axes import COLOURS, axes_or_new, in_key, label_axis, set_title
-from snncell.plot.keys import legend
-from snncell.plot.marks import line_style, second_axis
+from snncell.plot.axes import COLOURS, axes_or_new, in_key, label_axis, line_style, second_axis, set_title
+from snncell.plot.legends import legend
 from snncell.plot.sources import Array, is_monitor, one_layer, real_array_of
 from snncell.report.slopes import constants_of, derivative_at, place_of, spike_and_derivative
 from snncell.surrogate.base import firing

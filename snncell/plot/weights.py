@@ -13,9 +13,8 @@ from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import positive
 from snncell.nn.optim import Optimizer
-from snncell.plot.axes import COLOURS, SMALL, axes_or_new, label_axis, set_title, whole
-from snncell.plot.keys import legend, name_rows
-from snncell.plot.marks import positive_line
+from snncell.plot.axes import COLOURS, SMALL, axes_or_new, label_axis, name_rows, positive_line, set_title, whole
+from snncell.plot.legends import legend
 from snncell.plot.sources import Array, as_array
 from snncell.tape.parameter import Parameter
 

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from snncell.plot.axes import LARGE, SMALL, SMALLEST, extent, has_formula, has_layout, has_twin, room
+from snncell.plot.axes import LARGE, SMALL, SMALLEST, extent, has_formula, has_layout, has_twin, room, text_width
 
 _SHARE = 0.25  # of the height of the Axes' place, that a key beneath may always take
 _LEAST = 0.45  # of that height, that the Axes keep where a key beneath takes more
 _UNDER = 46.0  # points, of that height, for the axis' numbers and name
 _LEFT = 30.0  # points, left of the Axes, for their numbers
-_NAMES = 0.33  # of the width of the Axes' place, that the name of a row may take in one line
 _GAP = 4.0  # points, between the key and what is drawn, and the edges
 # Where a key may stand inside, in the order in which they are tried: shares of what is left of width and height.
 _PLACES = ((1.0, 1.0), (0.0, 1.0), (1.0, 0.0), (0.0, 0.0), (0.5, 1.0), (0.5, 0.0), (1.0, 0.5), (0.0, 0.5), (0.5, 0.5))
@@ -168,28 +167,3 @@ def _beneath(axes: Any, handles: Any, width: float, elsewhere: bool) -> dict[str
             return place
     close = {"labelspacing": 0.0, "borderpad": 0.0, "columnspacing": 0.8, "handletextpad": 0.4}
     return None if elsewhere else {**place, **close}
-
-
-def text_width(text: str, size: float) -> float:
-    """The width of a text, in points."""
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import text_to_path
-
-    font = FontProperties(size=size)
-    return max(float(text_to_path.get_text_width_height_descent(line, font, False)[0]) for line in text.split("\n"))
-
-
-def name_rows(axes: Any, places: Any, names: list[str]) -> None:
-    """Name rows at the left; a name that takes much of the panel is broken at a dot or a "_", if its row has room."""
-    wide, high = extent(axes)[0], room(axes)[1] / max(len(names), 1)
-    broken = [name if text_width(name, SMALL) <= _NAMES * wide else _break_name(name) for name in names]
-    axes.set_yticks(places, broken if high >= 2.4 * SMALL else names, parse_math=has_formula(*names))
-
-
-def _break_name(name: str) -> str:
-    """A name in two lines, as even as its dots and "_" let them be."""
-    cuts = [n for n, letter in enumerate(name) if n and letter in "._"]
-    if not cuts:
-        return name
-    cut = min(cuts, key=lambda n: abs(2 * n - len(name)))
-    return f"{name[:cut]}\n{name[cut:]}"
