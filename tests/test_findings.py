@@ -16,7 +16,7 @@ from snncell.report import activity, gradients, training
 from snncell.report.activity import LATE_STEPS
 from snncell.report.diagnose import MEASURES, diagnose
 from snncell.report.facts import ConstantFacts, Facts, LayerFacts, Weight, batch_axis
-from snncell.report.findings import KINDS, by_severity, number, percent
+from snncell.report.findings import KINDS, by_severity, format_number, format_percent
 from snncell.report.gradients import trend
 from snncell.report.rules import RULES
 from snncell.report.slopes import Slope
@@ -659,11 +659,11 @@ def test_a_finding_prints_as_a_sentence_and_refuses_what_is_none():
     ],
 )
 def test_percent_is_never_0_or_100_where_it_is_neither(share, words):
-    assert percent(share) == words
+    assert format_percent(share) == words
 
 
 def test_numbers_have_three_digits():
-    assert [number(x) for x in (0.0012345, 12.0, 1e-7, 3370.4, 2.05e5)] == [
+    assert [format_number(x) for x in (0.0012345, 12.0, 1e-7, 3370.4, 2.05e5)] == [
         "0.00123",
         "12",
         "1e-07",

@@ -13,7 +13,7 @@ from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came
 from snncell.distributed.job import join_job
 from snncell.distributed.ranks import Array, Ranks, odd_rank
-from snncell.distributed.sharding import Cutter, aside, draw_for_shard, slices
+from snncell.distributed.sharding import Cutter, aside, draw_for_shard, shard_slices
 from snncell.distributed.sums import VectorLayout, sums_of
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import DEVICE, HOST, move_to_space, space_of
@@ -62,7 +62,7 @@ def shards(*batch: Annotated[Any, Own()]) -> Iterator[tuple[Any, ...]]:
         raise ArgumentError(
             f"distributed.shards: takes inputs and a target with an entry for each sample, not {came(batch)}."
         )
-    cuts = slices(len(parts[-1]), ranks.shards)
+    cuts = shard_slices(len(parts[-1]), ranks.shards)
     own = [shard for shard in ranks.own if cuts[shard].stop > cuts[shard].start]
     with aside() as key:
         for shard, part in zip(own, Cutter().pieces(parts, [cuts[shard] for shard in own]), strict=True):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from snncell.distributed import ending
-from snncell.distributed.sharding import Node, add_nodes, nodes
+from snncell.distributed.sharding import Node, add_nodes, rank_nodes
 from snncell.interrupts import deferring
 
 Array = np.ndarray[Any, Any]
@@ -80,7 +80,7 @@ class Ranks:
         self.left: list[Any] = []  # exchanges that were begun, or that an error has come between
         self.rank, self.size = int(self.comm.rank), int(self.comm.size)
         self.shards, self.fast = shards, fast
-        self.nodes = nodes(shards, self.size)
+        self.nodes = rank_nodes(shards, self.size)
         self.own = [shard for shard in range(shards) if shard * self.size // shards == self.rank]
         self.ending = ending.Ending(mpi, mpi.COMM_WORLD.Dup())
         self.progress = ProgressThread(mpi, mpi.COMM_WORLD.Dup())
@@ -159,7 +159,7 @@ class Ranks:
     def summed(self, own: dict[int, Array], like: Array) -> Array:
         """The sum over all shards, of vectors.
 
-        Added in the order of a tree over the shards, see `nodes`, so to the same bits on any number of ranks.
+        Added in the order of a tree over the shards, see `rank_nodes`, so to the same bits on any number of ranks.
 
         Args:
             own: the vectors of this rank's shards, those that there are; they are added to.

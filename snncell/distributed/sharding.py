@@ -20,7 +20,7 @@ Node = tuple[int, int]  # the shards from one number up to another one, without 
 # --- cutting ----------------------------------------------------------------------------------------------------------
 
 
-def slices(samples: int, shards: int) -> list[slice]:
+def shard_slices(samples: int, shards: int) -> list[slice]:
     """The samples of each shard, as even as can be; of few samples the first shards have two or three, others none.
 
     None has a single one unless the batch has: of one sample a batch normalisation has no variance.
@@ -105,7 +105,7 @@ def _cut(x: Tensor, axis: int | None, cut: slice) -> Tensor:
 # --- the order of additions -------------------------------------------------------------------------------------------
 
 
-def nodes(shards: int, ranks: int) -> list[list[Node]]:
+def rank_nodes(shards: int, ranks: int) -> list[list[Node]]:
     """For each rank the largest nodes of the tree that lie within its shards.
 
     The sum of all shards is that of the first half and that of the second, and so on down to single ones: what a rank

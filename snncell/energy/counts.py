@@ -344,7 +344,7 @@ class Work:
     one_pass: Counts
 
 
-def of_weights(name: str, cell: Any, tally: Tally, call: RecordedCall, reuse: bool) -> Work:
+def work_of_weights(name: str, cell: Any, tally: Tally, call: RecordedCall, reuse: bool) -> Work:
     """The work of a layer with weights."""
     samples, most = extent_of(call)
     has_bias = bool(getattr(cell, "has_bias", False))
@@ -391,7 +391,7 @@ def _dense(tally: Tally, weights: int, has_bias: bool, reuse: bool) -> Counts:
     )
 
 
-def of_neurons(name: str, cell: Any, call: RecordedCall, spikes: Array, there: Array | None) -> tuple[Work, bool]:
+def work_of_neurons(name: str, cell: Any, call: RecordedCall, spikes: Array, there: Array | None) -> tuple[Work, bool]:
     """The work of a layer of neurons, and whether its operations could be counted.
 
     Args:

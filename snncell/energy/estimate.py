@@ -16,9 +16,9 @@ from snncell.energy.counts import (
     extent_of,
     find_uncounted,
     mean_steps,
-    of_neurons,
-    of_weights,
     tally_of,
+    work_of_neurons,
+    work_of_weights,
 )
 from snncell.energy.hardware import Hardware, hardware_of
 from snncell.errors import ArgumentError, RecordError
@@ -255,7 +255,7 @@ def estimate_energy(
     works, untraced, cells = [], [], neurons.paths
     for name in call.order:
         if name in call.inputs:
-            works.append(of_weights(name, cells[name], tally_of(cells[name], name, call), call, reuse))
+            works.append(work_of_weights(name, cells[name], tally_of(cells[name], name, call), call, reuse))
             continue
         if name not in call.series.get("spikes", ()):
             raise RecordError(
@@ -263,7 +263,7 @@ def estimate_energy(
                 f"monitor(net, inputs=True), which records spikes too unless it is told not to."
             )
         cell = call.updates[name][0].cell
-        work, traced = of_neurons(name, cell, call, spikes[name], there(name))
+        work, traced = work_of_neurons(name, cell, call, spikes[name], there(name))
         works.append(work)
         untraced += [] if traced else [name]
     samples, steps = extent_of(call)

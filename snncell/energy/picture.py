@@ -8,7 +8,7 @@ import numpy as np
 
 from snncell.energy.estimate import KINDS, Energy, in_units
 from snncell.errors import ArgumentError
-from snncell.plot.axes import SMALL, axes_or_new, label_axis, name_rows, room, set_title, text_width
+from snncell.plot.axes import SMALL, axes_or_new, axes_size, label_axis, name_rows, set_title, text_width
 from snncell.plot.legends import legend
 
 # Arithmetic is dark and plain, memory light or hatched, so that the two are told apart in grey.
@@ -102,7 +102,7 @@ def _draw(axes: Any, rows: Any, bars: Any) -> None:
         options = {"xytext": (3, 0), "textcoords": "offset points", "va": "center", "fontsize": SMALL}
         axes.annotate(text, (total / scale, row), **options)
     beside = 6.0 + max(text_width(text, SMALL) for text in texts)
-    wide = max(room(axes)[0] - 60.0, 2.0 * beside)  # points: names of rows stand on the left
+    wide = max(axes_size(axes)[0] - 60.0, 2.0 * beside)  # points: names of rows stand on the left
     axes.set_xlim(0.0, longest / scale * wide / (wide - beside))
     axes.set_ylim(rows[-1] + 0.7, -0.7)
     label_axis(axes.xaxis, f"energy per sample ({unit})", f"energy ({unit})", unit)

@@ -52,7 +52,7 @@ class Neurons:
                 f"MultiStep runs."
             )
         self.named = {
-            short(path, cell): cell for path, cell in reversed(list(self.paths.items())) if id(cell) in self.cells
+            layer_name(path, cell): cell for path, cell in reversed(list(self.paths.items())) if id(cell) in self.cells
         }
 
     def updated_by(self) -> dict[int, Cell]:
@@ -108,7 +108,7 @@ class Neurons:
         return [name for name, (cell, ran) in named.items() if ran or not any(cell is other for other in run)]
 
 
-def short(path: str, cell: Cell) -> str:
+def layer_name(path: str, cell: Cell) -> str:
     """The name of a layer: the path of its neuron without the parts that say no more than that it is one."""
     parts = path.split(".")
     while parts and parts[-1] in INNER:

@@ -15,7 +15,7 @@ from snncell import ops
 from snncell.arguments.shown import show
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, RecordError, ShapeError
-from snncell.monitoring.layers import WEIGHTED, CellStack, Neurons, number_of_v, short
+from snncell.monitoring.layers import WEIGHTED, CellStack, Neurons, layer_name, number_of_v
 from snncell.nn.layer import positive
 from snncell.nn.sequences import find_lengths
 from snncell.ops.base import as_tensor
@@ -268,7 +268,7 @@ class Recorder:
             run = self._counting(cell, path, run)
         try:
             if id(cell) in self.neurons.cells:
-                return self._around_neuron(cell, short(path, cell), run, args, kwargs)
+                return self._around_neuron(cell, layer_name(path, cell), run, args, kwargs)
             label = self._firing[-1] if self._firing else None
             if label and (getattr(cell, "bprop", None) is not None or is_spike_function(cell, label.event)):
                 # The first one alone: the Cells that it is made of are not what the neuron fires by.
@@ -313,7 +313,7 @@ class Recorder:
         """The call of a neuron, with what is around it, after which the shapes of its step are noted."""
         neuron = self._updates[id(cell)]
         inner = next(name for name, below in cell.cells_and_names() if below is neuron)
-        name = short(f"{path}.{inner}" if path and inner else path or inner, neuron)
+        name = layer_name(f"{path}.{inner}" if path and inner else path or inner, neuron)
 
         def counted(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             result = run(args, kwargs)

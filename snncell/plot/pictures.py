@@ -19,7 +19,7 @@ from snncell.plot.surrogates import surrogate_and_membrane
 from snncell.plot.training import confusion_matrix, training_curves
 from snncell.plot.weights import weight_histograms
 from snncell.report.activity import STUCK, staying_on
-from snncell.report.facts import Facts, LayerFacts, finite, norm
+from snncell.report.facts import Facts, LayerFacts, all_finite, l2_norm
 from snncell.report.slopes import Array
 from snncell.report.training import predictions
 
@@ -187,7 +187,7 @@ def _weights(facts: Facts) -> Section:
 
 def _sizes(facts: Facts, ax: Any) -> None:
     """Gradient and update of each Parameter, in parts of its norm."""
-    weights = [weight for weight in facts.weights if finite(weight.value) and weight.size > 0]
+    weights = [weight for weight in facts.weights if all_finite(weight.value) and weight.size > 0]
     rows = np.arange(len(weights))
     gradients, updates = [weight.grad for weight in weights], [weight.update for weight in weights]
     ax.set_xscale("log")
@@ -195,7 +195,7 @@ def _sizes(facts: Facts, ax: Any) -> None:
         ("gradient / weight", gradients, {"color": COLOURS[1], "marker": "o"}),
         ("update / weight", updates, {"color": COLOURS[2], "marker": "s"}),
     ):
-        parts = np.array([np.nan if x is None else norm(x) / w.size for x, w in zip(changes, weights, strict=True)])
+        parts = np.array([np.nan if x is None else l2_norm(x) / w.size for x, w in zip(changes, weights, strict=True)])
         if (np.isfinite(parts) & (parts > 0)).any():
             shown = np.where(parts > 0, parts, np.nan)
             ax.plot(shown, rows, label=name, linestyle="", markersize=4, **look)

@@ -22,7 +22,7 @@ from snncell.plot.pictures import Picture, Section, sections
 from snncell.report.activity import SATURATED_RATE, staying_on
 from snncell.report.diagnose import diagnose
 from snncell.report.facts import Facts, LayerFacts
-from snncell.report.findings import SEVERITIES, Finding, count_noun, number, percent
+from snncell.report.findings import SEVERITIES, Finding, count_noun, format_number, format_percent
 from snncell.report.probe import examine
 from snncell.report.slopes import PASSES_NOTHING
 
@@ -176,7 +176,7 @@ def about(facts: Facts) -> str:
     words = [f"{count_noun(len(facts.layers), 'layer')} of neurons"]
     words += [f"{sum(weight.value.size for weight in facts.weights)} weights"] if facts.weights else []
     words += [f"{count_noun(shapes[0][1], 'sample')} of {count_noun(shapes[0][0], 'step')}"] if shapes else []
-    words += [f"loss {number(facts.loss)}"] if facts.loss is not None else []
+    words += [f"loss {format_number(facts.loss)}"] if facts.loss is not None else []
     return ", ".join(words) + ("" if facts.differentiated else "; no gradients, as no loss was given") + "."
 
 
@@ -198,28 +198,28 @@ def _row(layer: LayerFacts) -> list[str]:
         layer.name,
         layer.neuron,
         size,
-        NONE if rates is None else number(float(rates.mean())),
-        NONE if rates is None else percent(float((rates == 0).mean())),
-        NONE if rates is None else percent(float((rates > SATURATED_RATE).mean())),
-        NONE if late is None else percent(late.share),
-        NONE if layer.heights is None or not layer.heights.size else number(float(np.abs(layer.heights).max())),
-        NONE if slopes is None else percent(float((slopes < PASSES_NOTHING).mean())),
-        NONE if norms is None else number(float(np.sqrt((norms**2).sum()))),
+        NONE if rates is None else format_number(float(rates.mean())),
+        NONE if rates is None else format_percent(float((rates == 0).mean())),
+        NONE if rates is None else format_percent(float((rates > SATURATED_RATE).mean())),
+        NONE if late is None else format_percent(late.share),
+        NONE if layer.heights is None or not layer.heights.size else format_number(float(np.abs(layer.heights).max())),
+        NONE if slopes is None else format_percent(float((slopes < PASSES_NOTHING).mean())),
+        NONE if norms is None else format_number(float(np.sqrt((norms**2).sum()))),
     ]
 
 
 def table_of_costs(facts: Facts) -> Table:
     """Head and rows: the products of the layers with weights."""
     rows = [
-        [name, f"{cost.macs:,}", f"{cost.synops:,}", NONE if math.isnan(cost.density) else percent(cost.density)]
+        [name, f"{cost.macs:,}", f"{cost.synops:,}", NONE if math.isnan(cost.density) else format_percent(cost.density)]
         for name, cost in facts.costs.items()
     ]
     return ["layer", "MACs, dense", "SynOps", "inputs not 0"], rows
 
 
 COLUMNS = (
-    f"Surrogate flat: the share of steps at which its derivative is below {number(PASSES_NOTHING)} of its peak. "
-    f"Saturated: neurons that fired at more than {percent(SATURATED_RATE)} of the steps, of all samples; late: "
+    f"Surrogate flat: the share of steps at which its derivative is below {format_number(PASSES_NOTHING)} of its peak. "
+    f"Saturated: neurons that fired at more than {format_percent(SATURATED_RATE)} of the steps, of all samples; late: "
     "of the last third of the steps, in the sample with the most of them. Thresholds: the furthest that a "
     "potential came from where it began, before the reset, in thresholds. Gradient norm: of the loss, with respect to "
     "the currents of all steps."

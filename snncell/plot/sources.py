@@ -33,13 +33,13 @@ def all_layers(x: Any, quantity: str, who: str, name: str = "") -> dict[str, Arr
 def spiking_layers(x: Any, who: str, name: str = "") -> dict[str, Array]:
     """The spikes of all layers by name; of a monitor, of those that fire."""
     layers = all_layers(x, "spikes", who, name)
-    firing = {name: array for name, array in layers.items() if fires(x, name)}
+    firing = {name: array for name, array in layers.items() if layer_fires(x, name)}
     if not firing:
         raise ArgumentError(f"{who}: {_no_spikes(next(iter(layers)))}")
     return firing
 
 
-def fires(x: Any, name: str) -> bool:
+def layer_fires(x: Any, name: str) -> bool:
     """True if a layer gives spikes, which only a monitor knows of: what it holds may be potentials."""
     return not is_monitor(x) or bool(x.fires(name))
 
@@ -66,7 +66,7 @@ def one_layer(x: Any, quantity: str, layer: str | None, who: str, name: str = ""
             raise ArgumentError(f"{who}: no {quantity} of the layer {layer!r}. {why}")
         there = "this is one array, so leave layer out" if "" in layers else f"there are {names}"
         raise ArgumentError(f"{who}: there is no layer {layer!r}; {there}.")
-    if quantity == "spikes" and not fires(x, layer):
+    if quantity == "spikes" and not layer_fires(x, layer):
         raise ArgumentError(f"{who}: {_no_spikes(layer)}")
     return layer, layers[layer]
 
@@ -87,19 +87,19 @@ def is_monitor(x: Any) -> bool:
     return all(hasattr(x, name) for name in ("layers", "spikes", "steps", "cell"))
 
 
-def steps_of(x: Any, name: str, count: int, quantity: str) -> Array:
+def step_numbers(x: Any, name: str, count: int, quantity: str) -> Array:
     """The numbers of the time steps that a layer's `count` rows are: a monitor may have recorded every k-th only."""
     return np.asarray(x.steps(name, quantity)) if is_monitor(x) else np.arange(count)
 
 
-def steps_there(x: Any, name: str) -> Array | None:
+def steps_before_end(x: Any, name: str) -> Array | None:
     """The steps (T, B) of a layer before the end of their sample; None if x knows of no lengths."""
     before_end = getattr(x.spikes, "before_end", None) if is_monitor(x) else None
     there: Array | None = None if before_end is None else before_end(name)
     return there
 
 
-def numbers_of(x: Any, name: str, count: int) -> Array:
+def neuron_numbers(x: Any, name: str, count: int) -> Array:
     """The numbers of `count` neurons in their layer: a monitor may have recorded some only."""
     return np.asarray(x.neurons(name)) if is_monitor(x) else np.arange(count)
 
@@ -126,7 +126,7 @@ def real_array_of(x: Any, who: str, name: str) -> Array:
     return array.astype(np.float32)
 
 
-def find_spikes(spikes: Any, who: str) -> Array:
+def as_spikes(spikes: Any, who: str) -> Array:
     """Where there are spikes: every element that is not 0 is one."""
     array = as_array(spikes, who, "spikes")
     if array.dtype.kind == "f" and np.isnan(array).any():
@@ -151,14 +151,14 @@ def choose_rows(array: Array, sample: int | None, neuron: int | None, who: str, 
         raise ShapeError(f"{who}: sample and neuron choose from (T, B, ...), not from shape {array.shape}.")
     flat = array.reshape(*array.shape[:2], math.prod(array.shape[2:]))
     if neuron is not None:
-        return flat[:, :, places_of(neuron, numbers, who)[0]]
+        return flat[:, :, neuron_positions(neuron, numbers, who)[0]]
     count = flat.shape[1]
     if not isinstance(sample, (int, np.integer)) or not -count <= sample < count:
         raise ArgumentError(f"{who}: there is no sample {sample!r}; there are {count}, from 0.")
     return flat[:, sample]
 
 
-def places_of(neurons: Any, numbers: Array, who: str) -> list[int]:
+def neuron_positions(neurons: Any, numbers: Array, who: str) -> list[int]:
     """Where neurons are among those that are there, by their numbers in the layer."""
     held, count = numbers.tolist(), len(numbers)
     places = []
@@ -193,7 +193,7 @@ class ClassRows(NamedTuple):
     members: Array
 
 
-def groups_of(classes: Any, count: int, who: str, rows: str) -> list[ClassRows]:
+def group_rows(classes: Any, count: int, who: str, rows: str) -> list[ClassRows]:
     """The rows by class, in the order of the classes; without classes all rows in one group, whose name is ""."""
     if classes is None:
         return [ClassRows("", np.arange(count))]

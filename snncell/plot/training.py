@@ -14,14 +14,14 @@ from snncell.plot.axes import (
     COLOURS,
     SMALL,
     axes_or_new,
-    extent,
+    axes_size,
     has_formula,
     label_axis,
     line_style,
-    room,
+    panel_size,
     second_axis,
     set_title,
-    whole,
+    whole_ticks,
 )
 from snncell.plot.legends import legend
 from snncell.plot.sources import Array, as_array
@@ -79,7 +79,7 @@ def training_curves(
     kept = getattr(log, "monitored", "") if best is None else ""
     at = list(epochs).index(log.best["epoch"]) if kept else None
     lines += _mark_best(axes, right, epochs, curves, kept if kept in curves else best, at, kept not in curves)
-    whole(axes.xaxis)
+    whole_ticks(axes.xaxis)
     label_axis(axes.xaxis, "epoch")
     label_axis(axes.yaxis, _together([name for name in curves if _is_loss(name)] or [*curves]))
     axes.set_zorder(right.get_zorder() + 1)  # the legend lies above the lines of both
@@ -394,10 +394,10 @@ def _within(what: str, values: Array, classes: int) -> None:
 
 
 def _ticks(axes: Any, names: Sequence[str] | None, classes: int) -> None:
-    every = math.ceil(7.5 * classes / min(room(axes)))  # more do not fit
+    every = math.ceil(7.5 * classes / min(axes_size(axes)))  # more do not fit
     said = [str(name) for name in (range(classes) if names is None else names)][::every]
     places = range(0, classes, every)
-    upright = 0.62 * SMALL * len(said) * max(map(len, said)) > 0.65 * extent(axes)[0]
+    upright = 0.62 * SMALL * len(said) * max(map(len, said)) > 0.65 * panel_size(axes)[0]
     formulas = has_formula(*said)
     axes.set_xticks(places, said, rotation=90 if upright else 0, parse_math=formulas)
     axes.set_yticks(places, said, parse_math=formulas)

@@ -14,16 +14,16 @@ from snncell.quantise.quantiser import (
     Grid,
     Quantiser,
     ScaleBits,
-    ends,
-    largest,
+    at_least_float32,
+    axes_of_scale,
+    largest_magnitude,
     least_error,
-    mean,
-    over,
+    mean_over,
     percentile_of,
     positive_or_one,
     refuse_integers,
-    short,
-    wide,
+    round_scale,
+    value_range,
 )
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
@@ -127,15 +127,15 @@ class Uniform(Quantiser):
     def begin(self, x: Tensor) -> Uniform:
         """The quantiser itself, whose learned step or moving maximum begins by values such as these."""
         refuse_integers(x, self)
-        values = wide(ops.stop_gradient(x))
+        values = at_least_float32(ops.stop_gradient(x))
         if self.scale == "learned":
-            axes = over(values, self._axis)
+            axes = axes_of_scale(values, self._axis)
             mean = ops.mean(ops.abs(values), axes, keepdims=True) if axes and x.size else ops.abs(values)
             start = mean * (2.0 / math.sqrt(self.high)) if x.size else ops.ones((1,) * x.ndim)
             self.declare("step_size")
             self.step_size = Parameter(positive_or_one(start), name="step_size")
         if self.scale == "moving":
-            top = ops.zeros_like(largest(values, self._axis)) if x.size else ops.zeros((1,) * x.ndim)
+            top = ops.zeros_like(largest_magnitude(values, self._axis)) if x.size else ops.zeros((1,) * x.ndim)
             self.maximum = Parameter(top, requires_grad=False, name="maximum")
         return self
 
@@ -151,14 +151,18 @@ class Uniform(Quantiser):
         if not self.symmetric:
             return self._affine(x)
         if self.scale == "learned":
-            return short(self._begun("step_size").astype(x.dtype), self.scale_bits), float(self.low), float(self.high)
+            return (
+                round_scale(self._begun("step_size").astype(x.dtype), self.scale_bits),
+                float(self.low),
+                float(self.high),
+            )
         step = positive_or_one(self._magnitude(x) / float(self.high))
-        return short(step, self.scale_bits, up=self.scale in ("max", "moving")), float(self.low), float(self.high)
+        return round_scale(step, self.scale_bits, up=self.scale in ("max", "moving")), float(self.low), float(self.high)
 
     def _affine(self, x: Tensor) -> Grid:
-        least, most = ends(x, self._axis)
+        least, most = value_range(x, self._axis)
         levels = 2.0**self.bits - 1.0
-        step = short(positive_or_one((most - least) / levels), self.scale_bits, up=True)
+        step = round_scale(positive_or_one((most - least) / levels), self.scale_bits, up=True)
         zero = ops.round(-least / step)
         return step, -zero, levels - zero
 
@@ -175,11 +179,11 @@ class Uniform(Quantiser):
             return percentile_of(x, self._axis, self.percent)
         if self.scale == "mse":
             return least_error(x, self._axis, self._as_by)
-        return self._followed(x) if self.scale == "moving" else largest(x, self._axis)
+        return self._followed(x) if self.scale == "moving" else largest_magnitude(x, self._axis)
 
     def _as_by(self, x: Tensor, magnitude: Tensor) -> Any:
         """The values on the grid whose largest is `magnitude`."""
-        step = short(positive_or_one(magnitude / float(self.high)), self.scale_bits)
+        step = round_scale(positive_or_one(magnitude / float(self.high)), self.scale_bits)
         return ops.round(ops.clip(x / step, float(self.low), float(self.high))) * step
 
     def _followed(self, x: Tensor) -> Any:
@@ -187,7 +191,7 @@ class Uniform(Quantiser):
         moving = self._begun("maximum")
         if not self.training:
             return moving.value().astype(x.dtype)
-        now = largest(x, self._axis).astype(moving.dtype).reshape(moving.shape)
+        now = largest_magnitude(x, self._axis).astype(moving.dtype).reshape(moving.shape)
         after = ops.select(ops.gt(moving, 0.0), moving * self.momentum + now * (1.0 - self.momentum), now)
         ops.assign(moving, after)
         return after.astype(x.dtype)
@@ -223,11 +227,11 @@ class Uniform(Quantiser):
     def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
         if self.scale == "moving":  # which may have followed other inputs since
             grid = self.saved_for_bprop
-            return (ops.select(self.passes(wide(x), *grid), dout, 0.0) if x.size else dout,)
+            return (ops.select(self.passes(at_least_float32(x), *grid), dout, 0.0) if x.size else dout,)
         gradients = super().bprop(x, out, dout)
         if not self.internal_params:
             return gradients
-        values = wide(x)
+        values = at_least_float32(x)
         step, low, high = self.grid(values)
         levels = ops.clip(values / step, low, high)
         inside = self.passes(values, step, low, high)
@@ -238,9 +242,9 @@ class Uniform(Quantiser):
         if self.scale != "moving" or not x.size:
             return super().construct(x)
         refuse_integers(x, self)
-        grid = self.grid(ops.stop_gradient(wide(x)))
+        grid = self.grid(ops.stop_gradient(at_least_float32(x)))
         self.save_for_bprop(*grid)
-        return self.rounded(wide(x), *grid).astype(x.dtype)
+        return self.rounded(at_least_float32(x), *grid).astype(x.dtype)
 
     def extend_repr(self) -> str:
         kind = "" if self.symmetric else ", symmetric=False"
@@ -325,10 +329,10 @@ class Ternary(_PerChannel):
 
     def grid(self, x: Tensor) -> Grid:
         size = ops.abs(x)
-        edge = mean(size, self._axis) * self.threshold
+        edge = mean_over(size, self._axis) * self.threshold
         over_it = ops.gt(size, edge).astype(x.dtype)
-        share = positive_or_one(mean(over_it, self._axis))
-        return short(positive_or_one(mean(size * over_it, self._axis) / share), self.scale_bits), edge
+        share = positive_or_one(mean_over(over_it, self._axis))
+        return round_scale(positive_or_one(mean_over(size * over_it, self._axis) / share), self.scale_bits), edge
 
     def rounded(self, x: Tensor, *grid: Any) -> Any:
         step, edge = grid
@@ -358,7 +362,7 @@ class Binary(_PerChannel):
         self.limit = limit
 
     def grid(self, x: Tensor) -> Grid:
-        average = short(mean(ops.abs(x), self._axis), self.scale_bits)
+        average = round_scale(mean_over(ops.abs(x), self._axis), self.scale_bits)
         return positive_or_one(average), average
 
     def rounded(self, x: Tensor, *grid: Any) -> Any:
@@ -396,14 +400,14 @@ class PowerOfTwo(_PerChannel):
         self.bits = bits
 
     def grid(self, x: Tensor) -> Grid:
-        top = ops.maximum(largest(x, self._axis), 2.0**LEAST_EXPONENT)
+        top = ops.maximum(largest_magnitude(x, self._axis), 2.0**LEAST_EXPONENT)
         lowest = 2.0 ** (2 - 2 ** (self.bits - 1))  # of the powers, of the largest
-        return short(top, 1) * lowest, short(top, 1)
+        return round_scale(top, 1) * lowest, round_scale(top, 1)
 
     def rounded(self, x: Tensor, *grid: Any) -> Any:
         step, top = grid
         size = ops.abs(x)
-        power = ops.minimum(short(ops.maximum(size, step), 1), top)
+        power = ops.minimum(round_scale(ops.maximum(size, step), 1), top)
         return ops.sign(x) * ops.select(ops.le(size, step * 0.5), 0.0, power)
 
     def extend_repr(self) -> str:

@@ -22,7 +22,7 @@ from snncell.nn.neurons.firing import Thresholded
 from snncell.nn.neurons.integrate import IFNode
 from snncell.nn.neurons.readout import LINode
 from snncell.quantise import integer
-from snncell.quantise.linear import LinearForm, Unit, bits_behind_point, whole
+from snncell.quantise.linear import LinearForm, Unit, bits_behind_point, scale_to_int32
 from snncell.tape.tensor import Tensor
 
 Array = Any  # of NumPy
@@ -47,16 +47,16 @@ class ExportedCell:
     fewer = "take fewer bits, of weights (Uniform(4)), of their scales (scale_bits=4, or 1) or of states"
 
 
-def refusal(place: ExportedCell, why: str, mend: str) -> ArgumentError:
+def export_error(place: ExportedCell, why: str, mend: str) -> ArgumentError:
     """The ArgumentError of a layer that has no integer form with the same results."""
     name = type(place.cell).__name__
     where = f"{place.path} ({name})" if place.path else name
     return ArgumentError(f"export: {where}: {why}. To mend it: {mend}.")
 
 
-def refuse(place: ExportedCell, why: str, mend: str) -> NoReturn:
-    """Raise the `refusal`."""
-    raise refusal(place, why, mend)
+def refuse_export(place: ExportedCell, why: str, mend: str) -> NoReturn:
+    """Raise the `export_error`."""
+    raise export_error(place, why, mend)
 
 
 # --- layers with weights, and the largest sums that they can have -----------------------------------------------------
@@ -93,9 +93,9 @@ def product_of(
     bits = bits_behind_point(steps)
     # Each channel has a unit of its own while it is added up, and all have the finest behind it.
     own = np.ldexp(steps, np.vectorize(bits_behind_point, otypes=[np.int64])(steps))
-    grown = growth(cell)
+    grown = winograd_growth(cell)
     if grown == math.inf:
-        refuse(
+        refuse_export(
             place,
             "it is computed by Winograd's tiles, whose transforms have thirds for such a window",
             "use windows of at most 3 elements along an axis, a stride of 2, or fewer than 8 channels",
@@ -103,13 +103,15 @@ def product_of(
     largest = float(np.max(sums * own, initial=0.0)) * grown
     bound = float(np.max(sums * np.ldexp(steps, bits), initial=0.0))
     if bits > 60 or not max(largest, bound) <= limit:
-        refuse(
+        refuse_export(
             place,
             f"its sums reach {max(largest, bound):.3g} units, and are exact up to {limit:.3g}",
             place.fewer,
         )
     if getattr(cell, "activation", None) is not None:
-        refuse(place, "its activation is no whole number", "leave it out; spikes come from a neuron behind the layer")
+        refuse_export(
+            place, "its activation is no whole number", "leave it out; spikes come from a neuron behind the layer"
+        )
     layer = integer.IntegerProduct(
         signal.exponent - bits,
         "dense" if isinstance(cell, nn.Dense) else "conv",
@@ -124,19 +126,19 @@ def product_of(
 def _levels(cell: Any, place: ExportedCell) -> tuple[Array, Array]:
     """The levels of the weights, and the steps of the outputs: one, or one for each."""
     if cell.weight.dtype.itemsize < 4:
-        refuse(place, f"its Parameters are {cell.weight.dtype.name}", "make it with dtype=float32")
+        refuse_export(place, f"its Parameters are {cell.weight.dtype.name}", "make it with dtype=float32")
     quantiser = cell.quantisers.weight
     levels, step = quantiser.integers(cell.weight)
     if not np.all(np.isfinite(step)):
-        refuse(place, "its weights are not finite", "train it again, with a smaller learning rate")
+        refuse_export(place, "its weights are not finite", "train it again, with a smaller learning rate")
     if np.any(levels * step != quantiser(cell.weight).asnumpy()):
-        refuse(
+        refuse_export(
             place,
             f"what {type(quantiser).__name__} gives are no whole multiples of its step",
             "give a step with fewer significant bits",
         )
     if step.size > 1 and step.shape[0] != levels.shape[0]:
-        refuse(place, "its scales lie along another axis than its outputs", "prepare it with axis=0")
+        refuse_export(place, "its scales lie along another axis than its outputs", "prepare it with axis=0")
     return levels, step.reshape(-1) if step.size > 1 else step.reshape(())
 
 
@@ -155,15 +157,15 @@ def _narrowest(levels: Array) -> Any:
 def _options(cell: Any) -> dict[str, Any]:
     """Stride, dilation, padding and groups of a convolution."""
     return {
-        "stride": several(cell.stride, cell.axes),
-        "dilation": several(cell.dilation, cell.axes),
+        "stride": per_axis(cell.stride, cell.axes),
+        "dilation": per_axis(cell.dilation, cell.axes),
         "pad_mode": cell.pad_mode,
         "padding": cell.padding,
         "groups": cell.group,
     }
 
 
-def several(value: Any, count: int) -> tuple[int, ...]:
+def per_axis(value: Any, count: int) -> tuple[int, ...]:
     """An int for each axis."""
     return tuple(int(n) for n in value) if isinstance(value, (list, tuple)) else (int(value),) * count
 
@@ -171,7 +173,7 @@ def several(value: Any, count: int) -> tuple[int, ...]:
 # --- growth of sums by Winograd's tiles -------------------------------------------------------------------------------
 
 
-def growth(cell: Any) -> float:
+def winograd_growth(cell: Any) -> float:
     """The factor by which sums of a convolution may grow on the way: 1, or more by Winograd's tiles.
 
     Windows of up to three elements have transforms of halves; longer ones have thirds, which are not exact: infinity.
@@ -245,7 +247,7 @@ def integer_neuron(cell: Any, exponent: int, bound: float, place: ExportedCell, 
         "worth": worth,
     }
     if np.any(threshold <= 0) and (cell.reset != "value" or cell.max_spikes != 1):
-        refuse(
+        refuse_export(
             place,
             f"on the grid of its states its threshold is {math.ldexp(float(np.min(threshold)), -fraction):g}",
             f"take states with more bits behind the point than {fraction}",
@@ -262,7 +264,7 @@ def _check_exactness(place: ExportedCell, limit: float) -> Callable[[LinearForm]
     def checked(term: LinearForm) -> None:
         units = math.ldexp(term.bound, term.bits)
         if units > limit:
-            refuse(
+            refuse_export(
                 place,
                 f"its potential needs {math.log2(units):.1f} bits before it is rounded, of {math.log2(limit):.0f}",
                 "take states of fewer bits, states=quantise.FixedPoint(8, 4), fewer decay_bits, or weights whose "
@@ -283,7 +285,7 @@ def _equations(
     try:
         return _charge_exactly(inner, cell, x, v, i)
     except (TypeError, AttributeError):
-        refuse(place, "its equation of h is not linear in its input and its states", f"use {KNOWN}")
+        refuse_export(place, "its equation of h is not linear in its input and its states", f"use {KNOWN}")
 
 
 # --- what can be exported ---------------------------------------------------------------------------------------------
@@ -300,10 +302,10 @@ def _refuse_others(cell: Any, place: ExportedCell) -> None:
     own = [name for name in parts if getattr(type(cell), name) is not getattr(Thresholded, name)] + replaced
     if not same or own or cell.own_function:
         what = f"its {own[0]} is its own" if own and own[0] != "construct" else "its step is its own"
-        refuse(place, f"{what}, and there is no integer step for it", f"use {KNOWN}")
+        refuse_export(place, f"{what}, and there is no integer step for it", f"use {KNOWN}")
     function = beyond_threshold(cell.surrogate_function)
     if function is not None:
-        refuse(
+        refuse_export(
             place,
             f"{type(function).__name__} may fire by another rule than a threshold",
             "use a spike function of snncell.surrogate that does not draw",
@@ -320,7 +322,7 @@ def _constants(cell: Any, place: ExportedCell) -> Any:
         if name not in cell.quantisers.in_place(cell) and name != "tau":
             inner.__dict__[name] = _plain(getattr(cell, name))
     if np.ndim(inner.__dict__.get("v_rest", 0.0)) or np.ndim(inner.__dict__.get("input_gain", 0.0)):
-        refuse(place, "v_rest or input_gain differ from neuron to neuron", "use one number for the layer")
+        refuse_export(place, "v_rest or input_gain differ from neuron to neuron", "use one number for the layer")
     return inner
 
 
@@ -355,11 +357,13 @@ def _coefficients(h: LinearForm, fraction: int, exponent: int, names: tuple[str,
     """The coefficients of whole numbers in units of h, and the shift from these to units of the state."""
     bits = max(h.bits, fraction)
     units = {"v": fraction, "i": fraction, "x": -exponent, "1": 0}
-    found: dict[str, Any] = {f"{of}_from_{name}": whole(h.coefficient(name), bits - units[name]) for name in names}
+    found: dict[str, Any] = {
+        f"{of}_from_{name}": scale_to_int32(h.coefficient(name), bits - units[name]) for name in names
+    }
     if of == "i":
         return found | {"i_shift": bits - fraction}
     return found | ({"shift": bits - fraction} if "v" in names else {})
 
 
 def _on_grid(inner: Any, name: str, fraction: int) -> np.ndarray[Any, Any]:
-    return whole(np.asarray(inner.__dict__.get(name, 0.0), np.float64), fraction)
+    return scale_to_int32(np.asarray(inner.__dict__.get(name, 0.0), np.float64), fraction)

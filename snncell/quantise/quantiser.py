@@ -19,7 +19,7 @@ Grid = tuple[Any, ...]
 ScaleBits = Annotated[int, Within(1, 16)] | None
 
 
-def short(scale: Tensor, bits: int | None, *, up: bool = False) -> Any:
+def round_scale(scale: Tensor, bits: int | None, *, up: bool = False) -> Any:
     """A positive scale rounded to so many significant bits; the gradient passes.
 
     With few of them a multiple of the scale, and a sum of multiples, are exact in float32: 8 bits of a scale and 7 of
@@ -109,24 +109,24 @@ class Quantiser(Ranged, Cell):
 
     def step(self, x: Tensor) -> Any:
         """The distance of neighbouring values of the grid, a number or a Tensor that broadcasts to x."""
-        return self.grid(wide(ops.stop_gradient(x)))[0]
+        return self.grid(at_least_float32(ops.stop_gradient(x)))[0]
 
     def construct(self, x: Tensor) -> Any:
         refuse_integers(x, self)
         if x.size == 0:
             return snapshot(x)
-        values = wide(x)
+        values = at_least_float32(x)
         return self.rounded(values, *self.grid(ops.stop_gradient(values))).astype(x.dtype)
 
     def primitive(self, x: Tensor) -> Any:
         refuse_integers(x, self)
-        values = wide(x)
+        values = at_least_float32(x)
         return self.smooth(values, *self.grid(ops.stop_gradient(values))).astype(x.dtype) if x.size else snapshot(x)
 
     def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
         if x.size == 0:
             return (dout,)
-        values = wide(x)
+        values = at_least_float32(x)
         inside = self.passes(values, *self.grid(ops.stop_gradient(values)))
         return (dout if inside is None else ops.select(inside, dout, 0.0),)
 
@@ -142,7 +142,7 @@ class Quantiser(Ranged, Cell):
         return np.rint(self(x).asnumpy().astype(np.float64) / unit).astype(np.int64), unit
 
 
-def wide(x: Tensor) -> Tensor:
+def at_least_float32(x: Tensor) -> Tensor:
     """float32 for what has half its bits."""
     return x.astype(dtypes.float32) if x.dtype.itemsize < 4 else x
 
@@ -161,33 +161,33 @@ def refuse_integers(x: Tensor, who: Quantiser) -> None:
 SHARES = tuple(1.0 - 0.05 * i for i in range(17))
 
 
-def over(x: Tensor, axis: int | None) -> tuple[int, ...]:
+def axes_of_scale(x: Tensor, axis: int | None) -> tuple[int, ...]:
     """The axes that share a scale: all, or all but one."""
     return tuple(a for a in range(x.ndim) if axis is None or a != axis % x.ndim)
 
 
-def mean(x: Tensor, axis: int | None) -> Any:
-    """The mean, as `largest`; added up in float64, so that the order of the sum does not show in a short scale."""
-    axes = over(x, axis)
+def mean_over(x: Tensor, axis: int | None) -> Any:
+    """The mean over these axes, added up in float64 so that the order of the sum does not change a short scale."""
+    axes = axes_of_scale(x, axis)
     return ops.mean(x.astype(dtypes.float64), axes, keepdims=True).astype(x.dtype) if axes else x
 
 
-def largest(x: Tensor, axis: int | None) -> Tensor:
+def largest_magnitude(x: Tensor, axis: int | None) -> Tensor:
     """The largest magnitude, with axes of length 1 where it was taken over them."""
-    axes = over(x, axis)
+    axes = axes_of_scale(x, axis)
     return ops.max(ops.abs(x), axes, keepdims=True) if axes else ops.abs(x)
 
 
-def ends(x: Tensor, axis: int | None) -> tuple[Tensor, Tensor]:
+def value_range(x: Tensor, axis: int | None) -> tuple[Tensor, Tensor]:
     """The smallest and the largest value, with 0 between them."""
-    axes = over(x, axis)
+    axes = axes_of_scale(x, axis)
     low, high = (ops.min(x, axes, keepdims=True), ops.max(x, axes, keepdims=True)) if axes else (x, x)
     return ops.minimum(low, 0.0), ops.maximum(high, 0.0)
 
 
 def percentile_of(x: Tensor, axis: int | None, percent: float) -> Tensor:
     """The magnitude that so many percent of the values do not exceed (the nearest of them, from above)."""
-    axes = over(x, axis)
+    axes = axes_of_scale(x, axis)
     kept = [a for a in range(x.ndim) if a not in axes]
     rows = ops.transpose(ops.abs(x), (*kept, *axes)).reshape((-1, math.prod(x.shape[a] for a in axes)))
     count = rows.shape[1]
@@ -198,7 +198,7 @@ def percentile_of(x: Tensor, axis: int | None, percent: float) -> Tensor:
 
 def least_error(x: Tensor, axis: int | None, rounded: Callable[[Tensor, Tensor], Any]) -> Any:
     """Of shares of the maximum the one with the least squared error: `rounded(x, magnitude)` is what x becomes."""
-    axes, top = over(x, axis), largest(x, axis)
+    axes, top = axes_of_scale(x, axis), largest_magnitude(x, axis)
     with beside(x):
         shares = Tensor(SHARES, x.dtype)
     each = top * shares.reshape((-1, *(1,) * x.ndim))  # all of them at once, on an axis in front

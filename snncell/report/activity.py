@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.report.facts import Facts, LayerFacts, finite
-from snncell.report.findings import Measurement, count_noun, measure
+from snncell.report.facts import Facts, LayerFacts, all_finite
+from snncell.report.findings import Measurement, count_noun, make_measurement
 from snncell.report.slopes import PASSES_NOTHING, Array
 from snncell.report.training import at_chance, is_trained, same_outputs
 
@@ -94,7 +94,7 @@ def late_heights(layer: LayerFacts, side: float) -> Array | None:
     (B, units); what is on the other side counts as 0.
     """
     steps = late_steps(layer)
-    if not steps or layer.heights is None or not finite(layer.heights):
+    if not steps or layer.heights is None or not all_finite(layer.heights):
         return None
     heights = np.maximum(side * _last(layer, layer.heights, steps), 0.0)
     return np.asarray(np.sqrt((heights**2).mean((0, 3))))
@@ -118,7 +118,7 @@ def late_flat(layer: LayerFacts) -> Array | None:
 # --- silence ----------------------------------------------------------------------------------------------------------
 
 
-def dead(facts: Facts) -> Iterator[Measurement]:
+def dead_neurons(facts: Facts) -> Iterator[Measurement]:
     """Neurons that never fired; a last layer without any spike is `silent_output`."""
     for layer in facts.layers:
         if layer.rates is None or (layer.silent and layer is facts.layers[-1] and len(facts.layers) > 1):
@@ -136,7 +136,7 @@ def dead(facts: Facts) -> Iterator[Measurement]:
             rule = "dead: out of reach" if lost else "dead"
         stuck = _stuck(facts, layer) if cause is None else ""
         numbers = {"share": float(never.mean()), "lost": lost, "asleep": _asleep(layer), "cause": cause, "stuck": stuck}
-        yield measure(
+        yield make_measurement(
             rule, layer, where=_where(layer), nothing=PASSES_NOTHING, **numbers, **_largest_slope_words(reach, never)
         )
 
@@ -180,7 +180,7 @@ def _asleep(layer: LayerFacts) -> bool:
 def _asleep_in(layer: LayerFacts) -> Array:
     """True for each sample of a layer that is far from a spike, (B,); False where it is not known."""
     samples = layer.shape[1] if len(layer.shape) > 1 else 1
-    if layer.above is None or not layer.above.size or not finite(layer.above):
+    if layer.above is None or not layer.above.size or not all_finite(layer.above):
         return np.zeros(samples, bool)
     highest = layer.above.reshape(len(layer.above), samples, -1).max((0, 2))
     far = np.zeros(samples, bool) if layer.threshold is None else highest < -FAR * abs(layer.threshold)
@@ -193,7 +193,7 @@ def _asleep_in(layer: LayerFacts) -> Array:
 
 def _stuck(facts: Facts, layer: LayerFacts) -> str:
     """The sign that a layer without any spike keeps a trained net from learning; "" if nothing shows it."""
-    if not layer.silent or not is_trained(facts) or not finite(layer.above):
+    if not layer.silent or not is_trained(facts) or not all_finite(layer.above):
         return ""
     return same_outputs(facts) or at_chance(facts)
 
@@ -206,12 +206,14 @@ def silent_output(facts: Facts) -> Iterator[Measurement]:
     cause, reach = _silent_before(facts, layer), _reach(layer)
     best = None if reach is None or not np.isfinite(reach.max()) else float(reach.max())
     if cause is not None:
-        yield measure("silent output: behind a silent layer", layer, where=_where(layer), reaches=best, cause=cause)
+        yield make_measurement(
+            "silent output: behind a silent layer", layer, where=_where(layer), reaches=best, cause=cause
+        )
         return
     stuck = _stuck(facts, layer)
-    lost = finite(layer.above) and (best is None or best < PASSES_NOTHING)
+    lost = all_finite(layer.above) and (best is None or best < PASSES_NOTHING)
     numbers = {"reaches": best, "stuck": stuck, "lost": lost, "asleep": _asleep(layer)}
-    yield measure("silent output", layer, where=_where(layer), **numbers)
+    yield make_measurement("silent output", layer, where=_where(layer), **numbers)
 
 
 def silent_samples(facts: Facts) -> Iterator[Measurement]:
@@ -224,7 +226,7 @@ def silent_samples(facts: Facts) -> Iterator[Measurement]:
             continue
         asleep = float((silent & _asleep_in(layer)).mean()) if is_trained(facts) else None
         numbers = {"share": float(silent.mean()), "silent": silent.sum(), "first": silent.argmax(), "asleep": asleep}
-        yield measure("silent samples", layer, **numbers)
+        yield make_measurement("silent samples", layer, **numbers)
 
 
 def equal_outputs(facts: Facts) -> Iterator[Measurement]:
@@ -232,15 +234,15 @@ def equal_outputs(facts: Facts) -> Iterator[Measurement]:
     same = same_outputs(facts)
     silent = next((layer.name for layer in facts.layers if layer.silent), None)
     if same and silent is None:
-        yield measure("equal outputs", same=same)
+        yield make_measurement("equal outputs", same=same)
     elif same:
-        yield measure("equal outputs: of silence", same=same, silent=silent, trained=is_trained(facts))
+        yield make_measurement("equal outputs: of silence", same=same, silent=silent, trained=is_trained(facts))
 
 
 # --- too much ---------------------------------------------------------------------------------------------------------
 
 
-def saturated(facts: Facts) -> Iterator[Measurement]:
+def saturated_neurons(facts: Facts) -> Iterator[Measurement]:
     """Neurons that fire at nearly every step; where a spike has a size, firing often is no fault."""
     for layer in facts.layers:
         if layer.rates is None or _has_graded_spikes(layer) or layer.shape[0] < 2:
@@ -249,7 +251,7 @@ def saturated(facts: Facts) -> Iterator[Measurement]:
         # An output may stay on where that is its class.
         late = {} if layer is facts.layers[-1] and len(facts.layers) > 1 else _stays_on(layer, share)
         rule = "saturated: late" if late.get("stuck") and share <= SATURATED else "saturated"
-        yield measure(rule, layer, share=share, rate=SATURATED_RATE, mean=float(layer.rates.mean()), **late)
+        yield make_measurement(rule, layer, share=share, rate=SATURATED_RATE, mean=float(layer.rates.mean()), **late)
 
 
 def _stays_on(layer: LayerFacts, share: float) -> dict[str, Any]:
@@ -280,15 +282,15 @@ def _has_graded_spikes(layer: LayerFacts) -> bool:
 # --- the surrogate ----------------------------------------------------------------------------------------------------
 
 
-def narrow(facts: Facts) -> Iterator[Measurement]:
-    """A surrogate much narrower than the potentials of neurons that do fire; those that do not are `dead`'s."""
+def narrow_surrogates(facts: Facts) -> Iterator[Measurement]:
+    """A surrogate much narrower than the potentials of neurons that fire; `dead_neurons` has those that do not."""
     for layer in facts.layers:
         narrowed = narrowness(layer)
         if narrowed is not None:
             share, spread = narrowed
             far = spread > WIDE_SPREAD * abs(layer.threshold or np.inf)
             rule = "narrow surrogate: beside wide potentials" if far else "narrow surrogate"
-            yield measure(rule, layer, nothing=PASSES_NOTHING, share=share, spread=spread)
+            yield make_measurement(rule, layer, nothing=PASSES_NOTHING, share=share, spread=spread)
 
 
 def narrowness(layer: LayerFacts) -> tuple[float, float] | None:
@@ -296,7 +298,7 @@ def narrowness(layer: LayerFacts) -> tuple[float, float] | None:
     if layer.rates is None or layer.relative_slopes is None or layer.above is None or layer.slope is None:
         return None
     alive = layer.rates > 0
-    if not alive.any() or not finite(layer.above):
+    if not alive.any() or not all_finite(layer.above):
         return None
     share = float((layer.relative_slopes[:, alive] < PASSES_NOTHING).mean())
     if share <= NARROW:
@@ -306,27 +308,29 @@ def narrowness(layer: LayerFacts) -> tuple[float, float] | None:
     return (share, spread) if spread > NARROW_SPREAD * layer.slope.width else None
 
 
-def wide(facts: Facts) -> Iterator[Measurement]:
+def wide_surrogates(facts: Facts) -> Iterator[Measurement]:
     """A surrogate that is the same at nearly all potentials, though it is not made to be: a straight-through one is."""
     for layer in facts.layers:
         slope, slopes = layer.slope, layer.relative_slopes
         if slope is not None and slopes is not None and slopes.size and not slope.constant:
-            yield measure("wide surrogate", layer, near_peak=NEAR_PEAK, share=float((slopes > NEAR_PEAK).mean()))
+            yield make_measurement(
+                "wide surrogate", layer, near_peak=NEAR_PEAK, share=float((slopes > NEAR_PEAK).mean())
+            )
 
 
 # --- potentials -------------------------------------------------------------------------------------------------------
 
 
-def large(facts: Facts) -> Iterator[Measurement]:
+def large_potentials(facts: Facts) -> Iterator[Measurement]:
     """Potentials that are many thresholds away from where they began; large ones where no threshold is known."""
     for layer in facts.layers:
         if layer.heights is not None:
             yield from _in_thresholds(layer, layer.heights)
-        elif layer.v is not None and layer.v.size and finite(layer.v):
+        elif layer.v is not None and layer.v.size and all_finite(layer.v):
             size = np.abs(layer.v)
             step, sample = np.argwhere(size == size.max())[0][:2]
             numbers = {"largest": float(size.max()), "sample": sample, "step": step}
-            yield measure("large potentials: without a threshold", layer, **numbers)
+            yield make_measurement("large potentials: without a threshold", layer, **numbers)
 
 
 def _in_thresholds(layer: LayerFacts, heights: Array) -> Iterator[Measurement]:
@@ -336,7 +340,7 @@ def _in_thresholds(layer: LayerFacts, heights: Array) -> Iterator[Measurement]:
     thresholds = max((limit for limit, _ in reached), key=abs)
     worst, flat = far_away(layer, thresholds), late_flat(layer)
     assert worst is not None  # it was reached
-    yield measure(
+    yield make_measurement(
         "large potentials",
         layer,
         far_too_large=reached[0] in FAR_TOO_LARGE,
@@ -353,10 +357,10 @@ def _reaches(layer: LayerFacts, thresholds: float, share: float) -> bool:
     return worst is not None and worst.share > share
 
 
-def runaway(facts: Facts) -> Iterator[Measurement]:
+def runaway_potentials(facts: Facts) -> Iterator[Measurement]:
     """Potentials that grow at a rate, beyond what a threshold or a sum explains."""
     for layer in facts.layers:
-        if layer.v is None or len(layer.v) < RUNAWAY_STEPS or not finite(layer.v):
+        if layer.v is None or len(layer.v) < RUNAWAY_STEPS or not all_finite(layer.v):
             continue
         threshold = layer.threshold or layer.reach
         early, late = _quarters(layer.v)
@@ -367,7 +371,7 @@ def runaway(facts: Facts) -> Iterator[Measurement]:
             sample = int(np.argmax(np.where(grown, late, 0.0)))
             rule = f"exploding recurrence: potentials{', by feedback' if layer.recurrent else ''}"
             numbers = {"early": early[sample], "late": late[sample], "threshold": layer.threshold or None}
-            yield measure(rule, layer, sample=sample, many=grown.sum(), radius=layer.radius, **numbers)
+            yield make_measurement(rule, layer, sample=sample, many=grown.sum(), radius=layer.radius, **numbers)
 
 
 def _quarters(v: Array) -> tuple[Array, Array]:
@@ -378,7 +382,7 @@ def _quarters(v: Array) -> tuple[Array, Array]:
     return size[quarter : 2 * quarter].mean(0), size[-quarter:].mean(0)
 
 
-def out_of_range(facts: Facts) -> Iterator[Measurement]:
+def constants_out_of_range(facts: Facts) -> Iterator[Measurement]:
     """Constants that a neuron's equations are not made for, such as a decay above 1; else potentials that grow alone.
 
     The last is of neurons of one's own, which name no constant for it: it shows in what a step does.
@@ -389,24 +393,24 @@ def out_of_range(facts: Facts) -> Iterator[Measurement]:
             rule = "constant out of range: learned" if constant.learned else "constant out of range"
             size = constant.value.size
             numbers = {"constant": constant, "outside": constant.outside.sum(), "several": size if size > 1 else None}
-            yield measure(rule, layer, **numbers)
+            yield make_measurement(rule, layer, **numbers)
         if not outside and layer.leak is not None:
             steps = layer.shape[0] if layer.shape else 0
             with np.errstate(over="ignore"):
                 growth = np.float64(layer.leak) ** max(steps, 1)
             numbers = {"leak": layer.leak, "growth": growth, "steps": steps}
-            yield measure("constant out of range: a step keeps too much", layer, **numbers)
+            yield make_measurement("constant out of range: a step keeps too much", layer, **numbers)
 
 
 MEASURES = (
-    dead,
+    dead_neurons,
     silent_output,
     silent_samples,
     equal_outputs,
-    saturated,
-    narrow,
-    wide,
-    large,
-    runaway,
-    out_of_range,
+    saturated_neurons,
+    narrow_surrogates,
+    wide_surrogates,
+    large_potentials,
+    runaway_potentials,
+    constants_out_of_range,
 )

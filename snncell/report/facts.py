@@ -173,7 +173,7 @@ class Weight:
     @property
     def size(self) -> float:
         """Its norm."""
-        return norm(self.value)
+        return l2_norm(self.value)
 
     def __repr__(self) -> str:
         return f"Weight({self.name!r}, shape={self.value.shape})"
@@ -217,12 +217,12 @@ class Facts:
         return f"Facts({counts}, loss={self.loss}; their arrays are in .layers, .weights, .inputs, .output and .target)"
 
 
-def norm(array: Array) -> float:
+def l2_norm(array: Array) -> float:
     """The L2 norm of all entries, in float64."""
     return float(np.sqrt((np.asarray(array, np.float64) ** 2).sum()))
 
 
-def finite(array: Array | None) -> bool:
+def all_finite(array: Array | None) -> bool:
     """True if all entries are finite numbers; of nothing, yes."""
     return array is None or bool(np.isfinite(array).all())
 

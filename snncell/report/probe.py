@@ -20,7 +20,7 @@ from snncell.nn.stateful import Stateful
 from snncell.nn.time import MultiStep, initial_states
 from snncell.ops.seeds import present_key, replaying
 from snncell.report.facts import ConstantFacts, Facts, LayerFacts, Weight, batch_axis
-from snncell.report.slopes import Array, slope_of
+from snncell.report.slopes import Array, slope_of_surrogate
 from snncell.report.training import AT_CHANCE, is_classification
 from snncell.report.validate import Loss, fit_together, history, loss_takes, parts
 from snncell.tape import structure
@@ -34,7 +34,7 @@ LARGEST_FEEDBACK = 1024  # neurons: the eigenvalues of a larger matrix take long
 NUDGE = 1e-3  # by how much a potential is moved to see what a step keeps of it, in thresholds
 
 
-def layer_of(monitor: Monitor, name: str, net: Cell) -> LayerFacts:
+def layer_facts(monitor: Monitor, name: str, net: Cell) -> LayerFacts:
     """The facts of a layer that was recorded."""
     cell = monitor.cell(name)
     recorded = {kind: getattr(monitor, kind) for kind in ("spikes", "above", "v", "grad")}
@@ -56,7 +56,7 @@ def layer_of(monitor: Monitor, name: str, net: Cell) -> LayerFacts:
         **arrays,
         grad=grad if grad is not None and grad.shape[:1] == shape[:1] else _as_large(grad, shape),
         before_end=before_end,
-        slope=slope_of(monitor.spike_function(name), shape[2:]),
+        slope=slope_of_surrogate(monitor.spike_function(name), shape[2:]),
         threshold=None if threshold is None else float(np.mean(_values(threshold))),
         reach=_reach(cell, shape[2:], place),
         constants=_constants(cell),
@@ -173,7 +173,7 @@ def examine(
         trial = _Trial(net, inputs, target, loss, optimiser)
         trial.run()
         halves, guessing = trial.halves(), trial.guessing()
-        layers = [layer_of(trial.monitor, name, net) for name in trial.monitor.layers]
+        layers = [layer_facts(trial.monitor, name, net) for name in trial.monitor.layers]
         costs = _costs(trial.monitor)
         trial.update()  # the last of all: what is said of layers is of the net as it was given
     facts = Facts(
