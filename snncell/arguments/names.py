@@ -25,10 +25,10 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", "")
 
 
-def _names_in(module: str) -> set[str]:
-    """The names that a module has, and those that it imports when they are first used."""
+def _names_in(module: str) -> list[str]:
+    """The names that a module has, and those that it imports when they are first used, always in the same order."""
     names = vars(sys.modules[module])
-    return {*names, *names.get("__all__", ())}
+    return list(dict.fromkeys([*names, *names.get("__all__", ())]))
 
 
 def suggest_in(module: str, name: str) -> str:
