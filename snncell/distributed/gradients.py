@@ -1,4 +1,4 @@
-"""Gradients over all ranks of a job."""
+"""Gradients over all ranks of a job: shards of a batch, and the mean of their gradients."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class Ranks:
             raise
 
     def begin_anew(self) -> None:
-        """Where a call of `fit` has failed, it has on all ranks: what some may have waited in is over from now on."""
+        """Begin anew after a call of `fit` that failed, on all ranks: exchanges that some waited in are over."""
         end = self.ending
         if end.failed:
             self.comm, request = self.base.Idup()  # the one before stays: nobody knows what is under way in it

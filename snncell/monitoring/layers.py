@@ -189,7 +189,7 @@ def gives_spikes(cell: Cell, out: np.ndarray[Any, Any] | None, above: bool | Non
 
 
 def number_of_v(cell: Cell, states: int) -> int:
-    """Which of a neuron's states is its potential: the one called v, or else the first."""
+    """The index of the potential among a neuron's states: the state called v, or else the first."""
     names = list(inspect.signature(cell.construct).parameters)[1 : 1 + states]
     return names.index("v") if "v" in names else 0
 

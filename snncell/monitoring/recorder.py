@@ -202,7 +202,7 @@ class Recorded(Mapping[str, Array]):
 
 
 class Recorder:
-    """Who watches a network for a monitor (`tape.taps.Watch`).
+    """The watcher of a network for a monitor (`tape.taps.Watch`).
 
     Args:
         neurons: those of the network.
@@ -343,7 +343,7 @@ class Recorder:
         return x
 
     def there(self, call: RecordedCall, name: str) -> np.ndarray[Any, Any] | None:
-        """Where the samples of a layer's spikes have not ended, (T, B), by the lengths of the innermost Cell around it.
+        """A mask (T, B) of the steps before the end of each sample, by the lengths of the innermost Cell around it.
 
         None where it has no lengths, or they are of another batch.
         """
@@ -357,7 +357,7 @@ class Recorder:
         return found
 
     def numbers(self, name: str, count: int) -> np.ndarray[Any, Any]:
-        """Which of a layer's neurons the `count` are that were recorded."""
+        """The numbers in their layer of the `count` neurons that were recorded."""
         neurons: np.ndarray[Any, Any] = self._in_layer(self._sizes[name]) if name in self._sizes else np.arange(count)
         return neurons
 

@@ -1,4 +1,4 @@
-"""Spikes that move over an image."""
+"""Animations of spikes over an image."""
 
 from __future__ import annotations
 

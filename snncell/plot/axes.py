@@ -215,7 +215,7 @@ def positive_line(axes: Any, x: Any, values: Any, name: str, number: int) -> Non
 
 
 def _alone(values: Any) -> list[int]:
-    """Where a value has no neighbour that a line could go to."""
+    """The positions of values without a finite neighbour, to which no line is drawn."""
     there = np.pad(np.isfinite(values), 1)
     alone: list[int] = np.nonzero(there[1:-1] & ~there[:-2] & ~there[2:])[0].tolist()
     return alone

@@ -1,4 +1,4 @@
-"""Beside and in an image that keeps its proportions, however large a layout makes it: colours, numbers in its cells."""
+"""Numbers in the cells of an image, and a colour bar of its height; both follow the image when a layout resizes it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def number_cells(axes: Any, counts: Array, depth: Array) -> None:
 
 
 class _Beside:
-    """Where Axes beside an image stand: as high as it is drawn, and as wide as their layout has them."""
+    """The position of Axes next to an image: as high as the image is drawn, as wide as the layout makes them."""
 
     def __init__(self, image: Any, beside: Any) -> None:
         self._image = image

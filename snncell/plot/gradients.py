@@ -1,4 +1,4 @@
-"""Gradients over time."""
+"""Pictures of gradients over time: their norms as lines, and as a heat map of layers and steps."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _of_one_length(norms: dict[str, Array]) -> dict[str, Array]:
 
 
 def _edges(steps: Array) -> Array:
-    """Where the columns begin and end: half way between steps."""
+    """The edges of the columns, half way between steps."""
     if len(steps) == 1:
         return np.array([steps[0] - 0.5, steps[0] + 0.5])
     middles = (steps[1:] + steps[:-1]) / 2.0

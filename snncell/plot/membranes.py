@@ -1,4 +1,4 @@
-"""Membrane potentials over time."""
+"""Pictures of membrane potentials over time, with thresholds and spikes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pictures of a report: from facts to sections of figures with captions."""
+"""Pictures of a report: sections of figures with captions, made from facts."""
 
 from __future__ import annotations
 

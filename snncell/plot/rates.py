@@ -1,4 +1,4 @@
-"""Firing rates of neurons: over time, over a layer, never, and always."""
+"""Pictures of firing rates: over time (PSTH), over a layer, and the fractions of dead and saturated neurons."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def _headroom(axes: Any, peak: float, lines: int) -> None:
 
 
 class Fractions(NamedTuple):
-    """Which parts of a layer's neurons are dead, healthy and saturated; they add up to 1."""
+    """The fractions of a layer's neurons that are dead, healthy and saturated; they add up to 1."""
 
     dead: float
     healthy: float

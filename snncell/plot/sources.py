@@ -127,7 +127,7 @@ def real_array_of(x: Any, who: str, name: str) -> Array:
 
 
 def as_spikes(spikes: Any, who: str) -> Array:
-    """Where there are spikes: every element that is not 0 is one."""
+    """The spikes as booleans: every element that is not 0 is a spike."""
     array = as_array(spikes, who, "spikes")
     if array.dtype.kind == "f" and np.isnan(array).any():
         raise ArgumentError(
@@ -159,7 +159,7 @@ def choose_rows(array: Array, sample: int | None, neuron: int | None, who: str, 
 
 
 def neuron_positions(neurons: Any, numbers: Array, who: str) -> list[int]:
-    """Where neurons are among those that are there, by their numbers in the layer."""
+    """The positions of neurons among the recorded ones, by their numbers in the layer."""
     held, count = numbers.tolist(), len(numbers)
     places = []
     chosen_numbers = list(neurons) if isinstance(neurons, (list, tuple, range, np.ndarray)) else [neurons]

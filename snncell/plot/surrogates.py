@@ -1,4 +1,4 @@
-"""Spike functions, and how much of a layer's potential lies where their derivative is of use."""
+"""Pictures of surrogates: their curves, their derivative over the potentials of a layer, the share outside of it."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def surrogate_and_membrane(
     bins: int = 60,
     below: float = 1e-3,
 ) -> Any:
-    """Where the potentials of a layer lie, and where the derivative of its spike function lies.
+    """Draw the histogram of the potentials of a layer over the derivative of its spike function.
 
     The histogram of potential minus threshold over neurons, samples and steps, and on an axis to the right the
     derivative. Where that is at most `below` times its largest value, the ground is grey: neurons there are out of its

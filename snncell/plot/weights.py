@@ -1,4 +1,4 @@
-"""Weights: how they lie, and how far each update moves them."""
+"""Pictures of weights: histograms, and the size of updates or gradients relative to the weights."""
 
 from __future__ import annotations
 

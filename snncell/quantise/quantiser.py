@@ -100,7 +100,7 @@ class Quantiser(Ranged, Cell):
         return snapshot(x)
 
     def passes(self, x: Tensor, *grid: Any) -> Any:
-        """Where the gradient passes, as booleans; None for everywhere."""
+        """A mask of the values whose gradient passes; None for all."""
         return None
 
     def begin(self, x: Tensor) -> Quantiser:

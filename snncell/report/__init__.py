@@ -1,4 +1,4 @@
-"""Look at a network over a batch, and judge it in words, without a picture: facts, measures, and a table of rules.
+"""Diagnose a network over a batch: facts, measures, and a table of rules that turns them into findings.
 
 facts, slopes           what is known of a network over one batch, as plain arrays
 probe, validate         the one call from which facts come, after which everything is put back

@@ -69,7 +69,7 @@ def _last(layer: LayerFacts, array: Array, steps: int) -> Array:
 
 
 def late_spikes(layer: LayerFacts) -> Array | None:
-    """Where there are spikes at the last steps, (steps, B, units, positions)."""
+    """The spikes of the last steps as booleans, (steps, B, units, positions)."""
     steps = late_steps(layer)
     return None if not steps or layer.spikes is None or not layer.spiking else _last(layer, layer.spikes, steps) != 0
 

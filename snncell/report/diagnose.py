@@ -1,4 +1,4 @@
-"""From facts to findings: all measures, judged by the table of rules, the worst finding first."""
+"""Diagnosis: judge all measures of the facts by the table of rules, the worst finding first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The facts of a net over one batch, as plain arrays, which are measured and drawn."""
+"""Facts of a net over one batch, as plain arrays: measures and pictures are made from them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ConstantFacts:
 
     @cached_property
     def outside(self) -> Array:
-        """Which entries are not in the range, or not finite."""
+        """A mask of the entries that are out of range or not finite."""
         above = self.value >= self.low if self.closed in ("low", "both") else self.value > self.low
         below = self.value <= self.high if self.closed in ("high", "both") else self.value < self.high
         outside: Array = ~(above & below & np.isfinite(self.value))
@@ -228,7 +228,7 @@ def all_finite(array: Array | None) -> bool:
 
 
 def batch_axis(shape: Sequence[int], samples: int) -> int | None:
-    """Which axis counts the samples: the second of (T, B, ...), else the first of (B, ...); None if neither does."""
+    """The axis of the samples: the second of (T, B, ...), else the first of (B, ...); None if neither does."""
     for axis in (1, 0) if len(shape) > 2 else (0, 1):
         if len(shape) > axis and shape[axis] == samples:
             return axis

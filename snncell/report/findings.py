@@ -1,4 +1,4 @@
-"""A finding: a kind, a place, how bad it is, words with numbers, and what to try; and the form of a rule for one."""
+"""Findings of a report (kind, place, severity, text, advice), and the rules that make findings from measurements."""
 
 from __future__ import annotations
 

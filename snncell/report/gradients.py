@@ -1,4 +1,4 @@
-"""Measures of gradients: through time, through depth, into Parameters, and what stands in their way."""
+"""Measures of gradients: through time, through depth, of Parameters, and detached resets."""
 
 from __future__ import annotations
 

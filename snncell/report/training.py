@@ -109,7 +109,7 @@ def _differ(x: Array, axis: int | None) -> bool:
 
 
 def not_finite(facts: Facts) -> Iterator[Measurement]:
-    """Where a NaN or an infinite number comes first; what follows from it is named with it."""
+    """The place where a NaN or an infinite number comes first, with the names of the places that follow from it."""
     places = [*_bad_weights(facts), *_bad_inputs(facts), *_bad_layers(facts), *_bad_results(facts)]
     if places:
         first, *rest = places
