@@ -32,7 +32,7 @@ from benchmarks.rows.neurons import Adaptive, snncell_lif, torch_lif
 from benchmarks.rows.spiking_nets import Sizes, snncell_recurrent
 from benchmarks.timing import fresh
 from snncell import Tensor, nn, ops, value_and_grad
-from snncell.compiler.cuda_kernels import kernels_on_device
+from snncell.compiler.explain import kernels_on_device
 from snncell.compiler.jit import Jitted
 from snncell.errors import DeviceError
 from snncell.kernels.cuda.build import ptx_of, resources

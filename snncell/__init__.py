@@ -29,18 +29,22 @@ from snncell import (
     ops as ops,
     surrogate as surrogate,
 )
-from snncell.arguments.guard import guard as _guard
-from snncell.arguments.imports import install as _install
-from snncell.arguments.names import missing_from as _missing_from
-from snncell.compiler.jit import explain as explain, explain_passes as explain_passes, jit as jit
-from snncell.compiler.jit_options import JitConfig as JitConfig
-from snncell.config import (
+from snncell.base.arguments.guard import guard as _guard
+from snncell.base.arguments.names import install as _install, missing_from as _missing_from
+from snncell.base.config import (
     GRAPH_MODE as GRAPH_MODE,
     PYNATIVE_MODE as PYNATIVE_MODE,
     get_context as get_context,
     set_context as set_context,
     set_deterministic as set_deterministic,
     set_device as set_device,
+)
+from snncell.base.plugins import register as _register
+from snncell.compiler.jit import (
+    JitConfig as JitConfig,
+    explain as explain,
+    explain_passes as explain_passes,
+    jit as jit,
 )
 from snncell.dtype import (
     bfloat16 as bfloat16,
@@ -75,7 +79,6 @@ from snncell.ops import (
     vjp as vjp,
     vmap as vmap,
 )
-from snncell.plugins import register as _register
 from snncell.tape.parameter import Parameter as Parameter, ParameterTuple as ParameterTuple
 from snncell.tape.tensor import Tensor as Tensor
 

@@ -9,8 +9,8 @@ import platform
 import sys
 
 import snncell
+from snncell.base.signals import import_once
 from snncell.errors import ArgumentError, CacheError, DeviceError
-from snncell.interrupts import import_once
 from snncell.kernels.cuda.runtime import runtime
 from snncell.kernels.policy import PARALLEL_SIZE, threading_layer
 from snncell.kernels.store import bound

@@ -1,7 +1,7 @@
 """MindSpore's module of settings: `context.set_context(mode=context.GRAPH_MODE)`."""
 
-from snncell.arguments.guard import guard as _guard
-from snncell.config import (
+from snncell.base.arguments.guard import guard as _guard
+from snncell.base.config import (
     GRAPH_MODE as GRAPH_MODE,
     PYNATIVE_MODE as PYNATIVE_MODE,
     get_context as get_context,

@@ -1,11 +1,11 @@
-"""Every error of snncell: each derives from SnncellError and from the built-in class it refines."""
+"""Errors of snncell: each derives from SnncellError and from the built-in class that it refines."""
 
 from __future__ import annotations
 
 import pickle
 from typing import TYPE_CHECKING
 
-from snncell.words import shorten
+from snncell.base.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 from snncell.kernels.threads import BLAS
-from snncell.tape.state import EFFECTS, STATE, TRACING
+from snncell.tape.state import EFFECTS_LOCK, TRACING_LOCK, present_settings
 
 _WHERE = ("call", "c_return")
 
@@ -82,18 +82,13 @@ def blas() -> list[int]:
 
 def left_behind(settings: dict[str, Any], threads: list[int]) -> list[str]:
     """The traces that an interruption has left: locks, settings of the thread, threads of BLAS."""
-    now = {name: value for name, value in vars(STATE).items() if name != "quiet"}
-    found = [f"STATE.{name} is {value}" for name, value in now.items() if value != settings.get(name, value)]
-    found += [f"{name} is held" for name, lock in (("EFFECTS", EFFECTS), ("TRACING", TRACING)) if _held(lock)]
+    now = present_settings()
+    found = [f"{name} is {value}" for name, value in now.items() if value != settings[name]]
+    locks = {"EFFECTS_LOCK": EFFECTS_LOCK, "TRACING_LOCK": TRACING_LOCK}
+    found += [f"{name} is held" for name, lock in locks.items() if _held(lock)]
     if blas() != threads:
         found.append(f"BLAS has {blas()} threads, not {threads}")
     return found
-
-
-def present_settings() -> dict[str, Any]:
-    """The settings of the thread, as they should be afterwards."""
-    names = [name for name in dir(type(STATE)) if not name.startswith("_")]
-    return {name: getattr(STATE, name) for name in names}
 
 
 def _held(lock: Any) -> bool:

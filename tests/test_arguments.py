@@ -20,10 +20,10 @@ import pytest
 
 import snncell
 from snncell import Parameter, Tensor, encode, nn, ops, surrogate, train
-from snncell.arguments import elsewhere
-from snncell.arguments.guard import plan_of
-from snncell.arguments.kinds import REFUSED, UNFIT, Count, Extended, Within, kind_of
-from snncell.arguments.shown import show
+from snncell.base.arguments import elsewhere
+from snncell.base.arguments.guard import plan_of
+from snncell.base.arguments.kinds import REFUSED, UNFIT, Count, Extended, Within, kind_of
+from snncell.base.arguments.shown import show
 from snncell.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -317,7 +317,7 @@ def is_there(root: str, path: str) -> bool:
 
 def test_no_name_of_elsewhere_is_ours():
     there = {place: sorted(own & table.keys()) for place, (own, table) in elsewheres().items()}
-    assert not any(there.values()), f"these are there now, and go from arguments/elsewhere.py: {there}"
+    assert not any(there.values()), f"these are there now, and go from base/arguments/elsewhere.py: {there}"
 
 
 def test_every_answer_names_what_is_there():

@@ -14,7 +14,7 @@ import wrong_calls
 
 import snncell
 from snncell import Parameter, Tensor, data, monitoring, nn, ops, surrogate, train
-from snncell.arguments.guard import plan_of
+from snncell.base.arguments.guard import plan_of
 from snncell.errors import ArgumentError, ArgumentTypeError, CallError, DeviceMemoryError, SnncellError
 from snncell.kernels import build, store
 from snncell.nn.neurons.elsewhere import PRESETS

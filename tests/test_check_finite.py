@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import snncell
-from snncell import Parameter, Tensor, config, jit, nn, ops, value_and_grad
+from snncell import Parameter, Tensor, jit, nn, ops, value_and_grad
+from snncell.base import config
 from snncell.errors import ArgumentError, NotFiniteError
 
 STEPS, FAULTY, BATCH, WIDTH = 60, 37, 3, 4

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from snncell import Parameter, Tensor, grad, nn, ops, value_and_grad
-from snncell.compiler.cuda_kernels import kernels_on_device
+from snncell.compiler.explain import kernels_on_device
 from snncell.compiler.jit import Jitted
 from snncell.kernels.scalar import is_simulated
 

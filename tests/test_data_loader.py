@@ -20,7 +20,8 @@ import pytest
 from random_cases import random_cases
 
 import snncell
-from snncell import Tensor, data, interrupts, nn, ops, train
+from snncell import Tensor, data, nn, ops, train
+from snncell.base import signals
 from snncell.data import Events, to_frames, workers as pools
 from snncell.data.padding import grid_length
 from snncell.errors import ArgumentError, DTypeError, ForkError, ShapeError, WorkerError
@@ -431,9 +432,9 @@ def test_an_interruption_that_comes_as_a_wait_begins_is_heard(late):
 
     if late:
         with pytest.raises(KeyboardInterrupt):
-            interrupts.take_from(Queue())
+            signals.take_from(Queue())
     else:
-        assert interrupts.take_from(Queue()) == "a batch"
+        assert signals.take_from(Queue()) == "a batch"
     assert len(asked) == 3
 
 

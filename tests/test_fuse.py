@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from interpreting import interpreted, launches, traced
 
 from snncell import Parameter, Tensor, explain, grad, jit, nn, ops
-from snncell.compiler.ir.formula import MAX_STEPS, Elementwise, Reduction
+from snncell.compiler.ir.formula import MAX_INSTRUCTIONS, Elementwise, Reduction
 from snncell.compiler.ir.program import Program
 from snncell.compiler.schedule.fuse import FusionGroup, fuse
 
@@ -146,7 +146,7 @@ def test_a_call_between_parts_a_run() -> None:
     assert launches(lambda x: ops.exp((x + 1.0) @ (x.T + 1.0)), x84()) == (3, 2)
 
 
-@pytest.mark.parametrize("length", [1, MAX_STEPS, MAX_STEPS + 1, 3 * MAX_STEPS])
+@pytest.mark.parametrize("length", [1, MAX_INSTRUCTIONS, MAX_INSTRUCTIONS + 1, 3 * MAX_INSTRUCTIONS])
 def test_no_loop_grows_beyond_the_limit(length: int) -> None:
     def chain(x: Tensor) -> Tensor:
         for _ in range(length):
@@ -154,8 +154,8 @@ def test_no_loop_grows_beyond_the_limit(length: int) -> None:
         return x
 
     groups = fuse(traced(chain, x84()))
-    assert max(len(group.instructions) for group in groups) <= MAX_STEPS
-    assert len(groups) == -(-length // MAX_STEPS)
+    assert max(len(group.instructions) for group in groups) <= MAX_INSTRUCTIONS
+    assert len(groups) == -(-length // MAX_INSTRUCTIONS)
     np.testing.assert_array_equal(jit(chain)(Tensor([0.0])).asnumpy(), [float(length)])
 
 
@@ -324,7 +324,7 @@ def test_loops_that_would_have_too_many_steps_together_stay_apart_and_explain_sa
         return chain(a) + chain(b)
 
     assert [len(group.instructions) for group in fuse(traced(f, x84(), x84()))] == [40, 41]
-    assert f"apart from 1, for together they have more than {MAX_STEPS} steps" in explain(f, x84(), x84())
+    assert f"apart from 1, for together they have more than {MAX_INSTRUCTIONS} instructions" in explain(f, x84(), x84())
 
 
 # --- steps that several loops repeat ----------------------------------------------------------------------------------

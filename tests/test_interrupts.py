@@ -17,7 +17,7 @@ from interrupting import blas, each_interruption, left_behind, present_settings
 
 import snncell
 from snncell import Parameter, Tensor, nn, ops
-from snncell.interrupts import Restoring, deferring, in_list, undoing
+from snncell.base.signals import Restoring, deferring, in_list, undoing
 from snncell.ops.seeds import _state
 
 # How many places of each step are interrupted: all of them, with SNNCELL_TEST_SIZE=large, or some that are spread.

@@ -8,7 +8,7 @@ import pytest
 
 import snncell
 from snncell import Tensor, encode, nn, ops, train
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.tape import structure
 
 B, C, T = 4, 3, 6

@@ -15,7 +15,7 @@ import snncell
 from snncell import Tensor, jit, nn, ops
 from snncell.compiler.backends import cpu_groups, cpu_loop, cuda_groups
 from snncell.compiler.backends.cuda_loop import CUDALoop
-from snncell.compiler.cuda_kernels import kernels_on_device
+from snncell.compiler.explain import kernels_on_device
 from snncell.kernels.cpu import loops
 from snncell.kernels.policy import PARALLEL_SIZE
 

@@ -7,7 +7,7 @@ import pytest
 
 import snncell
 from snncell import Tensor, errors, nn, ops, surrogate
-from snncell.tape.state import STATE
+from snncell.tape.state import CHECKING
 
 T, B = 7, 3
 
@@ -767,7 +767,7 @@ def test_one_monitor_within_another_is_refused():
         thread = threading.Thread(target=enter)
         thread.start()
         thread.join()
-    assert len(refused) == 1 and STATE.watch is None
+    assert len(refused) == 1 and CHECKING.watch is None
 
 
 def test_a_neuron_with_two_shapes_is_no_layer():

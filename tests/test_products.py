@@ -15,7 +15,7 @@ import pytest
 import snncell
 from snncell import Tensor, grad, jit, nn, ops, testing
 from snncell.kernels import event_costs, products
-from snncell.tape.state import STATE
+from snncell.tape.state import TRACING
 
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
 
@@ -33,7 +33,7 @@ def paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     by_events, dense = products._add_up, products._dense
 
     def note(name: str) -> None:
-        if STATE.trace is None:
+        if TRACING.trace is None:
             found.append(name)
 
     def add_up(*arguments: Any) -> None:
@@ -436,7 +436,7 @@ SCRIPT = """
 import hashlib
 import numpy as np
 from snncell.kernels import event_costs, products
-from snncell.tape.state import STATE
+from snncell.tape.state import TRACING
 from snncell.kernels.policy import number_of_threads
 
 runs = []

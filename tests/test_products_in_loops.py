@@ -40,8 +40,8 @@ class Counted:
             self.gradients += found is not None
             return found
 
-        monkeypatch.setattr("snncell.compiler.backends.gathered.found", rows)
-        monkeypatch.setattr("snncell.compiler.backends.scattered.sort_events", columns)
+        monkeypatch.setattr("snncell.compiler.backends.event_products.gather_events", rows)
+        monkeypatch.setattr("snncell.compiler.backends.event_products.sort_events", columns)
 
 
 class Wide(nn.Cell):

@@ -154,11 +154,11 @@ def test_a_custom_reverse_that_is_lost_in_loops_is_found_and_made_small(interpre
     plain = custom.custom
 
     def losing(op, forward, inputs, attrs=None):
-        if custom.STATE.trace is not None and all(type(x) is not custom.Tensor for x in inputs):
+        if custom.TRACING.trace is not None and all(type(x) is not custom.Tensor for x in inputs):
             return forward()
         return plain(op, forward, inputs, attrs)
 
-    monkeypatch.setattr("snncell.reverse.custom", losing)
+    monkeypatch.setattr("snncell.cell.reverse.custom", losing)
     program, failure = first_failure(range(100), kinds=("gradient",), torch=False)
     text = minimised(program, failure)
     assert "def bprop" in text and text.count("\n") < 90

@@ -34,7 +34,7 @@ from random_cases import random_cases
 
 import snncell
 from snncell import Tensor, jit, nn, ops, train
-from snncell.compiler import random_states, reached
+from snncell.compiler.state import random_states, reach
 from snncell.errors import TraceError
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -883,7 +883,7 @@ def test_an_object_with_its_own_getattr_is_followed():
 
 
 def test_many_objects_are_reported(monkeypatch):
-    monkeypatch.setattr(reached, "MOST", 50)
+    monkeypatch.setattr(reach, "MOST", 50)
     records = [Record() for _ in range(60)]
     with pytest.warns(RuntimeWarning, match=r"can read more than .* Python objects.*Pass what it reads"):
         jit(lambda x: x * records[59].gain)(Tensor(X))

@@ -221,7 +221,7 @@ def test_a_bias_before_and_a_mean_behind_are_part_of_the_loop():
     assert "loop loop_add" not in text and "loop loop_mul_add" not in text
     (scan,) = scans(lambda x: total(x), XS)
     assert any(out.shape[:1] == (4,) for out in scan.outputs)  # before it is optimised
-    (scan,) = [launch.step for launch in jit_plan(total).launches if hasattr(launch, "step")]
+    (scan,) = [launch.instruction for launch in jit_plan(total).launches if hasattr(launch, "instruction")]
     assert all(out.shape == (2, 3) for out in scan.outputs)  # sums alone come out
     expected = value_and_grad(lambda x: total(x, loop_of(Own())), 0, bias)(XS)
     close(step(XS), expected)
@@ -476,3 +476,14 @@ def test_a_parameter_keeps_no_more_than_its_own_values(plain):
     assert p._data.base is None or p._data.base.nbytes == p._data.nbytes
     jit(lambda x: ops.assign(p, ops.broadcast_to(x, (2, 3))).value())(ops.ones(3, "float64"))
     assert p._data.flags.c_contiguous
+
+
+def test_a_stored_value_that_was_merged_with_an_equal_one_is_explained() -> None:
+    def step(c, x):
+        return ops.stop_gradient(ops.tanh(c + x)) * 0.5, ops.square(ops.tanh(c + x))
+
+    def loss(x):
+        return ops.scan(step, ops.zeros((2, 4)), x)[1].mean()
+
+    text = snncell.explain(snncell.value_and_grad(loss), ops.ones((5, 2, 4)))
+    assert "stores for the reverse, of each step, and nothing else:\n            float32[2, 4]: tanh, " in text

@@ -476,7 +476,7 @@ def test_gradients_at_a_constant_inside_of_a_function_that_is_differentiated():
 def test_a_device_in_the_process_changes_nothing_on_the_cpu(plain, monkeypatch):
     """Arrays are then looked at for where they are: also a state that is one number, an element of NumPy's."""
     monkeypatch.setattr("snncell.kernels.cuda.runtime.IN_USE", [True])
-    for module in ("compiler.runtime.plan", "compiler.runtime.plans", "compiler.lower", "tape.primitive"):
+    for module in ("compiler.runtime.plan", "compiler.runtime.loop_run", "tape.primitive"):
         monkeypatch.setattr(f"snncell.{module}.IN_USE", [True])
     for name in ("a scalar counter", "states of two shapes", "a scalar state as a result", "one state"):
         case = CASES[name]

@@ -11,9 +11,9 @@ import pytest
 
 import snncell
 from snncell import Tensor, jit, nn, ops
-from snncell.compiler.runtime import segments
+from snncell.compiler.runtime import launches
+from snncell.compiler.runtime.launches import Segments
 from snncell.compiler.runtime.plan import Plan
-from snncell.compiler.runtime.segments import Segments
 from snncell.kernels import build
 
 pytestmark = pytest.mark.compiled  # as Python, loops run one by one
@@ -68,7 +68,7 @@ def drawn(seed: int) -> tuple[Callable[..., Any], list[Tensor]]:
 def test_loops_together_give_the_bits_that_they_give_one_by_one(
     seed: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segments, "PARALLEL_SIZE", size)
+    monkeypatch.setattr(launches, "PARALLEL_SIZE", size)
     function, inputs = drawn(seed)
     kinds = len(inputs)
     fn = jit(lambda *xs: function(*xs, *([xs[0]] * (5 - kinds))))
@@ -89,7 +89,7 @@ def test_loops_together_give_the_bits_that_they_give_one_by_one(
 def test_what_takes_something_from_another_is_no_part_of_it_where_threads_share(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(segments, "PARALLEL_SIZE", 1)
+    monkeypatch.setattr(launches, "PARALLEL_SIZE", 1)
     plan = plan_of(jit(lambda x, y: ((s := x.sum()), y * 2.0, y * s, x + s)), ops.ones((40, 3)), ops.ones(9))
     for run in plan.runs:
         if isinstance(run, Segments) and run.grain:
@@ -130,7 +130,7 @@ def test_small_loops_wait_for_the_next_and_large_ones_do_not() -> None:
 
     def order(rows: int) -> list[str]:
         plan = plan_of(jit(fn), ops.ones((rows, 8)), ops.ones((8, 8)))
-        return ["product" if hasattr(launch, "step") else "loop" for launch in plan.launches]
+        return ["product" if hasattr(launch, "instruction") else "loop" for launch in plan.launches]
 
     assert order(8)[0] == "product" and order(1 << 16)[0] == "loop"
 

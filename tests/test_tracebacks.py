@@ -8,7 +8,7 @@ import pytest
 
 import snncell
 from snncell import Tensor, data, nn, ops, train
-from snncell.arguments.tracebacks import PACKAGE
+from snncell.base.arguments.tracebacks import PACKAGE
 from snncell.errors import ArgumentError, BpropError, ShapeError, SnncellError
 from snncell.tape import recording
 

@@ -10,7 +10,7 @@ import pytest
 
 import snncell
 from snncell import Tensor, nn, ops, train
-from snncell.arguments.shown import LOSSES
+from snncell.base.arguments.shown import LOSSES
 from snncell.errors import ArgumentError, ArgumentTypeError, CheckpointError, DTypeError, ShapeError, TrainingError
 from snncell.io.checkpoint import read_arrays, write_arrays
 from snncell.train import state

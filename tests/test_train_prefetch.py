@@ -23,7 +23,7 @@ from snncell import Tensor, nn, ops, train
 from snncell.errors import ArgumentError, ForkError
 from snncell.kernels.build import build
 from snncell.ops.seeds import present_key
-from snncell.tape.state import STATE
+from snncell.tape.state import CHECKING, TRACING
 from snncell.train import ahead
 from snncell.train.ahead import make_ahead, pays
 
@@ -161,7 +161,7 @@ def test_an_evaluation_is_the_same() -> None:
 
 def test_settings_of_the_thread_hold_for_its_data() -> None:
     def seen() -> Iterator[Any]:
-        yield STATE.smooth, STATE.unfused, np.geterr()["over"], ops.ones(2).dtype
+        yield CHECKING.smooth, TRACING.unfused, np.geterr()["over"], ops.ones(2).dtype
 
     for context in (contextlib.nullcontext(), snncell.surrogate.smooth(), snncell.testing.unfused()):
         with context, np.errstate(over="ignore"), make_ahead(seen(), lambda x: x, True) as found:

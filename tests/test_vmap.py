@@ -265,7 +265,7 @@ STEP_BY_STEP = {"scan", "uniform", "normal", "dropout", "dropout2d", "bernoulli"
 
 
 def test_which_operations_go_step_by_step(monkeypatch) -> None:
-    """A new operation needs a rule for all steps of a loop (`over_time`, `tape/all_steps.py`), or a place above."""
+    """A new operation needs a rule for all steps of a loop (`over_time`, `tape/primitive.py`), or a place above."""
     found = set()
     for r in TABLE:
         if r.name == "unique_consecutive":  # which has to know values

@@ -976,7 +976,7 @@ def public() -> dict[str, Any]:
         for name in getattr(module, "__all__", dir(module)):
             one = getattr(module, name)
             home = str(getattr(one, "__module__", None) or "snncell")
-            ours = home.startswith("snncell") and not home.startswith("snncell.arguments")
+            ours = home.startswith("snncell") and not home.startswith("snncell.base.arguments")
             error = isinstance(one, type) and issubclass(one, Exception)
             record = isinstance(one, type) and issubclass(one, tuple) and hasattr(one, "_fields")  # handed out
             lent = module.__name__ in OWN_FACES and not home.startswith(module.__name__)

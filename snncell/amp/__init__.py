@@ -16,6 +16,6 @@ from snncell.amp.scaling import (
     all_finite as all_finite,
     step_if as step_if,
 )
-from snncell.arguments.guard import guard as _guard
+from snncell.base.arguments.guard import guard as _guard
 
 _guard(globals())

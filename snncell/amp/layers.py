@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from snncell import dtype as dtypes
-from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came
-from snncell.arguments.vocabulary import FloatDtype
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import FloatDtype, Own
+from snncell.base.arguments.shown import came
+from snncell.cell.cell import Cell
+from snncell.cell.mixed import refuse_quantised
 from snncell.errors import ArgumentError
-from snncell.mixed import refuse_quantised
 from snncell.nn import Conv1d, Conv2d, Conv2dTranspose, Dense
 
 WHITE_LIST: tuple[type[Cell], ...] = (Dense, Conv1d, Conv2d, Conv2dTranspose)

@@ -9,9 +9,9 @@ from typing import Annotated, Any, overload
 import numpy as np
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.kinds import Count, Own, Positive, Within
-from snncell.arguments.shown import came
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Count, Own, Positive, Within
+from snncell.base.arguments.shown import came
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.optim import Optimizer
 from snncell.tape.parameter import Parameter, assign_all

@@ -8,7 +8,7 @@ from typing import Any, Never
 
 import numpy as np
 
-from snncell.arguments.vocabulary import CONSTANT
+from snncell.base.arguments.kinds import CONSTANT
 from snncell.common.ranges import FINITE, Range
 from snncell.errors import ArgumentError
 from snncell.tape.parameter import Parameter

@@ -14,9 +14,9 @@ from snncell.common.derived import Derived
 from snncell.common.ranges import FINITE, Range, check_constant, numbers_of
 from snncell.dtype import BY_NUMPY, DType, float32, float64
 from snncell.tape.parameter import Parameter
-from snncell.tape.state import STATE
+from snncell.tape.state import TRACING
 from snncell.tape.tensor import Tensor, wrap
-from snncell.tape.tracing import Value
+from snncell.tape.value import Value
 
 
 class Constant(NamedTuple):
@@ -268,7 +268,7 @@ class _Limit:
         owner = self.owner()
         if owner is None or owner.__dict__.get(self.name) is not parameter:
             return value
-        if STATE.trace is not None:
-            STATE.trace.cells[owner] = None  # what is traced is out of date when the range is another one
+        if TRACING.trace is not None:
+            TRACING.trace.cells[owner] = None  # what is traced is out of date when the range is another one
         projected: Tensor = owner.range_of(self.name).project(value, owner._memory.gaps[self.name])
         return projected

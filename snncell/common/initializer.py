@@ -8,14 +8,13 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.arguments.guard import guard as _guard
-from snncell.arguments.kinds import UNFIT, Count, Kind, NotNegative, Positive, Size, kind_of
-from snncell.arguments.vocabulary import Dtype, Lengths, Share
+from snncell.base.arguments.guard import guard as _guard
+from snncell.base.arguments.kinds import UNFIT, Count, Dtype, Kind, Lengths, NotNegative, Positive, Share, Size, kind_of
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import HOST
 from snncell.ops import random
 from snncell.ops.base import as_shape
-from snncell.tape.state import STATE, settings
+from snncell.tape.state import TRACING, settings
 from snncell.tape.tensor import Tensor
 
 
@@ -73,8 +72,8 @@ def _normal(shape: tuple[int, ...], sigma: float, mean: float = 0.0) -> Any:
 
 def _refuse_trace() -> None:
     """Raise where a function is traced: a layer in it would be another one with each trace."""
-    if STATE.trace is not None:
-        raise STATE.trace.made_inside("A layer or Parameter with random initial values")
+    if TRACING.trace is not None:
+        raise TRACING.trace.made_inside("A layer or Parameter with random initial values")
 
 
 class Constant(Initializer):

@@ -16,10 +16,10 @@ from typing import Any, Literal
 import numpy as np
 
 from snncell import ops
-from snncell.arguments.shown import show
-from snncell.arguments.vocabulary import Constant
+from snncell.base.arguments.kinds import Constant
+from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, SnncellError
-from snncell.tape.state import STATE, recording_on
+from snncell.tape.state import TRACING, recording_on
 from snncell.tape.tensor import Tensor
 
 _FINITE = "is a finite number"
@@ -39,7 +39,7 @@ def numbers_of(value: Any) -> np.ndarray[Any, Any]:
 
 def unknown(value: Any) -> bool:
     """True if it is a Tensor without values, because it is being traced."""
-    return isinstance(value, Tensor) and STATE.trace is not None
+    return isinstance(value, Tensor) and TRACING.trace is not None
 
 
 def quote_value(value: Any) -> str:

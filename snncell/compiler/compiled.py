@@ -1,4 +1,14 @@
-"""A function that is compiled for one signature."""
+"""A function compiled for one signature, and the vector-Jacobian product of a traced function.
+
+    forward(x, w)           -> y, residuals       residuals: the Values of the forward that the backward pass reads
+    backward(dy, residuals) -> dx, dw
+
+A function that gradients are taken through from outside is traced under a tape. Its backward pass is the sweep of that
+tape, traced into a Program of its own: the Values of the forward that the sweep uses are captured, and the forward's
+Program gives them as residuals beside its results. So nothing is computed twice, and the backward pass reads exactly
+the Values of the forward. A backward pass is traced under a tape too, so it has a backward pass in turn, and gradients
+of any order come from `TracedVjp` alone.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +17,245 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from snncell.compiler.dependencies import Dependencies, cells_in, state_read_by
-from snncell.compiler.passes.canonicalise import from_trace
-from snncell.compiler.python_state import PythonState
-from snncell.compiler.runtime.plan import Plan
-from snncell.compiler.runtime.plans import Plans
-from snncell.compiler.vjp import TracedVjp
+from snncell.base.config import FINITE
+from snncell.compiler.explain import report_on_passes
+from snncell.compiler.ir.program import interpret, program_of_trace
+from snncell.compiler.passes.canonicalise import canonicalise, from_trace
+from snncell.compiler.runtime.plan import Plan, Plans
+from snncell.compiler.state.dependencies import Dependencies, cells_in, state_read_by
+from snncell.compiler.state.python_state import PythonState
+from snncell.errors import GradientError
 from snncell.tape import structure
+from snncell.tape.backward import pullback, watch_input, zeros_of
+from snncell.tape.custom import custom
 from snncell.tape.event_lists import EventLists, refuse_gradient
-from snncell.tape.hooks import Hook, call_outside, register_hook
-from snncell.tape.state import recording_on, tracing_to
-from snncell.tape.tape import Entry, Tape, watch_input
+from snncell.tape.hooks import call_outside, register_hook
+from snncell.tape.primitive import rebuilt
+from snncell.tape.state import (
+    CHECKING,
+    RECORDING,
+    TRACING,
+    TRACING_LOCK,
+    record_on,
+    recording_on,
+    set_smooth,
+    tracing_to,
+)
+from snncell.tape.tape import Entry, Hook, Tape
 from snncell.tape.taps import Events, Note, NotedResults, noting
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Trace
+
+# --- vector-Jacobian products -----------------------------------------------------------------------------------------
+
+
+class TracedVjp:
+    """A trace with its tape.
+
+    Args:
+        name: for errors.
+        trace: finished.
+        entries: the tape's, which are kept alive here.
+        arguments: Tensors of the trace that stand for the arguments of a call.
+        outs: Tensors of the trace that a call returns.
+        up_to_date: whether the Python state that was traced is still as it was.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        trace: Trace,
+        entries: list[Entry],
+        arguments: Sequence[Tensor],
+        outs: Sequence[Tensor],
+        up_to_date: Callable[[], bool],
+    ) -> None:
+        self.name = name
+        self.trace = trace
+        self.entries = entries
+        self.outs = [wrap(trace.lift(out), out._entry, out._index) for out in outs]
+        self.trainable = [p for p in trace.parameters if p.requires_grad and p.dtype.is_float]
+        of_parameters = [wrap(trace.parameters[p], p._entry) for p in self.trainable]
+        captured = [tensor for tensor, _ in trace.captures.values()]
+        self.inputs = [*arguments, *captured, *of_parameters]
+        # Reversed, so that of several inputs in one place the first counts, as it does in `pullback(..., once=True)`.
+        self.input_at = {_place(x): number for number, x in reversed(list(enumerate(self.inputs)))}
+        self.up_to_date = up_to_date
+        self.smooth = CHECKING.smooth
+        self._residuals: list[list[Tensor]] = []  # for gradients of one order, of two, ..., each with those before
+        self._plans: dict[int, Plans] = {}
+        self._reverses: dict[tuple[int, ...], _Reversed] = {}
+        self._dependencies: list[Dependencies] = []  # of the reverses: they may call Cells that the forward does not
+
+    def __call__(self, arguments: Sequence[Tensor], events: Events) -> tuple[Tensor, ...]:
+        """Run it; on a tape as one entry, whose reverse is this one's. `events` are to be those of this run."""
+        if RECORDING.tape is None:
+            return self._execute(arguments, orders=0)
+
+        orders = RECORDING.tape.depth
+
+        def forward() -> Any:
+            outputs = self._execute(arguments, orders)
+            return outputs[: len(self.outs)], outputs[len(self.outs) :]
+
+        # The residuals are outputs of the entry: in higher orders gradients arrive at them as well.
+        results: tuple[Tensor, ...] = custom(_Run(self, orders, events), forward, [*arguments, *self.trainable])[0]
+        return results
+
+    def unchanged(self) -> bool:
+        """True if nothing has been changed that a reverse depends on, of any order."""
+        for dependencies in self._dependencies:  # at each call, as in Dependencies
+            if not dependencies.unchanged():
+                return False
+        return not self._reverses or all(reverse.vjp.unchanged() for reverse in self._reverses.values())
+
+    def changed(self) -> str:
+        """The change that makes a reverse out of date."""
+        changes = [state.changed() for state in self._dependencies if not state.unchanged()]
+        changes += [reverse.vjp.changed() for reverse in self._reverses.values() if not reverse.vjp.unchanged()]
+        return f"{changes[0]}, which a bprop uses"
+
+    def residuals(self, orders: int) -> list[Tensor]:
+        """The values the forward leaves for gradients of so many orders: what its reverses capture, but for inputs.
+
+        A second order goes through the residuals of the first, and may capture more of what they were computed from.
+        """
+        with TRACING_LOCK:
+            while len(self._residuals) < orders:
+                known = self._residuals[-1] if self._residuals else []
+                try:
+                    # Added when it is complete: a reverse that raises, or is interrupted, is traced again.
+                    self._residuals.append([*known, *self._captured(known)])
+                except Exception:
+                    if not self._residuals:
+                        raise
+                    # A higher order that cannot be traced fails when it is asked for, which may be never.
+                    self._residuals.append(known)
+        return self._residuals[orders - 1] if orders else []
+
+    def _captured(self, known: list[Tensor]) -> list[Tensor]:
+        """The values that the reverse from all results, and from the residuals that are `known`, takes beside those."""
+        reverse = self._reverse(self._all_of(known))
+        captured = [tensor for tensor, _ in reverse.vjp.trace.captures.values()]
+        available = {*self.input_at, *map(_place, known)}
+        return [x for x in captured if x._data.trace is self.trace and _place(x) not in available]
+
+    def _all_of(self, known: list[Tensor], further: Sequence[int] = ()) -> tuple[int, ...]:
+        """The positions of all results and residuals that can have a gradient, and `further` ones."""
+        positions = enumerate([*self.outs, *known])
+        return tuple(sorted({*further, *(n for n, x in positions if x._entry is not None)}))
+
+    def _execute(self, arguments: Sequence[Tensor], orders: int) -> tuple[Tensor, ...]:
+        with TRACING_LOCK:
+            if orders not in self._plans:
+                outputs = [*self.outs, *self.residuals(orders)]
+                self._plans[orders] = Plans(from_trace(self.trace, [x._data for x in outputs]))
+        plans = self._plans[orders]
+        if TRACING.trace is not None:
+            return tuple(interpret(plans.program, arguments))
+        arrays = [x._data for x in arguments]
+        return tuple([wrap(array) for array in plans.of(arrays).replay(arrays)])
+
+    def pull(self, entry: Entry, douts: list[Tensor | None], orders: int, events: Events) -> Sequence[Any]:
+        """The gradients of the inputs from those of the results and, in higher orders, of the residuals."""
+        positions = [*self.outs, *self.residuals(orders)]
+        # Which results have a gradient; the residuals have one in higher orders only.
+        pairs = enumerate(zip(douts, positions, strict=True))
+        present = tuple(n for n, (dout, x) in pairs if dout is not None and x._entry is not None)
+        values = dict(zip(map(_place, positions), rebuilt(entry), strict=True))
+        for place, number in self.input_at.items():
+            values[place] = entry.inputs[number]
+        # A reverse that takes a Value as a constant captures it without its place on the tape.
+        values = {**{(value, None, 0): wrap(x._data) for (value, _, _), x in values.items()}, **values}
+        reverse = self._reverse(present)
+        if not values.keys() >= reverse.captured():
+            # A loop treats an output without a gradient as one whose gradient is a constant, and then moves other
+            # instructions out of itself than the reverse that the residuals were chosen for. That one started from all
+            # outputs: so it is taken, with zeros for gradients that do not arrive.
+            present = self._all_of(self.residuals(orders - 1), present)
+            reverse = self._reverse(present)
+        seeds = [zeros_of(entry.specs[n]) if (dout := douts[n]) is None else dout for n in present]
+        captured = [values[_place(tensor)] for tensor, _ in reverse.vjp.trace.captures.values()]
+        results = iter(reverse.noted.pass_on(reverse.vjp([*seeds, *captured], {}), events))
+        grads = [next(results) if has_gradient else None for has_gradient in reverse.has_gradient]
+        for watch in FINITE if TRACING.trace is None else ():
+            who = f"the reverse of {self.name}, which ran before check_finite was on,"
+            for number, grad in enumerate(grads):
+                watch.gradient(who, self._called(number), grad)
+        return grads
+
+    def _called(self, number: int) -> str:
+        """The name of an input."""
+        first = len(self.inputs) - len(self.trainable)
+        return f"operand {number}" if number < first else f"Parameter {self.trainable[number - first].name!r}"
+
+    def _reverse(self, present: tuple[int, ...]) -> _Reversed:
+        """The sweep from those results and residuals that have a gradient, traced once."""
+        with TRACING_LOCK:
+            if present not in self._reverses:
+                if not self.up_to_date():
+                    raise GradientError(
+                        f"{self.name}: a Cell that the jitted function calls was changed between its forward and this "
+                        f"gradient. Change it after the gradient is taken."
+                    )
+                with set_smooth(self.smooth):
+                    self._reverses[present] = self._trace_reverse(present)
+        return self._reverses[present]
+
+    def _trace_reverse(self, present: tuple[int, ...]) -> _Reversed:
+        trace, tape = Trace(parents=(self.trace, *self.trace.parents), taped=True), Tape()
+        who = f"the gradient of {self.name}"
+        with (
+            state_read_by(self.trace.cells, who) as state,
+            tracing_to(trace),
+            recording_on(None),
+            record_on(tape),
+        ):
+            positions = [*self.outs, *(self._residuals[-1] if self._residuals else ())]
+            outs = [positions[number] for number in present]
+            seeds = [watch_input(trace.new_input(x.shape, x._data.dtype)) for x in outs]
+            notes: list[Note] = []
+            with noting(notes):
+                # No hooks on inputs: a further part of their gradients may come from outside.
+                grads = pullback(list(self.entries), outs, seeds, self.inputs, once=True, own=())
+            results = [grad for grad in grads if grad is not None]
+            noted = NotedResults(notes, results)
+            results += noted.extra
+            self._dependencies.append(Dependencies(trace, state))
+            vjp = TracedVjp(f"reverse of {self.name}", trace, tape.live(), seeds, results, self.up_to_date)
+        return _Reversed(vjp, [grad is not None for grad in grads], noted)
+
+
+class _Run:
+    """One run of a TracedVjp, as an operation of the tape, with the residuals for gradients of so many orders."""
+
+    def __init__(self, vjp: TracedVjp, orders: int, events: Events) -> None:
+        self.name = vjp.name
+        self.vjp = vjp
+        self.orders = orders
+        self.events = events
+
+    def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
+        """The gradients of the inputs."""
+        return self.vjp.pull(entry, douts, self.orders, self.events)
+
+
+class _Reversed:
+    """A reverse, for each input whether it gives a gradient, and the notes taken in it."""
+
+    def __init__(self, vjp: TracedVjp, has_gradient: list[bool], noted: NotedResults) -> None:
+        self.vjp = vjp
+        self.has_gradient = has_gradient
+        self.noted = noted
+
+    def captured(self) -> set[Any]:
+        """The places of the Values it takes beside the gradients."""
+        return {_place(tensor) for tensor, _ in self.vjp.trace.captures.values()}
+
+
+def _place(x: Tensor) -> Any:
+    """A Tensor's Value and its place on the tape, where its gradient goes."""
+    return x._data, x._entry, x._index
 
 
 class Compiled:
@@ -51,7 +286,7 @@ class Compiled:
             state_read_by(roots, who) as state,
             tracing_to(trace),
             recording_on(None),
-            tape.active() if taped else nullcontext(),
+            record_on(tape) if taped else nullcontext(),
             noting(notes),
         ):
             stand_ins = [trace.new_input(leaf.shape, leaf._data.dtype) for leaf in leaves]
@@ -82,7 +317,8 @@ class Compiled:
             if taped:
                 self.vjp = TracedVjp(f"jit({name})", trace, tape.live(), stand_ins, outs, self.dependencies.unchanged)
         if not taped:
-            self.plans = Plans(from_trace(trace, outputs))
+            self.traced = program_of_trace(trace, outputs)
+            self.plans = Plans(canonicalise(self.traced))
             self.plans.of([leaf._data for leaf in leaves])  # so that errors of compilation come at once
 
     def up_to_date(self) -> bool:
@@ -98,6 +334,10 @@ class Compiled:
         if self.vjp is not None and self.dependencies.unchanged():
             return self.vjp.changed()
         return self.dependencies.changed()
+
+    def explain_passes(self, arrays: Sequence[Any]) -> str:
+        """The Program after each pass, for these arguments; on a tape there is none."""
+        return report_on_passes(self.traced, self.plan(arrays).space)
 
     def plan(self, arrays: Sequence[Any]) -> Plan:
         """The plan to replay for these arguments; on a tape there is none."""

@@ -1,26 +1,38 @@
-"""A plan in words: its kernels, the operations that each fuses, the bytes it moves, and why two loops are not one."""
+"""Explanations of a compiled function in words: its launches, loops over time, passes and CUDA kernels.
+
+For each launch: the operations that it fuses, the bytes that it moves, and why two loops are not one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from snncell.compiler.ir.formula import MAX_STEPS, Elementwise, Reduction, can_compile
+from snncell.compiler.backends.cuda_groups import emit_cuda
+from snncell.compiler.ir.formula import MAX_INSTRUCTIONS, Elementwise, Reduction, can_compile
+from snncell.compiler.ir.loop import Body, LoopOperation
+from snncell.compiler.ir.product import choice_in_loop
 from snncell.compiler.ir.program import Program, by_line
-from snncell.compiler.runtime.launches import DeviceLaunch, Launch, OperationCall, bytes_moved
+from snncell.compiler.lower import Lowered
+from snncell.compiler.pipeline import optimise, stages, stages_of_body
+from snncell.compiler.runtime.launches import DeviceLaunch, Launch, OperationCall, Segments, bytes_moved
+from snncell.compiler.runtime.loop_run import adds_up, gathers
 from snncell.compiler.runtime.plan import Plan
-from snncell.compiler.runtime.segments import Segments
-from snncell.kernels.space import HOST
+from snncell.compiler.schedule.fuse import fuse
+from snncell.kernels.space import DEVICE, HOST, Space
 from snncell.tape import structure
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
+
+# --- launches ---------------------------------------------------------------------------------------------------------
 
 
 def report(name: str, plan: Plan) -> str:
-    """A summary, the launches in order, and the Program they came from."""
+    """Explain a plan: a summary, the launches in order, and the Program that they came from."""
     loops = sum(isinstance(launch, (Launch, DeviceLaunch)) for launch in plan.launches)
     calls = [launch for launch in plan.launches if isinstance(launch, OperationCall)]
-    scans = sum(bool(call.step.op.inside()) for call in calls)
-    views = sum(call.step.op.view for call in calls)
+    scans = sum(bool(call.instruction.op.inside()) for call in calls)
+    views = sum(call.instruction.op.view for call in calls)
     others = f"{_count(len(calls) - scans - views, 'call')}, {_count(views, 'view')}"
     if plan.graph is not None:
         others += f"; one CUDA graph{f', but not possible: {plan.graph.reason}' if plan.graph.reason else ''}"
@@ -35,21 +47,10 @@ def report(name: str, plan: Plan) -> str:
     for number, launch in enumerate(plan.launches, 1):
         if launch in joined:
             head.append(f"      {number} to {number + joined[launch]} are one launch:")
-        if not (isinstance(launch, OperationCall) and launch.step.op.view):  # another view of the same elements
+        if not (isinstance(launch, OperationCall) and launch.instruction.op.view):  # another view of the same elements
             head += _lines(number, launch, launch_of, plan)
         launch_of.update(dict.fromkeys(launch.group.writes, number))
     return "\n".join([*head, "", str(plan.program)])
-
-
-def report_on_passes(stages: Iterable[tuple[str, Program]]) -> str:
-    """The Program after each pass; of one that changes nothing, its name."""
-    lines: list[str] = []
-    before = ""
-    for name, program in stages:
-        text = str(program)
-        lines += [f"{name}: no change", ""] if text == before else [f"{name}:", text, ""]
-        before = text
-    return "\n".join(lines).rstrip()
 
 
 def _lines(
@@ -64,7 +65,7 @@ def _lines(
             *lines,
             *(f"        apart from {other}, {why}" for other, why in _boundaries(launch, launch_of, plan.launches)),
         ]
-    instruction = launch.step
+    instruction = launch.instruction
     lines = [f"{number:4}. call {instruction.op.name:<14} {instruction.line}, {_bytes(bytes_moved(launch))}"]
     details = instruction.op.explained(instruction.attrs, plan.space)
     if plan.space is HOST:  # on the device all are dense
@@ -90,17 +91,19 @@ def _boundaries(
             reasons[number] = "whose sum is complete only when that loop has ended"
         elif other.group.shape != launch.group.shape:
             reasons.setdefault(number, f"which runs over {other.group.shape}")
-        elif len(other.group.instructions) >= MAX_STEPS:
-            reasons.setdefault(number, f"which has {MAX_STEPS} steps, the most that a loop gets")
-        elif len(other.group.instructions) + len(launch.group.instructions) > MAX_STEPS:
-            reasons.setdefault(number, f"for together they have more than {MAX_STEPS} steps, the most that a loop gets")
+        elif len(other.group.instructions) >= MAX_INSTRUCTIONS:
+            reasons.setdefault(number, f"which has {MAX_INSTRUCTIONS} instructions, the most that a loop gets")
+        elif len(other.group.instructions) + len(launch.group.instructions) > MAX_INSTRUCTIONS:
+            reasons.setdefault(
+                number, f"for together they have more than {MAX_INSTRUCTIONS} instructions, the most that a loop gets"
+            )
         else:
             reasons.setdefault(number, "because something in between has to wait for that, or the axes of sums differ")
     return list(reasons.items())
 
 
 def why_no_loop(instruction: Instruction) -> str:
-    """Say why a step is a call of NumPy, not part of a generated loop."""
+    """Say why an instruction is a call of NumPy, not part of a generated loop."""
     if not isinstance(instruction.op, (Elementwise, Reduction)):
         return f"{instruction.op.name} is no elementwise operation and no reduction"
     values = [x for x in (*instruction.inputs, *instruction.outputs) if isinstance(x, Value)]
@@ -122,8 +125,127 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
+# --- loops over time --------------------------------------------------------------------------------------------------
+
+
+def explain_loop(lowered: Lowered, steps: int, space: Space) -> list[str]:
+    """The form that a loop takes in a space, and why; the values it stores; where its instructions run."""
+    if not lowered.has_loop:
+        return _explain_at_once(lowered, steps, space)
+    schedule, loop, body = lowered.schedule, lowered.loop, lowered.loop.body
+    parts, kernel = schedule.parts, lowered.loop_in(space)
+    lines = [f"{schedule.who}: {kernel.explained(steps)}"]
+    if lowered.reason is not None:
+        lines.append(f"no single kernel, because {lowered.reason}")
+    lines += _explain_storage(lowered)
+    if loop.recompute is not None:
+        interval = loop.recompute.interval
+        lines.append(f"computes the states between the stored ones again, {interval} steps at a time")
+    gathered = _by_rule([x for x in schedule.products if gathers(kernel, x)], steps)
+    added = _by_rule([x for x in parts.reductions if adds_up(kernel, x)], steps)
+    products = [*schedule.prologue, *schedule.products]
+    outside = [x for x in products if not any(x in own for own in gathered.values())]
+    after = [x for x in parts.reductions if not any(x in own for own in added.values())]
+    for title, placed in (
+        ("once before the loop", schedule.invariant),
+        *((f"{rule}, else for all steps together, before it", own) for rule, own in gathered.items()),
+        ("for all steps together, before the loop", outside),
+        ("in the loop", parts.loop),
+        ("for all steps together, after the loop", parts.epilogue),
+        ("on sums over time, after the loop", after),
+        *((f"{rule}, else after it", own) for rule, own in added.items()),
+        ("taken into the loop, added up over time", body.fused_sums),
+    ):
+        lines += _list_reasons(title, placed)
+    return lines
+
+
+def _explain_at_once(lowered: Lowered, steps: int, space: Space) -> list[str]:
+    parts = lowered.schedule.parts
+    return [
+        f"{lowered.schedule.who}: {lowered.plan_in(space, steps).explained()}",
+        *_list_reasons("once", lowered.schedule.invariant),
+        *_list_reasons("for all steps together", parts.all_steps),
+        *_list_reasons("on sums over all steps", [*parts.reductions, *lowered.loop.body.fused_sums]),
+    ]
+
+
+def _explain_storage(lowered: Lowered) -> list[str]:
+    """The values that a loop stores for its backward pass, and where they come from."""
+    parts, body, carry = lowered.schedule.parts, lowered.loop.body, lowered.schedule.carry
+    if lowered.loop.interval is not None:
+        return [f"stores the state every {lowered.loop.interval} steps for the reverse: {_specs(carry)}"]
+    stored = [value for y, value in zip(body.ys, parts.ys, strict=True) if body.is_saved(y)]
+    if not stored:
+        return []
+    origin = {x._data: "an input" for x in (*body.xs, *body.consts)}
+    for instruction in parts.program.instructions:
+        origin.update(dict.fromkeys(instruction.outputs, f"{instruction.op.name}, {instruction.line}"))
+    origin |= {value: f"state {n} before it" for n, value in enumerate(carry, 1)}
+    lines = [f"    {_specs([value])}: {origin.get(value, 'a constant')}" for value in stored]
+    return ["stores for the reverse, of each step, and nothing else:", *lines]
+
+
+def _list_reasons(title: str, placed: Sequence[Instruction]) -> list[str]:
+    return [f"  {title}:", *(f"    {line}" for line in by_line(placed))] if placed else []
+
+
+def _by_rule(products: Sequence[Instruction], steps: int) -> dict[str, list[Instruction]]:
+    """The products that the loop may carry out, by the rule for when it does."""
+    found: dict[str, list[Instruction]] = {}
+    for product in products:
+        if rule := choice_in_loop(product, steps):
+            found.setdefault(rule, []).append(product)
+    return found
+
+
+def _specs(values: Sequence[Value]) -> str:
+    return ", ".join(f"{value.dtype}{list(value.shape)}" for value in values)
+
+
+# --- passes -----------------------------------------------------------------------------------------------------------
+
+
+def report_on_passes(program: Program, space: Space) -> str:
+    """A traced Program after each pass, then the step of each loop in it; of a pass that changes nothing, its name."""
+    lines, last = _stage_lines(stages(program, space))
+    return "\n".join([*lines, *_body_lines(last)]).rstrip()
+
+
+def _stage_lines(after: Iterable[tuple[str, Program]]) -> tuple[list[str], Program]:
+    """The lines, and the last Program."""
+    lines: list[str] = []
+    before = ""
+    for name, program in after:
+        text = str(program)
+        lines += [f"{name}: no change", ""] if text == before else [f"{name}:", text, ""]
+        before = text
+    return lines, program
+
+
+def _body_lines(program: Program) -> list[str]:
+    """The steps of the loops in a Program, after each pass over bodies."""
+    lines: list[str] = []
+    for instruction in program.instructions:
+        if not isinstance(instruction.op, LoopOperation):
+            continue
+        loop, line = instruction.op.loop, instruction.line
+        bodies: list[tuple[str, Body, list[Value]]] = [(f"a step of {loop.who}", loop.body, [])]
+        if loop.recompute is not None:
+            forward = loop.recompute.forward
+            bodies[0] = (*bodies[0][:2], [x._data for x in forward.carry])
+            bodies.append((f"a step that {loop.who} computes again", forward, []))
+        for title, body, states in bodies:
+            inside, last = _stage_lines(stages_of_body(body, states))
+            lines += [f"--- {title}, {line}", "", *inside, *_body_lines(last)]
+    return lines
+
+
+# --- signatures -------------------------------------------------------------------------------------------------------
+
+
 def difference(old: Any, new: Any) -> str:
-    """The difference of two signatures, in the words of the caller."""
+    """Name the difference of two signatures as the caller sees it."""
     (*before, tree, specs), (*now, new_tree, new_specs) = old, new
     if before != now:
         return "a gradient, smooth spikes, or what a monitor records are wanted in one call and not in another"
@@ -138,3 +260,23 @@ def difference(old: Any, new: Any) -> str:
     values = zip(structure.statics(tree), structure.statics(new_tree), strict=False)
     changes = [f"{a!r} in one call and {b!r} in another" for a, b in values if a != b or type(a) is not type(b)]
     return "a fixed argument is " + changes[0] if changes else "the arguments have another structure"
+
+
+# --- CUDA kernels -----------------------------------------------------------------------------------------------------
+
+
+def kernels_on_device(program: Program) -> Iterator[tuple[str, str, tuple[Any, ...]]]:
+    """Name, source and signature of each kernel of a Program's own, to be read and compiled without a card.
+
+    A loop that goes step by step has none.
+    """
+    for group in fuse(optimise(program, DEVICE)):
+        op = group.instructions[0].op
+        if isinstance(op, LoopOperation):
+            if (loop := op.device_kernel()) is not None:
+                yield loop
+        elif group.shape is not None:
+            kernel = emit_cuda(group, set())
+            yield kernel.name, kernel.source, kernel.signature
+            if kernel.sums:
+                yield f"join_{kernel.name}", kernel.source, kernel.join

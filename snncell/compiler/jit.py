@@ -1,30 +1,153 @@
-"""jit: trace a function once for each kind of arguments, and replay its Program afterwards."""
+"""jit: trace a function once for each kind of arguments, and replay its Program. Options, pickling, `explain`."""
 
 from __future__ import annotations
 
 import copy
 import functools
+import sys
 import warnings
-from collections.abc import Callable
-from types import MethodType
+from collections.abc import Callable, Sequence
+from types import FunctionType, MethodType
 from typing import Annotated, Any, Literal
 
-from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came
-from snncell.arguments.tracebacks import hide_frames
+from snncell.base.arguments.kinds import Own
+from snncell.base.arguments.shown import came, show
+from snncell.base.arguments.tracebacks import hide_frames
+from snncell.base.config import FINITE
 from snncell.compiler.compiled import Compiled
-from snncell.compiler.copies import reduce_jitted
-from snncell.compiler.explain import difference, report, report_on_passes
-from snncell.compiler.holders import same
-from snncell.compiler.jit_options import JitConfig, Level, as_signature, refuse_options, refuse_other_arguments
-from snncell.compiler.pipeline import stages
-from snncell.config import FINITE
-from snncell.errors import ArgumentError, TraceError
+from snncell.compiler.explain import difference, report
+from snncell.compiler.state.values import same
+from snncell.errors import ArgumentError, DTypeError, JitPickleError, ShapeError, TraceError
 from snncell.tape import structure
-from snncell.tape.given import TENSORS, with_tensors
-from snncell.tape.state import STATE, recording_on
-from snncell.tape.tensor import Tensor, snapshot, stale
-from snncell.tape.tracing import Value
+from snncell.tape.conversion import TENSORS, with_tensors
+from snncell.tape.state import CHECKING, RECORDING, TRACING, recording_on
+from snncell.tape.tensor import Tensor, snapshot
+from snncell.tape.value import Value, stale
+
+# --- options of MindSpore ---------------------------------------------------------------------------------------------
+
+
+Level = Literal["O0", "O1", "O2"]
+
+
+class JitConfig:
+    """MindSpore's settings of its compiler, which `jit(jit_config=...)` and `Cell.set_jit_config` take.
+
+    There is one way to compile here, so that none of them changes a result, or the time it takes: a script that sets
+    them runs as it is.
+
+    Args:
+        jit_level: "O0", "O1" or "O2"; "" for none.
+        exc_mode: "auto", "sink" or "no_sink".
+        jit_syntax_level: "STRICT" or "LAX".
+        debug_level: "RELEASE" or "DEBUG".
+        infer_boost: "on" or "off".
+
+    Raises:
+        ArgumentError: for others.
+    """
+
+    def __init__(
+        self,
+        jit_level: Literal["", "O0", "O1", "O2", "O3"] = "",
+        exc_mode: Literal["auto", "sink", "no_sink"] = "auto",
+        jit_syntax_level: Literal["", "STRICT", "LAX"] = "",
+        debug_level: Literal["", "RELEASE", "DEBUG"] = "",
+        infer_boost: Literal["", "on", "off"] = "",
+    ) -> None:
+        self.jit_level, self.exc_mode, self.jit_syntax_level = jit_level, exc_mode, jit_syntax_level
+        self.debug_level, self.infer_boost = debug_level, infer_boost
+
+    @property
+    def jit_config_dict(self) -> dict[str, str]:
+        """The settings by name."""
+        return dict(vars(self))
+
+
+def refuse_options(jit_config: Any, dynamic: Any, compile_once: Any, hash_args: Any, options: dict[str, Any]) -> None:
+    """Raise an ArgumentError for an option of `jit` that asks for what there is not."""
+    if jit_config is not None and not isinstance(jit_config, JitConfig):
+        raise ArgumentError(f"jit: jit_config is a JitConfig, not {came(jit_config)}.")
+    if type(dynamic) not in (int, bool) or dynamic:
+        raise ArgumentError(
+            f"jit: dynamic={show(dynamic)}: each shape is traced by itself, which takes milliseconds once its kernels "
+            f"are known; leave it out. A few shapes are had by padding."
+        )
+    if compile_once:
+        raise ArgumentError(
+            "jit: compile_once=True would go on with an attribute of a Cell as it was when traced; "
+            "it is traced again when one has changed, and else not. Leave it out."
+        )
+    if hash_args is not None:
+        raise ArgumentError(
+            "jit: hash_args: values that a function reads outside of its arguments are compared at each call, and if "
+            "one has changed, it is traced again. Leave it out."
+        )
+    if options:
+        raise ArgumentError(f"jit: there is no option {show(next(iter(options)))}.")
+
+
+def as_signature(given: Annotated[Any, Own()]) -> tuple[Tensor | None, ...] | None:
+    """The arguments that a function is to be called with, as Tensors of their shapes and dtypes."""
+    if given is None:
+        return None
+    each = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+    for number, one in enumerate(each):
+        if one is not None and not isinstance(one, Tensor):
+            raise ArgumentError(
+                f"jit: input_signature holds a Tensor like each argument, such as ops.zeros((2, 3)), or None "
+                f"for what it may be; element {number} is {came(one)}."
+            )
+    return each
+
+
+def refuse_other_arguments(signature: Sequence[Tensor | None], args: Sequence[Any], name: str) -> None:
+    """Raise for arguments that are not as `input_signature` says.
+
+    Raises:
+        ArgumentError: for another number of them, or no Tensor.
+        ShapeError: for another shape.
+        DTypeError: for another dtype.
+    """
+    who = f"jit({name}): input_signature"
+    if len(args) != len(signature):
+        raise ArgumentError(f"{who} has {len(signature)} argument(s), and there are {len(args)}.")
+    for number, (wanted, x) in enumerate(zip(signature, args, strict=True)):
+        if wanted is None:
+            continue
+        leaves = structure.flatten(x)[0]
+        if not isinstance(x, Tensor):
+            raise ArgumentError(f"{who}: argument {number} is a Tensor, not {came(x)}{' of them' if leaves else ''}.")
+        if x.shape != wanted.shape:
+            raise ShapeError(f"{who}: argument {number} has shape {wanted.shape}, this one {x.shape}.")
+        if x.dtype != wanted.dtype:
+            raise DTypeError(f"{who}: argument {number} is of {wanted.dtype.name}, this one of {x.dtype.name}.")
+
+
+# --- pickling ---------------------------------------------------------------------------------------------------------
+
+
+def reduce_jitted(jitted: Any, make: Any) -> Any:
+    """The value for `__reduce__`: `make` with its arguments, or the name under which the jitted function is found.
+
+    Raises:
+        JitPickleError: for a function that Python finds by no name, such as a lambda.
+    """
+    function = jitted.fn  # a Cell, or a method of what can be pickled, is pickle's own business
+    if isinstance(function, FunctionType):
+        named: Any = sys.modules.get(function.__module__)
+        for name in function.__qualname__.split("."):
+            named = getattr(named, name, None)
+        if named is jitted:  # decorated: unpickling imports the name
+            return function.__qualname__
+        if named is not function:
+            raise JitPickleError(
+                f"jit({jitted.name}): a jitted function is pickled as the function, and Python pickles functions by "
+                f"name, but finds no {function.__qualname__} in {function.__module__}. Write it as a def at the top of "
+                f"a module; or pickle the Cell that it calls, and jit that again."
+            )
+    return make, (function, jitted.name, jitted.limit)
+
 
 Signature = tuple[Tensor | None, ...] | None
 STORM = 8  # from so many traces of one function on, something is probably wrong
@@ -56,9 +179,9 @@ class Jitted:
             if self.signature is not None:
                 args = with_tensors(args)
                 refuse_other_arguments(self.signature, args, self.name)
-            if STATE.trace is not None:
+            if TRACING.trace is not None:
                 return self.fn(*args, **kwargs)  # part of the Program that is being traced
-            if FINITE or STATE.unfused:  # operation by operation, each of which is looked at
+            if FINITE or TRACING.unfused:  # operation by operation, each of which is looked at
                 return structure.map_leaves(snapshot, self.fn(*with_tensors(args), **with_tensors(kwargs)))
             compiled, leaves = self.lookup(args, kwargs)
             return compiled(leaves)
@@ -86,11 +209,11 @@ class Jitted:
         for leaf in leaves:
             if isinstance(leaf._data, Value):
                 raise stale()
-        taped = STATE.tape is not None
-        watched = None if STATE.watch is None else STATE.watch.key
+        taped = RECORDING.tape is not None
+        watched = None if CHECKING.watch is None else CHECKING.watch.key
         specs = tuple([(leaf._data.shape, leaf._data.dtype) for leaf in leaves])
         # With the settings of this thread that change what is traced.
-        signature = ((None,) * len(leaves), taped, STATE.smooth, STATE.wide, STATE.stops, watched, tree, specs)
+        signature = ((None,) * len(leaves), taped, CHECKING.smooth, CHECKING.wide, CHECKING.stops, watched, tree, specs)
         compiled = self._compiled_for(signature, leaves)
         # A Parameter as an argument is a Tensor like any other, unless a gradient with respect to it is taken inside.
         targets = compiled.gradient_targets
@@ -157,8 +280,7 @@ class Jitted:
         """Its Program for these arguments after each pass, as text; see `explain_passes`."""
         with recording_on(None):
             compiled, leaves = self.lookup(args, kwargs)
-        assert compiled.plans is not None  # off the tape there are
-        return report_on_passes(stages(compiled.plans.program, compiled.plan([x._data for x in leaves]).space))
+        return compiled.explain_passes([leaf._data for leaf in leaves])
 
 
 def jit(
@@ -258,8 +380,9 @@ def explain(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> str:
 def explain_passes(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> str:
     """The Program that `fn` becomes for these inputs, as text: as it was traced, then after each pass of the compiler.
 
-    A pass that changes nothing is named, and no more. Nothing is run. The passes, and what each is there for, are
-    listed in `snncell/compiler/pipeline.py`.
+    The steps of its loops over time follow, also after each pass: what a step stores for the backward pass, and which
+    of its instructions run before the loop, in it and after it. A pass that changes nothing is named, and no more.
+    Nothing is run. `snncell/compiler/pipeline.py` lists the passes, with the purpose of each.
 
     Args:
         fn: a function or Cell, jitted or not.

@@ -1,46 +1,53 @@
-"""A step and its reverse: both are traced, and both are bodies of loops.
+"""Linearisation: trace a time step of a loop, and its backward step. Both are bodies of loops.
 
     step      (v; x) -> (v'; s)             h = v + (x - v) / tau; u = h - 1; s = u > 0; v' = h * (1 - stop_gradient(s))
-    reverse   (dv'; u, ds) -> (dv; dx)      s = u > 0; dh = ds * surrogate(u) + dv' * (1 - s); dx = dh / tau; ...
+    backward  (dv'; u, ds) -> (dv; dx)      s = u > 0; dh = ds * surrogate(u) + dv' * (1 - s); dx = dh / tau; ...
 
-The reverse is the sweep of the step's tape, traced on behind the step itself. So it holds the step once more: what the
-sweep needs of the forward is computed again, from the least that has to be saved for it (`passes/rematerialise.py`),
-here u. Its states are the gradients of the step's states, and it runs in the other direction of time. It is a body like
-any other, with a reverse in turn.
+The backward step is the sweep of the step's tape, traced after the step itself. So it holds the step once more: it
+computes again what the sweep needs of the forward pass, from the least that has to be saved for it
+(`passes/rematerialise.py`), here u. Its states are the gradients of the step's states, and it runs in the other
+direction of time. It is a body like any other, with a backward step in turn.
+
+Gradients of higher orders may need inputs or states that the backward step itself does not read. So if an outer tape
+records, `find_needed_inputs` finds them, and the loop keeps them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import NoneType
 
 import numpy as np
 
-from snncell.compiler.dependencies import state_read_by
-from snncell.compiler.higher_orders import find_needed_inputs
-from snncell.compiler.holders import Change, Spot
-from snncell.compiler.ir.body import Body
+from snncell.compiler.ir.loop import Body, LoopOperation
 from snncell.compiler.ir.program import find_used_values
-from snncell.compiler.passes.canonicalise import program_of
-from snncell.compiler.passes.rematerialise import values_to_save
+from snncell.compiler.passes.canonicalise import from_trace, program_of
+from snncell.compiler.pipeline import choose_saved
+from snncell.compiler.state.dependencies import state_read_by
+from snncell.compiler.state.values import Change, Spot
 from snncell.errors import GradientError, TraceError
-from snncell.tape.body_trace import BodyTrace
+from snncell.tape.backward import ancestors, pullback, watch_input, zeros_of
+from snncell.tape.custom import Composite
 from snncell.tape.parameter import Parameter
-from snncell.tape.state import STATE, recording_on, tracing_to
-from snncell.tape.tape import Tape, pullback, watch_input, zeros_of
+from snncell.tape.primitive import Primitive
+from snncell.tape.state import RECORDING, TRACING, recording_on, tracing_to
+from snncell.tape.tape import Tape
 from snncell.tape.taps import Note, NotedResults, noting
 from snncell.tape.tensor import Tensor, wrap
+from snncell.tape.tracing import BodyTrace
+from snncell.tape.value import Value
 
 StepFunction = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
 
 
 @dataclass(frozen=True, eq=False)
 class Reverse:
-    """The reverse of a body.
+    """The backward step of a body.
 
     Attributes:
-        body: the reverse itself.
+        body: the backward step itself.
         float_states: the numbers of the forward's states that have a gradient: those are its own states, in this order.
         seeded: the numbers of the forward's outputs whose gradients are its last sequences and constants.
         has_gradient: for each input of the forward, whether a gradient of it is among the results.
@@ -80,7 +87,7 @@ def trace_body(
             raise _count_words(who, next(iter(earlier[0].values())).words)
         missing = [p for p in body.trace.written if all(p is not q for q in carried)]
         if not missing and not changes:
-            if STATE.trace is None:
+            if TRACING.trace is None:
                 state.warn_of_steps(who)
             return body, carried
         earlier = (changes, body) if changes else None
@@ -112,7 +119,7 @@ def _trace_step(
     who: str,
     carried: list[Parameter],
 ) -> Body:
-    tape = None if STATE.tape is None else Tape()
+    tape = None if RECORDING.tape is None else Tape()
     trace = BodyTrace(who, tape, carried)
     with tracing_to(trace), recording_on(tape):
         states = [trace.new_input(x.shape, x._data.dtype) for x in carry]
@@ -123,7 +130,7 @@ def _trace_step(
         after, ys = f(states, slices)
         after = [*after, *(wrap(trace.lift(p)) for p in carried)]  # no gradient flows through a write
         captured, consts = _captures(trace, [*after, *ys], 0)
-    outer = STATE.trace
+    outer = TRACING.trace
     if outer is not None:
         outer.cells.update(trace.cells)
         outer.gradient_targets |= trace.gradient_targets
@@ -131,18 +138,18 @@ def _trace_step(
 
 
 def _captures(trace: BodyTrace, outs: Sequence[Tensor], known: int) -> tuple[list[Tensor], list[Tensor]]:
-    """The captures behind the first `known` ones, outside and inside: they are constant from step to step."""
+    """The captures after the first `known` ones, outside and inside: they are constant from step to step."""
     for out in outs:
         trace.lift(out)  # an output that comes from outside and goes straight out is a capture too
     new = list(trace.captures.values())[known:]
     return [tensor for tensor, _ in new], [wrap(value, tensor._entry, tensor._index) for tensor, value in new]
 
 
-# --- its reverse ------------------------------------------------------------------------------------------------------
+# --- the backward step ------------------------------------------------------------------------------------------------
 
 
 def saving(body: Body) -> Body:
-    """The same body, which collects what its reverse takes of each step."""
+    """The same body, which collects the values that its backward step reads."""
     try:
         with recording_on(None):
             reverse = linearise(body, [out.dtype.is_float for out in body.outs])
@@ -150,26 +157,26 @@ def saving(body: Body) -> Body:
         # A bprop may raise, and the gradient may never be asked for: its error belongs to the one who asks. Until
         # then the states are saved, from which any reverse can be computed.
         return body.saving_states()
-    return replace(body.saving(values_to_save(body, reverse.body)), reverse=reverse)
+    return choose_saved(replace(body, reverse=reverse))
 
 
 def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
-    """Trace the reverse of a body.
+    """Trace the backward step of a body.
 
     Args:
         body: the step, traced under a tape.
         has_dout: for each output whether a gradient arrives at it. For a state it counts as one: its gradient flows
             from step to step.
 
-    What the reverse needs of the forward it computes from what was saved, or if nothing was, from the states.
+    It computes what it needs of the forward from the values that were saved, or, if none were, from the states.
     """
-    if body.reverse is not None and STATE.tape is None and _is_as_saved_for(body, has_dout):
+    if body.reverse is not None and RECORDING.tape is None and _is_as_saved_for(body, has_dout):
         return _read_saved(body, body.reverse)
     trace, tape = body.trace.fork(), body.trace.tape
     assert tape is not None  # only bodies traced under a tape are asked
     float_states = [n for n, x in enumerate(body.carry) if x.dtype.is_float]
     seeded = [n for n in range(len(body.after), len(body.outs)) if has_dout[n]]
-    with _own_state(body, trace), tracing_to(trace), recording_on(tape if STATE.tape is not None else None):
+    with _own_state(body, trace), tracing_to(trace), recording_on(tape if RECORDING.tape is not None else None):
         specs = {n: (body.outs[n].shape, body.outs[n]._data.dtype) for n in (*float_states, *seeded)}
         seeds = {n: watch_input(trace.new_input(*spec)) for n, spec in specs.items()}
         inputs = [*body.carry, *body.xs, *body.consts]
@@ -198,8 +205,8 @@ def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
             sums=sums,
             captured=captured,
         )
-    if STATE.trace is not None:
-        STATE.trace.cells.update(trace.cells)
+    if TRACING.trace is not None:
+        TRACING.trace.cells.update(trace.cells)
     has_gradient = [grad is not None for grad in grads]
     return _read_saved(body, Reverse(reversed_body, float_states, seeded, has_gradient, noted))
 
@@ -216,9 +223,9 @@ def _own_state(body: Body, trace: BodyTrace) -> Iterator[None]:
 
 
 def lacks_states(body: Body, reverse: Reverse) -> bool:
-    """True if a reverse takes states that were not saved for it, or if a gradient of higher order does.
+    """True if a backward step reads states that were not saved for it, or if a gradient of higher order does.
 
-    The latter may where the reverse itself does not: a bprop may call a Cell, which has a bprop of its own.
+    The latter may where the backward step itself does not: a bprop may call a Cell, which has a bprop of its own.
     """
     own = reverse.body
     program, states = program_of(own), [x._data for x in body.carry]
@@ -229,13 +236,13 @@ def lacks_states(body: Body, reverse: Reverse) -> bool:
 
 
 def _is_as_saved_for(body: Body, has_dout: Sequence[bool]) -> bool:
-    """True if a reverse is the one that was traced to find out what to save."""
+    """True if a backward step is the one that was traced to find out what to save."""
     seeded = [n for n in range(len(body.after), len(body.outs)) if has_dout[n]]
     return not body.sums and seeded == body.reverse.seeded
 
 
 def _read_saved(body: Body, reverse: Reverse) -> Reverse:
-    """A copy of a reverse whose first sequences are those of the step and what it saves."""
+    """A copy of a backward step whose first sequences are those of the step and the values it saves."""
     own = reverse.body
     douts = own.xs[len(own.xs) - sum(n < len(body.after) + len(body.ys) for n in reverse.seeded) :]
     stored = body.carry if body.saved is None else body.saved
@@ -244,7 +251,7 @@ def _read_saved(body: Body, reverse: Reverse) -> Reverse:
 
 
 def _refuse_writes(body: Body, trace: BodyTrace) -> None:
-    """Raise if the reverse writes a Parameter: its states are gradients, and no Parameter is among them."""
+    """Raise if the backward step writes a Parameter: its states are gradients, and no Parameter is among them."""
     for parameter in trace.written:
         raise GradientError(
             f"{body.trace.who}: a bprop that a step calls writes Parameter {parameter.name!r} (to draw random "
@@ -256,3 +263,36 @@ def _refuse_writes(body: Body, trace: BodyTrace) -> None:
 
 def _or_zeros(grad: Tensor | None, x: Tensor) -> Tensor:
     return zeros_of((x.shape, x._data.dtype)) if grad is None else grad
+
+
+# --- gradients of higher orders ---------------------------------------------------------------------------------------
+
+
+def find_needed_inputs(
+    trace: BodyTrace, outs: Iterable[Tensor], among: Sequence[Tensor], given: Sequence[Tensor] = ()
+) -> set[Value]:
+    """Find the Values of inputs that gradients of `outs` look at; none unless an outer tape records.
+
+    Args:
+        trace: of the step, or of its backward step.
+        outs: its outputs.
+        among: inputs of the step, or of the step that it is the backward step of.
+        given: Tensors that such a gradient is given, so that it needs nothing they were computed from.
+    """
+    if RECORDING.tape is None:
+        return set()
+    ends = {x._entry for x in given if x._entry is not None}
+    entries = [entry for entry in ancestors((out._entry for out in outs), ends) - ends if entry is not None]
+    needed = {x._data for x in among if x._entry in entries}
+    # Integers, and Parameters that the step writes, are on no tape, but the bprops on the way look at them.
+    operands = [x._data for entry in entries for x in entry.inputs if isinstance(x, Tensor)]
+    if any(not isinstance(entry.op, (Primitive, Composite, NoneType)) for entry in entries):  # a bprop of a user's
+        operands += [value for parameter, value in trace.carried.items() if parameter.dtype.is_float]
+        # It is called once more, and may look again at whatever it has found outside of the loop.
+        operands += [value for _, value in trace.captures.values()]
+    if any(isinstance(entry.op, LoopOperation) for entry in entries):  # its step sees them too
+        operands += [x._data for x in among if x._entry is None]
+    inside = [x for x in operands if isinstance(x, Value) and x.trace in trace.lineage]
+    known = {x._data for x in given}
+    looked_at = find_used_values(from_trace(trace, inside, known))
+    return (needed | looked_at.intersection(x._data for x in among)) - known

@@ -1,26 +1,89 @@
-"""Replay of a loop over time whose results are not finite, step by step, to find where that starts.
+"""Replay of a loop over time whose results are not finite, step by step, to find the step where that starts.
 
-`set_context(check_finite=True)` looks at the results of a loop. Inside, the loop is one kernel; so the function of one
-step, which is kept while the setting holds, is called again for each step, as if it had never been traced: the results
-of every operation in it are looked at, and the error of one gets the time step. A fault in the reverse is found in the
-same way: the steps once more forward, and then one after the other backwards, each on a tape of its own.
+`set_context(check_finite=True)` checks the results of a loop. The loop itself is one kernel. So the function of one
+time step, which is kept while the setting holds, is called again for each step as if it had never been traced: the
+results of every operation in it are checked, and an error gets the number of the step. A fault in the backward pass is
+found in the same way: the steps once more forward, then one after the other backwards, each on a tape of its own.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from snncell.compiler.replayed_steps import ReplayedSteps, join_names
+from snncell.base.signals import Restoring, undoing
 from snncell.errors import NotFiniteError
-from snncell.interrupts import Restoring, undoing
+from snncell.tape.backward import pullback, watch_input, zeros_of
 from snncell.tape.finite import Fault, Spot, at_home, is_paused, pause_watch, spot_in
-from snncell.tape.state import EFFECTS, recording_on, settings
-from snncell.tape.tape import Tape, pullback, watch_input, zeros_of
+from snncell.tape.parameter import Parameter
+from snncell.tape.source_location import SourceLine
+from snncell.tape.state import EFFECTS_LOCK, record_on, recording_on, settings
+from snncell.tape.tape import Tape
 from snncell.tape.tensor import Tensor, beside, wrap
+
+# --- the steps --------------------------------------------------------------------------------------------------------
+
+
+class ReplayedSteps(NamedTuple):
+    """The steps of a loop over time.
+
+    Attributes:
+        f: one step, `(states, slices) -> (states, results)`.
+        written: the Parameters that a step writes: they are further states.
+        backwards: whether the steps run from the last to the first.
+        who: the loop's name in errors.
+        names: of the states, as far as they have any.
+        smooth: whether spikes were smooth.
+        place: the place in the user's code where the loop was called.
+    """
+
+    f: Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
+    written: list[Parameter]
+    backwards: bool
+    who: str
+    names: Sequence[str]
+    smooth: bool
+    place: SourceLine
+
+    def turns(self, count: int) -> list[int]:
+        """The numbers of the time steps, in the order in which they run."""
+        return list(range(count))[:: -1 if self.backwards else 1]
+
+    def state(self, number: int) -> str:
+        """The name of a state."""
+        if number < len(self.names):
+            return f"state {self.names[number]}"
+        return f"state {number}"
+
+    def sequence(self, number: int, count: int) -> str:
+        """The name of one of `count` sequences."""
+        return "its input" if count == 1 else f"its input {number}"
+
+    def result(self, number: int, states: int) -> str:
+        """The name of a result, the first of which are the states."""
+        own = states - len(self.written)
+        if number >= states:
+            return "its output"
+        return self.state(number) if number < own else f"Parameter {self.written[number - own].name!r}"
+
+    def input(self, number: int, states: int, sequences: int, captured: Sequence[Tensor] = ()) -> str:
+        """The name of an input: a state, a sequence, or what was captured."""
+        if number < states:
+            return self.result(number, states)
+        if number < states + sequences:
+            return self.sequence(number - states, sequences)
+        fixed = captured[number - states - sequences]
+        return f"Parameter {fixed.name!r}" if isinstance(fixed, Parameter) else "what is the same at every step"
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Names in a sentence, each once."""
+    names = list(dict.fromkeys(names))
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
 
 _ARRIVING = "the gradient of its output"
 
@@ -80,7 +143,7 @@ def look_at_gradients(
         _backward(loop, before, xs, fixed, douts)
     except NotFiniteError as error:
         if getattr(error.fault, "source", "") not in ("", _ARRIVING):
-            _forward(loop, inputs[:states], xs)  # an operand of the reverse is NaN: the forward has made it
+            _forward(loop, inputs[:states], xs)  # an operand of the backward pass is NaN: the forward has made it
         raise
     number, spot = faults[0]
     over_time = states <= number < states + sequences
@@ -134,7 +197,7 @@ def _forward(loop: ReplayedSteps, states: Sequence[Tensor], xs: Sequence[Tensor]
     arrays = [x._data for x in states]
     before = []
     eager = {"trace": None, "tape": None, "smooth": loop.smooth}
-    with EFFECTS, beside(*states, *xs), settings(**eager), _restore(loop), at_home(loop.place, sys._getframe()):
+    with EFFECTS_LOCK, beside(*states, *xs), settings(**eager), _restore(loop), at_home(loop.place, sys._getframe()):
         for turn in loop.turns(xs[0].shape[0]):
             before.append(arrays)
             carry, slices = _inputs_of_turn(loop, arrays, xs, turn)
@@ -188,23 +251,23 @@ def _same(array: Any, operand: Tensor) -> bool:
     return True  # on the GPU, where equal shapes have to do
 
 
-# --- in reverse -------------------------------------------------------------------------------------------------------
+# --- backward -------------------------------------------------------------------------------------------------------
 
 
 def _backward(
     loop: ReplayedSteps, before: list[list[Any]], xs: Sequence[Tensor], fixed: Sequence[Tensor], douts: Sequence[Any]
 ) -> None:
-    """The steps of the reverse, each operation looked at."""
+    """Run the steps of the backward pass, each operation looked at."""
     own = len(before[0]) - len(loop.written)
     of_states = [_or_zeros(dout, array) for dout, array in zip(douts[:own], before[0][:own], strict=True)]
     seeds = douts[len(before[0]) :]
     others = {x._entry for x in fixed if x._entry is not None}
     eager = {"trace": None, "tape": None, "smooth": loop.smooth}
-    with EFFECTS, beside(*xs), settings(**eager), _restore(loop), at_home(loop.place, sys._getframe()):
+    with EFFECTS_LOCK, beside(*xs), settings(**eager), _restore(loop), at_home(loop.place, sys._getframe()):
         for turn, arrays in zip(loop.turns(xs[0].shape[0])[::-1], before[::-1], strict=True):
             arriving = [*of_states, *(None if x is None else wrap(x._data[turn, ...]) for x in seeds)]
             tape = Tape()
-            with recording_on(None), tape.active():
+            with recording_on(None), record_on(tape):
                 inputs = [[watch_input(x) for x in part] for part in _inputs_of_turn(loop, arrays, xs, turn)]
                 with pause_watch():
                     after, ys = loop.f(*inputs)

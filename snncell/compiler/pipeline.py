@@ -1,53 +1,36 @@
-"""The passes over Programs, in their order: the one place to add one.
+"""The compiler's passes, in their order: one list over Programs, one over the bodies of loops.
 
-Each opens with an example, and says why it pays and when it must not be applied. `snncell.explain_passes` shows a
-Program after each.
+A pass is a function Program -> Program. Its module or its docstring opens with an example, and says why it pays and
+when it must not be applied. `run_passes` runs both lists, and `snncell.explain_passes` shows a Program after each pass,
+then the step of each loop in it.
+
+A trace goes through the CANONICAL passes at once. The other passes of PROGRAM_PASSES run when a plan is made, because
+they depend on the device. A body chooses the values that it saves when it is traced (`rematerialise`), and is taken
+apart when its loop is scheduled (`hoist`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
+from snncell.compiler.ir.loop import Body, LoopParts, Step
 from snncell.compiler.ir.program import Program
 from snncell.compiler.passes.begin_early import begin_early
-from snncell.compiler.passes.dce import eliminate_dead_code
-from snncell.compiler.passes.fold import fold_constants
+from snncell.compiler.passes.canonicalise import CANONICAL, Pass, run_passes, transform
+from snncell.compiler.passes.event_lists import share_event_lists, spikes_as_bool
 from snncell.compiler.passes.fuse_into_loops import fuse_into_loops
-from snncell.compiler.passes.make_contiguous import make_contiguous
+from snncell.compiler.passes.hoist import hoist
 from snncell.compiler.passes.multiply_in_loops import multiply_in_loops
+from snncell.compiler.passes.product_layout import make_contiguous
 from snncell.compiler.passes.push_reductions import push_reductions
-from snncell.compiler.passes.share_event_lists import share_event_lists
-from snncell.compiler.passes.spikes_as_bool import spikes_as_bool
-from snncell.kernels.space import DEVICE, HOST, Space
+from snncell.compiler.passes.rematerialise import rematerialise
+from snncell.compiler.passes.simplify import eliminate_dead_code, fold_constants
+from snncell.kernels.space import HOST, Space
+from snncell.tape.value import Value
 
-
-class Pass(NamedTuple):
-    """A function Program -> Program, with its contract.
-
-    Attributes:
-        run: the function. It returns a new Program, or the same; it changes none.
-        needs: what must hold before it.
-        leaves: what holds after it.
-        spaces: where the Program's arrays may be.
-    """
-
-    run: Callable[[Program], Program]
-    needs: str
-    leaves: str
-    spaces: tuple[Space, ...] = (HOST, DEVICE)
-
-    @property
-    def name(self) -> str:
-        """The function's name."""
-        return self.run.__name__
-
-
-# A traced Program has been through common subexpression and dead code elimination (`passes/canonicalise.py`). What the
-# steps of loops save is chosen when they are traced (`passes/rematerialise.py`), and what need not run step by step is
-# taken out when they are lowered (`passes/hoist.py`).
-PASSES = (
-    Pass(fold_constants, "", "no step depends on constants alone, but for those with large results"),
+PROGRAM_PASSES = (
+    *CANONICAL,
+    Pass(fold_constants, "", "no instruction depends on constants alone, but for those with large results"),
     Pass(
         push_reductions,
         "constants are folded, so that a product with a constant is seen as one",
@@ -56,7 +39,7 @@ PASSES = (
     Pass(
         fuse_into_loops,
         "sums stand next to loops",
-        "loops hold the elementwise steps that make their sequences, and the sums of their results",
+        "loops hold the elementwise instructions that make their sequences, and the sums of their results",
     ),
     Pass(
         make_contiguous,
@@ -69,7 +52,7 @@ PASSES = (
         "products of one matrix take its events from one list",
         (HOST,),  # on the device products are dense
     ),
-    Pass(eliminate_dead_code, "", "each step is needed", (HOST,)),
+    Pass(eliminate_dead_code, "", "a result depends on each instruction", (HOST,)),
     Pass(
         spikes_as_bool,
         "products of spikes look for events",
@@ -82,20 +65,62 @@ PASSES = (
         "loops hold the products that they alone take",
         (HOST,),
     ),
-    Pass(begin_early, "steps are final", "what goes on beside other steps begins as early as it can"),
+    Pass(begin_early, "instructions are final", "operations that run in the background begin as early as they can"),
+)
+
+BODY_PASSES = (
+    Pass(
+        rematerialise,
+        "nothing has been merged: the backward step computes all it needs of the step again",
+        "the step gives the values that its backward step reads, the least from which it can compute the rest",
+    ),
+    *CANONICAL,
+    Pass(
+        hoist,
+        "the users of a Value are all users of its expression",
+        "each instruction has its place: before the loop, in it, or after it",
+    ),
 )
 
 
 def optimise(program: Program, space: Space = HOST) -> Program:
-    """Run all passes for arrays that are in `space`: the Program to plan."""
-    *_, (_, last) = stages(program, space)
-    return last
+    """Make the Program to plan of a canonical one, for arrays that are in `space`."""
+    return transform(PROGRAM_PASSES[len(CANONICAL) :], program, space)
+
+
+def choose_saved(body: Body) -> Body:
+    """The body that gives the values which its `reverse` reads, as further outputs."""
+    step: Step = transform(BODY_PASSES[:1], body.program()).step
+    return step.body
+
+
+def take_apart(body: Body, states: Sequence[Value] = ()) -> LoopParts:
+    """Decide where the instructions of a body run.
+
+    Args:
+        body: one step.
+        states: those of its sequences that are computed again in the loop (`ir.loop.Recompute`): no instruction may
+            take them as sequences before the loop.
+    """
+    parts: LoopParts = transform(BODY_PASSES, _traced(body, states)).step.parts
+    return parts
 
 
 def stages(program: Program, space: Space = HOST) -> Iterator[tuple[str, Program]]:
-    """Each pass's name with the Program that it leaves; the first is the traced one."""
+    """A traced Program, then each pass's name with the Program that it leaves."""
     yield "traced", program
-    for each in PASSES:
-        if space in each.spaces:
-            program = each.run(program)
-            yield each.name, program
+    yield from run_passes(PROGRAM_PASSES, program, space)
+
+
+def stages_of_body(body: Body, states: Sequence[Value] = ()) -> Iterator[tuple[str, Program]]:
+    """The same for the step of a loop; see `take_apart`."""
+    traced = _traced(body, states)
+    yield "traced", traced
+    yield from run_passes(BODY_PASSES, traced)
+
+
+def _traced(body: Body, states: Sequence[Value]) -> Program:
+    """The Program of a body before the first pass, without the values that it saves."""
+    program = body.program()
+    outputs = [value for y, value in zip(body.outs, program.outputs, strict=True) if not body.is_saved(y)]
+    return program._replace(outputs=outputs, step=Step(body, states))

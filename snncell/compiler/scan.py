@@ -1,35 +1,54 @@
-"""Scan: a loop over time as one operation, the forward of which is a body and the reverse a scan of its reverse."""
+"""Scan: a loop over time as one operation. Its backward pass is the Scan of its body's backward step.
+
+A Scan without states inside of another loop runs all of its steps for all steps of the outer loop as one loop
+(`Nested`):
+
+    outer loop of T steps, in each of them M      one loop of T M steps
+    sequence (M, ...), of each (T, M, ...)        sequence (T M, ...)
+    constant (...)                                the same constant
+    constant of each outer step, (T, ...)         sequence (T M, ...), each row M times
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import compress
 from typing import Any
 
-from snncell.compiler.higher_orders import find_needed_inputs
-from snncell.compiler.ir.body import Body
-from snncell.compiler.ir.loop import Loop, LoopOperation, Recompute
+import numpy as np
+
+from snncell.base.config import FINITE
+from snncell.compiler.backends.cuda_loop import CUDALoop
+from snncell.compiler.explain import explain_loop
+from snncell.compiler.ir.loop import Body, Loop, LoopOperation, Recompute
 from snncell.compiler.ir.program import find_used_values
-from snncell.compiler.linearise import Reverse, StepFunction, lacks_states, linearise, saving, trace_body
+from snncell.compiler.linearise import (
+    Reverse,
+    StepFunction,
+    find_needed_inputs,
+    lacks_states,
+    linearise,
+    saving,
+    trace_body,
+)
 from snncell.compiler.lower import Lowered
-from snncell.compiler.nan_replay import look_at_gradients, look_at_results
-from snncell.compiler.nested import Nested
+from snncell.compiler.nan_replay import ReplayedSteps, look_at_gradients, look_at_results
 from snncell.compiler.passes.canonicalise import program_of
-from snncell.compiler.replayed_steps import ReplayedSteps
-from snncell.compiler.schedule.legality import obstacle
-from snncell.compiler.schedule.loop import LoopSchedule, schedule
-from snncell.config import FINITE
-from snncell.kernels.space import HOST, Space
+from snncell.compiler.schedule.loop import LoopSchedule, obstacle, schedule
+from snncell.kernels.space import DEVICE, HOST, Space
+from snncell.tape.backward import zeros_of
 from snncell.tape.parameter import assign_all, commit
-from snncell.tape.primitive import EVERYWHERE, rebuilt
-from snncell.tape.state import EFFECTS, STATE, in_turn
-from snncell.tape.tape import Entry, zeros_of
+from snncell.tape.primitive import EVERYWHERE, one_after_another, rebuilt, repeat_over_time, steps_of
+from snncell.tape.state import CHECKING, EFFECTS_LOCK, RECORDING, TRACING, in_turn
+from snncell.tape.tape import Entry
 from snncell.tape.taps import Events
 from snncell.tape.tensor import Tensor, beside
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
 from snncell.tape.transforms import vjp
+from snncell.tape.value import Value
 
 
 def run(
@@ -50,19 +69,19 @@ def run(
     with beside(*carry, *xs):  # what the body makes is where its operands are
         body, written = trace_body(f, carry, xs, backwards, who)
     every = every if body.carry else None  # without states there is nothing to store
-    effects = bool(written) and STATE.trace is None
+    effects = bool(written) and TRACING.trace is None
     if effects:
         in_turn()
-    with EFFECTS if effects else nullcontext():  # nobody else draws the same random numbers
-        if STATE.trace is None:
+    with EFFECTS_LOCK if effects else nullcontext():  # nobody else draws the same random numbers
+        if TRACING.trace is None:
             place = "gpu" if any(x.device == "gpu" for x in (*carry, *xs)) else "cpu"
             commit([parameter.moving(place) for parameter in written if parameter.follows])
         states = [*carry, *(p.value() for p in written)]
         loop = Loop(body, len(body.ys), who, every)
         scan, outs = _bind_loop(loop, [*states, *xs, *body.captured], xs[0].shape[0])
         scan.events = {} if events is None else events
-        for watch in FINITE if STATE.trace is None else ():
-            scan.observed = ReplayedSteps(f, written, backwards, who, names, STATE.smooth, watch.place())
+        for watch in FINITE if TRACING.trace is None else ():
+            scan.observed = ReplayedSteps(f, written, backwards, who, names, CHECKING.smooth, watch.place())
             pairs = zip(body.ys, outs[len(states) :], strict=False)
             results = [out for y, out in pairs if id(y._data) not in body.trace.noted]  # not what a monitor records
             look_at_results(scan.observed, states, xs, [*outs[: len(states)], *results])
@@ -71,9 +90,9 @@ def run(
 
 
 def _bind_loop(loop: Loop, inputs: list[Tensor], steps: int) -> tuple[Scan, Sequence[Tensor]]:
-    """The scan of a loop, carried out or traced; on a tape it stores what its reverse needs."""
+    """The scan of a loop, carried out or traced; on a tape it stores what its backward pass needs."""
     body = loop.body
-    taped = STATE.tape is not None and body.trace.tape is not None and any(x._entry is not None for x in inputs)
+    taped = RECORDING.tape is not None and body.trace.tape is not None and any(x._entry is not None for x in inputs)
     if taped and loop.interval is None and loop.recompute is None:
         loop = replace(loop, body=saving(body))
     scan = Scan(loop if taped else replace(loop, interval=None))
@@ -123,6 +142,11 @@ class Scan(LoopOperation):
         """True if nothing stands against a single kernel."""
         return obstacle(self.schedule) is None
 
+    def device_kernel(self) -> tuple[str, str, tuple[Any, ...]] | None:
+        """The kernel of the loop on the device, unless it goes step by step there."""
+        loop = self.lowered.loop_in(DEVICE)
+        return (loop.name, loop.source, loop.signature) if isinstance(loop, CUDALoop) else None
+
     def with_loop(self, loop: Loop) -> Scan:
         """A Scan of another Loop."""
         return Scan(loop)
@@ -136,7 +160,7 @@ class Scan(LoopOperation):
 
     def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
         """The form the loop took, and why."""
-        return self.lowered.explained(attrs["steps"], space)
+        return explain_loop(self.lowered, attrs["steps"], space)
 
     def kernels(self, attrs: dict[str, Any], space: Space = HOST) -> list[tuple[Any, ...]]:
         """The kernels of its loop, to be built."""
@@ -151,7 +175,7 @@ class Scan(LoopOperation):
         return self.lowered.moved(attrs["steps"])
 
     def pruned(self, instruction: Instruction, needed: set[Value]) -> Instruction:
-        """The step without the results and sums that nothing needs, and without the inputs that only those need."""
+        """The instruction without unused results and sums, and without the inputs that only those need."""
         body = self.loop.body
         first, last = len(body.after), len(body.after) + len(body.ys)
         flags = [n < first or n >= len(body.outs) or value in needed for n, value in enumerate(instruction.outputs)]
@@ -177,9 +201,9 @@ class Scan(LoopOperation):
         return specs
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
-        """The gradients of the inputs: a scan of the body's reverse, in the other direction of time."""
+        """The gradients of the inputs: a scan of the body's backward step, in the other direction of time."""
         grads = self._pull(entry, douts)
-        for watch in FINITE if STATE.trace is None else ():
+        for watch in FINITE if TRACING.trace is None else ():
             if self.observed is None:  # a reverse that is reversed in turn
                 for n, grad in enumerate(grads):
                     watch.gradient(f"the reverse of {self.loop.who}", f"operand {n}", grad)
@@ -234,7 +258,7 @@ class Scan(LoopOperation):
         return grads
 
     def _pull_whole(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
-        """The gradients through a reverse with checkpoints: of the same reverse, given the states of every step.
+        """The gradients through a backward pass with checkpoints: of the same pass, given the states of every step.
 
         Checkpoints are of no use here: a gradient of the reverse arrives at each state that it computed again.
         """
@@ -281,7 +305,7 @@ def _seed(dout: Tensor | None, spec: Any) -> Tensor:
 def _drop_unused(
     body: Body, inputs: Sequence[Any], recompute: Recompute | None, needed: set[Value]
 ) -> tuple[Body, list[Any]]:
-    """Leave out the sequences and constants that no step takes, so that the tape does not hold them.
+    """Leave out the sequences and constants that no instruction takes, so that the tape does not hold them.
 
     Those stay that are `needed` by gradients of higher orders. Gives the body, and the inputs that are left.
     """
@@ -300,3 +324,53 @@ def _spread(reverse: Reverse, results: Sequence[Tensor], states: int) -> list[An
     of_states = {n: next(grads) for n in reverse.float_states}
     others = [next(grads) if has_gradient else None for has_gradient in reverse.has_gradient[states:]]
     return [*(of_states.get(n) for n in range(states)), *others]
+
+
+# --- a loop inside of a loop ------------------------------------------------------------------------------------------
+
+
+class Nested:
+    """The rule of a loop for all steps of the loop around it: `Primitive.over_time`.
+
+    Args:
+        loop: the one inside, which has no states.
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop = loop
+        self._lowered: dict[tuple[bool, ...], Lowered] = {}
+        self._widest: int | None = None
+
+    def __call__(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> tuple[Any, ...]:
+        many, steps, first = steps_of(arrays, varying), attrs["steps"], len(self.loop.body.xs)
+        constants = list(zip(arrays[first:], varying[first:], strict=True))
+        # A sum is of the steps inside alone, and a matrix is not copied for each of them: then one loop after another.
+        if self.loop.body.sums or any(x.size > many * self._most() for x, varies in constants if varies):
+            alone = self._lowered_for((False,) * len(constants))
+            each: tuple[Any, ...] = one_after_another(lambda *step: alone.run(step, steps), arrays, varying, {})
+            return each
+        rows = repeat_over_time(arrays, varying)[:first]
+        for x, varies in constants:
+            if varies:
+                rows.append(np.broadcast_to(x.reshape(many, 1, *x.shape[1:]), (many, steps, *x.shape[1:])))
+        rows = [x.reshape(many * steps, *x.shape[2:]) for x in rows]
+        joined = self._lowered_for(tuple(varying[first:]))
+        outs = joined.run([*rows, *(x for x, varies in constants if not varies)], many * steps)
+        return tuple(out.reshape(many, steps, *out.shape[1:]) for out in outs)
+
+    def _most(self) -> int:
+        """The elements of the largest result of a step."""
+        if self._widest is None:
+            results = [x for instruction in program_of(self.loop.body).instructions for x in instruction.outputs]
+            self._widest = max((math.prod(x.shape) for x in results), default=0)
+        return self._widest
+
+    def _lowered_for(self, of_each: tuple[bool, ...]) -> Lowered:
+        """The loop that takes as sequences the constants that differ around it."""
+        if of_each not in self._lowered:
+            body = self.loop.body
+            pairs = list(zip(body.consts, of_each, strict=True))
+            moved, kept = [x for x, v in pairs if v], [x for x, v in pairs if not v]
+            loop = replace(self.loop, body=replace(body, xs=[*body.xs, *moved], consts=kept))
+            self._lowered[of_each] = Lowered(loop, schedule(loop))
+        return self._lowered[of_each]

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.guard import guard as _guard
-from snncell.arguments.kinds import Count
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.guard import guard as _guard
+from snncell.base.arguments.kinds import Count, Numbers
 from snncell.data.cache import Cached as Cached
 from snncell.data.datasets import (
     ASLDVS as ASLDVS,
@@ -83,8 +82,8 @@ from snncell.data.transforms.times import (
     TimeSkew as TimeSkew,
 )
 from snncell.errors import ArgumentError, ShapeError
+from snncell.tape.conversion import on_host
 from snncell.tape.event_lists import EventLists as EventLists
-from snncell.tape.given import on_host
 from snncell.tape.tensor import Tensor
 
 Array = np.ndarray[Any, Any]

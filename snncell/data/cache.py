@@ -12,13 +12,13 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Own
+from snncell.base.arguments.kinds import Own
 from snncell.data.collate import check_dataset, entries, with_entry
 from snncell.data.events import Events
 from snncell.data.fingerprint import fingerprint, without_padding
 from snncell.errors import ArgumentError, DTypeError, TensorIndexError
 from snncell.kernels.store import files
-from snncell.tape.given import is_array, on_host
+from snncell.tape.conversion import is_array, on_host
 from snncell.tape.tensor import Tensor
 
 _PER_FOLDER = 1000  # files, for the sake of file systems and of who looks into it

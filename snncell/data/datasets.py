@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from snncell.arguments.kinds import Own
-from snncell.arguments.vocabulary import Path
+from snncell.base.arguments.kinds import Own, Path
 from snncell.data.events import Events, sensor_of
 from snncell.data.formats import aedat, bin, gesture, hdf5, read_events
 from snncell.data.formats.columns import layout_of

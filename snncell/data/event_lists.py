@@ -7,15 +7,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from snncell.arguments.kinds import Count
-from snncell.arguments.vocabulary import Dtype
+from snncell.base.arguments.kinds import Count, Dtype
 from snncell.data.frames import Between, Steps, Ways, bins_of, dtype_of_counts
 from snncell.data.padding import grid_length
 from snncell.errors import ShapeError
 from snncell.kernels.binning import list_events, number_bins
 from snncell.kernels.csr import Rows, check, move_rows
+from snncell.tape.conversion import on_host
 from snncell.tape.event_lists import EventLists
-from snncell.tape.given import on_host
 from snncell.tape.tensor import place_array, wrap
 
 Array = np.ndarray[Any, Any]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.shown import brief
+from snncell.base.arguments.shown import brief
 from snncell.errors import ArgumentError
 from snncell.kernels.binning import LINE, RECORD
 

@@ -8,8 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.arguments.kinds import Count
-from snncell.arguments.vocabulary import Dtype
+from snncell.base.arguments.kinds import Count, Dtype
 from snncell.data.events import Events, Sensor, as_events, sensor_of
 from snncell.errors import ArgumentError, DTypeError
 from snncell.kernels.binning import BITS, MOST, count_events, span_events

@@ -8,16 +8,16 @@ from typing import Annotated, Any, TypeGuard
 
 import numpy as np
 
-from snncell.arguments.kinds import Count, Own, Size
-from snncell.arguments.tracebacks import hide_frames
-from snncell.compiler.reached import NUMPYS, PYTHONS, ReachableValues
+from snncell.base.arguments.kinds import Count, Own, Size
+from snncell.base.arguments.tracebacks import hide_frames
+from snncell.compiler.state.reach import NUMPYS, PYTHONS, ReachableValues
 from snncell.data.collate import Collate, check_dataset
 from snncell.data.making import Maker
 from snncell.data.workers import make_by_workers
 from snncell.errors import ArgumentError
 from snncell.kernels.space import HOST
 from snncell.ops.random import randint
-from snncell.tape.given import with_tensors
+from snncell.tape.conversion import with_tensors
 from snncell.tape.state import settings
 
 Array = np.ndarray[Any, Any]

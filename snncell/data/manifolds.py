@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Count, Positive, Within
+from snncell.base.arguments.kinds import Count, Positive, Within
 from snncell.data.made.seeds import seed_or_draw
 from snncell.errors import ArgumentError
 from snncell.kernels.waves import ACCURACY, multiply_waves

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.vocabulary import Path
+from snncell.base.arguments.kinds import Path
 from snncell.data.events import Events, Sensor
 from snncell.data.formats import read_events
 from snncell.data.formats.reading import fault

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from snncell.arguments.kinds import Count, Own, Size
+from snncell.base.arguments.kinds import Count, Own, Size
 from snncell.data.collate import check_dataset, entries, with_entry
 from snncell.data.events import times_of
 from snncell.errors import ArgumentError, ShapeError, TensorIndexError

@@ -28,10 +28,10 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from snncell.compiler.random_states import LOADING
+from snncell.base.forks import after_fork, in_child
+from snncell.base.signals import deferring, take_from
+from snncell.compiler.state.random_states import LOADING
 from snncell.errors import ArgumentError, ForkError, WorkerError
-from snncell.forks import after_fork, in_child
-from snncell.interrupts import deferring, take_from
 
 Make = Callable[[int, list[bool]], Any]
 NAME = "snncell data"

@@ -1,7 +1,7 @@
 """Training on several processes, of one machine or many, which `mpiexec` starts (extra `mpi`)."""
 
-from snncell.arguments.guard import guard as _guard
-from snncell.arguments.names import missing_from as _missing_from
+from snncell.base.arguments.guard import guard as _guard
+from snncell.base.arguments.names import missing_from as _missing_from
 from snncell.distributed.gradients import mean_gradients as mean_gradients, shards as shards
 from snncell.distributed.job import barrier as barrier, init as init, rank as rank, size as size
 

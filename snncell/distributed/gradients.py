@@ -9,17 +9,17 @@ from typing import Annotated, Any, Protocol
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came
+from snncell.base.arguments.kinds import Own
+from snncell.base.arguments.shown import came
 from snncell.distributed.job import join_job
 from snncell.distributed.ranks import Array, Ranks, odd_rank
 from snncell.distributed.sharding import Cutter, aside, draw_for_shard, shard_slices
 from snncell.distributed.sums import VectorLayout, sums_of
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import DEVICE, HOST, move_to_space, space_of
-from snncell.tape.given import as_data
+from snncell.tape.conversion import as_data
 from snncell.tape.primitive import EVERYWHERE, Primitive
-from snncell.tape.state import STATE
+from snncell.tape.state import TRACING
 from snncell.tape.tensor import Tensor, wrap
 
 
@@ -52,7 +52,7 @@ def shards(*batch: Annotated[Any, Own()]) -> Iterator[tuple[Any, ...]]:
         [3, 3, 2, 2]
     """
     ranks = join_job("distributed.shards")
-    if STATE.trace is not None:
+    if TRACING.trace is not None:
         raise ArgumentError(
             "distributed.shards: a jitted function is traced once, and shards are other ones at each call. Give the "
             "jitted function a shard: for x_part, y_part in distributed.shards(x, y): gradients(x_part, y_part)."
@@ -112,7 +112,7 @@ def mean_gradients(
     tuples, counts = _by_shard(ranks, grads, samples)
     mean = _Mean(ranks, counts, [[(g.shape, g._data.dtype) for g in one] for one in tuples])
     flat = [g for one in tuples for g in one]
-    if STATE.trace is None:
+    if TRACING.trace is None:
         arrays = mean.of([g.asnumpy() for g in flat])
         if not tuples:
             return tuple(map(Tensor, arrays))

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Count
+from snncell.base.arguments.kinds import Count
+from snncell.base.signals import import_once
 from snncell.distributed.ranks import Ranks
 from snncell.errors import ArgumentError, RankError
-from snncell.interrupts import import_once
 from snncell.kernels.policy import set_number_of_threads
 from snncell.ops.seeds import go_on_from, present_key
-from snncell.tape.state import STATE
+from snncell.tape.state import TRACING
 
 SHARDS = 4
 _JOB: list[Ranks] = []
@@ -165,6 +165,6 @@ def barrier() -> None:
         >>> snncell.distributed.barrier()
     """
     ranks = join_job("distributed.barrier")
-    if STATE.trace is not None:
+    if TRACING.trace is not None:
         raise ArgumentError("distributed.barrier: a jitted function does not wait for other ranks; call it outside.")
     ranks.gathered(np.zeros(1, np.uint8), "distributed.barrier")

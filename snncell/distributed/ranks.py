@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from snncell.base.signals import deferring
 from snncell.distributed import ending
 from snncell.distributed.sharding import Node, add_nodes, rank_nodes
-from snncell.interrupts import deferring
 
 Array = np.ndarray[Any, Any]
 

@@ -10,7 +10,7 @@ Decoders take spikes or potentials (T, B, ...), are differentiable, and refuse a
 Their `lengths` (B,) says how many steps each sample has: the rest is padding and does not count. Left out, all T.
 """
 
-from snncell.arguments.guard import guard as _guard
+from snncell.base.arguments.guard import guard as _guard
 from snncell.encode.decoders import (
     firing_rate as firing_rate,
     first_spike_time as first_spike_time,

@@ -9,7 +9,7 @@ from snncell import ops
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.ops.base import as_float, as_int
 from snncell.ops.options import MEMORY
-from snncell.tape.state import STATE, recording_on
+from snncell.tape.state import TRACING, recording_on
 from snncell.tape.tensor import Tensor, beside
 
 
@@ -18,7 +18,7 @@ def within(x: Any, who: str, low: float = 0.0, high: float = 1.0) -> Tensor:
     tensor = as_float(x, who)
     if tensor.dtype.category == 3:
         raise DTypeError(f"{who}: x is made of real numbers, not of {tensor.dtype}. Take ops.abs(x) first.")
-    if STATE.trace is not None or not tensor.size:
+    if TRACING.trace is not None or not tensor.size:
         return tensor
     # To look at values leaves no entries on a tape.
     with recording_on(None):

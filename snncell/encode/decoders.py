@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from snncell import nn, ops
-from snncell.arguments.kinds import Extended, Positive
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Extended, Numbers, Positive
 from snncell.encode.checks import number, sequence
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.sequences import mean_over_time, sum_over_time, within_lengths

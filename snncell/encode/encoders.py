@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from snncell import nn, ops
-from snncell.arguments.kinds import Count, Positive
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Count, Numbers, Positive
 from snncell.encode.checks import fitting, number, sequence, step_count, times, within
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_float, as_int

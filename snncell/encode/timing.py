@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 
 from snncell import ops
-from snncell.arguments.kinds import Count, Positive
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Count, Numbers, Positive
 from snncell.encode.checks import number, step_count, times, within
 from snncell.errors import ArgumentError
 from snncell.ops.base import as_int
-from snncell.tape.state import STATE, recording_on
+from snncell.tape.state import TRACING, recording_on
 from snncell.tape.tensor import Tensor
 
 EPSILON = 1e-7  # how far above the threshold snnTorch's logarithm is cut off
@@ -124,9 +123,9 @@ def _length(steps: Count | None, bypass: bool) -> int:
 
 def _check_steps(step: Tensor, steps: Count | None, count: int) -> int:
     """The number of steps, from the last spike if it was left out."""
-    if STATE.trace is not None and steps is None:
+    if TRACING.trace is not None and steps is None:
         raise ArgumentError("latency: inside a jitted function the time of the last spike is not known: give steps.")
-    if STATE.trace is not None or not step.size:
+    if TRACING.trace is not None or not step.size:
         return max(count, 1)
     with recording_on(None):
         last = int(ops.max(step).item())

@@ -10,7 +10,7 @@ For example, `snncell.energy.energy(net, x, hardware="loihi").joules`. You can a
 `snncell.monitoring`, and the picture from `snncell.plot`.
 """
 
-from snncell.arguments.guard import guard as _guard
+from snncell.base.arguments.guard import guard as _guard
 from snncell.energy.counts import Cost as Cost, Counts as Counts, Work as Work
 from snncell.energy.estimate import Energy as Energy, LayerEnergy as LayerEnergy, energy as energy, synops as synops
 from snncell.energy.hardware import (

@@ -20,8 +20,9 @@ from snncell.nn.norm import BatchStatistics, LayerNorm
 from snncell.nn.norm_over_time import NeuNorm
 from snncell.tape import structure
 from snncell.tape.state import settings
-from snncell.tape.tracing import Instruction, Trace, Value
+from snncell.tape.tracing import Instruction, Trace
 from snncell.tape.transforms import grad
+from snncell.tape.value import Value
 
 FREE = frozenset({"cast", "neg", "logical_not", "isnan", "isfinite"})  # bits that are read in another way
 ADDITIONS = frozenset(

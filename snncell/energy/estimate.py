@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from snncell.arguments.shown import show
-from snncell.cell import Cell
+from snncell.base.arguments.shown import show
+from snncell.cell.cell import Cell
 from snncell.energy.counts import (
     Cost,
     Counts,

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from snncell.arguments.kinds import Extended, NotNegative
-from snncell.arguments.shown import show
+from snncell.base.arguments.kinds import Extended, NotNegative
+from snncell.base.arguments.shown import show
+from snncell.base.text import nearest
 from snncell.errors import ArgumentError
-from snncell.words import nearest
 
 # --- what has been published ------------------------------------------------------------------------------------------
 

@@ -11,15 +11,15 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came, show
-from snncell.cell import Cell
-from snncell.cells.state import replace_buffers
+from snncell.base.arguments.kinds import Own
+from snncell.base.arguments.shown import came, show
+from snncell.base.signals import import_once
+from snncell.cell.cell import Cell
+from snncell.cell.state import replace_buffers
 from snncell.errors import CheckpointError, DTypeError, ParameterError
-from snncell.interrupts import import_once
 from snncell.kernels.store import files
-from snncell.tape.names import refuse_equal_names
-from snncell.tape.parameter import Parameter, Undo, assign_all, fits, together
+from snncell.tape.parameter import Parameter, assign_all, fits, refuse_equal_names, together
+from snncell.tape.state import Undo
 from snncell.tape.tensor import Tensor
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from snncell.forks import BUILDING, let_fork, refuse_unfinished
-from snncell.interrupts import deferring
+from snncell.base.forks import BUILDING, let_fork, refuse_unfinished
+from snncell.base.signals import deferring
 from snncell.kernels import policy, progress, store
 from snncell.kernels.code import code_of, digest_of, function_of, keep, of_slots, without_comments
 from snncell.kernels.native import kernel_of

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from snncell.interrupts import import_once
+from snncell.base.signals import import_once
 from snncell.kernels import policy, progress, store
 from snncell.kernels.native import Code, Linked, link
 from snncell.kernels.scalar import library_digest

@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from snncell import dtype as dtypes
+from snncell.base.signals import import_once
 from snncell.errors import KernelMemoryError
-from snncell.interrupts import import_once
 
 _BYTES = bytes.__basicsize__ - 1  # from the address of a bytes object to its first byte
 _WORD = 8

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from snncell.interrupts import import_once
+from snncell.base.signals import import_once
 
 cpu: Any = import_once("numba.core.cpu")
 codegen: Any = import_once("numba.core.codegen")

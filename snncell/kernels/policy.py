@@ -14,9 +14,9 @@ from types import FunctionType, SimpleNamespace
 from typing import Any, TypeVar
 
 from snncell import dtype as dtypes
+from snncell.base.forks import BUILDING, let_fork
+from snncell.base.signals import deferring, import_once
 from snncell.errors import ArgumentError
-from snncell.forks import BUILDING, let_fork
-from snncell.interrupts import deferring, import_once
 from snncell.kernels.native import Code, Linked
 
 # From this many elements on, a loop of plain arithmetic is run by all threads; a call of exp and the like counts as

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.interrupts import import_once
+from snncell.base.signals import import_once
 
 
 def _erf(x: Any) -> Any:

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.forks import BUILDING, RUNNING, after_fork, in_child, let_fork, refuse_unfinished
-from snncell.interrupts import deferring
+from snncell.base.forks import BUILDING, RUNNING, after_fork, in_child, let_fork, refuse_unfinished
+from snncell.base.signals import deferring
 from snncell.kernels import policy
 from snncell.kernels.code import code_of, of_slots, source_of
 from snncell.kernels.cpu.launch import launch

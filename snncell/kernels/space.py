@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from snncell import config
+from snncell.base import config
 from snncell.dtype import compute_dtype
 from snncell.errors import DeviceError
 from snncell.kernels import arrays, sums

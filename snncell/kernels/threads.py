@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from snncell.forks import RUNNING, after_fork, let_fork
-from snncell.interrupts import import_once
+from snncell.base.forks import RUNNING, after_fork, let_fork
+from snncell.base.signals import import_once
 from snncell.kernels.policy import number_of_threads
 
 

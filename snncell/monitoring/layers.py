@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.shown import came
-from snncell.cell import Cell
+from snncell.base.arguments.shown import came
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.conv import Conv1d, Conv2d, Conv2dTranspose
 from snncell.nn.layer import Dense

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from snncell.cell import Cell
+from snncell.base.plugins import plugin
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, RecordError
 from snncell.monitoring.layers import Neurons, gives_spikes, spike_function_of, spike_functions
 from snncell.monitoring.recorder import KINDS, Recorded, RecordedCall, Recorder, missing
-from snncell.plugins import plugin
-from snncell.tape.state import STATE, settings
+from snncell.tape.state import CHECKING, settings
 
 
 class Monitor:
@@ -97,7 +97,7 @@ class Monitor:
         self._context: AbstractContextManager[None] | None = None
 
     def __enter__(self) -> Monitor:
-        if STATE.watch is not None or self._context is not None:
+        if CHECKING.watch is not None or self._context is not None:
             raise ArgumentError("monitor: another monitor is recording already; let one record all that is wanted.")
         self._recorder.look_again()
         self._context = settings(watch=self._recorder)

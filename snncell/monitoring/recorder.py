@@ -12,8 +12,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from snncell import ops
-from snncell.arguments.shown import show
-from snncell.cell import Cell
+from snncell.base.arguments.shown import show
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, RecordError, ShapeError
 from snncell.monitoring.layers import WEIGHTED, CellStack, Neurons, layer_name, number_of_v
 from snncell.nn.layer import positive

@@ -8,7 +8,7 @@ Scale, Heaviside, Delay     NIR's nodes that `snncell.nn` has no layer for
 It needs the packages nir and h5py: pip install snncell[nir].
 """
 
-from snncell.arguments.guard import guard as _guard
+from snncell.base.arguments.guard import guard as _guard
 from snncell.nir.layers import Delay as Delay, Heaviside as Heaviside, Scale as Scale
 from snncell.nir.net import Net as Net
 from snncell.nir.reading import from_nir as from_nir

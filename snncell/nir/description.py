@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.shown import show
+from snncell.base.arguments.shown import show
 from snncell.errors import NirError
 
 MOST_ELEMENTS = 2**31  # of a shape: more is no layer, but a damaged file

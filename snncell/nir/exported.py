@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from snncell import nn
-from snncell.arguments.guard import ours
-from snncell.cell import Cell
+from snncell.base.arguments.guard import ours
+from snncell.cell.cell import Cell
 from snncell.common.ranges import quote_value
 from snncell.errors import NirError
 from snncell.nir.description import Node

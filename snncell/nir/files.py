@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.shown import show
+from snncell.base.arguments.shown import show
 from snncell.errors import NirError
 from snncell.nir.description import Graph, Node, below, edges_of, node_of
 from snncell.nir.package import package

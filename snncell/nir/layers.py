@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from snncell import nn, ops
-from snncell.arguments.vocabulary import Numbers
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Numbers
+from snncell.cell.cell import Cell
 from snncell.dtype import float32
 from snncell.errors import NirError
 from snncell.nir.description import Node

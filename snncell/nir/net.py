@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from snncell import nn, ops
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.compiler.jit import Jitted
 from snncell.dtype import float32
 from snncell.errors import ArgumentError, OutsideTensorError, ShapeError
@@ -16,7 +16,7 @@ from snncell.nir.shapes import Shape
 from snncell.nir.wiring import Flat, Stage
 from snncell.nn.time import KEPT_TRACES, initial_states
 from snncell.ops.control import run_scan
-from snncell.tape.state import STATE
+from snncell.tape.state import TRACING
 from snncell.tape.tensor import Tensor
 
 
@@ -133,7 +133,7 @@ class FeedbackLoop(Cell):
 
     def construct(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
         sums = [total([values[a] for a in sources]) for sources in self.outer.values() if sources]
-        if STATE.trace is not None or STATE.unfused or self._looked_into():
+        if TRACING.trace is not None or TRACING.unfused or self._looked_into():
             return self._run_steps(*sums)
         loop = self._loop or Jitted(self._run_steps, f"Loop({', '.join(self.stage)})", KEPT_TRACES)
         self.__dict__["_loop"] = loop
@@ -157,7 +157,7 @@ class FeedbackLoop(Cell):
             if self._has_states(name)
         }
         ys: dict[str, Tensor]
-        seen = STATE.trace is None and self._looked_into()
+        seen = TRACING.trace is None and self._looked_into()
         _, ys = run_scan(self._step, (self._silent(blank), states), outer, who="Loop", one_by_one=seen)
         return ys
 

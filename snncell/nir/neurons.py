@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from snncell import nn
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.common.ranges import numbers_of
 from snncell.errors import NirError, SnncellError
 from snncell.nir.description import DEFAULTS, FIRING, Node

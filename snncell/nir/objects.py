@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.shown import came
+from snncell.base.arguments.shown import came
 from snncell.errors import NirError
 from snncell.nir.description import FIELDS, Graph, Node, below, edges_of, node_of
 

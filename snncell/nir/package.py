@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from snncell.base.signals import import_once
 from snncell.errors import NirError
-from snncell.interrupts import import_once
 
 
 def package(name: str, who: str) -> Any:

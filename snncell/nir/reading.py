@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes, nn
-from snncell.arguments.kinds import Positive
-from snncell.arguments.vocabulary import FloatDtype
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import FloatDtype, Positive
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, NirError
 from snncell.nir.description import FIRING, NEURONS, Graph, Node
 from snncell.nir.files import read_file

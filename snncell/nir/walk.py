@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from snncell import nn
-from snncell.arguments.guard import ours
-from snncell.cell import Cell
+from snncell.base.arguments.guard import ours
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, NirError
 from snncell.nir.description import Graph, Node, below
 from snncell.nir.exported import Writer, array_of
@@ -20,7 +20,7 @@ from snncell.nir.wiring import flatten, shapes_of, stages_of
 from snncell.nn.dataflow import DataFlow, kind_of, name_of_cell, refuse_replacement
 from snncell.nn.neurons.constants import Membrane
 from snncell.nn.norm import BatchStatistics
-from snncell.tape.signal import Signal as Sum
+from snncell.tape.value import Signal as Sum
 
 LEFT_OUT = (
     *(nn.Dropout, nn.Dropout2d, nn.TimeFixedDropout, nn.TimeFixedDropout2d, nn.Readout),

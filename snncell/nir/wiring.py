@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from snncell.base.signals import import_once
 from snncell.errors import NirError
-from snncell.interrupts import import_once
 from snncell.nir.description import Graph, Node
 from snncell.nir.shapes import Shape
 

@@ -6,9 +6,9 @@ from typing import Annotated, Any, cast
 
 import numpy as np
 
-from snncell.arguments.kinds import Own, Positive
-from snncell.arguments.shown import came
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Own, Positive
+from snncell.base.arguments.shown import came
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, NirError
 from snncell.nir.exported import Writer
 from snncell.nir.net import Net

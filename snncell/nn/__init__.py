@@ -4,11 +4,9 @@ A neuron is a Cell of one step: MultiStep runs it over time, Recurrent feeds its
 between calls. LIFNode.like("snntorch", ...) is another framework's.
 """
 
-from snncell.arguments.exports import export as _export
-from snncell.arguments.guard import guard as _guard
-from snncell.cell import (
-    Cell as Cell,
-)
+from snncell.base.arguments.exports import export as _export
+from snncell.base.arguments.guard import guard as _guard
+from snncell.cell.cell import Cell as Cell
 from snncell.common.held import Constant as Constant
 from snncell.common.ranges import Range as Range
 from snncell.nn.accumulation import GradAccumulationCell as GradAccumulationCell, ParameterUpdate as ParameterUpdate

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from snncell import ops
-from snncell.arguments.kinds import Count, Own
-from snncell.arguments.shown import came
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Count, Own
+from snncell.base.arguments.shown import came
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ParameterError, ShapeError
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from snncell import ops
-from snncell.arguments.kinds import Positive
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Positive
+from snncell.cell.cell import Cell
 from snncell.tape.tensor import Tensor
 
 

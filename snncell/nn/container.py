@@ -6,9 +6,9 @@ from collections import OrderedDict
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Sequence, ValuesView
 from typing import Any, Self
 
-from snncell.arguments.shown import came
-from snncell.cell import Cell
-from snncell.cells.names import rearrange
+from snncell.base.arguments.shown import came
+from snncell.cell.cell import Cell
+from snncell.cell.tree import rearrange
 from snncell.errors import ArgumentTypeError, MissingCellError, ShapeError, TensorIndexError
 from snncell.nn.sequences import joined_axes_error, rows
 from snncell.tape import structure

@@ -6,9 +6,8 @@ import math
 from typing import Any
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.kinds import Count
-from snncell.arguments.vocabulary import FloatDtype, Lengths, PadMode
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Count, FloatDtype, Lengths, PadMode
+from snncell.cell.cell import Cell
 from snncell.common.initializer import Init, Uniform
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import EVEN, positive, weights

@@ -10,10 +10,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from snncell.arguments.guard import ours
-from snncell.arguments.shown import came
-from snncell.cell import Cell
-from snncell.cells.modes import phases
+from snncell.base.arguments.guard import ours
+from snncell.base.arguments.shown import came
+from snncell.cell.cell import Cell
+from snncell.cell.modes import phases
 from snncell.common.held import Held
 from snncell.errors import SnncellError
 from snncell.nn.container import CellDict, CellList, SequentialCell, TimeDistributed
@@ -21,8 +21,8 @@ from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.firing import Counting
 from snncell.surrogate import Inclusive, Scaled, Surrogate, relusigmoid
-from snncell.tape.signal import Signal
 from snncell.tape.state import settings
+from snncell.tape.value import Signal
 
 # What a subclass may define without changing what a call computes. `__init__` sets attributes, which exporters read.
 _HARMLESS = {"__init__", "__repr__", "extend_repr", "bprop", "primitive", "like", "ranges", "starts"}

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 from snncell import ops
-from snncell.arguments.kinds import Probability
-from snncell.arguments.misplaced import ByName
-from snncell.arguments.vocabulary import FloatDtype
-from snncell.cell import Cell
+from snncell.base.arguments.guard import ByName
+from snncell.base.arguments.kinds import FloatDtype, Probability
+from snncell.cell.cell import Cell
 from snncell.dtype import float32
 from snncell.errors import ArgumentError, ShapeError
 from snncell.tape.tensor import Tensor, snapshot

@@ -6,9 +6,8 @@ import math
 from typing import Any, ClassVar
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.kinds import Count
-from snncell.arguments.vocabulary import FloatDtype
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Count, FloatDtype
+from snncell.cell.cell import Cell
 from snncell.common.held import Ranged
 from snncell.common.initializer import Init, Normal
 from snncell.common.ranges import Range

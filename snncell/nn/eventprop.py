@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.kinds import Count, Extended
-from snncell.arguments.vocabulary import FloatDtype
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Count, Extended, FloatDtype
+from snncell.cell.cell import Cell
 from snncell.common.initializer import Init, Normal, initializer
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.nn.eventprop_solver import checked_times, spike_times

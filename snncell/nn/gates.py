@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.kinds import Count
-from snncell.arguments.vocabulary import FloatDtype
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Count, FloatDtype
+from snncell.cell.cell import Cell
 from snncell.common.initializer import Uniform, initializer
 from snncell.errors import ShapeError
 from snncell.tape.parameter import Parameter

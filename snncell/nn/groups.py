@@ -12,14 +12,13 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.guard import ours, plan_of
-from snncell.arguments.kinds import REFUSED, UNFIT, Kind, Own, refusal
-from snncell.arguments.shown import show, suggest_instance
-from snncell.cell import Cell
+from snncell.base.arguments.guard import ours, plan_of
+from snncell.base.arguments.kinds import REFUSED, UNFIT, Kind, Own, refusal
+from snncell.base.arguments.shown import show, suggest_instance
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ArgumentTypeError, ParameterError
-from snncell.tape.names import refuse_equal_names
-from snncell.tape.parameter import Parameter, ParameterTuple
-from snncell.tape.state import STATE
+from snncell.tape.parameter import Parameter, ParameterTuple, refuse_equal_names
+from snncell.tape.state import TRACING
 from snncell.tape.tensor import Tensor
 
 _OF_EVERY_CELL = vars(Cell())
@@ -193,7 +192,7 @@ class ParameterGroup(Settings):
 
     def extend_repr(self) -> str:
         rate = "" if self.schedule is None else f", learning_rate={type(self.schedule).__name__}"
-        if self.schedule is None and STATE.trace is None:  # in a trace it is no number yet
+        if self.schedule is None and TRACING.trace is None:  # in a trace it is no number yet
             rate = f", learning_rate={self.learning_rate.item():.6g}"
         return f"{len(self.names)} Parameters{rate}, weight_decay={self.weight_decay:g}"
 

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.kinds import Count, Extended
-from snncell.arguments.vocabulary import FloatDtype
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Count, Extended, FloatDtype
+from snncell.cell.cell import Cell
 from snncell.common.initializer import HeUniform, Init, Initializer, Uniform, initializer
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.activation_names import activation_of

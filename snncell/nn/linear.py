@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.kinds import Count
-from snncell.arguments.vocabulary import FloatDtype
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Count, FloatDtype
+from snncell.cell.cell import Cell
 from snncell.common.initializer import Init, Uniform
 from snncell.errors import ShapeError
 from snncell.nn.layer import Dense, weights

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.kinds import Count, NotNegative
-from snncell.arguments.misplaced import Unlike
-from snncell.arguments.vocabulary import FloatDtype, Lengths
-from snncell.cell import Cell
+from snncell.base.arguments.guard import Unlike
+from snncell.base.arguments.kinds import Count, FloatDtype, Lengths, NotNegative
+from snncell.cell.cell import Cell
 from snncell.common.initializer import Init, initializer
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import positive

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.kinds import Count
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Count
+from snncell.cell.cell import Cell
 from snncell.common.initializer import initializer
 from snncell.errors import ShapeError
 from snncell.nn.groups import number_in

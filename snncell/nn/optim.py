@@ -10,20 +10,20 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.guard import nearest_argument, ours
-from snncell.arguments.kinds import NotNegative, Positive, Within
-from snncell.arguments.shown import show
+from snncell.base.arguments.guard import nearest_argument, ours
+from snncell.base.arguments.kinds import NotNegative, Positive, Within
+from snncell.base.arguments.shown import show
+from snncell.base.markup import element, join_parts, table
+from snncell.base.text import cut
 from snncell.dtype import DType
 from snncell.errors import ArgumentError, DeviceError, ParameterError, ShapeError
 from snncell.kernels.space import IN_USE
-from snncell.markup import element, join_parts, table
 from snncell.nn.container import CellList
 from snncell.nn.groups import ParameterGroup, Rate, Settings, group_parameters, settings_of
 from snncell.tape.frames import Updating, tells
-from snncell.tape.parameter import Parameter, Undo, together
-from snncell.tape.state import EFFECTS, STATE
+from snncell.tape.parameter import Parameter, together
+from snncell.tape.state import EFFECTS_LOCK, TRACING, Undo
 from snncell.tape.tensor import Tensor
-from snncell.words import cut
 
 BelowOne = Annotated[float, Within(0.0, 1.0, open_high=True)]
 
@@ -169,7 +169,7 @@ class Optimizer(Settings):
     @tells(Updating, lambda local: Updating(local["parameter"]) if "parameter" in local else None)
     def construct(self, gradients: Any) -> bool:
         grads = self._checked(gradients)
-        with EFFECTS, together(written := Undo()):  # a step is done, or it has not been
+        with EFFECTS_LOCK, together(written := Undo()):  # a step is done, or it has not been
             rates = self.rates()
             step = self.global_step + 1
             self.global_step.assign(step)
@@ -225,7 +225,7 @@ class Optimizer(Settings):
                     f"{who}: gradient {position}, of {parameter.name!r}, has shape {grad.shape}, the Parameter "
                     f"{parameter.shape}. Are the gradients in the order of the Parameters?"
                 )
-        if IN_USE and STATE.trace is None:
+        if IN_USE and TRACING.trace is None:
             self._check_places(who, grads)
         return grads
 
@@ -247,7 +247,7 @@ class Optimizer(Settings):
 
     def extend_repr(self) -> str:
         words = f"{len(self.parameters)} Parameters"
-        if STATE.trace is not None:  # what a step is traced with is no number yet
+        if TRACING.trace is not None:  # what a step is traced with is no number yet
             return words
         rates = [f"{rate.item():.6g}" for rate in self.rates()]
         now = rates[0] if len(rates) == 1 else f"[{', '.join(rates)}]"
@@ -259,7 +259,7 @@ class Optimizer(Settings):
         groups: Iterable[Any] = self.groups
         for number, group in enumerate(groups):
             names = cut(", ".join(map(str, group.names)), 400)
-            rate = "" if STATE.trace is not None else f"{self.rates()[number].item():.6g}"
+            rate = "" if TRACING.trace is not None else f"{self.rates()[number].item():.6g}"
             by = "" if group.schedule is None else repr(group.schedule)
             rows.append((str(number), names, by, rate, f"{group.weight_decay:g}"))
         head = ("group", "Parameters", "schedule", "learning rate", "weight decay")

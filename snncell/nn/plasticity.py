@@ -6,10 +6,9 @@ import math
 from typing import Any
 
 from snncell import ops
-from snncell.arguments.kinds import Count
-from snncell.arguments.shown import came
-from snncell.arguments.vocabulary import FloatDtype
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Count, FloatDtype
+from snncell.base.arguments.shown import came
+from snncell.cell.cell import Cell
 from snncell.common.initializer import Init, initializer
 from snncell.dtype import float32
 from snncell.errors import ArgumentError, ShapeError

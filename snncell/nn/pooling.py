@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from snncell import ops
-from snncell.arguments.kinds import Count
-from snncell.arguments.misplaced import Unlike
-from snncell.arguments.vocabulary import Lengths, PadMode
-from snncell.cell import Cell
+from snncell.base.arguments.guard import Unlike
+from snncell.base.arguments.kinds import Count, Lengths, PadMode
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.ops.adaptive_pool import Sizes
 from snncell.tape.tensor import Tensor

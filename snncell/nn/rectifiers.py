@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.kinds import Count, NotNegative
-from snncell.arguments.vocabulary import Constant, FloatDtype
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Constant, Count, FloatDtype, NotNegative
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor

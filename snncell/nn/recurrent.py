@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.kinds import Own
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Own
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.time import initial_states
 from snncell.tape.tensor import Tensor

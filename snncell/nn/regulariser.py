@@ -9,8 +9,8 @@ import math
 from typing import Any
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.kinds import NotNegative
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import NotNegative
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.sequences import sum_over_time, until_end
 from snncell.ops.base import as_float, as_tensor

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from snncell import ops
-from snncell.arguments.kinds import Count, Extended, Positive, Size
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Count, Extended, Positive, Size
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.padding import Mode
 from snncell.ops.resample import Interpolation

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.kinds import Count, Probability
-from snncell.arguments.misplaced import warn_of
-from snncell.arguments.vocabulary import FloatDtype
-from snncell.cell import Cell
+from snncell.base.arguments.guard import warn_of
+from snncell.base.arguments.kinds import Count, FloatDtype, Probability
+from snncell.cell.cell import Cell
 from snncell.common.initializer import Uniform, initializer
 from snncell.errors import ShapeError
 from snncell.nn.gates import GRU_EQUATIONS, LSTM_EQUATIONS, SIMPLE, Gated, States, rows

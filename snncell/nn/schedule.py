@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from snncell import ops
-from snncell.arguments.kinds import Count, NotNegative, Positive
+from snncell.base.arguments.kinds import Count, NotNegative, Positive
 from snncell.errors import ArgumentError
 from snncell.nn.groups import LearningRateSchedule, number_in
 from snncell.tape.tensor import Tensor

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from snncell import ops
-from snncell.arguments.kinds import Positive
-from snncell.arguments.vocabulary import Reduction
+from snncell.base.arguments.kinds import Positive, Reduction
 from snncell.errors import ShapeError
 from snncell.nn.layer import positive_number
 from snncell.nn.loss import _Loss

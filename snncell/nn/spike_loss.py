@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from snncell import ops
-from snncell.arguments.vocabulary import Numbers, Reduction, Share
+from snncell.base.arguments.kinds import Numbers, Reduction, Share
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.nn.loss import _Loss
 from snncell.nn.sequences import highest, mean_over_time, sum_over_time, until_end

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from snncell import ops
-from snncell.arguments.vocabulary import Reduction
+from snncell.base.arguments.kinds import Reduction
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.sequences import mean_over_time, steps_in, sum_over_time, until_end
 from snncell.nn.spike_loss import ClassLoss

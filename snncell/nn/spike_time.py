@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from snncell import ops
-from snncell.arguments.kinds import Count, Extended
-from snncell.arguments.vocabulary import Numbers, Reduction, Share
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Count, Extended, Numbers, Reduction, Share
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.sequences import before_step, steps_in, within_lengths
 from snncell.nn.spike_loss import ClassLoss, _CrossEntropy

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.shown import came, show
-from snncell.arguments.vocabulary import Constant, FloatDtype
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Constant, FloatDtype
+from snncell.base.arguments.shown import came, show
+from snncell.cell.cell import Cell
 from snncell.common.held import Ranged
 from snncell.common.ranges import DECAY, Range
 from snncell.errors import ArgumentError, ShapeError

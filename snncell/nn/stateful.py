@@ -9,15 +9,15 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from snncell import ops
-from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Own
+from snncell.base.arguments.shown import came
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError, SnncellError
 from snncell.kernels.space import move_to_space, space_of
 from snncell.nn.sequences import refuse_rows
 from snncell.nn.time import MultiStep, initial_states, run_with_states
 from snncell.tape.parameter import Parameter, assign_all, commit
-from snncell.tape.state import STATE, settings
+from snncell.tape.state import TRACING, settings
 from snncell.tape.tensor import Tensor
 
 
@@ -181,12 +181,12 @@ class Stateful(Cell):
 
     def _follow(self, x: Tensor) -> None:
         """Move the states to where the input is; a Program does so itself."""
-        if STATE.trace is None:
+        if TRACING.trace is None:
             commit([state.write_of(move_to_space(state._data, space_of(x._data))) for state in self._parameters()])
 
     def _at_rest(self) -> bool:
         """True if nothing would be lost with the states: they are the initial ones."""
-        if STATE.trace is not None and any(state in STATE.trace.written for state in self._parameters()):
+        if TRACING.trace is not None and any(state in TRACING.trace.written for state in self._parameters()):
             return False
         with settings(trace=None, tape=None):
             pairs = zip(self._parameters(), self._initial(*self._kept["x"]), strict=True)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.kinds import Count, Probability
-from snncell.arguments.vocabulary import FloatDtype
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Count, FloatDtype, Probability
+from snncell.cell.cell import Cell
 from snncell.common.initializer import Init, initializer
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.dropout import Dropout

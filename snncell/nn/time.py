@@ -8,10 +8,10 @@ import threading
 from typing import Any
 
 from snncell import ops
-from snncell.arguments.guard import ours
-from snncell.arguments.kinds import Count
-from snncell.arguments.shown import came
-from snncell.cell import Cell, without_construct
+from snncell.base.arguments.guard import ours
+from snncell.base.arguments.kinds import Count
+from snncell.base.arguments.shown import came
+from snncell.cell.cell import Cell, without_construct
 from snncell.compiler.jit import Jitted
 from snncell.dtype import float32
 from snncell.errors import ArgumentError, OutsideTensorError, ShapeError
@@ -20,7 +20,7 @@ from snncell.ops.control import run_scan
 from snncell.tape import structure
 from snncell.tape.event_lists import EventLists
 from snncell.tape.frames import machinery
-from snncell.tape.state import STATE
+from snncell.tape.state import TRACING
 from snncell.tape.tensor import Tensor
 
 machinery(__file__)
@@ -85,7 +85,7 @@ def run_with_states(cell: MultiStep, x: Tensor, *states: Tensor) -> Any:
         if cell.return_states:
             return result
         last = vars(LAST)["states"]
-        if last is None or LAST.trace is not STATE.trace:
+        if last is None or LAST.trace is not TRACING.trace:
             raise ArgumentError(
                 f"Stateful: the construct of {type(cell).__name__} does not run MultiStep's, so its last states are "
                 f"unknown. Set return_states=True, and return (y, states) from it."
@@ -164,11 +164,11 @@ class MultiStep(Cell):
         if LAST.cell is not self or self.return_states:
             return self._run_loop(x, there, self.return_states, states)
         y, LAST.states = self._run_loop(x, there, True, states)
-        LAST.trace = STATE.trace
+        LAST.trace = TRACING.trace
         return y
 
     def _run_loop(self, x: Tensor, there: Tensor | None, with_states: bool, states: tuple[Tensor, ...]) -> Any:
-        if STATE.trace is not None or STATE.unfused or self._looked_into():
+        if TRACING.trace is not None or TRACING.unfused or self._looked_into():
             return self._run_steps(x, there, with_states, *states)
         loop = self._loop or Jitted(self._run_steps, f"MultiStep({type(self.cell).__name__})", KEPT_TRACES)
         self.__dict__["_loop"] = loop
@@ -224,7 +224,7 @@ class MultiStep(Cell):
             checkpoint_every=self.checkpoint_every or (math.isqrt(x.shape[0]) if self._recomputed else None),
             who=f"MultiStep({name})",
             names=names,
-            one_by_one=STATE.trace is None and self._looked_into(),
+            one_by_one=TRACING.trace is None and self._looked_into(),
         )
         return (y, last) if with_states else y
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from snncell import ops
-from snncell.arguments.kinds import Own, Positive
-from snncell.arguments.shown import came
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Own, Positive
+from snncell.base.arguments.shown import came
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ParameterError, ShapeError
 from snncell.nn.groups import number_in
 from snncell.nn.optim import Optimizer

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from snncell import ops
-from snncell.arguments.kinds import Count
-from snncell.arguments.shown import came
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Count
+from snncell.base.arguments.shown import came
+from snncell.cell.cell import Cell
 from snncell.dtype import int16
 from snncell.errors import ArgumentError
 from snncell.nn.layer import positive

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from snncell import ops
-from snncell.arguments.kinds import NotNegative, Positive
-from snncell.arguments.vocabulary import Numbers, Reduction
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import NotNegative, Numbers, Positive, Reduction
+from snncell.cell.cell import Cell
 from snncell.nn.loss import _Loss
 from snncell.tape.tensor import Tensor
 

@@ -1,8 +1,6 @@
 """The differentiable operations, by family; `Tensor` gets its operators and methods when this package is imported."""
 
-from snncell.arguments.guard import (
-    guard as _guard,
-)
+from snncell.base.arguments.guard import guard as _guard
 from snncell.ops import (
     methods as methods,
 )
@@ -461,16 +459,12 @@ from snncell.tape.forward import (
 from snncell.tape.frames import (
     machinery as _machinery,
 )
-from snncell.tape.grad_operation import (
-    GradOperation as GradOperation,
-)
-from snncell.tape.hook_backward import (
-    HookBackward as HookBackward,
-)
+from snncell.tape.hooks import HookBackward as HookBackward
 from snncell.tape.recompute import (
     recompute as recompute,
 )
 from snncell.tape.transforms import (
+    GradOperation as GradOperation,
     get_grad as get_grad,
     grad as grad,
     stop_gradient as stop_gradient,

@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from snncell.arguments.kinds import Positive
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Numbers, Positive
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_axis, as_float, elementwise
 from snncell.ops.elementwise import abs, erf, exp, log1p, maximum, minimum, mul, square, sub, tanh

@@ -7,8 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from snncell.arguments.kinds import Count
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Count, Numbers
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_float
 from snncell.ops.pool import avg_pool, max_pool

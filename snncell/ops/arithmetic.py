@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from snncell import dtype as dtypes
-from snncell.arguments.kinds import NotNegative
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import NotNegative, Numbers
 from snncell.ops.base import as_float, as_tensor, astype, elementwise, number_or_tensor, same_dtype
 from snncell.ops.elementwise import (
     abs,

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from snncell import dtype as dtypes
-from snncell.arguments.guard import refuse_name
-from snncell.arguments.shown import brief, from_inside, show
-from snncell.arguments.vocabulary import Dtype, Numbers
+from snncell.base.arguments.guard import refuse_name
+from snncell.base.arguments.kinds import Dtype, Numbers
+from snncell.base.arguments.shown import brief, from_inside, show
 from snncell.compiler.ir.formula import Cast, Elementwise
 from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError, SnncellError
 from snncell.kernels.cuda import complexes
@@ -24,9 +24,9 @@ from snncell.ops.options import (
 )
 from snncell.tape.event_lists import EventLists
 from snncell.tape.primitive import EVERYWHERE, Primitive
-from snncell.tape.state import STATE, requested_dtype
-from snncell.tape.tensor import Tensor, snapshot, stale
-from snncell.tape.tracing import Value
+from snncell.tape.state import RECORDING, TRACING, requested_dtype
+from snncell.tape.tensor import Tensor, snapshot
+from snncell.tape.value import Value, stale
 
 _NUMBERS = (bool, int, float, complex)
 
@@ -197,7 +197,7 @@ def as_tensor(x: Any, name: str, argument: str = "x") -> Tensor:
         ShapeError: for a list that is ragged.
     """
     if isinstance(x, Tensor):
-        if STATE.trace is None and isinstance(x._data, Value):  # left over from a trace that has ended
+        if TRACING.trace is None and isinstance(x._data, Value):  # left over from a trace that has ended
             raise stale()
         return x
     if isinstance(x, EventLists):
@@ -205,7 +205,7 @@ def as_tensor(x: Any, name: str, argument: str = "x") -> Tensor:
             f"{name}: {argument} is a Tensor, not event lists, which only products, convolutions and reshape take. "
             f"x.to_dense() is a Tensor."
         )
-    if STATE.tape is not None and isinstance(x, (tuple, list)) and any(map(_has_gradient, x)):
+    if RECORDING.tape is not None and isinstance(x, (tuple, list)) and any(map(_has_gradient, x)):
         raise DTypeError(
             f"{name}: {argument} is a {type(x).__name__} of Tensors, of which a new one would be made, and their "
             f"gradients would end there. Take one of them, or ops.stack(...) of all."

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Numbers
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.kernels.cuda import sort as order
 from snncell.ops import shape as sh
@@ -20,7 +20,7 @@ from snncell.ops.base import as_axis, as_tensor, primitive, same_dtype
 from snncell.ops.indexing import gather
 from snncell.ops.positions import gather_elements
 from snncell.ops.rearrange import ravel
-from snncell.tape.all_steps import repeat_over_time
+from snncell.tape.primitive import repeat_over_time
 from snncell.tape.tensor import Tensor, beside
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from snncell import dtype as dtypes
-from snncell.arguments.vocabulary import Numbers, Reduction, Share
+from snncell.base.arguments.kinds import Numbers, Reduction, Share
 from snncell.errors import DTypeError, ShapeError
 from snncell.ops.base import as_float, as_tensor, astype
 from snncell.ops.indexing import gather, hot, label_words

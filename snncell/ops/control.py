@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
-from snncell.arguments.kinds import Count, Own
-from snncell.arguments.shown import came
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Count, Numbers, Own
+from snncell.base.arguments.shown import came
 from snncell.compiler.nan_replay import in_step
 from snncell.compiler.scan import run as scanned
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.ops.base import as_int, astype
 from snncell.ops.shape import stack, unstack
 from snncell.tape import structure
-from snncell.tape.body_trace import BodyTrace
 from snncell.tape.custom import as_read
 from snncell.tape.parameter import Parameter
-from snncell.tape.state import STATE
+from snncell.tape.state import TRACING
 from snncell.tape.taps import Events, Note, NotedResults, noting
 from snncell.tape.tensor import Tensor
+from snncell.tape.tracing import BodyTrace
 
 
 def scan(
@@ -76,7 +75,7 @@ def run_scan(
     """
     if checkpoint_every is not None and as_int(checkpoint_every, who, "checkpoint_every") < 1:
         raise ArgumentError(f"{who}: checkpoint_every is at least 1, not {checkpoint_every}.")
-    if STATE.unfused or one_by_one:
+    if TRACING.unfused or one_by_one:
         return _step_by_step(f, init, xs, reverse=reverse, who=who, names=names)
     leaves, tree = _sequences(xs, who)
     carry, tree_of_carry = structure.flatten(init)
@@ -91,9 +90,9 @@ def run_scan(
             after, y = _one_step(f, before, structure.unflatten(tree, slices), who, names)
         ys, tree_of_ys = structure.flatten(y)
         noted_results = NotedResults(notes, ys)
-        if isinstance(STATE.trace, BodyTrace):  # and not run again, to look for NaN
+        if isinstance(TRACING.trace, BodyTrace):  # and not run again, to look for NaN
             noted = noted_results
-            STATE.trace.noted.update(id(x._data) for x in noted.extra)
+            TRACING.trace.noted.update(id(x._data) for x in noted.extra)
         return structure.flatten(after)[0], [
             *ys,
             *noted_results.extra,

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from snncell import dtype as dtypes
-from snncell.arguments.kinds import Count
-from snncell.arguments.vocabulary import Lengths, Numbers, PadMode
+from snncell.base.arguments.kinds import Count, Lengths, Numbers, PadMode
 from snncell.compiler.ir.convolution import Convolution, ConvolutionBack, ConvolutionWeight
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import shape as sh

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.arguments.kinds import Extended, NotNegative
-from snncell.arguments.shown import show
-from snncell.arguments.vocabulary import Dtype, Lengths, Numbers
+from snncell.base.arguments.kinds import Dtype, Extended, Lengths, NotNegative, Numbers
+from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, AssignError, CallError, DTypeError, ShapeError
 from snncell.ops import creation as new, logic, positions, random, rearrange, reduce, shape as sh
 from snncell.ops.base import as_axis, as_int, as_tensor, astype

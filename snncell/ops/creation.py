@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.arguments.kinds import Size
-from snncell.arguments.shown import show
-from snncell.arguments.vocabulary import Dtype, Lengths, Numbers
+from snncell.base.arguments.kinds import Dtype, Lengths, Numbers, Size
+from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError
 from snncell.ops.base import as_int, as_number, as_shape, as_tensor, refuse_size
 from snncell.tape.state import requested_dtype

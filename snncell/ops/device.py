@@ -11,9 +11,9 @@ from snncell.dtype import ALL, DType
 from snncell.kernels.space import HOST, move_to_space, space_by_name, space_of
 from snncell.ops.base import as_tensor, astype
 from snncell.tape.primitive import EVERYWHERE, Primitive
-from snncell.tape.state import STATE
+from snncell.tape.state import TRACING
 from snncell.tape.tensor import Tensor, snapshot
-from snncell.tape.tracing import Value
+from snncell.tape.value import Value
 
 Grads = Sequence[Any]
 NAMES = tuple(dtype.name for dtype in ALL)
@@ -52,8 +52,8 @@ def to(x: Any, target: Any) -> Tensor:
         return astype(tensor, target)
     space = space_by_name(target, "Tensor.to")
     if isinstance(tensor._data, Value):
-        assert STATE.trace is not None  # else `as_tensor` has refused it
-        raise STATE.trace.needs_value("to()")
+        assert TRACING.trace is not None  # else `as_tensor` has refused it
+        raise TRACING.trace.needs_value("to()")
     if space_of(tensor._data) is space:
         return snapshot(tensor)
     source = "cpu" if space is not HOST else "gpu"  # the other one, where the reverse brings the gradient

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.vocabulary import Dtype, Numbers
+from snncell.base.arguments.kinds import Dtype, Numbers
 from snncell.compiler.ir.formula import Elementwise
 from snncell.errors import ArgumentError
 from snncell.ops.base import as_float, as_tensor, astype, elementwise

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
+from snncell.base.text import percent
 from snncell.compiler.ir.convolution import Convolution, ConvolutionWeight
 from snncell.errors import ShapeError
 from snncell.kernels import convolution, csr, products, windows
@@ -25,7 +26,6 @@ from snncell.ops import shape as sh
 from snncell.ops.base import as_tensor, astype
 from snncell.tape.event_lists import EventLists, OfLists, refuse_gradient
 from snncell.tape.tensor import Tensor
-from snncell.words import percent
 
 Ints = tuple[int, ...]
 Grads = Sequence[Any]

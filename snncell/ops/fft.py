@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Numbers
+from snncell.base.signals import import_once
 from snncell.errors import ShapeError
-from snncell.interrupts import import_once
 from snncell.kernels.cuda import complexes
 from snncell.ops.base import as_float, as_int, astype, primitive
 from snncell.ops.creation import zeros_like
-from snncell.tape.all_steps import with_axis_of_steps
+from snncell.tape.primitive import with_axis_of_steps
 from snncell.tape.tensor import Tensor, beside, snapshot
 
 Grads = Sequence[Any]

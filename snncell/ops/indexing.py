@@ -7,16 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Size
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Numbers, Size
 from snncell.errors import ArgumentError, DTypeError, TensorIndexError
 from snncell.kernels import lookups as rows
 from snncell.kernels.cuda import gather as lookups, scatter
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE, IN_USE, space_of
 from snncell.ops.base import as_axis, as_int, as_tensor, primitive
-from snncell.tape.all_steps import axis_behind_steps, one_after_another, repeat_over_time, with_axis_of_steps
-from snncell.tape.primitive import EVERYWHERE, Primitive, moving
+from snncell.tape.primitive import (
+    EVERYWHERE,
+    Primitive,
+    axis_behind_steps,
+    moving,
+    one_after_another,
+    repeat_over_time,
+    with_axis_of_steps,
+)
 from snncell.tape.tensor import Tensor, beside
 
 Grads = Sequence[Any]

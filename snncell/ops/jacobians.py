@@ -11,21 +11,21 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came
+from snncell.base.arguments.kinds import Own
+from snncell.base.arguments.shown import came
 from snncell.errors import GradientError
 from snncell.ops.base import astype
 from snncell.ops.batching import vmap
 from snncell.ops.logic import equal
 from snncell.ops.shape import reshape, stack, transpose, unstack
 from snncell.tape import structure
-from snncell.tape.body_trace import BodyTrace
 from snncell.tape.custom import Composite
 from snncell.tape.forward import LinearMap, full
 from snncell.tape.primitive import Primitive
 from snncell.tape.recording import Recording, without_aux, wraps
-from snncell.tape.state import STATE
+from snncell.tape.state import TRACING
 from snncell.tape.tensor import Tensor, beside
+from snncell.tape.tracing import BodyTrace
 
 FEW = 12  # sweeps that, one after the other, take less than one for all, which has to be traced first
 
@@ -167,13 +167,13 @@ def _at_once(count: int, swept: Recording) -> bool:
     """True if that many sweeps are carried out as one: in a jitted function always."""
     if not count:
         return False
-    if STATE.trace is not None and not isinstance(STATE.trace, BodyTrace):
+    if TRACING.trace is not None and not isinstance(TRACING.trace, BodyTrace):
         return True
     # A sweep for all has to be traced, which takes as long as a few of them, and which reverses and hooks of a user's
     # might not let be done: they may look at values.
     entries = swept.tape.live()
     ours = all(isinstance(entry.op, (Primitive, Composite, NoneType)) and not entry.hooks for entry in entries)
-    return count > FEW and (STATE.trace is not None or ours)
+    return count > FEW and (TRACING.trace is not None or ours)
 
 
 def _jacobian(stacked: Tensor, axis: int, out: Tensor, x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Numbers
 from snncell.compiler.ir.product import Contraction, Dot, Product
 from snncell.dtype import BYTES
 from snncell.errors import ArgumentError, ShapeError
@@ -24,7 +24,7 @@ from snncell.ops.rearrange import diagonal
 from snncell.ops.reduce import sum_primitive
 from snncell.tape.event_lists import EventLists
 from snncell.tape.primitive import Primitive
-from snncell.tape.state import STATE
+from snncell.tape.state import TRACING
 from snncell.tape.tensor import Tensor, beside
 
 Grads = Sequence[Any]
@@ -53,7 +53,7 @@ def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 
 
 def _by_columns(x: Tensor) -> bool:
-    """True for the transpose of a matrix that lies row by row. In a trace `passes/turn_contractions.py` looks."""
+    """True for the transpose of a matrix that lies row by row. In a trace `passes/product_layout.py` looks."""
     return isinstance(x._data, np.ndarray) and x._data.flags.f_contiguous and not x._data.flags.c_contiguous
 
 
@@ -109,10 +109,10 @@ def _bytes_and_floats(x: Tensor, y: Tensor) -> bool:
     """True for rows of bytes and a matrix of floats on the CPU, which are multiplied as they are.
 
     The events are found in the bytes; only where there are too many of them a float copy is made, and not kept for the
-    gradient. In a trace `passes/spikes_as_bool.py` does the same.
+    gradient. In a trace `passes/event_lists.py` does the same.
     """
     rows, matrix = x._data, y._data
-    if STATE.trace is not None or not isinstance(rows, np.ndarray) or not isinstance(matrix, np.ndarray):
+    if TRACING.trace is not None or not isinstance(rows, np.ndarray) or not isinstance(matrix, np.ndarray):
         return False
     return rows.dtype in BYTES and rows.ndim > 1 and matrix.ndim == 2 and matrix.dtype in (np.float32, np.float64)
 

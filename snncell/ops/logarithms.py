@@ -6,15 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from snncell.arguments.vocabulary import Numbers, Share
-from snncell.interrupts import import_once
+from snncell.base.arguments.kinds import Numbers, Share
+from snncell.base.signals import import_once
 from snncell.kernels.cuda import special
 from snncell.ops.activation import sigmoid
 from snncell.ops.arithmetic import isinf
 from snncell.ops.base import as_float, elementwise, primitive
 from snncell.ops.elementwise import abs, clip, exp, log, log1p, maximum, square
 from snncell.ops.logic import equal, logical_and, where
-from snncell.tape.all_steps import with_axis_of_steps
+from snncell.tape.primitive import with_axis_of_steps
 from snncell.tape.tensor import Tensor
 
 Grads = Sequence[Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Numbers
 from snncell.dtype import DType, uint8
 from snncell.errors import DTypeError
 from snncell.ops.base import Function, as_tensor, elementwise

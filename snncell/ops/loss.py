@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from snncell import dtype as dtypes
-from snncell.arguments.kinds import NotNegative, Positive
-from snncell.arguments.vocabulary import Numbers, Reduction
+from snncell.base.arguments.kinds import NotNegative, Numbers, Positive, Reduction
 from snncell.errors import DTypeError, ShapeError
 from snncell.ops.activation import _softplus, relu
 from snncell.ops.base import as_float, as_tensor, astype, elementwise

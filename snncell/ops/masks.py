@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Numbers
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.ops import elementwise as el, logic as lg, shape as sh
 from snncell.ops.base import as_axis, as_int, as_tensor

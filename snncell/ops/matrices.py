@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Numbers
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import linalg, reduce, shape as sh
 from snncell.ops.base import as_int, as_tensor, number_or_tensor, same_dtype

@@ -6,8 +6,8 @@ import functools
 import inspect
 from typing import Any
 
-from snncell.arguments.guard import check_arguments
-from snncell.arguments.names import missing_of_tensor
+from snncell.base.arguments.guard import check_arguments
+from snncell.base.arguments.names import missing_of_tensor
 from snncell.errors import DTypeError, ShapeError
 from snncell.ops import (
     activation,
@@ -40,9 +40,9 @@ from snncell.ops import (
 from snncell.tape import structure
 from snncell.tape.frames import user_line
 from snncell.tape.hooks import register_hook
-from snncell.tape.state import STATE
+from snncell.tape.state import RECORDING, TRACING
 from snncell.tape.tensor import Tensor, snapshot
-from snncell.tape.tracing import Value
+from snncell.tape.value import Value
 
 
 def _flip_operands(function: Any) -> Any:
@@ -125,7 +125,7 @@ def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **options:
 def _array_function(self: Tensor, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """NumPy's other functions take a Tensor for its array, unless a gradient is being taken through it."""
     leaves = structure.flatten((args, kwargs))[0]
-    recorded = STATE.tape is not None and any(leaf._entry is not None for leaf in leaves)
+    recorded = RECORDING.tape is not None and any(leaf._entry is not None for leaf in leaves)
     if recorded or any(isinstance(leaf._data, Value) for leaf in leaves):
         raise _takes_arrays(function.__name__)
     plain_args, plain_kwargs = structure.map_leaves(lambda leaf: leaf.asnumpy(), (args, kwargs))
@@ -133,7 +133,7 @@ def _array_function(self: Tensor, function: Any, types: Any, args: Any, kwargs: 
 
 
 def _takes_arrays(name: str) -> DTypeError:
-    traced = STATE.trace is not None  # then there is no array yet
+    traced = TRACING.trace is not None  # then there is no array yet
     rest = f".\n  at {user_line()}" if traced else ", or np.asarray(x) where no gradient is wanted."
     return DTypeError(
         f"np.{name} takes arrays, not Tensors: no gradient would flow through it. Use snncell's operation of "

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from snncell import dtype as dtypes
-from snncell.arguments.kinds import Extended, Positive
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Extended, Numbers, Positive
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import elementwise as el, logic as lg, reduce, shape as sh
 from snncell.ops.base import as_axes, as_float, as_tensor, astype

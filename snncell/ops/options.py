@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.arguments.shown import show
+from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, ShapeError
 
 

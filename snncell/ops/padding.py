@@ -8,14 +8,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from snncell.arguments.kinds import Extended
-from snncell.arguments.shown import show
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Extended, Numbers
+from snncell.base.arguments.shown import show
 from snncell.errors import ShapeError
 from snncell.ops.base import as_ints, as_tensor
 from snncell.ops.indexing import take_places
-from snncell.tape.all_steps import with_axis_of_steps
-from snncell.tape.primitive import moving
+from snncell.tape.primitive import moving, with_axis_of_steps
 from snncell.tape.tensor import Tensor, snapshot
 
 Grads = Sequence[Any]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from snncell.arguments.kinds import Count, Size
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Count, Numbers, Size
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import shape as sh
 from snncell.ops.base import as_ints, as_tensor

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 from snncell import dtype as dtypes
-from snncell.arguments.kinds import Count
-from snncell.arguments.vocabulary import Lengths, Numbers, PadMode
+from snncell.base.arguments.kinds import Count, Lengths, Numbers, PadMode
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.cpu.windows import Windows
 from snncell.ops import creation as new, pool_primitives as primitives

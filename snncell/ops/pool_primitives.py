@@ -23,8 +23,7 @@ from snncell.kernels.cpu.windows import Windows
 from snncell.kernels.cuda import gather, im2col, scan
 from snncell.kernels.space import DEVICE
 from snncell.ops import elementwise as el
-from snncell.tape.all_steps import repeat_over_time, steps_of
-from snncell.tape.primitive import Primitive
+from snncell.tape.primitive import Primitive, repeat_over_time, steps_of
 from snncell.tape.tensor import Tensor
 
 Grads = Sequence[Any]

@@ -11,8 +11,7 @@ from snncell.kernels.cuda import scatter as scatters
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.ops import creation as new, logic as lg
 from snncell.ops.indexing import gather
-from snncell.tape.all_steps import one_after_another, repeat_over_time
-from snncell.tape.primitive import moving
+from snncell.tape.primitive import moving, one_after_another, repeat_over_time
 from snncell.tape.tensor import Tensor, beside
 
 Grads = Sequence[Any]

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Numbers
 from snncell.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
 from snncell.ops import creation as new, logic as lg, shape as sh
 from snncell.ops.base import as_axis, as_tensor, astype, same_dtype
@@ -22,7 +22,7 @@ from snncell.ops.masks import masked_fill
 from snncell.ops.position_primitives import like, write_positions
 from snncell.ops.rearrange import ravel
 from snncell.tape.tensor import Tensor, beside
-from snncell.tape.tracing import Value
+from snncell.tape.value import Value
 
 Grads = Sequence[Any]
 

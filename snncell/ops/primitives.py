@@ -6,9 +6,8 @@ from collections.abc import Callable
 from inspect import isfunction
 from typing import Any, ClassVar
 
-from snncell.arguments.guard import plan_of
-from snncell.arguments.kinds import Count, Probability
-from snncell.arguments.vocabulary import Lengths, Numbers, PadMode
+from snncell.base.arguments.guard import plan_of
+from snncell.base.arguments.kinds import Count, Lengths, Numbers, PadMode, Probability
 from snncell.errors import ArgumentError
 from snncell.ops import (
     activation as act,

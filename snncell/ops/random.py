@@ -23,8 +23,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.arguments.kinds import Own, Probability, Size
-from snncell.arguments.vocabulary import Dtype, Lengths, Numbers
+from snncell.base.arguments.kinds import Dtype, Lengths, Numbers, Own, Probability, Size
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.cuda import philox
 from snncell.ops import elementwise as el, logic as lg, shape as sh

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from snncell.arguments.kinds import Count
-from snncell.arguments.shown import show
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Count, Numbers
+from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import shape as sh
 from snncell.ops.base import as_axis, as_int, as_ints, as_tensor

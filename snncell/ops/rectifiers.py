@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from snncell.arguments.kinds import NotNegative
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import NotNegative, Numbers
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.activation import leaky_relu
 from snncell.ops.base import as_float, as_tensor, elementwise

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Numbers
 from snncell.compiler.ir.formula import Reduction, Sum
 from snncell.errors import DTypeError, ShapeError
 from snncell.kernels import sums
@@ -28,8 +28,8 @@ from snncell.ops.base import (
     cast_primitive,
     primitive,
 )
-from snncell.tape.all_steps import axis_behind_steps, with_axis_of_steps
 from snncell.tape.custom import Composite
+from snncell.tape.primitive import axis_behind_steps, with_axis_of_steps
 from snncell.tape.tensor import Tensor, beside, snapshot
 from snncell.tape.transforms import stop_gradient
 

@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from snncell.arguments.kinds import Count, Positive
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Count, Numbers, Positive
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_float, as_tensor
 from snncell.ops.indexing import take_places

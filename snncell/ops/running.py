@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Numbers
 from snncell.errors import DTypeError
 from snncell.ops import elementwise as el, logic as lg, shape as sh
 from snncell.ops.base import as_axis, as_float, as_tensor

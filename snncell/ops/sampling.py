@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.arguments.kinds import Count
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Count, Numbers
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.ops import elementwise as el, logic as lg, random, reduce, shape as sh, statistics
 from snncell.ops.base import as_int, as_tensor, astype

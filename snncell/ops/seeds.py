@@ -16,14 +16,14 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Own
+from snncell.base.arguments.kinds import Own
+from snncell.base.signals import Restoring, Write, undoing
 from snncell.errors import ArgumentError
-from snncell.interrupts import Restoring, Write, undoing
 from snncell.kernels.cuda import philox
 from snncell.kernels.space import HOST, IN_USE, move_to_space
 from snncell.ops.base import as_int, primitive
 from snncell.tape.parameter import Parameter, assign_all
-from snncell.tape.state import STATE, here, in_turn
+from snncell.tape.state import RECORDING, TRACING, here, in_turn
 from snncell.tape.tensor import Tensor
 
 
@@ -35,7 +35,7 @@ class _Sequences(threading.local):
 
     def __init__(self) -> None:
         self.main = threading.current_thread() is threading.main_thread()
-        if STATE.turn is not None:
+        if RECORDING.turn is not None:
             return  # it draws for another thread: `draw_for`
         seed, threads = self.begun
         if not self.main:
@@ -113,9 +113,9 @@ def assign_seed(seed: Any, calls: Any) -> tuple[Parameter, Tensor]:
 
 def next_key() -> Tensor:
     """The key of the next draw, where that is made."""
-    if STATE.trace is None:
+    if TRACING.trace is None:
         in_turn()
-    if STATE.trace is None and (IN_USE or here() is not HOST):  # a Program's key goes with its plan
+    if TRACING.trace is None and (IN_USE or here() is not HOST):  # a Program's key goes with its plan
         _state._data = move_to_space(_state._data, here())
     key = _state.value()
     _state.assign(_following.bind(key), "random")
@@ -145,7 +145,7 @@ def replaying(key: Tensor) -> AbstractContextManager[Any]:
 
 def present_key() -> Tensor:
     """The key that the next draw will have, for `replaying`."""
-    if STATE.trace is None:
+    if TRACING.trace is None:
         in_turn()
     return _state.value()
 

@@ -8,14 +8,13 @@ from typing import Any, overload
 
 import numpy as np
 
-from snncell.arguments.shown import show
-from snncell.arguments.vocabulary import Lengths, Numbers
+from snncell.base.arguments.kinds import Lengths, Numbers
+from snncell.base.arguments.shown import show
 from snncell.compiler.ir.views import Broadcast, Reshape, Transpose
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_axes, as_axis, as_int, as_ints, as_shape, as_tensor, same_dtype
-from snncell.tape.all_steps import axis_behind_steps, with_axis_of_steps
 from snncell.tape.event_lists import EventLists
-from snncell.tape.primitive import EVERYWHERE, Primitive, moving
+from snncell.tape.primitive import EVERYWHERE, Primitive, axis_behind_steps, moving, with_axis_of_steps
 from snncell.tape.tensor import Tensor, snapshot
 
 Grads = Sequence[Any]

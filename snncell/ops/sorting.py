@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Numbers
 from snncell.errors import DTypeError
 from snncell.kernels.cuda import sort as rows
 from snncell.ops.base import as_axis, as_tensor, primitive
 from snncell.ops.shape import flip, swapaxes
-from snncell.tape.all_steps import with_axis_of_steps
+from snncell.tape.primitive import with_axis_of_steps
 from snncell.tape.tensor import Tensor
 
 Grads = Sequence[Any]

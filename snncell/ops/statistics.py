@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.arguments.kinds import Count
-from snncell.arguments.shown import show
-from snncell.arguments.vocabulary import Dtype, Numbers
+from snncell.base.arguments.kinds import Count, Dtype, Numbers
+from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import logic as lg, reduce, shape as sh, sorting
 from snncell.ops.base import as_axis, as_float, as_int, as_tensor, astype

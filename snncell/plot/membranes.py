@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.shown import show
+from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, ShapeError
 from snncell.plot.axes import (
     array_with_axes,

@@ -15,7 +15,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.optim import Optimizer
 from snncell.plot.pictures import Picture, Section, sections

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.arguments.shown import show
+from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, RecordError, ShapeError, SnncellError
-from snncell.tape.given import is_array, on_host
+from snncell.tape.conversion import is_array, on_host
 
 Array = np.ndarray[Any, Any]
 

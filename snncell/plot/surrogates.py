@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.vocabulary import Numbers
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Numbers
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.layer import positive, positive_number
 from snncell.plot.axes import COLOURS, axes_or_new, label_axis, legend_label, line_style, second_axis, set_title

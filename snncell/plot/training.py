@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.shown import came, show
+from snncell.base.arguments.shown import came, show
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.plot.axes import (
     COLOURS,

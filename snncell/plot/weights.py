@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came, show
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Own
+from snncell.base.arguments.shown import came, show
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import positive
 from snncell.nn.optim import Optimizer

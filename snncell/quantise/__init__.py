@@ -14,7 +14,7 @@ export, IntegerNet          the network in int8 and int32, with the same spikes 
     whole.save("net.safetensors")
 """
 
-from snncell.arguments.guard import guard as _guard
+from snncell.base.arguments.guard import guard as _guard
 from snncell.quantise.export import export as export
 from snncell.quantise.fold import fold as fold
 from snncell.quantise.grids import (

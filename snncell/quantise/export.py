@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from snncell import nn, ops
-from snncell.arguments.guard import ours
-from snncell.arguments.kinds import Count
-from snncell.arguments.shown import came
-from snncell.cell import Cell
+from snncell.base.arguments.guard import ours
+from snncell.base.arguments.kinds import Count
+from snncell.base.arguments.shown import came
+from snncell.cell.cell import Cell
 from snncell.dtype import float64
 from snncell.errors import ArgumentError
 from snncell.nn.dataflow import DataFlow, Sources, kind_of, name_of_cell, refuse_hooks, refuse_replacement

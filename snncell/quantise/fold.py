@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from snncell import nn
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.dataflow import kind_of, name_of_cell, refuse_hooks, refuse_replacement
 from snncell.nn.norm import BatchStatistics

@@ -6,8 +6,8 @@ import math
 from typing import Annotated, Any, ClassVar, Literal
 
 from snncell import ops
-from snncell.arguments.kinds import Own, Positive, Within
-from snncell.arguments.shown import came
+from snncell.base.arguments.kinds import Own, Positive, Within
+from snncell.base.arguments.shown import came
 from snncell.common.ranges import Range
 from snncell.errors import ArgumentError
 from snncell.quantise.quantiser import (

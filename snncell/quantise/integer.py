@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.vocabulary import Path
+from snncell.base.arguments.kinds import Path
 from snncell.errors import ArgumentError, CheckpointError, ShapeError
 from snncell.io.checkpoint import read_arrays, write_arrays
 

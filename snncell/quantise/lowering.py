@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from snncell import nn
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.kernels.toom_cook import transforms
 from snncell.kernels.winograd import LEAST_CHANNELS

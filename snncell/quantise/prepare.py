@@ -10,12 +10,13 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell import ops
-from snncell.arguments.kinds import Own, Within
-from snncell.arguments.shown import came
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Own, Within
+from snncell.base.arguments.shown import came
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
-from snncell.nn import Conv1d, Conv2d, Conv2dTranspose, Dense, Membrane, MultiStep, Recurrent
+from snncell.nn import Conv1d, Conv2d, Conv2dTranspose, Dense, MultiStep, Recurrent
 from snncell.nn.neurons.base import Neuron
+from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.integrate import EulerLeak
 from snncell.nn.neurons.readout import LINode
 from snncell.quantise.grids import FixedPoint

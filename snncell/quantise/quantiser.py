@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.kinds import Within
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Within
+from snncell.cell.cell import Cell
 from snncell.common.held import Ranged
 from snncell.errors import DTypeError
 from snncell.tape.tensor import Tensor, beside, snapshot

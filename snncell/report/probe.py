@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from snncell import ops
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError, SnncellError
 from snncell.monitoring import Monitor
 from snncell.monitoring.layers import number_of_v

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
+from snncell.cell.reverse import run_with_bprop
 from snncell.ops.seeds import present_key, replaying
-from snncell.reverse import run_with_bprop
 from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import vjp

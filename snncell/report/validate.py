@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from snncell.arguments.shown import came, show
-from snncell.cell import Cell
+from snncell.base.arguments.shown import came, show
+from snncell.base.text import cut
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, CallError, SnncellError
 from snncell.nn.optim import Optimizer
+from snncell.tape.conversion import is_array
 from snncell.tape.event_lists import EventLists
-from snncell.tape.given import is_array
 from snncell.tape.tensor import Tensor
-from snncell.words import cut
 
 Loss = Callable[..., Any]
 

@@ -7,9 +7,9 @@ Needs scikit-learn, `pip install "snncell[sklearn]"`, and is imported by its nam
 neither.
 """
 
-from snncell.arguments.names import missing_from as _missing_from
+from snncell.base.arguments.names import missing_from as _missing_from
+from snncell.base.signals import import_once as _imported
 from snncell.errors import PackageError
-from snncell.interrupts import import_once as _imported
 
 try:
     _imported("sklearn")

@@ -13,9 +13,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from snncell import nn, train
-from snncell.arguments.guard import plan_of
-from snncell.arguments.kinds import Count, NotNegative, Own, Size, Within
-from snncell.cell import Cell
+from snncell.base.arguments.guard import plan_of
+from snncell.base.arguments.kinds import Count, NotNegative, Own, Size, Within
+from snncell.cell.cell import Cell
 from snncell.compiler.jit import jit
 from snncell.errors import ArgumentError
 from snncell.nn.groups import LearningRateSchedule

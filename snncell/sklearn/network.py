@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from snncell import encode, nn, surrogate
-from snncell.arguments.calls import misfit
-from snncell.arguments.names import suggest_name
-from snncell.arguments.shown import came, show
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import misfit
+from snncell.base.arguments.names import suggest_name
+from snncell.base.arguments.shown import came, show
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.groups import LearningRateSchedule
 from snncell.nn.neurons.base import Neuron

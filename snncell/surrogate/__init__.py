@@ -5,8 +5,8 @@ its derivative. A user's own is a class with the same three, which `Surrogate` m
 Parameters are learned. `surrogate.smooth()` is a context in which every one of them runs its primitive.
 """
 
-from snncell.arguments.exports import export as _export
-from snncell.arguments.guard import guard as _guard
+from snncell.base.arguments.exports import export as _export
+from snncell.base.arguments.guard import guard as _guard
 from snncell.surrogate.base import Surrogate as Surrogate
 from snncell.surrogate.exponential import (
     EscapeRate as EscapeRate,

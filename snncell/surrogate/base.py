@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from snncell import ops
-from snncell.arguments.shown import show
-from snncell.cell import Cell
+from snncell.base.arguments.shown import show
+from snncell.cell.cell import Cell
 from snncell.common.derived import Derived
 from snncell.common.held import Ranged
 from snncell.common.ranges import Range, check_constant, numbers_of, quote_value, unknown
 from snncell.errors import ArgumentError
 from snncell.tape.parameter import Parameter
-from snncell.tape.state import STATE
+from snncell.tape.state import RECORDING
 from snncell.tape.tensor import Tensor
 
 Constant = float | Tensor
@@ -156,7 +156,7 @@ def _check(value: Any, kind: type, name: str, domain: Range) -> None:
         raise ArgumentError(
             f"{kind.__name__}: {name} is a number, a Tensor or a Parameter, not {quote_value(value)}{mend}."
         )
-    if STATE.tape is not None and type(value) is Tensor and value._entry is not None:
+    if RECORDING.tape is not None and type(value) is Tensor and value._entry is not None:
         raise ArgumentError(
             f"{kind.__name__}: {name} is a Tensor that is being differentiated, and no gradient would reach it; give a "
             f"Parameter, which is learned, or ops.stop_gradient({name})."

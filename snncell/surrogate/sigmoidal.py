@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from snncell import ops
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.dtype import float32, float64
 from snncell.surrogate.base import Constant, Surrogate
 from snncell.tape.tensor import Tensor

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from snncell import ops
-from snncell.arguments.shown import show
-from snncell.cell import Cell
+from snncell.base.arguments.shown import show
+from snncell.cell.cell import Cell
 from snncell.common.derived import Derived
 from snncell.errors import ArgumentError
 from snncell.surrogate.base import Surrogate

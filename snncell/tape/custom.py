@@ -7,7 +7,7 @@ from typing import Any
 
 from snncell.tape import structure
 from snncell.tape.primitive import EVERYWHERE, Primitive, rebuilt, tracked_outputs
-from snncell.tape.state import STATE
+from snncell.tape.state import RECORDING, TRACING, add_entry
 from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor, in_trace, snapshot, wrap
 
@@ -21,27 +21,27 @@ def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs:
         inputs: the Tensors that the reverse gives gradients for.
         attrs: kept in the entry for `pull`; the output structure is put beside it.
     """
-    tape = STATE.tape
+    tape = RECORDING.tape
     # Only a Composite may be moved out of a loop's body: a user's forward may draw numbers or write to Parameters,
     # which has to happen at each step.
-    if STATE.trace is not None and isinstance(op, Composite) and STATE.trace.outside(inputs):
-        with STATE.trace.stepping_out():
+    if TRACING.trace is not None and isinstance(op, Composite) and TRACING.trace.outside(inputs):
+        with TRACING.trace.stepping_out():
             return custom(op, forward, inputs, attrs)
     saved = [snapshot(x) for x in inputs]  # before the forward, which may write to Parameters
-    paused = STATE.paused
-    STATE.tape, STATE.paused = None, paused or tape is not None
+    paused = RECORDING.paused
+    RECORDING.tape, RECORDING.paused = None, paused or tape is not None
     try:
         out = forward()
     finally:
-        STATE.tape, STATE.paused = tape, paused
+        RECORDING.tape, RECORDING.paused = tape, paused
     if tape is None:  # nobody differentiates, so no entry
         return as_read(out)
     if all(x._entry is None for x in inputs):
         return structure.map_leaves(_without_place, out)
-    if STATE.trace is not None:
+    if TRACING.trace is not None:
         for x in inputs:
             if x._entry is not None:
-                STATE.trace.lift(x)  # makes a Tensor from outside an input of the trace: its gradient has to get out
+                TRACING.trace.lift(x)  # makes a Tensor from outside an input of the trace: its gradient has to get out
     leaves, shape_of_out = structure.flatten(out)
     outputs = [_as_result(leaf) for leaf in leaves]
     entry = Entry(
@@ -53,7 +53,7 @@ def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs:
         outputs,
         [(part.shape, part.dtype) for part in outputs],
     )
-    tape.add(entry)
+    add_entry(tape, entry)
     return structure.unflatten(shape_of_out, tracked_outputs(entry, outputs))
 
 
@@ -65,8 +65,8 @@ def as_read(values: Any) -> Any:
 def _as_result(x: Tensor) -> Any:
     """The elements of a result; in a step of a loop a Value of its own, even for a Tensor from outside."""
     # A capture is no result of the step, so a gradient of higher order would not look for what it was computed from.
-    if STATE.trace is not None and STATE.trace.outside((x,)):
-        return STATE.trace.record(alias, (wrap(x._data) if type(x) is Tensor else x,), {})
+    if TRACING.trace is not None and TRACING.trace.outside((x,)):
+        return TRACING.trace.record(alias, (wrap(x._data) if type(x) is Tensor else x,), {})
     return in_trace(x)
 
 

@@ -13,23 +13,21 @@ import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell import config
+from snncell.base import config
+from snncell.base.signals import hold_attributes
 from snncell.dtype import INEXACT
 from snncell.errors import NotFiniteError
-from snncell.interrupts import hold_attributes
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import HOST
 from snncell.tape.parameter import Parameter
+from snncell.tape.primitive import Primitive
 from snncell.tape.source_location import SourceLine, place_at
-from snncell.tape.state import STATE
+from snncell.tape.state import TRACING
 from snncell.tape.tensor import Tensor
-
-if TYPE_CHECKING:
-    from snncell.tape.primitive import Primitive
 
 
 class _Thread(threading.local):
@@ -168,7 +166,7 @@ class FiniteWatch:
         Raises:
             NotFiniteError: which names it.
         """
-        if _THREAD.paused or grad is None or STATE.trace is not None:
+        if _THREAD.paused or grad is None or TRACING.trace is not None:
             return
         if (spot := spot_in(grad)) is not None:
             cause = f"for {what}, and no operation that was looked at has made it"

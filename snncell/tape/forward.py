@@ -14,12 +14,13 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came
+from snncell.base.arguments.kinds import Own
+from snncell.base.arguments.shown import came
 from snncell.errors import DTypeError, GradientError, ShapeError
 from snncell.kernels.space import DEVICE, move_to_space
 from snncell.tape import structure
 from snncell.tape.recording import Recording, has_float, without_aux
+from snncell.tape.state import record_on
 from snncell.tape.tape import Tape
 from snncell.tape.tensor import Tensor, wrap
 
@@ -42,7 +43,7 @@ class LinearMap:
     ) -> None:
         # One tape more than a gradient has: loops and compiled functions ask how many there are, and keep what a
         # gradient of that order looks at.
-        with Tape().active():
+        with record_on(Tape()):
             forward = Recording(fn, args, positions, None, kwargs, who)
         self.out, self.aux = without_aux(forward.out, who) if has_aux else (forward.out, ())
         leaves, self.tree = structure.flatten(self.out)

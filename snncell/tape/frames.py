@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeVar
 
-from snncell import arguments
-from snncell.arguments.tracebacks import PACKAGE as PACKAGE
+from snncell.base import arguments
+from snncell.base.arguments.tracebacks import PACKAGE as PACKAGE
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

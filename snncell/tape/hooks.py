@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
-from snncell.arguments.shown import came
+from snncell.base.arguments.kinds import Own
+from snncell.base.arguments.shown import came
 from snncell.errors import GradientError, TraceError
+from snncell.tape.backward import zeros_of
+from snncell.tape.custom import custom
+from snncell.tape.tape import Entry, Hook, Hooks
 from snncell.tape.tensor import Tensor
 
-if TYPE_CHECKING:
-    from snncell.tape.tape import Entry
-
-Hook = Callable[[Tensor], "Tensor | None"]
-Hooks = dict[int, tuple[int, Hook]]  # by number: of which output, and the function
 _numbers = itertools.count()
 
 
@@ -60,34 +59,13 @@ def register_hook(x: Tensor, hook: Callable[[Tensor], Any]) -> TensorHookHandle:
     return TensorHookHandle(x._hooks_on(), x._index, hook)
 
 
-def apply_hooks(entry: Entry, douts: list[Tensor | None]) -> list[Tensor | None]:
-    """The gradients of the outputs of an entry, as the hooks on them leave them."""
-    for index, hook in tuple((entry.hooks or {}).values()):
-        before = douts[index]
-        if before is not None:
-            after = hook(before)
-            if after is not None:
-                douts = [*douts[:index], _check_gradient(after, before), *douts[index + 1 :]]
-    return douts
-
-
-def _check_gradient(after: Any, before: Tensor) -> Tensor:
-    if not isinstance(after, Tensor):
-        raise GradientError(f"A hook on a Tensor returns a gradient, a Tensor, or None, not {came(after)}.")
-    if after.shape != before.shape or not after.dtype.is_float:
-        raise GradientError(
-            f"A hook on a Tensor of shape {before.shape} returned a gradient of shape {after.shape} and dtype "
-            f"{after.dtype}; it has the shape of the Tensor, and is of floats."
-        )
-    return after.astype(before.dtype)
-
-
 def call_outside(hook: Hook) -> Hook:
     """A hook that a compiled function puts on its own argument, and that is called with the arrays of each run."""
 
     def call(gradient: Tensor) -> Tensor | None:
         try:
-            return hook(gradient)
+            answer: Tensor | None = hook(gradient)
+            return answer
         except TraceError as error:
             raise TraceError(
                 "A hook on an argument of a jitted function is called outside of it, because other uses of the "
@@ -101,3 +79,55 @@ def call_outside(hook: Hook) -> Hook:
 def numbers(entry: Any) -> Sequence[int]:
     """The hooks on an entry, by which it can be told that there are others."""
     return () if entry is None or not entry.hooks else tuple(entry.hooks)
+
+
+# --- hooks on a place in a computation: HookBackward ------------------------------------------------------------------
+
+
+class HookBackward:
+    """The identity, whose reverse calls a function with the gradients that pass.
+
+    Args:
+        hook_fn: a function of the tuple of gradients, one for each input. What it returns takes their place: a tuple,
+            or a Tensor where there is one; with None they stay as they are.
+        cell_id: a name for errors.
+
+    Raises:
+        GradientError: if `hook_fn` is no function, or returns something else.
+
+    In a jitted function it is traced, and part of the reverse.
+
+    Example:
+        >>> double = ops.HookBackward(lambda gradients: gradients[0] * 2.0)
+        >>> ops.grad(lambda x: double(x * x))(Tensor(3.0))
+        Tensor(shape=[], dtype=Float32, value= 12)
+    """
+
+    def __init__(self, hook_fn: Annotated[Callable[[Any], Any], Own()], cell_id: str = "") -> None:
+        if not callable(hook_fn) or isinstance(hook_fn, type):
+            raise GradientError(f"HookBackward: hook_fn is a function of the gradients, not {came(hook_fn)}.")
+        self.hook_fn, self.name = hook_fn, f"HookBackward {cell_id}".strip()
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        for number, x in enumerate(inputs):
+            if not isinstance(x, Tensor):
+                raise GradientError(f"{self.name}: input {number} is {came(x)}; it takes Tensors.")
+        if not inputs:
+            raise GradientError(f"{self.name}: takes Tensors, and there are none.")
+        return custom(self, lambda: inputs[0] if len(inputs) == 1 else tuple(inputs), inputs)
+
+    def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
+        """The gradients that the function gives, or was given."""
+        pairs = zip(douts, entry.specs, strict=True)
+        grads = tuple(zeros_of(spec, douts) if dout is None else dout for dout, spec in pairs)
+        answer = self.hook_fn(grads)
+        if answer is None:
+            return grads
+        changed = answer if isinstance(answer, (tuple, list)) else (answer,)
+        if len(changed) != len(grads) or not all(isinstance(grad, Tensor) for grad in changed):
+            words = f"{len(changed)} of them" if isinstance(answer, (tuple, list)) else came(answer)
+            raise GradientError(
+                f"{self.name}: hook_fn returns None, or a tuple with a gradient, a Tensor, for each of {len(grads)} "
+                f"input(s), not {words}."
+            )
+        return tuple(changed)

@@ -2,21 +2,82 @@
 
 from __future__ import annotations
 
+import itertools
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.arguments.shown import show
+from snncell.base.arguments.shown import show
+from snncell.base.signals import Write, hold_attributes, undoing, write
 from snncell.errors import ArgumentError, AssignError, DTypeError, ParameterError, ShapeError, TensorIndexError
-from snncell.interrupts import Write, hold_attributes, undoing, write
 from snncell.kernels.space import HOST, Space, move_to_space, space_by_name, space_of
-from snncell.tape.names import Home, Owner, next_number, refuse_equal_names
-from snncell.tape.state import STATE
+from snncell.tape.state import RECORDING, TRACING, Undo
 from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor, beside, snapshot, to_array, wrap
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+next_number = itertools.count(1).__next__  # of the next Parameter that has no name when it is asked for
+
+
+class Owner(NamedTuple):
+    """An attribute of a Cell that holds a Parameter or a Cell."""
+
+    cell: weakref.ref[Any]
+    label: str  # for errors: Dense.weight
+    key: str  # the attribute; of an item of a list, with its position behind a dot
+
+
+class Home:
+    """The attributes that hold a Parameter or a Cell, in the order in which they came to, and the one that names it."""
+
+    __slots__ = ("holders", "owner")
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Be held by nobody."""
+        self.holders: list[Owner] = []
+        self.owner: Owner | None = None
+
+
+def refuse_equal_names(parameters: Iterable[Parameter], what: str) -> None:
+    """Check that no two Parameters of one Cell, and no two outside of Cells, share a name.
+
+    Raises:
+        ParameterError: naming where both are.
+    """
+    seen: dict[Any, tuple[int, Parameter]] = {}
+    for position, parameter in enumerate(parameters):
+        cell = None if parameter.owner is None else id(parameter.owner.cell())
+        first, other = seen.setdefault((cell, parameter.name), (position, parameter))
+        if other is not parameter:
+            homes = [p.owner.label if p.owner else f"element {i}" for i, p in ((first, other), (position, parameter))]
+            raise ParameterError(
+                f"{what}: {homes[0]} and {homes[1]} are different Parameters with one name, {parameter.name!r}. "
+                f"Give each a name of its own, or none."
+            )
+
+
+def refuse_same_names(parameters: Iterable[tuple[str, Parameter]], what: str) -> None:
+    """Check that no two Parameters, given with their paths, have one name.
+
+    Raises:
+        ParameterError: naming both paths.
+    """
+    seen: dict[str, str] = {}
+    for path, parameter in parameters:
+        if (other := seen.setdefault(parameter.name, path)) != path:
+            raise ParameterError(
+                f"{what}: {other} and {path} are different Parameters with one name, {parameter.name!r}. Rename one: "
+                f"parameter.name = ..., or all by their paths: cell.update_parameters_name()."
+            )
+
 
 _KEPT = ("layerwise_parallel", "parallel_optimizer", "storage_format")  # by a clone
 
@@ -63,15 +124,15 @@ class Parameter(Tensor):
                 "for a Parameter of booleans, and requires_grad=... for whether it is trained."
             )
         traced = isinstance(default_input, Tensor) and default_input.device == "cpu"
-        if traced and STATE.trace is not None and not isinstance(default_input._data, np.ndarray):
-            raise STATE.trace.made_inside("A Parameter, or a layer with one,")
+        if traced and TRACING.trace is not None and not isinstance(default_input._data, np.ndarray):
+            raise TRACING.trace.made_inside("A Parameter, or a layer with one,")
         # A number is an int32, as in MindSpore, if it is one.
         narrow = type(default_input) is int and -(2**31) <= default_input < 2**31
         super().__init__(default_input, dtypes.int32 if narrow else None, device=device)
         self.layerwise_parallel, self.parallel_optimizer = layerwise_parallel, parallel_optimizer
         self.storage_format = storage_format
         self.hooks: Any = {}  # on its gradient; they stay while it is frozen
-        self.born_in = STATE.trace
+        self.born_in = TRACING.trace
         self.name = name
         self.home = Home()
         # What brings a value that is written into a range: functions (parameter, value) -> value.
@@ -217,7 +278,7 @@ class Parameter(Tensor):
         return value
 
     def _refuse_write_in_gradient(self, what: str) -> None:
-        if (STATE.tape is not None or STATE.paused) and self.requires_grad:
+        if (RECORDING.tape is not None or RECORDING.paused) and self.requires_grad:
             raise AssignError(
                 f"{what}: Parameter {self.name!r} is written while a gradient is being recorded. Write to it after the "
                 f"gradient is computed, or create it with requires_grad=False if it is a statistic."
@@ -225,8 +286,8 @@ class Parameter(Tensor):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         self._refuse_write_in_gradient("p[...] = value")
-        if STATE.trace is not None:
-            raise STATE.trace.needs_value("p[...] = value on a Parameter")
+        if TRACING.trace is not None:
+            raise TRACING.trace.needs_value("p[...] = value on a Parameter")
         array = to_array(value)
         weak = not hasattr(value, "dtype")  # Python numbers take the Parameter's precision, but floats are no integers
         kind = dtypes.as_dtype(array.dtype)
@@ -333,23 +394,13 @@ def _as_arrays(index: Any) -> Any:
     return index.asnumpy() if isinstance(index, Tensor) else index
 
 
-class Undo(list[Write]):
-    """The values that the Parameters written in a context had before; see `together`."""
-
-    outer: Undo | None = None
-
-    def note(self, before: list[Write]) -> None:
-        """Note values that are about to be overwritten: the first ones noted are put back last."""
-        self[:0] = before
-        if self.outer is not None:
-            self.outer.note(before)
-
-
 def commit(writes: Sequence[Write]) -> None:
     """Give Parameters their values, all of them or none: an interruption comes before or after it."""
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in writes]
-    if STATE.undo is not None:
-        STATE.undo.note(before)  # first: an interruption in between puts back what has not changed, which is harmless
+    if RECORDING.undo is not None:
+        RECORDING.undo.note(
+            before
+        )  # first: an interruption in between puts back what has not changed, which is harmless
     write(writes)
 
 
@@ -380,9 +431,9 @@ def assign_all(pairs: Sequence[tuple[Parameter, Tensor]], what: str = "assign", 
 
 
 def _write(pairs: Sequence[tuple[Parameter, Tensor]], what: str) -> None:
-    if STATE.trace is not None:
+    if TRACING.trace is not None:
         for parameter, value in pairs:
-            STATE.trace.write(parameter, value)
+            TRACING.trace.write(parameter, value)
     else:
         commit([p.write_of(value._copied(p.dtype, p.device, what)) for p, value in pairs])
 
@@ -393,8 +444,8 @@ def together(undo: Undo) -> AbstractContextManager[Any]:
     If the body is left before, by an error or an interruption, each Parameter gets back what it had. Inside of a trace
     nothing is written, and so there is nothing to put back.
     """
-    undo.outer = STATE.undo
-    return hold_attributes(vars(STATE), {"undo": undo}, {"undo": undo.outer}, undoing(undo))
+    undo.outer = RECORDING.undo
+    return hold_attributes(vars(RECORDING), {"undo": undo}, {"undo": undo.outer}, undoing(undo))
 
 
 def fits(source: dtypes.DType, target: dtypes.DType) -> bool:

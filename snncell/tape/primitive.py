@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.arguments.shown import show
-from snncell.config import FINITE
+from snncell.base.arguments.shown import show
+from snncell.base.config import FINITE
 from snncell.dtype import INEXACT, STORED_IN_USE, compute_dtype, is_storage_only
 from snncell.errors import (
     ArgumentError,
@@ -22,10 +22,11 @@ from snncell.errors import (
 )
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE, HOST, IN_USE, Space
-from snncell.tape.state import STATE, quietly
-from snncell.tape.tape import Entry, Tape, zeros_of
-from snncell.tape.tensor import Tensor, snapshot, stale, wrap
-from snncell.tape.tracing import Value, evaluate_specs
+from snncell.tape.backward import zeros_of
+from snncell.tape.state import RECORDING, TRACING, add_entry, quietly
+from snncell.tape.tape import Entry, Tape
+from snncell.tape.tensor import Tensor, snapshot, wrap
+from snncell.tape.value import Value, stale
 
 _REFUSALS: tuple[tuple[type[Exception], type[SnncellError]], ...] = (
     (TypeError, DTypeError),
@@ -110,24 +111,24 @@ class Primitive:
 
     def bind(self, *inputs: Any, **attrs: Any) -> Any:
         """Carry the operation out on Tensors and Python scalars, or trace it, and note it on the tape."""
-        state = STATE
-        if state.trace is None:
+        trace, tape = TRACING.trace, RECORDING.tape
+        if trace is None:
             data = self.run([x._data if isinstance(x, Tensor) else x for x in inputs], inputs, attrs)
             for watch in FINITE:  # empty unless `check_finite` is on
                 watch.results(self, inputs, data, attrs)
-        elif state.trace.outside(inputs):
-            with state.trace.stepping_out():
+        elif trace.outside(inputs):
+            with trace.stepping_out():
                 return self.bind(*inputs, **attrs)
         else:
-            data = state.trace.record(self, inputs, attrs)
+            data = trace.record(self, inputs, attrs)
         entry = None
-        if state.tape is not None and self.differentiable:
-            entry = self._entry(state.tape, inputs, data, attrs)
+        if tape is not None and self.differentiable:
+            entry = self._entry(tape, inputs, data, attrs)
         if self.multiple:
             return tracked_outputs(entry, data)
         result = wrap(data, entry if data.dtype in INEXACT else None)
-        if state.trace is not None:
-            state.trace.note(result)
+        if trace is not None:
+            trace.note(result)
         return result
 
     def run(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
@@ -212,7 +213,7 @@ class Primitive:
         outputs = data if self.multiple else (data,)
         specs = [(part.shape, part.dtype) for part in outputs] if self.multiple else [(data.shape, data.dtype)]
         entry = Entry(self, attrs, parents, indices, saved, outputs if self.saves_out else None, specs)
-        tape.add(entry)
+        add_entry(tape, entry)
         return entry
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
@@ -266,9 +267,9 @@ def moving(evaluate: Callable[..., Any]) -> Primitive:
 def tracked_outputs(entry: Entry | None, outputs: Sequence[Any]) -> tuple[Tensor, ...]:
     """The Tensors of an entry's outputs; integers and booleans carry no gradient."""
     results = tuple([wrap(part, entry if part.dtype in INEXACT else None, i) for i, part in enumerate(outputs)])
-    if STATE.trace is not None:
+    if TRACING.trace is not None:
         for result in results:
-            STATE.trace.note(result)
+            TRACING.trace.note(result)
     return results
 
 
@@ -281,3 +282,71 @@ def rebuilt(entry: Entry) -> tuple[Tensor, ...]:
 def _describe(x: Any) -> str:
     shape = getattr(x, "shape", None)
     return show(x) if shape is None else f"{np.dtype(x.dtype).name}{list(shape)}"
+
+
+def evaluate_specs(op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
+    """Shapes and dtypes of an operation's outputs, found by evaluating it on zeros that take no memory.
+
+    So that no operation states its shape rule twice.
+    """
+    zeros = [np.broadcast_to(np.zeros((), x.dtype), x.shape) if isinstance(x, Value) else x for x in inputs]
+    outs = op.run(zeros, inputs, attrs)
+    return [(np.shape(out), np.asarray(out).dtype) for out in (outs if op.multiple else (outs,))]
+
+
+# --- operations in loops over time: `Primitive.over_time` -------------------------------------------------------------
+
+# Most operations take any leading axes, or options that name axes and shapes, so time is one more axis to them.
+
+Arrays = Sequence[Any]
+
+
+def repeat_over_time(arrays: Arrays, varying: Sequence[bool]) -> list[Any]:
+    """The operands, each with a first axis of steps; what is the same at every step is repeated, as a view."""
+    steps = steps_of(arrays, varying)
+    return [
+        x if varies or not hasattr(x, "shape") else np.broadcast_to(x, (steps, *x.shape))
+        for x, varies in zip(arrays, varying, strict=True)
+    ]
+
+
+def steps_of(arrays: Arrays, varying: Sequence[bool]) -> int:
+    """The number of steps."""
+    return next(len(x) for x, varies in zip(arrays, varying, strict=True) if varies)
+
+
+def with_axis_of_steps(op: Primitive, options: Callable[[dict[str, Any], int], dict[str, Any]] | None = None) -> None:
+    """Have `op` take the steps as one more axis, the first.
+
+    Args:
+        op: it takes such an axis of all its operands, and has it in all its results.
+        options: its options then, from those for one step and the number of steps; without it they are the same.
+    """
+
+    def over_time(arrays: Arrays, varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+        every = repeat_over_time(arrays, varying)
+        return op.run_here(every, every, options(attrs, steps_of(arrays, varying)) if options else attrs)
+
+    op.over_time = over_time
+
+
+def axis_behind_steps(attrs: dict[str, Any], steps: int) -> dict[str, Any]:
+    """The options of an operation along an axis, which is one further behind."""
+    return {**attrs, "axis": attrs["axis"] + 1}
+
+
+def one_after_another(
+    evaluate: Callable[..., Any], arrays: Arrays, varying: Sequence[bool], attrs: dict[str, Any]
+) -> Any:
+    """The results of all steps of an operation, of a step at a time; several where it gives a tuple."""
+    each = [
+        evaluate(*(x[t, ...] if varies else x for x, varies in zip(arrays, varying, strict=True)), **attrs)
+        for t in range(steps_of(arrays, varying))
+    ]
+    if isinstance(each[0], tuple):
+        return tuple(_join_results(results) for results in zip(*each, strict=True))
+    return _join_results(each)
+
+
+def _join_results(results: Arrays) -> Any:
+    return np.concatenate([x.reshape(1, *x.shape) for x in results])

@@ -7,16 +7,17 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came
+from snncell.base.arguments.kinds import Own
+from snncell.base.arguments.shown import came
+from snncell.base.signals import Write
 from snncell.errors import ArgumentError, GradientError
-from snncell.interrupts import Write
 from snncell.tape import structure
-from snncell.tape.parameter import Parameter, Undo, commit, together
+from snncell.tape.backward import zeros_of
+from snncell.tape.parameter import Parameter, commit, together
 from snncell.tape.primitive import tracked_outputs
 from snncell.tape.recording import Recording
-from snncell.tape.state import STATE, settings
-from snncell.tape.tape import Entry, Tape, zeros_of
+from snncell.tape.state import RECORDING, TRACING, Undo, add_entry, present_settings, record_on, settings
+from snncell.tape.tape import Entry, Tape
 from snncell.tape.tensor import Tensor, snapshot, wrap
 
 
@@ -49,8 +50,8 @@ def recompute(block: Annotated[Callable[..., Any], Own()], *args: Any, **kwargs:
     """
     if not callable(block) or isinstance(block, type):
         raise GradientError(f"recompute: block is a function or a Cell, not {came(block)}.")
-    tape = STATE.tape
-    if tape is None or STATE.trace is not None:
+    tape = RECORDING.tape
+    if tape is None or TRACING.trace is not None:
         return block(*args, **kwargs)
     leaves, tree = structure.flatten((args, kwargs))
     again = _Again(block, tree)
@@ -67,7 +68,7 @@ def recompute(block: Annotated[Callable[..., Any], Own()], *args: Any, **kwargs:
         None,
         [(out.shape, out._data.dtype) for out in outs],
     )
-    tape.add(entry)
+    add_entry(tape, entry)
     return structure.unflatten(shape_of_out, tracked_outputs(entry, [out._data for out in outs]))
 
 
@@ -83,7 +84,7 @@ class _Again:
         self.block, self.arguments = block, arguments
         self.owner = getattr(block, "__self__", block)  # of a Cell's method the Cell
         self.before: list[Write] = []  # the values of Parameters of a Cell, and of those that it wrote
-        self.held = {name: getattr(STATE, name) for name in _HELD}
+        self.held = present_settings(*_HELD)
         self.versions: list[tuple[Any, int]] = []  # of the Cells that it consists of
         self.shapes: list[Any] = []
         self.count = 0  # of the Tensors among its arguments
@@ -96,7 +97,7 @@ class _Again:
         parameters: Iterable[Parameter] = getattr(self.owner, "get_parameters", tuple)()
         held = [parameter.write_of(parameter._data) for parameter in parameters]
         self.versions = [(cell, cell.version) for _, cell in getattr(self.owner, "cells_and_names", tuple)()]
-        with together(written), tape.active():
+        with together(written), record_on(tape):
             args, kwargs = structure.unflatten(self.arguments, sources)
             results, tree = structure.flatten(self.block(*args, **kwargs))
             outs = [snapshot(result) for result in results]

@@ -8,17 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.shown import show
-from snncell.arguments.tracebacks import hide_frames
+from snncell.base.arguments.shown import show
+from snncell.base.arguments.tracebacks import hide_frames
+from snncell.base.text import cut
 from snncell.errors import DTypeError, GradientError, ShapeError
 from snncell.kernels.space import DEVICE, move_to_space
 from snncell.tape import structure
+from snncell.tape.backward import pullback, zeros_of
 from snncell.tape.custom import alias, as_read
 from snncell.tape.parameter import Parameter
-from snncell.tape.state import STATE
-from snncell.tape.tape import Entry, Tape, pullback, zeros_of
+from snncell.tape.state import RECORDING, TRACING, record_on
+from snncell.tape.tape import Entry, Tape
 from snncell.tape.tensor import Tensor, in_trace, wrap
-from snncell.words import cut
 
 
 class Recording:
@@ -49,11 +50,11 @@ class Recording:
         watched = [source for sources, _ in self.arguments for source in sources]
         # Tensors of their own, for a Parameter may be frozen, or replaced, before the gradient is pulled.
         self.sources = [*watched, *(wrap(p._data, p._entry) for p in self.weights or ())]
-        if STATE.trace is not None:
-            STATE.trace.gradient_targets.update(dict.fromkeys(self.weights or ()))
+        if TRACING.trace is not None:
+            TRACING.trace.gradient_targets.update(dict.fromkeys(self.weights or ()))
         self.own: int | None = None  # how many of them, if not all, have all of their gradient here: see `pullback`
         self.tape = Tape()
-        with self.tape.active():
+        with record_on(self.tape):
             # As read: where fn returns a Parameter, the result is the value that it has now.
             self.out = as_read(fn(*call_args, **kwargs))
 
@@ -67,7 +68,7 @@ class Recording:
         """
         leaves, _ = structure.flatten(out)
         seeds = _seeds(leaves, sens, self.who)
-        release = release and STATE.tape is None  # an outer tape's sweep goes through the same entries
+        release = release and RECORDING.tape is None  # an outer tape's sweep goes through the same entries
         own = None if self.own is None else self.sources[: self.own]
         pulled = pullback(self.tape.live(), leaves, seeds, self.sources, release=release, own=own)
         grads = iter([_or_zeros(grad, source) for grad, source in zip(pulled, self.sources, strict=True)])
@@ -77,7 +78,7 @@ class Recording:
 
 def _watch(x: Tensor) -> Tensor:
     """The same value in a place of its own, so that other uses of `x` do not count; an outer tape sees through it."""
-    if STATE.tape is not None and x._entry is not None:
+    if RECORDING.tape is not None and x._entry is not None:
         watched: Tensor = alias.bind(x)
         return watched
     # In a trace the source has to be a Value of it: an array with an entry of its own would pass for a Tensor from
@@ -89,7 +90,7 @@ def _watch(x: Tensor) -> Tensor:
 def _or_zeros(grad: Tensor | None, source: Tensor) -> Tensor:
     grad = zeros_of((source.shape, source._data.dtype)) if grad is None else grad
     # Zeros, and gradients made of numbers alone, are made on the host.
-    return grad if STATE.trace is not None or grad.device == source.device else grad.to(source.device)
+    return grad if TRACING.trace is not None or grad.device == source.device else grad.to(source.device)
 
 
 def _differentiable(leaves: list[Tensor], argument: Any, position: int, who: str) -> list[Tensor]:

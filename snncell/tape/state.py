@@ -1,60 +1,106 @@
-"""The state of this thread: the tape that records, the trace that collects a Program, smooth spikes."""
+"""The state of each thread, in three objects: recording, tracing and checking.
+
+    RECORDING   the tape and the log of overwritten values; where new Tensors are made
+    TRACING     the trace that collects a Program; how loops over time run
+    CHECKING    monitors, and the settings of gradient checks
+
+Read a field as an attribute (`RECORDING.tape`); set it in the body of a `with` statement (`with settings(tape=None):`).
+"""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any, Protocol
 
-from snncell import config, dtype as dtypes
-from snncell.forks import in_child
-from snncell.interrupts import hold_attributes
+from snncell import dtype as dtypes
+from snncell.base import config
+from snncell.base.config import FINITE
+from snncell.base.forks import in_child
+from snncell.base.signals import Write, hold_attributes, hold_together
 from snncell.kernels.arrays import quiet_runner
 from snncell.kernels.space import DEVICE, HOST, Space
-
-if TYPE_CHECKING:
-    from snncell.tape.parameter import Undo
-    from snncell.tape.tape import Tape
-    from snncell.tape.taps import Watch
-    from snncell.tape.tracing import Trace
+from snncell.tape.tape import Entry, Tape
+from snncell.tape.value import TraceLike
 
 
-class _ThreadState(threading.local):
-    def __init__(self) -> None:
-        self.quiet = quiet_runner()  # calls a function without floating-point warnings
+class Watch(Protocol):
+    """A monitor of the calls of Cells. `taps.py` has the labels and events of its notes."""
 
+    wishes: Hashable  # its selection of each quantity
+
+    @property
+    def key(self) -> Hashable:
+        """The wishes and the names of the Cells: another key needs another trace."""
+
+    def around(self, cell: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a Cell: `run(args, kwargs)`."""
+
+    def chosen(self, label: Any, x: Any) -> Any:
+        """The selected part of a Tensor whose first axis is time."""
+
+    def take(self, label: Any, x: Any) -> None:
+        """Record a note."""
+
+
+class Undo(list[Write]):
+    """The values that Parameters had before a transaction wrote them; see `parameter.together`."""
+
+    outer: Undo | None = None
+
+    def note(self, before: list[Write]) -> None:
+        """Note values that are about to be overwritten. The first ones noted are put back last."""
+        self[:0] = before
+        if self.outer is not None:
+            self.outer.note(before)
+
+
+class _RecordingState(threading.local):
     tape: Tape | None = None
-    trace: Trace | None = None
     paused = False  # whether a tape waits while the forward of a custom reverse runs unrecorded
-    space: Space | None = None  # where Tensors are made, if not where `set_context` says
-    smooth = False  # whether Cells that have a smooth primitive run it instead of construct
-    watch: Watch | None = None  # the monitor that sees the calls of Cells
     undo: Undo | None = None  # the old values of Parameters that are written together
-    notes: list[Any] | None = None  # the notes taken while a function is traced; see `taps.py`
-    wide = False  # whether float32 means float64: networks written for float32 are checked so
-    unfused = False  # whether loops over time go step by step, and jitted functions run as they are
-    step: int | None = None  # the time step of a loop that goes step by step
-    stops: Callable[[Any, Any], Any] | None = None  # the hook of stop_gradient: (x, x stopped) -> what it returns
+    space: Space | None = None  # where Tensors are made; None for the device that `set_context` sets
     turn: Callable[[], None] | None = None  # of a thread that makes data ahead: waits until it may draw and write
 
 
-STATE = _ThreadState()
+class _TracingState(threading.local):
+    trace: TraceLike | None = None
+    notes: list[Any] | None = None  # the notes of monitors in a traced function; see `taps.py`
+    step: int | None = None  # the time step of a loop that goes step by step
+    unfused = False  # whether loops over time go step by step, and jitted functions run as they are
+
+
+class _CheckingState(threading.local):
+    watch: Watch | None = None  # the monitor that sees the calls of Cells
+    smooth = False  # whether Cells that have a smooth primitive run it instead of construct
+    wide = False  # whether float32 means float64, so that networks in float32 can be checked precisely
+    stops: Callable[[Any, Any], Any] | None = None  # the hook of stop_gradient: (x, x stopped) -> its result
+
+
+RECORDING = _RecordingState()
+TRACING = _TracingState()
+CHECKING = _CheckingState()
+_OBJECT_OF = {
+    name: state for state in (RECORDING, TRACING, CHECKING) for name in dir(type(state)) if not name.startswith("_")
+}
 
 
 def here() -> Space:
     """The space in which Tensors are made: that of the running Cell's inputs, or else that of `set_context`."""
-    return STATE.space or (HOST if config.get_context("device_target") == "CPU" else DEVICE)
+    return RECORDING.space or (HOST if config.get_context("device_target") == "CPU" else DEVICE)
 
 
-# Python's own locks, not classes around them: their `__enter__` and `__exit__` are in C, see `interrupts.py`.
-EFFECTS: Any = threading.RLock()  # held while Parameters are read, computed with, and written
-TRACING: Any = threading.RLock()  # held while what several threads share is traced or planned
+# Python's own locks, not classes around them: their `__enter__` and `__exit__` are in C, see `base/signals.py`.
+EFFECTS_LOCK: Any = threading.RLock()  # held while Parameters are read, computed with, and written
+TRACING_LOCK: Any = threading.RLock()  # held while what several threads share is traced or planned
 if hasattr(os, "register_at_fork"):  # a thread that the child does not have may have held them
-    # Registered after the fork's own locks (`forks.py`), so a turn is waited for before they are taken: a child draws
-    # what its parent would.
-    os.register_at_fork(before=lambda: in_turn(), after_in_child=lambda: in_child(EFFECTS, TRACING))
+    # Registered after the fork's own locks (`base/forks.py`), so a turn is waited for before they are taken: a child
+    # draws what its parent would.
+    os.register_at_fork(before=lambda: in_turn(), after_in_child=lambda: in_child(EFFECTS_LOCK, TRACING_LOCK))
 
 
 def in_turn() -> None:
@@ -62,14 +108,22 @@ def in_turn() -> None:
 
     Called before `EFFECTS` is taken, which the steps that are waited for need.
     """
-    if STATE.turn is not None:
-        STATE.turn()
+    if RECORDING.turn is not None:
+        RECORDING.turn()
+
+
+class _QuietRunner(threading.local):
+    def __init__(self) -> None:
+        self.run = quiet_runner()
+
+
+_QUIET = _QuietRunner()
 
 
 def quietly(function: Callable[..., Any], *args: Any) -> Any:
     """Call `function` without floating-point warnings."""
     try:
-        return STATE.quiet(function, *args)
+        return _QUIET.run(function, *args)
     except RuntimeError as error:
         if not str(error).startswith("cannot enter context"):
             raise
@@ -84,20 +138,57 @@ def requested_dtype(dtype: Any) -> dtypes.DType:
         DTypeError: for an unknown dtype.
     """
     target = dtypes.as_dtype(dtype)
-    return dtypes.float64 if STATE.wide and dtypes.is_float(target.dtype) else target
+    return dtypes.float64 if CHECKING.wide and dtypes.is_float(target.dtype) else target
 
 
 def settings(**values: Any) -> AbstractContextManager[Any]:
-    """Hold these settings of the thread in the body."""
-    return hold_attributes(vars(STATE), values, {name: getattr(STATE, name) for name in values})
+    """Set fields of RECORDING, TRACING and CHECKING for this thread in the body of a `with` statement."""
+    states = {_OBJECT_OF[name] for name in values}
+    changes = []
+    for state in states:
+        new = {name: value for name, value in values.items() if _OBJECT_OF[name] is state}
+        changes.append((vars(state), new, {name: getattr(state, name) for name in new}))
+    return hold_attributes(*changes[0]) if len(changes) == 1 else hold_together(changes)
+
+
+def present_settings(*names: str) -> dict[str, Any]:
+    """The values of these fields on this thread; of all fields without an argument."""
+    return {name: getattr(_OBJECT_OF[name], name) for name in names or _OBJECT_OF}
+
+
+def adopt_settings(values: dict[str, Any]) -> None:
+    """Set fields for the whole life of this thread, for example to those of the thread that started it."""
+    for name, value in values.items():
+        setattr(_OBJECT_OF[name], name, value)
 
 
 def recording_on(tape: Tape | None) -> AbstractContextManager[Any]:
     """Record on `tape` in the body; with None, record nothing."""
-    return settings(tape=tape)
+    return hold_attributes(vars(RECORDING), {"tape": tape}, {"tape": RECORDING.tape})
 
 
-def tracing_to(trace: Trace | None) -> AbstractContextManager[Any]:
+def record_on(tape: Tape) -> AbstractContextManager[Any]:
+    """Record on a new tape in the body, inside of the tape that is active.
+
+    When the body ends, the entries of `tape` go on to the outer tape, because they are part of both recordings.
+    """
+    outer = RECORDING.tape
+    tape.depth = 1 if outer is None else 1 + outer.depth
+    passed_on = () if outer is None else (partial(outer.entries.extend, tape.entries),)
+    return hold_attributes(vars(RECORDING), {"tape": tape}, {"tape": outer}, *passed_on)
+
+
+def add_entry(tape: Tape, entry: Entry) -> None:
+    """Append an operation that has just been carried out to a tape."""
+    if TRACING.trace is not None:
+        entry.line = TRACING.trace.line
+    else:
+        for watch in FINITE:  # the user's line takes long to find eagerly, so only `check_finite` asks for it
+            entry.line = watch.place()
+    tape.entries.append(weakref.ref(entry))
+
+
+def tracing_to(trace: TraceLike | None) -> AbstractContextManager[Any]:
     """Append operations to `trace` in the body instead of evaluating them; with None, evaluate them."""
     return settings(trace=trace)
 

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.arguments.shown import came, show
+from snncell.base.arguments.shown import came, show
+from snncell.base.text import cut
 from snncell.dtype import NUMBERS
 from snncell.errors import GradientError, TraceError
 from snncell.tape.tensor import Tensor
-from snncell.words import cut
 
 
 class Leaf(NamedTuple):

@@ -1,17 +1,17 @@
 """Taps: Tensors that monitors record, brought out of compiled functions and loops as extra results.
 
-A monitor (`STATE.watch`) sees each call of a Cell, and notes Tensors. A Tensor that is noted while a function is traced
-has no elements yet: it becomes an extra result of the Program or loop, and is noted again, outside, when that runs. So
-a loop over time stays one kernel, a jitted step one Program, and nothing else is computed than without.
+A monitor (`CHECKING.watch`) sees each call of a Cell, and notes Tensors. A Tensor that is noted while a function is
+traced has no elements yet. It becomes an extra result of the Program or loop, and is noted again outside when that
+runs. So a loop over time stays one kernel and a jitted step one Program, and they compute nothing else than without.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from snncell.tape.state import STATE, settings
+from snncell.tape.state import CHECKING, RECORDING, TRACING, add_entry, settings
 from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor, in_trace, wrap
 
@@ -55,28 +55,9 @@ Note = tuple[Label, Tensor | None]
 Events = dict[Event, Event]  # of what was traced, and of one run of that
 
 
-class Watch(Protocol):
-    """A monitor, as the tape sees it."""
-
-    wishes: Hashable  # its selection of each quantity
-
-    @property
-    def key(self) -> Hashable:
-        """The wishes and the names that things have here: traces are made anew for another one."""
-
-    def around(self, cell: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a Cell: `run(args, kwargs)`."""
-
-    def chosen(self, label: Label, x: Tensor) -> Tensor:
-        """The selected part of a Tensor whose first axis is time."""
-
-    def take(self, label: Label, x: Tensor | None) -> None:
-        """Record a note."""
-
-
 def note(label: Label, x: Tensor | None = None) -> None:
     """Note a Tensor, without its place on the tape, or that something happened."""
-    watch, notes = STATE.watch, STATE.notes
+    watch, notes = CHECKING.watch, TRACING.notes
     if x is not None:
         x = wrap(x._data if type(x) is Tensor else in_trace(x))
         # Only the monitor that it was noted for selects: a trace, and with it the selection in it, outlives a monitor,
@@ -147,13 +128,13 @@ class _Tap:
 
 def tap(x: Any, label: Label) -> Any:
     """`x` with a new entry on the tape that notes its gradient; in a Program it is no step."""
-    if not isinstance(x, Tensor) or x._entry is None or STATE.tape is None:
+    if not isinstance(x, Tensor) or x._entry is None or RECORDING.tape is None:
         return x
-    if STATE.trace is not None:
-        STATE.trace.lift(x)  # makes a Tensor from outside an input of the trace: its gradient has to get out
+    if TRACING.trace is not None:
+        TRACING.trace.lift(x)  # makes a Tensor from outside an input of the trace: its gradient has to get out
     data = in_trace(x)
     entry = Entry(_Tap(label), None, [x._entry], [x._index], (), None, ((data.shape, data.dtype),))
-    STATE.tape.add(entry)
+    add_entry(RECORDING.tape, entry)
     return wrap(data, entry)
 
 

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Never, overload
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.arguments.shown import show
-from snncell.arguments.vocabulary import ON_HOST
+from snncell.base.arguments.kinds import ON_HOST
+from snncell.base.arguments.shown import show
+from snncell.base.markup import array
+from snncell.base.text import cut
 from snncell.dtype import DType
 from snncell.errors import (
     ArgumentError,
@@ -25,17 +27,13 @@ from snncell.errors import (
     ShapeError,
     SnncellError,
     TensorIndexError,
-    TraceError,
 )
 from snncell.kernels.cuda import exchange
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE, HOST, IN_USE, move_to_space, space_by_name, space_of
-from snncell.markup import array
-from snncell.tape.state import STATE, here, settings
-from snncell.words import cut
-
-if TYPE_CHECKING:
-    from snncell.tape.tape import Entry
+from snncell.tape.state import TRACING, here, settings
+from snncell.tape.tape import Entry
+from snncell.tape.value import stale
 
 
 class Tensor:
@@ -210,12 +208,12 @@ class Tensor:
 
     def _concrete(self, what: str) -> np.ndarray[Any, Any]:
         """The array, or an error where there is none because the function is being traced."""
-        if self.device == "gpu" and (STATE.trace is None or type(self) is Tensor):
+        if self.device == "gpu" and (TRACING.trace is None or type(self) is Tensor):
             array: np.ndarray[Any, Any] = self._data.host()
             return array
-        if isinstance(self._data, np.ndarray) and (STATE.trace is None or type(self) is Tensor):
+        if isinstance(self._data, np.ndarray) and (TRACING.trace is None or type(self) is Tensor):
             return self._data  # but not a Parameter's in a trace: it may have another value when the Program runs
-        raise STATE.trace.needs_value(what) if STATE.trace is not None else stale()
+        raise TRACING.trace.needs_value(what) if TRACING.trace is not None else stale()
 
     def _hooks_on(self) -> Any:
         """The hooks on its gradient, to which others are added; of a Tensor without a gradient nobody looks at them."""
@@ -262,8 +260,8 @@ class Tensor:
         return 1, 0  # the CPU
 
     def __bool__(self) -> bool:
-        if STATE.trace is not None and not isinstance(self._data, np.ndarray) and self.device == "cpu":
-            raise STATE.trace.needs_value("if/while/bool() on a Tensor")
+        if TRACING.trace is not None and not isinstance(self._data, np.ndarray) and self.device == "cpu":
+            raise TRACING.trace.needs_value("if/while/bool() on a Tensor")
         if self.size != 1:
             raise ShapeError(
                 f"A Tensor of shape {self.shape} is neither true nor false. Reduce it first: (x > 0).all() or .any()."
@@ -411,7 +409,7 @@ def wrap(data: Any, entry: Entry | None = None, index: int = 0) -> Tensor:
 
 def place_array(array: np.ndarray[Any, Any]) -> Any:
     """A new array, moved to where Tensors are made at present; not in a trace, for plans move their constants."""
-    traced = STATE.trace is not None and not STATE.trace.eager
+    traced = TRACING.trace is not None and not TRACING.trace.eager
     return array if traced or here() is HOST else move_to_space(array, here())
 
 
@@ -433,10 +431,10 @@ def snapshot(x: Any) -> Any:
     """
     if type(x) is Tensor or not isinstance(x, Tensor):
         return x
-    if STATE.trace is None:
+    if TRACING.trace is None:
         return wrap(x._data, x._entry, x._index)
     parameter: Any = x  # whose class stands above this module
-    return STATE.trace.present(parameter)
+    return TRACING.trace.present(parameter)
 
 
 def in_trace(x: Tensor) -> Any:
@@ -444,17 +442,9 @@ def in_trace(x: Tensor) -> Any:
     # An entry on the tape of a traced function gives Values of that function alone. A Tensor that was computed outside
     # goes in as an input: an array with an entry of the inner tape would pass for one that came from outside with that
     # entry, and the gradient would end there.
-    if STATE.trace is None:
+    if TRACING.trace is None:
         return x._data
-    return STATE.trace.lift(wrap(x._data) if type(x) is Tensor else x)
-
-
-def stale() -> TraceError:
-    """The error for a traced Tensor that is used after its trace has ended."""
-    return TraceError(
-        "This Tensor belongs to a function that snncell.jit traced earlier, or to a step that MultiStep, scan or vmap "
-        "traced. It has no value outside, where it was kept, for example in a list. Return it from the function."
-    )
+    return TRACING.trace.lift(wrap(x._data) if type(x) is Tensor else x)
 
 
 def to_array(data: Any, dtype: Any = None) -> np.ndarray[Any, Any]:

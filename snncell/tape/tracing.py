@@ -1,24 +1,30 @@
 """Tracing: running a function on Values that have a shape and a dtype but no elements, to learn what it computes.
 
 Gradients inside a traced function need nothing more: the tape records Tensors whose data are Values as it records
-others, and the operations of its sweep land in the trace like any others.
+others, and the operations of its backward pass become instructions of the trace like any others.
+
+A `BodyTrace` traces one time step of a loop. Operations that do not depend on the step move out of the loop: they are
+carried out once, before it.
+
+    def step(v, x):            traced:  v' = v * c + x       with c captured
+        c = exp(-1 / tau)      outside: c = exp(-1 / tau)    once, and on the outer tape
+        return v * c + x
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from snncell.errors import OutsideTensorError, TraceError
 from snncell.tape.frames import user_line
-from snncell.tape.state import settings
-from snncell.tape.tensor import Tensor, stale, wrap
-
-if TYPE_CHECKING:
-    from snncell.tape.parameter import Parameter
-    from snncell.tape.primitive import Primitive
+from snncell.tape.parameter import Parameter
+from snncell.tape.primitive import Primitive
+from snncell.tape.state import RECORDING, TRACING, settings
+from snncell.tape.tape import Tape
+from snncell.tape.tensor import Tensor, snapshot, wrap
+from snncell.tape.value import Value, stale
 
 _MENDS = {
     "if/while/bool() on a Tensor": "Choose element by element with ops.select(condition, a, b) instead of if (with "
@@ -34,31 +40,6 @@ _MENDS = {
     "value, return it (a neuron may return ((spike, v), *states)). Make what is fixed a static argument, a Python "
     "number; or take this part out of the traced function.",
 }
-
-
-class Value:
-    """A variable of a Program: the shape and dtype of an array that there will be when the Program runs."""
-
-    __slots__ = ("dtype", "number", "shape", "trace")
-    __array_ufunc__ = None  # NumPy is to refuse it, not to make an array of one object
-
-    def __init__(self, trace: Trace, shape: tuple[int, ...], dtype: Any) -> None:
-        self.trace = trace
-        self.shape = shape
-        self.dtype = dtype
-        self.number = trace.count
-        trace.count += 1
-
-    def __array__(self, *_: Any, **__: Any) -> Any:
-        raise stale()
-
-    @property
-    def spec(self) -> tuple[tuple[int, ...], Any]:
-        """Shape and dtype."""
-        return self.shape, self.dtype
-
-    def __repr__(self) -> str:
-        return f"%{self.number}:{self.dtype}[{','.join(map(str, self.shape))}]"
 
 
 class Instruction:
@@ -185,11 +166,96 @@ class Trace:
         return settings(trace=None)
 
 
-def evaluate_specs(op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
-    """Shapes and dtypes of an operation's outputs, found by evaluating it on zeros that take no memory.
+# --- one time step of a loop ------------------------------------------------------------------------------------------
 
-    So that no operation states its shape rule twice.
+
+class BodyTrace(Trace):
+    """The trace of one step of a loop, or, as a `fork`, of a step together with its reverse.
+
+    Whatever comes from outside of the step is an input of it, a `capture`: Tensors, Parameters, Values of the trace
+    around. What does not depend on the step at all is not part of it: an operation whose operands all come from outside
+    is carried out there, once, and on the tape that is active there. Parameters that the step writes are states.
+
+    Args:
+        who: what runs the loop, for errors.
+        tape: where the step's own operations are recorded.
+        carried: Parameters that the step writes, as far as they are known.
     """
-    zeros = [np.broadcast_to(np.zeros((), x.dtype), x.shape) if isinstance(x, Value) else x for x in inputs]
-    outs = op.run(zeros, inputs, attrs)
-    return [(np.shape(out), np.asarray(out).dtype) for out in (outs if op.multiple else (outs,))]
+
+    def __init__(self, who: str, tape: Tape | None, carried: Iterable[Parameter] = ()) -> None:
+        super().__init__(taped=tape is not None, who=who)
+        self.tape = tape
+        self.lineage: tuple[Trace, ...] = (self,)  # the traces whose Values are this one's: forks, youngest first
+        self.around = (TRACING.trace, RECORDING.tape)
+        self.eager = TRACING.trace is None or TRACING.trace.eager
+        self.tensors: dict[Value, Tensor] = {}  # for each Value the Tensor that has its place on the tape
+        self.ambiguous: set[Value] = set()  # Values with several such places
+        self.noted: set[int] = set()  # ids of results that go out for monitors alone
+        self.carried = {p: self.new_input(p.shape, p._data.dtype)._data for p in carried}
+
+    def fork(self) -> BodyTrace:
+        """A trace that begins with the steps of this one, and may use its Values."""
+        child = BodyTrace(self.who, self.tape)
+        child.lineage = (child, *self.lineage)
+        child.count = self.count
+        child.tensors, child.ambiguous = dict(self.tensors), set(self.ambiguous)
+        child.inputs, child.instructions = list(self.inputs), list(self.instructions)
+        child.captures, child.cells, child.carried = dict(self.captures), dict(self.cells), self.carried
+        return child
+
+    def lift(self, x: Any) -> Any:
+        """The Value that stands for `x`; what comes from outside becomes an input."""
+        if not isinstance(x, Tensor):
+            return x
+        data = x._data
+        if isinstance(data, Value) and data.trace in self.lineage:
+            return data
+        key: Any = (data, x._entry, x._index)
+        if not isinstance(data, Value):
+            if type(x) is not Tensor:
+                if x.born_in is self:
+                    return super().lift(x)  # refused
+                parameter: Any = x
+                if parameter in self.written or parameter in self.carried:
+                    return self.written.get(parameter, self.carried.get(parameter))
+                key = parameter
+            else:
+                key = (id(data), x._entry, x._index)
+        if key not in self.captures:
+            self.captures[key] = (x, Value(self, data.shape, data.dtype))
+        return self.captures[key][1]
+
+    def present(self, parameter: Parameter) -> Tensor:
+        """The value of a Parameter: one that no step writes is the same at each, and read outside."""
+        if self._owns(parameter):
+            return super().present(parameter)
+        with self.stepping_out():
+            value: Tensor = snapshot(parameter)
+        return value
+
+    def note(self, x: Tensor) -> None:
+        """Keep a result with its place on the tape; one with several places is `ambiguous`."""
+        if not isinstance(x._data, Value):
+            return  # an array from outside
+        known = self.tensors.get(x._data)
+        if known is None or known._entry is None:
+            self.tensors[x._data] = x
+        elif x._entry is not None and (x._entry, x._index) != (known._entry, known._index):
+            self.ambiguous.add(x._data)
+
+    def outside(self, inputs: Any) -> bool:
+        """True if all operands come from outside, and no gradient of the step's own is being recorded."""
+        if RECORDING.tape is not None and RECORDING.tape is not self.tape:
+            return False
+        tensors = [x for x in inputs if isinstance(x, Tensor)]
+        return bool(tensors) and not any(self._owns(x) for x in tensors)
+
+    def _owns(self, x: Any) -> bool:
+        if isinstance(x._data, Value):
+            return x._data.trace in self.lineage
+        return type(x) is not Tensor and (x in self.carried or x in self.written or x.born_in is self)
+
+    def stepping_out(self) -> AbstractContextManager[Any]:
+        """Be outside of the step in the body of this context."""
+        trace, tape = self.around
+        return settings(trace=trace, tape=tape if RECORDING.tape is not None or self.tape is None else None)

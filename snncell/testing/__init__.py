@@ -4,7 +4,7 @@ All checks compute in float64, where a reverse that is wrong by a tenth of a per
 find is an object to print; what is wrong is an error that says where, and, by experiments, why.
 """
 
-from snncell.arguments.guard import guard as _guard
+from snncell.base.arguments.guard import guard as _guard
 from snncell.tape.frames import machinery
 from snncell.tape.state import unfused
 from snncell.testing.bprops import check_bprop

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell.errors import BpropError, GradientCheckError, SnncellError
-from snncell.tape.state import STATE, set_smooth, settings, unfused
+from snncell.tape.state import CHECKING, set_smooth, settings, unfused
 from snncell.tape.tensor import Tensor
 from snncell.testing.bprops import KINK, check_bprop
 from snncell.testing.calls import Called, CallSample, ObservedNet, choose_weights, steps_of
@@ -135,7 +135,7 @@ def _whole(call: Called, steps: int | None) -> bool:
 def steps_text(net: ObservedNet, samples: dict[str, CallSample]) -> str:
     """The spike functions that ran as steps, which differences cannot follow, in words, or nothing."""
     spiking = [path for path in samples if getattr(net.cells[path], "primitive", None) is not None]
-    if STATE.smooth or not spiking:
+    if CHECKING.smooth or not spiking:
         return ""
     return (
         f"The cause is the surrogate: {', '.join(map(net.describe, spiking))} ran as a step, which finite differences "
@@ -271,7 +271,7 @@ def cause(net: ObservedNet, search: Search, run: Callable[[], Any]) -> str:
     """Why the gradient of a search is wrong, in words; what has been ruled out, if it is none of that."""
     with unfused():
         samples = net.watched(run)
-        _, wrong = check_bprops(net, samples, smooth=STATE.smooth)
+        _, wrong = check_bprops(net, samples, smooth=CHECKING.smooth)
         if wrong is not None:
             return bprop_text(net, wrong, steps_of(samples))
         stopped = "" if search.problem.detached else describe_stopped(net, search)

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.kinds import NotNegative, Size
-from snncell.arguments.shown import came
+from snncell.base.arguments.kinds import NotNegative, Size
+from snncell.base.arguments.shown import came
 from snncell.errors import ArgumentError, BpropError, GradientCheckError, GradientError
 from snncell.ops.seeds import present_key, replaying
 from snncell.tape import structure
-from snncell.tape.given import as_data
+from snncell.tape.conversion import as_data
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import vjp

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from snncell.arguments.shown import show
+from snncell.base.arguments.shown import show
 from snncell.errors import GradientError
 from snncell.tape.parameter import Parameter
-from snncell.tape.state import STATE
+from snncell.tape.state import TRACING
 from snncell.testing.precision import real
 
 SAMPLED = 8  # the most calls of a Cell in a Sample
@@ -89,8 +89,8 @@ class ObservedNet:
         samples = {path: CallSample() for path in self.cells}
 
         def note(path: str, inputs: tuple[Any, ...], out: Any) -> None:
-            looped = STATE.step is not None
-            samples[path].add(Called(inputs, out, STATE.step if looped else samples[path].count, looped))
+            looped = TRACING.step is not None
+            samples[path].add(Called(inputs, out, TRACING.step if looped else samples[path].count, looped))
 
         self.visited(run, note)
         for sample in samples.values():

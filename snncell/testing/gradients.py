@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from snncell.arguments.kinds import Count, NotNegative, Positive, Size
+from snncell.base.arguments.kinds import Count, NotNegative, Positive, Size
 from snncell.errors import GradientCheckError
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import unfused

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell.errors import GradientCheckError, SnncellError
-from snncell.tape.state import STATE, unfused
+from snncell.tape.state import TRACING, unfused
 from snncell.tape.tensor import Tensor
 from snncell.testing.blame import by_itself, choose_calls, fires
 from snncell.testing.calls import CallSample, ObservedNet, steps_of
@@ -44,7 +44,7 @@ def check_kernels(problem: Problem, net: ObservedNet) -> list[Row]:
         GradientCheckError: naming the array, step and entry that is worst, the layer whose kernel it is, and whether a
             potential was so near its threshold that rounding decides.
     """
-    if STATE.unfused:
+    if TRACING.unfused:
         return [Row("fused", "kernels", 0.0, note="not compared: within unfused()")]
     rows, text = _compare(problem, net, problem.point)
     if not text:
@@ -105,7 +105,7 @@ def _nearest(problem: Problem, net: ObservedNet) -> Nearest | None:
             counts = isinstance(out, Tensor) and _size(out.asnumpy()) > 1
             above = np.abs(x - np.rint(2 * x) / 2) if counts else np.abs(x)
             entry = index_of(int(np.argmin(above)), above.shape)
-            new = Nearest(path, STATE.step, entry, float(above[entry]), _size(x))
+            new = Nearest(path, TRACING.step, entry, float(above[entry]), _size(x))
             if not nearest or new.distance < nearest[0].distance:
                 nearest[:] = [new]
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from snncell.dtype import float64, is_float
-from snncell.tape.given import is_array
+from snncell.tape.conversion import is_array
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import recording_on, settings
 from snncell.tape.tape import Entry

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from snncell.arguments.kinds import NotNegative, Positive, Size
+from snncell.base.arguments.kinds import NotNegative, Positive, Size
 from snncell.errors import ArgumentError, BpropError, GradientCheckError
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import set_smooth, unfused

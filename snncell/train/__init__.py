@@ -21,7 +21,7 @@ Batches                              arrays, a batch at a time, as often as they
 save_state, load_state               a training as a file, to be continued to the bit
 """
 
-from snncell.arguments.guard import guard as _guard
+from snncell.base.arguments.guard import guard as _guard
 from snncell.train.average import EMA as EMA
 from snncell.train.callbacks import Callback as Callback, Result as Result, Training as Training
 from snncell.train.checkpoints import Checkpoint as Checkpoint

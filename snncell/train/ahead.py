@@ -22,11 +22,11 @@ from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
 from typing import Any
 
+from snncell.base.signals import deferring, take_from
 from snncell.errors import ForkError
-from snncell.interrupts import deferring, take_from
 from snncell.kernels.space import IN_USE
 from snncell.ops.seeds import draw_for, draws_for_main, go_on_from, own_key
-from snncell.tape.state import STATE
+from snncell.tape.state import adopt_settings, present_settings
 from snncell.train.pieces import Batches
 
 # The fewest bytes of a batch that pay for a thread, which costs some 0.1 ms a batch: on two busy cores it made copies
@@ -64,7 +64,7 @@ class _Ahead:
         self._asked: SimpleQueue[Any] = SimpleQueue()
         self._made: SimpleQueue[Any] = SimpleQueue()
         self._process = os.getpid()
-        settings = {name: getattr(STATE, name) for name in _SETTINGS}
+        settings = present_settings(*_SETTINGS)
         maker = _Maker(source, convert, self._asked, self._made, settings, own_key(), draws_for_main())
         # If an interruption comes between the start and `__exit__`, the thread ends when nobody has this any more.
         self._forgotten = weakref.ref(self, self._asked.put)
@@ -124,7 +124,7 @@ class _Maker:
 
     def run(self) -> None:
         """Make batches until there are no more, or nobody wants them."""
-        vars(STATE).update(self.settings, turn=self.turn)
+        adopt_settings({**self.settings, "turn": self.turn})
         draw_for(self.key, self.main)
         batch = error = items = None
         try:

@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from snncell.arguments.kinds import Within
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Within
+from snncell.cell.cell import Cell
 from snncell.compiler.jit import jit
 from snncell.errors import ArgumentError, CheckpointError
 from snncell.tape.parameter import Parameter

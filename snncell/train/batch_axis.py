@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.data import Loader
 from snncell.nn.sequences import refuse_samples_as_steps, refuse_time_as_batch, sequences
 from snncell.tape.state import settings

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
-from snncell.arguments.kinds import Own
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Own
+from snncell.cell.cell import Cell
 from snncell.nn.optim import Optimizer
 from snncell.tape.tensor import Tensor
 from snncell.train.run_context import RunContext

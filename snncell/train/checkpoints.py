@@ -9,7 +9,7 @@ from bisect import bisect_left
 from pathlib import Path
 from typing import Any, ClassVar
 
-from snncell.arguments.kinds import Count
+from snncell.base.arguments.kinds import Count
 from snncell.errors import ArgumentError
 from snncell.io.checkpoint import path_to_write
 from snncell.train.callbacks import Callback, Training

@@ -8,14 +8,14 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Count, Own
-from snncell.arguments.shown import came
-from snncell.cell import Cell
-from snncell.cells.modes import phases
+from snncell.base.arguments.kinds import Count, Own
+from snncell.base.arguments.shown import came
+from snncell.cell.cell import Cell
+from snncell.cell.modes import phases
 from snncell.compiler.jit import jit
 from snncell.errors import ArgumentError
 from snncell.nn.stateful import Stateful
-from snncell.tape.given import as_data
+from snncell.tape.conversion import as_data
 from snncell.tape.tensor import Tensor
 from snncell.train.ahead import make_ahead, pays
 from snncell.train.callbacks import Callback, Training, tell_step_of_evaluation

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from snncell.amp.scaling import Values, all_finite, values_of
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.errors import TrainingError
-from snncell.tape.given import as_data, is_array, on_host
+from snncell.tape.conversion import as_data, is_array, on_host
 from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import value_and_grad

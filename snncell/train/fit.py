@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
 from snncell.amp import LossScaler
-from snncell.arguments.kinds import Count, Own, Positive, Size
-from snncell.arguments.shown import came, show
-from snncell.cell import Cell
-from snncell.cells.modes import phases
+from snncell.base.arguments.kinds import Count, Own, Positive, Size
+from snncell.base.arguments.shown import came, show
+from snncell.cell.cell import Cell
+from snncell.cell.modes import phases
 from snncell.errors import ArgumentError
 from snncell.io.checkpoint import path_to_write
 from snncell.nn.optim import Optimizer

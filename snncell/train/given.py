@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from snncell.arguments.calls import misfit
-from snncell.arguments.shown import came
+from snncell.base.arguments.kinds import misfit
+from snncell.base.arguments.shown import came
+from snncell.base.text import nearest
 from snncell.errors import ArgumentError, ArgumentTypeError
 from snncell.train.callbacks import Callback
-from snncell.words import nearest
 
 # What Keras and Lightning call the events for which MindSpore's names differ from theirs.
 ELSEWHERE = {

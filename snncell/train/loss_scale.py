@@ -9,8 +9,8 @@ import numpy as np
 
 from snncell.amp import LossScaler, StaticLossScaler, all_finite, step_if
 from snncell.amp.scaling import put_back_unless, values_of
-from snncell.arguments.shown import came
-from snncell.cell import Cell
+from snncell.base.arguments.shown import came
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, CheckpointError, TrainingError
 from snncell.nn.optim import Optimizer
 from snncell.tape.parameter import assign_all

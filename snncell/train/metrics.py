@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from snncell import ops
-from snncell.arguments.kinds import Count
-from snncell.arguments.shown import came, show
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Count, Numbers
+from snncell.base.arguments.shown import came, show
+from snncell.base.text import nearest
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.sequences import until_end
 from snncell.ops.base import as_tensor
@@ -17,7 +17,6 @@ from snncell.ops.indexing import hot, label_words
 from snncell.tape.tensor import Tensor
 from snncell.train.monitored import BY_NAME, Monitored
 from snncell.train.scores import accuracy, of_classes, over_time
-from snncell.words import nearest
 
 Metric = Callable[..., Tensor]
 RESERVED = ("epoch", "step", "learning_rate", "loss", "firing_rate")

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, cast
 
 from snncell.amp import LossScaler, auto_mixed_precision
-from snncell.arguments.kinds import Count, Own, Size
-from snncell.arguments.shown import came
-from snncell.cell import Cell
-from snncell.cells.modes import phases
+from snncell.base.arguments.kinds import Count, Own, Size
+from snncell.base.arguments.shown import came
+from snncell.cell.cell import Cell
+from snncell.cell.modes import phases
 from snncell.compiler.jit import jit
 from snncell.errors import ArgumentError
 from snncell.nn.optim import Optimizer
 from snncell.nn.training import TrainOneStepCell
-from snncell.tape.given import as_data
+from snncell.tape.conversion import as_data
 from snncell.train.callbacks import Callback, Result, Training
 from snncell.train.evaluation import evaluate_with, statefuls, tell_callbacks
 from snncell.train.fit import fit

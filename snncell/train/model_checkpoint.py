@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from snncell.arguments.kinds import NotNegative, Own, Size
-from snncell.arguments.shown import came
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import NotNegative, Own, Size
+from snncell.base.arguments.shown import came
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, CheckpointError
 from snncell.io.checkpoint import save_checkpoint
 from snncell.train.callbacks import Callback

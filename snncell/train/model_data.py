@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from snncell.arguments.shown import came, show
+from snncell.base.arguments.shown import came, show
 from snncell.errors import ArgumentError
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from snncell import ops
-from snncell.arguments.kinds import Count
-from snncell.arguments.shown import came, show
+from snncell.base.arguments.kinds import Count
+from snncell.base.arguments.shown import came, show
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.shown import came
+from snncell.base.arguments.shown import came
 from snncell.errors import ArgumentError
 from snncell.nn.training import TrainOneStepCell
 from snncell.train.callbacks import Callback, Training

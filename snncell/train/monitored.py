@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.shown import came
-from snncell.cell import Cell
+from snncell.base.arguments.shown import came
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, RecordError
 from snncell.monitoring import Monitor
 

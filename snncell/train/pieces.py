@@ -9,17 +9,16 @@ from types import TracebackType
 from typing import Annotated, Any
 
 from snncell import ops
-from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came, show, suggest_instance
-from snncell.arguments.vocabulary import Numbers
-from snncell.cell import Cell, HookHandle
+from snncell.base.arguments.kinds import Numbers, Own
+from snncell.base.arguments.shown import came, show, suggest_instance
+from snncell.cell.cell import Cell, HookHandle
 from snncell.data.order import in_turn
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.sequences import refuse_batch_first, sequences, within_lengths
 from snncell.nn.time import MultiStep
 from snncell.ops.base import as_tensor
 from snncell.tape import structure
-from snncell.tape.given import as_data, on_host
+from snncell.tape.conversion import as_data, on_host
 from snncell.tape.tensor import Tensor
 from snncell.train.lengths import Lengths, lengths_among, of_output, refuse_lengths
 from snncell.train.scores import accuracy as share_right

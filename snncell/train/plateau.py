@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, ClassVar, Literal
 
-from snncell.arguments.kinds import NotNegative, Size, Within
+from snncell.base.arguments.kinds import NotNegative, Size, Within
 from snncell.errors import ArgumentError, TrainingError
 from snncell.train.callbacks import Callback, Training
 from snncell.train.stopping import is_better_higher, monitored_number

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.distributed.job import join_job
 from snncell.distributed.ranks import Ranks, odd_rank
 from snncell.distributed.sharding import aside, draw_for_shard

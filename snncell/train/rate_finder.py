@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell.amp import LossScaler
-from snncell.arguments.kinds import Count, Own, Positive
-from snncell.cell import Cell
-from snncell.cells.modes import phases
+from snncell.base.arguments.kinds import Count, Own, Positive
+from snncell.cell.cell import Cell
+from snncell.cell.modes import phases
 from snncell.data import Loader
 from snncell.errors import ArgumentError
 from snncell.nn.container import CellList

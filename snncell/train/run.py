@@ -12,7 +12,7 @@ from typing import Any
 
 from snncell.amp import LossScaler
 from snncell.amp.scaling import Values, values_of
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, CheckpointError
 from snncell.tape.tensor import Tensor
 from snncell.train.batch_axis import refuse_swapped_axes

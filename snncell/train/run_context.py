@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from snncell.arguments.names import suggest_name
+from snncell.base.arguments.names import suggest_name
 from snncell.errors import MissingNameError, RecordError
 
 

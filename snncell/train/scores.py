@@ -7,8 +7,8 @@ from dataclasses import is_dataclass
 from typing import Any, TypeVar
 
 from snncell import ops
-from snncell.arguments.shown import came
-from snncell.arguments.vocabulary import Numbers
+from snncell.base.arguments.kinds import Numbers
+from snncell.base.arguments.shown import came
 from snncell.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from snncell.nn.sequences import until_end
 from snncell.ops.base import as_tensor

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.cell import Cell
-from snncell.cells.state import replace_buffers
+from snncell.cell.cell import Cell
+from snncell.cell.state import replace_buffers
 from snncell.errors import CheckpointError
 from snncell.io.checkpoint import read_arrays, write_arrays
 from snncell.nn.optim import Optimizer
 from snncell.ops.seeds import assign_seed, present_key, set_seed
-from snncell.tape.parameter import Parameter, Undo, assign_all, together
+from snncell.tape.parameter import Parameter, assign_all, together
+from snncell.tape.state import Undo
 from snncell.tape.tensor import Tensor
 
 File = str | os.PathLike[str]

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Protocol
 
 from snncell import ops
 from snncell.amp import LossScaler
-from snncell.arguments.kinds import Own
-from snncell.cell import Cell
+from snncell.base.arguments.kinds import Own
+from snncell.cell.cell import Cell
 from snncell.compiler.jit import Jitted, jit
 from snncell.errors import ArgumentError
 from snncell.nn.optim import Optimizer

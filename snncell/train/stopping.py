@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, CheckpointError, TrainingError
 from snncell.train.callbacks import Callback, Training
 from snncell.train.state import is_count, is_number, put_kept, refuse_misfit, values_to_keep

@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from snncell.arguments.calls import misfit
-from snncell.arguments.kinds import Count, Own, Size
-from snncell.arguments.shown import came
+from snncell.base.arguments.kinds import Count, Own, Size, misfit
+from snncell.base.arguments.shown import came
 from snncell.errors import ArgumentError, TrainingError
 from snncell.train.callbacks import Callback
 from snncell.train.run_context import RunContext

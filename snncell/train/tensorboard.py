@@ -12,10 +12,10 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from snncell.arguments.kinds import Count, Own
-from snncell.cells.modes import phases
+from snncell.base.arguments.kinds import Count, Own
+from snncell.base.signals import import_once
+from snncell.cell.modes import phases
 from snncell.errors import ArgumentError
-from snncell.interrupts import import_once
 from snncell.monitoring import Monitor
 from snncell.plot import confusion_matrix, raster, report as report_on
 from snncell.plot.pictures import draw_picture

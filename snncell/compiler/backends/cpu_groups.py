@@ -1,4 +1,4 @@
-"""The loop of a fused group on the CPU: elementwise steps and reductions as the source of one function.
+"""The loop of a fused group on the CPU: elementwise instructions and reductions as the source of one function.
 
 The statements come from the formulas (`expressions.py`), the loop around them from a template (`kernels/cpu/loops.py`):
 
@@ -30,7 +30,8 @@ from snncell.compiler.ir.formula import Elementwise, Reduction, Sum
 from snncell.compiler.schedule.fuse import FusionGroup
 from snncell.kernels.cpu import loops
 from snncell.kernels.policy import PARALLEL_SIZE
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 LEAST_PART = 64  # elements of which there is a part, where there is one for each result and slice
 

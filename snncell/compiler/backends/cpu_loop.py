@@ -15,12 +15,9 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
+from snncell.compiler.backends.event_products import BOUNDS, Gathered, Scattered
 from snncell.compiler.backends.expressions import as_scalar, cost_of, far_of, file_head, kind_of, sum_of_elements
-from snncell.compiler.backends.gathered import Gathered
-from snncell.compiler.backends.indexing import Scratch
-from snncell.compiler.backends.loop_arrays import array_to_compute, array_to_store, flat_array, rows_array
-from snncell.compiler.backends.scattered import BOUNDS, Scattered
-from snncell.compiler.backends.tile import KernelBlock
+from snncell.compiler.backends.tile import KernelBlock, Scratch
 from snncell.compiler.ir.formula import is_elementwise
 from snncell.compiler.ir.program import values_in
 from snncell.compiler.schedule.loop import LoopSchedule
@@ -28,9 +25,12 @@ from snncell.compiler.schedule.phases import Phase, Stores, phases_of, space_of
 from snncell.kernels.arrays import empty
 from snncell.kernels.build import build
 from snncell.kernels.cpu import loops
+from snncell.kernels.gathers import RowsOfEvents
 from snncell.kernels.policy import PARALLEL_SIZE
 from snncell.kernels.scalar import ROW_IMPORTS
-from snncell.tape.tracing import Instruction, Value
+from snncell.kernels.space import HOST
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 # Elements per block. The rows of a block are read and written in long runs, and its state stays in the second-level
 # cache: measured, 4096 is within 10 % of the best. Small nets get smaller blocks, so that all threads have some.
@@ -312,3 +312,34 @@ class CPULoop:
 
 def _array(ndim: int) -> Any:
     return lambda value, writable: (kind_of(value), ndim, writable)
+
+
+# --- arrays of a run --------------------------------------------------------------------------------------------------
+
+
+def array_to_compute(value: Value, known: dict[Value, Any]) -> Any:
+    """The array of a Value, in the dtype it is computed in."""
+    array, dtype = known[value], dtypes.compute_dtype(value.dtype)
+    return array if isinstance(array, RowsOfEvents) or array.dtype == dtype else HOST.cast(array, dtype)
+
+
+def array_to_store(value: Value, array: Any, *steps: int) -> Any:
+    """An array that a kernel has filled, in a Value's shape and dtype."""
+    array = array.reshape((*steps, *value.shape))
+    return array if array.dtype == value.dtype else HOST.cast(array, value.dtype)
+
+
+def flat_array(array: Any) -> tuple[Any, int]:
+    """An array in one row and 1, or a single element of it and 0 if it is one element, broadcast."""
+    if array.size > 1 and not any(array.strides):
+        return np.ascontiguousarray(array[(0,) * array.ndim]).reshape(1), 0
+    return np.ascontiguousarray(array).reshape(-1), 1
+
+
+def rows_array(array: Any, steps: int) -> list[Any]:
+    """A sequence as rows and 1, or a single row and 0 if it is one row, broadcast along time, or is not read."""
+    if isinstance(array, RowsOfEvents):
+        return [np.zeros((1, 1), array.matrix.dtype), 0]
+    if steps > 1 and array.strides[0] == 0:
+        return [np.ascontiguousarray(array[0]).reshape(1, -1), 0]
+    return [np.ascontiguousarray(array).reshape(steps, -1), 1]

@@ -1,4 +1,4 @@
-"""A group of fused steps as a CUDA kernel: a thread for each element, or for each part of a sum.
+"""A group of fused instructions as a CUDA kernel: a thread for each element, or for each part of a sum.
 
 Sums run without atomics: `chunks` threads share each result, each adds every `chunks`-th term, and what they found is
 added up by the same rule until one is left. How many there are depends on the sizes alone, and so do the bits. Sums of
@@ -22,7 +22,7 @@ from snncell.compiler.ir.formula import Elementwise, Reduction
 from snncell.compiler.schedule.fuse import FusionGroup
 from snncell.kernels.cpu.loops import Reduced, indent
 from snncell.kernels.scalar import CUDA, LOAD, STORE
-from snncell.tape.tracing import Value
+from snncell.tape.value import Value
 
 TERMS = 16  # a sum of fewer is one thread's
 MOST_CHUNKS = 256  # that one thread joins; beyond it they are joined in two rounds

@@ -32,7 +32,8 @@ from snncell.kernels.cuda.elementwise import THREADS
 from snncell.kernels.cuda.runtime import runtime
 from snncell.kernels.scalar import CUDA
 from snncell.kernels.space import DEVICE
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 LEGEND = """
 # c0, c1, ...  the states before the first step, with m0, ...: 1, or 0 if one element stands for all

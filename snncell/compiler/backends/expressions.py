@@ -19,7 +19,8 @@ from snncell.compiler.ir.formula import Cast, Elementwise, Reduction, Sum
 from snncell.kernels.cpu import loops
 from snncell.kernels.policy import CALL_COST
 from snncell.kernels.scalar import CUDA_IMPORTS, LOOP, LOOP_IMPORTS, SIMULATOR_IMPORTS, is_simulated
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 
 class Statements:
@@ -40,7 +41,7 @@ class Statements:
         self.lines.append(f"{self.names[value]} = {element}")
 
     def compute(self, instruction: Instruction) -> None:
-        """Append an elementwise step, under the line of the user's that it comes from."""
+        """Append an elementwise instruction, under the user's line that it comes from."""
         assert isinstance(instruction.op, Elementwise)  # the caller's choice
         (out,) = instruction.outputs
         code = dtypes.compute_dtype(instruction.op.operand_dtype(instruction.inputs))
@@ -71,9 +72,9 @@ class Statements:
 
 
 def _as_integer(result: str, instruction: Instruction, dtype: Any) -> str:
-    """The text of a float that is cast to a small integer: in two steps, so that it wraps as in C and NumPy.
+    """The text of a float that is cast to a small integer: by way of int32, so that it wraps as in C and NumPy.
 
-    One step of the compiler leaves open what a number out of range becomes.
+    A direct cast leaves the result of a number out of range undefined.
     """
     source = instruction.inputs[0]
     from_float = isinstance(instruction.op, Cast) and isinstance(source, Value) and dtypes.is_float(source.dtype)
@@ -87,7 +88,8 @@ def file_head(
 ) -> str:
     """The file above the function: a docstring, imports (and `more`), and the casts that its statements use.
 
-    Besides the Values of the steps there may be `others`; partial sums of those that are `summed` are added up too.
+    Besides the Values of the instructions there may be `others`; partial sums of those that are `summed` are added up
+    too.
     """
     return _head(LOOP_IMPORTS + more, instructions, others, summed)
 
@@ -136,7 +138,7 @@ def sum_of_elements(value: Value, target: str = "", term: str = "") -> loops.Red
 
 
 def comment_on(instruction: Instruction) -> str:
-    """The line of the user's that a statement comes from."""
+    """The user's line that a statement comes from."""
     return f"# {instruction.op.name}, {instruction.line}".encode("ascii", "replace").decode()
 
 

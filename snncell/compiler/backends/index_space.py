@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from snncell.compiler.ir.formula import Reduction
 from snncell.compiler.schedule.fuse import FusionGroup
-from snncell.tape.tracing import Value
+from snncell.tape.value import Value
 
 
 class Operand(NamedTuple):

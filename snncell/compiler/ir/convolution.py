@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from snncell.base.text import percent
 from snncell.compiler.ir.formula import Sum
 from snncell.dtype import BYTES, FLOATS
 from snncell.kernels import conv_events, convolution, windows, winograd
 from snncell.kernels.planes import Shape, axes_of, sizes_of
 from snncell.kernels.space import HOST, Space, space_of
-from snncell.tape.all_steps import one_after_another
-from snncell.tape.primitive import Primitive
-from snncell.words import percent
+from snncell.tape.primitive import Primitive, one_after_another
 
 Arrays = Sequence[Any]
 

@@ -25,9 +25,10 @@ from snncell.errors import ArgumentError, ShapeError, SnncellError
 from snncell.kernels import sums
 from snncell.kernels.scalar import LOOP, NUMPY, SLOW
 from snncell.tape.primitive import Primitive
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
-MAX_STEPS = 64  # per loop: registers run out long before, and compile time grows faster than linearly
+MAX_INSTRUCTIONS = 64  # per loop: registers run out long before, and compile time grows faster than linearly
 # What generated loops can hold: complex numbers are left to NumPy.
 COMPILED = frozenset(np.dtype(d.dtype) for d in dtypes.ALL if d.name not in ("complex64", "complex128"))
 
@@ -106,6 +107,16 @@ class Elementwise(Primitive):
         calls = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
         return sum(node.func.id in SLOW for node in calls if isinstance(node.func, ast.Name)) + sum(
             isinstance(node, ast.Pow) for node in nodes
+        )
+
+    @cached_property
+    def is_involution(self) -> bool:
+        """True if the formula is -x or ~x, which gives x when it is applied twice."""
+        body = self._parsed[1]
+        return (
+            isinstance(body, ast.UnaryOp)
+            and isinstance(body.op, (ast.USub, ast.Invert))
+            and isinstance(body.operand, ast.Name)
         )
 
     @cached_property
@@ -194,7 +205,7 @@ def can_compile(dtypes_used: Sequence[Any]) -> bool:
 
 
 def loop_shape(instruction: Instruction) -> tuple[int, ...] | None:
-    """The index space of a step that can be part of a fused loop, else None."""
+    """The index space of an instruction that can be part of a fused loop, else None."""
     values = [x for x in (*instruction.inputs, *instruction.outputs) if isinstance(x, Value)]
     return loop_shape_of_any(instruction) if can_compile([value.dtype for value in values]) else None
 
@@ -212,7 +223,7 @@ def loop_shape_of_any(instruction: Instruction) -> tuple[int, ...] | None:
 
 
 def is_elementwise(instruction: Instruction) -> bool:
-    """True if a generated loop can hold the step."""
+    """True if a generated loop can hold the instruction."""
     return isinstance(instruction.op, Elementwise) and loop_shape(instruction) is not None
 
 

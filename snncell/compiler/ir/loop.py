@@ -1,20 +1,159 @@
-"""A loop over time as data, and the operation that has one: all that passes know of it."""
+"""A loop over time as data: its body, the parts of the body, and the operation that runs it.
+
+    carry, xs[t], consts  ->  after, ys[t], terms of sums        one time step, traced once
+
+All of this is frozen. A pass makes another record by `dataclasses.replace` or `_replace`.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
-from snncell.compiler.ir.body import Body
+from snncell.compiler.ir.program import Program, program_of_trace
 from snncell.tape.primitive import Primitive
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tensor import Tensor, wrap
+from snncell.tape.tracing import BodyTrace, Instruction
+from snncell.tape.value import Value
+
+# --- the body ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Body:
+    """One time step of a loop, traced once, with the roles of its inputs and outputs.
+
+    Attributes:
+        trace: the trace of the step; that of a backward step begins with the instructions of its forward step.
+        carry, after: the states before the step, and after it.
+        xs, ys: the step's rows of the input sequences, and of the output sequences.
+        consts: inputs that are the same at every step.
+        sums: terms that are added up over all steps.
+        backwards: whether the steps run from the last to the first.
+        captured: Tensors from outside that the last of `consts` stand for.
+        fused_producers: instructions that a pass has put before those of the trace.
+        fused_users: instructions that a pass has put after those of the trace.
+        fused_sums: sums over time that a pass has made part of `sums`.
+        saved: those of `ys` that are stored for the backward pass alone.
+        residuals: of a backward step, those of `xs` that its forward stores; their gradients go on to it.
+        reverse: the backward step that was traced to learn what to save, for all outputs but `saved`
+            (`linearise.Reverse`).
+    """
+
+    trace: BodyTrace
+    carry: list[Tensor]
+    after: list[Tensor]
+    xs: list[Tensor]
+    ys: list[Tensor]
+    consts: list[Tensor]
+    backwards: bool
+    sums: list[Tensor] = field(default_factory=list)
+    captured: list[Tensor] = field(default_factory=list)
+    fused_producers: list[Instruction] = field(default_factory=list)
+    fused_users: list[Instruction] = field(default_factory=list)
+    fused_sums: list[Instruction] = field(default_factory=list)
+    saved: list[Tensor] | None = None
+    residuals: list[Tensor] = field(default_factory=list)
+    reverse: Any = None
+
+    @property
+    def outs(self) -> list[Tensor]:
+        """All outputs: states after the step, results, and terms of sums."""
+        return [*self.after, *self.ys, *self.sums]
+
+    def program(self) -> Program:
+        """The step as a Program, as it was traced."""
+        trace = self.trace
+        inputs = [x._data for x in (*self.carry, *self.xs, *self.consts)]
+        # The trace of a backward step holds the forward step too. What the forward has stored is an input now, so the
+        # instruction that computed it is no part of the Program, and dead code elimination removes what only that
+        # instruction needed.
+        program = program_of_trace(trace, [trace.lift(out) for out in self.outs], self.fused_producers, set(inputs))
+        instructions = [*program.instructions, *self.fused_users]
+        return program._replace(inputs=inputs, instructions=instructions, step=Step(self))
+
+    def is_saved(self, y: Tensor) -> bool:
+        """True for one of `ys` that is stored for the backward pass alone."""
+        return any(y is saved for saved in self.saved or ())
+
+    def saving(self, values: Sequence[Tensor]) -> Body:
+        """The same step, which also collects `values` for its backward pass."""
+        saved = [wrap(x._data, x._entry, x._index) for x in values]
+        return replace(self, saved=saved, ys=[*self.ys, *saved])
+
+    def saving_states(self) -> Body:
+        """The same step, which also collects the states before it."""
+        return self.saving(self.carry)
+
+
+class LoopParts(NamedTuple):
+    """The instructions of a step by the place where they run: before the loop, in it, or after it.
+
+    Attributes:
+        program: all instructions.
+        after, ys, sums: the Values of its outputs.
+        invariant: instructions that depend on constants alone, in order.
+        prologue: instructions on whole sequences before the loop.
+        loop: instructions in the loop.
+        epilogue: instructions on whole sequences after the loop.
+        reductions: instructions on sums after the loop.
+        fixed: Values that are the same at every step.
+        sequences: Values of the loop that are wanted as sequences, by the caller or by `epilogue` and `reductions`.
+        summed: Values of the loop whose sums over time are wanted.
+    """
+
+    program: Program
+    after: list[Value]
+    ys: list[Value]
+    sums: list[Value]
+    invariant: list[Instruction]
+    prologue: list[Instruction]
+    loop: list[Instruction]
+    epilogue: list[Instruction]
+    reductions: list[Instruction]
+    fixed: set[Value]
+    sequences: list[Value]
+    summed: list[Value]
+
+    @property
+    def all_steps(self) -> list[Instruction]:
+        """The instructions whose results differ from step to step, except those on sums."""
+        return [*self.prologue, *self.loop, *self.epilogue]
+
+    def sections(self) -> list[tuple[str, list[Instruction]]]:
+        """The instructions of each place, with a title; places without instructions are left out."""
+        sections = [
+            ("once, before the loop", self.invariant),
+            ("for all steps together, before the loop", self.prologue),
+            ("in the loop", self.loop),
+            ("for all steps together, after the loop", self.epilogue),
+            ("on sums over time, after the loop", self.reductions),
+        ]
+        return [(title, instructions) for title, instructions in sections if instructions]
+
+
+class Step(NamedTuple):
+    """The roles in a Program that is the step of a loop: passes over bodies read and replace them.
+
+    Attributes:
+        body: the step.
+        states: those of its sequences that are computed again in the loop (`Recompute`).
+        parts: where its instructions run, when `hoist` has decided that.
+    """
+
+    body: Body
+    states: Sequence[Value] = ()
+    parts: LoopParts | None = None
+
+
+# --- the loop ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Recompute:
-    """The recomputation of the states between checkpoints: a reverse runs the forward again, a segment at a time.
+    """Recomputation of the states between checkpoints: the backward pass runs the forward again, segment by segment.
 
     Attributes:
         interval: steps from one checkpoint to the next.
@@ -27,14 +166,14 @@ class Recompute:
 
 @dataclass(frozen=True, eq=False)
 class Loop:
-    """A body, run for as many steps as its sequences have. Passes make another by `dataclasses.replace`.
+    """A body, run for as many steps as its sequences have.
 
     Attributes:
         body: one step.
-        result_count: how many of the body's ys are results; those that follow are saved for the reverse.
-        who: what runs the loop, for errors and `explain`.
+        result_count: how many of the body's ys are results; those that follow are saved for the backward pass.
+        who: the function that runs the loop, for errors and `explain`.
         interval: checkpoint the states before each `interval`-th step, as further outputs, and save nothing else.
-        recompute: for a reverse, how it gets the states between checkpoints.
+        recompute: for a backward pass, how it gets the states between checkpoints.
     """
 
     body: Body
@@ -51,11 +190,15 @@ class LoopOperation(Primitive):
 
     @abstractmethod
     def is_one_kernel(self) -> bool:
-        """True if the loop becomes a single kernel on the CPU (`schedule/legality.py`)."""
+        """True if the loop becomes a single kernel on the CPU (`schedule/loop.py`)."""
+
+    @abstractmethod
+    def device_kernel(self) -> tuple[str, str, tuple[Any, ...]] | None:
+        """Name, source and signature of the loop's kernel on the device; None if it has no single one there."""
 
     @abstractmethod
     def pruned(self, instruction: Instruction, needed: set[Value]) -> Instruction:
-        """The step without the results that nothing needs, and without the inputs that only those need."""
+        """The instruction without unused results, and without the inputs that only those need."""
 
     @abstractmethod
     def with_loop(self, loop: Loop) -> LoopOperation:
@@ -63,7 +206,7 @@ class LoopOperation(Primitive):
 
 
 def with_body(instruction: Instruction, body: Body, inputs: Sequence[Any], outputs: Sequence[Value]) -> Instruction:
-    """Copy the step of a loop with another body, all of whose ys are results, and its inputs and outputs."""
+    """Copy the instruction of a loop with another body, all of whose ys are results, and its inputs and outputs."""
     op = instruction.op
     assert isinstance(op, LoopOperation)  # the caller's choice
     loop = replace(op.loop, body=body, result_count=len(body.ys))

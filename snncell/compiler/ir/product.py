@@ -1,4 +1,4 @@
-"""Products of matrices. Each stays one step, whatever axes its operands have, until it is run.
+"""Products of matrices. Each stays one instruction, whatever axes its operands have, until it is run.
 
     Dot          (..., k), (k, m) -> (..., m)        a layer
     Contraction  (..., k), (..., m) -> (k, m)        the gradient of its weights
@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from snncell.base.text import percent
 from snncell.compiler.ir.formula import Cast, Sum
 from snncell.dtype import BYTES, compute_dtype
 from snncell.kernels import event_costs, products
 from snncell.kernels.space import HOST, Space, space_of
 from snncell.tape.primitive import Primitive
 from snncell.tape.tracing import Instruction
-from snncell.words import percent
 
 
 def as_rows(x: Any) -> Any:
@@ -174,7 +174,7 @@ def _limit(m: int, k: int, x: Any, y: Any, *, by_columns: bool) -> float:
 
 
 class EventOperation(Primitive):
-    """A part of the products that share a list of events (`passes/share_event_lists.py`).
+    """A part of the products that share a list of events (`passes/event_lists.py`).
 
     Its first operand may be of booleans that stand for 0 and 1, or of bytes.
     """
@@ -203,7 +203,7 @@ class ProductOfEvents(EventOperation):
     """A product whose first operand's events are known: `x @ y` or, if `by_columns`, `x.T @ y` along all rows.
 
     In a step of a loop it is of a row of `x`, and the lists of events are of all steps, with the rows of each step
-    behind those of the one before: so it is known for all steps together, by these two rules, and in the loop only to
+    after those of the step before: so it is known for all steps together, by these two rules, and in the loop only to
     kernels that take the events of a row from such a list (`schedule/loop.py`).
     """
 
@@ -230,7 +230,7 @@ PRODUCT_OF_EVENTS = ProductOfEvents(
 
 
 def casts_bytes(instruction: Instruction) -> bool:
-    """True for a step that makes floats of booleans, or of bytes that count from 0."""
+    """True for an instruction that makes floats of booleans, or of bytes that count from 0."""
     return (
         isinstance(instruction.op, Cast)
         and instruction.inputs[0].dtype in BYTES

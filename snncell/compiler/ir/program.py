@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.tensor import Tensor, snapshot, wrap
-from snncell.tape.tracing import Instruction, Trace, Value
+from snncell.tape.tracing import Instruction, Trace
+from snncell.tape.value import Value
 
 
 class Program(NamedTuple):
@@ -20,6 +21,7 @@ class Program(NamedTuple):
         instructions: the operations.
         outputs: Values of the results.
         written: Parameters written at the end, each with its new Value.
+        step: of the step of a loop, the roles of its inputs and outputs (`ir.loop.Step`).
     """
 
     inputs: list[Value]
@@ -28,6 +30,7 @@ class Program(NamedTuple):
     instructions: list[Instruction]
     outputs: list[Value]
     written: dict[Parameter, Value]
+    step: Any = None
 
     def results(self) -> list[Value]:
         """Every Value that a run has to give: outputs, and what is written to Parameters."""
@@ -37,8 +40,11 @@ class Program(NamedTuple):
         lines = ["program(" + ", ".join(map(repr, self.inputs)) + ")"]
         lines += [f"  {value!r} = Parameter {parameter.name}" for parameter, value in self.parameters.items()]
         lines += [f"  {value!r} = constant" for _, value in self.constants]
-        for instruction in self.instructions:
-            lines += [f"  {_step_text(instruction)}", *(f"      {line}" for line in instruction.op.inside())]
+        parts = None if self.step is None else self.step.parts
+        for title, instructions in [("", self.instructions)] if parts is None else parts.sections():
+            lines += [f"  # {title}:"] if title else []
+            for instruction in instructions:
+                lines += [f"  {_instruction_text(instruction)}", *(f"      {line}" for line in instruction.op.inside())]
         lines += [f"  Parameter {parameter.name} = %{value.number}" for parameter, value in self.written.items()]
         lines.append("  return " + ", ".join(f"%{value.number}" for value in self.outputs))
         return "\n".join(lines)
@@ -51,6 +57,27 @@ def with_inputs(instruction: Instruction, inputs: tuple[Any, ...]) -> Instructio
     return new
 
 
+def rename_inputs(instruction: Instruction, replaced: dict[Value, Value]) -> Instruction:
+    """The instruction with the Values that replace its inputs; the same one if none is replaced."""
+    inputs = tuple(replaced.get(x, x) if isinstance(x, Value) else x for x in instruction.inputs)
+    return instruction if inputs == instruction.inputs else with_inputs(instruction, inputs)
+
+
+def substitute(program: Program, replaced: dict[Value, Value]) -> Program:
+    """Rename Values everywhere: in the inputs of instructions, in the outputs and in the writes to Parameters.
+
+    A pass that drops an instruction tells here which Value takes the place of its result. That Value must not be
+    replaced itself.
+    """
+    if not replaced:
+        return program
+    return program._replace(
+        instructions=[rename_inputs(instruction, replaced) for instruction in program.instructions],
+        outputs=[replaced.get(value, value) for value in program.outputs],
+        written={parameter: replaced.get(value, value) for parameter, value in program.written.items()},
+    )
+
+
 def by_line(instructions: Sequence[Instruction]) -> list[str]:
     """The names of instructions, those of one line of the user's together, and the line."""
     lines: list[tuple[str, list[str]]] = []
@@ -61,7 +88,7 @@ def by_line(instructions: Sequence[Instruction]) -> list[str]:
     return [f"{' '.join(names):<24} {line}" for line, names in lines]
 
 
-def _step_text(instruction: Instruction) -> str:
+def _instruction_text(instruction: Instruction) -> str:
     operands = ", ".join(f"%{x.number}" if isinstance(x, Value) else repr(x) for x in instruction.inputs)
     options = "".join(f", {key}={value!r}" for key, value in instruction.attrs.items())
     text = f"{', '.join(map(repr, instruction.outputs))} = {instruction.op.name}({operands}{options})"
@@ -117,6 +144,13 @@ def find_used_values(program: Program) -> set[Value]:
     return set(program.results()).union(*(values_in(instruction) for instruction in program.instructions))
 
 
+def outside_of(instructions: Sequence[Instruction], results: Sequence[Value], own: Sequence[Value]) -> list[Value]:
+    """The Values that instructions and results take, and that neither the instructions nor `own` give."""
+    inside = set(own).union(*(instruction.outputs for instruction in instructions))
+    taken = [*(x for instruction in instructions for x in values_in(instruction)), *results]
+    return list(dict.fromkeys(x for x in taken if x not in inside))
+
+
 def last_uses(instructions: list[Any], results: list[Value]) -> list[list[Value]]:
     """The Values that are dead after each group (anything with `reads` and `writes`), by a liveness scan."""
     live = set(results)
@@ -129,7 +163,7 @@ def last_uses(instructions: list[Any], results: list[Value]) -> list[list[Value]
 
 
 def interpret(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Carry a Program out operation by operation: inside another trace it becomes part of that."""
+    """Run a Program operation by operation. Inside another trace it becomes part of that trace."""
     known: dict[Value, Tensor] = dict(zip(program.inputs, inputs, strict=True))
     known.update((value, parameter) for parameter, value in program.parameters.items())
     known.update((value, wrap(array)) for array, value in program.constants)

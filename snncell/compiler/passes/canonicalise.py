@@ -1,28 +1,71 @@
-"""Canonicalisation: run `cse`, `turn_contractions` and `dce` on every trace, of a function or of the body of a loop.
+"""A pass, the function that runs passes, and the passes that every trace goes through.
 
-    before: a = exp(x); b = exp(x); c = sin(x); return mul(a, b)
-    after:  a = exp(x); return mul(a, a)
-
-The order matters, because a merged instruction leaves a dead result behind. `turn_contractions` runs after `cse`, when
-only one of several equal transposes is left. Later passes rely on the result: exactly one instruction computes an
-expression, so the users of its Value are all the users of the expression.
+Canonical Programs merge equal instructions, so that exactly one instruction computes an expression, and the users of
+its Value are all the users of the expression. Other passes rely on that. The order of the passes matters, because a
+merged instruction leaves a dead result. `turn_contractions` runs after common subexpression elimination, when only one
+of several equal transposes is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import NamedTuple
 
-from snncell.compiler.ir.body import Body
+from snncell.compiler.ir.loop import Body
 from snncell.compiler.ir.program import Program, program_of_trace
-from snncell.compiler.passes.cse import eliminate_common_subexpressions
-from snncell.compiler.passes.dce import eliminate_dead_code
-from snncell.compiler.passes.turn_contractions import turn_contractions
-from snncell.tape.tracing import Trace, Value
+from snncell.compiler.passes.product_layout import turn_contractions
+from snncell.compiler.passes.simplify import drop_identities, eliminate_common_subexpressions, eliminate_dead_code
+from snncell.kernels.space import DEVICE, HOST, Space
+from snncell.tape.tracing import Trace
+from snncell.tape.value import Value
+
+
+class Pass(NamedTuple):
+    """A function Program -> Program, with its contract.
+
+    Attributes:
+        run: the function. It returns a new Program, or the same; it changes none.
+        needs: the properties of a Program that it requires.
+        leaves: the properties of a Program that it guarantees.
+        spaces: where the Program's arrays may be.
+    """
+
+    run: Callable[[Program], Program]
+    needs: str
+    leaves: str
+    spaces: tuple[Space, ...] = (HOST, DEVICE)
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.run.__name__
+
+
+def run_passes(passes: Sequence[Pass], program: Program, space: Space = HOST) -> Iterator[tuple[str, Program]]:
+    """Run passes for arrays that are in `space`: each pass's name with the Program that it leaves."""
+    for each in passes:
+        if space in each.spaces:
+            program = each.run(program)
+            yield each.name, program
+
+
+def transform(passes: Sequence[Pass], program: Program, space: Space = HOST) -> Program:
+    """The Program that passes leave."""
+    *_, (_, last) = [("", program), *run_passes(passes, program, space)]
+    return last
+
+
+CANONICAL = (
+    Pass(eliminate_common_subexpressions, "", "no two instructions compute the same"),
+    Pass(drop_identities, "", "no instruction gives its operand once more"),
+    Pass(turn_contractions, "equal transposes are one", "a contraction that is only transposed gives the transpose"),
+    Pass(eliminate_dead_code, "", "a result depends on each instruction"),
+)
 
 
 def canonicalise(program: Program) -> Program:
-    """Merge equal instructions, choose the order of axes of contractions, and remove dead instructions."""
-    return eliminate_dead_code(turn_contractions(eliminate_common_subexpressions(program)))
+    """Merge equal instructions, drop identities, turn contractions, and remove dead instructions."""
+    return transform(CANONICAL, program)
 
 
 def from_trace(trace: Trace, outputs: list[Value], known: Collection[Value] = frozenset()) -> Program:

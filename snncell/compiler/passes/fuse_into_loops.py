@@ -3,7 +3,7 @@
     before: y = add(x, b); last, s = scan[v + y](v0, y); total = sum(s, axis=0)
     after:  last, total = scan[v + (x + b), sums s](v0, x, b)
 
-A bias added before a neuron, or a mean over time behind it, would each read a whole sequence once more and write one;
+A bias added before a neuron, or a mean over time after it, would each read a whole sequence once more and write one;
 inside the loop they are a few instructions on what is in registers. A producer goes into every loop that takes its
 sequence, and is then computed in each, so all users must be loops that are a single kernel: for any other the sequence
 would have to be written all the same. Loops that recompute states take their sequences as they are.
@@ -15,13 +15,14 @@ from dataclasses import replace
 from typing import Any
 
 from snncell import dtype as dtypes
-from snncell.compiler.ir.formula import MAX_STEPS, Elementwise, Reduction, is_elementwise
+from snncell.compiler.ir.formula import MAX_INSTRUCTIONS, Elementwise, Reduction, is_elementwise
 from snncell.compiler.ir.loop import LoopOperation, with_body
 from snncell.compiler.ir.program import Program, users_of, values_in
 from snncell.compiler.ir.views import Reshape
-from snncell.compiler.passes.dce import eliminate_dead_code
+from snncell.compiler.passes.simplify import eliminate_dead_code
 from snncell.tape.tensor import Tensor, wrap
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 
 def fuse_into_loops(program: Program) -> Program:
@@ -85,7 +86,7 @@ def _cut_producers(
     makers: dict[Value, Instruction],
     users: dict[Value, list[Instruction | None]],
 ) -> list[Instruction]:
-    """Steps that give `batch` cut into steps, from operands that are cut; `known` has the sequence of each batch."""
+    """Instructions that give `batch` cut into steps, from cut operands; `known` has the sequence of each batch."""
     maker, sequence = makers.get(batch), known[batch]
     if maker is None or not is_elementwise(maker) or (len(users[batch]) > 1 and not _is_cheap_to_repeat(maker)):
         new = Instruction(cut.op, (batch,), {"shape": sequence.shape}, cut.line)
@@ -119,10 +120,10 @@ def _batches_of(maker: Instruction) -> list[Value]:
 
 
 def _fuse_producers(program: Program) -> Program:
-    """Make elementwise steps whose sequence only loops take part of each of those loops."""
+    """Make elementwise instructions part of all loops that take their sequence, if nothing else takes it."""
     users = users_of(program)
     producers: dict[Value, Instruction] = {}
-    # From the last step to the first, so that chains go in whole: exp(x + b) is fused before x + b is asked.
+    # From the last instruction to the first, so that chains go in whole: exp(x + b) is fused before x + b is asked.
     for instruction in reversed(program.instructions):
         out = instruction.outputs[0]
         if (
@@ -170,7 +171,7 @@ def _with_producers(
     while waiting:
         sequence, slot = waiting.pop(0)
         producer = producers.get(sequence)
-        if producer is None or len(fused) >= MAX_STEPS:
+        if producer is None or len(fused) >= MAX_INSTRUCTIONS:
             xs.append((sequence, slot))
             continue
         inputs: list[Any] = []

@@ -1,4 +1,4 @@
-"""Loop-invariant code motion, to both sides: what need not run step by step is done once, for all steps.
+"""Loop-invariant code motion, to both sides of a loop: work that need not run step by step runs for all steps at once.
 
     each step:  w2 = w * 2;  i = dot(x, w2);  v' = v * a + i;  y = dot(v', u);  g += sum(v', axis=0)
 
@@ -9,67 +9,32 @@
                 g = sum(total, axis=0)            reductions: of sums, where f(sum of v') = sum of f(v')
 
 A product over a whole sequence is one large product, and the loop that is left of most neurons is elementwise: one
-kernel. Elementwise steps stay in the loop even if they depend on sequences alone, unless something before the loop
-takes them: there they cost no memory traffic. A step is carried out on totals only if its operation says that it may
-be (`additive`, `proportional`), on floats, and only behind a step that is not elementwise: what is elementwise
-throughout is added up in the loop just as well.
+kernel. Elementwise instructions stay in the loop even if they depend on sequences alone, unless something before the
+loop takes them: there they cost no memory traffic. An instruction runs on totals only if its operation allows it
+(`additive`, `proportional`), on floats, and only after an instruction that is not elementwise: a sum of elementwise
+results is added up in the loop just as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from snncell import dtype as dtypes
-from snncell.compiler.ir.body import Body
 from snncell.compiler.ir.formula import is_elementwise
+from snncell.compiler.ir.loop import LoopParts, Step
 from snncell.compiler.ir.program import Program, values_in
-from snncell.compiler.passes.canonicalise import program_of
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 
-class Hoisted(NamedTuple):
-    """A body's Program, taken apart.
-
-    Attributes:
-        program: the whole.
-        after, ys, sums: the Values of its outputs.
-        invariant: steps that depend on constants alone, in order.
-        prologue: steps that are carried out on whole sequences before the loop.
-        loop: the steps of the loop.
-        epilogue: steps that are carried out on whole sequences after the loop.
-        reductions: steps that are carried out on sums after the loop.
-        fixed: Values that are the same at every step.
-        sequences: Values of the loop that are wanted as sequences, by the caller or by `epilogue` and `reductions`.
-        summed: Values of the loop whose sums over time are wanted.
-    """
-
-    program: Program
-    after: list[Value]
-    ys: list[Value]
-    sums: list[Value]
-    invariant: list[Instruction]
-    prologue: list[Instruction]
-    loop: list[Instruction]
-    epilogue: list[Instruction]
-    reductions: list[Instruction]
-    fixed: set[Value]
-    sequences: list[Value]
-    summed: list[Value]
-
-
-def hoist(body: Body, states: Sequence[Value] = ()) -> Hoisted:
-    """Move out of a body what need not run step by step.
-
-    Args:
-        body: one step.
-        states: those of its sequences that are computed again in the loop (`ir.loop.Recompute`): no step may take
-            them as sequences before the loop.
-    """
-    program = program_of(body)
+def hoist(program: Program) -> Program:
+    """Decide for each instruction of a step where it runs: the Program with `step.parts`."""
+    step = program.step
+    assert isinstance(step, Step)  # only the steps of loops come here
+    body = step.body
     first, last = len(body.after), len(body.after) + len(body.ys)
     after, ys, sums = program.outputs[:first], program.outputs[first:last], program.outputs[last:]
-    carried = {x._data for x in body.carry}.union(states)
+    carried = {x._data for x in body.carry}.union(step.states)
     invariant, rest = _invariant(program.instructions, {x._data for x in body.consts})
     fixed = {x._data for x in body.consts}.union(*(instruction.outputs for instruction in invariant))
     modes = _modes(rest, fixed, after, ys, sums)
@@ -80,7 +45,7 @@ def hoist(body: Body, states: Sequence[Value] = ()) -> Hoisted:
     late = {value for mode in ("sequence", "sum") for instruction in placed[mode] for value in instruction.outputs}
     sequences = [value for value, uses in modes.uses.items() if "sequence" in uses and value in computed]
     summed = [value for value, uses in modes.uses.items() if "sum" in uses and value not in late]
-    return Hoisted(
+    parts = LoopParts(
         program,
         after,
         ys,
@@ -94,13 +59,15 @@ def hoist(body: Body, states: Sequence[Value] = ()) -> Hoisted:
         sequences,
         summed,
     )
+    return program._replace(step=step._replace(parts=parts))
 
 
-_MODES = ("loop", "sequence", "sum")  # a step runs in the loop, on whole sequences after it, or on sums after it
+# An instruction runs in the loop, on whole sequences after it, or on sums after it.
+_MODES = ("loop", "sequence", "sum")
 
 
 def _invariant(instructions: list[Instruction], constant: set[Value]) -> tuple[list[Instruction], list[Instruction]]:
-    """The steps that depend on constants alone, and the rest."""
+    """The instructions that depend on constants alone, and the rest."""
     fixed = set(constant)
     invariant: list[Instruction] = []
     rest: list[Instruction] = []
@@ -115,8 +82,8 @@ def _invariant(instructions: list[Instruction], constant: set[Value]) -> tuple[l
 
 
 def _prologue(instructions: list[Instruction], kind: dict[Instruction, str], carried: set[Value]) -> list[Instruction]:
-    """Steps the loop needs that are not elementwise and depend on the sequences alone, with all that leads to them."""
-    stateful = set(carried)  # what depends on a state, or on a step that has no rule for sequences
+    """Instructions the loop needs, not elementwise, that depend on sequences alone, and all that leads to them."""
+    stateful = set(carried)  # what depends on a state, or on an instruction that has no rule for sequences
     candidates: list[Instruction] = []
     for instruction in instructions:
         values = values_in(instruction)
@@ -129,7 +96,7 @@ def _prologue(instructions: list[Instruction], kind: dict[Instruction, str], car
             candidates.append(instruction)
         else:
             stateful.update(instruction.outputs)
-    # Elementwise steps are better off in the loop, unless another step ahead of it waits for them.
+    # Elementwise instructions are better off in the loop, unless another instruction before it waits for them.
     needed: set[Value] = set()
     prologue: list[Instruction] = []
     for instruction in reversed(candidates):
@@ -140,7 +107,7 @@ def _prologue(instructions: list[Instruction], kind: dict[Instruction, str], car
 
 
 class _Modes(NamedTuple):
-    """The mode that each step runs in, and the modes of the steps and results that take each Value."""
+    """The mode that each instruction runs in, and the modes of the instructions and results that take each Value."""
 
     kind: dict[Instruction, str]
     uses: dict[Value, set[str]]
@@ -153,14 +120,14 @@ def _modes(
     for values, mode in ((after, "loop"), (ys, "sequence"), (sums, "sum")):
         for value in values:
             uses.setdefault(value, set()).add(mode)
-    reduced: set[Value] = set()  # what depends on a step that is not elementwise
+    reduced: set[Value] = set()  # what depends on an instruction that is not elementwise
     for instruction in instructions:
         if not is_elementwise(instruction) or not reduced.isdisjoint(values_in(instruction)):
             reduced.update(instruction.outputs)
     kind: dict[Instruction, str] = {}
-    for instruction in reversed(instructions):  # users first: they decide how a step may run
+    for instruction in reversed(instructions):  # users first: they decide how an instruction may run
         modes: set[str] = set().union(*(uses.get(value, set()) for value in instruction.outputs))
-        kind[instruction], needs = _place_step(instruction, modes, reduced, fixed)
+        kind[instruction], needs = _place(instruction, modes, reduced, fixed)
         for x in values_in(instruction):
             # The constant of sum(x * c) = sum(x) * c is taken as it is, not as a sum.
             if kind[instruction] != "sum" or not instruction.op.proportional or x not in fixed:
@@ -168,8 +135,8 @@ def _modes(
     return _Modes(kind, uses)
 
 
-def _place_step(instruction: Instruction, modes: set[str], reduced: set[Value], fixed: set[Value]) -> tuple[str, str]:
-    """The mode a step runs in, and the mode in which it then takes its inputs."""
+def _place(instruction: Instruction, modes: set[str], reduced: set[Value], fixed: set[Value]) -> tuple[str, str]:
+    """The mode an instruction runs in, and the mode in which it then takes its inputs."""
     op = instruction.op
     if modes == {"sum"} and not reduced.isdisjoint(instruction.outputs) and _passes_sums(instruction, fixed):
         return "sum", "sum"
@@ -183,7 +150,7 @@ def _place_step(instruction: Instruction, modes: set[str], reduced: set[Value], 
 
 
 def _passes_sums(instruction: Instruction, fixed: set[Value]) -> bool:
-    """True if a step may as well be carried out once, on the sums over time of its inputs."""
+    """True if an instruction may as well run once, on the sums over time of its inputs."""
     if instruction.op.additive:
         return all(_is_float(x) for x in instruction.inputs)
     if instruction.op.proportional is None:
@@ -195,10 +162,3 @@ def _passes_sums(instruction: Instruction, fixed: set[Value]) -> bool:
 
 def _is_float(x: Any) -> bool:
     return isinstance(x, Value) and dtypes.is_float(x.dtype)
-
-
-def outside_of(instructions: Sequence[Instruction], results: Sequence[Value], own: Sequence[Value]) -> list[Value]:
-    """The values that steps and results take, and that neither they nor `own` give."""
-    inside = set(own).union(*(instruction.outputs for instruction in instructions))
-    taken = [*(x for instruction in instructions for x in values_in(instruction)), *results]
-    return list(dict.fromkeys(x for x in taken if x not in inside))

@@ -18,10 +18,11 @@ from typing import Any
 from snncell.compiler.ir.loop import LoopOperation, with_body
 from snncell.compiler.ir.product import Dot, ProductOfEvents, along_rows
 from snncell.compiler.ir.program import Program, users_of
-from snncell.compiler.passes.dce import eliminate_dead_code
+from snncell.compiler.passes.simplify import eliminate_dead_code
 from snncell.kernels.gathers import may_pay
 from snncell.tape.tensor import wrap
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 
 def multiply_in_loops(program: Program) -> Program:

@@ -25,7 +25,8 @@ from snncell.compiler.ir.program import Program, users_of
 from snncell.compiler.ir.views import Broadcast, Reshape
 from snncell.compiler.passes.canonicalise import canonicalise
 from snncell.tape.primitive import Primitive
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 DEPTH = 50  # layers that a sum is taken through at a time
 
@@ -43,7 +44,7 @@ def push_reductions(program: Program) -> Program:
 
 
 class _Pusher:
-    """One walk over a Program: the steps so far, and the one that made each Value."""
+    """One walk over a Program: the instructions so far, and the one that made each Value."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -78,7 +79,8 @@ class _Pusher:
         self._add(instruction)
         return instruction.outputs[0]
 
-    # --- rewrites of a step -------------------------------------------------------------------------------------------
+    # --- rewrites of an instruction
+    # -------------------------------------------------------------------------------------------
 
     def _of_sum(self, instruction: Instruction) -> Instruction | None:
         """sum(dot(x, w)) over time: dot(sum(x), w)."""
@@ -95,7 +97,7 @@ class _Pusher:
             return None
         axes = tuple(axis - 1 for axis in attrs["axis"] if axis)
         if not axes:
-            # The step that was added last makes the total: it takes over the name of the result.
+            # The instruction that was added last makes the total: it takes over the name of the result.
             return _rename_output(self.instructions.pop(), instruction)
         return _rename_output(
             Instruction(op, (total,), {"axis": axes, "keepdims": False}, instruction.line), instruction
@@ -174,7 +176,7 @@ class _Pusher:
         source: Value = maker.inputs[0]
         if len(source.shape) == len(x.shape):
             # The reverse of a sum over time is reshape to (1, ...) and broadcast. Only the reshape's operation is
-            # taken from it: passes make steps of operations that they find, and know none by name.
+            # taken from it: passes make instructions of operations that they find, and know none by name.
             reshape = self.makers.get(source)
             if source.shape[0] != 1 or reshape is None or not isinstance(reshape.op, Reshape):
                 return None

@@ -1,11 +1,11 @@
-"""Rematerialisation: a loop stores for its reverse the least from which the reverse can compute the rest again.
+"""Rematerialisation: a loop stores for its backward pass the least from which that can compute the rest again.
 
     h = v + (x - v) / tau;  u = h - 1;  s = u > 0;  v' = h * (1 - stop_gradient(s))      the step of an LIF neuron
 
-    The reverse needs u, for the surrogate, and s. Stored is u, and s is computed again; v and x would do as well, but
-    are more bytes.
+    The backward step needs u, for the surrogate, and s. The loop stores u, and s is computed again; v and x would do
+    as well, but are more bytes.
 
-The reverse of a step needs some Values of the step. It may be given them, or what they are computed from, or anything
+The backward step needs some Values of the step. It may read them, or the Values they are computed from, or others
 between: each choice cuts the graph that leads from the inputs of the step to those Values. The cheapest cut is a
 maximum flow's (Ford and Fulkerson 1956), where the capacity of a Value is the bytes that move if it is stored: written
 and read, or only read if it exists in any case, as an input or a result. It pays because loops over time are bound by
@@ -20,13 +20,14 @@ from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from snncell.compiler.ir.body import Body
+from snncell.compiler.ir.loop import Body, Step
 from snncell.compiler.ir.product import Product
-from snncell.compiler.ir.program import values_in
-from snncell.compiler.passes.dce import leading_to
+from snncell.compiler.ir.program import Program, values_in
+from snncell.compiler.passes.simplify import leading_to
 from snncell.tape.taps import beyond_taps
 from snncell.tape.tensor import Tensor
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 UNBOUNDED = 1 << 62  # the capacity of what must not be cut
 # Capacities are on the Values, a flow's are on edges: so each Value is an edge from (value, "in") to (value, "out").
@@ -40,7 +41,7 @@ class StorableValues(NamedTuple):
 
     Attributes:
         carried: the states before the step.
-        inputs: sequences of the step, which the reverse may read again.
+        inputs: sequences of the step, which the backward step may read again.
         written: results that go out in any case.
         storable: Values that may be stored.
     """
@@ -58,8 +59,21 @@ class StorableValues(NamedTuple):
         return 16 * size + 1 if value in self.storable or value in self.carried else UNBOUNDED  # written and read
 
 
+def rematerialise(program: Program) -> Program:
+    """Choose the values that a step stores for its backward step, and give them as further outputs.
+
+    A step without a backward step stores nothing. If the values have been chosen already, they stay.
+    """
+    step = program.step
+    assert isinstance(step, Step)  # only the steps of loops come here
+    body = step.body
+    if body.saved is None and body.reverse is not None:
+        body = body.saving(values_to_save(body, body.reverse.body))
+    return program._replace(outputs=body.program().outputs, step=step._replace(body=body))
+
+
 def values_to_save(body: Body, reverse: Body) -> list[Tensor]:
-    """Choose the values that the reverse is to be given of each step, beside the sequences that the step takes."""
+    """Choose the values of each step that the backward step reads, beside the sequences that the step takes."""
     trace = body.trace
     tensors = {x._data: x for x in (*body.carry, *body.xs)}  # the Tensor that stands for a Value on the tape
     inputs = [x._data for x in body.xs]
@@ -99,15 +113,15 @@ def minimum_cut(
     taped: Iterable[tuple[Value, Value]],
     costs: StorableValues,
 ) -> list[Value]:
-    """The Values that the reverse is to be given, in the order in which the step has them.
+    """The Values that the backward step reads, in the order in which the step has them.
 
-    The graph has the edges of the tape beside those of the steps. A gradient must not pass through a Value that is
-    given, for what it was computed from is then unknown; and on the tape a custom reverse may lead to an input that
-    its forward never looks at, so that no edge of the steps leads there.
+    The graph has the edges of the tape beside those of the instructions. A gradient must not pass through a Value that
+    is given, for what it was computed from is then unknown; and on the tape a custom backward may lead to an input that
+    its forward never looks at, so that no edge of the instructions leads there.
 
     Args:
-        reverse: the steps of the reverse, which computes all it needs of the step again; none merged with another.
-        gradients: the results of the reverse.
+        reverse: the instructions of the backward step, none merged with another; it computes the whole step again.
+        gradients: the results of the backward step.
         forward: the Values that the step computes.
         taped: pairs of an operand and a result between which gradients flow.
         costs: the cost of giving each Value.
@@ -120,13 +134,13 @@ def minimum_cut(
     for instruction in reverse:
         sources = [x for x in values_in(instruction) if x in varying]
         if not forward.issuperset(instruction.outputs):
-            needed += values_in(instruction)  # a step of the sweep: its operands are what the cut has to provide
+            needed += values_in(instruction)  # part of the sweep: the cut has to provide its operands
         elif sources or varying.intersection(instruction.outputs):  # else it is the same at every step
             varying.update(instruction.outputs)
             for out in instruction.outputs:
                 recomputed = not isinstance(instruction.op, Product) or out not in costs.storable
                 if not recomputed:
-                    # A product is a source of its own, so the cut lies behind it: it is never computed again.
+                    # A product is a source of its own, so the cut lies after it: it is never computed again.
                     flow.connect(START, (out, "in"), UNBOUNDED)
                 for x in sources:
                     flow.connect((x, "out"), (out, "in"), UNBOUNDED if recomputed else 0)
@@ -193,7 +207,7 @@ class _Flow:
     def reaching(self) -> set[Node]:
         """The nodes from which END can still be reached: of all cheapest cuts, their border is the nearest to END.
 
-        The reverse has least to compute again from that one.
+        The backward step has least to compute again from that one.
         """
         predecessors: dict[Node, list[Node]] = {}
         for node, others in self.residual.items():

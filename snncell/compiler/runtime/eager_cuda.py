@@ -1,4 +1,5 @@
-"""An elementwise operation or a reduction of device arrays outside of a Program: the launch of a group of one step.
+"""An elementwise operation or a reduction of device arrays outside of a Program: the launch of a group of one
+instruction.
 
 Launches are kept by what they depend on: the operation, the shapes and dtypes. Python numbers are arguments.
 """
@@ -17,8 +18,9 @@ from snncell.compiler.runtime.launches import DeviceLaunch, Slots
 from snncell.compiler.schedule.fuse import FusionGroup
 from snncell.errors import DeviceError
 from snncell.kernels.space import DEVICE
-from snncell.tape.state import TRACING
-from snncell.tape.tracing import Instruction, Trace, Value
+from snncell.tape.state import TRACING_LOCK
+from snncell.tape.tracing import Instruction, Trace
+from snncell.tape.value import Value
 
 _BOOL = np.dtype(bool)
 MOST = 4096  # launches that are kept
@@ -31,7 +33,7 @@ def on_device(op: Elementwise | Reduction, arrays: Sequence[Any], attrs: dict[st
     key = (op, *specs, *sorted(attrs.items()))
     entry = _launches.get(key)
     if entry is None:
-        with TRACING:
+        with TRACING_LOCK:
             entry = _launches[key] = _launch(op, arrays, attrs)
             while len(_launches) > MOST:
                 del _launches[next(iter(_launches))]

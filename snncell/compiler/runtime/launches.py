@@ -1,8 +1,17 @@
-"""The entries of a plan: calls of generated loops, on the CPU or on the device, and calls of other operations."""
+"""Launches, the entries of a plan: calls of generated loops, on either device, and of other operations.
+
+Neighbouring loops of a plan become one launch, so that the cost of a call and the cost of threads are spent once:
+
+    loop 1 over (700, 256), loop 2 over (256,), loop 3 over (256, 20)   ->   one call with a table of three kernels
+
+Each kernel stays as it is, so nothing is compiled for the table, and no result changes. Loops that take nothing from
+each other share threads if there is enough work in all of them together; others run one after the other on one thread.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,18 +19,21 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.compiler.backends.cpu_groups import emit
 from snncell.compiler.backends.cuda_groups import chunks_of, emit_cuda
-from snncell.compiler.backends.expressions import as_scalar, kind_of
+from snncell.compiler.backends.expressions import as_scalar, cost_of, kind_of
 from snncell.compiler.backends.index_space import Operand
 from snncell.compiler.ir.product import Product
 from snncell.compiler.schedule.fuse import FusionGroup
+from snncell.kernels import segments
 from snncell.kernels.build import build
 from snncell.kernels.cuda.build import build as build_for_cuda
 from snncell.kernels.cuda.elementwise import THREADS
 from snncell.kernels.cuda.runtime import runtime
+from snncell.kernels.policy import PARALLEL_SIZE
 from snncell.kernels.segments import Segment
 from snncell.kernels.sharing import grain_of
 from snncell.kernels.space import DEVICE, HOST
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 
 class Slots(dict[Value, int]):
@@ -52,7 +64,7 @@ class Launch:
         self.scalars = [as_scalar(number, dtype) for number, dtype in kernel.scalars]
         self.outputs = [(slots[o.value], o.shape, kind_of(o.value).dtype, _shape_to_change(o)) for o in kernel.outputs]
         self.filled = [(slots[o.value], o.value, kind_of(o.value).dtype) for o in kernel.outputs]
-        # The kernel fills float16 and bfloat16 as float32; they are narrowed behind it.
+        # The kernel fills float16 and bfloat16 as float32; they are narrowed after it.
         self.narrowed = {slots[o.value]: o.value for o in kernel.outputs if dtypes.is_storage_only(o.value.dtype)}
         self.drops = drops
 
@@ -196,8 +208,8 @@ class OperationCall:
 
     def __init__(self, group: FusionGroup, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
         self.group = group
-        (self.step,) = group.instructions
-        instruction: Instruction = self.step
+        (self.instruction,) = group.instructions
+        instruction: Instruction = self.instruction
         self.operands = [(True, slots[x]) if isinstance(x, Value) else (False, x) for x in instruction.inputs]
         self.outputs = [slots[value] for value in instruction.outputs]
         self.drops = drops
@@ -205,24 +217,24 @@ class OperationCall:
     @property
     def launches(self) -> int:
         """Kernels that it launches, about."""
-        return self.step.op.launches(self.step.attrs)
+        return self.instruction.op.launches(self.instruction.attrs)
 
     def build(self) -> None:
         """Nothing: an operation builds its kernels when it is first run."""
 
     def targets(self) -> dict[Value, int]:
         """The Value it computes, with its slot, if the operation can be told where to put it."""
-        return {self.step.outputs[0]: self.outputs[0]} if isinstance(self.step.op, Product) else {}
+        return {self.instruction.outputs[0]: self.outputs[0]} if isinstance(self.instruction.op, Product) else {}
 
     def run(self, slots: list[Any], into: dict[int, Any]) -> None:
         """Fill the output slots."""
         arrays = [slots[x] if is_slot else x for is_slot, x in self.operands]
-        if into and self.outputs[0] in into and isinstance(self.step.op, Product):
+        if into and self.outputs[0] in into and isinstance(self.instruction.op, Product):
             out = into[self.outputs[0]]
-            self.step.op.into(out, *arrays)
+            self.instruction.op.into(out, *arrays)
         else:
-            out = self.step.op.run_here(arrays, arrays, self.step.attrs)
-        for slot, array in zip(self.outputs, out if self.step.op.multiple else (out,), strict=True):
+            out = self.instruction.op.run_here(arrays, arrays, self.instruction.attrs)
+        for slot, array in zip(self.outputs, out if self.instruction.op.multiple else (out,), strict=True):
             slots[slot] = array
         for slot in self.drops:
             slots[slot] = None
@@ -232,10 +244,10 @@ def bytes_moved(launch: Launch | DeviceLaunch | OperationCall) -> int:
     """Bytes that a launch reads and writes, as far as they go through memory."""
     inside: int = 0
     if isinstance(launch, OperationCall):
-        if launch.step.op.view:
+        if launch.instruction.op.view:
             return 0
-        inside = launch.step.op.moved(launch.step.attrs)
-    written = launch.step.outputs if isinstance(launch, OperationCall) else launch.group.writes
+        inside = launch.instruction.op.moved(launch.instruction.attrs)
+    written = launch.instruction.outputs if isinstance(launch, OperationCall) else launch.group.writes
     values = dict.fromkeys((*launch.group.reads, *written))
     total: int = inside + sum(math.prod(value.shape) * value.dtype.itemsize for value in values)
     return total
@@ -272,3 +284,81 @@ def _shape_to_change(operand: Operand, into: bool = False) -> tuple[int, ...] | 
     if operand.shape == operand.value.shape:
         return None
     return operand.shape if into else operand.value.shape
+
+
+# --- batched launches -------------------------------------------------------------------------------------------------
+
+
+Entry = Launch | DeviceLaunch | OperationCall
+
+
+class Segments:
+    """Loops that are launched together.
+
+    Args:
+        launches: two or more, in an order in which they can run.
+        shared: whether threads share them. Then none takes something from another.
+    """
+
+    def __init__(self, launches: Sequence[Launch], shared: bool) -> None:
+        self.launches = list(launches)
+        self.units = sum(launch.units for launch in launches)
+        self.grain = grain_of(self.units) if shared else 0
+
+        self.drops = [slot for launch in launches for slot in launch.drops]
+        self._together: segments.KernelBatch | None = None
+
+    def run(self, slots: list[Any], into: dict[int, Any]) -> None:
+        """Fill the output slots of all."""
+        if not hasattr(self.launches[0].call, "linked"):  # kernels that run as Python have no addresses
+            for launch in self.launches:
+                launch.run(slots, into)
+            return
+        arrays = [array for launch in self.launches for array in launch.arrays_of(slots, into)]
+        if self._together is None:
+            self._together = segments.KernelBatch([launch.segment() for launch in self.launches])
+        self._together(arrays, self.grain)
+        for slot in self.drops:
+            slots[slot] = None
+
+
+def join_loops(launches: Sequence[Entry]) -> list[Entry | Segments]:
+    """The launches of a plan, neighbouring loops together."""
+    runs: list[Entry | Segments] = []
+    loops: list[Launch] = []
+    for launch in (*launches, None):
+        if isinstance(launch, Launch) and _joins(launch):
+            loops.append(launch)
+            continue
+        shared = sum(map(_work, loops)) >= PARALLEL_SIZE
+        for part in _independent(loops) if shared else [loops]:
+            runs += [Segments(part, shared and sum(map(_work, part)) >= PARALLEL_SIZE)] if len(part) > 1 else part
+        loops = []
+        if launch is not None:
+            runs.append(launch)
+    return runs
+
+
+def _joins(launch: Launch) -> bool:
+    """True for a loop that one thread runs, whose kernel alone makes its results.
+
+    Loops that fill what is stored in fewer bits are narrowed after their kernel, before others may take it.
+    """
+    return not (launch.parallel or launch.parts or launch.narrowed)
+
+
+def _work(launch: Launch) -> int:
+    return math.prod(launch.group.shape or ()) * cost_of(launch.group.instructions)
+
+
+def _independent(launches: Sequence[Launch]) -> list[list[Launch]]:
+    """Loops in a row, cut where one takes something from the others of its part."""
+    parts: list[list[Launch]] = []
+    written: set[Value] = set()
+    for launch in launches:
+        if not parts or not written.isdisjoint(launch.group.reads):
+            parts.append([])
+            written = set()
+        parts[-1].append(launch)
+        written.update(launch.group.writes)
+    return parts

@@ -1,9 +1,10 @@
-"""Plan: a Program becomes a list of launches over numbered slots, which is replayed as often as one likes.
+"""Plan: the list of launches over numbered slots that a Program becomes, replayed at each call.
 
     y = sum(exp(x) * 2)   ->   loop_exp_mul_sum: slot 1 from slot 0
 
-A replay copies the list of slots, fills in arguments and Parameters, and runs the launches; each empties the slots
-whose Values are dead after it, so that their memory serves the next.
+A replay copies the list of slots, fills in arguments and Parameters, and runs the launches. Each launch empties the
+slots whose Values are dead after it, so that their memory serves the next. A Program has a plan for each place that its
+arrays are found in, made when it is first needed.
 """
 
 from __future__ import annotations
@@ -14,19 +15,26 @@ from typing import Any
 
 from snncell.compiler.ir.product import Product
 from snncell.compiler.ir.program import Program, last_uses
+from snncell.compiler.pipeline import optimise
 from snncell.compiler.runtime.graphs import RecordedPlan, pays
-from snncell.compiler.runtime.launches import DeviceLaunch, Launch, OperationCall, Slots, bytes_moved
-from snncell.compiler.runtime.segments import Segments, join_loops
-from snncell.compiler.schedule.fuse import fuse
-from snncell.compiler.schedule.horizontal import side_by_side
+from snncell.compiler.runtime.launches import (
+    DeviceLaunch,
+    Launch,
+    OperationCall,
+    Segments,
+    Slots,
+    bytes_moved,
+    join_loops,
+)
+from snncell.compiler.schedule.fuse import fuse, side_by_side
 from snncell.kernels import segments
 from snncell.kernels.build import expect
 from snncell.kernels.progress import listening
-from snncell.kernels.space import HOST, IN_USE, Space
+from snncell.kernels.space import DEVICE, HOST, IN_USE, Space, space_of
 from snncell.kernels.threads import BLAS
 from snncell.tape.parameter import commit
-from snncell.tape.state import EFFECTS, in_turn, quietly
-from snncell.tape.tracing import Value
+from snncell.tape.state import EFFECTS_LOCK, TRACING_LOCK, here, in_turn, quietly
+from snncell.tape.value import Value
 
 
 class Plan:
@@ -75,7 +83,7 @@ class Plan:
         """The kernels that a run of it calls, as far as they are known in advance, as arguments for `build`."""
         for launch in self.launches:
             if isinstance(launch, OperationCall):
-                yield from launch.step.op.kernels(launch.step.attrs, self.space)
+                yield from launch.instruction.op.kernels(launch.instruction.attrs, self.space)
             else:
                 yield from launch.kernels
         if self.joins:
@@ -84,12 +92,12 @@ class Plan:
     def replay(self, arrays: Sequence[Any]) -> list[Any]:
         """Run the launches on the arguments' arrays, write the Parameters, and give the outputs' arrays."""
         if self.graph is not None:
-            with EFFECTS:
+            with EFFECTS_LOCK:
                 results: list[Any] = quietly(self.graph.replay, arrays)
             return results
         if self.written:
             in_turn()
-            with EFFECTS:  # nobody else reads the Parameters between its reads and its writes
+            with EFFECTS_LOCK:  # nobody else reads the Parameters between its reads and its writes
                 return self._replay(arrays)
         return self._replay(arrays)
 
@@ -171,3 +179,39 @@ class Plan:
 def _is_uniform(array: Any) -> bool:
     """True if a constant is one element, repeated: seen by its strides, or by its size."""
     return bool(array.size == 1 or (array.size > 1 and not any(array.strides)))  # strides mean the same in both places
+
+
+# --- a plan for each place --------------------------------------------------------------------------------------------
+
+
+class Plans:
+    """The plans of one Program, made when they are first asked for."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._plans: dict[Space, Plan] = {}
+
+    def of(self, arrays: Sequence[Any]) -> Plan:
+        """The plan for arguments that are these arrays: on the GPU, if one of them or a Parameter is there."""
+        space: Space = HOST
+        if IN_USE or here() is DEVICE:
+            constants = [array for array, _ in self.program.constants if space_of(array) is DEVICE]
+            parameters = [p._data for p in self.program.parameters if not p.follows]
+            written = [p._data for p in self.program.written if not p.follows]
+            space = self._place([*arrays, *parameters, *written, *constants])
+        plan = self._plans.get(space)
+        return self._new_plan(space) if plan is None else plan
+
+    def _place(self, arrays: Sequence[Any]) -> Space:
+        whole = [x for x in arrays if x.size > 1] or arrays  # single elements, as a counter, are moved to the others
+        if not whole:
+            return here()
+        return DEVICE if any(space_of(x) is DEVICE for x in whole) else HOST
+
+    def _new_plan(self, space: Space) -> Plan:
+        with TRACING_LOCK:
+            if space not in self._plans:  # another thread may have made it meanwhile
+                plan = Plan(optimise(self.program, space), space, recorded=True)
+                plan.build()
+                self._plans[space] = plan
+            return self._plans[space]

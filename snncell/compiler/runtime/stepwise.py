@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from snncell.compiler.ir.program import Program
-from snncell.compiler.passes.dce import leading_to
-from snncell.compiler.passes.hoist import Hoisted, outside_of
+from snncell.compiler.ir.loop import LoopParts
+from snncell.compiler.ir.program import Program, outside_of
+from snncell.compiler.passes.simplify import leading_to
 from snncell.compiler.runtime.plan import Plan
 from snncell.compiler.schedule.loop import LoopSchedule, RecomputeSchedule
 from snncell.dtype import compute_dtype, far
 from snncell.kernels.space import HOST, Space
 from snncell.kernels.sums import NEAR
-from snncell.tape.tracing import Value
+from snncell.tape.value import Value
 
 
 class StepLoop:
@@ -148,13 +148,13 @@ class _StepPlan:
     """The plan of one step of a loop, with its operands from outside and the slots of its results."""
 
     def __init__(
-        self, parts: Hoisted, carry: Sequence[Value], after: list[Value], others: list[Value], space: Space
+        self, parts: LoopParts, carry: Sequence[Value], after: list[Value], others: list[Value], space: Space
     ) -> None:
         results = [*after, *others]
         self.outside = outside_of(parts.loop, results, carry)
-        steps = leading_to(parts.loop, results)
+        instructions = leading_to(parts.loop, results)
         self.space = space
-        self.plan = Plan(Program([*carry, *self.outside], {}, [], steps, results, {}), space)
+        self.plan = Plan(Program([*carry, *self.outside], {}, [], instructions, results, {}), space)
         self.targets = self.plan.targets()
         # A state that no launch has put in an array of its own may be a view of one that the step was given, which
         # is overwritten two steps later.

@@ -17,10 +17,12 @@ from snncell.compiler.ir.formula import Elementwise, Reduction
 from snncell.compiler.ir.program import Program, values_in
 from snncell.compiler.ir.views import Reshape
 from snncell.compiler.runtime.plan import Plan
+from snncell.compiler.schedule.loop import LoopSchedule, is_on_sums
 from snncell.dtype import is_storage_only
 from snncell.kernels.space import DEVICE, HOST, Space, space_of
 from snncell.tape.primitive import EVERYWHERE, Primitive
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 _RESHAPE = Reshape()
 
@@ -28,7 +30,7 @@ _RESHAPE = Reshape()
 def over_all_steps(
     rule: Any, instruction: Instruction, arrays: Sequence[Any], varying: Sequence[bool]
 ) -> Sequence[Any]:
-    """The results of a step by one of its operation's rules for whole sequences."""
+    """The results of an instruction by one of its operation's rules for whole sequences."""
     if not instruction.op.view:  # storage formats are computed in float32; a view moves them as they are
         arrays = [HOST.widened(x) if isinstance(x, np.ndarray) else x for x in arrays]
     out = rule(arrays, varying, instruction.attrs)
@@ -40,30 +42,43 @@ def over_all_steps(
 
 
 class _OfAllSteps(Primitive):
-    """A step's operation on whole sequences."""
+    """The operation of an instruction on whole sequences."""
 
     as_stored = EVERYWHERE
 
     def __init__(self, instruction: Instruction, varying: Sequence[bool]) -> None:
         super().__init__(instruction.op.name, self._all, multiple=True)
-        self.step, self.varying = instruction, varying
+        self.instruction, self.varying = instruction, varying
         self.view = instruction.op.view
 
     def _all(self, *arrays: Any) -> Sequence[Any]:
-        return over_all_steps(self.step.op.over_time, self.step, arrays, self.varying)
+        return over_all_steps(self.instruction.op.over_time, self.instruction, arrays, self.varying)
 
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """The rule, which finds the operation's own there."""
         return self._all(*arrays)
 
 
+def plan_all_steps(schedule: LoopSchedule, steps: int, space: Space) -> AllStepsPlan:
+    """The plan of a loop without states, for so many steps."""
+    parts = schedule.parts
+    made = {value for instruction in parts.all_steps for value in instruction.outputs}
+    on_sums = [instruction for instruction in parts.reductions if is_on_sums(instruction)]
+    on_sequences = [instruction for instruction in parts.reductions if instruction not in on_sums]
+    whole = [*parts.ys, *(x for instruction in on_sequences for x in values_in(instruction))]
+    totals = [*parts.summed, *parts.sums, *(x for instruction in on_sums for x in values_in(instruction))]
+    results, summed = ([x for x in dict.fromkeys(kind) if x in made] for kind in (whole, totals))
+    return AllStepsPlan(parts.all_steps, set(schedule.xs), results, summed, steps, space)
+
+
 class AllStepsPlan:
     """The plan of all steps.
 
     Args:
-        steps: those of one step of the loop, in order; each depends on a sequence, and has a rule for whole ones.
+        instructions: those of one step of the loop, in order; each depends on a sequence, and has a rule for whole
+            ones.
         sequences: the Values that are sequences before them.
-        results: the Values of these steps that are wanted.
+        results: the Values of these instructions that are wanted.
         summed: those whose sums over all steps are.
         count: the number of steps of the loop.
         space: where the arrays are.
@@ -114,7 +129,7 @@ class AllStepsPlan:
         self.instructions.append(new)
 
     def _aligned(self, x: Value, ndim: int, instruction: Instruction) -> Value:
-        """A sequence with axes of length 1 behind that of the steps: within a step shapes broadcast from the right."""
+        """A sequence with axes of length 1 after that of the steps: within a step shapes broadcast from the right."""
         shape = (x.shape[0], *(1,) * (ndim + 1 - len(x.shape)), *x.shape[1:])
         if shape == x.shape:
             return x

@@ -1,10 +1,11 @@
-"""Fusion: elementwise steps, and the reductions that consume them, gathered into groups that become one loop each.
+"""Fusion: elementwise instructions, and the reductions that use them, in groups that become one loop each.
 
     a = exp(x); b = dot(a, w); c = a * 2; s = sum(b); d = b - s
     groups: [exp, *2]  [dot]  [sum]  [-]
 
-What stands between two steps of a group stays in registers. A product is a group by itself. `b - s` may not join the
-loop of `sum(b)`, for s is complete only when that has ended; and nothing joins a loop over another shape.
+Values between two instructions of a group stay in registers. A product is a group by itself. `b - s` may not join the
+loop of `sum(b)`, because s is complete only when that loop has ended; and nothing joins a loop over another shape.
+Small loops are then moved next to each other where it is free, so that they become one launch.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from snncell.compiler.ir.formula import MAX_STEPS, Elementwise, Reduction, loop_shape
+from snncell.compiler.ir.formula import MAX_INSTRUCTIONS, Elementwise, Reduction, loop_shape
 from snncell.compiler.ir.program import Program, values_in
 from snncell.compiler.ir.views import Broadcast
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
-RECIPE = 4  # steps, at most, that a loop repeats of another
+RECIPE = 4  # instructions, at most, that a loop repeats of another
 
 
 class FusionGroup:
-    """Steps that run as one: a fused loop over `shape`, or a single step of another kind (`shape` is None).
+    """Instructions that run as one: a fused loop over `shape`, or one call of another kind (`shape` is None).
 
     Attributes:
         axes: the axes that the group's reductions run along; None as long as it has none.
@@ -51,8 +53,8 @@ class FusionGroup:
         ]
 
     def takes(self, instruction: Instruction, shape: tuple[int, ...]) -> bool:
-        """True if `step`, which runs over `shape`, may join."""
-        if self.shape != shape or len(self.instructions) >= MAX_STEPS:
+        """True if `instruction`, which runs over `shape`, may join."""
+        if self.shape != shape or len(self.instructions) >= MAX_INSTRUCTIONS:
             return False
         if isinstance(instruction.op, Reduction):
             return self.axes is None or self.axes == instruction.attrs["axis"]
@@ -60,13 +62,14 @@ class FusionGroup:
 
 
 def fuse(program: Program) -> list[FusionGroup]:
-    """Gather the steps of a Program into groups, in an order in which they can run.
+    """Gather the instructions of a Program into groups, in an order in which they can run.
 
-    Each step goes into the earliest group that runs over the same shape, comes no earlier than its inputs, and has
-    something in common with it (or runs over one element only); otherwise it opens a group of its own at the end. So
-    every group comes after those that it reads from. Then each loop sinks into the first one that takes something from
-    it, if it may: an operand of a step can come from a loop that was opened after the one the step had to go to. What
-    is left to pass from loop to loop through memory is computed anew by those that take it, where that moves less.
+    Each instruction goes into the earliest group that runs over the same shape, comes no earlier than its inputs, and
+    has an operand or a result in common with it (or runs over one element only); otherwise it opens a group at the end.
+    So every group comes after those that it reads from. Then each loop sinks into the first one that takes something
+    from it, if it may: an operand of an instruction can come from a loop that was opened after the group that the
+    instruction had to go to. Values that are left to pass from loop to loop through memory are computed anew by the
+    loops that take them, if that moves fewer bytes.
     """
     groups: list[FusionGroup] = []
     group_of: dict[Value, int] = {}  # the group that computes a Value
@@ -78,7 +81,7 @@ def fuse(program: Program) -> list[FusionGroup]:
         first = max((group_of.get(x, -1) + (x in reduced) for x in values), default=0)
         index = _host(groups, touched, instruction, shape, values, max(first, 0))
         if index is None:
-            # At the end of the list all inputs of any step are complete.
+            # At the end of the list all inputs of any instruction are complete.
             groups.append(FusionGroup(shape))
             touched.append(set())
             index = len(groups) - 1
@@ -114,7 +117,7 @@ def _host(
 def _sunk(groups: list[FusionGroup], reduced: set[Value]) -> list[FusionGroup]:
     """Merge each group into the first one that takes something from it, where the two may be one loop."""
     # Only the first: the group has to run before all that take something from it.
-    later: list[FusionGroup] = []  # the groups behind this one, in reverse order
+    later: list[FusionGroup] = []  # the groups after this one, in reverse order
     for group in reversed(groups):
         inside = group.inside
         index = len(later) - 1  # of the first that takes something
@@ -133,7 +136,11 @@ def _sunk(groups: list[FusionGroup], reduced: set[Value]) -> list[FusionGroup]:
 
 def _may_sink(group: FusionGroup, host: FusionGroup, complete: set[Value]) -> bool:
     """True if two groups may be one loop, unless the second takes what is `complete` only after the first."""
-    if group.shape is None or group.shape != host.shape or len(group.instructions) + len(host.instructions) > MAX_STEPS:
+    if (
+        group.shape is None
+        or group.shape != host.shape
+        or len(group.instructions) + len(host.instructions) > MAX_INSTRUCTIONS
+    ):
         return False
     if None not in (group.axes, host.axes) and group.axes != host.axes:
         return False
@@ -183,7 +190,7 @@ def _rematerialise_groups(groups: list[FusionGroup], program: Program) -> list[F
 
 
 def _recipe(group: FusionGroup, value: Value) -> list[Instruction]:
-    """The steps of a loop that compute a Value from what it reads and writes: cheap ones, with the same bits."""
+    """The instructions of a loop that compute a Value from what it reads and writes: cheap ones, with the same bits."""
     if group.shape is None:
         return []
     instructions: list[Instruction] = []
@@ -199,7 +206,7 @@ def _recipe(group: FusionGroup, value: Value) -> list[Instruction]:
 
 
 def _may_hold(host: FusionGroup, group: FusionGroup, recipe: list[Instruction]) -> bool:
-    return host.shape == group.shape and len(host.instructions) + len(recipe) <= MAX_STEPS
+    return host.shape == group.shape and len(host.instructions) + len(recipe) <= MAX_INSTRUCTIONS
 
 
 def _sizes(groups: list[FusionGroup]) -> dict[Value, int]:
@@ -214,7 +221,7 @@ def _sizes(groups: list[FusionGroup]) -> dict[Value, int]:
 
 
 def _prune(group: FusionGroup) -> None:
-    """Leave out the steps of a loop that nothing takes any more."""
+    """Leave out the instructions of a loop whose results are unused."""
     used = set(group.writes)
     instructions: list[Instruction] = []
     for instruction in reversed(group.instructions):
@@ -223,3 +230,34 @@ def _prune(group: FusionGroup) -> None:
             used.update(values_in(instruction))
     group.instructions = instructions
     group.reads = [x for x in group.reads if x in used]
+
+
+# --- the order of loops -----------------------------------------------------------------------------------------------
+
+
+# A loop that moves more does not wait for others: its results would stay in memory, and leave the cache.
+WAITING_BYTES = 1 << 20
+
+
+def side_by_side(groups: Sequence[FusionGroup]) -> list[FusionGroup]:
+    """Let small loops wait for the next loop, past the calls that take nothing from them. Loops keep their order.
+
+    a = sum(x); y = product(x, w); b = a * 2   ->   y = product(x, w); a = sum(x); b = a * 2
+    """
+    placed: list[FusionGroup] = []
+    waiting: list[FusionGroup] = []
+    for group in groups:
+        if group.shape is not None:
+            waiting.append(group)
+            continue
+        reads = set(group.reads)
+        stays = [n for n, loop in enumerate(waiting, 1) if _is_large(loop) or not reads.isdisjoint(loop.writes)]
+        count = stays[-1] if stays else 0
+        placed += [*waiting[:count], group]
+        waiting = waiting[count:]
+    return placed + waiting
+
+
+def _is_large(loop: FusionGroup) -> bool:
+    moved: int = sum(math.prod(value.shape) * value.dtype.itemsize for value in (*loop.reads, *loop.writes))
+    return moved > WAITING_BYTES

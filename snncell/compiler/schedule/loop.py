@@ -1,8 +1,13 @@
-"""The schedule of a loop over time: what runs before it, in it and after it, decided before any text is written.
+"""Schedule of a loop over time: what runs before it, in it and after it, and whether it is a single kernel.
 
-`passes/hoist.py` takes the body apart; here the parts that are left in the loop are reduced to what the results depend
-on, and joined with those of a forward that is run again between checkpoints: both have one prologue, and one list of
+`passes/hoist.py` takes the body apart. Here the parts that are left in the loop are reduced to what the results depend
+on, and joined with those of a forward that runs again between checkpoints: both have one prologue, and one list of
 operands to load.
+
+Legality is asked of the schedule, before any text is written. A kernel gives each thread a block of elements, and runs
+it through all steps. So every Value in the loop has to be elementwise over one shape, and element n of it may depend on
+elements n of others only. With products the blocks are of rows: row n may depend on rows n, and a product has to be of
+the rows of a Value in the loop with a constant matrix.
 """
 
 from __future__ import annotations
@@ -10,29 +15,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from snncell.compiler.ir.loop import Loop
+from snncell.compiler.ir.formula import is_elementwise
+from snncell.compiler.ir.loop import Loop, LoopParts
 from snncell.compiler.ir.product import Dot, ProductOfEvents, along_rows
-from snncell.compiler.ir.program import values_in
-from snncell.compiler.passes.dce import leading_to
-from snncell.compiler.passes.hoist import Hoisted, hoist, outside_of
+from snncell.compiler.ir.program import outside_of, values_in
+from snncell.compiler.passes.simplify import leading_to
+from snncell.compiler.pipeline import take_apart
+from snncell.compiler.schedule.phases import Shape, space_of
 from snncell.kernels.gathers import may_pay
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 
 @dataclass(frozen=True, eq=False)
 class RecomputeSchedule:
-    """The part of a reverse that runs the forward again, `interval` steps at a time.
+    """The part of a backward pass that runs the forward again, `interval` steps at a time.
 
     Attributes:
         interval: steps from one checkpoint to the next.
-        carry: the states, which the reverse takes as sequences.
+        carry: the states, which the backward step takes as sequences.
         parts: the forward, taken apart.
-        loop: its steps that the states depend on, in order.
+        loop: its instructions that the states depend on, in order.
     """
 
     interval: int
     carry: list[Value]
-    parts: Hoisted
+    parts: LoopParts
     loop: list[Instruction]
 
 
@@ -45,18 +53,18 @@ class LoopSchedule:
         backwards: whether the last step is taken first.
         carry, xs, consts: the inputs of a step.
         parts: the body, taken apart.
-        loop: the steps in the loop that its results depend on, in order.
-        invariant: steps that depend on constants alone, of the body and of `recompute`.
-        prologue: steps on whole sequences before the loop, of the body and of `recompute`.
+        loop: the instructions in the loop that its results depend on, in order.
+        invariant: instructions that depend on constants alone, of the body and of `recompute`.
+        prologue: instructions on whole sequences before the loop, of the body and of `recompute`.
         products: further ones, products that the loop alone takes. Where the first operand is found to have few
-            events, a kernel may add up the rows of each step itself (`backends/gathered.py`).
-        terms: of the steps on sums after the loop, products of a sequence with few events and one that only they take
-            from the loop: a kernel may add them up itself (`backends/scattered.py`).
+            events, a kernel may add up the rows of each step itself (`backends/event_products.py`).
+        terms: of the instructions on sums after the loop, products of a sequence with few events and one that only they
+            take from the loop: a kernel may add them up itself (`backends/event_products.py`).
         summed: the Values that the loop itself adds up; a sequence that exists before it is summed without a loop.
         rows: the sequences that the loop loads a row of at each step, for the body and for `recompute`.
         fixed: the operands that are the same at every step, likewise.
         interval: checkpoint the states before each `interval`-th step, as further outputs.
-        recompute: for a reverse, the forward between checkpoints.
+        recompute: for a backward pass, the forward between checkpoints.
     """
 
     who: str
@@ -64,7 +72,7 @@ class LoopSchedule:
     carry: list[Value]
     xs: list[Value]
     consts: list[Value]
-    parts: Hoisted
+    parts: LoopParts
     loop: list[Instruction]
     invariant: list[Instruction]
     prologue: list[Instruction]
@@ -78,7 +86,7 @@ class LoopSchedule:
 
     @property
     def instructions(self) -> list[Instruction]:
-        """All steps in the loop, of the body and of `recompute`."""
+        """All instructions in the loop, of the body and of `recompute`."""
         return [*self.loop, *(self.recompute.loop if self.recompute else [])]
 
 
@@ -86,28 +94,28 @@ def schedule(loop: Loop) -> LoopSchedule:
     """Take a loop apart."""
     body, recompute = loop.body, None
     if loop.recompute is not None:
-        # Only the states are computed again. Another result would have its steps carried out for nothing.
+        # Only the states are computed again. Another result would have its instructions run for nothing.
         forward = replace(loop.recompute.forward, ys=[], sums=[])
-        forward_parts = hoist(forward)
+        forward_parts = take_apart(forward)
         states = [x._data for x in forward.carry]
         needed = leading_to(forward_parts.loop, forward_parts.after)
         recompute = RecomputeSchedule(loop.recompute.interval, states, forward_parts, needed)
     states = recompute.carry if recompute else []
-    parts = hoist(body, states)
+    parts = take_apart(body, states)
     recomputed = [recompute.parts] if recompute else []
     carry = [x._data for x in body.carry]
     computed = {*carry, *states}.union(*(instruction.outputs for instruction in parts.loop))
-    # A sequence that exists before the loop is summed as a whole (`lower.py`).
+    # A sequence that exists before the loop is summed as a whole (`runtime/loop_run.py`).
     summed = [value for value in parts.summed if value in computed]
     results = [*parts.sequences, *summed, *parts.after]
-    steps = leading_to(parts.loop, results)
+    instructions = leading_to(parts.loop, results)
     prologue = _unite_parts([part.prologue for part in (parts, *recomputed)])
     varying = {*(x._data for x in body.xs), *(value for instruction in prologue for value in instruction.outputs)}
-    forward_steps, forward_results = (recompute.loop, recompute.parts.after) if recompute else ([], [])
+    again, forward_results = (recompute.loop, recompute.parts.after) if recompute else ([], [])
     # The forward's states are no operands: the kernel computes them from the checkpoints.
     own = [*carry, *states]
     # Asked of each: a Value may be computed before the loop for one of them, and in the loop by the other.
-    loads = [*outside_of(steps, results, own), *outside_of(forward_steps, forward_results, own)]
+    loads = [*outside_of(instructions, results, own), *outside_of(again, forward_results, own)]
     loads = list(dict.fromkeys(loads))
     products = [] if recompute else _products_for(parts, loads)
     prologue = [instruction for instruction in prologue if instruction not in products]
@@ -118,11 +126,11 @@ def schedule(loop: Loop) -> LoopSchedule:
         xs=[x._data for x in body.xs],
         consts=[x._data for x in body.consts],
         parts=parts,
-        loop=steps,
+        loop=instructions,
         invariant=_unite_parts([part.invariant for part in (parts, *recomputed)]),
         prologue=prologue,
         products=products,
-        terms=[] if recompute else _terms_of(parts, steps),
+        terms=[] if recompute else _terms_of(parts, instructions),
         summed=summed,
         rows=[value for value in loads if value in varying],
         fixed=[value for value in loads if value not in varying],
@@ -131,8 +139,13 @@ def schedule(loop: Loop) -> LoopSchedule:
     )
 
 
-def _products_for(parts: Hoisted, loads: Sequence[Value]) -> list[Instruction]:
-    """The products before the loop of a sequence's rows and a matrix, which only steps in the loop take."""
+def is_on_sums(instruction: Instruction) -> bool:
+    """True for one of `parts.reductions` that runs on totals over time, False for one that adds up whole sequences."""
+    return instruction.op.additive or instruction.op.proportional is not None
+
+
+def _products_for(parts: LoopParts, loads: Sequence[Value]) -> list[Instruction]:
+    """The products before the loop of a sequence's rows and a matrix, which only instructions in the loop take."""
     elsewhere = {*parts.ys, *parts.sums, *parts.after, *parts.sequences, *parts.summed}
     elsewhere.update(
         x
@@ -156,15 +169,11 @@ def _products_for(parts: Hoisted, loads: Sequence[Value]) -> list[Instruction]:
     return found
 
 
-def _terms_of(parts: Hoisted, instructions: Sequence[Instruction]) -> list[Instruction]:
+def _terms_of(parts: LoopParts, instructions: Sequence[Instruction]) -> list[Instruction]:
     """The products of a sequence from outside, turned, and a sequence that they alone take from the loop."""
     computed = {value for instruction in instructions for value in instruction.outputs}
     # What takes sums over time, as a bias's gradient does, takes none of the steps' rows.
-    whole = [
-        instruction
-        for instruction in parts.reductions
-        if not instruction.op.additive and instruction.op.proportional is None
-    ]
+    whole = [instruction for instruction in parts.reductions if not is_on_sums(instruction)]
     uses = [x for instruction in (*parts.epilogue, *whole) for x in values_in(instruction)]
     uses += [*parts.ys, *parts.after]
     found = []
@@ -179,5 +188,65 @@ def _terms_of(parts: Hoisted, instructions: Sequence[Instruction]) -> list[Instr
 
 
 def _unite_parts(parts: Sequence[Sequence[Instruction]]) -> list[Instruction]:
-    """The steps of all parts, each once: a reverse and the forward that it runs again are forks of one trace."""
-    return list({id(step): step for part in parts for step in part}.values())
+    """The instructions of all parts, each once: a step and the forward that it runs again are forks of one trace."""
+    return list({id(instruction): instruction for part in parts for instruction in part}.values())
+
+
+# --- legality ---------------------------------------------------------------------------------------------------------
+
+
+def obstacle(schedule: LoopSchedule) -> str | None:
+    """Say why a loop is no single kernel on the CPU; None if it is one."""
+    parts, recompute, instructions = schedule.parts, schedule.recompute, schedule.instructions
+    for instruction in instructions:
+        if not is_elementwise(instruction) and not isinstance(instruction.op, Dot):
+            return f"{instruction.op.name} is no elementwise operation: {instruction.line}"
+    computed = {value for instruction in schedule.loop for value in instruction.outputs}
+    outgoing = [*schedule.carry, *parts.after, *parts.sequences, *(x for x in parts.summed if x in computed)]
+    outgoing += [*recompute.carry, *recompute.parts.after] if recompute else []
+    products = [instruction for instruction in instructions if not is_elementwise(instruction)]
+    if products:
+        return _obstacle_to_rows(schedule, instructions, products, outgoing)
+    try:
+        space = space_of(
+            [*outgoing, *(x for instruction in instructions for x in (*values_in(instruction), *instruction.outputs))]
+        )
+    except ValueError:
+        return "its states have different shapes"
+    # Steps inside may broadcast; but each result and each state is an array with all elements of the kernel.
+    small = next((value for value in outgoing if value.shape != space), None)
+    return None if small is None else _not_one_shape(small, space, parts.loop)
+
+
+def _not_one_shape(value: Value, shape: Shape, instructions: Sequence[Instruction]) -> str:
+    origin = next((instruction.line for instruction in instructions if value in instruction.outputs), "a state")
+    return f"not all has one shape: {value.shape} and {shape}, {origin}"
+
+
+def _obstacle_to_rows(
+    schedule: LoopSchedule,
+    instructions: Sequence[Instruction],
+    products: Sequence[Instruction],
+    outgoing: Sequence[Value],
+) -> str | None:
+    """Say why a body with products is no kernel over blocks of rows."""
+    inside = {*outgoing, *(value for instruction in instructions for value in instruction.outputs)}
+    varying = inside.union(schedule.rows)
+    rows = products[0].outputs[0].shape[:1]
+    for instruction in products:
+        x, y = instruction.inputs
+        # The block has rows of x at hand, and the whole of y only if that is the same at every step.
+        if y in varying or x not in inside or len(x.shape) != 2 or len(y.shape) != 2:
+            return (
+                f"{instruction.op.name} of anything but the rows of a state and a matrix of weights: {instruction.line}"
+            )
+    for value in inside:
+        if value.shape[:1] != rows:
+            return _not_one_shape(value, products[0].outputs[0].shape, instructions)
+    for instruction in instructions:
+        small = next(
+            (x for x in values_in(instruction) if x in inside and x.shape != instruction.outputs[0].shape), None
+        )
+        if small is not None and instruction not in products:
+            return f"{small.shape} is broadcast to {instruction.outputs[0].shape}: {instruction.line}"
+    return None

@@ -1,4 +1,4 @@
-"""The phases of a step: what a kernel does one after another to the block it works on.
+"""Phases of a time step: the loops and products that a kernel runs one after the other on its block.
 
     i = dot(s, w); h = v * a + i; s' = h > 1; v' = h * (1 - s')      a recurrent layer of spikes
     phases: [dot]  [v * a + i, > 1, *]                               i lies in an array of the block
@@ -17,7 +17,8 @@ import numpy as np
 
 from snncell.compiler.ir.formula import is_elementwise
 from snncell.compiler.ir.program import values_in
-from snncell.tape.tracing import Instruction, Value
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
 
 Shape = tuple[int, ...]
 
@@ -28,11 +29,11 @@ def space_of(values: Iterable[Value]) -> Shape:
 
 
 class Phase:
-    """Elementwise steps over one shape, or one product.
+    """Elementwise instructions over one shape, or one product.
 
     Attributes:
         shape: the shape of all that it computes.
-        steps: in order.
+        instructions: in order.
         product: whether it is a product.
     """
 
@@ -45,8 +46,8 @@ class Phase:
 def phases_of(instructions: Sequence[Instruction], results: Sequence[Value]) -> list[Phase]:
     """Arrange a step with products in phases, in order.
 
-    An elementwise step comes as late as its users allow, so that few Values lie between phases; one whose result is
-    among `results` comes as soon as it can.
+    An elementwise instruction comes as late as its users allow, so that few Values lie between phases; one whose result
+    is among `results` comes as soon as it can.
     """
     level: dict[Value, int] = {}  # the longest chain of products that leads to a Value
     for instruction in instructions:

@@ -6,8 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Annotated
 
-from snncell.arguments.kinds import Own
-from snncell.arguments.vocabulary import Path
+from snncell.base.arguments.kinds import Own, Path
 from snncell.data.events import Events, sensor_of
 from snncell.data.formats import aedat, bin, hdf5, mat, numpy_files, prophesee, text
 from snncell.data.formats.columns import PLAIN, TableLayout, layout_of

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.arguments.shown import show
+from snncell.base.arguments.shown import show
 from snncell.data.events import match_names
 from snncell.data.formats.reading import LATEST, Array, fault
 from snncell.errors import ArgumentError

@@ -7,14 +7,13 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Size, Within
-from snncell.arguments.vocabulary import Lengths, Numbers
+from snncell.base.arguments.kinds import Lengths, Numbers, Size, Within
 from snncell.data.events import Events, sensor_of
 from snncell.data.made.seeds import generator, seed_or_draw
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.binning import RECORD
 from snncell.kernels.camera import find_events
-from snncell.tape.given import on_host
+from snncell.tape.conversion import on_host
 
 Array = np.ndarray[Any, Any]
 Threshold = Annotated[float, Within(1e-3)]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Count, NotNegative, Within
+from snncell.base.arguments.kinds import Count, NotNegative, Within
 from snncell.data.events import Events, sensor_of
 from snncell.data.made.camera import EventCamera, record
 from snncell.data.made.seeds import Seed, generator

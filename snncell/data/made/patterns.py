@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell.arguments.kinds import MOST, Count, Probability, Within
+from snncell.base.arguments.kinds import MOST, Count, Probability, Within
 from snncell.data.made.seeds import generator, seed_or_draw
 
 Array = np.ndarray[Any, Any]

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell.arguments.kinds import MOST, Count, Size, Within
+from snncell.base.arguments.kinds import MOST, Count, Size, Within
 from snncell.data.made.patterns import Jitter
 from snncell.data.made.seeds import generator, seed_or_draw
 from snncell.errors import ArgumentError

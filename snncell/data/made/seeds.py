@@ -6,7 +6,7 @@ from typing import Annotated
 
 import numpy as np
 
-from snncell.arguments.kinds import Within
+from snncell.base.arguments.kinds import Within
 from snncell.errors import ArgumentError
 from snncell.kernels.space import HOST
 from snncell.ops.base import as_int

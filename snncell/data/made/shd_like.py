@@ -9,12 +9,11 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from snncell.arguments.kinds import Count, Within
-from snncell.arguments.vocabulary import Path
+from snncell.base.arguments.kinds import Count, Path, Within
+from snncell.base.signals import import_once
 from snncell.data.events import Events
 from snncell.data.made.seeds import Seed, generator
 from snncell.errors import ArgumentError, FileError, TensorIndexError
-from snncell.interrupts import import_once
 from snncell.kernels.binning import LINE
 
 Array = np.ndarray[Any, Any]

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Count, Positive, Within
+from snncell.base.arguments.kinds import Count, Positive, Within
 from snncell.errors import ArgumentError
 
 Array = np.ndarray[Any, Any]

@@ -9,8 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.arguments.kinds import Count, Positive
-from snncell.arguments.vocabulary import Dtype, FloatDtype
+from snncell.base.arguments.kinds import Count, Dtype, FloatDtype, Positive
 from snncell.data.event_lists import make_event_lists
 from snncell.data.events import Events
 from snncell.data.frames import check_bins, make_frames

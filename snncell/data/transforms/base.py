@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Size
+from snncell.base.arguments.kinds import Size
 from snncell.data.drawing import takes_rng
 from snncell.data.events import Events, as_events
 from snncell.errors import ArgumentError

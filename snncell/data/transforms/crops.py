@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Count
+from snncell.base.arguments.kinds import Count
 from snncell.data.events import Events
 from snncell.data.transforms.base import (
     Generator,

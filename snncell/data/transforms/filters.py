@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Count, Positive
+from snncell.base.arguments.kinds import Count, Positive
 from snncell.data.events import Events
 from snncell.data.transforms.base import (
     Generator,

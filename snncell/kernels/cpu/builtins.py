@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from snncell.interrupts import import_once
+from snncell.base.signals import import_once
 
 types: Any = import_once("numba.core.types")
 extending: Any = import_once("numba.extending")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.interrupts import import_once
+from snncell.base.signals import import_once
 from snncell.kernels.cpu.builtins import declare_type, least, lowers
 from snncell.kernels.cpu.loops import BLOCK, LANES
 from snncell.kernels.policy import inline

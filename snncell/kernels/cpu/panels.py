@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.interrupts import import_once
+from snncell.base.signals import import_once
 from snncell.kernels.cpu.builtins import declare_type, least, lowers
 from snncell.kernels.cpu.elements import ArrayPart, copy, flat, row, tail
 from snncell.kernels.cpu.events import VECTORS, WORD

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from snncell.interrupts import import_once
+from snncell.base.signals import import_once
 from snncell.kernels.cpu.builtins import declare_type, lowers
 from snncell.kernels.cpu.elements import ArrayPart, tail
 from snncell.kernels.cpu.vectors import I64, Vectors, registers

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.interrupts import import_once
+from snncell.base.signals import import_once
 from snncell.kernels.cpu.builtins import declare_type, lowers
 from snncell.kernels.cpu.elements import ArrayPart, tail
 from snncell.kernels.cpu.vectors import I64, Vectors

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from snncell.interrupts import import_once
+from snncell.base.signals import import_once
 
 ir: Any = import_once("llvmlite.ir")
 llvm: Any = import_once("llvmlite.binding")

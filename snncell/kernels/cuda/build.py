@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from snncell.base.forks import after_fork, in_child
+from snncell.base.signals import import_once
 from snncell.errors import DeviceError
-from snncell.forks import after_fork, in_child
-from snncell.interrupts import import_once
 from snncell.kernels import policy
 from snncell.kernels.code import function_of, keep, load_or_make, without_comments
 from snncell.kernels.cuda.runtime import is_simulated, runtime

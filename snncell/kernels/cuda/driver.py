@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from snncell.base.signals import import_once
 from snncell.errors import DeviceError
-from snncell.interrupts import import_once
 from snncell.kernels.cuda.base import MemoryBlock, OutOfMemory, Runtime, as_bytes
 from snncell.kernels.cuda.libraries import Blas, Fft
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from snncell.base.signals import import_once
 from snncell.errors import DeviceError, DTypeError
-from snncell.interrupts import import_once
 from snncell.kernels.cuda.base import Matrix, MemoryBlock, Place
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import os
 import threading
 from typing import Any
 
+from snncell.base.forks import after_fork, in_child
+from snncell.base.signals import import_once
 from snncell.errors import DeviceError
-from snncell.forks import after_fork, in_child
-from snncell.interrupts import import_once
 from snncell.kernels.cuda.base import Matrix as Matrix, MemoryBlock as MemoryBlock, Place as Place, Runtime as Runtime
 from snncell.kernels.cuda.driver import FORKED, DriverRuntime
 from snncell.kernels.cuda.simulated import SimulatedRuntime

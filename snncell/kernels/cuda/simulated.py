@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from snncell import dtype as dtypes
+from snncell.base.signals import import_once
 from snncell.errors import DTypeError
-from snncell.interrupts import import_once
 from snncell.kernels.arrays import allocate_aligned
 from snncell.kernels.cuda.base import Matrix, MemoryBlock, OutOfMemory, Place, Runtime, as_bytes
 

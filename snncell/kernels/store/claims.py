@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from snncell.forks import after_fork
-from snncell.interrupts import signal_waits
+from snncell.base.forks import after_fork
+from snncell.base.signals import signal_waits
 from snncell.kernels.store import files
 
 LONGEST = 120.0  # seconds that a claim is respected for, and that anybody waits

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Never, TypedDict
 
-from snncell.arguments.kinds import Own
+from snncell.base.arguments.kinds import Own
 from snncell.errors import CallError, SnncellError
 from snncell.nn.neurons.constants import one_of
 from snncell.nn.neurons.elsewhere import frameworks_with

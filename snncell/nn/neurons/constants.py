@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from snncell import ops
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.common.derived import Derived
 from snncell.common.held import Ranged, meeting, precision_of
 from snncell.dtype import bfloat16, float16, float32

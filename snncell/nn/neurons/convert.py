@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 
 from snncell import ops
-from snncell.arguments.kinds import Positive
-from snncell.arguments.vocabulary import Constant
+from snncell.base.arguments.kinds import Constant, Positive
 from snncell.common.derived import Derived
 from snncell.common.ranges import POSITIVE, Range, numbers_of, quote_value, unknown
 from snncell.errors import ArgumentError

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from snncell import ops
-from snncell.cell import Cell
+from snncell.base.signals import deferring
+from snncell.cell.cell import Cell
 from snncell.common.ranges import FINITE, Range, quote_value
 from snncell.dtype import is_storage_only
 from snncell.errors import ArgumentError
-from snncell.interrupts import deferring
 from snncell.nn.neurons.constants import Membrane, one_of
 from snncell.surrogate import relusigmoid
 from snncell.surrogate.base import firing

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from snncell import ops
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.common.initializer import HeUniform, initializer
 from snncell.common.ranges import Range
 from snncell.dtype import float32

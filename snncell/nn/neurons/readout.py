@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from snncell import ops
-from snncell.cell import Cell
+from snncell.cell.cell import Cell
 from snncell.common.ranges import TAU
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.neurons.constants import Membrane, from_rest, one_of

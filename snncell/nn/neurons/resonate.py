@@ -6,7 +6,7 @@ import math
 from typing import Annotated, Any, ClassVar, Unpack
 
 from snncell import ops
-from snncell.arguments.kinds import Own
+from snncell.base.arguments.kinds import Own
 from snncell.common.ranges import NEGATIVE, POSITIVE
 from snncell.nn.neurons.base import Firing, Neuron
 from snncell.tape.tensor import Tensor

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from snncell.arguments.shown import show
-from snncell.cell import Cell
+from snncell.base.arguments.shown import show
+from snncell.cell.cell import Cell
 from snncell.common.ranges import DECAY
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.constants import Membrane, one_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Unpack
 
 from snncell import ops
-from snncell.arguments.kinds import Own
+from snncell.base.arguments.kinds import Own
 from snncell.common.ranges import POSITIVE, Range
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Firing

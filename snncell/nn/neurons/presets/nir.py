@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from snncell.arguments.kinds import Positive
-from snncell.arguments.vocabulary import Constant
+from snncell.base.arguments.kinds import Constant, Positive
 from snncell.nn.neurons.base import Firing, Neuron
 from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.convert import positive, steps_from_seconds

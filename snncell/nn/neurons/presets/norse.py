@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from snncell.arguments.vocabulary import Constant
+from snncell.base.arguments.kinds import Constant
 from snncell.nn.neurons.base import Firing, Neuron
 from snncell.nn.neurons.constants import Membrane, one_of
 from snncell.nn.neurons.convert import decay_from_rate, euler_from_decay

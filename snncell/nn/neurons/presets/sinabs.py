@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from snncell.arguments.kinds import Count, Positive
-from snncell.arguments.vocabulary import Constant
+from snncell.base.arguments.kinds import Constant, Count, Positive
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Firing
 from snncell.nn.neurons.constants import Membrane, one_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from snncell.arguments.vocabulary import Constant
+from snncell.base.arguments.kinds import Constant
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Firing, Neuron
 from snncell.nn.neurons.constants import one_of

@@ -1,0 +1,1 @@
+"""The check of arguments by their annotations, and suggestions for misspelt names."""

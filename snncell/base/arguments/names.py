@@ -1,0 +1,121 @@
+"""Missing names: an error suggests the name that a module, a Tensor or a Cell has instead.
+
+An import by MindSpore's path of a module, for example `snncell.common.tensor`, gives the module of snncell that has
+the names. If `snncell.nn` has no name `Module`, `from snncell.nn import Module` makes Python search for a module of
+that name, and the error must name the equivalent, because Python's own would not.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from snncell.base.arguments.elsewhere import CELL, MODULES, PATHS, TENSOR
+from snncell.base.text import cut, nearest
+from snncell.errors import MissingImportError, MissingNameError
+
+
+def suggest_name(name: str, table: dict[str, str], own: Iterable[str], before: str) -> str:
+    """The rest of the sentence: what a name is here by the table, or the nearest of `own`, with `before` in front."""
+    if translation := table.get(name):
+        return f". {translation}" if translation.endswith(".") else f"; here it is {translation}."
+    near = nearest(name, (one for one in own if not one.startswith("_")))
+    return f". Did you mean {before}{near}?" if near else "."
+
+
+def _plain(name: str) -> str:
+    """Without case and underscores: fast_sigmoid is FastSigmoid."""
+    return name.lower().replace("_", "")
+
+
+def _names_in(module: str) -> list[str]:
+    """The names that a module has, and those that it imports when they are first used."""
+    names = vars(sys.modules[module])
+    return [*dict.fromkeys((*names, *names.get("__all__", ())))]
+
+
+def suggest_in(module: str, name: str) -> str:
+    """The rest of the sentence for a name that a module does not have."""
+    table = MODULES.get(module, {})
+    own = _names_in(module)
+    if name not in table and _plain(name) not in map(_plain, own):  # a relu of nn is one of ops
+        homes = [other for other in MODULES if other in sys.modules and name in _names_in(other)]
+        if homes and not name.startswith("_"):
+            return f"; it is {homes[0].rpartition('.')[2]}.{name}."
+    return suggest_name(name, table, own, f"{module.rpartition('.')[2]}.")
+
+
+def missing_from(module: str) -> Callable[[str], Any]:
+    """The `__getattr__` of a module."""
+
+    def __getattr__(name: str) -> Any:  # noqa: N807 (it becomes the module's)
+        # Looked for when the message is read: `hasattr` and other probes throw it away.
+        raise MissingNameError(f"module {module!r} has no attribute {cut(name)!r}", lambda: suggest_in(module, name))
+
+    return __getattr__
+
+
+def _say_why(owner: Any, name: str) -> None:
+    """Raise what a property raised: Python asks `__getattr__` where one that is there gives an AttributeError."""
+    attribute = inspect.getattr_static(type(owner), name, None)
+    if isinstance(attribute, property) and attribute.fget is not None:
+        attribute.fget(owner)
+
+
+def missing_of_tensor(tensor: Any, name: str) -> Any:
+    """The `__getattr__` of Tensors."""
+    _say_why(tensor, name)
+    kind = type(tensor)
+    text = f"{kind.__name__} has no attribute {cut(name)!r}"
+    raise MissingNameError(text, lambda: suggest_name(name, TENSOR, dir(kind), "."))
+
+
+def missing_of_cell(cell: Any, name: str) -> Any:
+    """The `__getattr__` of Cells."""
+    _say_why(cell, name)
+    kind, own = type(cell), tuple(vars(cell))
+    text = f"{kind.__name__} has no attribute {cut(name)!r}"
+    raise MissingNameError(text, lambda: suggest_name(name, CELL, (*own, *dir(kind)), "."))
+
+
+# --- imports ----------------------------------------------------------------------------------------------------------
+
+
+class Elsewhere(MetaPathFinder, Loader):
+    """Python asks it for a module of snncell when nobody else has found it."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The spec of a module that has another path here; an error with the mend for a name that has another one."""
+        parent, _, name = fullname.rpartition(".")
+        if fullname in PATHS:
+            return ModuleSpec(fullname, self)
+        if parent in MODULES and parent in sys.modules and not name.startswith("_"):
+            mend = suggest_in(parent, name)
+            if mend != ".":
+                raise MissingImportError(f"cannot import {cut(name)!r} from {parent!r}{mend}")
+        return None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The module that has the names, with its own spec kept in this one."""
+        module = importlib.import_module(PATHS[spec.name])
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing is run: the module is there, and is again what it was before Python took it for a new one."""
+        assert module.__spec__ is not None
+        module.__spec__ = module.__spec__.loader_state
+
+
+def install() -> None:
+    """Have Python ask it, after all others."""
+    if not any(isinstance(finder, Elsewhere) for finder in sys.meta_path):
+        sys.meta_path.append(Elsewhere())

@@ -1,0 +1,130 @@
+"""Values as errors show them: never long, and never at the price of another error."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+from snncell.base.text import QUOTE, cut
+from snncell.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DTypeError,
+    ParameterError,
+    ShapeError,
+    SnncellError,
+    TensorIndexError,
+)
+
+_AT = re.compile(r"^<.* at 0x[0-9a-fA-F]+>$")  # of an object without a repr of its own
+_DIGITS = 100  # of an integer that is shown as it is
+
+
+def show(value: Any) -> str:
+    """`repr` of a value, cut where it is long; classes, modules and functions by their names."""
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > _DIGITS * 3:
+        return f"an integer of {value.bit_length()} bits"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if isinstance(value, (str, bytes, list, tuple)) and len(value) > QUOTE:
+        return f"{cut(repr(value[:QUOTE]))} (of length {len(value)})"
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and shape and hasattr(value, "dtype"):
+        if fields := getattr(value.dtype, "names", None):
+            ours = type(value).__module__.partition(".")[0] == __name__.partition(".")[0]
+            return repr(value) if ours else cut(f"an array of shape {shape} with the fields {', '.join(fields)}")
+        kind = f"dtype {value.dtype} and " if getattr(value.dtype, "kind", "f") in "OUSMm" else ""  # no numbers
+        return f"a {type(value).__name__} of {kind}shape {shape}"
+    try:
+        text = repr(value)
+    except Exception:  # a repr of the user's own
+        return f"a {type(value).__name__} whose repr fails"
+    if isinstance(value, (list, tuple)) and "\n" in text:
+        return cut(f"a {type(value).__name__} of {len(value)}: {', '.join(map(brief, value))}")
+    if "\n" not in text and not _AT.search(text):
+        return cut(text)
+    return f"the function {value.__name__}" if inspect.isroutine(value) else f"a {type(value).__name__}"
+
+
+def came(value: Any) -> str:
+    """The type of a value that is not of the wanted one; of a class of layers or spike functions how to make one."""
+    what = show(value) if isinstance(value, type) else f"a {type(value).__name__}"
+    return what + suggest_instance(value)
+
+
+# Losses by the names of other libraries, without "_" and "loss".
+LOSSES = {
+    **dict.fromkeys(["crossentropy", "categoricalcrossentropy", "sparsecategoricalcrossentropy"], "CrossEntropyLoss"),
+    **dict.fromkeys(["mse", "meansquarederror", "l2"], "MSELoss"),
+    **dict.fromkeys(["mae", "meanabsoluteerror", "l1"], "L1Loss"),
+    **dict.fromkeys(["bce", "binarycrossentropy"], "BCELoss"),
+    "nll": "NLLLoss",
+}
+
+
+def suggest_instance(value: Any) -> str:
+    """The mend where a class of Cells, or the name of a loss, was given in the place of a Cell.
+
+    For example "; an instance is meant: nn.ReLU()".
+    """
+    if isinstance(value, str):
+        loss = LOSSES.get(value.replace("_", "").lower().removesuffix("loss"))
+        return f"; an instance is meant: nn.{loss}()" if loss else ""
+    if isinstance(value, (list, tuple)):
+        return next(filter(None, map(suggest_instance, value)), "")
+    package, _, rest = getattr(value, "__module__", "").partition(".")
+    own = package == __name__.partition(".")[0]
+    if not isinstance(value, type) or not (own or hasattr(value, "construct")):
+        return ""
+    face = f"{rest.removeprefix('common.').partition('.')[0]}." if own else ""
+    try:
+        needed = [
+            p for p in inspect.signature(value).parameters.values() if p.default is p.empty and p.kind < p.KEYWORD_ONLY
+        ]
+    except (TypeError, ValueError):
+        needed = []
+    names = ", ".join("..." if p.kind is p.VAR_POSITIONAL else p.name for p in needed)
+    return f"; an instance is meant: {face}{value.__name__}({names})"
+
+
+def brief(value: Any) -> str:
+    """A value within a list of arguments: of an array its dtype and shape."""
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if isinstance(shape, tuple) and dtype is not None:
+        if getattr(dtype, "names", None):
+            return show(value)
+        return f"{str(dtype).lower()}{list(shape)}"
+    return cut(show(value), 60)
+
+
+_TOLD = (ArgumentError, ArgumentTypeError, DTypeError, ShapeError, TensorIndexError, ParameterError)
+_NAME = re.compile(r"(\w+)(?:\[\d+\])?=")
+_ARRAY = re.compile(_NAME.pattern + r"\w+\[[\d, ]*\]")  # x=float32[2, 3]
+
+
+def from_inside(error: SnncellError, who: str, arguments: str) -> SnncellError | None:
+    """An error with the call that it comes from, if it does not name it, or with what that was given, if it names no
+    argument, or is of shapes or dtypes and names no array; None for one that says both.
+    """
+    text = str(error)
+    if error.told or type(error) not in _TOLD:
+        return None
+    named = who in text.partition(": ")[0]
+    arrays = _ARRAY.findall(arguments) if isinstance(error, (ShapeError, DTypeError)) else []
+    if not named:
+        text = f"{who}({arguments}): {text}"
+    elif arguments and not _names_one_of(arrays or _NAME.findall(arguments), text):
+        text = f"{text} It was given {arguments}."
+    else:
+        return None
+    told: SnncellError = type(error)(text).with_traceback(error.__traceback__)
+    for note in getattr(error, "__notes__", ()):
+        told.add_note(note)
+    told.told = not named  # a layer around an operation that names itself says which layer it is
+    return told
+
+
+def _names_one_of(names: list[str], text: str) -> bool:
+    # Not in the code of a mend: "take ops.real(x) first", "convert it by x.astype('int64')".
+    return any(re.search(rf"\b{name}\b(?!\)|\.\w)", text) for name in names)

@@ -1,0 +1,182 @@
+"""Interruptions: contexts that always restore, writes that are made together, and signals that wait.
+
+Ctrl-C raises KeyboardInterrupt from a signal's handler, on the main thread, between two steps of Python's interpreter:
+at the beginning of a function written in Python, after a call of one written in C, at a jump backwards; never within a
+function written in C. So a context manager whose `__exit__` is a Python function may be left with nothing restored: an
+interruption may come before its first statement. The contexts here consist of functions in C alone; what cannot, is
+called by `deferring`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import starmap
+from operator import call, methodcaller
+from queue import Empty, SimpleQueue
+from types import FrameType
+from typing import Any
+
+Write = tuple[Any, str, Any]  # of an attribute: its owner, its name, the value
+IMPORTING: Any = threading.RLock()  # held while a module of another package is imported
+
+
+class Restoring(io.IOBase):
+    """A context that calls `enter` when it is entered and each of `leave`, in their order, when it is left.
+
+    `io.IOBase` has methods in C for that: `__enter__` asks whether it is `closed`, and `__exit__` calls `close`. These
+    call functions in C too, or partials of such, which give nothing that counts as true: at that, `closed` would refuse
+    and `any` would stop.
+    """
+
+    __slots__ = ("close", "enter")
+    closed: Any = property(methodcaller("enter"))
+    __del__: Any = dict  # nothing is to be closed when nobody refers to it any more; this one is in C too
+    close: Any
+
+    def __init__(self, enter: Callable[[], Any], *leave: Callable[[], Any]) -> None:
+        self.enter = enter
+        self.close = leave[0] if len(leave) == 1 else partial(any, map(call, leave))
+
+
+def hold_attributes(held: dict[str, Any], values: dict[str, Any], before: dict[str, Any], *leave: Any) -> Restoring:
+    """A context in which the attributes in `held` have these values, and afterwards those from before."""
+    return Restoring(partial(held.update, values), partial(held.update, before), *leave)
+
+
+def hold_together(changes: Sequence[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]) -> Restoring:
+    """A context in which several objects have other attributes: for each (attributes, values, values from before)."""
+    enter = [partial(held.update, values) for held, values, _ in changes]
+    return Restoring(partial(any, map(call, enter)), *(partial(held.update, before) for held, _, before in changes))
+
+
+def in_list(items: list[Any], item: Any) -> Restoring:
+    """A context in which `item` stands at the end of a list."""
+    return Restoring(partial(items.append, item), partial(items.__delitem__, -1))
+
+
+def write(writes: Iterable[Write]) -> None:
+    """Set all of the attributes, or none; owners set them by functions in C.
+
+    Whoever calls keeps what was there before until this returns: to free it may run Python.
+    """
+    any(starmap(setattr, writes))  # a loop in C: setattr gives None, so it goes to the end
+
+
+def undoing(writes: list[Write]) -> Callable[[], Any]:
+    """A function in C that sets the attributes that the list holds when it is called, from its beginning to its end."""
+    return partial(any, starmap(setattr, writes))
+
+
+# --- signals that wait ------------------------------------------------------------------------------------------------
+
+
+class _Wall:
+    """The wall that signals wait behind: one place for all of them, so that they may go on at once."""
+
+    up = True
+
+
+class _Gate:
+    """A signal's handler in the place of another one, which is called later."""
+
+    def __init__(self, wall: _Wall, number: int, handler: Any) -> None:
+        self.wall = wall
+        self.number = number
+        self.handler = handler
+        self.waiting: list[FrameType | None] = []
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.wall.up:
+            self.waiting.append(frame)
+        else:  # left in place by an interruption
+            self.handler(number, frame)
+
+    def restore(self) -> None:
+        """Put the other one back, unless a third has taken the place."""
+        in_place = signal.getsignal(self.number) is self
+        if in_place:
+            signal.signal(self.number, self.handler)
+
+
+_standing: list[_Gate] = []  # where signals wait at present
+
+
+def signal_waits() -> bool:
+    """True if a signal waits for a function that is called by `deferring`: it should wait for nobody else then."""
+    return any(gate.waiting for gate in _standing)
+
+
+def deferring(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function that must not end half-way: handlers of signals written in Python run when it has returned.
+
+    For what others have written and an exception would leave in pieces: imports, Numba's compiler. Only the main thread
+    is interrupted by signals; on others the function is just called.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return function(*args)
+    wall = _Wall()
+    handlers = {int(number): signal.getsignal(number) for number in signal.valid_signals()}
+    gates = [_Gate(wall, number, handler) for number, handler in handlers.items() if _interrupts(handler)]
+    try:
+        _standing.extend(gates)
+        for gate in gates:
+            signal.signal(gate.number, gate)
+        return function(*args)
+    finally:
+        wall.up = False
+        del _standing[len(_standing) - len(gates) :]
+        for gate in gates:
+            gate.restore()
+        _deliver(gates)
+
+
+def _interrupts(handler: object) -> bool:
+    """True if a handler is run between steps of the interpreter, and does not wait already."""
+    return callable(handler) and not (isinstance(handler, _Gate) and handler.wall.up)
+
+
+def _deliver(gates: list[_Gate]) -> None:
+    """Call the handlers of the signals that have waited, each once, whatever the others raise."""
+    if gates:
+        gate, *others = gates
+        try:
+            if gate.waiting:
+                gate.handler(gate.number, gate.waiting.pop())
+        finally:
+            _deliver(others)
+
+
+def take_from(queue: SimpleQueue[Any]) -> Any:
+    """The next item of a queue, which is waited for.
+
+    A signal that comes between the interpreter's last look and the wait itself would not be heard before the item is
+    there, or ever. So the interpreter looks again each second.
+    """
+    while True:
+        try:
+            return queue.get(timeout=1.0)
+        except Empty:
+            continue
+
+
+def import_once(name: str) -> Any:
+    """A module of another package, imported when it is first needed, by an import that no signal interrupts.
+
+    An interrupted import leaves in `sys.modules` what was done of the package: the next one takes these modules from
+    there, and does not set them as attributes of the package.
+    """
+    module = sys.modules.get(name)
+    if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
+        return module
+    return deferring(_import_module, name)
+
+
+def _import_module(name: str) -> Any:
+    with IMPORTING:
+        return importlib.import_module(name)

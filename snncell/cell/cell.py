@@ -1,0 +1,241 @@
+"""Cell: what it is made of, the call protocol, custom reverses, compilation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from snncell.base import config
+from snncell.base.arguments.guard import ours, refuse_name
+from snncell.base.arguments.kinds import Own
+from snncell.base.arguments.shown import came
+from snncell.base.arguments.tracebacks import hide_frames
+from snncell.cell.calls import innermost_call, order_inputs, prepare_inputs, refuse_arguments, tell_call
+from snncell.cell.display import as_html, as_text
+from snncell.cell.hooks import Hooked, HookHandle as HookHandle, Passage, after_call, after_failure, before_call
+from snncell.cell.mixed import run_with_others
+from snncell.cell.modes import Modes
+from snncell.cell.reverse import refuse_other_names, run_with_bprop
+from snncell.cell.state import HasState
+from snncell.cell.tree import TreePlace
+from snncell.compiler.jit import Jitted
+from snncell.errors import ArgumentError, ArgumentTypeError, ConstructError
+from snncell.kernels.space import DEVICE, IN_USE
+from snncell.tape.conversion import TENSORS
+from snncell.tape.frames import Running, machinery, tells
+from snncell.tape.recompute import recompute
+from snncell.tape.state import CHECKING, RECORDING, TRACING, settings
+from snncell.tape.tensor import Tensor
+
+machinery(__file__)
+
+
+def without_construct(cell: Any) -> ConstructError:
+    """The error for a Cell that is to be called, and has no construct."""
+    mend = " It has forward, PyTorch's name for it: rename that." * hasattr(type(cell), "forward")
+    return ConstructError(f"{type(cell).__name__} has no method construct(self, ...) to be called by.{mend}")
+
+
+class Cell(Hooked, Modes, HasState):
+    """A piece of a network: Parameters, other Cells, and the function of them that `construct` is.
+
+    Subclasses define `construct(self, *inputs)`. Where its true derivative is useless they also define
+    `bprop(self, *inputs, out, dout)`, which returns a tuple with one gradient (or None) for each input, or
+    `(tuple, {parameter: gradient})` for the Parameters listed in `self.internal_params`. With `self.bprop_debug = True`
+    every such gradient is compared with that of `construct` (or of `primitive`, if there is one) as it is computed.
+
+    A call takes Tensors, and arrays of NumPy and other libraries, which become Tensors of the same dtype, and anything
+    else as it is.
+
+    A Cell, a Parameter, or a list or tuple of them that is set as an attribute belongs to the Cell. What is put into
+    such a list later belongs to it as well, and has its name after `update_parameters_name()`.
+
+    Values that `construct` keeps on `self` for `bprop` are those of the last call only; if the Cell is used twice,
+    both reverses would see them. `self.save_for_bprop(...)` keeps values for each call. A Parameter that `bprop` reads
+    by `self.w` has the value that it has when the gradient is taken; in a loop over time, and in a jitted function, the
+    one that it had in the forward.
+    """
+
+    bprop_debug: bool
+    internal_params: Any = ()  # Parameters of which `bprop` gives gradients
+    construct: Callable[..., Any]
+    _checked_counts: set[int]
+    _graph: Jitted | None = None
+    _loop: Jitted | None = None
+    _inputs_set: tuple[Any, ...] | None = None
+
+    def __init__(
+        self,
+        auto_prefix: Annotated[Any, Own()] = True,
+        flags: Annotated[dict[str, Any] | None, Own()] = None,
+        **attributes: Any,
+    ) -> None:
+        """Begin a Cell.
+
+        Args:
+            auto_prefix: False for a Cell that leaves the names of the Parameters of what it is given as they are, as
+                one does that trains a network.
+            flags: attributes that `get_flags` tells of.
+            attributes: others.
+
+        Raises:
+            ArgumentTypeError: for flags that are no dict, and an auto_prefix that is neither True nor False.
+        """
+        who = type(self).__name__
+        if not isinstance(auto_prefix, bool):
+            mend = f" It is made first, and called with data: {who}()(x)." * hasattr(auto_prefix, "shape")
+            raise ArgumentTypeError(f"{who}: auto_prefix is True or False, not {came(auto_prefix)}.{mend}")
+        if not (flags is None or isinstance(flags, dict)):
+            raise ArgumentTypeError(f"{who}: flags is a dict of attributes, or None, not {came(flags)}.")
+        state = self.__dict__
+        state["version"] = 0  # another one after every change of an attribute: traces know when they are out of date
+        state["training"] = state["bprop_debug"] = False
+        state["_checked_counts"], state["_naming"] = set(), TreePlace(auto_prefix)
+        if attributes and type(self) is not Cell and ours(type(self)):
+            refuse_name(who, next(iter(attributes)), ("auto_prefix", "flags"))
+        for name, value in attributes.items():
+            setattr(self, name, value)
+        self.add_flags(**(flags or {}))
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse a class whose gradient has another name than bprop, because nothing would call it."""
+        super().__init_subclass__(**options)
+        refuse_other_names(cls)
+
+    # --- repr ---------------------------------------------------------------------------------------------------------
+
+    def extend_repr(self) -> str:
+        """The settings that `repr` shows; subclasses override it."""
+        return ""
+
+    def __repr__(self) -> str:
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            if TRACING.trace is not None:  # which is out of date once one of these Cells has changed
+                TRACING.trace.cells.update((cell, None) for _, cell in self.cells_and_names())
+            elif config.get_context("mode") == config.GRAPH_MODE:
+                return self._in_graph()(*args, **kwargs)
+            return self._run(*args, **kwargs)
+        except Exception as error:
+            hide_frames(error)
+            raise
+
+    @tells(Running, lambda local: Running(local["self"], local["args"]))
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        if "version" not in self.__dict__:
+            raise self._not_begun()
+        if kwargs or not TENSORS.issuperset(map(type, args)):  # nearly all calls give Tensors alone
+            args = prepare_inputs(self, args, kwargs)
+        if IN_USE and RECORDING.space is None and any(isinstance(x, Tensor) and x.device == "gpu" for x in args):
+            with settings(space=DEVICE):  # what this Cell makes, as the states of a neuron, is where its inputs are
+                return self._run(*args, **kwargs)
+        if CHECKING.watch is not None:  # a monitor's, which calls `_answer` itself
+            return CHECKING.watch.around(self, self._answer, args, kwargs)
+        return self._answer(args, kwargs)
+
+    def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the hooks, and between them what the Cell is in this moment: its primitive, or its construct."""
+        if self._pre_hooks:
+            args, kwargs = before_call(self, args, kwargs)
+        if getattr(self, "construct", None) is None:
+            raise without_construct(self)
+        passage = Passage.of(self) if self._backward_hooks or self._backward_pre_hooks else None
+        if passage is not None:
+            args, kwargs = passage.enter(args, kwargs)
+        try:
+            if self._recomputed and not self._over_time:
+                out = recompute(self._run_construct, *args, **kwargs)
+            else:
+                out = self._run_construct(*args, **kwargs)
+        except (TypeError, ValueError, IndexError) as error:  # the built-in classes that errors of operations refine
+            after_failure(self, args, kwargs)
+            if isinstance(error, TypeError):
+                refuse_arguments(self, args, kwargs)
+            tell_call(self, error, args, kwargs)
+            raise
+        except BaseException:
+            after_failure(self, args, kwargs)
+            raise
+        if self._hooks:
+            out = after_call(self, args, kwargs, out)
+        return out if passage is None else passage.leave(out)
+
+    def _run_construct(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the primitive, if spikes are smooth, or construct, with its reverse and in its precision."""
+        if CHECKING.smooth and (primitive := getattr(self, "primitive", None)) is not None:
+            return primitive(*args, **kwargs)
+        if self.bprop is not None:
+            return run_with_bprop(self, args, kwargs)
+        plain = self.compute_dtype is None and self.quantisers is None
+        return self.construct(*args, **kwargs) if plain else run_with_others(self, args, kwargs)
+
+    # --- compilation --------------------------------------------------------------------------------------------------
+
+    def _in_graph(self) -> Jitted:
+        graph = self.__dict__["_graph"] = self._graph or Jitted(self._run, type(self).__name__)
+        return graph
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Trace and compile the Cell for these inputs, as its first call in GRAPH_MODE would.
+
+        Args:
+            args, kwargs: inputs as they will come; left out, those of `set_inputs`.
+        """
+        if not args and not kwargs:
+            args = self._inputs_set or ()
+        self._in_graph().lookup(args, kwargs)
+
+    @property
+    def compiled(self) -> bool:
+        """True if it has been compiled, by `compile` or a call in GRAPH_MODE."""
+        return self._graph is not None and bool(self._graph.compiled)
+
+    def set_inputs(self, *inputs: Any, **kwargs: Any) -> None:
+        """Note inputs, as examples of what will come, for `compile()` and `get_inputs()`.
+
+        Nothing is fixed by it: a Cell is compiled for each shape that it is called with.
+
+        Raises:
+            ArgumentError: for inputs by place and by name at once.
+            CallError: for inputs that construct does not take.
+        """
+        if inputs and kwargs:
+            raise ArgumentError("set_inputs: give inputs by place or by name, not both.")
+        self.__dict__["_inputs_set"] = tuple(order_inputs(self.construct, inputs, kwargs)[1])
+
+    def get_inputs(self) -> tuple[Any, ...] | None:
+        """The inputs that `set_inputs` was given, in the order of construct, or None."""
+        return self._inputs_set
+
+    def set_jit_config(self, jit_config: Any) -> None:
+        """Accept a configuration of MindSpore's compiler: of its settings none changes anything here.
+
+        Raises:
+            ArgumentTypeError: for what is neither a dict nor has a `jit_config_dict`.
+        """
+        if not isinstance(jit_config, dict) and not hasattr(jit_config, "jit_config_dict"):
+            raise ArgumentTypeError(f"set_jit_config: jit_config is a JitConfig or a dict, not {came(jit_config)}.")
+
+    # --- custom reverse -----------------------------------------------------------------------------------------------
+
+    def save_for_bprop(self, *values: Any) -> None:
+        """In `construct`: keep Tensors of this call for its reverse, which finds them in `self.saved_for_bprop`.
+
+        They are constants to the reverse: a second-order gradient through them is an error, not a wrong number.
+        """
+        call = innermost_call(self, backward=False)
+        if call is not None:
+            call.saved = values
+
+    @property
+    def saved_for_bprop(self) -> tuple[Any, ...]:
+        """In `bprop`: what `construct` kept by `save_for_bprop` in the call that is being reversed."""
+        call = innermost_call(self, backward=True)
+        return () if call is None else tuple(call.saved)

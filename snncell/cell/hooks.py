@@ -1,0 +1,295 @@
+"""Hooks of Cells: functions that see, and may replace, what goes in and out, forward and backward.
+
+Backward hooks are two identities on the tape, at the inputs and the outputs of a call, whose reverses call them. So a
+hook works on whatever a Cell is, also one with a `bprop`, and what it returns is differentiated like anything else.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self
+
+from snncell.base.arguments.kinds import misfit
+from snncell.base.arguments.shown import came, show
+from snncell.errors import ArgumentTypeError, GradientError, SnncellError
+from snncell.tape import structure
+from snncell.tape.backward import conform, zeros_of
+from snncell.tape.custom import custom
+from snncell.tape.state import RECORDING
+from snncell.tape.tape import Entry
+from snncell.tape.tensor import Tensor
+
+_numbers = itertools.count()
+TAKES: dict[str, tuple[str, ...]] = {  # what each kind is called with
+    "_pre_hooks": ("cell", "inputs"),
+    "_hooks": ("cell", "inputs", "out"),
+    "_backward_pre_hooks": ("cell", "grad_output"),
+    "_backward_hooks": ("cell", "grad_input", "grad_output"),
+    "_state_pre_hooks": ("cell", "prefix", "keep_vars"),
+    "_state_hooks": ("cell", "state_dict", "prefix", "metadata"),
+    "_load_pre_hooks": (
+        *("cell", "state_dict", "prefix", "metadata", "strict"),
+        *("missing_keys", "unexpected_keys", "errors"),
+    ),
+    "_load_hooks": ("cell", "incompatible_keys"),
+}
+
+
+class Hook(NamedTuple):
+    """A function that was registered, and with what it is called."""
+
+    function: Callable[..., Any]
+    with_kwargs: bool = False
+    always: bool = False  # also when the call fails
+
+
+class HookHandle:
+    """A registered hook; `remove()` takes it off again."""
+
+    def __init__(self, cell: Any, kind: str, hook: Hook, first: bool = False) -> None:
+        if not callable(hook.function):
+            raise ArgumentTypeError(f"{type(cell).__name__}: a hook is a function, not {came(hook.function)}.")
+        _refuse_signature(cell, hook, TAKES[kind])
+        self._cell, self._kind, self._number = cell, kind, next(_numbers)
+        known = cell.__dict__.get(kind, {})
+        added = {self._number: hook}
+        cell.__dict__[kind] = added | known if first else known | added
+        cell.__dict__["version"] += 2  # a trace without the hook is out of date
+
+    def remove(self) -> None:
+        """Take the hook off; once it is off, nothing happens."""
+        state = self._cell.__dict__
+        if self._number not in (known := state.get(self._kind, {})):
+            return
+        state[self._kind] = {number: hook for number, hook in known.items() if number != self._number}
+        if not state[self._kind]:
+            del state[self._kind]  # it is as it was before
+        state["version"] += 2
+
+
+def _refuse_signature(cell: Any, hook: Hook, takes: tuple[str, ...]) -> None:
+    """Raise unless a hook takes what it will be called with, as far as its signature is known."""
+    takes = (*takes[:2], "kwargs", *takes[2:]) if hook.with_kwargs else takes
+    if wrong := misfit(hook.function, takes):
+        raise ArgumentTypeError(
+            f"{type(cell).__name__}: a hook of this kind is called as hook({', '.join(takes)}), which "
+            f"{show(hook.function)} does not take: {wrong}."
+        )
+
+
+class Hooked:
+    """The hooks of a Cell: dicts that are replaced, so that a call goes on with those that it began with."""
+
+    _pre_hooks: Any = MappingProxyType({})
+    _hooks: Any = MappingProxyType({})
+    _backward_pre_hooks: Any = MappingProxyType({})
+    _backward_hooks: Any = MappingProxyType({})
+
+    @property
+    def is_hooked(self) -> bool:
+        """True if the Cell itself has any hook that is called with its calls."""
+        return bool(self._pre_hooks or self._hooks or self._backward_pre_hooks or self._backward_hooks)
+
+    @property
+    def is_hooked_forward(self) -> bool:
+        """True if hooks may have its calls take, or give, something else than its construct says."""
+        return bool(self._pre_hooks or self._hooks)
+
+    def register_forward_pre_hook(
+        self, hook_fn: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> HookHandle:
+        """Call `hook_fn(cell, inputs)` before each `construct`; what it returns, if not None, replaces the inputs.
+
+        Args:
+            hook_fn: with `with_kwargs` it is called as hook_fn(cell, inputs, kwargs), and gives None or both.
+            prepend: whether it comes before those that are there.
+            with_kwargs: whether it sees the inputs that are given by name.
+
+        Returns:
+            A handle, whose `remove()` takes the hook off.
+        """
+        return HookHandle(self, "_pre_hooks", Hook(hook_fn, with_kwargs), prepend)
+
+    def register_forward_hook(
+        self,
+        hook_fn: Callable[..., Any],
+        *,
+        prepend: bool = False,
+        with_kwargs: bool = False,
+        always_call: bool = False,
+    ) -> HookHandle:
+        """Call `hook_fn(cell, inputs, out)` after each call; what it returns, if not None, replaces the output.
+
+        Args:
+            hook_fn: with `with_kwargs` it is called as hook_fn(cell, inputs, kwargs, out).
+            prepend: whether it comes before those that are there.
+            with_kwargs: whether it sees the inputs that are given by name.
+            always_call: whether it is called after a call that fails too, with None as the output.
+
+        Returns:
+            A handle, whose `remove()` takes the hook off.
+        """
+        return HookHandle(self, "_hooks", Hook(hook_fn, with_kwargs, always_call), prepend)
+
+    def register_backward_pre_hook(self, hook_fn: Callable[[Any, tuple[Any, ...]], Any]) -> HookHandle:
+        """Call `hook_fn(cell, grad_output)` before the reverse of each call.
+
+        Args:
+            hook_fn: takes the gradients of the outputs, a tuple; what it returns, if not None, replaces them.
+
+        Returns:
+            A handle, whose `remove()` takes the hook off.
+        """
+        return HookHandle(self, "_backward_pre_hooks", Hook(hook_fn))
+
+    def register_backward_hook(self, hook_fn: Callable[[Any, tuple[Any, ...], tuple[Any, ...]], Any]) -> HookHandle:
+        """Call `hook_fn(cell, grad_input, grad_output)` after the reverse of each call.
+
+        Args:
+            hook_fn: takes the gradients of the inputs and of the outputs, tuples; what it returns, if not None,
+                replaces those of the inputs. Where nothing in front of the Cell has a gradient, those are None, and
+                nothing is replaced.
+
+        Returns:
+            A handle, whose `remove()` takes the hook off.
+        """
+        return HookHandle(self, "_backward_hooks", Hook(hook_fn))
+
+
+# --- forward ----------------------------------------------------------------------------------------------------------
+
+
+def before_call(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The inputs of a call as the hooks before it leave them."""
+    for hook in cell._pre_hooks.values():
+        changed = hook.function(cell, args, kwargs) if hook.with_kwargs else hook.function(cell, args)
+        if changed is None:
+            continue
+        if not hook.with_kwargs:
+            args = changed if isinstance(changed, tuple) else (changed,)
+            continue
+        if not (isinstance(changed, tuple) and [type(part) for part in changed] == [tuple, dict]):
+            raise ArgumentTypeError(
+                f"{type(cell).__name__}: a forward pre hook with kwargs returns None or (args, kwargs), a tuple and a "
+                f"dict, not {came(changed)}."
+            )
+        args, kwargs = changed
+    return args, kwargs
+
+
+def after_call(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
+    """The output of a call as the hooks after it leave it."""
+    for hook in cell._hooks.values():
+        changed = _call_after(hook, cell, args, kwargs, out)
+        out = out if changed is None else changed
+    return out
+
+
+def after_failure(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Call the hooks that are called in any case."""
+    for hook in cell._hooks.values():
+        if hook.always:
+            _call_after(hook, cell, args, kwargs, None)
+
+
+def _call_after(hook: Hook, cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
+    return hook.function(cell, args, kwargs, out) if hook.with_kwargs else hook.function(cell, args, out)
+
+
+# --- backward ---------------------------------------------------------------------------------------------------------
+
+
+class Passage:
+    """One call of a Cell with backward hooks, from its inputs to its outputs."""
+
+    def __init__(self, cell: Any) -> None:
+        self.cell = cell
+        self.reaches_inputs = False  # whether anything in front of the Cell has a gradient
+        self.inputs = 0
+        self.grad_output: tuple[Any, ...] = ()
+
+    @classmethod
+    def of(cls, cell: Any) -> Self | None:
+        """A passage, if there is a hook to be called, and a gradient that it could see."""
+        return cls(cell) if RECORDING.tape is not None and (cell._backward_hooks or cell._backward_pre_hooks) else None
+
+    def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The inputs behind an identity whose reverse calls the hooks."""
+        leaves, tree = structure.flatten((args, kwargs))
+        floats = [leaf for leaf in leaves if leaf.dtype.is_float]
+        self.inputs = len(floats)
+        self.reaches_inputs = any(leaf._entry is not None for leaf in floats)
+        if not self.reaches_inputs or not self.cell._backward_hooks:
+            return args, kwargs
+        passed = iter(custom(_AtInputs(self), lambda: floats, floats))
+        return structure.unflatten(tree, [next(passed) if leaf.dtype.is_float else leaf for leaf in leaves])
+
+    def leave(self, out: Any) -> Any:
+        """The outputs behind one."""
+        leaves, tree = structure.flatten(out)
+        floats = [leaf for leaf in leaves if leaf.dtype.is_float]
+        passed = iter(custom(_AtOutputs(self), lambda: floats, floats))
+        return structure.unflatten(tree, [next(passed) if leaf.dtype.is_float else leaf for leaf in leaves])
+
+
+class _AtOutputs:
+    """The identity behind a Cell."""
+
+    name = "backward pre hook"
+
+    def __init__(self, passage: Passage) -> None:
+        self.passage = passage
+
+    def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
+        """Call the hooks before the reverse; and those after it, if it has nowhere to go."""
+        passage, cell = self.passage, self.passage.cell
+        grads = tuple(zeros_of(s, douts) if d is None else d for d, s in zip(douts, entry.specs, strict=True))
+        for hook in cell._backward_pre_hooks.values():
+            grads = _fit_gradients(cell, hook.function(cell, grads), grads, "backward pre hook", "output")
+        passage.grad_output = grads
+        if not passage.reaches_inputs:
+            for hook in cell._backward_hooks.values():
+                hook.function(cell, (None,) * passage.inputs, grads)
+        return grads
+
+
+class _AtInputs:
+    """The identity in front of a Cell."""
+
+    name = "backward hook"
+
+    def __init__(self, passage: Passage) -> None:
+        self.passage = passage
+
+    def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
+        """Call the hooks after the reverse."""
+        passage, cell = self.passage, self.passage.cell
+        grads = tuple(zeros_of(s, douts) if d is None else d for d, s in zip(douts, entry.specs, strict=True))
+        for hook in cell._backward_hooks.values():
+            grads = _fit_gradients(
+                cell, hook.function(cell, grads, passage.grad_output), grads, "backward hook", "input"
+            )
+        return grads
+
+
+def _fit_gradients(cell: Any, returned: Any, grads: tuple[Any, ...], who: str, what: str) -> tuple[Any, ...]:
+    """The gradients that a hook returned, fitted to those that it was given, or these if it returned None."""
+    if returned is None:
+        return grads
+    several = returned if isinstance(returned, tuple) else (returned,)
+    who = f"{type(cell).__name__}: its {who}"
+    if len(several) != len(grads):
+        raise GradientError(f"{who} returned {len(several)} gradient(s) for {len(grads)} {what}(s).")
+    fitted = []
+    for number, (new, old) in enumerate(zip(several, grads, strict=True)):
+        if not isinstance(new, Tensor) or not new.dtype.is_float:
+            raise GradientError(f"{who} returned {came(new)} for {what} {number}; a gradient is a Tensor of floats.")
+        try:
+            fitted.append(conform(new, old.shape, old._data.dtype))
+        except SnncellError:
+            raise GradientError(
+                f"{who} returned a gradient of shape {new.shape} for {what} {number} of shape {old.shape}."
+            ) from None
+    return tuple(fitted)

@@ -1,0 +1,203 @@
+"""The settings of a Cell and all below it: training or prediction, gradients, devices, precision, flags."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+from snncell import dtype as dtypes
+from snncell.base.arguments.shown import came
+from snncell.cell.mixed import refuse_quantised
+from snncell.cell.tree import Tree
+from snncell.errors import ArgumentError
+from snncell.tape.parameter import commit
+from snncell.tape.tensor import Tensor
+
+_FLOATS = (dtypes.float16, dtypes.bfloat16, dtypes.float32)
+_OF_CLUSTERS = ("mp_comm_recompute", "parallel_optimizer_comm_recompute", "recompute_slice_activation")
+
+
+class Modes(Tree):
+    """The part of a Cell that is switched for it and all below."""
+
+    training: bool
+    bprop: Callable[..., Any] | None = None
+    compute_dtype: str | None = None  # what its products are computed in, if not as its Parameters are: `snncell.amp`
+    narrow_out = False  # whether its results stay in that
+    quantisers: Any = None  # a Cell that rounds what it computes with to grids: `snncell.quantise`
+    _over_time = False  # whether it runs its `cell` at each time step
+    _recomputed = False
+
+    @property
+    def cls_name(self) -> str:
+        """The name of its class."""
+        return type(self).__name__
+
+    @property
+    def phase(self) -> str:
+        """ "train" or "predict"."""
+        return "train" if self.training else "predict"
+
+    def set_train(self, mode: bool = True) -> Self:
+        """Switch this Cell and all below it to training, or to prediction."""
+        for _, cell in self.cells_and_names():
+            cell.training = bool(mode)
+        return self
+
+    def set_grad(self, requires_grad: bool = True) -> Self:
+        """Switch gradients of all Parameters on or off; `cell.requires_grad` says what was asked for last."""
+        for parameter in self.get_parameters():
+            parameter.requires_grad = bool(requires_grad)
+        for _, cell in self.cells_and_names():
+            cell.__dict__["_gradients"] = bool(requires_grad)
+        return self
+
+    @property
+    def requires_grad(self) -> bool:
+        """The last setting by `set_grad`, which `cell.requires_grad = False` calls; False before."""
+        return bool(self.__dict__.get("_gradients", False))
+
+    @requires_grad.setter
+    def requires_grad(self, requires_grad: bool) -> None:
+        self.set_grad(requires_grad)
+
+    def to(self, device: Any = None, dtype: Any = None, non_blocking: bool = False) -> Self:
+        """This Cell with its Parameters and buffers on `device`, "cpu" or "gpu".
+
+        Args:
+            device: a name, in either case, or None for where they are.
+            dtype: None: Parameters keep their dtype.
+            non_blocking: accepted, and the same either way.
+
+        Raises:
+            DeviceError: for another name, or where there is no GPU, saying what is missing.
+            ArgumentError: for a dtype.
+        """
+        if dtype is not None or isinstance(device, (dtypes.DType, Tensor)):
+            raise ArgumentError(
+                f"to: {type(self).__name__} goes to a device, and its Parameters keep their dtype. Layers are made "
+                f"with a dtype; cell.to_float(snncell.float16) has this one compute in few bits."
+            )
+        if device is None:
+            return self
+        commit([parameter.moving(device) for parameter in self.get_parameters()])
+        for _, cell in self.cells_and_names():
+            for name in cell._buffers:
+                if cell.__dict__[name] is not None:
+                    setattr(cell, name, cell.__dict__[name].to(device))
+        return self
+
+    def to_float(self, dst_type: Any) -> Self:
+        """Compute in float16 or bfloat16, in this Cell and all below: y = f(half(x), half(W)), y is of `dst_type`.
+
+        Parameters stay as they are, and so do their gradients; see `amp.auto_mixed_precision`, which has the layers
+        with large products alone in few bits, and gives float32 behind each. What runs a Cell over time leaves that to
+        the Cell. A `bprop` without Parameters is not changed.
+
+        Args:
+            dst_type: float16, bfloat16, or float32 to undo it.
+
+        Raises:
+            ArgumentError: for another dtype, a quantised Cell, or one with a `bprop` and Parameters of its own, which
+                knows these as they are.
+
+        Example:
+            >>> net = nn.Dense(3, 4).to_float(snncell.float16)
+            >>> net(ops.ones((2, 3))).dtype, net.weight.dtype
+            (Float16, Float32)
+        """
+        kind = dtypes.as_dtype(dst_type)
+        if kind not in _FLOATS:
+            raise ArgumentError(f"to_float: dst_type is float16, bfloat16 or float32, not {came(dst_type)}.")
+        cells = list(self._in_few_bits())
+        if kind is not dtypes.float32:
+            for path, cell in self.cells_and_names():
+                refuse_quantised(cell, path, kind.name, "to_float")
+        for cell in cells:
+            if kind is not dtypes.float32:
+                cell.compute_dtype, cell.narrow_out = kind.name, True
+            elif cell.compute_dtype is not None:
+                del cell.compute_dtype  # as if it had never been set, for checkpoints too
+                cell.__dict__.pop("narrow_out", None)
+        return self
+
+    def _in_few_bits(self) -> Iterator[Any]:
+        for _, cell in self.cells_and_names():
+            if cell.bprop is None and not cell._over_time:
+                yield cell
+            elif any(True for _ in cell.get_parameters(expand=False)):
+                raise ArgumentError(
+                    f"to_float: {type(cell).__name__} has a bprop, which knows its Parameters as they are: cast in its "
+                    f"construct and bprop what is to have fewer bits."
+                )
+
+    def recompute(
+        self,
+        *,
+        use_reentrant: bool = True,
+        output_recompute: bool = False,
+        early_stop: bool = True,
+        context_fn: None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Run the Cell again in the reverse, instead of keeping what it computes on the way.
+
+        Gradients are the same, memory is that of its inputs and outputs, time is a second forward. Random numbers are
+        the same again, statistics are written once, and hooks of the Cells below are called once more. A `MultiStep`
+        keeps its states at every sqrt(T)-th step, if it has no `checkpoint_every`. In a jitted function it is the
+        compiler that chooses what is kept, and this says nothing.
+
+        Args:
+            use_reentrant, early_stop: accepted, and the same either way: a Cell has one reverse.
+            output_recompute: False; outputs are kept, for what comes after works on them.
+            context_fn: None.
+            kwargs: `mp_comm_recompute`, `parallel_optimizer_comm_recompute`, `recompute_slice_activation`, which are
+                for clusters, and make no difference.
+
+        Raises:
+            ArgumentError: for output_recompute, a context_fn, or another name.
+        """
+        if output_recompute or context_fn is not None:
+            raise ArgumentError(
+                "recompute: output_recompute=True and context_fn are not there; outputs are kept. Call recompute() on "
+                "the Cell that holds both, if the output of one is to go as well."
+            )
+        for name in kwargs:
+            if name not in _OF_CLUSTERS:
+                raise ArgumentError(f"recompute: takes no {name!r}; of MindSpore's others {', '.join(_OF_CLUSTERS)}.")
+        self._recomputed = True
+        return self
+
+    # --- flags --------------------------------------------------------------------------------------------------------
+
+    def add_flags(self, **flags: Any) -> Self:
+        """Set attributes that `get_flags` tells of."""
+        for name, value in flags.items():
+            setattr(self, name, value)
+        if flags:
+            self.__dict__["_flags_set"] = {**self.__dict__.get("_flags_set", {}), **flags}
+        return self
+
+    def add_flags_recursive(self, **flags: Any) -> Self:
+        """Set attributes of this Cell and all below it."""
+        for _, cell in self.cells_and_names():
+            cell.add_flags(**flags)
+        return self
+
+    def get_flags(self) -> dict[str, Any]:
+        """The attributes that `add_flags` set, with the values that they were given."""
+        return dict(self.__dict__.get("_flags_set", {}))
+
+
+@contextmanager
+def phases(*parts: Any) -> Iterator[None]:
+    """Each Cell of those parts that are Cells is in training, or in prediction, afterwards as before."""
+    # Of each Cell by itself: the user may have set some apart from the others.
+    cells = [cell for part in parts if isinstance(part, Modes) for _, cell in part.cells_and_names()]
+    before = [(cell, cell.training) for cell in cells]
+    try:
+        yield
+    finally:
+        for cell, training in before:
+            cell.training = training

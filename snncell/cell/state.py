@@ -1,0 +1,272 @@
+"""The state of a Cell as a dict: Parameters, buffers, and what a class keeps beside them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from snncell.base.arguments.shown import came
+from snncell.cell.hooks import Hook, HookHandle
+from snncell.cell.tree import Tree
+from snncell.errors import ArgumentTypeError, CheckpointError, MissingNameError
+from snncell.tape.parameter import Parameter, assign_all, fits, together
+from snncell.tape.state import Undo
+from snncell.tape.tensor import Tensor, wrap
+
+_EXTRA = "_extra_state"
+
+
+class IncompatibleKeys(NamedTuple):
+    """The paths of a Cell that a state does not have, and those of the state that the Cell does not have."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+
+class HasState(Tree):
+    """The part of a Cell that gives and takes its state as a dict."""
+
+    _state_hooks: Any = MappingProxyType({})
+    _state_pre_hooks: Any = MappingProxyType({})
+    _load_hooks: Any = MappingProxyType({})
+    _load_pre_hooks: Any = MappingProxyType({})
+
+    # --- buffers ------------------------------------------------------------------------------------------------------
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Make a Tensor an attribute that is part of the state, and no Parameter.
+
+        It is replaced by setting the attribute, outside of traced functions; what changes inside of one is a Parameter
+        with requires_grad=False, written by `ops.assign`.
+
+        Args:
+            name: of the attribute, which is free, or a buffer.
+            tensor: its value, or None for none so far.
+            persistent: whether `state_dict` and checkpoints have it.
+
+        Raises:
+            NameClashError: for a name that is empty, contains a dot, or is something else's.
+            ArgumentTypeError: for what is neither a Tensor nor None.
+        """
+        who = "register_buffer"
+        if name not in self._buffers:
+            self._refuse_name(name, type(None), who, "name")
+        if isinstance(tensor, Parameter) or not (tensor is None or isinstance(tensor, Tensor)):
+            raise ArgumentTypeError(f"{who}: tensor is a Tensor or None, not {came(tensor)}.")
+        self.__dict__["_buffers"] = {**self._buffers, name: persistent}
+        setattr(self, name, tensor)
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The buffers that have a value, with their attribute paths.
+
+        Args:
+            prefix: a path to put before all others.
+            recurse: whether those of the Cells below come too.
+            remove_duplicate: whether a Tensor that is several buffers comes once.
+        """
+        seen: set[int] = set()
+        for path, cell in self.cells_and_names(name_prefix=prefix) if recurse else [(prefix, self)]:
+            for name in cell._buffers:
+                tensor = cell.__dict__[name]
+                if tensor is not None and not (remove_duplicate and id(tensor) in seen):
+                    seen.add(id(tensor))
+                    yield (f"{path}.{name}" if path else name), tensor
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """The buffers that have a value, as an iterator."""
+        for _, tensor in self.named_buffers(recurse=recurse):
+            yield tensor
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer at a path.
+
+        Raises:
+            MissingNameError: if there is none.
+        """
+        path, _, name = target.rpartition(".")
+        cell = self.get_sub_cell(path)
+        if name not in cell._buffers:
+            raise MissingNameError(f"get_buffer: {type(cell).__name__} has no buffer {name!r}.")
+        tensor: Tensor = cell.__dict__[name]
+        return tensor
+
+    def kept_buffers(self) -> dict[str, tuple[Any, str]]:
+        """The Cell and the attribute of each buffer that is kept, by path."""
+        return {
+            f"{path}.{name}" if path else name: (cell, name)
+            for path, cell in self.cells_and_names()
+            for name, kept in cell._buffers.items()
+            if kept and cell.__dict__[name] is not None
+        }
+
+    # --- what a class keeps beside ------------------------------------------------------------------------------------
+
+    def get_extra_state(self) -> Any:
+        """Anything else that a class wants to have in its state; a class that has this has `set_extra_state` too."""
+        raise MissingNameError(f"{type(self).__name__} keeps no extra state: it defines no get_extra_state.")
+
+    def set_extra_state(self, state: Any) -> None:
+        """Take what `get_extra_state` gave."""
+        raise MissingNameError(f"{type(self).__name__} takes no extra state: it defines no set_extra_state.")
+
+    # --- as a dict ----------------------------------------------------------------------------------------------------
+
+    def state_dict(
+        self, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
+    ) -> dict[str, Any]:
+        """The Parameters and the persistent buffers by attribute path, the Cell's own objects.
+
+        Args:
+            destination: a dict to put them into, a new OrderedDict by default.
+            prefix: is put before each path.
+            keep_vars: accepted, for it makes no difference: nothing is copied.
+
+        Returns:
+            The dict. A shared Parameter is in it once. `register_state_dict_post_hook` may change it.
+        """
+        found: dict[str, Any] = OrderedDict() if destination is None else destination
+        seen: set[int] = set()
+        cells = [(f"{prefix}{path}." if path else prefix, cell) for path, cell in self.cells_and_names()]
+        for path, cell in cells:
+            for hook in cell._state_pre_hooks.values():
+                hook.function(cell, path, keep_vars)
+            kept = [(name, cell.__dict__[name]) for name, kept in cell._buffers.items() if kept]
+            for name, member in [*cell._members(), *kept]:
+                if isinstance(member, Tensor) and id(member) not in seen:
+                    seen.add(id(member))
+                    found[path + name] = member
+            if _defines(cell, "get_extra_state"):
+                found[path + _EXTRA] = cell.get_extra_state()
+        for path, cell in reversed(cells):
+            for hook in cell._state_hooks.values():
+                hook.function(cell, found, path, {})
+        return found
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
+        """Take Parameters and buffers by attribute path: all of them or, if one does not fit, none.
+
+        Args:
+            state_dict: what `state_dict` or `load_checkpoint` gave; values are Tensors or arrays.
+            strict: whether every path must be on both sides.
+
+        Returns:
+            The paths of the Cell that got nothing, and those of the dict that had no place.
+
+        Raises:
+            CheckpointError: if a shape or dtype differs or, with strict, a path is missing; then nothing is loaded.
+        """
+        if not isinstance(state_dict, Mapping):
+            raise ArgumentTypeError(f"load_state_dict: state_dict is a dict, not {came(state_dict)}.")
+        given, faults, keys = dict(state_dict), list[str](), IncompatibleKeys([], [])
+        cells = [(f"{path}." if path else "", cell) for path, cell in self.cells_and_names()]
+        for prefix, cell in cells:
+            for hook in cell._load_pre_hooks.values():
+                hook.function(cell, given, prefix, {}, strict, *keys, faults)
+        parameters, buffers, extras = self._state_places(given, keys)
+        values = [(p, _fitting(path, given[path], p, faults)) for path, p in parameters]
+        replaced = [
+            (cell, name, _fitting(path, given[path], cell.__dict__[name], faults)) for path, cell, name in buffers
+        ]
+        if faults:
+            raise CheckpointError(f"load_state_dict: {type(self).__name__}: {' '.join(faults)}")
+        with together(written := Undo()):
+            assign_all([(p, value) for p, value in values if value is not None], "load_state_dict")
+            replace_buffers(written, [(cell, name, value) for cell, name, value in replaced if value is not None])
+            for cell in [cell for _, cell in reversed(cells)]:
+                for hook in cell._load_hooks.values():
+                    hook.function(cell, keys)
+            if strict and (keys.missing_keys or keys.unexpected_keys):
+                raise CheckpointError(
+                    f"load_state_dict: the state does not fit {type(self).__name__}. Not in the state: "
+                    f"{keys.missing_keys or 'nothing'}; not in the Cell: {keys.unexpected_keys or 'nothing'}."
+                )
+            for path, cell in extras:
+                cell.set_extra_state(given[path])
+            written.clear()
+        return keys
+
+    def _state_places(self, given: dict[str, Any], keys: IncompatibleKeys) -> tuple[Any, Any, Any]:
+        """The places that the paths of a state lead to, after noting those that are on one side alone."""
+        parameters = [(path, p) for path, p in self.parameters_and_names() if path in given]
+        found = {path for path, _ in parameters}
+        for path in [path for path in given if path not in found]:  # to what is shared another way may lead
+            owner, _, name = path.rpartition(".")
+            member = _at(self, owner).get(name)
+            if isinstance(member, Parameter):
+                parameters.append((path, member))
+        known = {id(p) for _, p in parameters}
+        missing = [path for path, p in self.parameters_and_names() if id(p) not in known]
+        kept = self.kept_buffers()
+        buffers = [(path, *place) for path, place in kept.items() if path in given]
+        missing += [path for path in kept if path not in given]
+        extras = [
+            (f"{path}.{_EXTRA}" if path else _EXTRA, cell)
+            for path, cell in self.cells_and_names()
+            if _defines(cell, "set_extra_state")
+        ]
+        missing += [path for path, _ in extras if path not in given]
+        extras = [(path, cell) for path, cell in extras if path in given]
+        places = {path for path, *_ in [*parameters, *buffers, *extras]}
+        keys.missing_keys.extend(missing)
+        keys.unexpected_keys.extend(path for path in given if path not in places)
+        return parameters, buffers, extras
+
+    # --- hooks --------------------------------------------------------------------------------------------------------
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> HookHandle:
+        """Call `hook(cell, prefix, keep_vars)` before `state_dict` looks at the Cell."""
+        return HookHandle(self, "_state_pre_hooks", Hook(hook))
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> HookHandle:
+        """Call `hook(cell, state_dict, prefix, {})` when `state_dict` has all; it may change the dict."""
+        return HookHandle(self, "_state_hooks", Hook(hook))
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> HookHandle:
+        """Call `hook(cell, state_dict, prefix, {}, strict, missing_keys, unexpected_keys, errors)` before loading.
+
+        It may change the dict, which is a copy, and add to the three lists; what is in `errors` is raised.
+        """
+        return HookHandle(self, "_load_pre_hooks", Hook(hook))
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> HookHandle:
+        """Call `hook(cell, incompatible_keys)` after loading; it may change the two lists, before `strict` asks."""
+        return HookHandle(self, "_load_hooks", Hook(hook))
+
+
+def replace_buffers(written: Undo, values: Iterable[tuple[Any, str, Tensor]]) -> None:
+    """Set buffers, of Cells and attributes, to copies of values that fit, within `together(written)`."""
+    for cell, name, value in values:
+        before = vars(cell)[name]
+        written.note([(cell, name, before)])
+        setattr(cell, name, wrap(value._copied(before.dtype, before.device, name)))
+
+
+def _defines(cell: Any, name: str) -> bool:
+    return getattr(type(cell), name) is not getattr(HasState, name)
+
+
+def _at(cell: HasState, path: str) -> dict[str, Any]:
+    """The Cells and Parameters of the Cell at a path, which may lead through a list, by name."""
+    try:
+        return dict(cell.get_sub_cell(path)._members())
+    except MissingNameError:
+        return {}
+
+
+def _fitting(path: str, value: Any, place: Any, faults: list[str]) -> Tensor | None:
+    """A value for a place of the state, or None after noting why it is none."""
+    try:
+        tensor = value if isinstance(value, Tensor) else Tensor(value)
+    except (TypeError, ValueError):
+        faults.append(f"{path!r} is {came(value)}, not a Tensor.")
+        return None
+    if tensor.shape == place.shape and fits(tensor.dtype, place.dtype):
+        return tensor
+    faults.append(
+        f"{path!r} is {tensor.dtype}{list(tensor.shape)} in the state and {place.dtype}{list(place.shape)} in the Cell."
+    )
+    return None

@@ -1,0 +1,453 @@
+"""The tree of a Cell: its attributes, the Parameters and Cells among them, their names, and walks over all of them.
+
+A Parameter is named by its path. The name is set when a Parameter or a Cell becomes an attribute of a Cell:
+
+    net.fc1 = nn.Dense(2, 3)        net.fc1.weight is called "fc1.weight"
+    outer.net = net                 and now "net.fc1.weight"
+
+- A child knows its prefix, so Parameters that you set in it later get the whole path too.
+- If several attributes hold one Parameter, the first one names it. When that one lets go, the next one names it.
+- A Parameter that no Cell holds any more keeps its name until another Cell takes it.
+- A Parameter with a name of its own keeps that name in a Cell that is no child.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
+
+from snncell.base.arguments.guard import warn_of
+from snncell.base.arguments.names import missing_of_cell
+from snncell.base.arguments.shown import came
+from snncell.errors import ArgumentTypeError, MissingNameError, NameClashError, SnncellError
+from snncell.tape.conversion import refuse_for_parameter
+from snncell.tape.parameter import Home, Owner, Parameter, refuse_same_names
+from snncell.tape.tensor import Tensor
+
+# --- names of Parameters ----------------------------------------------------------------------------------------------
+
+
+class TreePlace(Home):
+    """The place of a Cell in a tree.
+
+    Attributes:
+        prefix: what the names of its Parameters begin with.
+        names_children: False for a Cell that leaves the names of what it is given as they are (auto_prefix=False).
+    """
+
+    __slots__ = ("names_children", "prefix")
+
+    def __init__(self, names_children: bool = True, prefix: str = "") -> None:
+        super().__init__()
+        self.names_children, self.prefix = names_children, prefix
+
+    def __reduce__(self) -> Any:
+        return TreePlace, (self.names_children, self.prefix)  # whoever holds the original does not hold the copy
+
+
+def take(cell: Any, key: str, member: Any) -> None:
+    """Name a Parameter, or a Cell and all below it, that has become an attribute of a Cell."""
+    if cell._naming.names_children:
+        _hold(cell, key, member)
+        _elect(member)
+    elif isinstance(member, Parameter) and member.anonymous and "." not in key:
+        member.name = key  # but what is in a list of an optimiser's, a network has still to name
+
+
+def let_go(cell: Any, members: list[Any]) -> None:
+    """Name what has ceased to be an attribute of a Cell by another attribute that holds it, if there is any."""
+    if not cell._naming.names_children:
+        return
+    for member in members:
+        _elect(member)
+        if not isinstance(member, Parameter) and _home(member).owner is None:
+            _stand_back(member)
+
+
+def _stand_back(cell: Any) -> None:
+    """Have what is in a Cell that nobody holds any more named by others that hold it, if there are any.
+
+    net.a = Wrapper(inner); net.a = inner        a.w, not a.cell.w
+    """
+    for _, member in cell._members():
+        home = _home(member)
+        home.holders.sort(key=lambda owner: owner.cell() is cell)  # a stable one: the others stay in their order
+        _elect(member)
+
+
+def rearrange(cell: Any, before: list[Any], now: dict[str, Any]) -> None:
+    """Name the Cells of a container anew, which has put them into other places: they have never been let go of."""
+    for key, member in now.items():
+        home = _home(member)
+        moved = Owner(weakref.ref(cell), f"{type(cell).__name__}.{key}", key)
+        home.holders = [moved if o.cell() is cell and not _holds(o, member) else o for o in home.holders]
+        take(cell, key, member)
+    let_go(cell, before)
+
+
+def link(root: Any) -> None:
+    """Make copied Cells the homes of what came along in them, under the names that all have."""
+    # One that is still being copied, as those that hold each other are, has nothing yet: it links all when it has.
+    cells = {cell: None for _, cell in root.cells_and_names() if "_naming" in vars(cell)}
+    members = [(cell, key, member) for cell in cells for key, member in cell._members()]
+    ours = [(cell, key, member) for cell, key, member in members if _is_of(member, cells)]
+    for _, _, member in ours:
+        _home(member).clear()
+    for cell, key, member in ours:
+        if cell._naming.names_children:
+            _hold(cell, key, member)
+            _elect(member, rename=False)
+
+
+def _is_of(member: Any, cells: dict[Any, None]) -> bool:
+    """True of what nobody holds but these Cells: a shallow copy leaves it to the original."""
+    if not isinstance(member, Parameter) and member not in cells:
+        return False
+    home = _home(member).owner
+    return home is None or home.cell() is None or home.cell() in cells
+
+
+def _home(member: Any) -> Home:
+    home: Home = member.home if isinstance(member, Parameter) else member._naming
+    return home
+
+
+def _hold(cell: Any, key: str, member: Any) -> None:
+    """Note that an attribute holds something, after those that did before."""
+    home = _home(member)
+    if not any(owner.cell() is cell and owner.key == key for owner in home.holders):
+        home.holders.append(Owner(weakref.ref(cell), f"{type(cell).__name__}.{key}", key))
+
+
+def _elect(member: Any, rename: bool = True) -> None:
+    """Have the first attribute that still holds something name it."""
+    home, before = _home(member), _home(member).owner
+    home.owner = None
+    home.holders = [owner for owner in home.holders if _holds(owner, member)]
+    home.owner = next((owner for owner in home.holders if not _is_above(member, owner.cell())), None)
+    if home.owner is None or home.owner is before or not rename:
+        return
+    cell, key = home.owner.cell(), home.owner.key
+    assert cell is not None  # which has just been seen to hold it
+    if not isinstance(member, Parameter):
+        name_below(member, f"{cell._naming.prefix}{key}.")
+    elif member.anonymous or cell._naming.prefix:
+        member.name = cell._naming.prefix + key
+
+
+def name_below(cell: Any, prefix: str) -> None:
+    """Give a Cell a prefix, and what it and the Cells below it name the names that follow."""
+    cell._naming.prefix = prefix
+    for key, member in cell._members():
+        _hold(cell, key, member)
+        owner = _home(member).owner
+        if owner is None or owner.cell() is not cell or owner.key != key:
+            _elect(member)
+        elif isinstance(member, Parameter):
+            member.name = prefix + key
+        else:
+            name_below(member, f"{prefix}{key}.")
+
+
+def _holds(owner: Owner, member: Any) -> bool:
+    """True if an attribute still holds something; in a list, at its place."""
+    name, _, position = owner.key.rpartition(".")
+    cell = owner.cell()
+    attributes: dict[str, Any] = {} if cell is None else vars(cell)
+    several = attributes.get(name)
+    if owner.key in attributes or not isinstance(several, (list, tuple)):
+        return attributes.get(owner.key) is member
+    return int(position) < len(several) and several[int(position)] is member
+
+
+def _is_above(member: Any, cell: Any) -> bool:
+    """True if a Cell is named by way of `member`: what holds that which it is part of does not name it."""
+    while cell is not None and cell is not member:
+        cell = None if cell._naming.owner is None else cell._naming.owner.cell()
+    return cell is not None
+
+
+_SIMPLE = (bool, int, float, str, bytes, type(None))
+_OWN = ("internal_params", "_kept")  # attributes of the package: Parameters of a `bprop`, values that Stateful keeps
+_COMPILED = ("_graph", "_loop")  # functions compiled from a Cell, which a copy compiles for itself
+
+
+class Tree:
+    """Parameters and Cells as attributes: the part of a Cell that knows them by name."""
+
+    version: int
+    _naming: TreePlace
+    _buffers: Any = MappingProxyType({})  # names of Tensors that belong to the state, and whether they are kept
+
+    # --- attributes ---------------------------------------------------------------------------------------------------
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        state = self.__dict__
+        if "version" not in state:
+            raise self._not_begun()
+        old = state.get(name, _SIMPLE)
+        # By repr: 0.0 and -0.0 are equal and compute otherwise, NaN and NaN are not and compute the same.
+        if old is value or (type(old) is type(value) and isinstance(value, _SIMPLE) and repr(old) == repr(value)):
+            return
+        if isinstance(old, Parameter) and not isinstance(value, Parameter):
+            if isinstance(value, Tensor):
+                old.assign(value, f"{type(self).__name__}.{name} = tensor")
+                return
+            refuse_for_parameter(self, name, value)
+        if name in self._buffers and not (value is None or isinstance(value, Tensor)):
+            raise ArgumentTypeError(f"{type(self).__name__}.{name} is a buffer: a Tensor or None, not {came(value)}.")
+        object.__setattr__(self, name, value)
+        # Back in training, or in prediction, it is as it was there: what was traced in either is good again.
+        state["version"] += bool(value) - bool(old) if name == "training" else 2
+        for key, member in _members_in(name, value):
+            take(self, key, member)
+        let_go(self, [member for _, member in _members_in(name, old)])
+
+    def _not_begun(self) -> SnncellError:
+        return SnncellError(f"{type(self).__name__}.__init__ must call super().__init__() before anything else.")
+
+    def __delattr__(self, name: str) -> None:
+        old = self.__dict__.get(name)
+        object.__delattr__(self, name)
+        let_go(self, [member for _, member in _members_in(name, old)])
+        if name in self._buffers:  # another dict: a shallow copy has this one too
+            self.__dict__["_buffers"] = {other: kept for other, kept in self._buffers.items() if other != name}
+        self.__dict__["version"] += 2
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state for a copy or a pickle: everything but compiled code."""
+        state = {name: value for name, value in self.__dict__.items() if name not in _COMPILED}
+        place = state["_naming"]
+        return state | {"_naming": TreePlace(place.names_children, place.prefix)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Become a copy: the Cells and Parameters that came along belong to it, under the names that they have."""
+        self.__dict__.update({"_naming": TreePlace()} | state)
+        link(self)
+
+    def _members(self) -> Iterator[tuple[str, Any]]:
+        """Own Parameters and Cells with their attribute names, in the order they were set."""
+        for name, value in self.__dict__.items():
+            if isinstance(value, (Parameter, Tree, list, tuple)):
+                yield from _members_in(name, value)
+
+    if not TYPE_CHECKING:
+        __getattr__ = missing_of_cell
+
+    def insert_param_to_cell(self, param_name: str, param: Parameter, check_name_contain_dot: bool = True) -> None:
+        """Set a Parameter as an attribute, of a name that is free or a Parameter's.
+
+        Raises:
+            NameClashError: for a name that is empty, contains a dot, or is something else's.
+            ArgumentTypeError: for what is no Parameter.
+        """
+        who = "insert_param_to_cell"
+        if not isinstance(param, Parameter):
+            raise ArgumentTypeError(f"{who}: param is a Parameter, not {came(param)}.")
+        self._refuse_name(param_name, Parameter, who, "param_name", check_name_contain_dot)
+        setattr(self, param_name, param)
+
+    def insert_child_to_cell(self, child_name: str, child_cell: Any) -> None:
+        """Set a Cell as an attribute, of a name that is free or a Cell's.
+
+        Raises:
+            NameClashError: for a name that is empty, contains a dot, or is something else's.
+            ArgumentTypeError: for what is no Cell.
+        """
+        who = "insert_child_to_cell"
+        if not isinstance(child_cell, Tree):
+            raise ArgumentTypeError(f"{who}: child_cell is a Cell, not {came(child_cell)}.")
+        self._refuse_name(child_name, Tree, who, "child_name")
+        setattr(self, child_name, child_cell)
+
+    def _refuse_name(self, name: Any, kind: type, who: str, argument: str, dots: bool = True) -> None:
+        """Raise if a name cannot be the attribute of something of this kind."""
+        if not isinstance(name, str):
+            raise ArgumentTypeError(f"{who}: {argument} is a str, not {came(name)}.")
+        if not name or (dots and "." in name):
+            raise NameClashError(f"{who}: {argument} is the name of an attribute, without dots, not {name!r}.")
+        there = self.__dict__.get(name)
+        if (there is not None and not isinstance(there, kind)) or getattr(type(self), name, None) is not None:
+            raise NameClashError(
+                f"{who}: {type(self).__name__} has an attribute {name!r} already, which is no "
+                f"{'Cell' if kind is Tree else kind.__name__}; choose another name, or delete it first."
+            )
+
+    # --- walks --------------------------------------------------------------------------------------------------------
+
+    def cells_and_names(self, cells: set[Any] | None = None, name_prefix: str = "") -> Iterator[tuple[str, Self]]:
+        """This Cell and all below it, depth first, with their attribute paths; a shared one once.
+
+        Args:
+            cells: Cells to leave out, with what is below them alone; those that are met are added.
+            name_prefix: a path to put before all others.
+        """
+        yield from self._walk(name_prefix, set() if cells is None else cells)
+
+    def _walk(self, path: str, seen: set[Any]) -> Iterator[tuple[str, Any]]:
+        if self in seen:
+            return
+        seen.add(self)
+        yield path, self
+        for name, child in self._members():
+            if isinstance(child, Tree):
+                yield from child._walk(f"{path}.{name}" if path else name, seen)
+
+    def cells(self) -> list[Any]:
+        """The Cells directly below this one."""
+        return list(self.name_cells().values())
+
+    def name_cells(self) -> OrderedDict[str, Any]:
+        """The Cells directly below this one, by attribute name; one that is there twice under its first."""
+        named: OrderedDict[str, Any] = OrderedDict()
+        for name, child in self._members():
+            if isinstance(child, Tree) and child not in named.values():
+                named[name] = child
+        return named
+
+    def get_sub_cell(self, target: str) -> Any:
+        """The Cell at a path below this one, such as "mid.first"; this one for "".
+
+        Raises:
+            MissingNameError: if there is none.
+        """
+        cell = self
+        for path, found in self.cells_and_names():
+            if path == target:
+                return found
+        for name in target.split("."):  # a path that leads to a shared Cell by another way
+            child = dict(cell._members()).get(name)
+            if not isinstance(child, Tree):
+                raise MissingNameError(f"get_sub_cell: {type(self).__name__} has no Cell {target!r}.")
+            cell = child
+        return cell
+
+    def apply(self, fn: Callable[[Any], Any]) -> Self:
+        """Call `fn(cell)` for each Cell below this one, children before what they are in, and for this one at last."""
+        done: set[Any] = set()
+
+        def visit(cell: Any) -> None:
+            done.add(cell)
+            for child in cell.cells():
+                if child not in done:
+                    visit(child)
+            fn(cell)
+
+        visit(self)
+        return self
+
+    def parameters_and_names(self, name_prefix: str = "", expand: bool = True) -> Iterator[tuple[str, Parameter]]:
+        """All Parameters with their attribute paths, own ones first, then those of the children, depth first.
+
+        A Parameter in several places comes once, under the first of its paths.
+        """
+        seen: set[int] = set()
+        for path, cell in self.cells_and_names(name_prefix=name_prefix) if expand else [(name_prefix, self)]:
+            for name, parameter in cell._members():
+                if isinstance(parameter, Parameter) and id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    yield (f"{path}.{name}" if path else name), parameter
+
+    def get_parameters(self, expand: bool = True) -> Iterator[Parameter]:
+        """All Parameters, as an iterator, in the order of `parameters_and_names`."""
+        for _, parameter in self.parameters_and_names(expand=expand):
+            yield parameter
+
+    def trainable_params(self, recurse: bool = True) -> list[Parameter]:
+        """The Parameters that gradients are taken with respect to.
+
+        Cells and Parameters in a dict or a nested list of a Cell are not among them: a warning names it.
+        """
+        if recurse:
+            self._warn_of_unregistered()
+        return [parameter for parameter in self.get_parameters(recurse) if parameter.requires_grad]
+
+    def _warn_of_unregistered(self) -> None:
+        """Warn of Cells and Parameters in dicts and nested lists, if they are not registered elsewhere."""
+        cells = [cell for _, cell in self.cells_and_names()]
+        known = {id(x) for x in (*cells, *self.get_parameters())}
+        known |= {id(x) for cell in cells for x in cell.__dict__.get("internal_params", ())}  # of a custom backward
+        for cell in cells:
+            for name, value in cell.__dict__.items():
+                if name in _OWN or not isinstance(value, (dict, list, tuple)):
+                    continue
+                if all(id(x) in known for x in _find_in_containers(value)):
+                    continue
+                kind, use = type(value).__name__, "an nn.CellDict"
+                if not isinstance(value, dict):
+                    kind, use = f"nested {kind}", "an nn.CellList in an nn.CellList"
+                warn_of(
+                    f"{type(cell).__name__}.{name} is a {kind} with Cells or Parameters in it, which are not "
+                    f"registered: they are not trained, saved or moved with the net. Use {use}, or for Parameters "
+                    f"insert_param_to_cell.",
+                    RuntimeWarning,
+                )
+
+    def untrainable_params(self, recurse: bool = True) -> list[Parameter]:
+        """The Parameters without gradient: statistics and frozen weights."""
+        return [parameter for parameter in self.get_parameters(recurse) if not parameter.requires_grad]
+
+    def parameters_dict(self, recurse: bool = True) -> OrderedDict[str, Parameter]:
+        """All Parameters by attribute path, from this Cell on."""
+        return OrderedDict(self.parameters_and_names(expand=recurse))
+
+    def init_parameters_data(self) -> dict[Parameter, Parameter]:
+        """Each Parameter with the one that has its value, which is itself: values are made with the Parameters."""
+        return {parameter: parameter for parameter in self.get_parameters()}
+
+    # --- names --------------------------------------------------------------------------------------------------------
+
+    @property
+    def param_prefix(self) -> str:
+        """The path by which the names of its own Parameters begin: "mid.first", or "" if it is nobody's child."""
+        return self._naming.prefix.removesuffix(".")
+
+    def update_cell_prefix(self) -> None:
+        """Set the `param_prefix` of this Cell and all below to their paths from this one; names stay as they are."""
+        for path, cell in self.cells_and_names():
+            cell._naming.prefix = f"{path}." if path else ""
+
+    def update_parameters_name(self, prefix: str = "", recurse: bool = True) -> None:
+        """Name every Parameter by its path from this Cell, with `prefix` before it.
+
+        Args:
+            prefix: is put before the path as it is, so it mostly ends with a dot.
+            recurse: False for the Cell's own Parameters alone.
+        """
+        if recurse:
+            for path, cell in self.cells_and_names():
+                cell._naming.prefix = f"{prefix}{path}." if path else prefix
+        for path, parameter in self.parameters_and_names(expand=recurse):
+            parameter.name = prefix + path
+
+    def check_names(self) -> None:
+        """Raise a ParameterError if two Parameters have one name, with both paths."""
+        refuse_same_names(self.parameters_and_names(), "check_names")
+
+    def check_names_and_refresh_name(self) -> None:
+        """Name all Parameters by their paths if two of them have one name."""
+        names = [parameter.name for parameter in self.get_parameters()]
+        if len(set(names)) < len(names):
+            self.update_parameters_name()
+
+
+def _members_in(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The Cells and Parameters in the value of an attribute, with their names."""
+    if isinstance(value, (Parameter, Tree)):
+        yield name, value
+    elif isinstance(value, (list, tuple)) and name != "internal_params":  # which names attributes once more
+        for position, item in enumerate(value):
+            if isinstance(item, (Parameter, Tree)):
+                yield f"{name}.{position}", item
+
+
+def _find_in_containers(value: Any, depth: int = 3) -> Iterator[Any]:
+    """The Cells and Parameters in a container."""
+    for x in value.values() if isinstance(value, dict) else value:
+        if isinstance(x, (Parameter, Tree)):
+            yield x
+        elif depth and isinstance(x, (dict, list, tuple)):
+            yield from _find_in_containers(x, depth - 1)

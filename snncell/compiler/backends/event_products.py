@@ -1,0 +1,327 @@
+"""Products with few events that the kernel of a loop over time computes itself: as inputs (gather), as sums (scatter).
+
+Gather: the rows of the matrix that belong to the events of a step are added up where the loop would load its input.
+
+    for each block of neurons:
+        for t in range(steps):
+            if gathers0:  rows.gather_rows(...): y0 = sum of the rows of the matrix that step t's events belong to
+            else:         y0 = the row of the sequence, which was computed before the loop
+            for i in block: ...
+
+Both are one kernel, for there may be more events in the next batch. A block is of some columns of one row of the
+product, or of several whole rows.
+
+Scatter: the gradient of a matrix, a product of a sequence with few events and a result of the loop, is added up in it.
+
+    for each strip of neurons:
+        for each sample:
+            for t in range(steps):
+                for i in strip: ...  near[t] = the result, which is not written
+            rows.scatter_rows(...): add `near` to the rows of the strip's sums that the events belong to
+        rows.put_strip(...): the sums are columns of the gradient, or rows of it if its transpose is wanted
+
+One thread owns a strip of the gradient and goes through all samples in order. If there are many events, the same kernel
+writes its result, and the product runs after the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.compiler.backends.expressions import kind_of
+from snncell.compiler.backends.tile import Scratch
+from snncell.compiler.ir.product import as_rows, is_turned
+from snncell.kernels.arrays import empty
+from snncell.kernels.cpu import loops
+from snncell.kernels.gathers import RowsOfEvents, SortedEvents, rows_of_events as gather_events, sort_events
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
+
+# What a kernel over elements does with a unit: its rows and columns, of a block that is many rows or a part of one.
+GATHER_HEAD = (
+    "samples = n // width",
+    "groups = (samples + each - 1) // each",
+    "sample, column = part % groups * each, part // groups * block",
+    "many, wide = least(each, samples - sample), least(block, width - column)",
+    "low = sample * width + column",
+    "high = low + (many - 1) * width + wide",
+)
+LEAST_BLOCKS, NARROW = 16, 128  # so many blocks at least, if their strips have NARROW columns
+LEAST_ELEMENTS = 512
+
+
+def rows_of_events(instruction: Instruction, known: dict[Value, Any]) -> RowsOfEvents | None:
+    """A product before a loop as rows that the loop adds up, where it has few events."""
+    x, *lists, matrix = (known[value] for value in instruction.inputs)
+    return gather_events(as_rows(x), lists, matrix)
+
+
+class Gathered:
+    """The products whose rows a kernel may add up itself.
+
+    Args:
+        values: their results, each with its number among the sequences of the kernel, and the number of its space.
+        by_rows: whether the kernel's units are rows.
+    """
+
+    def __init__(self, values: dict[Value, tuple[int, int]], by_rows: bool) -> None:
+        self.values = values
+        self.by_rows = by_rows
+
+    def __contains__(self, value: object) -> bool:
+        return value in self.values
+
+    def __bool__(self) -> bool:
+        return bool(self.values)
+
+    @property
+    def array_of(self) -> dict[Value, str]:
+        """The names of the arrays that their rows are in."""
+        return {value: f"y{n}" for n, value in enumerate(self.values)}
+
+    def begin(self, prepare: list[str], scratch: Scratch) -> list[str]:
+        """The statements that a block begins with: its bounds, `prepare`, and room for the rows that are added up."""
+        if not self.values or self.by_rows:
+            rooms = [scratch.array(f"count{space}", kind_of(value).dtype) for value, (_, space) in self.values.items()]
+            return [*loops.BLOCKS, *prepare, *(f"near{n} = {room}" for n, room in enumerate(rooms))]
+        rooms = [scratch.array(str(loops.BLOCK), kind_of(value).dtype) for value in self.values]
+        held = f"held = {loops.BLOCK} // count0"  # all elements are of one space
+        return [*GATHER_HEAD, *prepare, held, *(f"near{n} = {room}" for n, room in enumerate(rooms))]
+
+    def step(self, backwards: bool) -> list[str]:
+        """The statements that a step begins with."""
+        lines = []
+        for n, (row, space) in enumerate(self.values.values()):
+            lists = f"tail(places{n}, 0), tail(amounts{n}, 0), graded{n}, tail(starts{n}, 0), tail(counts{n}, 0)"
+            near = f"tail(near{n}, 0)"
+            if self.by_rows:
+                arguments = f"{lists}, t * n + low, high - low, tail(matrix{n}, 0), {near}, per{space}, 0, 1"
+                gather, place = [f"    rows.gather_rows({arguments})"], "0"
+            else:
+                # Some steps at a time: a store of a result to memory would hold up those of the sums after it.
+                matrix = f"tail(matrix{n}, column * inner{n})"
+                arguments = f"{lists}, t * samples + sample, many, {matrix}, {near}, wide"
+                arguments += f", {'-' if backwards else ''}samples, least(held, steps - turn)"
+                gather = ["    if turn % held == 0:", f"        rows.gather_rows({arguments})"]
+                place = f"turn % held * count{space}"
+            # What was computed before the loop is copied, within the cache: of a choice among two arrays LLVM would ask
+            # about both whether they overlap others, which it does for few arrays only.
+            lines += [f"if inner{n} >= 0:", *gather, "else:"]
+            lines += [f"    copy(tail(near{n}, {place}), tail(row(x{row}, t * h{row}), low{space}), count{space})"]
+            lines += [f"y{n} = tail(near{n}, {place})"]
+        return lines
+
+    def arguments(self) -> list[tuple[str, Any]]:
+        """The names of the kernel's further arguments, with their kinds."""
+        sizes = ("width", "each") if self.values and not self.by_rows else ()
+        arguments: list[tuple[str, Any]] = [(name, dtypes.int64) for name in sizes]
+        for n, value in enumerate(self.values):
+            kind, number = kind_of(value), dtypes.int64
+            lists = (dtypes.int16, kind, dtypes.int64, dtypes.int32, kind)
+            names = ("places", "amounts", "starts", "counts", "matrix")
+            arguments += [
+                (f"inner{n}", number),
+                (f"graded{n}", number),
+                *((f"{a}{n}", (b, 1, False)) for a, b in zip(names, lists, strict=True)),
+            ]
+        return arguments
+
+    def block(self, known: dict[Value, Any], units: int, block: int) -> tuple[int, int, int]:
+        """The columns of a block, those of a row, and the rows of a block.
+
+        Where nothing is gathered, all elements are one row, of which blocks are parts.
+        """
+        rows = [known[value] for value in self.values if isinstance(known[value], RowsOfEvents)]
+        if self.by_rows or not rows:
+            return block, max(1, units), 1
+        width = rows[0].matrix.shape[1]
+        # Of a small batch strips are narrower, so that there are some for all threads.
+        strip = min(*(product.strip for product in rows), max(NARROW, units // LEAST_BLOCKS // NARROW * NARROW))
+        return strip, width, max(1, LEAST_ELEMENTS // width) if strip == width else 1
+
+    def operands(self, known: dict[Value, Any], block: tuple[int, int, int]) -> list[Any]:
+        """Arrays and numbers for `arguments`."""
+        strip, *sizes = block
+        operands: list[Any] = sizes if self.values and not self.by_rows else []
+        for value in self.values:
+            product, dtype = known[value], kind_of(value).dtype
+            if isinstance(product, RowsOfEvents):
+                inner, columns = product.matrix.shape
+                matrix = product.in_strips(columns if self.by_rows else strip)
+                places, values, starts, counts = product.events
+                graded = int(values.size > 1)
+                operands += [inner, graded, places, values, starts, counts, matrix]
+            else:
+                nothing = [np.zeros(1, kind) for kind in (np.int16, dtype, np.int64, np.int32, dtype)]
+                operands += [-1, 0, *nothing]
+        return operands
+
+    def blocks(self, block: tuple[int, int, int], units: int) -> int:
+        """The number of blocks."""
+        strip, width, each = block
+        return -(-(units // width) // each) * -(-width // strip)
+
+    def additions(self, known: dict[Value, Any]) -> int:
+        """The number of elements of matrices that are added up."""
+        products = [known[value] for value in self.values if isinstance(known[value], RowsOfEvents)]
+        return sum(product.total * product.matrix.shape[1] for product in products)
+
+
+# --- scatter ----------------------------------------------------------------------------------------------------------
+
+# Where nothing is added up, all elements are one sample, of which strips are blocks.
+SCATTER_HEAD = ("column = part * block", "wide = least(block, width - column)", "samples = n // width")
+BOUNDS = ("low = sample * width + column", "high = low + wide")
+AHEAD, LINE = 4, 64  # steps that rows are fetched ahead; bytes that are fetched at once
+STRIPS = 8  # at least so many, but the strips have LEAST columns
+LEAST, MOST = 64, 128  # columns of a strip: with as many rows as are near, a quarter of a second-level cache
+
+
+def events_by_column(instruction: Instruction, known: dict[Value, Any], steps: int) -> SortedEvents | None:
+    """The events of a product that a loop may add up, where they are few."""
+    x, *lists, _ = instruction.inputs
+    width = instruction.inputs[-1].shape[-1]
+    return sort_events(as_rows(known[x]), [known[value] for value in lists], instruction.outputs[0].dtype, width, steps)
+
+
+class Scattered:
+    """The products that a kernel may add up itself.
+
+    Args:
+        terms: their instructions.
+        sequences: the results of the loop, in order; the last operand of each term is among them.
+    """
+
+    def __init__(self, terms: list[Instruction], sequences: list[Value]) -> None:
+        self.terms = [(instruction, sequences.index(instruction.inputs[-1])) for instruction in terms]
+
+    def __contains__(self, instruction: object) -> bool:
+        return any(instruction is own for own, _ in self.terms)
+
+    def __bool__(self) -> bool:
+        return bool(self.terms)
+
+    def around(self) -> list[str]:
+        """The statements that a strip begins with, up to the loop over its samples."""
+        if not self.terms:
+            return []
+        lines = list(SCATTER_HEAD)
+        for n in range(len(self.terms)):
+            lines += [
+                f"for k in range(inner{n}):",
+                f"    total = tail(row(sums{n}, part), k * wide)",
+                "    for i in range(wide):",
+                "        total[i] = 0",
+            ]
+        return [*lines, "for sample in range(samples):"]
+
+    def fetches(self, rows: Sequence[Value], shape: tuple[int, ...], backwards: bool) -> list[str]:
+        """The statements that a step begins with: they ask for the rows of the sequences that come `AHEAD` steps later.
+
+        A strip of a row is short, and the next row far away: the processor does not foresee it.
+        """
+        lines = []
+        for n, value in enumerate(rows):
+            if self.terms and value.shape == shape:
+                later = f"t - least(t, {AHEAD})" if backwards else f"least(t + {AHEAD}, steps - 1)"
+                lines += [f"later{n} = tail(row(x{n}, ({later}) * h{n}), low0)"]
+                line = LINE // kind_of(value).dtype.itemsize
+                lines += [f"for line in range(0, count0, {line}):", f"    prefetch(tail(later{n}, line))"]
+        return lines
+
+    def near(self) -> dict[Value, list[str]]:
+        """For the results that are multiplied, the statements that set where a step's row of them is stored."""
+        found = {}
+        for n, (instruction, row) in enumerate(self.terms):
+            place = f"part, (sample % group{n} * held{n} + t % held{n}) * wide"
+            # Chosen among numbers: of a choice among two arrays LLVM would ask about both whether they overlap others.
+            choice = [f"if inner{n} >= 0:", f"    at{n}, from{n} = {place}", "else:", f"    at{n}, from{n} = t, low0"]
+            found[instruction.inputs[-1]] = [*choice, f"g{row} = tail(row(o{row}, at{n}), from{n})"]
+        return found
+
+    def step(self, backwards: bool) -> list[str]:
+        """The statements that a step ends with: when all rows of a block are near, they are added up."""
+        lines = []
+        for n, (_, row) in enumerate(self.terms):
+            last = f"t % held{n} == 0" if backwards else f"(t % held{n} == held{n} - 1 or t == steps - 1)"
+            lists = f"tail(row(firsts{n}, block{n}), 0), tail(rows{n}, 0), tail(amounts{n}, 0), graded{n}"
+            arrays = f"tail(row(o{row}, part), 0), tail(row(sums{n}, part), 0)"
+            lines += [
+                f"if inner{n} >= 0 and {last} and (sample % group{n} == group{n} - 1 or sample == samples - 1):",
+                f"    block{n} = sample // group{n} * ((steps + held{n} - 1) // held{n}) + t // held{n}",
+                f"    rows.scatter_rows({lists}, inner{n}, {arrays}, wide, wide)",
+            ]
+        return lines
+
+    def after(self) -> list[str]:
+        """The statements that a strip ends with, behind the loop over its samples: its sums are put into the result."""
+        lines = []
+        for n, (term, _) in enumerate(self.terms):
+            arguments = f"tail(row(sums{n}, part), 0), grad{n}, {int(is_turned(term))}, inner{n}, column, wide, wide"
+            lines += [f"if inner{n} >= 0:", f"    rows.put_strip({arguments})"]
+        return lines
+
+    def arguments(self) -> list[tuple[str, Any]]:
+        """The names of the kernel's further arguments, with their kinds."""
+        arguments: list[tuple[str, Any]] = [("width", dtypes.int64)] if self.terms else []
+        for n, (instruction, _) in enumerate(self.terms):
+            kind = kind_of(instruction.outputs[0])
+            arguments += [(f"{name}{n}", dtypes.int64) for name in ("inner", "held", "group", "graded")]
+            arguments += [(f"firsts{n}", (dtypes.int64, 2, False)), (f"rows{n}", (dtypes.int16, 1, False))]
+            arguments += [(f"amounts{n}", (kind, 1, False))]
+            arguments += [(f"{name}{n}", (kind, 2, True)) for name in ("sums", "grad")]
+        return arguments
+
+    def events(self, known: dict[Value, Any]) -> dict[Instruction, SortedEvents]:
+        """The events of the products that are added up now."""
+        return {
+            instruction: known[instruction.outputs[0]]
+            for instruction, _ in self.terms
+            if instruction.outputs[0] in known
+        }
+
+    def block(self, known: dict[Value, Any], units: int, block: int) -> tuple[int, int, int]:
+        """The columns of a strip, those of a row, and 1: a strip is one of each row."""
+        if not self.events(known):
+            return block, max(1, units), 1
+        width = self.terms[0][0].inputs[-1].shape[-1]
+        strip = -(-width // STRIPS // LEAST) * LEAST
+        return min(width, MOST, max(LEAST, strip)), width, 1
+
+    def blocks(self, block: tuple[int, int, int], units: int) -> int:
+        """The number of strips."""
+        return -(-block[1] // block[0])
+
+    def room(self, instruction: Instruction, known: dict[Value, Any], block: tuple[int, int, int]) -> Any:
+        """An array for the rows that are near, in place of the sequence: a row for each strip."""
+        events = known[instruction.outputs[0]]
+        return empty(
+            (self.blocks(block, 0), events.held * events.group * block[0]), kind_of(instruction.outputs[0]).dtype
+        )
+
+    def operands(self, known: dict[Value, Any], block: tuple[int, int, int]) -> tuple[list[Any], dict[Value, Any]]:
+        """Arrays and numbers for `arguments`, and the gradients that are filled."""
+        operands: list[Any] = [block[1]] if self.terms else []
+        grads, found = {}, self.events(known)
+        for instruction, _ in self.terms:
+            (out,) = instruction.outputs
+            dtype, events = kind_of(out).dtype, found.get(instruction)
+            if events is None:
+                operands += [-1, 1, 1, 0, np.zeros((1, 1), np.int64), np.zeros(1, np.int16), np.zeros(1, dtype)]
+                operands += [np.zeros((1, 1), dtype)] * 2
+                continue
+            grads[out] = empty(out.shape, dtype)
+            operands += [events.inner, events.held, events.group, int(events.values.size > 1)]
+            operands += [events.firsts, events.rows, events.values]
+            operands += [empty((self.blocks(block, 0), events.inner * block[0]), dtype), grads[out]]
+        return operands, grads
+
+    def additions(self, known: dict[Value, Any]) -> int:
+        """The number of elements that are added up."""
+        return sum(
+            events.total * instruction.inputs[-1].shape[-1] for instruction, events in self.events(known).items()
+        )

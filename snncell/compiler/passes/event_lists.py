@@ -1,0 +1,163 @@
+"""Event lists: the elements of a matrix of spikes that are not zero, found once for all products of the matrix.
+
+Spikes go into the product of the next layer and, in the backward pass, into the gradient of its weights. Each of these
+products would search the whole matrix. A search in booleans or bytes reads a quarter of what it reads in floats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from snncell.compiler.ir.convolution import BilinearOperation
+from snncell.compiler.ir.formula import Cast
+from snncell.compiler.ir.loop import LoopOperation, with_body
+from snncell.compiler.ir.product import EVENTS, PRODUCT_OF_EVENTS, Contraction, Dot, EventOperation, casts_bytes
+from snncell.compiler.ir.program import Program, users_of
+from snncell.compiler.ir.views import CONTIGUOUS
+from snncell.compiler.passes.canonicalise import program_of
+from snncell.tape.tensor import wrap
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
+
+
+def share_event_lists(program: Program) -> Program:
+    """Find the events of a matrix once if several products have it as their first operand.
+
+        before: y = dot(s, w); ...; dw = contraction(s, dy)
+        after:  e = events(s); y = product_of_events(s, e, w); ...; dw = product_of_events(s, e, dy, turned)
+
+    A matrix with a single product has nothing to share, and matrices that are too small for events to pay
+    (`kernels/event_costs.py`) are left to BLAS. But a matrix that was cast from bytes for a single product gets a list
+    too: `spikes_as_bool` then finds the events in the bytes, and nothing is cast.
+    """
+    limits: dict[Value, list[float]] = {}
+    for instruction in program.instructions:
+        if (below := _limit_of(instruction)) > 0:
+            limits.setdefault(instruction.inputs[0], []).append(below)
+    if not limits:
+        return program
+    users = users_of(program)
+    cast = {
+        instruction.outputs[0]
+        for instruction in program.instructions
+        if casts_bytes(instruction) and len(users.get(instruction.outputs[0], [])) == 1
+    }
+    events: dict[Value, tuple[Value, ...]] = {}
+    instructions: list[Instruction] = []
+    for instruction in program.instructions:
+        below = _limit_of(instruction)
+        if not below or (len(limits[instruction.inputs[0]]) == 1 and instruction.inputs[0] not in cast):
+            instructions.append(instruction)
+            continue
+        x, y = instruction.inputs
+        if x not in events:  # in front of the first product that takes them
+            attrs = {"dtype": x.dtype, "below": max(limits[x])}
+            search = Instruction(EVENTS, (x,), attrs, instruction.line)
+            search.outputs = tuple(Value(x.trace, *spec) for spec in EVENTS.abstract((x,), attrs))
+            events[x] = search.outputs
+            instructions.append(search)
+        by_columns = isinstance(instruction.op, Contraction)  # x.T @ y, from the same list
+        turned = isinstance(instruction.op, Contraction) and instruction.op.turned
+        attrs = {"by_columns": by_columns, "turned": turned, "below": below}
+        product = Instruction(PRODUCT_OF_EVENTS, (x, *events[x], y), attrs, instruction.line)
+        product.outputs = instruction.outputs
+        instructions.append(product)
+    return program._replace(instructions=instructions)
+
+
+def _limit_of(instruction: Instruction) -> float:
+    """The density below which an instruction multiplies events; 0 if it does not."""
+    return instruction.op.limit(*instruction.inputs) if isinstance(instruction.op, (Dot, Contraction)) else 0.0
+
+
+def spikes_as_bool(program: Program) -> Program:
+    """Have loops give booleans for spikes that only products of events take, and cast no bytes for such products.
+
+        before: loop gives s = cast(v > 1, float32); e = events(s)
+        after:  loop gives b = v > 1;                e = events(b)
+
+        before: x = cast(frames, float32); e = events(x); y = product_of_events(x, e, w)
+        after:  b = contiguous(frames);    e = events(b); y = product_of_events(b, e, w)
+
+    The spike of a neuron is a comparison that has been cast to a float. The event is in the comparison as well, in a
+    quarter of the bytes to write and to read. Spikes with another user stay floats, also if the user takes a view of
+    them, or if they leave the loop as floats anyway, as a state or a second result: booleans would be additional bytes.
+    """
+    if not any(isinstance(instruction.op, EventOperation | BilinearOperation) for instruction in program.instructions):
+        return program
+    users = users_of(program)
+    as_bool: dict[Value, Value] = {}  # a Value has one dtype: spikes as booleans or bytes are another Value
+    instructions: list[Instruction] = []
+    for instruction in program.instructions:
+        if isinstance(instruction.op, LoopOperation):
+            instructions.append(_with_bools(instruction, users, as_bool))
+        elif casts_bytes(instruction) and _all_look_for_events(instruction.outputs[0], users, images=True):
+            # A cast puts them in order too, batch-first data for one; where they are so already, this costs nothing.
+            rows = Instruction(CONTIGUOUS, instruction.inputs, {}, instruction.line)
+            rows.outputs = (
+                Value(instruction.inputs[0].trace, instruction.inputs[0].shape, instruction.inputs[0].dtype),
+            )
+            as_bool[instruction.outputs[0]] = rows.outputs[0]
+            instructions.append(rows)
+        elif instruction.inputs and instruction.inputs[0] in as_bool:
+            first = as_bool[instruction.inputs[0]]
+            new = Instruction(instruction.op, (first, *instruction.inputs[1:]), instruction.attrs, instruction.line)
+            new.outputs = instruction.outputs
+            if instruction.op.view:
+                as_bool[instruction.outputs[0]] = Value(first.trace, instruction.outputs[0].shape, first.dtype)
+                new.outputs = (as_bool[instruction.outputs[0]],)
+            instructions.append(new)
+        else:
+            instructions.append(instruction)
+    return program._replace(instructions=instructions)
+
+
+def _with_bools(
+    instruction: Instruction, users: dict[Value, list[Instruction | None]], as_bool: dict[Value, Value]
+) -> Instruction:
+    """A loop with booleans for those of its results that nothing needs as floats."""
+    assert isinstance(instruction.op, LoopOperation)  # the caller's choice
+    body = instruction.op.loop.body
+    ys, outputs, first = list(body.ys), list(instruction.outputs), len(body.after)
+    inside = program_of(body)
+    makers = {inner.outputs[0]: inner for inner in inside.instructions}
+    for n, value in enumerate(inside.outputs[first : first + len(ys)]):
+        cast, out = makers.get(value), instruction.outputs[first + n]
+        if cast is None or not isinstance(cast.op, Cast) or not _all_look_for_events(out, users):
+            continue
+        if inside.outputs.count(value) > 1:
+            continue  # it goes out as floats in any case: as a state, or as another result
+        (comparison,) = cast.inputs
+        if comparison.dtype.kind == "b":
+            ys[n] = wrap(comparison)
+            outputs[first + n] = as_bool[out] = Value(out.trace, out.shape, np.dtype(bool))
+    return (
+        instruction
+        if outputs == list(instruction.outputs)
+        else with_body(instruction, replace(body, ys=ys), instruction.inputs, outputs)
+    )
+
+
+def _all_look_for_events(value: Value, users: dict[Value, list[Instruction | None]], images: bool = False) -> bool:
+    """True if a Value goes, by views of it too, into nothing but products of events, as their first operand.
+
+    With `images`, or convolutions that may look for events in it.
+    """
+    own_users = users.get(value, [])
+    return bool(own_users) and all(
+        user is not None
+        and user.inputs[0] is value
+        and value not in user.inputs[1:]  # as in s.T @ s, whose second operand is multiplied as it is
+        and (
+            isinstance(user.op, EventOperation)
+            or (
+                images
+                and isinstance(user.op, BilinearOperation)
+                and user.op.limit(user.inputs[0], user.inputs[1], user.attrs) > 0
+            )
+            or (user.op.view and _all_look_for_events(user.outputs[0], users, images))
+        )
+        for user in own_users
+    )

@@ -1,0 +1,192 @@
+"""Simplification: merge equal instructions, drop identities, fold constants, remove dead code.
+
+    before: a = exp(x); b = exp(x); c = neg(neg(a)); d = sin(x); return mul(c, b)
+    after:  a = exp(x);                                          return mul(a, a)
+
+All of them keep the bits of every result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell.compiler.ir.formula import Cast, Elementwise
+from snncell.compiler.ir.loop import LoopOperation
+from snncell.compiler.ir.program import Program, rename_inputs, substitute
+from snncell.compiler.ir.views import Broadcast, Reshape, Transpose
+from snncell.tape.tracing import Instruction
+from snncell.tape.value import Value
+
+FOLDED_BYTES = 1 << 20  # a larger result is computed at each run rather than held
+
+# --- common subexpressions --------------------------------------------------------------------------------------------
+
+
+def eliminate_common_subexpressions(program: Program) -> Program:
+    """Keep the first of equal instructions and use its results for the later ones.
+
+        before: a = exp(x); b = exp(x); c = mul(a, b)
+        after:  a = exp(x); c = mul(a, a)
+
+    This pays because each `bprop` is written separately and computes again what the forward pass or another `bprop` has
+    computed. One walk in order is enough, because inputs are renamed before instructions are compared. No instruction
+    is exempt, because instructions have no effects: random numbers come from a state that is an input, and a write to a
+    Parameter is not an instruction.
+    """
+    replaced: dict[Value, Value] = {}
+    first_of: dict[Any, Instruction] = {}
+    instructions = []
+    for instruction in program.instructions:
+        # Numbers by their text, because 1 == 1.0 == True and 0.0 == -0.0, but results differ.
+        operands = tuple(replaced.get(x, x) if isinstance(x, Value) else repr(x) for x in instruction.inputs)
+        key = (instruction.op, operands, repr(sorted(instruction.attrs.items())))
+        first = first_of.setdefault(key, instruction)
+        if first is instruction:
+            instructions.append(instruction)
+        else:
+            replaced.update(zip(instruction.outputs, first.outputs, strict=True))
+    return substitute(program._replace(instructions=instructions), replaced)
+
+
+# --- identities -------------------------------------------------------------------------------------------------------
+
+
+def drop_identities(program: Program) -> Program:
+    """Drop instructions whose result has the bits of a Value that is there already.
+
+        before: a = reshape(x, x.shape); b = neg(neg(a)); c = transpose(transpose(b)); y = exp(c)
+        after:  y = exp(x)
+
+    They come from rules that are written for the general case: a `bprop` turns the sign of a gradient back, a view
+    restores the shape of its input, a cast finds the dtype that it wants.
+
+    Identities of numbers stay, such as `x * 1.0` and `x - 0.0`. A kernel takes its numbers as arguments, and a Program
+    does not tell a 1.0 in the user's text from a time constant that is 1.0 at present. Without the instruction the
+    kernel would be another one, and to change the constant would compile it.
+    """
+    replaced: dict[Value, Value] = {}
+    makers: dict[Value, Instruction] = {}
+    instructions = []
+    for instruction in program.instructions:
+        source = _identical_value(rename_inputs(instruction, replaced), makers)
+        if source is None:
+            instructions.append(instruction)
+            makers.update(dict.fromkeys(instruction.outputs, rename_inputs(instruction, replaced)))
+        else:
+            replaced[instruction.outputs[0]] = source
+    return substitute(program._replace(instructions=instructions), replaced)
+
+
+def _identical_value(instruction: Instruction, makers: dict[Value, Instruction]) -> Value | None:
+    """The Value that an instruction gives once more: its operand, or that of the instruction before."""
+    op, x = instruction.op, instruction.inputs[0] if instruction.inputs else None
+    if not isinstance(x, Value) or len(instruction.outputs) != 1:
+        return None
+    (out,) = instruction.outputs
+    if isinstance(op, Transpose):
+        axes, maker = instruction.attrs["axes"], makers.get(x)
+        if maker is None or not isinstance(maker.op, Transpose):
+            return x if _in_order(axes) else None
+        return _operand(maker) if _in_order([maker.attrs["axes"][axis] for axis in axes]) else None
+    if isinstance(op, (Reshape, Broadcast, Cast)) and x.spec == out.spec:
+        return x
+    maker = makers.get(x)
+    if maker is not None and maker.op is op and isinstance(op, Elementwise) and op.is_involution:
+        return _operand(maker)
+    while isinstance(op, Reshape) and maker is not None and isinstance(maker.op, Reshape):
+        if _operand(maker).shape == out.shape:
+            return _operand(maker)
+        maker = makers.get(_operand(maker))
+    return None
+
+
+def _in_order(axes: Sequence[int]) -> bool:
+    return list(axes) == list(range(len(axes)))
+
+
+def _operand(instruction: Instruction) -> Value:
+    x = instruction.inputs[0]
+    assert isinstance(x, Value)  # of a view or an operation of one operand
+    return x
+
+
+# --- constants --------------------------------------------------------------------------------------------------------
+
+
+def fold_constants(program: Program) -> Program:
+    """Evaluate instructions that depend on constants and numbers alone once, when the Program is built.
+
+        before: c = constant; d = exp(c); y = mul(x, d)
+        after:  d = constant; y = mul(x, d)
+
+    This pays at each run. A folded result is held as long as the Program, so instructions with more than FOLDED_BYTES
+    of results are left alone. So are:
+
+    - constants on the device, because they would be evaluated there during compilation;
+    - instructions without a constant among their inputs (`zeros(shape)`, a broadcast number), because they read no
+      memory, and a held result would have to be read;
+    - operations that reach other processes, because they must run each time.
+    """
+    known = {value: array for array, value in program.constants}
+    instructions, constants = [], list(program.constants)
+    for instruction in program.instructions:
+        inputs = [known.get(x) if isinstance(x, Value) else x for x in instruction.inputs]
+        if (
+            instruction.op.outside
+            or not _is_foldable(inputs)
+            or sum(map(_bytes_of, instruction.outputs)) > FOLDED_BYTES
+        ):
+            instructions.append(instruction)
+            continue
+        out = instruction.op.run(inputs, inputs, instruction.attrs)
+        for value, array in zip(instruction.outputs, out if instruction.op.multiple else (out,), strict=True):
+            known[value] = array
+            constants.append((array, value))
+    return eliminate_dead_code(program._replace(instructions=instructions, constants=constants))
+
+
+def _is_foldable(inputs: Sequence[Any]) -> bool:
+    """True for known arrays on the host and numbers, with at least one array; None is a Value that is not known."""
+    arrays = [isinstance(x, np.ndarray) for x in inputs]
+    return any(arrays) and all(
+        is_array or not (x is None or hasattr(x, "shape")) for x, is_array in zip(inputs, arrays, strict=True)
+    )
+
+
+def _bytes_of(value: Value) -> int:
+    return math.prod(value.shape) * int(value.dtype.itemsize)
+
+
+# --- dead code --------------------------------------------------------------------------------------------------------
+
+
+def eliminate_dead_code(program: Program) -> Program:
+    """Remove instructions, constants and Parameters whose Values reach no result, and unused results of loops.
+
+        before: a = exp(x); b = sin(x); return a        last, ys, saved = scan(...); return last
+        after:  a = exp(x); return a                    last            = scan(...); return last
+
+    For example, values saved for an unused backward pass are neither computed nor stored.
+    """
+    needed = set(program.results())  # writes to Parameters among them
+    instructions = []
+    for instruction in reversed(program.instructions):
+        if not needed.isdisjoint(instruction.outputs):
+            if isinstance(instruction.op, LoopOperation):
+                instruction = instruction.op.pruned(instruction, needed)
+            instructions.append(instruction)
+            needed.update(x for x in instruction.inputs if isinstance(x, Value))
+    return program._replace(
+        instructions=instructions[::-1],
+        constants=[(array, value) for array, value in program.constants if value in needed],
+        parameters={parameter: value for parameter, value in program.parameters.items() if value in needed},
+    )
+
+
+def leading_to(instructions: list[Instruction], results: list[Value]) -> list[Instruction]:
+    """Select the instructions that `results` depend on."""
+    return eliminate_dead_code(Program([], {}, [], instructions, results, {})).instructions

@@ -1,0 +1,174 @@
+"""The backward pass: walk the entries of a tape in reverse order, and add up the gradients.
+
+y = x * w; z = exp(y)       tape: mul(x, w), exp(y)
+backward from dz:           exp.pull -> dy;  mul.pull -> dx, dw
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.base.arguments.shown import came
+from snncell.errors import GradientError, ShapeError
+from snncell.kernels.space import DEVICE, IN_USE, move_to_space
+from snncell.tape.frames import Reversing, tells
+from snncell.tape.state import CHECKING, settings
+from snncell.tape.tape import Entry
+from snncell.tape.tensor import Tensor, wrap
+
+
+def watch_input(x: Tensor) -> Tensor:
+    """`x` as something that gradients are taken with respect to, if it is of floats."""
+    return wrap(x._data, Entry.source(x._data)) if x.dtype.is_float else x
+
+
+@tells(Reversing, lambda local: Reversing(local["entry"].line) if "entry" in local else None)
+def sweep(
+    entries: list[Entry], cotangents: dict[Entry, list[Tensor | None]], sources: set[Entry], release: bool
+) -> dict[Entry, list[Tensor | None]]:
+    """Walk `entries` backwards and add up the gradients that arrive at the sources.
+
+    Args:
+        entries: in the order of the forward pass; used up.
+        cotangents: for some entries, the gradient of each output; those of the sources are added to it.
+        sources: the entries where the walk ends. Only entries that depend on one of them are pulled.
+        release: whether the entries are needed no more.
+    """
+    dependent = set(sources)
+    for entry in entries:
+        if entry.released:
+            raise GradientError(
+                "This gradient belongs to a computation that an outer gradient has finished and released. Pull it back "
+                "inside of that, or record the computation on its own."
+            )
+        if not dependent.isdisjoint(entry.parents):
+            dependent.add(entry)
+    while entries:
+        entry = entries.pop()  # off the list, so that its memory is free once it has been pulled
+        douts = None if entry in sources else cotangents.pop(entry, None)
+        if douts is not None and entry in dependent and entry.op is not None:
+            grads = entry.op.pull(entry, apply_hooks(entry, douts) if entry.hooks else douts)
+            for parent, index, grad in zip(entry.parents, entry.indices, grads, strict=True):
+                if grad is not None and parent in dependent:
+                    deposit(cotangents, parent, index, grad() if callable(grad) else grad)
+        if release:
+            entry.clear()
+    return cotangents
+
+
+def pullback(
+    entries: list[Entry],
+    outs: Sequence[Tensor],
+    douts: Sequence[Tensor | None],
+    inputs: Sequence[Tensor],
+    *,
+    beside: Collection[Entry] = (),
+    once: bool = False,
+    release: bool = False,
+    own: Sequence[Tensor] | None = None,
+) -> list[Tensor | None]:
+    """The gradients of `inputs` from those of `outs`: a vector-Jacobian product. None where no gradient arrives.
+
+    Args:
+        entries: those in between, in the order of the forward pass; used up.
+        outs, douts: the outputs, and for each its gradient or None.
+        inputs: the Tensors where the sweep ends.
+        beside: other entries where it ends.
+        once: whether of several inputs in one place the first alone gets the gradient, so that a sum of them is right.
+        release: whether the entries are needed no more.
+        own: those of the inputs that have here all of their gradient, so that the hooks on them are called; all of
+            them by default. Of the others another sweep has the rest, and calls them.
+    """
+    cotangents: dict[Entry, list[Tensor | None]] = {}
+    for out, dout in zip(outs, douts, strict=True):
+        if dout is not None and out._entry is not None:
+            deposit(cotangents, out._entry, out._index, dout)
+    sweep(entries, cotangents, {x._entry for x in inputs if x._entry is not None}.union(beside), release)
+    for entry in {x._entry for x in (inputs if own is None else own) if x._entry is not None and x._entry.hooks}:
+        if entry in cotangents:
+            cotangents[entry] = apply_hooks(entry, cotangents[entry])
+    grads: list[Tensor | None] = []
+    served: set[tuple[Entry, int]] = set()
+    for x in inputs:
+        slots = None if x._entry is None else cotangents.get(x._entry)
+        if slots is None or x._entry is None or (once and (x._entry, x._index) in served):
+            grads.append(None)
+        else:
+            grads.append(slots[x._index])
+            served.add((x._entry, x._index))
+    return grads
+
+
+def ancestors(entries: Iterable[Entry | None], ends: Collection[Entry | None] = ()) -> set[Entry | None]:
+    """The entries themselves and all that they were computed from, as far as gradients flow: not beyond `ends`."""
+    reached: set[Entry | None] = set()
+    waiting = list(entries)
+    while waiting:
+        entry = waiting.pop()
+        if entry is not None and entry not in reached:
+            reached.add(entry)
+            waiting += () if entry in ends else entry.parents
+    return reached
+
+
+def deposit(cotangents: dict[Entry, list[Tensor | None]], entry: Entry, index: int, grad: Tensor) -> None:
+    """Add `grad` to what has arrived at output `index` of `entry`."""
+    shape, dtype = entry.specs[index]
+    slots = cotangents.setdefault(entry, [None] * len(entry.specs))
+    present = slots[index]
+    grad = conform(grad, shape, dtype)
+    slots[index] = grad if present is None else present + grad
+
+
+def conform(grad: Tensor, shape: tuple[int, ...], dtype: Any) -> Tensor:
+    """`grad` summed to `shape`, the reverse of broadcasting, and cast to `dtype`.
+
+    Raises:
+        ShapeError: if `shape` does not broadcast to the gradient's shape.
+    """
+    if grad.shape != shape:
+        extra = len(grad.shape) - len(shape)
+        pairs = zip(grad.shape[max(extra, 0) :], shape, strict=False)
+        if extra < 0 or any(have != want != 1 for have, want in pairs):
+            raise ShapeError(f"a gradient of shape {grad.shape} for a value of shape {shape}")
+        stretched = [extra + axis for axis, want in enumerate(shape) if want == 1 != grad.shape[extra + axis]]
+        grad = grad.sum(axis=(*range(extra), *stretched)).reshape(shape)
+    if grad._data.dtype == dtype:
+        return grad
+    with settings(wide=False) if CHECKING.wide else nullcontext():
+        return grad.astype(dtypes.BY_NUMPY[dtype])
+
+
+def zeros_of(spec: tuple[tuple[int, ...], Any], others: Iterable[Tensor | None] = ()) -> Tensor:
+    """Zeros of an output's shape that take no memory, on the device of `others`: the gradient of an unused output."""
+    shape, dtype = spec
+    zeros = np.broadcast_to(np.zeros((), dtype if dtype in dtypes.INEXACT else np.float32), shape)
+    on_gpu = bool(IN_USE) and any(x is not None and x.device == "gpu" for x in others)
+    return wrap(move_to_space(zeros, DEVICE) if on_gpu else zeros)
+
+
+def apply_hooks(entry: Entry, douts: list[Tensor | None]) -> list[Tensor | None]:
+    """The gradients of the outputs of an entry, as the hooks on them leave them."""
+    for index, hook in tuple((entry.hooks or {}).values()):
+        before = douts[index]
+        if before is not None:
+            after = hook(before)
+            if after is not None:
+                douts = [*douts[:index], _check_gradient(after, before), *douts[index + 1 :]]
+    return douts
+
+
+def _check_gradient(after: Any, before: Tensor) -> Tensor:
+    if not isinstance(after, Tensor):
+        raise GradientError(f"A hook on a Tensor returns a gradient, a Tensor, or None, not {came(after)}.")
+    if after.shape != before.shape or not after.dtype.is_float:
+        raise GradientError(
+            f"A hook on a Tensor of shape {before.shape} returned a gradient of shape {after.shape} and dtype "
+            f"{after.dtype}; it has the shape of the Tensor, and is of floats."
+        )
+    return after.astype(before.dtype)
