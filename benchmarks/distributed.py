@@ -29,8 +29,7 @@ from timing import tell
 
 import snncell
 from snncell import distributed, nn, train
-from snncell.distributed import sums
-from snncell.train import processes, sharded
+from snncell.distributed import sums, training
 
 STEPS, BATCH, ROUNDS = 100, 64, 40
 FLOATS = 1 << 20  # 4 MB
@@ -139,7 +138,7 @@ def exchanges() -> dict[str, float]:
     return found
 
 
-class Between(sharded.Sharded):
+class Between(training.Sharded):
     """A step that notes how long the update waits when the reverse has ended."""
 
     seconds: list[float] = []  # noqa: RUF012 - of all steps
@@ -162,7 +161,7 @@ class Between(sharded.Sharded):
 
 def overlap() -> dict[str, float]:
     """The median milliseconds of steps of the deeper net, and of those the ones behind its reverse."""
-    processes.Sharded = Between  # type: ignore[misc]
+    training.Sharded = Between  # type: ignore[misc]
     found = {}
     for name, bucket in (("at the end", 1 << 40), ("as they come", sums.BUCKET)) * 2:
         sums.BUCKET = bucket

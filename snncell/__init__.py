@@ -14,21 +14,14 @@ energy                               estimates of energy in joules: `snncell.ene
 encode                               values to spikes over time (rate, latency, delta, phase, population, ...), and back
 data, plot, io                       the digits, random manifolds, batches; pictures; checkpoints
 train                                fit, evaluate, and the pieces that they are made of
+mindspore                            MindSpore's own API: Model and its callbacks, metrics as objects, training Cells
 sklearn                              SNNClassifier and SNNRegressor, with scikit-learn: `import snncell.sklearn`
 """
 
 import importlib as _importlib
 from typing import Any as _Any
 
-from snncell import (
-    amp as amp,
-    common as common,
-    context as context,
-    dtype as dtype,
-    nn as nn,
-    ops as ops,
-    surrogate as surrogate,
-)
+from snncell import amp as amp, common as common, dtype as dtype, nn as nn, ops as ops, surrogate as surrogate
 from snncell.base.arguments.guard import guard as _guard
 from snncell.base.arguments.names import install as _install, missing_from as _missing_from
 from snncell.base.config import (
@@ -85,11 +78,13 @@ from snncell.tape.tensor import Tensor as Tensor
 __version__ = "0.1.0"
 
 _LAZY = (
+    "context",
     "data",
     "distributed",
     "encode",
     "energy",
     "io",
+    "mindspore",
     "monitoring",
     "nir",
     "plot",
@@ -113,6 +108,8 @@ _OF_TRAIN = (
     "TimeMonitor",
 )  # MindSpore has them here too
 
+_register("training on ranks", "snncell.distributed.training:train_on_ranks")
+_register("run context", "snncell.mindspore.run_context:RunContext")
 _register("monitoring.costs", "snncell.energy.estimate:layer_costs")
 _register("monitoring.synops", "snncell.energy.estimate:synops_per_sample")
 _register("monitoring.energy", "snncell.energy.estimate:energy_estimator")
@@ -161,6 +158,7 @@ __all__ = [
     "jvp",
     "load_checkpoint",
     "load_param_into_net",
+    "mindspore",
     "monitor",
     "monitoring",
     "nir",

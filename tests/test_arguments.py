@@ -394,6 +394,8 @@ from {0}.common.api import jit
 from {0}.common.dtype import float32
 from {0}.common.parameter import Parameter
 from {0}.common.tensor import Tensor
+from {0}.context import set_context
+import {0}.context as context
 from {0}.nn.cell import Cell
 from {0}.nn.learning_rate_schedule import ExponentialDecayLR
 from {0}.nn.metrics import Accuracy

@@ -19,8 +19,8 @@ from snncell import Tensor, distributed, nn, ops, train
 from snncell.distributed import ending, job, ranks as ranks_module, sums
 from snncell.distributed.ranks import Ranks
 from snncell.distributed.sharding import Cutter, shard_slices
+from snncell.distributed.training import Shares
 from snncell.errors import ArgumentError, RankError, ShapeError
-from snncell.train.sharded import Shares
 
 # --- sums -------------------------------------------------------------------------------------------------------------
 

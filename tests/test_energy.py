@@ -743,5 +743,5 @@ def test_its_names_are_listed_where_they_are_shown():
     of_energy = {"Cost", "Counts", "Energy", "HARDWARE", "Hardware", "LayerEnergy", "PRICES", "Price", "Work"}
     assert of_energy | {"energy", "synops"} <= set(dir(monitoring)) & set(monitoring.__all__) & set(dir(snncell.energy))
     assert "energy_by_layer" in set(dir(snncell.plot)) & set(snncell.plot.__all__)
-    with pytest.raises(AttributeError, match=r"Did you mean monitoring\.Energy\?"):
-        monitoring.Enregy  # noqa: B018
+    with pytest.raises(AttributeError, match=r"Did you mean monitoring\.LayerEnergy\?"):
+        monitoring.LayerEnregy  # noqa: B018

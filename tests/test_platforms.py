@@ -34,7 +34,7 @@ GUARDED = {
     ("kernels.store.folder", "os.getuid"): "asks whether it is there",
     ("kernels.store.files", "os.kill"): "Windows has returned before; there, it would end the process",
     ("tape.state", "os.register_at_fork"): "asks whether it is there: where nothing forks, nothing is to be done",
-    ("ops.options", "os.sysconf"): "catches that it is not there",
+    ("ops.base", "os.sysconf"): "catches that it is not there",
     ("distributed.job", "os.sched_getaffinity"): "asks whether it is there",
     ("data.formats.library_reader", "resource"): "a process without a limit where there is none to set",
 }

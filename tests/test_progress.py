@@ -12,7 +12,7 @@ import pytest
 import snncell
 from snncell import Tensor, nn, ops, train
 from snncell.kernels import build as builder, progress, store
-from snncell.train.bar import Bar
+from snncell.train.log import Bar
 
 Said = list[tuple[int, int, bool]]
 

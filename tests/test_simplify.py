@@ -23,6 +23,7 @@ DROPPED: dict[str, Callable[[Tensor], Any]] = {
     "a shape that is restored": lambda x: x.reshape((3, 2)).reshape(6).reshape(x.shape),
     "axes that are restored": lambda x: ops.transpose(ops.transpose(x, (1, 0)), (1, 0)),
     "axes in order": lambda x: ops.transpose(x, (0, 1)),
+    "axes in order between": lambda x: ops.transpose(ops.transpose(ops.transpose(x, (1, 0)), (0, 1)), (1, 0)),
     "a chain of them": lambda x: ops.neg(ops.transpose(ops.transpose(ops.neg(x), (1, 0)), (1, 0))),
 }
 KEPT: dict[str, Callable[[Tensor], Any]] = {

@@ -7,7 +7,7 @@ from random_cases import random_cases
 import snncell
 from snncell import Tensor, data, nn, ops, testing, train
 from snncell.errors import ArgumentError, ShapeError
-from snncell.train.batch_axis import refuse_swapped_axes
+from snncell.train.batches import refuse_swapped_axes
 
 STEPS, BATCH, FEATURES, CLASSES = 7, 4, 3, 5
 LOSS = nn.CrossEntropyLoss()

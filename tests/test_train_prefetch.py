@@ -24,8 +24,8 @@ from snncell.errors import ArgumentError, ForkError
 from snncell.kernels.build import build
 from snncell.ops.seeds import present_key
 from snncell.tape.state import CHECKING, TRACING
-from snncell.train import ahead
-from snncell.train.ahead import make_ahead, pays
+from snncell.train import batches
+from snncell.train.batches import prefetch_batches, should_prefetch
 
 PATIENCE = 60.0  # seconds, for what takes none
 FEATURES, CLASSES, COUNT = 5, 3, 24
@@ -164,7 +164,7 @@ def test_settings_of_the_thread_hold_for_its_data() -> None:
         yield CHECKING.smooth, TRACING.unfused, np.geterr()["over"], ops.ones(2).dtype
 
     for context in (contextlib.nullcontext(), snncell.surrogate.smooth(), snncell.testing.unfused()):
-        with context, np.errstate(over="ignore"), make_ahead(seen(), lambda x: x, True) as found:
+        with context, np.errstate(over="ignore"), prefetch_batches(seen(), lambda x: x, True) as found:
             assert list(found) == list(seen())
 
 
@@ -187,7 +187,7 @@ def test_one_batch_is_made_ahead_and_no_more() -> None:
             yield item
             del item
 
-    with make_ahead(items(), lambda x: x, True) as found:
+    with prefetch_batches(items(), lambda x: x, True) as found:
         for n, _ in enumerate(found):
             if n < 6:
                 assert begun[n + 1].wait(PATIENCE)  # while this one is in use
@@ -207,7 +207,7 @@ def test_what_draws_waits_for_the_step() -> None:
             order.append(f"drawn {n}")
             yield n
 
-    with make_ahead(items(), lambda x: x, True) as found:
+    with prefetch_batches(items(), lambda x: x, True) as found:
         for n in found:
             time.sleep(0.02)
             order.append(f"done {n}")
@@ -224,23 +224,23 @@ def test_by_default_arrays_of_some_size_are(monkeypatch: pytest.MonkeyPatch) -> 
             yield from super().__iter__()
 
     def ahead_of(data: Any, prefetch: bool | None = None) -> bool:
-        chosen = pays(data) if prefetch is None else prefetch
-        return isinstance(make_ahead(data, lambda x: x, chosen), ahead._Ahead)
+        chosen = should_prefetch(data) if prefetch is None else prefetch
+        return isinstance(prefetch_batches(data, lambda x: x, chosen), batches._Ahead)
 
     small = {kind: kind(*samples(), batch_size=8) for kind in (train.Batches, Subclass, Other)}
     assert not any(ahead_of(data) for data in small.values())
     assert all(ahead_of(data, True) for data in (*small.values(), [], Own("", noise)))
     size = sum(array.nbytes for array in samples()) // COUNT * 8
-    monkeypatch.setattr(ahead, "LEAST_BYTES", size)
+    monkeypatch.setattr(batches, "LEAST_BYTES", size)
     assert [ahead_of(data) for data in small.values()] == [True, True, False]
     assert not ahead_of(small[train.Batches], False) and not ahead_of([samples()]) and not ahead_of(Own("", noise))
-    monkeypatch.setattr(ahead, "LEAST_BYTES", size + 1)
+    monkeypatch.setattr(batches, "LEAST_BYTES", size + 1)
     assert not ahead_of(small[train.Batches])
 
 
 def test_where_a_gpu_is_in_use_none_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "IN_USE", ["a card"])
-    assert not isinstance(make_ahead([1], lambda x: x, True), ahead._Ahead)
+    monkeypatch.setattr(batches, "IN_USE", ["a card"])
+    assert not isinstance(prefetch_batches([1], lambda x: x, True), batches._Ahead)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ def test_an_error_of_the_step_ends_the_thread_and_closes_the_data() -> None:
             return {}
 
         def steps(data: Any = data, step: Any = step) -> None:
-            with make_ahead(data, lambda x: x, True) as found:
+            with prefetch_batches(data, lambda x: x, True) as found:
                 for batch in found:
                     step(batch)
 
@@ -323,18 +323,18 @@ def test_an_error_of_the_step_ends_the_thread_and_closes_the_data() -> None:
 def test_a_pass_that_is_left_closes_the_data() -> None:
     for places in ("", "order", "batches"):
         data = Own(places, DRAWS["eager"])
-        with make_ahead(data, lambda x: x, True) as found:
+        with prefetch_batches(data, lambda x: x, True) as found:
             next(iter(found))
         assert not data_threads()
     data = Failing("", FaultError())
-    with make_ahead(data, lambda x: x, True):
+    with prefetch_batches(data, lambda x: x, True):
         pass
     assert not data_threads() and data.closed in (0, 1)
 
 
 def test_one_that_is_forgotten_ends_its_thread() -> None:
     data = Failing("", FaultError())
-    forgotten = make_ahead(data, lambda x: x, True)
+    forgotten = prefetch_batches(data, lambda x: x, True)
     next(iter(forgotten.__enter__()))
     assert data_threads()
     del forgotten
@@ -353,11 +353,11 @@ def test_an_interruption_at_any_place_ends_the_thread(draw: str, monkeypatch: py
             sys.setprofile(interrupt)
 
     # Signals wait for what is deferred; the interruptions of this test would not.
-    monkeypatch.setattr(ahead, "deferring", waiting)
+    monkeypatch.setattr(batches, "deferring", waiting)
     data = Own("order batches", DRAWS[draw])
 
     def gone_through() -> list[Any]:
-        with make_ahead(data, lambda batch: batch[1].tolist(), True) as found:
+        with prefetch_batches(data, lambda batch: batch[1].tolist(), True) as found:
             return list(found)
 
     snncell.set_seed(6)
@@ -399,7 +399,7 @@ def test_a_child_is_told_that_the_thread_is_not_there() -> None:
             return "made batches ahead" in str(error)
         return False
 
-    with make_ahead(Own("batches", DRAWS["eager"]), lambda x: x, True) as found:
+    with prefetch_batches(Own("batches", DRAWS["eager"]), lambda x: x, True) as found:
         batches = iter(found)
         next(batches)
         assert exit_of(refused) == 0
@@ -424,7 +424,7 @@ def test_data_may_fork() -> None:
 
     net = nn.SequentialCell(nn.Dense(64, 64), nn.Dense(64, CLASSES))
     x = ops.ones((64, 64))
-    with make_ahead(items(), lambda x: x, True) as found:
+    with prefetch_batches(items(), lambda x: x, True) as found:
         for n, item in enumerate(found):
             assert item == n
             for _ in range(20):

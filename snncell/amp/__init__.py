@@ -1,9 +1,9 @@
-"""Mixed precision: products in float16 or bfloat16 of weights that stay float32, and a scale for the loss.
+"""Automatic mixed precision (AMP): products in float16 or bfloat16 with float32 weights, and loss scaling.
 
 auto_mixed_precision                   which layers compute in fewer bits
 StaticLossScaler, DynamicLossScaler    a factor of the loss that lifts small gradients over the smallest float16
 LossScaler                             their base
-all_finite, step_if                    for a training loop of one's own; `train.fit(loss_scale=...)` has it all
+all_finite, step_if                    for a training loop of your own; `train.fit(loss_scale=...)` includes both
 
 Names are those of `mindspore.amp`.
 """

@@ -1,4 +1,4 @@
-"""Which layers of a network compute in fewer bits."""
+"""Mixed precision: select the layers of a network that compute in float16 or bfloat16."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loss scales: gradients of float16 lifted over its smallest number, and steps that are not taken."""
+"""Loss scaling: keep float16 gradients above the smallest float16, and skip steps whose gradients overflow."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def values_of(parameters: Iterable[Parameter]) -> Values:
 
 
 def put_back_unless(finite: Tensor, before: Values) -> None:
-    """Let Parameters that were written to since `before` keep that where `finite` holds; else every bit comes back."""
+    """Restore the Parameters from `before`, to the bit, unless `finite` holds."""
     after = [(parameter, parameter.value(), value) for parameter, value in before]
     # Both are values that the Parameters had together, so none is brought into its range anew.
     written = [(p, ops.select(finite, new, old)) for p, new, old in after if new._data is not old._data]

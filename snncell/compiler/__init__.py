@@ -1,4 +1,4 @@
-"""Program -> passes -> schedule -> text -> plan; and `jit`. Knows no operation by name, only what it declares."""
+"""Compiler: Program -> passes -> schedule -> text -> plan; and `jit`. It knows operations by their properties alone."""
 
 from snncell.tape.frames import machinery as _machinery
 

@@ -116,9 +116,9 @@ class TracedVjp:
         return f"{changes[0]}, which a bprop uses"
 
     def residuals(self, orders: int) -> list[Tensor]:
-        """The values the forward leaves for gradients of so many orders: what its reverses capture, but for inputs.
+        """The values that the forward gives for gradients of so many orders: its backward passes read them.
 
-        A second order goes through the residuals of the first, and may capture more of what they were computed from.
+        A second order goes through the residuals of the first, and may read more of the values they were computed from.
         """
         with TRACING_LOCK:
             while len(self._residuals) < orders:
@@ -281,7 +281,7 @@ class Compiled:
     ) -> None:
         trace, tape, notes = Trace(taped=taped), Tape(), list[Note]()
         who, roots = f"jit({name})", [fn, *structure.statics(arguments), *structure.classes_in(arguments)]
-        # First the state: to read it needs no trace, and what is drawn at random is known when all else has ended.
+        # The state comes first, because to read it needs no trace. Random draws are known when all else has ended.
         with (
             state_read_by(roots, who) as state,
             tracing_to(trace),

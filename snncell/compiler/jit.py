@@ -65,7 +65,7 @@ class JitConfig:
 
 
 def refuse_options(jit_config: Any, dynamic: Any, compile_once: Any, hash_args: Any, options: dict[str, Any]) -> None:
-    """Raise an ArgumentError for an option of `jit` that asks for what there is not."""
+    """Raise an ArgumentError for an option of `jit` that is not supported."""
     if jit_config is not None and not isinstance(jit_config, JitConfig):
         raise ArgumentError(f"jit: jit_config is a JitConfig, not {came(jit_config)}.")
     if type(dynamic) not in (int, bool) or dynamic:
@@ -158,7 +158,7 @@ class Jitted:
 
     Args:
         fn: the function.
-        name: what it is called in errors.
+        name: its name in errors.
         limit: how many signatures are kept; beyond it, the oldest goes.
         signature: Tensors like the arguments, if it is for no others.
     """
@@ -254,7 +254,7 @@ class Jitted:
             )
 
     def _report_storm(self, signature: Any, outdated: Compiled | None) -> None:
-        """Say once that a function is traced again and again, and what for."""
+        """Warn once if a function is traced again and again, with the reason."""
         self.stale += outdated is not None
         if self.reported or self.limit is not None or max(self.stale, len(self.compiled)) < STORM:
             return
@@ -271,7 +271,7 @@ class Jitted:
         )
 
     def explain(self, *args: Any, **kwargs: Any) -> str:
-        """Describe what it becomes for these arguments, as text; see `explain`."""
+        """Explain the compiled function for these arguments, as text; see `explain`."""
         with recording_on(None):
             compiled, leaves = self.lookup(args, kwargs)
         return report(self.name, compiled.plan([leaf._data for leaf in leaves]))
@@ -326,8 +326,8 @@ def jit(
             arguments of other shapes or dtypes are refused, so that nothing is traced again for them.
         jit_config, capture_mode, jit_level, fullgraph: MindSpore's; there is one way to compile, which traces and falls
             back to nothing, whatever they are.
-        dynamic, compile_once, hash_args, options: MindSpore's too; what would ask for something else is refused, with
-            what to do instead.
+        dynamic, compile_once, hash_args, options: MindSpore's too. An unsupported value is an error that names the
+            alternative.
 
     Returns:
         A callable with the same arguments and results.
@@ -359,12 +359,13 @@ def _jit_function(
 
 
 def explain(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> str:
-    """Describe what `fn` becomes when it is compiled for these inputs, as text.
+    """Explain how `fn` is compiled for these inputs: its kernels, the operations in each, and the bytes they move.
 
-    A summary; then launch by launch the operations it fuses with the lines they come from, the bytes it moves, and why
-    it is apart from those it takes something from; of a loop over time whether it is one kernel or why it is not, what
-    it stores for its reverse, and what is done before and after it; last the Program. Nothing is run. A gradient is
-    explained where it is taken: `explain(snncell.value_and_grad(...), ...)`, or the whole training step.
+    The text has a summary, then for each launch the operations that it fuses with their lines in your code, the bytes
+    that it moves, and why it is not one with the launches that it depends on. For a loop over time it says whether the
+    loop is one kernel or why not, which values it stores for the backward pass, and which instructions run before and
+    after it. The Program comes last. Nothing is run. A gradient is explained where it is taken:
+    `explain(snncell.value_and_grad(...), ...)`, or the whole training step.
 
     Args:
         fn: a function or Cell, jitted or not.

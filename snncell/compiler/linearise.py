@@ -73,7 +73,7 @@ def trace_body(
         The body, and the Parameters that it writes: they are its last states.
     """
     carried: list[Parameter] = []
-    earlier: tuple[dict[Spot, Change], Body] | None = None  # what the first trace changed of Python's values
+    earlier: tuple[dict[Spot, Change], Body] | None = None  # changes of Python's values by the first trace
     while True:
         # A Parameter that a step writes is a state. Which ones a step writes is known when it has been traced, and
         # reads of them before the write have to be traced as reads of the state: so it is traced again.
@@ -213,7 +213,7 @@ def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
 
 @contextmanager
 def _own_state(body: Body, trace: BodyTrace) -> Iterator[None]:
-    """Refuse in the body what the trace of a gradient cannot carry out at each step."""
+    """Refuse effects that the trace of a gradient cannot repeat at each step."""
     who = f"the gradient of {body.trace.who}"
     with state_read_by(body.trace.cells, who, "each step") as state:
         yield

@@ -70,7 +70,7 @@ class ReplayedSteps(NamedTuple):
         return self.state(number) if number < own else f"Parameter {self.written[number - own].name!r}"
 
     def input(self, number: int, states: int, sequences: int, captured: Sequence[Tensor] = ()) -> str:
-        """The name of an input: a state, a sequence, or what was captured."""
+        """The name of an input: a state, a sequence, or a captured Tensor."""
         if number < states:
             return self.result(number, states)
         if number < states + sequences:
@@ -124,7 +124,7 @@ def look_at_gradients(
 
     Args:
         loop: the steps that have run.
-        inputs: the states before the first step, the sequences, and what is the same at every step.
+        inputs: the states before the first step, the sequences, and the constants.
         states, sequences: the number of each among the inputs.
         captured: the last inputs, as the step found them: Parameters have names.
         douts: the gradients, or None, of the last states and of the collected results.
@@ -222,7 +222,7 @@ def _inputs_of_turn(
 def _in_step(
     loop: ReplayedSteps, error: NotFiniteError, arrays: list[Any], xs: Sequence[Tensor], turn: int
 ) -> NotFiniteError:
-    """The error of an operation in a step, with the step, where its operand came from, and what becomes of it."""
+    """The error of an operation in a step, with the step, the origin of its operand, and the results it reaches."""
     fault = error.fault
     if not isinstance(fault, Fault):
         return error
@@ -271,7 +271,7 @@ def _backward(
                 inputs = [[watch_input(x) for x in part] for part in _inputs_of_turn(loop, arrays, xs, turn)]
                 with pause_watch():
                     after, ys = loop.f(*inputs)
-            outs = [*after, *ys][: len(arriving)]  # those behind are recorded for monitors, and have no gradient
+            outs = [*after, *ys][: len(arriving)]  # those after them are recorded for monitors, and have no gradient
             pull = partial(pullback, outs=outs, douts=arriving, inputs=[*inputs[0], *inputs[1]], beside=others)
             try:
                 grads = pull(tape.live())

@@ -64,9 +64,9 @@ def run(
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Trace `f`, and run it over the sequences: the last state, and the collected results.
 
-    `names` are what the states are called, for errors; `events` are to be those of this run (`tape/taps.py`).
+    `names` are the names of the states, for errors; `events` are to be those of this run (`tape/taps.py`).
     """
-    with beside(*carry, *xs):  # what the body makes is where its operands are
+    with beside(*carry, *xs):  # new arrays of the body are where its operands are
         body, written = trace_body(f, carry, xs, backwards, who)
     every = every if body.carry else None  # without states there is nothing to store
     effects = bool(written) and TRACING.trace is None
@@ -83,14 +83,16 @@ def run(
         for watch in FINITE if TRACING.trace is None else ():
             scan.observed = ReplayedSteps(f, written, backwards, who, names, CHECKING.smooth, watch.place())
             pairs = zip(body.ys, outs[len(states) :], strict=False)
-            results = [out for y, out in pairs if id(y._data) not in body.trace.noted]  # not what a monitor records
+            results = [
+                out for y, out in pairs if id(y._data) not in body.trace.noted
+            ]  # without the records of monitors
             look_at_results(scan.observed, states, xs, [*outs[: len(states)], *results])
         assign_all(list(zip(written, outs[len(carry) : len(states)], strict=True)), in_range=True)
     return list(outs[: len(carry)]), list(outs[len(states) : len(states) + scan.loop.result_count])
 
 
 def _bind_loop(loop: Loop, inputs: list[Tensor], steps: int) -> tuple[Scan, Sequence[Tensor]]:
-    """The scan of a loop, carried out or traced; on a tape it stores what its backward pass needs."""
+    """The scan of a loop, carried out or traced; on a tape it stores the values that its backward pass needs."""
     body = loop.body
     taped = RECORDING.tape is not None and body.trace.tape is not None and any(x._entry is not None for x in inputs)
     if taped and loop.interval is None and loop.recompute is None:
@@ -222,8 +224,9 @@ class Scan(LoopOperation):
         with beside(*entry.inputs):
             reverse = linearise(body, [dout is not None for dout in douts[:results]])
             if interval is None and lacks_states(body, reverse):
-                # What is saved is what the reverse from the results needs. In higher orders a gradient arrives at what
-                # was saved too, and leads on to what only the states give: the loop runs again, and collects those.
+                # The saved values are those that the backward pass from the results needs. In higher orders a gradient
+                # arrives at them too, and leads on to Values that only the states give: the loop runs again, and
+                # collects the states.
                 sums = len(body.after) + len(body.ys)
                 body = body.saving_states()
                 outs = Scan(Loop(body, self.loop.result_count, who)).bind(*entry.inputs, steps=steps)
@@ -273,7 +276,7 @@ class Scan(LoopOperation):
             inputs = list(entry.inputs)
             for n, x in zip(live, watched, strict=True):
                 inputs[n] = x
-            # What the forward takes and never uses has been left out.
+            # Unused inputs of the forward have been left out.
             xs = [inputs[position[x._data]] if x._data in position else _unused_value(x, (steps,)) for x in forward.xs]
             consts = [
                 inputs[position[x._data]] if x._data in position else _unused_value(x, ()) for x in forward.consts

@@ -7,13 +7,12 @@ from typing import Any
 
 from snncell import ops
 from snncell.errors import ArgumentError, DTypeError, ShapeError
-from snncell.ops.base import as_float, as_int
-from snncell.ops.options import MEMORY
+from snncell.ops.base import MEMORY, as_float, as_int
 from snncell.tape.state import TRACING, recording_on
 from snncell.tape.tensor import Tensor, beside
 
 
-def within(x: Any, who: str, low: float = 0.0, high: float = 1.0) -> Tensor:
+def check_within(x: Any, who: str, low: float = 0.0, high: float = 1.0) -> Tensor:
     """`x` as a Tensor of floats, all in [low, high]. A traced Tensor has no values yet: it is taken as it is."""
     tensor = as_float(x, who)
     if tensor.dtype.category == 3:
@@ -36,11 +35,11 @@ def step_count(steps: Any, who: str) -> int:
     """A number of steps, at least 1."""
     if as_int(steps, who, "steps") < 1:
         raise ArgumentError(f"{who}: steps is an integer of at least 1, not {steps!r}.")
-    fitting(int(steps), who, "steps")
+    refuse_too_many(int(steps), who, "steps")
     return int(steps)
 
 
-def fitting(count: int, who: str, name: str, each: int = 1) -> None:
+def refuse_too_many(count: int, who: str, name: str, each: int = 1) -> None:
     """Refuse a count of so many float32 for each of it that they are more than the machine has memory for."""
     if count * each * 4 > MEMORY:
         raise ArgumentError(
@@ -49,7 +48,7 @@ def fitting(count: int, who: str, name: str, each: int = 1) -> None:
         )
 
 
-def number(value: Any, who: str, name: str, low: float = -math.inf, high: float = math.inf) -> float:
+def check_number(value: Any, who: str, name: str, low: float = -math.inf, high: float = math.inf) -> float:
     """A finite number strictly between `low` and `high`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not low < value < high:
         between = f"between {low:g} and {high:g}" if high < math.inf else f"above {low:g}" if low > -math.inf else ""
@@ -57,7 +56,7 @@ def number(value: Any, who: str, name: str, low: float = -math.inf, high: float 
     return value
 
 
-def sequence(x: Any, who: str) -> Tensor:
+def check_sequence(x: Any, who: str) -> Tensor:
     """`x` as a Tensor of floats (T, ...) with at least one step."""
     tensor = as_float(x, who)
     if tensor.ndim == 0 or not tensor.shape[0]:
@@ -65,7 +64,7 @@ def sequence(x: Any, who: str) -> Tensor:
     return tensor
 
 
-def times(steps: int, like: Tensor) -> Tensor:
+def step_numbers(steps: int, like: Tensor) -> Tensor:
     """0, 1, ..., steps - 1 along a first axis before those of `like`, in its dtype and place."""
     with beside(like):
         return ops.arange(steps, dtype=like.dtype).reshape((steps, *(1,) * like.ndim))

@@ -1,4 +1,4 @@
-"""From spikes or membrane potentials over time back to values: time is the first axis, and goes.
+"""Spike decoders: from spikes or membrane potentials over time back to values.
 
 `lengths` and what all of them refuse: see `snncell.encode`.
 """
@@ -11,23 +11,28 @@ import numpy as np
 
 from snncell import nn, ops
 from snncell.base.arguments.kinds import Extended, Numbers, Positive
-from snncell.encode.checks import number, sequence
+from snncell.encode.checks import check_number, check_sequence
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.sequences import mean_over_time, sum_over_time, within_lengths
 from snncell.nn.spike_time import times_until_end
 from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor, beside
 
+__all__ = [
+    "firing_rate", "first_spike_time", "last_membrane", "max_membrane", "mean_membrane", "population_vector",
+    "spike_count",
+]  # fmt: skip
 
-def _there(x: Any, lengths: Any, who: str, otherwise: float = 0.0) -> Tensor:
+
+def _zero_padding_steps(x: Any, lengths: Any, who: str, otherwise: float = 0.0) -> Tensor:
     """A sequence (T, B, ...), with another value where it has ended."""
-    tensor = sequence(x, who)
+    tensor = check_sequence(x, who)
     return tensor if lengths is None else ops.select(within_lengths(tensor, lengths, who), tensor, otherwise)
 
 
-def _mean(x: Any, lengths: Any, who: str) -> Tensor:
+def _mean_over_steps(x: Any, lengths: Any, who: str) -> Tensor:
     """The mean over the steps that a sample has; 0 if it has none."""
-    return mean_over_time(sequence(x, who), lengths, who)
+    return mean_over_time(check_sequence(x, who), lengths, who)
 
 
 def spike_count(spikes: Numbers, *, lengths: Numbers | None = None) -> Tensor:
@@ -37,7 +42,7 @@ def spike_count(spikes: Numbers, *, lengths: Numbers | None = None) -> Tensor:
         >>> snncell.encode.spike_count([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]).tolist()
         [2.0, 1.0]
     """
-    return sum_over_time(_there(spikes, lengths, "spike_count"))
+    return sum_over_time(_zero_padding_steps(spikes, lengths, "spike_count"))
 
 
 def firing_rate(spikes: Numbers, dt: Positive = 1.0, *, lengths: Numbers | None = None) -> Tensor:
@@ -52,8 +57,8 @@ def firing_rate(spikes: Numbers, dt: Positive = 1.0, *, lengths: Numbers | None 
         >>> snncell.encode.firing_rate([[1.0], [0.0], [1.0], [0.0]], dt=0.001).tolist()
         [500.0]
     """
-    mean = _mean(spikes, lengths, "firing_rate")
-    dt = number(dt, "firing_rate", "dt", 0.0)
+    mean = _mean_over_steps(spikes, lengths, "firing_rate")
+    dt = check_number(dt, "firing_rate", "dt", 0.0)
     return mean if dt == 1.0 else mean * (1.0 / dt)
 
 
@@ -73,7 +78,7 @@ def first_spike_time(spikes: Numbers, silent: Extended | None = None, *, lengths
         >>> snncell.encode.first_spike_time([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0]]).tolist()
         [1.0, 2.0]
     """
-    tensor = _there(spikes, lengths, "first_spike_time")
+    tensor = _zero_padding_steps(spikes, lengths, "first_spike_time")
     of_all = nn.FirstSpikeTime(silent)
     if lengths is None or silent is None:
         return times_until_end(of_all, tensor, lengths)
@@ -115,7 +120,7 @@ def population_vector(spikes: Numbers, centres: Numbers, *, lengths: Numbers | N
         >>> snncell.encode.population_vector([[[1.0, 1.0, 0.0]], [[0.0, 1.0, 1.0]]], [0.0, 0.5, 1.0]).tolist()
         [0.5]
     """
-    counts = _there(spikes, lengths, "population_vector").sum(0)
+    counts = _zero_padding_steps(spikes, lengths, "population_vector").sum(0)
     with beside(counts):
         of = (
             Tensor(centres, "float64")
@@ -141,7 +146,7 @@ def last_membrane(v: Numbers, *, lengths: Numbers | None = None) -> Tensor:
         >>> snncell.encode.last_membrane([[1.0], [6.0], [2.0]]).tolist()
         [2.0]
     """
-    tensor = _there(v, lengths, "last_membrane")
+    tensor = _zero_padding_steps(v, lengths, "last_membrane")
     if lengths is None:
         return tensor[-1]
     there = within_lengths(tensor, lengths, "last_membrane").astype(tensor.dtype)
@@ -157,7 +162,7 @@ def mean_membrane(v: Numbers, *, lengths: Numbers | None = None) -> Tensor:
         >>> snncell.encode.mean_membrane([[1.0], [2.0], [6.0]]).tolist()
         [3.0]
     """
-    return _mean(v, lengths, "mean_membrane")
+    return _mean_over_steps(v, lengths, "mean_membrane")
 
 
 def max_membrane(v: Numbers, *, lengths: Numbers | None = None) -> Tensor:
@@ -169,4 +174,4 @@ def max_membrane(v: Numbers, *, lengths: Numbers | None = None) -> Tensor:
         >>> snncell.encode.max_membrane([[1.0], [6.0], [2.0]]).tolist()
         [6.0]
     """
-    return ops.max(_there(v, lengths, "max_membrane", -np.inf), 0)
+    return ops.max(_zero_padding_steps(v, lengths, "max_membrane", -np.inf), 0)

@@ -16,7 +16,7 @@ from snncell.nir.layers import Delay, Heaviside, Scale
 from snncell.nir.neurons import Equation, constants_of, equation_of
 from snncell.nir.shapes import Shape
 from snncell.nn.dataflow import beyond_threshold, kind_of
-from snncell.ops.conv import padding_of, tuple_of
+from snncell.ops.conv import padding_widths, tuple_of
 from snncell.ops.seeds import present_key, replaying
 from snncell.tape.tensor import Tensor
 
@@ -267,7 +267,7 @@ def _padding(cell: Any, shape: Shape, size: Any, stride: Any, spread: Any, mode:
     """The elements to add on both sides of each axis; "same" where the sides differ and NIR's "same" is that, too."""
     if len(shape) != len(size) + 1:
         raise NirError(f"to_nir: {path} ({type(cell).__name__}) takes {len(size) + 1} axes, but gets {list(shape)}.")
-    flat = padding_of(shape[1:], size, stride, spread, mode, padding, type(cell).__name__)
+    flat = padding_widths(shape[1:], size, stride, spread, mode, padding, type(cell).__name__)
     pairs = list(zip(flat[::2], flat[1::2], strict=True))[::-1]
     if all(before == after for before, after in pairs):
         return tuple(before for before, _ in pairs)

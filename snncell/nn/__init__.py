@@ -2,14 +2,19 @@
 
 A neuron is a Cell of one step: MultiStep runs it over time, Recurrent feeds its output back, Stateful keeps its state
 between calls. LIFNode.like("snntorch", ...) is another framework's.
+
+Training Cells, which `snncell.mindspore` defines:
+    ForwardValueAndGrad, GradAccumulationCell, ParameterUpdate, TrainOneStepCell, WithEvalCell, WithGradCell,
+    WithLossCell
 """
 
-from snncell.base.arguments.exports import export as _export
+import typing as _typing
+
+from snncell.base.arguments.exports import export as _export, export_lazily as _export_lazily
 from snncell.base.arguments.guard import guard as _guard
 from snncell.cell.cell import Cell as Cell
 from snncell.common.held import Constant as Constant
 from snncell.common.ranges import Range as Range
-from snncell.nn.accumulation import GradAccumulationCell as GradAccumulationCell, ParameterUpdate as ParameterUpdate
 from snncell.nn.activation import (
     GELU as GELU,
     GLU as GLU,
@@ -174,13 +179,6 @@ from snncell.nn.temporal import (
     TimeFixedDropout2d as TimeFixedDropout2d,
 )
 from snncell.nn.time import MultiStep as MultiStep
-from snncell.nn.training import (
-    ForwardValueAndGrad as ForwardValueAndGrad,
-    TrainOneStepCell as TrainOneStepCell,
-    WithEvalCell as WithEvalCell,
-    WithGradCell as WithGradCell,
-    WithLossCell as WithLossCell,
-)
 from snncell.nn.truncated import Truncated as Truncated
 from snncell.nn.value_loss import (
     BCELoss as BCELoss,
@@ -200,5 +198,19 @@ from snncell.surrogate import (
     relusigmoid as relusigmoid,
 )
 
+if _typing.TYPE_CHECKING:
+    from snncell.mindspore.training_cells import *  # noqa: F403 (it lists in `__all__` what it shows)
+
+_TRAINING_CELLS = (
+    "ForwardValueAndGrad",
+    "GradAccumulationCell",
+    "ParameterUpdate",
+    "TrainOneStepCell",
+    "WithEvalCell",
+    "WithGradCell",
+    "WithLossCell",
+)
+
 _export(globals())
+_export_lazily(globals(), "snncell.mindspore", _TRAINING_CELLS)
 _guard(globals())

@@ -11,7 +11,7 @@ from snncell.cell.cell import Cell
 from snncell.common.initializer import Init, Uniform
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import EVEN, positive, weights
-from snncell.ops.conv import padding_of, tuple_of
+from snncell.ops.conv import padding_widths, tuple_of
 from snncell.tape.event_lists import EventLists
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
@@ -50,7 +50,9 @@ class _Conv(Cell):
         self.kernel_size = tuple_of(kernel_size, self.axes, who, "kernel_size", 1)
         self.stride, self.pad_mode, self.padding, self.dilation = stride, pad_mode, padding, dilation
         steps, spread = (tuple_of(n, self.axes, who, "stride or dilation", 1) for n in (stride, dilation))
-        padding_of(self.kernel_size, self.kernel_size, steps, spread, pad_mode, padding, who)  # refuses what is wrong
+        padding_widths(
+            self.kernel_size, self.kernel_size, steps, spread, pad_mode, padding, who
+        )  # refuses what is wrong
         self.has_bias = has_bias
         shape = self.weight_shape()
         self.weight = weights(weight_init, EVEN, shape, dtype)

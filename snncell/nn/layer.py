@@ -12,7 +12,7 @@ from snncell.cell.cell import Cell
 from snncell.common.initializer import HeUniform, Init, Initializer, Uniform, initializer
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.activation_names import activation_of
-from snncell.ops.indexing import lookup
+from snncell.ops.gathering import lookup
 from snncell.tape.event_lists import EventLists
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor

@@ -9,8 +9,7 @@ from snncell.base.arguments.kinds import Numbers, Reduction, Share
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.ops.base import as_tensor
-from snncell.ops.class_loss import of_classes, refuse_shapes
-from snncell.ops.loss import reduce_losses
+from snncell.ops.loss import class_losses, reduce_losses, refuse_shapes
 from snncell.tape.tensor import Tensor
 
 
@@ -92,7 +91,7 @@ class CrossEntropyLoss(_Loss):
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         logits, labels = self.tensors(logits, labels)
         refuse_shapes("CrossEntropyLoss", logits, labels)
-        return of_classes(
+        return class_losses(
             "CrossEntropyLoss",
             ops.log_softmax(logits, 1),
             labels,
@@ -166,4 +165,4 @@ class SoftmaxCrossEntropyWithLogits(_Loss):
             )
         wanted = labels if self.sparse else labels.astype(logits.dtype)
         log_p = ops.log_softmax(logits, 1)
-        return of_classes("SoftmaxCrossEntropyWithLogits", log_p, wanted, None, -100, self.reduction, 0.0)
+        return class_losses("SoftmaxCrossEntropyWithLogits", log_p, wanted, None, -100, self.reduction, 0.0)

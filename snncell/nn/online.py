@@ -19,7 +19,7 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.groups import number_in
 from snncell.nn.layer import EVEN, positive, positive_number, weights
 from snncell.surrogate import ATan
-from snncell.surrogate.base import firing
+from snncell.surrogate.base import check_spike_function
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
@@ -27,7 +27,7 @@ from snncell.tape.tensor import Tensor
 def spike_function(value: Any, layer: Cell) -> Any:
     """The spike function of a layer; ATan if it is None."""
     who = type(layer).__name__
-    chosen = ATan() if value is None else firing(value, who)
+    chosen = ATan() if value is None else check_spike_function(value, who)
     learned = chosen.trainable_params()
     if learned and getattr(layer, "bprop", None) is not None:
         raise ArgumentError(

@@ -10,7 +10,7 @@ from snncell.base.arguments.guard import Unlike
 from snncell.base.arguments.kinds import Count, Lengths, PadMode
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
-from snncell.ops.adaptive_pool import Sizes
+from snncell.ops.pool import Sizes
 from snncell.tape.tensor import Tensor
 
 

@@ -19,7 +19,7 @@ from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.nn.loss import _Loss
 from snncell.nn.sequences import highest, mean_over_time, sum_over_time, until_end
 from snncell.ops.base import as_tensor
-from snncell.ops.indexing import hot, label_words
+from snncell.ops.gathering import hot, label_words
 from snncell.tape.tensor import Tensor
 
 

@@ -15,7 +15,7 @@ from snncell.common.held import Ranged
 from snncell.common.ranges import DECAY, Range
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import positive
-from snncell.ops.indexing import hot
+from snncell.ops.gathering import hot
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 

@@ -1,6 +1,11 @@
-"""More arithmetic, element by element: parts and signs of numbers, logarithms to other bases, what joins two or three.
+"""Arithmetic, element by element: each operation is its formula and, right under it, its bprop.
 
-Functions whose derivative is made of themselves have a formula and a reverse; the others are made of operations.
+In a formula, names such as `exp` or `where` mean scalar functions (`kernels/scalar.py`); in a bprop they are the
+operations of this package. Conventions where a derivative does not exist: abs'(0) = 0, a tie of maximum or minimum
+splits 0.5 / 0.5, clip's is 0 outside and 1 on its bounds. NaN passes through everything.
+
+A bprop ignores broadcasting, because the tape sums a gradient to the shape of its input. Where a gradient is expensive
+and another operand may be the only one that needs one, it is a function, called if it is needed.
 """
 
 from __future__ import annotations
@@ -8,44 +13,145 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import NotNegative, Numbers
+from snncell.compiler.ir.formula import Elementwise
+from snncell.errors import ArgumentError
 from snncell.ops.base import as_float, as_tensor, astype, elementwise, number_or_tensor, same_dtype
-from snncell.ops.elementwise import (
-    abs,
-    ceil,
-    div,
-    floor,
-    maximum,
-    minimum,
-    mul,
-    pow,
-    sign,
+from snncell.ops.logic import (
+    equal,
+    greater,
+    isinf,
+    isnan,
+    less,
+    less_equal,
+    logical_and,
+    logical_not,
+    logical_or,
+    where,
 )
-from snncell.ops.logic import equal, isnan, less_equal, logical_and, logical_not, logical_or, where
-from snncell.tape.tensor import Tensor
+from snncell.tape.tensor import Tensor, snapshot
+
+__all__ = [
+    "abs", "add", "addcdiv", "addcmul", "ceil", "clamp", "clip", "conj", "copysign", "div", "divide", "floor",
+    "floor_div", "floor_divide", "fmax", "fmin", "fmod", "frac", "heaviside", "isclose", "lerp", "maximum", "minimum",
+    "mod", "mul", "multiply", "neg", "negative", "reciprocal", "remainder", "round", "sgn", "sign", "signbit", "sub",
+    "subtract", "true_divide", "trunc",
+]  # fmt: skip
 
 Grads = Sequence[Any]
 
-# --- parts of a number, remainders ------------------------------------------------------------------------------------
+# --- sums, products, quotients ----------------------------------------------------------------------------------------
 
 
-@elementwise("whole")
-def trunc(x: Any) -> Any:
-    """The integer next to x towards 0; no gradient."""
-    return where(x < 0, ceil(x), floor(x))
+@elementwise("same", complex_numbers=True, booleans=True)
+def add(x: Any, y: Any) -> Any:
+    """x + y."""
+    return x + y
 
 
-@trunc.def_bprop
-def _(_x: Tensor, _out: Tensor, _dout: Tensor) -> Grads:
-    return (None,)  # constant between its jumps
+add.additive = True
 
 
-def frac(x: Numbers) -> Tensor:
-    """The part of x behind the point, x - trunc(x), with the sign of x; of integers 0."""
-    tensor = as_tensor(x, "frac")
-    rest: Tensor = tensor - trunc(tensor)
-    return rest
+@add.def_bprop
+def _(_x: Tensor, _y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return dout, dout
+
+
+@elementwise("same", complex_numbers=True)
+def sub(x: Any, y: Any) -> Any:
+    """x - y."""
+    return x - y
+
+
+sub.additive = True
+
+
+@sub.def_bprop
+def _(_x: Tensor, _y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return dout, lambda: -dout
+
+
+@elementwise("same", complex_numbers=True, booleans=True)
+def mul(x: Any, y: Any) -> Any:
+    """x * y."""
+    return x * y
+
+
+mul.proportional = lambda inputs, varying: sum(varying) == 1
+
+
+@mul.def_bprop
+def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return lambda: dout * conj(y), lambda: dout * conj(x)
+
+
+@elementwise("float", complex_numbers=True)
+def div(x: Any, y: Any) -> Any:
+    """x / y; integers are divided as float32."""
+    return x / y
+
+
+div.proportional = lambda inputs, varying: list(varying) == [True, False]
+
+
+def _quotient(x: Any, y: Any) -> Any:
+    """Of complex numbers, where Numba's kernels would end at a division by 0: it gives infinities or NaN."""
+    return where(y == 0, x * 1e308 * 1e308, x / y)
+
+
+div.of_complex = Elementwise(_quotient, "float")
+div.of_complex.name = "div"
+
+
+# -x / y^2 is written with the quotient: y^2 overflows where the gradient does not, and x need not be kept.
+@div.def_bprop
+def _(_x: Tensor, y: Tensor, out: Tensor, dout: Tensor) -> Grads:
+    return lambda: dout / conj(y), lambda: -dout * conj(out / y)
+
+
+@elementwise("same")
+def floor_div(x: Any, y: Any) -> Any:
+    """The largest integer not above x / y."""
+    return x // y
+
+
+# Constant between its jumps.
+@floor_div.def_bprop
+def _(_x: Tensor, _y: Tensor, _out: Tensor, _dout: Tensor) -> Grads:
+    return None, None
+
+
+@elementwise("same")
+def mod(x: Any, y: Any) -> Any:
+    """x - y * floor(x / y): the remainder has the sign of y."""
+    return x % y
+
+
+# The derivatives between the jumps, at which there are none.
+@mod.def_bprop
+def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return dout, lambda: -dout * floor_div(x, y)
+
+
+@elementwise("same", complex_numbers=True)
+def neg(x: Any) -> Any:
+    """-x."""
+    return -x
+
+
+neg.additive = True
+
+
+@neg.def_bprop
+def _(_x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (-dout,)
+
+
+subtract, multiply, divide, true_divide = sub, mul, div, div
+floor_divide, remainder, negative = floor_div, mod, neg
 
 
 @elementwise("same")
@@ -66,111 +172,6 @@ def reciprocal(x: Numbers) -> Tensor:
     """1 / x."""
     quotient: Tensor = div(1, as_tensor(x, "reciprocal"))
     return quotient
-
-
-# --- signs ------------------------------------------------------------------------------------------------------------
-
-
-@elementwise("test")
-def signbit(x: Any) -> Any:
-    """True where x is below 0, or the zero with a minus, -0.0."""
-    return (x < 0) | (1.0 / x < 0)
-
-
-signbit.no_gradient()
-
-
-@elementwise("float")
-def _copysign(x: Any, y: Any) -> Any:
-    return where((y < 0) | (1.0 / y < 0), -abs(x), abs(x))
-
-
-_copysign.name = "copysign"
-
-
-@_copysign.def_bprop
-def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return dout * where(signbit(y), -1.0, 1.0) * sign(x), None
-
-
-def sgn(x: Numbers) -> Tensor:
-    """The sign of x; of a complex number its direction, x / |x|, and 0 of 0."""
-    tensor = as_tensor(x, "sgn")
-    if tensor.dtype.category != 3:
-        signs: Tensor = sign(tensor)
-        return signs
-    length = abs(tensor)
-    direction: Tensor = tensor / where(equal(length, 0.0), 1.0, length)
-    return direction
-
-
-def copysign(x: Numbers, y: Numbers) -> Tensor:
-    """|x| with the sign of y, that of -0.0 too."""
-    result: Tensor = _copysign(*_as_tensors(x, y, "copysign"))
-    return result
-
-
-@elementwise("same")
-def _heaviside(x: Any, values: Any) -> Any:
-    return where(x > 0, 1, where(x == 0, values, where(x < 0, 0, x)))
-
-
-_heaviside.name = "heaviside"
-
-
-@_heaviside.def_bprop
-def _(x: Tensor, _values: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return None, lambda: where(equal(x, 0), dout, 0.0)  # constant on both sides of its jump
-
-
-def heaviside(x: Numbers, values: Numbers) -> Tensor:
-    """0 where x < 0, 1 where x > 0, and `values` where it is 0."""
-    result: Tensor = _heaviside(*_as_tensors(x, values, "heaviside"))
-    return result
-
-
-def _as_tensors(x: Any, y: Any, name: str) -> list[Tensor]:
-    """Both as Tensors of one dtype, a number in the precision of what it meets."""
-    operands = same_dtype([number_or_tensor(x, name), number_or_tensor(y, name, "y")], name)
-    dtype = next(operand.dtype for operand in operands if isinstance(operand, Tensor))
-    return [operand if isinstance(operand, Tensor) else Tensor(operand, dtype) for operand in operands]
-
-
-@elementwise("test")
-def isinf(x: Any) -> Any:
-    """True where x is infinite, of either sign."""
-    return (x == x) & (x - x != 0)
-
-
-isinf.no_gradient()
-
-# --- of two and three -------------------------------------------------------------------------------------------------
-
-
-def float_power(x: Numbers, exponent: Numbers) -> Tensor:
-    """x ** exponent, computed and given in float64."""
-    return pow(_double(x, "x"), _double(exponent, "exponent"))
-
-
-def _double(x: Any, argument: str) -> Any:
-    given = number_or_tensor(x, "float_power", argument)
-    return astype(given, dtypes.float64)
-
-
-def fmax(x: Numbers, y: Numbers) -> Tensor:
-    """The larger of x and y; beside NaN, the other one. A tie's gradient is split in halves."""
-    return _without_nan(maximum, x, y, "fmax")
-
-
-def fmin(x: Numbers, y: Numbers) -> Tensor:
-    """The smaller of x and y; beside NaN, the other one. A tie's gradient is split in halves."""
-    return _without_nan(minimum, x, y, "fmin")
-
-
-def _without_nan(function: Any, x: Any, y: Any, name: str) -> Tensor:
-    a, b = _as_tensors(x, y, name)
-    result: Tensor = where(isnan(a), b, where(isnan(b), a, function(a, b)))
-    return result
 
 
 def lerp(x: Numbers, end: Numbers, weight: Numbers) -> Tensor:
@@ -198,6 +199,198 @@ def _is_one(value: Any) -> bool:
     return type(value) in (int, float) and value == 1
 
 
+# --- signs and complex numbers ----------------------------------------------------------------------------------------
+
+
+def conj(x: Numbers) -> Any:
+    """The complex conjugate; a real Tensor as it is.
+
+    Note:
+        The gradient of a real loss with respect to z = a + ib is dL/da + i dL/db, so the reverse of a product with y
+        is a product with the conjugate of y.
+    """
+    if isinstance(x, (bool, int, float, complex)):
+        return x.conjugate()  # a number stays one: it takes the precision of the other operand
+    tensor = as_tensor(x, "conj")
+    return _conj(tensor) if tensor.dtype.category == 3 else snapshot(tensor)
+
+
+@elementwise("same", complex_numbers=True)
+def _conj(x: Any) -> Any:
+    return conj(x)
+
+
+@_conj.def_bprop
+def _(_x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (_conj(dout),)
+
+
+@elementwise("same", complex_numbers=True)
+def abs(x: Any) -> Any:
+    """|x|."""
+    return abs(x)
+
+
+@abs.def_bprop
+def _(x: Tensor, out: Tensor, dout: Tensor) -> Grads:
+    if x.dtype.category == 3:
+        # x / |x|; at 0 it is 0, as for real numbers, and the inner where avoids 0 / 0.
+        return (dout * x / where(equal(out, 0.0), 1.0, out),)
+    return (dout * sign(x),)
+
+
+@elementwise("same")
+def sign(x: Any) -> Any:
+    """-1, 0 or 1."""
+    return sign(x)
+
+
+@sign.def_bprop
+def _(_x: Tensor, _out: Tensor, _dout: Tensor) -> Grads:
+    return (None,)
+
+
+@elementwise("test")
+def signbit(x: Any) -> Any:
+    """True where x is below 0, or the zero with a minus, -0.0."""
+    return (x < 0) | (1.0 / x < 0)
+
+
+signbit.no_gradient()
+
+
+@elementwise("float")
+def _copysign(x: Any, y: Any) -> Any:
+    return where((y < 0) | (1.0 / y < 0), -abs(x), abs(x))
+
+
+_copysign.name = "copysign"
+
+
+@_copysign.def_bprop
+def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return dout * where(signbit(y), -1.0, 1.0) * sign(x), None
+
+
+def copysign(x: Numbers, y: Numbers) -> Tensor:
+    """|x| with the sign of y, that of -0.0 too."""
+    result: Tensor = _copysign(*_same_dtype_tensors(x, y, "copysign"))
+    return result
+
+
+def sgn(x: Numbers) -> Tensor:
+    """The sign of x; of a complex number its direction, x / |x|, and 0 of 0."""
+    tensor = as_tensor(x, "sgn")
+    if tensor.dtype.category != 3:
+        signs: Tensor = sign(tensor)
+        return signs
+    length = abs(tensor)
+    direction: Tensor = tensor / where(equal(length, 0.0), 1.0, length)
+    return direction
+
+
+@elementwise("same")
+def _heaviside(x: Any, values: Any) -> Any:
+    return where(x > 0, 1, where(x == 0, values, where(x < 0, 0, x)))
+
+
+_heaviside.name = "heaviside"
+
+
+@_heaviside.def_bprop
+def _(x: Tensor, _values: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return None, lambda: where(equal(x, 0), dout, 0.0)  # constant on both sides of its jump
+
+
+def heaviside(x: Numbers, values: Numbers) -> Tensor:
+    """0 where x < 0, 1 where x > 0, and `values` where it is 0."""
+    result: Tensor = _heaviside(*_same_dtype_tensors(x, values, "heaviside"))
+    return result
+
+
+def _same_dtype_tensors(x: Any, y: Any, name: str) -> list[Tensor]:
+    """Both as Tensors of one dtype, a number in the precision of the other operand."""
+    operands = same_dtype([number_or_tensor(x, name), number_or_tensor(y, name, "y")], name)
+    dtype = next(operand.dtype for operand in operands if isinstance(operand, Tensor))
+    return [operand if isinstance(operand, Tensor) else Tensor(operand, dtype) for operand in operands]
+
+
+# --- extremes and bounds ----------------------------------------------------------------------------------------------
+
+
+@elementwise("same", booleans=True)
+def maximum(x: Any, y: Any) -> Any:
+    """The larger of x and y; a tie's gradient is split in halves."""
+    return maximum(x, y)
+
+
+@maximum.def_bprop
+def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return lambda: dout * _share(greater(x, y), equal(x, y)), lambda: dout * _share(less(x, y), equal(x, y))
+
+
+@elementwise("same", booleans=True)
+def minimum(x: Any, y: Any) -> Any:
+    """The smaller of x and y; a tie's gradient is split in halves."""
+    return minimum(x, y)
+
+
+@minimum.def_bprop
+def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return lambda: dout * _share(less(x, y), equal(x, y)), lambda: dout * _share(greater(x, y), equal(x, y))
+
+
+def _share(wins: Tensor, ties: Tensor) -> Tensor:
+    """1 where an operand wins, 0.5 in a tie, else 0; next to NaN neither wins nor ties."""
+    return where(wins, 1.0, where(ties, 0.5, 0.0))
+
+
+def clip(x: Numbers, min: Numbers | None = None, max: Numbers | None = None) -> Tensor:
+    """x limited to [min, max]; the gradient is 0 outside of it.
+
+    Raises:
+        ArgumentError: without a bound, or with min > max.
+    """
+    if min is None and max is None:
+        raise ArgumentError("clip: give min, max, or both.")
+    if isinstance(min, (int, float)) and isinstance(max, (int, float)) and min > max:
+        raise ArgumentError(f"clip: min={min} is above max={max}.")
+    x = as_tensor(x, "clip")
+    if x.dtype.category == 1:  # a bound outside the range of the dtype is no bound
+        limits = np.iinfo(x.dtype.dtype)
+        min = None if type(min) is int and min <= limits.min else min
+        max = None if type(max) is int and max >= limits.max else max
+    # Comparisons, not maximum and minimum: on a bound x itself is taken, with its whole gradient, and NaN stays.
+    low: Tensor = x if min is None else where(_past(less, x, min), min, x)
+    return low if max is None else where(_past(greater, low, max), max, low)
+
+
+def _past(compare: Any, x: Tensor, bound: Any) -> Tensor:
+    """Where a bound takes the place of x: where x is beyond it, and where it is NaN, which compares with nothing."""
+    beyond: Tensor = compare(x, bound)
+    number = isinstance(bound, (int, float)) and bound == bound
+    return beyond if number else logical_or(beyond, isnan(bound))
+
+
+clamp = clip
+
+
+def fmax(x: Numbers, y: Numbers) -> Tensor:
+    """The larger of x and y; if one is NaN, the other one. A tie's gradient is split in halves."""
+    return _ignore_nan(maximum, x, y, "fmax")
+
+
+def fmin(x: Numbers, y: Numbers) -> Tensor:
+    """The smaller of x and y; if one is NaN, the other one. A tie's gradient is split in halves."""
+    return _ignore_nan(minimum, x, y, "fmin")
+
+
+def _ignore_nan(function: Any, x: Any, y: Any, name: str) -> Tensor:
+    a, b = _same_dtype_tensors(x, y, name)
+    result: Tensor = where(isnan(a), b, where(isnan(b), a, function(a, b)))
+    return result
+
+
 def isclose(
     x: Numbers, x2: Numbers, rtol: NotNegative = 1e-05, atol: NotNegative = 1e-08, equal_nan: bool = False
 ) -> Tensor:
@@ -209,3 +402,49 @@ def isclose(
     near = logical_and(less_equal(abs(a - b), abs(b) * rtol + atol), finite)
     result: Tensor = logical_or(equal(a, b), near)
     return logical_or(result, logical_and(isnan(a), isnan(b))) if equal_nan else result
+
+
+# --- rounding ---------------------------------------------------------------------------------------------------------
+
+
+@elementwise("whole")
+def floor(x: Any) -> Any:
+    """The largest integer not above x; no gradient."""
+    return floor(x)
+
+
+@elementwise("whole")
+def ceil(x: Any) -> Any:
+    """The smallest integer not below x; no gradient."""
+    return ceil(x)
+
+
+@elementwise("whole")
+def round(x: Any) -> Any:
+    """The nearest integer, halves to even; no gradient."""
+    return round(x)
+
+
+for _step in (floor, ceil, round):  # constant between their jumps
+
+    @_step.def_bprop
+    def _(_x: Tensor, _out: Tensor, _dout: Tensor) -> Grads:
+        return (None,)
+
+
+@elementwise("whole")
+def trunc(x: Any) -> Any:
+    """The integer next to x towards 0; no gradient."""
+    return where(x < 0, ceil(x), floor(x))
+
+
+@trunc.def_bprop
+def _(_x: Tensor, _out: Tensor, _dout: Tensor) -> Grads:
+    return (None,)  # constant between its jumps
+
+
+def frac(x: Numbers) -> Tensor:
+    """The fractional part, x - trunc(x), with the sign of x; 0 for integers."""
+    tensor = as_tensor(x, "frac")
+    rest: Tensor = tensor - trunc(tensor)
+    return rest

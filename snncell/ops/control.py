@@ -1,4 +1,4 @@
-"""Loops over time, and writes to Parameters."""
+"""Control: loops over time (`scan`), `vmap`, `Map` over tuples, and writes to Parameters."""
 
 from __future__ import annotations
 
@@ -6,19 +6,26 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from snncell.base.arguments.kinds import Count, Numbers, Own
-from snncell.base.arguments.shown import came
+from snncell.base.arguments.shown import came, show
 from snncell.compiler.nan_replay import in_step
 from snncell.compiler.scan import run as scanned
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.ops.base import as_int, astype
-from snncell.ops.shape import stack, unstack
+from snncell.ops.joining import stack, unstack
+from snncell.ops.shape import transpose
 from snncell.tape import structure
 from snncell.tape.custom import as_read
 from snncell.tape.parameter import Parameter
+from snncell.tape.recording import wraps
 from snncell.tape.state import TRACING
 from snncell.tape.taps import Events, Note, NotedResults, noting
 from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import BodyTrace
+
+__all__ = ["HyperMap", "Map", "assign", "assign_add", "assign_sub", "depend", "scan", "vmap"]
+
+
+# --- loops over time --------------------------------------------------------------------------------------------------
 
 
 def scan(
@@ -33,10 +40,10 @@ def scan(
 
     `f` is traced once. It becomes one kernel for the forward and one for the reverse, with the loop inside, if it is
     elementwise and its states have one shape; products of states (rows of one batch) and matrices that are the same at
-    every step are allowed beside that. Any other `f` is carried out step by step over the same plan. What depends only
-    on Tensors that are the same at every step is computed once, before the loop; Tensors that `f` captures have their
+    every step are allowed as well. Any other `f` runs step by step over the same plan. Instructions that depend only on
+    Tensors that are the same at every step are computed once, before the loop; Tensors that `f` captures have their
     gradients. Without a carry there is no loop: all steps run at once, as those of `snncell.vmap`. `snncell.explain`
-    shows what became of it.
+    shows the plan.
 
     Args:
         f: one step. The carry it returns must have the structure, shapes and dtypes of the one it got.
@@ -77,7 +84,7 @@ def run_scan(
         raise ArgumentError(f"{who}: checkpoint_every is at least 1, not {checkpoint_every}.")
     if TRACING.unfused or one_by_one:
         return _step_by_step(f, init, xs, reverse=reverse, who=who, names=names)
-    leaves, tree = _sequences(xs, who)
+    leaves, tree = _steps_of(xs, who)
     carry, tree_of_carry = structure.flatten(init)
     tree_of_ys: Any = None
     noted = NotedResults(())
@@ -96,7 +103,7 @@ def run_scan(
         return structure.flatten(after)[0], [
             *ys,
             *noted_results.extra,
-        ]  # what monitors note leaves the loop behind the ys
+        ]  # notes of monitors leave the loop after the ys
 
     events: Events = {}
     last, ys = scanned(
@@ -116,7 +123,7 @@ def _step_by_step(
     names: Sequence[str] | None,
 ) -> tuple[Any, Any]:
     """Call `f` for one step after the other, on the tape."""
-    leaves, tree = _sequences(xs, who)
+    leaves, tree = _steps_of(xs, who)
     carry, collected = as_read(init), []
     steps = list(enumerate(zip(*[unstack(leaf) for leaf in leaves], strict=True)))
     for number, slices in reversed(steps) if reverse else steps:
@@ -129,7 +136,7 @@ def _step_by_step(
     return carry, structure.unflatten(collected[0][1], columns)
 
 
-def _sequences(xs: Any, who: str) -> tuple[list[Tensor], Any]:
+def _steps_of(xs: Any, who: str) -> tuple[list[Tensor], Any]:
     """The Tensors of xs, which have one number of steps, and the structure around them."""
     leaves, tree = structure.flatten(xs)
     if not leaves:
@@ -142,7 +149,7 @@ def _sequences(xs: Any, who: str) -> tuple[list[Tensor], Any]:
 
 
 def _one_step(f: Any, before: Any, x: Any, who: str, names: Sequence[str] | None) -> tuple[Any, Any]:
-    """Call `f`, and check what it returns."""
+    """Call `f`, and check its result."""
     result = f(before, x)
     if not isinstance(result, tuple) or len(result) != 2:
         raise ArgumentError(f"{who}: f returns (carry, y), not {type(result).__name__}.")
@@ -171,8 +178,8 @@ def _check_carry(before: Any, after: Any, who: str, names: Sequence[str] | None)
                 )
     if old_tree != new_tree:
         raise ShapeError(
-            f"{who}: the carry came in as {_outline(before)} and went out as {_outline(after)}; f must return a carry "
-            f"of the same structure."
+            f"{who}: the carry came in as {_outline_carry(before)} and went out as {_outline_carry(after)}; f must "
+            f"return a carry of the same structure."
         )
     for position, (a, b) in enumerate(zip(old, new, strict=True)):
         state = f"state {position if names is None else names[position]}"
@@ -201,24 +208,205 @@ def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
     return len(shape) <= len(to) and all(n in (1, m) for n, m in zip(shape[::-1], to[::-1], strict=False))
 
 
-def _outline(tree: Any) -> str:
+def _outline_carry(tree: Any) -> str:
     if isinstance(tree, Tensor):
         return f"{tree.dtype}{list(tree.shape)}"
     if isinstance(tree, (tuple, list)):
-        return f"({', '.join(map(_outline, tree))})"
+        return f"({', '.join(map(_outline_carry, tree))})"
     if isinstance(tree, dict):
-        return "{" + ", ".join(f"{key!r}: {_outline(x)}" for key, x in tree.items()) + "}"
+        return "{" + ", ".join(f"{key!r}: {_outline_carry(x)}" for key, x in tree.items()) + "}"
     return type(tree).__name__
 
 
-def depend(value: Tensor, expr: Any) -> Tensor:
-    """`value`, after `expr`: what stands before in the text is done before, in a jitted function too.
+# --- vmap -------------------------------------------------------------------------------------------------------------
 
-    MindSpore's, whose graphs need to be told; here it says what is so anyway.
+
+def vmap(fn: Annotated[Callable[..., Any], Own()], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
+    """A function that applies `fn` to each slice of its arguments along an axis, and stacks the results.
+
+    y[i] = fn(x[i], ...) for each slice i, as `ops.scan` without a carry gives it: `fn` is traced once. No slice waits
+    for the one before, so each operation is carried out for all slices at once, by the rule that it has for this
+    (`Primitive.over_time`), and the function that comes of it is fused and compiled like one that was written for a
+    batch, as are its gradients, inside and outside. Results are those of the slices: to rounding where a product or a
+    sum has another order for more rows, else to the bit.
+
+    A function with a state runs slice by slice: one that draws random numbers (each slice draws its own) or writes to
+    Parameters, and `ops.scan` with a carry inside it, a spiking layer over time. `snncell.explain` says which it is:
+    "no loop: all 64 steps at once", or "64 steps one by one". All slices are in memory together.
+
+    Args:
+        fn: a function or Cell that takes and returns Tensors.
+        in_axes: the axis of each argument along which slices are taken; None for an argument that all slices share. An
+            int stands for all arguments, a tuple has one for each.
+        out_axes: the axis of each result that the slices are stacked along; None for one that does not depend on the
+            slice.
+
+    Returns:
+        A function with `fn`'s arguments, each with one axis more.
+
+    Raises:
+        ArgumentError: for axes that do not fit the arguments, or results that are no Tensors.
+        ShapeError: for arguments with different numbers of slices.
+
+    Example:
+        >>> snncell.vmap(lambda row, w: (row * w).sum(), in_axes=(0, None))(ops.ones((2, 3)), Tensor([1.0, 2.0, 3.0]))
+        Tensor(shape=[2], dtype=Float32, value= [ 6.00000000e+00,  6.00000000e+00])
+    """
+    if not callable(fn) or isinstance(fn, type):
+        raise ArgumentError(f"vmap: fn is a function or a Cell, not {came(fn)}.")
+    _refuse_axes(in_axes, "in_axes", "argument")
+    _refuse_axes(out_axes, "out_axes", "result")
+
+    return wraps(fn, lambda *args: _map_function(fn, args, in_axes, out_axes))
+
+
+def _map_function(fn: Callable[..., Any], args: tuple[Any, ...], in_axes: Any, out_axes: Any) -> Any:
+    axes = _axes_for(in_axes, len(args), "in_axes", "argument")
+    along = [n for n, axis in enumerate(axes) if axis is not None]
+    if not along:
+        raise ArgumentError("vmap: in_axes are all None: there is no axis to go along.")
+    xs = tuple(_axis_to_front(args[n], axes[n], f"in_axes: argument {n}") for n in along)
+    sizes = [x.shape[0] for x in structure.flatten(xs)[0]]
+    if len(set(sizes)) != 1:
+        raise ShapeError(f"vmap: the arguments have {sizes} slices along in_axes; they need one number of them.")
+
+    def one(carry: Any, slices: Any) -> Any:
+        own = dict(zip(along, slices, strict=True))
+        return carry, fn(*[own.get(n, x) for n, x in enumerate(args)])
+
+    _, ys = run_scan(one, (), xs, who="vmap")
+    outs = ys if isinstance(ys, tuple) else (ys,)
+    places = _axes_for(out_axes, len(outs), "out_axes", "result")
+    moved = [_front_to_axis(y, axis) for y, axis in zip(outs, places, strict=True)]
+    return tuple(moved) if isinstance(ys, tuple) else moved[0]
+
+
+def _refuse_axes(given: Any, name: str, what: str) -> None:
+    for axis in given if isinstance(given, (tuple, list)) else [given]:
+        if axis is not None and (isinstance(axis, bool) or not isinstance(axis, int)):
+            raise ArgumentError(f"vmap: {name} is an axis, None, or a tuple of one for each {what}, not {show(given)}.")
+
+
+def _axes_for(given: Any, count: int, name: str, what: str) -> list[int | None]:
+    axes = list(given) if isinstance(given, (tuple, list)) else [given] * count
+    if len(axes) != count:
+        raise ArgumentError(f"vmap: {name} has {len(axes)} axes for {count} {what}(s).")
+    return axes
+
+
+def _axis_to_front(tree: Any, axis: int | None, name: str) -> Any:
+    """Each Tensor with that axis in front."""
+
+    def moved(x: Tensor) -> Tensor:
+        assert axis is not None
+        if not -x.ndim <= axis < x.ndim:
+            raise ArgumentError(f"vmap: {name} of shape {x.shape} has no axis {axis}.")
+        return _move_axis(x, axis % x.ndim, 0)
+
+    if axis is None or not structure.flatten(tree)[0]:
+        raise ArgumentError(f"vmap: {name} is {came(tree)}, which has no slices; its axis is None.")
+    return structure.map_leaves(moved, tree)
+
+
+def _front_to_axis(tree: Any, axis: int | None) -> Any:
+    """Each Tensor with its first axis at another place; with None the first slice."""
+
+    def moved(y: Tensor) -> Tensor:
+        if axis is None:
+            return y[0]
+        if not -y.ndim <= axis < y.ndim:
+            raise ArgumentError(
+                f"vmap: out_axes: a result of shape {y.shape[1:]} has no place {axis} for an axis more."
+            )
+        return _move_axis(y, 0, axis % y.ndim)
+
+    return structure.map_leaves(moved, tree)
+
+
+def _move_axis(x: Tensor, source: int, target: int) -> Tensor:
+    order = [n for n in range(x.ndim) if n != source]
+    order.insert(target, source)
+    moved: Tensor = x if source == target else transpose(x, tuple(order))
+    return moved
+
+
+# --- maps over tuples and lists ---------------------------------------------------------------------------------------
+
+
+class Map:
+    """Applies a function to the elements of one or more tuples or lists of one length, side by side.
+
+    Args:
+        ops: the function; left out, it is the first argument of each call.
+
+    Raises:
+        ArgumentError: for something else than tuples and lists, or different lengths.
+
+    Example:
+        >>> ops.Map(lambda x, y: x + y)((1, 2), (10, 20))
+        (11, 22)
+    """
+
+    deep = False
+
+    def __init__(self, ops: Annotated[Callable[..., Any] | None, Own()] = None) -> None:
+        if ops is not None and not callable(ops):
+            raise ArgumentError(f"{type(self).__name__}: ops is a function of the elements, not {came(ops)}.")
+        self.ops = ops
+
+    def __call__(self, *args: Any) -> Any:
+        who = type(self).__name__
+        function, sequences = (self.ops, args) if self.ops is not None else (args[0] if args else None, args[1:])
+        if function is None or not callable(function):
+            raise ArgumentError(f"{who}: the first argument is the function, as {who}() was made without one.")
+        if not sequences:
+            raise ArgumentError(f"{who}: there is nothing to go through: give tuples or lists.")
+        return self._mapped(function, sequences, who, True)
+
+    def _mapped(self, function: Callable[..., Any], sequences: tuple[Any, ...], who: str, outermost: bool) -> Any:
+        several = [isinstance(one, (tuple, list)) for one in sequences]
+        if not any(several) and not outermost:
+            return function(*sequences)
+        if not all(several) or len({len(one) for one in sequences}) != 1:
+            shown = ", ".join(f"{came(one)}{f' of {len(one)}' if hasattr(one, '__len__') else ''}" for one in sequences)
+            raise ArgumentError(f"{who}: goes through tuples or lists of one length side by side, not {shown}.")
+        columns = zip(*sequences, strict=True)
+        if self.deep:
+            found = [self._mapped(function, column, who, False) for column in columns]
+        else:
+            found = [function(*column) for column in columns]
+        return found if isinstance(sequences[0], list) else tuple(found)
+
+
+class HyperMap(Map):
+    """Applies a function to the elements of nested tuples and lists of one structure, side by side.
+
+    Args:
+        ops: the function; left out, it is the first argument of each call.
+
+    Raises:
+        ArgumentError: for structures that differ.
+
+    Example:
+        >>> ops.HyperMap(lambda x: x * 10)(((1, 2), 3))
+        ((10, 20), 30)
+    """
+
+    deep = True
+
+
+# --- writes to Parameters ---------------------------------------------------------------------------------------------
+
+
+def depend(value: Tensor, expr: Any) -> Tensor:
+    """`value`, computed after `expr`.
+
+    MindSpore's graphs need it to keep the order of effects. Here effects happen in the order of the text anyway, in a
+    jitted function too.
 
     Args:
         value: a Tensor.
-        expr: what has been carried out, such as the result of an optimiser.
+        expr: the effect that comes first, for example the result of an optimiser.
 
     Example:
         >>> p = Parameter(1.0, name="p")

@@ -1,4 +1,4 @@
-"""Convolution over one or two axes (or more).
+"""Convolution over one or two axes (or more), and the patches of images.
 
 A convolution, the gradient of its input and the gradient of its weight are three operations, each of which is the
 reverse of the other two: so there are gradients of any order.
@@ -11,21 +11,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from snncell import dtype as dtypes
-from snncell.base.arguments.kinds import Count, Lengths, Numbers, PadMode
+from snncell.base.arguments.kinds import Count, Lengths, Numbers, PadMode, Size
 from snncell.compiler.ir.convolution import Convolution, ConvolutionBack, ConvolutionWeight
 from snncell.errors import ArgumentError, ShapeError
-from snncell.ops import shape as sh
-from snncell.ops.base import as_float, as_int, as_tensor, astype, same_dtype
-from snncell.ops.elementwise import conj
-from snncell.ops.event_lists import convolve
+from snncell.ops import joining, shape as sh
+from snncell.ops.arithmetic import conj
+from snncell.ops.base import as_float, as_int, as_ints, as_tensor, astype, same_dtype
+from snncell.ops.event_lists import convolve_lists
+from snncell.ops.indexing import put_primitive
+from snncell.ops.padding import pad
 from snncell.ops.reduce import sum_primitive
 from snncell.tape.event_lists import EventLists
 from snncell.tape.tensor import Tensor
 
+__all__ = ["conv", "conv1d", "conv2d", "conv_transpose2d", "fold", "unfold"]
+
 Grads = Sequence[Any]
 Ints = tuple[int, ...]
-
-
 _conv, _conv_back, _conv_weight = Convolution(), ConvolutionBack(), ConvolutionWeight()
 _conv_weight.total = sum_primitive
 
@@ -80,7 +82,7 @@ def tuple_of(value: Any, count: int, name: str, argument: str, least: int) -> In
     return numbers
 
 
-def padding_of(lengths: Ints, size: Ints, stride: Ints, dilation: Ints, mode: str, padding: Any, name: str) -> Ints:
+def padding_widths(lengths: Ints, size: Ints, stride: Ints, dilation: Ints, mode: str, padding: Any, name: str) -> Ints:
     """Elements to add, as pairs from the last axis on.
 
     "valid" adds none; "same" so many that the output has length ceil(S / stride), the odd one at the end; "pad" adds
@@ -129,7 +131,7 @@ def conv(
         x: (N, C, *S), a Tensor or event lists with a row for each n.
         weight: (O, C // groups, *K).
         stride, dilation: an int, or one for each axis.
-        pad_mode, padding: see `padding_of`.
+        pad_mode, padding: see `padding_widths`.
         groups: into how many parts the channels are divided; each output channel sees one part.
         name: for errors.
 
@@ -158,7 +160,7 @@ def conv(
     size = _lengths_of(weight, "a weight", name)
     steps = tuple_of(stride, count, name, "stride", 1)
     spread = tuple_of(dilation, count, name, "dilation", 1)
-    widths = padding_of(x.shape[2:], size, steps, spread, pad_mode, padding, name)[::-1]
+    widths = padding_widths(x.shape[2:], size, steps, spread, pad_mode, padding, name)[::-1]
     before, behind = widths[1::2], widths[::2]  # from the first axis on
     lengths = tuple(map(sum, zip(before, x.shape[2:], behind, strict=True)))
     refuse_reach((*x.shape[:2], *lengths), size, spread, name)
@@ -166,7 +168,7 @@ def conv(
     places = tuple((n - own) // step + 1 for n, own, step in zip(lengths, reach, steps, strict=True))
     options = {"stride": steps, "before": before, "dilation": spread, "groups": parts}
     if isinstance(x, EventLists):
-        return convolve(x, weight, name, count=places, **options)
+        return convolve_lists(x, weight, name, count=places, **options)
     result: Tensor = _conv.bind(x, weight, count=places, **options)
     return result
 
@@ -221,7 +223,7 @@ def _with_bias(x: Any, weight: Any, bias: Any, count: int, **options: Any) -> Te
 
 
 def _bias_of(bias: Any, channels: int, count: int, name: str) -> Tensor:
-    """A bias (channels,) in a shape that broadcasts along `count` axes behind the channels."""
+    """A bias (channels,) in a shape that broadcasts along `count` axes after the channels."""
     tensor = as_tensor(bias, name)
     if tensor.shape != (channels,):
         raise ShapeError(f"{name}: the bias has shape {tensor.shape}; it needs {(channels,)}.")
@@ -274,10 +276,111 @@ def conv_transpose2d(
 
 
 def _cut_of(whole: list[int], same: list[int], mode: str, padding: Any, output_padding: Any) -> list[tuple[int, int]]:
-    """For each axis, where the result begins in the whole, and how far behind its end (negative: before it) it ends."""
+    """For each axis, where the result begins in the whole, and how far after its end (negative: before it) it ends."""
     name = "conv_transpose2d"
     if mode == "same":  # cut from both sides, the odd one at the end, or lengthened at the end
         return [(max(w - s, 0) // 2, s - w + max(w - s, 0) // 2) for w, s in zip(whole, same, strict=True)]
-    pairs = padding_of((1, 1), (1, 1), (1, 1), (1, 1), mode, padding, name)
+    pairs = padding_widths((1, 1), (1, 1), (1, 1), (1, 1), mode, padding, name)
     extra = tuple_of(output_padding, 2, name, "output_padding", 0)
     return [(pairs[2], extra[0] - pairs[3]), (pairs[0], extra[1] - pairs[1])]
+
+
+# --- patches of images as columns, and back ---------------------------------------------------------------------------
+
+Pair = Count | tuple[Count, Count]
+PaddingSize = Size | tuple[Size, Size]
+
+
+def _as_pair(value: int | tuple[int, ...], name: str, argument: str, least: int = 1) -> tuple[int, int]:
+    numbers = as_ints(value, name, argument)
+    if len(numbers) not in (1, 2) or min(numbers) < least:
+        raise ArgumentError(f"{name}: {argument} is one integer or two, of at least {least}, not {value}.")
+    return numbers[0], numbers[-1]
+
+
+class _Places:
+    """The windows of an image: where each element of a window is, over all of them."""
+
+    def __init__(
+        self, name: str, image: tuple[int, ...], kernel: Pair, dilation: Pair, padding: PaddingSize, stride: Pair
+    ):
+        self.kernel = _as_pair(kernel, name, "kernel_size")
+        apart, step = _as_pair(dilation, name, "dilation"), _as_pair(stride, name, "stride")
+        self.padding = _as_pair(padding, name, "padding", 0)
+        self.padded = tuple(n + 2 * p for n, p in zip(image, self.padding, strict=True))
+        spans = [(k - 1) * d + 1 for k, d in zip(self.kernel, apart, strict=True)]
+        if any(span > n for span, n in zip(spans, self.padded, strict=True)):
+            raise ShapeError(
+                f"{name}: windows of {tuple(spans)} do not fit an image of {self.padded}, padding included."
+            )
+        self.windows = tuple((n - s) // t + 1 for n, s, t in zip(self.padded, spans, step, strict=True))
+        self.slices = [
+            tuple(
+                slice(place * d, place * d + (count - 1) * t + 1, t)
+                for place, d, count, t in zip((i, j), apart, self.windows, step, strict=True)
+            )
+            for i in range(self.kernel[0])
+            for j in range(self.kernel[1])
+        ]
+
+
+def unfold(x: Numbers, kernel_size: Pair, dilation: Pair = 1, padding: PaddingSize = 0, stride: Pair = 1) -> Tensor:
+    """The windows of images as columns: (N, C, H, W) gives (N, C * kh * kw, L), for L windows.
+
+    Args:
+        x: (N, C, H, W).
+        kernel_size, dilation, padding, stride: of the windows, as in a convolution; one integer or (height, width).
+
+    Raises:
+        ShapeError: for another number of axes, or windows larger than the image.
+
+    Note:
+        A convolution with weights (out, C, kh, kw) is the product of weights.reshape(out, -1) and the columns.
+    """
+    tensor = as_tensor(x, "unfold")
+    if tensor.ndim != 4:
+        raise ShapeError(f"unfold: takes images (N, C, H, W), the shape is {tensor.shape}.")
+    places = _Places("unfold", tensor.shape[2:], kernel_size, dilation, padding, stride)
+    (above, left), (n, channels) = places.padding, tensor.shape[:2]
+    padded = pad(tensor, (left, left, above, above))
+    windows = joining.stack([padded[:, :, rows, columns] for rows, columns in places.slices], 2)
+    size, count = len(places.slices), places.windows[0] * places.windows[1]
+    return sh.reshape(windows, (n, channels * size, count))
+
+
+def fold(
+    x: Numbers,
+    output_size: Pair,
+    kernel_size: Pair,
+    dilation: Pair = 1,
+    padding: PaddingSize = 0,
+    stride: Pair = 1,
+) -> Tensor:
+    """Columns put back where `unfold` takes them from, overlapping ones added up: (N, C * kh * kw, L) gives
+    (N, C, H, W).
+
+    Args:
+        x: (N, C * kh * kw, L).
+        output_size: (H, W), or one integer for both.
+        kernel_size, dilation, padding, stride: as in `unfold`.
+
+    Raises:
+        ShapeError: if the columns do not fit.
+    """
+    tensor, image = as_tensor(x, "fold"), _as_pair(output_size, "fold", "output_size")
+    places = _Places("fold", image, kernel_size, dilation, padding, stride)
+    size, count = len(places.slices), places.windows[0] * places.windows[1]
+    if tensor.ndim != 3 or tensor.shape[1] % size or tensor.shape[2] != count:
+        raise ShapeError(f"fold: takes columns (N, C * {size}, {count}) for these windows, not {tensor.shape}.")
+    n, channels = tensor.shape[0], tensor.shape[1] // size
+    windows = sh.reshape(tensor, (n, channels, size, *places.windows))
+    shape = (n, channels, *places.padded)
+    total = None
+    for position, (rows, columns) in enumerate(places.slices):
+        index = (slice(None), slice(None), rows, columns)
+        placed: Tensor = put_primitive.bind(windows[:, :, position], index=index, shape=shape)
+        total = placed if total is None else total + placed
+    assert total is not None  # a window has an element
+    (above, left), (height, width) = places.padding, image
+    result: Tensor = total[:, :, above : above + height, left : left + width]
+    return result

@@ -1,10 +1,9 @@
-"""Tensors seen in other words: the dtypes by their names, sizes and strides, what else is there for readers of NumPy
-and PyTorch. Methods of Tensor, without functions of their own.
-"""
+"""Methods of Tensor without a function in `ops`: conversions of dtype and device, sizes and memory, others like it."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,14 +11,21 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Dtype, Extended, Lengths, NotNegative, Numbers
 from snncell.base.arguments.shown import show
+from snncell.dtype import ALL, DType
 from snncell.errors import ArgumentError, AssignError, CallError, DTypeError, ShapeError
-from snncell.ops import creation as new, logic, positions, random, rearrange, reduce, shape as sh
-from snncell.ops.base import as_axis, as_int, as_tensor, astype
+from snncell.kernels.space import HOST, move_to_space, space_by_name, space_of
+from snncell.ops import creation as new, joining, logic as lg, random, reduce, scattering, shape as sh
+from snncell.ops.base import Axis, as_axis, as_int, as_tensor, astype
+from snncell.tape.primitive import EVERYWHERE, Primitive
+from snncell.tape.state import TRACING
 from snncell.tape.tensor import Tensor, beside, snapshot
+from snncell.tape.value import Value
 
-Axis = int | tuple[int, ...] | None
+Grads = Sequence[Any]
+NAMES = tuple(dtype.name for dtype in ALL)
 
-# --- dtypes -----------------------------------------------------------------------------------------------------------
+# --- dtypes and devices -----------------------------------------------------------------------------------------------
+
 
 DTYPES = {
     "bool": dtypes.bool_,
@@ -46,7 +52,7 @@ def conversion_method(name: str) -> Any:
     return convert
 
 
-def type(x: Tensor, dtype: Dtype | None = None) -> Any:
+def type_method(x: Tensor, dtype: Dtype | None = None) -> Any:
     """The name of the dtype, "Float32"; with a dtype, the elements converted to it."""
     return str(x.dtype) if dtype is None else astype(x, dtype)
 
@@ -64,6 +70,48 @@ def is_floating_point(x: Tensor) -> bool:
 def is_complex(x: Tensor) -> bool:
     """True for complex64 and complex128."""
     return x.dtype.category == 3
+
+
+class _To(Primitive):
+    """A copy in another place; its reverse brings the gradient back."""
+
+    def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        return self.evaluate(*arrays, **attrs)
+
+
+_to = _To("to", lambda x, source, target: move_to_space(x, space_by_name(target, "to")))
+_to.as_stored = EVERYWHERE
+_to.watched = False  # nothing is computed
+
+
+@_to.def_bprop
+def _(_x: Tensor, _out: Tensor, dout: Tensor, *, source: str, target: str) -> Grads:
+    return (to(dout, source),)
+
+
+def to(x: Any, target: Any) -> Tensor:
+    """`x` on "cpu" or "gpu", or converted to a dtype: itself if it is so already. Gradients flow through it.
+
+    Args:
+        x: any shape.
+        target: "cpu", "gpu", or a dtype.
+
+    Raises:
+        DeviceError: for another name, or without a GPU, naming the missing part.
+        TraceError: for a device inside a traced function, which runs where its arguments are.
+    """
+    tensor = as_tensor(x, "to")
+    if isinstance(target, (DType, np.dtype, type)) or (isinstance(target, str) and target in NAMES):
+        return astype(tensor, target)
+    space = space_by_name(target, "Tensor.to")
+    if isinstance(tensor._data, Value):
+        assert TRACING.trace is not None  # else `as_tensor` has refused it
+        raise TRACING.trace.needs_value("to()")
+    if space_of(tensor._data) is space:
+        return snapshot(tensor)
+    source = "cpu" if space is not HOST else "gpu"  # the other one, where the reverse brings the gradient
+    result: Tensor = _to.bind(tensor, source=source, target=space.device)
+    return result
 
 
 # --- sizes, memory ----------------------------------------------------------------------------------------------------
@@ -102,7 +150,7 @@ def contiguous(x: Tensor) -> Tensor:
 
 
 def copy(x: Tensor) -> Tensor:
-    """A Tensor of the same values, through which gradients flow. It shares the memory, to which nobody writes."""
+    """A Tensor of the same values, through which gradients flow. It shares the memory, which is read-only."""
     return snapshot(as_tensor(x, "copy"))
 
 
@@ -175,31 +223,31 @@ def repeat(x: Tensor, *repeats: Any) -> Tensor:
     Raises:
         ShapeError: for fewer numbers than there are axes.
     """
-    counts = rearrange.spread(repeats)
+    counts = sh.as_lengths(repeats)
     if len(counts) < x.ndim:
         raise ShapeError(f"repeat: {len(counts)} number(s) for a Tensor of shape {x.shape}; give one for each axis.")
-    return sh.tile(x, tuple(counts))
+    return joining.tile(x, tuple(counts))
 
 
-def select(x: Tensor, dim: int, index: int) -> Tensor:
+def select_method(x: Tensor, dim: int, index: int) -> Tensor:
     """The slice at a position along an axis, without it."""
     axis = as_axis(dim, x.ndim, "select", "dim")
     part: Tensor = x[(slice(None),) * axis + (as_int(index, "select", "index"),)]
     return part
 
 
-def where(x: Tensor, condition: Numbers, y: Numbers) -> Tensor:
+def where_method(x: Tensor, condition: Numbers, y: Numbers) -> Tensor:
     """The elements where a condition holds, else those of y."""
-    chosen: Tensor = logic.where(condition, x, y)
+    chosen: Tensor = lg.where(condition, x, y)
     return chosen
 
 
-def scatter_add(x: Tensor, *given: Any, **named: Any) -> Tensor:
+def scatter_add_method(x: Tensor, *given: Any, **named: Any) -> Tensor:
     """`tensor_scatter_add(indices, updates)`, or with three arguments `ops.scatter_add(axis, index, src)`."""
     named = {"axis" if name == "dim" else name: value for name, value in named.items()}
     ways: dict[tuple[str, ...], Any] = {
-        ("indices", "updates"): positions.tensor_scatter_add,
-        ("axis", "index", "src"): positions.scatter_add,
+        ("indices", "updates"): scattering.tensor_scatter_add,
+        ("axis", "index", "src"): scattering.scatter_add,
     }
     for names, way in ways.items():
         places = dict(zip(names, given, strict=False))
@@ -209,7 +257,7 @@ def scatter_add(x: Tensor, *given: Any, **named: Any) -> Tensor:
     raise CallError(f"scatter_add: takes (indices, updates) or (dim, index, src), not {show((*given, *named))}.")
 
 
-def max(
+def max_method(
     x: Tensor, axis: Axis = None, keepdims: bool = False, *, return_indices: bool = False, dim: int | None = None
 ) -> Any:
     """The largest element, NaN if one is.
@@ -220,7 +268,7 @@ def max(
     return _extreme(reduce.max, reduce.argmax, x, axis, keepdims, return_indices, dim)
 
 
-def min(
+def min_method(
     x: Tensor, axis: Axis = None, keepdims: bool = False, *, return_indices: bool = False, dim: int | None = None
 ) -> Any:
     """The smallest element, NaN if one is; `return_indices` and `dim` as in `max`."""
@@ -246,12 +294,12 @@ def _extreme(
 
 def new_zeros(x: Tensor, *size: Any, dtype: Dtype | None = None) -> Tensor:
     """Zeros of a shape, where this Tensor is, in its dtype unless another is given."""
-    return new_full(x, rearrange.spread(size), 0, dtype)
+    return new_full(x, sh.as_lengths(size), 0, dtype)
 
 
 def new_ones(x: Tensor, *size: Any, dtype: Dtype | None = None) -> Tensor:
     """Ones of a shape, where this Tensor is, in its dtype unless another is given."""
-    return new_full(x, rearrange.spread(size), 1, dtype)
+    return new_full(x, sh.as_lengths(size), 1, dtype)
 
 
 def new_full(x: Tensor, size: Lengths, fill_value: Numbers, dtype: Dtype | None = None) -> Tensor:
@@ -260,12 +308,12 @@ def new_full(x: Tensor, size: Lengths, fill_value: Numbers, dtype: Dtype | None 
         return new.full(size, fill_value, x.dtype if dtype is None else dtype)
 
 
-def uniform(x: Tensor, from_: Extended = 0.0, to: Extended = 1.0) -> Tensor:
+def uniform_method(x: Tensor, from_: Extended = 0.0, to: Extended = 1.0) -> Tensor:
     """Numbers spread evenly from `from_` up to but without `to`, of the shape and dtype of this Tensor."""
     return _draw_like(random.uniform, x, from_, to)
 
 
-def normal(x: Tensor, mean: float = 0.0, stddev: NotNegative = 1.0) -> Tensor:
+def normal_method(x: Tensor, mean: float = 0.0, stddev: NotNegative = 1.0) -> Tensor:
     """Numbers of the normal distribution, of the shape and dtype of this Tensor."""
     return _draw_like(random.normal, x, mean, stddev)
 
@@ -276,7 +324,7 @@ def _draw_like(draw: Any, x: Tensor, *settings: float) -> Tensor:
         return astype(draw(x.shape, *settings, drawn_as), x.dtype if x.dtype.is_float else drawn_as)
 
 
-def bernoulli(x: Tensor, p: Numbers = 0.5) -> Tensor:
+def bernoulli_method(x: Tensor, p: Numbers = 0.5) -> Tensor:
     """1 with probability p, else 0, in the shape and dtype of this Tensor; p is a number, or a Tensor of them."""
     chances = sh.broadcast_to(astype(as_tensor(p, "bernoulli", "p"), dtypes.float32), x.shape)
     return astype(random.bernoulli(chances), x.dtype)

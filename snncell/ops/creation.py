@@ -12,6 +12,8 @@ from snncell.ops.base import as_int, as_number, as_shape, as_tensor, refuse_size
 from snncell.tape.state import requested_dtype
 from snncell.tape.tensor import Tensor, beside, place_array, to_array, wrap
 
+__all__ = ["arange", "eye", "fill", "full", "full_like", "linspace", "ones", "ones_like", "zeros", "zeros_like"]
+
 
 def full(shape: Lengths, value: Numbers, dtype: Dtype | None = None) -> Tensor:
     """A Tensor of `shape` filled with a number."""
@@ -82,3 +84,9 @@ def eye(n: Size, m: Size | None = None, dtype: Dtype = dtypes.float32) -> Tensor
     columns = as_int(n if m is None else m, "eye", "m")
     refuse_size((as_int(n, "eye", "n"), columns), "eye")
     return wrap(place_array(np.eye(n, columns, dtype=dtypes.as_dtype(dtype).dtype)))
+
+
+def array_beside(array: np.ndarray, x: Tensor) -> Tensor:
+    """An array as a Tensor on the device of `x`."""
+    with beside(x):
+        return Tensor(array)

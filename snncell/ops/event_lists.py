@@ -5,7 +5,7 @@
     convolve   lists, weight   -> results
     correlate  lists, results  -> weight   the gradient of the weight
 
-All are linear in what is not a list, so these gradients are all there are.
+All are linear in the operand that is no list, so there are no further gradients.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from snncell.ops.base import as_tensor, astype
 from snncell.tape.event_lists import EventLists, OfLists, refuse_gradient
 from snncell.tape.tensor import Tensor
 
-Ints = tuple[int, ...]
 Grads = Sequence[Any]
+Ints = tuple[int, ...]
 
 
 class _Product(OfLists):
@@ -86,7 +86,7 @@ def _(
     return None, None, refuse_gradient, lambda: _multiply.bind(starts, places, values, matrix, shape=shape)
 
 
-def multiply(lists: EventLists, y: Any) -> Tensor:
+def multiply_lists(lists: EventLists, y: Any) -> Tensor:
     """The matrix product over the last axis of the lists; `y` is (k, m) or (k,).
 
     Raises:
@@ -152,7 +152,7 @@ def _(
     return None, None, refuse_gradient, lambda: _convolve.bind(starts, places, values, dout, count=count, **options)
 
 
-def convolve(lists: EventLists, weight: Tensor, name: str, **options: Any) -> Tensor:
+def convolve_lists(lists: EventLists, weight: Tensor, name: str, **options: Any) -> Tensor:
     """The convolution of images (N, C, *S), a row of the lists each, with a weight that fits."""
     if lists.rows != lists.shape[0]:
         raise ShapeError(

@@ -15,10 +15,12 @@ from snncell.base.arguments.kinds import Numbers
 from snncell.base.signals import import_once
 from snncell.errors import ShapeError
 from snncell.kernels.cuda import complexes
-from snncell.ops.base import as_float, as_int, astype, primitive
+from snncell.ops.base import as_float, as_int, astype, primitive, to_compute_dtype
 from snncell.ops.creation import zeros_like
 from snncell.tape.primitive import with_axis_of_steps
 from snncell.tape.tensor import Tensor, beside, snapshot
+
+__all__ = ["fft", "ifft", "imag", "irfft", "real", "rfft"]
 
 Grads = Sequence[Any]
 
@@ -119,7 +121,7 @@ def rfft(x: Numbers) -> Tensor:
     tensor = _signal(x, "rfft")
     if tensor.dtype.category == 3:
         raise ShapeError("rfft: takes a real signal; use fft for a complex one.")
-    result: Tensor = _rfft.bind(astype(tensor, dtypes.compute_dtype(tensor.dtype.dtype)))
+    result: Tensor = _rfft.bind(to_compute_dtype(tensor))
     return result
 
 

@@ -1,36 +1,43 @@
-"""Indexing, and lookups by integers. Their reverses put gradients back where the elements came from."""
+"""Indexing by NumPy's rules, `x[...]`, and masks.
+
+The number of elements that a mask chooses depends on its values, so that no Program can hold them: outside of traced
+functions they are computed at once, with gradients. Inside, `ops.where` chooses element by element and keeps the shape.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from snncell.base.arguments.kinds import Numbers, Size
-from snncell.errors import ArgumentError, DTypeError, TensorIndexError
-from snncell.kernels import lookups as rows
-from snncell.kernels.cuda import gather as lookups, scatter
-from snncell.kernels.cuda.arrays import DeviceArray
-from snncell.kernels.space import DEVICE, IN_USE, space_of
-from snncell.ops.base import as_axis, as_int, as_tensor, primitive
-from snncell.tape.primitive import (
-    EVERYWHERE,
-    Primitive,
-    axis_behind_steps,
-    moving,
-    one_after_another,
-    repeat_over_time,
-    with_axis_of_steps,
-)
-from snncell.tape.tensor import Tensor, beside
+from snncell.base.arguments.kinds import Numbers
+from snncell.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
+from snncell.kernels.space import DEVICE
+from snncell.ops import arithmetic, logic as lg, shape as sh
+from snncell.ops.base import as_axis, as_int, as_tensor
+from snncell.ops.gathering import gather, take_points
+from snncell.ops.reduce import cumsum
+from snncell.tape.primitive import moving, with_axis_of_steps
+from snncell.tape.tensor import Tensor, beside, snapshot
+
+__all__ = ["argwhere", "masked_fill", "masked_scatter", "masked_select", "nonzero", "sequence_mask"]
 
 Grads = Sequence[Any]
+
+# --- slices, integers, positions: x[...] ------------------------------------------------------------------------------
 
 
 @moving
 def _getitem(x: Any, index: Any) -> Any:
     return x[index]
+
+
+@_getitem.def_bprop
+def _(_x: Tensor, _out: Tensor, dout: Tensor, *, index: Any) -> Grads:
+    return (_put.bind(dout, index=index, shape=_x.shape),)
 
 
 getitem_primitive = _getitem
@@ -45,9 +52,6 @@ def _put(x: Any, index: Any, shape: tuple[int, ...]) -> Any:
     return out
 
 
-put_primitive = _put
-
-
 @_put.def_there
 def _(x: Any, index: Any, shape: tuple[int, ...]) -> Any:
     out = DEVICE.zeros(shape, x.dtype)
@@ -55,252 +59,213 @@ def _(x: Any, index: Any, shape: tuple[int, ...]) -> Any:
     return out
 
 
-def _behind_steps(attrs: dict[str, Any], steps: int) -> dict[str, Any]:
+@_put.def_bprop
+def _(_x: Tensor, _out: Tensor, dout: Tensor, *, index: Any, shape: Any) -> Grads:
+    return (_getitem.bind(dout, index=index),)
+
+
+put_primitive = _put
+
+
+def _index_behind_steps(attrs: dict[str, Any], steps: int) -> dict[str, Any]:
     index = attrs["index"] if isinstance(attrs["index"], tuple) else (attrs["index"],)
     moved = {"index": (slice(None), *index)}
     return {**moved, "shape": (steps, *attrs["shape"])} if "shape" in attrs else moved
 
 
 for _op in (_getitem, _put):
-    with_axis_of_steps(_op, _behind_steps)
+    with_axis_of_steps(_op, _index_behind_steps)
     _op.additive = True
 
 
-@_getitem.def_bprop
-def _(_x: Tensor, _out: Tensor, dout: Tensor, *, index: Any) -> Grads:
-    return (_put.bind(dout, index=index, shape=_x.shape),)
+def getitem(x: Tensor, index: Any) -> Tensor:
+    """`x[index]` by NumPy's rules.
+
+    Positions in lists, arrays or Tensors, and masks of booleans, give copies. How many elements a mask chooses depends
+    on its values, so in a traced function a mask that is computed there is refused.
+
+    Raises:
+        TensorIndexError: for an index out of range, or that is none.
+        TraceError: for a mask, or positions mixed with slices, that a traced function computes.
+    """
+    parts = index if isinstance(index, tuple) else (index,)
+    if not any(_is_array_index(part) for part in parts):
+        result: Tensor = getitem_primitive.bind(x, index=tuple([_as_basic_index(part) for part in parts]))
+        return result
+    with beside(x):
+        given = [_as_index_tensor(part) if _is_array_index(part) else part for part in parts]
+    if all(isinstance(part, Tensor) and part.dtype.category == 1 for part in given) and len(given) <= x.ndim:
+        return gather(x, given[0], 0) if len(given) == 1 else take_points(x, given, "x[...]")
+    if len(given) == 1:
+        return _select_by_mask(x, given[0])
+    plain = tuple(part._concrete("x[mask]") if isinstance(part, Tensor) else _as_basic_index(part) for part in given)
+    try:
+        places = np.arange(x.size).reshape(x.shape)[plain]
+    except IndexError as error:
+        raise TensorIndexError(f"A Tensor of shape {x.shape}: {error}.") from None
+    with beside(x):
+        return gather(sh.ravel(x), Tensor(places))
 
 
-@_put.def_bprop
-def _(_x: Tensor, _out: Tensor, dout: Tensor, *, index: Any, shape: Any) -> Grads:
-    return (_getitem.bind(dout, index=index),)
+def _is_array_index(part: Any) -> bool:
+    return isinstance(part, (list, np.ndarray)) or (isinstance(part, Tensor) and part.ndim > 0)
 
 
-def _no_mask(index: Tensor) -> Tensor:
-    if index.dtype.category != 1:
+def _as_index_tensor(part: Any) -> Tensor:
+    index = part if isinstance(part, Tensor) else Tensor(part, "int64" if np.size(part) == 0 else None)
+    if index.dtype.category > 1:
         raise TensorIndexError(
-            f"A Tensor cannot be indexed by a Tensor of dtype {index.dtype}: the result's shape would depend on "
-            f"values. Use ops.select(mask, x, 0), or ops.gather with integers."
+            f"A Tensor cannot be indexed by a Tensor of dtype {index.dtype}: positions are integers, "
+            f"x.astype('int64'), and masks booleans, x > 0."
         )
     return index
 
 
-class _Lookup(Primitive):
-    """An operation that refuses positions out of range.
+def _select_by_mask(x: Tensor, mask: Tensor) -> Tensor:
+    """The elements, or slices, for which a mask over the first axes is true."""
+    if mask.shape != x.shape[: mask.ndim]:
+        raise TensorIndexError(
+            f"A mask of shape {mask.shape} is none of the first axes of a Tensor of shape {x.shape}."
+        )
+    chosen = np.flatnonzero(mask._concrete("x[mask]"))
+    slices = sh.reshape(x, (math.prod(mask.shape), *x.shape[mask.ndim :]))
+    with beside(x):
+        return gather(slices, Tensor(chosen), 0)
 
-    On the GPU they are looked at, and waited for, in eager calls alone. A compiled Program does not wait: what it looks
-    up out of range is NaN (-1 of integers, False of booleans), and adds nothing to a sum.
+
+def _as_basic_index(part: Any) -> Any:
+    if part is None or part is Ellipsis:
+        return part
+    if isinstance(part, slice):
+        bounds = [None if bound is None else _as_index(bound) for bound in (part.start, part.stop, part.step)]
+        if bounds[2] == 0:
+            raise TensorIndexError("A slice of a Tensor has step 0.")
+        return slice(*bounds)
+    return _as_index(part)
+
+
+def _as_index(part: Any) -> int:
+    try:
+        if not isinstance(part, (bool, np.bool_)):  # integers to operator.index, but masks to NumPy
+            return operator.index(part)
+    except TypeError:
+        pass
+    raise TensorIndexError(
+        f"A Tensor index is made of integers, slices, None, ..., positions and masks, not {part!r}. Use "
+        f"ops.gather for positions along an axis, and ops.where(mask, x, 0) to keep the shape."
+    )
+
+
+# --- masks ------------------------------------------------------------------------------------------------------------
+
+
+def sequence_mask(lengths: Numbers, maxlen: int, axis: int = -1) -> Tensor:
+    """True at the first steps of each sequence, as many as it is long: i < lengths, for i = 0, ..., maxlen - 1.
 
     Args:
-        name: what it is called.
-        evaluate: the forward, which checks on the CPU.
-        check: `check(lowest, highest, arrays, attrs)` raises if a position is out of range.
-        of: which input has the positions.
-    """
-
-    def __init__(self, name: str, evaluate: Callable[..., Any], check: Callable[..., None], of: int) -> None:
-        super().__init__(name, evaluate)
-        self.check = check
-        self.of = of
-        self.as_stored = EVERYWHERE
-
-    def run(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """Evaluate in an eager call."""
-        indices = arrays[self.of]
-        if IN_USE and isinstance(indices, DeviceArray) and indices.size:
-            # The lowest and the highest are enough to refuse, and each is one number to wait for.
-            every = {"axis": tuple(range(indices.ndim)), "keepdims": False}
-            ends = [indices]
-            if indices.ndim:
-                ends = [DEVICE.arithmetic[name].on_device([indices], every) for name in ("min", "max")]
-            self.check(int(ends[0].host()), int(ends[-1].host()), arrays, attrs)
-        return super().run(arrays, inputs, attrs)
-
-
-def _refuse(lowest: int, highest: int, least: int, length: int, name: str, kind: type[Exception], more: str) -> None:
-    """Raise if positions from `lowest` to `highest` do not lie in [least, length)."""
-    if lowest < least or highest >= length:
-        wrong = lowest if lowest < least else highest
-        raise kind(f"{name} {wrong} is out of range{more}; it must lie in [{least}, {length}).")
-
-
-# `only_within` is what an index is called where negative ones are refused, too; else they count from the end.
-def _check_gather(lowest: int, highest: int, arrays: Sequence[Any], attrs: dict[str, Any]) -> None:
-    within, length = attrs["only_within"], arrays[0].shape[attrs["axis"]]
-    _refuse(lowest, highest, -length if within is None else 0, length, within or "gather: index", TensorIndexError, "")
-
-
-def _check_hot(lowest: int, highest: int, arrays: Sequence[Any], attrs: dict[str, Any]) -> None:
-    _refuse_hot(lowest, highest, attrs["depth"], attrs["name"])
-
-
-def _refuse_hot(lowest: int, highest: int, depth: int, name: str | tuple[str, str]) -> None:
-    words = name if isinstance(name, str) else name[int(lowest >= 0)]
-    more = f" for depth {depth}" if words.startswith("one_hot") else ""  # who calls it a class, knows no depth
-    _refuse(lowest, highest, 0, depth, words, ArgumentError, more)
-
-
-def _gather_slices(x: Any, indices: Any, axis: int, only_within: str | None) -> Any:
-    if only_within is not None and indices.size:
-        _refuse(indices.min(), indices.max(), 0, x.shape[axis], only_within, TensorIndexError, "")
-    return np.take(x, indices, axis)
-
-
-_gather = _Lookup("gather", _gather_slices, _check_gather, 1)
-
-
-@_gather.def_there
-def _(x: Any, indices: Any, axis: int, only_within: str | None) -> Any:
-    return lookups.take(x, indices, axis)
-
-
-@primitive
-def _scatter_add(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any:
-    """Zeros of `shape` to which the slices of `x` are added at `indices` along `axis`, in their order."""
-    out = np.zeros(shape, x.dtype)
-    # Not `out[...] += x`, which adds once where an index comes several times.
-    np.add.at(out, (*(slice(None),) * axis, indices), x)
-    return out
-
-
-scatter_add_primitive = _scatter_add
-
-
-def _gather_of_steps(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-    (x, indices), axis = arrays, attrs["axis"]
-    if not varying[1]:
-        return _gather.run_here(arrays, arrays, axis_behind_steps(attrs, len(x)))
-    if not varying[0]:
-        return rows.first(_gather.run_here(arrays, arrays, attrs), axis)
-    if isinstance(x, DeviceArray):
-        return one_after_another(lookups.take, arrays, varying, {"axis": axis})
-    if indices.size:
-        _check_gather(indices.min(), indices.max(), [x[0]], attrs)
-    return rows.take(x, indices, axis)
-
-
-def _scatter_of_steps(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-    if not varying[1]:
-        further = {"axis": attrs["axis"] + 1, "shape": (len(arrays[0]), *attrs["shape"])}
-        return _scatter_add.run_here(arrays, arrays, further)
-    if isinstance(arrays[0], DeviceArray):
-        return one_after_another(scatter.scatter_add, arrays, varying, attrs)
-    return rows.add(*repeat_over_time(arrays, varying), **attrs)
-
-
-def _scatter_of_sum(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-    """The sum of all steps, by whose positions the steps are more of them."""
-    x, indices = arrays
-    if not varying[1]:
-        return _scatter_add.run_here([space_of(x).sum(x), indices], arrays, attrs)
-    x, indices = repeat_over_time(arrays, varying)
-    return _scatter_add.run_here([rows.back(x, attrs["axis"]), indices], arrays, attrs)
-
-
-_gather.over_time = _gather_of_steps
-_gather.proportional = lambda inputs, varying: list(varying) == [True, False]
-_scatter_add.over_time, _scatter_add.summed = _scatter_of_steps, _scatter_of_sum
-
-
-@_scatter_add.def_there
-def _(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any:
-    return scatter.scatter_add(x, indices, axis, shape)
-
-
-@_gather.def_bprop
-def _(_x: Tensor, indices: Tensor, _out: Tensor, dout: Tensor, *, axis: int, only_within: str | None) -> Grads:
-    return _scatter_add.bind(dout, indices, axis=axis, shape=_x.shape), None
-
-
-@_scatter_add.def_bprop
-def _(_x: Tensor, indices: Tensor, _out: Tensor, dout: Tensor, *, axis: int, shape: Any) -> Grads:
-    return gather(dout, indices, axis), None
-
-
-def gather(x: Numbers, indices: Numbers, axis: int = 0) -> Tensor:
-    """Slices of `x` at integer positions along an axis; the axis is replaced by the shape of `indices`.
+        lengths: integers, any shape; one above maxlen counts as maxlen.
+        maxlen: the length of the new axis.
+        axis: where that axis stands; with axis=0, lengths (B,) give a mask (T, B) for sequences with time first.
 
     Raises:
-        TensorIndexError: for a position out of range.
+        DTypeError: for lengths that are no integers.
+        ArgumentError: for a maxlen that is none, or below 0.
+
+    Source: sequence_mask of MindSpore; `axis` is new here.
+
+    Example:
+        >>> snncell.ops.sequence_mask([1, 3], 3).tolist()
+        [[True, False, False], [True, True, True]]
     """
-    tensor, where = as_tensor(x, "gather"), _no_mask(as_tensor(indices, "gather", "indices"))
-    result: Tensor = _gather.bind(tensor, where, axis=as_axis(axis, tensor.ndim, "gather"), only_within=None)
-    return result
-
-
-def take_places(x: Tensor, places: Any, axis: int) -> Tensor:
-    """The slices of `x` at places along an axis that are known, integers in an array of NumPy."""
-    with beside(x):
-        result: Tensor = _gather.bind(x, Tensor(np.asarray(places, np.int64)), axis=axis, only_within=None)
-    return result
-
-
-def lookup(table: Tensor, indices: Any, name: str) -> Tensor:
-    """Rows of `table` at `indices`, none negative; `name` is what errors call an index out of range.
-
-    Raises:
-        DTypeError: if `indices` are no integers.
-        TensorIndexError: for an index out of range.
-    """
-    where = as_tensor(indices, name)
-    if where.dtype.category != 1:
-        raise DTypeError(f"{name}: indices are integers, not {where.dtype}. Convert them: x.astype('int64').")
-    rows: Tensor = _gather.bind(table, where, axis=0, only_within=name)
-    return rows
-
-
-def _ones_at(indices: Any, depth: int, axis: int, dtype: Any, name: str | tuple[str, str]) -> Any:
-    if indices.size:
-        _refuse_hot(indices.min(), indices.max(), depth, name)
-    out = np.zeros((*indices.shape, depth), dtype)
-    np.put_along_axis(out, indices[..., None], 1, -1)
-    return np.moveaxis(out, -1, axis)
-
-
-_one_hot = _Lookup("one_hot", _ones_at, _check_hot, 0)
-_one_hot.no_gradient()
-with_axis_of_steps(_one_hot, axis_behind_steps)
-
-
-@_one_hot.def_there
-def _(indices: Any, depth: int, axis: int, dtype: Any, name: str | tuple[str, str]) -> Any:
-    order = list(range(indices.ndim))
-    order.insert(axis, indices.ndim)
-    return lookups.one_hot(indices, depth, dtype).transpose(order)
-
-
-def one_hot(
-    indices: Numbers, depth: Size, on_value: float | Tensor = 1.0, off_value: float | Tensor = 0.0, axis: int = -1
-) -> Tensor:
-    """`on_value` at each index along a new axis of length `depth`, `off_value` elsewhere.
-
-    Raises:
-        ArgumentError: for an index outside of [0, depth).
-    """
-    tensor = as_tensor(indices, "one_hot", "indices")
+    tensor = as_tensor(lengths, "sequence_mask")
     if tensor.dtype.category != 1:
-        raise DTypeError(f"one_hot: takes integers, not {tensor.dtype}. Convert them: indices.astype('int64').")
-    ones = hot(tensor, as_int(depth, "one_hot", "depth"), axis, "one_hot: index")
-    plain = not isinstance(on_value, Tensor) and not isinstance(off_value, Tensor)
-    return ones if plain and (on_value, off_value) == (1.0, 0.0) else ones * (on_value - off_value) + off_value
+        raise DTypeError(f"sequence_mask: lengths are integers, not {tensor.dtype}: lengths.astype('int64').")
+    if (count := as_int(maxlen, "sequence_mask", "maxlen")) < 0:
+        raise ArgumentError(f"sequence_mask: maxlen is a length, of at least 0, not {count}.")
+    number = as_axis(axis, tensor.ndim + 1, "sequence_mask")
+    with beside(tensor):
+        steps = Tensor(np.arange(count, dtype=np.int64))
+    shape = [1] * (tensor.ndim + 1)
+    shape[number] = steps.size
+    mask: Tensor = lg.less(steps.reshape(shape), tensor.expand_dims(number))
+    return mask
 
 
-def label_words(who: str, classes: int, ignores: bool) -> tuple[str, str]:
-    """The pair of names for `hot` that labels have; `ignores` says whether there is an ignore_index."""
-    begin, ignored = (
-        f"{who}: the outputs have {classes} class(es), numbered from 0;",
-        "name a label that does not count",
-    )
-    wider, named = "make the last layer as wide as there are classes", f"{ignored} by ignore_index" if ignores else ""
-    low = named or "leave samples without one out"
-    return f"{begin} {low}. Label", f"{begin} {wider}{named and ', or '}{named}. Label"
+def masked_fill(x: Numbers, mask: Numbers, value: Numbers) -> Tensor:
+    """`value` where the mask is true, else x.
 
-
-def hot(indices: Tensor, depth: int, axis: int, name: str | tuple[str, str]) -> Tensor:
-    """float32 ones at each index along a new axis.
-
-    `name` is what errors call an index out of range: one name, or a pair of them, for one below 0 and one too high.
+    Raises:
+        DTypeError: for a mask that is not of booleans.
     """
-    number = as_axis(axis, indices.ndim + 1, "one_hot")
-    ones: Tensor = _one_hot.bind(indices, depth=depth, axis=number, dtype=np.dtype(np.float32), name=name)
-    return ones
+    tensor = as_tensor(x, "masked_fill")
+    result: Tensor = lg.where(_mask(mask, "masked_fill"), value, tensor)
+    return result
+
+
+def masked_scatter(x: Numbers, mask: Numbers, source: Numbers) -> Tensor:
+    """`x` with the elements of `source`, one after the other, where the mask, stretched to its shape, is true.
+
+    Raises:
+        DTypeError: for a mask that is not of booleans.
+        ShapeError: if it does not broadcast to the shape of x, or `source` has fewer elements than it has true ones.
+    """
+    tensor, taken = as_tensor(x, "masked_scatter"), sh.ravel(as_tensor(source, "masked_scatter", "source"))
+    chosen = sh.broadcast_to(_mask(mask, "masked_scatter"), tensor.shape)
+    wanted = int(chosen._data.sum()) if isinstance(chosen._data, np.ndarray) else 0
+    if wanted > taken.size:
+        raise ShapeError(f"masked_scatter: source has {taken.size} element(s), the mask {wanted} true ones.")
+    if not taken.size:
+        return snapshot(tensor)
+    numbers = sh.reshape(cumsum(sh.ravel(chosen), 0) - 1, tensor.shape)
+    result: Tensor = lg.where(chosen, gather(taken, arithmetic.clip(numbers, 0, taken.size - 1)), tensor)
+    return result
+
+
+def masked_select(x: Numbers, mask: Numbers) -> Tensor:
+    """The elements for which the mask is true, in order, as one axis; both are broadcast first.
+
+    Raises:
+        DTypeError: for a mask that is not of booleans.
+        TraceError: inside of a traced function, for their number depends on values.
+    """
+    tensor, chosen = as_tensor(x, "masked_select"), as_tensor(mask, "masked_select", "mask")
+    if chosen.dtype.category:
+        raise DTypeError(f"masked_select: mask is of booleans, not {chosen.dtype}; compare first: mask > 0.")
+    try:
+        shape = np.broadcast_shapes(tensor.shape, chosen.shape)
+    except ValueError:
+        raise ShapeError(f"masked_select: shapes {tensor.shape} and {chosen.shape} do not broadcast.") from None
+    found = np.flatnonzero(np.broadcast_to(chosen._concrete("masked_select()"), shape))
+    with beside(tensor):
+        places = Tensor(found)
+    return gather(sh.ravel(sh.broadcast_to(tensor, shape)), places)
+
+
+def _mask(mask: Any, name: str) -> Tensor:
+    tensor = as_tensor(mask, name, "mask")
+    if tensor.dtype.category:
+        raise DTypeError(f"{name}: mask is of booleans, not {tensor.dtype}; compare first: mask > 0.")
+    return tensor
+
+
+def nonzero(x: Numbers, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
+    """The positions of the elements that are not 0, in order, as int64.
+
+    Args:
+        x: any shape with n axes.
+        as_tuple: give n Tensors (K,), one for each axis, instead of one (K, n).
+
+    Raises:
+        TraceError: inside of a traced function, for the number of positions depends on values.
+    """
+    tensor = as_tensor(x, "nonzero")
+    found = np.argwhere(tensor._concrete("nonzero()"))
+    with beside(tensor):
+        return tuple(Tensor(places) for places in found.T) if as_tuple else Tensor(found)
+
+
+def argwhere(x: Numbers) -> Tensor:
+    """The positions of the elements that are not 0, (K, n), as `nonzero` gives them."""
+    found = nonzero(x)
+    assert isinstance(found, Tensor)
+    return found

@@ -15,9 +15,10 @@ from snncell.base.arguments.kinds import Own
 from snncell.base.arguments.shown import came
 from snncell.errors import GradientError
 from snncell.ops.base import astype
-from snncell.ops.batching import vmap
+from snncell.ops.control import vmap
+from snncell.ops.joining import stack, unstack
 from snncell.ops.logic import equal
-from snncell.ops.shape import reshape, stack, transpose, unstack
+from snncell.ops.shape import reshape, transpose
 from snncell.tape import structure
 from snncell.tape.custom import Composite
 from snncell.tape.forward import LinearMap, full
@@ -26,6 +27,8 @@ from snncell.tape.recording import Recording, without_aux, wraps
 from snncell.tape.state import TRACING
 from snncell.tape.tensor import Tensor, beside
 from snncell.tape.tracing import BodyTrace
+
+__all__ = ["jacfwd", "jacrev"]
 
 FEW = 12  # sweeps that, one after the other, take less than one for all, which has to be traced first
 
@@ -57,7 +60,7 @@ def jacrev(
         >>> snncell.jacrev(lambda x: x * x)(Tensor([1.0, 2.0])).asnumpy().tolist()
         [[2.0, 0.0], [0.0, 4.0]]
     """
-    positions = _positions(fn, grad_position, "jacrev")
+    positions = _argument_positions(fn, grad_position, "jacrev")
 
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         chosen = _select_arguments(args, positions, "jacrev")
@@ -93,7 +96,7 @@ def jacfwd(
         >>> snncell.jacfwd(lambda x: x * x)(Tensor([1.0, 2.0])).asnumpy().tolist()
         [[2.0, 0.0], [0.0, 4.0]]
     """
-    positions = _positions(fn, grad_position, "jacfwd")
+    positions = _argument_positions(fn, grad_position, "jacfwd")
 
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         chosen = _select_arguments(args, positions, "jacfwd")
@@ -109,7 +112,7 @@ def jacfwd(
     return wraps(fn, jacobian)
 
 
-def _positions(fn: Any, grad_position: Any, who: str) -> tuple[int, ...]:
+def _argument_positions(fn: Any, grad_position: Any, who: str) -> tuple[int, ...]:
     if not callable(fn) or isinstance(fn, type):
         raise GradientError(f"{who}: fn is a function or a Cell, not {came(fn)}.")
     positions = (grad_position,) if isinstance(grad_position, int) else tuple(grad_position)

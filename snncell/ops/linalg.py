@@ -1,7 +1,8 @@
-"""Matrix products and Einstein sums."""
+"""Matrix products, Einstein sums, and parts of matrices."""
 
 from __future__ import annotations
 
+import math
 import string
 from collections.abc import Sequence
 from functools import partial
@@ -16,22 +17,25 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels import sums
 from snncell.kernels.cuda import einsum as device_einsum
 from snncell.kernels.threads import BLAS
-from snncell.ops import creation as new, shape as sh
-from snncell.ops.base import as_tensor, same_dtype
-from snncell.ops.elementwise import conj
-from snncell.ops.event_lists import multiply
-from snncell.ops.rearrange import diagonal
-from snncell.ops.reduce import sum_primitive
+from snncell.ops import creation as new, reduce, shape as sh
+from snncell.ops.arithmetic import conj
+from snncell.ops.base import as_int, as_tensor, number_or_tensor, same_dtype
+from snncell.ops.event_lists import multiply_lists
+from snncell.ops.logic import where
+from snncell.ops.padding import pad
 from snncell.tape.event_lists import EventLists
 from snncell.tape.primitive import Primitive
 from snncell.tape.state import TRACING
-from snncell.tape.tensor import Tensor, beside
+from snncell.tape.tensor import Tensor, beside, snapshot
+
+__all__ = [
+    "addbmm", "addmm", "addmv", "baddbmm", "bmm", "diag", "dot", "einsum", "inner", "mT", "matmul", "matrix_power",
+    "mm", "mv", "outer", "trace", "tril", "triu",
+]  # fmt: skip
 
 Grads = Sequence[Any]
-
-
 _batched, _dot, _contraction, _turned = Product(), Dot(), Contraction(), Contraction(turned=True)
-_batched.total = _dot.total = _contraction.total = _turned.total = sum_primitive
+_batched.total = _dot.total = _contraction.total = _turned.total = reduce.sum_primitive
 _contraction.other, _turned.other = _turned, _contraction
 
 
@@ -78,7 +82,7 @@ def matmul(x: Numbers | EventLists, y: Numbers) -> Tensor:
         ShapeError: if the inner lengths differ, the batch axes do not broadcast, or an operand has no axis.
     """
     if isinstance(x, EventLists):
-        return multiply(x, y)
+        return multiply_lists(x, y)
     x, y = as_tensor(x, "matmul"), as_tensor(y, "matmul", "y")
     if not _bytes_and_floats(x, y):
         x, y = same_dtype([x, y], "matmul")
@@ -208,7 +212,7 @@ def einsum(equation: str, *operands: Numbers) -> Tensor:
         for letter in dict.fromkeys(term):
             while terms[position].count(letter) > 1:  # its two first axes become one, the last
                 first, second = [place for place, one in enumerate(terms[position]) if one == letter][:2]
-                tensors[position] = diagonal(tensors[position], 0, first, second)
+                tensors[position] = sh.diagonal(tensors[position], 0, first, second)
                 terms[position] = terms[position].replace(letter, "", 2) + letter
     result: Tensor = _einsum.bind(*tensors, equation=f"{','.join(terms)}->{out}")
     return result
@@ -256,3 +260,213 @@ def _explicit(equation: str, tensors: list[Tensor]) -> tuple[list[str], str]:
             f"einsum({equation!r}): the result's letters {out!r} must each occur once, and on the left."
         )
     return terms, out
+
+
+# --- diagonals and triangles ------------------------------------------------------------------------------------------
+
+
+def trace(x: Numbers) -> Tensor:
+    """The sum of the diagonal of a matrix.
+
+    Raises:
+        ShapeError: for anything but two axes.
+    """
+    return reduce.sum(sh.diagonal(_as_matrix(x, "trace")))
+
+
+def diag(x: Numbers, diagonal: int = 0) -> Tensor:
+    """Of a vector the matrix with it as its diagonal, of a matrix its diagonal.
+
+    Args:
+        x: (N,) or (N, M).
+        diagonal: which one; above the main one if it is positive.
+
+    Raises:
+        ShapeError: for another number of axes.
+    """
+    tensor, shift = as_tensor(x, "diag"), as_int(diagonal, "diag", "diagonal")
+    if tensor.ndim == 2:
+        return sh.diagonal(tensor, shift)
+    if tensor.ndim != 1:
+        raise ShapeError(f"diag: takes (N,) or (N, M), the shape is {tensor.shape}.")
+    n = tensor.size + abs(shift)
+    padded = pad(tensor, (abs(shift), 0)) if shift else tensor
+    # Selected, not multiplied by 0 and 1: infinities stay where they are.
+    line = sh.reshape(padded, (1, n) if shift >= 0 else (n, 1))
+    result: Tensor = where(new.array_beside(np.eye(n, k=shift, dtype=bool), tensor), line, _zero(tensor))
+    return result
+
+
+def tril(x: Numbers, diagonal: int = 0) -> Tensor:
+    """The lower triangle of matrices (..., N, M), up to a diagonal; 0 above it."""
+    return _triangle(x, diagonal, False, "tril")
+
+
+def triu(x: Numbers, diagonal: int = 0) -> Tensor:
+    """The upper triangle of matrices (..., N, M), from a diagonal on; 0 below it."""
+    return _triangle(x, diagonal, True, "triu")
+
+
+def _triangle(x: Numbers, shift: int, upper: bool, name: str) -> Tensor:
+    tensor = as_tensor(x, name)
+    if tensor.ndim < 2:
+        raise ShapeError(f"{name}: takes matrices (..., N, M), the shape is {tensor.shape}.")
+    ones = np.ones(tensor.shape[-2:], bool)
+    offset = as_int(shift, name, "diagonal")
+    mask = np.triu(ones, offset) if upper else np.tril(ones, offset)
+    result: Tensor = where(new.array_beside(mask, tensor), tensor, _zero(tensor))
+    return result
+
+
+def _zero(x: Tensor) -> bool | int:
+    return False if x.dtype.category == 0 else 0
+
+
+def mT(x: Numbers) -> Tensor:  # noqa: N802 (NumPy's name)
+    """Matrices (..., N, M) transposed."""
+    tensor = as_tensor(x, "mT")
+    if tensor.ndim < 2:
+        raise ShapeError(f"mT: takes matrices (..., N, M), the shape is {tensor.shape}.")
+    return sh.swapaxes(tensor, -1, -2)
+
+
+# --- products ---------------------------------------------------------------------------------------------------------
+
+
+def outer(x: Numbers, vec2: Numbers) -> Tensor:
+    """The products of each element of a vector with each of another: (N,) and (M,) give (N, M).
+
+    Raises:
+        ShapeError: for anything but vectors.
+    """
+    a, b = as_tensor(x, "outer"), as_tensor(vec2, "outer", "vec2")
+    if a.ndim != 1 or b.ndim != 1:
+        raise ShapeError(f"outer: takes two vectors, not shapes {a.shape} and {b.shape}.")
+    product: Tensor = sh.reshape(a, (a.size, 1)) * b
+    return product
+
+
+def inner(x: Numbers, other: Numbers) -> Tensor:
+    """Sums of products over the last axis of both: (..., N) and (--, N) give (..., --); numbers are multiplied.
+
+    Raises:
+        ShapeError: if the last axes differ.
+    """
+    a, b = _as_operands(x, other, "inner")
+    if not a.ndim or not b.ndim:
+        product: Tensor = a * b
+        return product
+    if a.shape[-1] != b.shape[-1]:
+        raise ShapeError(f"inner: the last axes of shapes {a.shape} and {b.shape} differ.")
+    flat = matmul(_flatten_to_rows(a), sh.transpose(_flatten_to_rows(b)))
+    return sh.reshape(flat, (*a.shape[:-1], *b.shape[:-1]))
+
+
+def dot(x: Numbers, other: Numbers) -> Tensor:
+    """Sums of products over the last axis of `x` and the last but one of `other`: NumPy's dot.
+
+    Raises:
+        ShapeError: if these differ.
+    """
+    a, b = _as_operands(x, other, "dot")
+    if a.ndim < 2 and b.ndim < 2:
+        return inner(a, b)
+    return inner(a, b if b.ndim < 2 else sh.moveaxis(b, -2, -1))
+
+
+def _as_operands(x: Numbers, other: Numbers, name: str) -> tuple[Tensor, Tensor]:
+    a, b = same_dtype([as_tensor(x, name), as_tensor(other, name, "other")], name)
+    return a, b
+
+
+def _flatten_to_rows(x: Tensor) -> Tensor:
+    return sh.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
+
+
+def mm(x: Numbers, mat2: Numbers) -> Tensor:
+    """The product of two matrices, (N, K) and (K, M).
+
+    Raises:
+        ShapeError: for other numbers of axes, or inner lengths that differ.
+    """
+    return matmul(_as_matrix(x, "mm"), _as_matrix(mat2, "mm", "mat2"))
+
+
+def mv(x: Numbers, vec: Numbers) -> Tensor:
+    """The product of a matrix (N, K) and a vector (K,).
+
+    Raises:
+        ShapeError: for other numbers of axes, or lengths that differ.
+    """
+    vector = as_tensor(vec, "mv", "vec")
+    if vector.ndim != 1:
+        raise ShapeError(f"mv: vec is a vector (K,), the shape is {vector.shape}.")
+    return matmul(_as_matrix(x, "mv"), vector)
+
+
+def addmm(x: Numbers, mat1: Numbers, mat2: Numbers, *, beta: Numbers = 1, alpha: Numbers = 1) -> Tensor:
+    """beta * x + alpha * (mat1 @ mat2), of matrices."""
+    return _plus(x, mm(mat1, mat2), beta, alpha, "addmm")
+
+
+def addmv(x: Numbers, mat: Numbers, vec: Numbers, *, beta: Numbers = 1, alpha: Numbers = 1) -> Tensor:
+    """beta * x + alpha * (mat @ vec), of a matrix and a vector."""
+    return _plus(x, mv(mat, vec), beta, alpha, "addmv")
+
+
+def baddbmm(x: Numbers, batch1: Numbers, batch2: Numbers, *, beta: Numbers = 1, alpha: Numbers = 1) -> Tensor:
+    """beta * x + alpha * (batch1 @ batch2), of batches of matrices (B, N, K) and (B, K, M)."""
+    return _plus(x, bmm(batch1, batch2), beta, alpha, "baddbmm")
+
+
+def addbmm(x: Numbers, batch1: Numbers, batch2: Numbers, *, beta: Numbers = 1, alpha: Numbers = 1) -> Tensor:
+    """beta * x + alpha * the sum over the batch of batch1 @ batch2, (B, N, K) and (B, K, M)."""
+    return _plus(x, reduce.sum(bmm(batch1, batch2), 0), beta, alpha, "addbmm")
+
+
+def _plus(x: Numbers, product: Tensor, beta: Numbers, alpha: Numbers, name: str) -> Tensor:
+    base = as_tensor(x, name)
+    factors = [number_or_tensor(n, name, of) for n, of in ((beta, "beta"), (alpha, "alpha"))]
+    # A factor of 0 leaves its side out, NaN in it too, as BLAS has it.
+    left, right = (
+        None if _is(n, 0) else side if _is(n, 1) else side * n for n, side in zip(factors, (base, product), strict=True)
+    )
+    if left is None:
+        return product * 0 if right is None else snapshot(right)
+    result: Tensor = left if right is None else left + right
+    return snapshot(result)
+
+
+def _is(number: object, value: int) -> bool:
+    return type(number) in (int, float) and number == value
+
+
+def _as_matrix(x: Numbers, name: str, argument: str = "x") -> Tensor:
+    tensor = as_tensor(x, name, argument)
+    if tensor.ndim != 2:
+        raise ShapeError(f"{name}: takes matrices (N, M), the shape of {argument} is {tensor.shape}.")
+    return tensor
+
+
+def matrix_power(x: Numbers, n: int) -> Tensor:
+    """Square matrices (..., N, N) multiplied by themselves n times, by repeated squaring; of n = 0 the identity.
+
+    Raises:
+        ShapeError: for matrices that are not square.
+        ArgumentError: for a negative n, which asks for an inverse.
+    """
+    tensor, power = as_tensor(x, "matrix_power"), as_int(n, "matrix_power", "n")
+    if tensor.ndim < 2 or tensor.shape[-1] != tensor.shape[-2]:
+        raise ShapeError(f"matrix_power: takes square matrices (..., N, N), the shape is {tensor.shape}.")
+    if power < 0:
+        raise ArgumentError(f"matrix_power: n is at least 0, not {power}; invert first, with np.linalg.inv.")
+    result, square = None, tensor
+    while power:
+        if power & 1:
+            result = square if result is None else matmul(result, square)
+        power >>= 1
+        square = matmul(square, square) if power else square
+    if result is None:
+        identity = new.array_beside(np.eye(tensor.shape[-1], dtype=tensor.dtype.dtype), tensor)
+        return sh.broadcast_to(identity, tensor.shape)
+    return snapshot(result)

@@ -11,6 +11,12 @@ from snncell.errors import DTypeError
 from snncell.ops.base import Function, as_tensor, elementwise
 from snncell.tape.tensor import Tensor
 
+__all__ = [
+    "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "eq", "equal", "ge", "greater", "greater_equal", "gt",
+    "isfinite", "isinf", "isnan", "le", "less", "less_equal", "logical_and", "logical_not", "logical_or", "logical_xor",
+    "lt", "ne", "not_equal", "select", "where",
+]  # fmt: skip
+
 
 def _discrete(rule: str, **options: bool) -> Callable[[Callable[..., Any]], Function]:
     """Declare an elementwise operation through which no gradient flows: its results are steps."""
@@ -71,6 +77,12 @@ def isfinite(x: Any) -> Any:
     return x - x == 0
 
 
+@_discrete("test")
+def isinf(x: Any) -> Any:
+    """True where x is infinite, of either sign."""
+    return (x == x) & (x - x != 0)
+
+
 @_discrete("logical")
 def logical_and(x: Any, y: Any) -> Any:
     """True where both are true."""
@@ -113,7 +125,7 @@ def bitwise_xor(x: Any, y: Any) -> Any:
     return x ^ y
 
 
-def _ones(dtype: DType) -> int:
+def _all_bits(dtype: DType) -> int:
     """The integer of which all bits are 1."""
     return 255 if dtype is uint8 else -1
 
@@ -123,7 +135,7 @@ def bitwise_not(x: Numbers) -> Tensor:
     tensor = as_tensor(x, "bitwise_not")
     if tensor.dtype.category > 1:
         raise DTypeError(f"bitwise_not: takes integers or booleans, not {tensor.dtype}. Compare first: x > 0.")
-    turned: Tensor = bitwise_xor(tensor, True if tensor.dtype.category == 0 else _ones(tensor.dtype))
+    turned: Tensor = bitwise_xor(tensor, True if tensor.dtype.category == 0 else _all_bits(tensor.dtype))
     return turned
 
 
@@ -144,5 +156,6 @@ where.proportional = lambda inputs, varying: (
     not varying[0]
     and all(varies or (type(x) in (int, float) and x == 0) for x, varies in zip(inputs[1:], varying[1:], strict=True))
 )
+
 select = where
 gt, ge, lt, le, eq, ne = greater, greater_equal, less, less_equal, equal, not_equal

@@ -1,4 +1,4 @@
-"""Losses of values, element by element, and their reduction to one number; those of classes are in `class_loss`."""
+"""Losses: of values, of probabilities, of classes, and their reduction to one number."""
 
 from __future__ import annotations
 
@@ -7,19 +7,27 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from snncell import dtype as dtypes
-from snncell.base.arguments.kinds import NotNegative, Numbers, Positive, Reduction
+from snncell.base.arguments.kinds import NotNegative, Numbers, Positive, Reduction, Share
 from snncell.errors import DTypeError, ShapeError
 from snncell.ops.activation import _softplus, relu
-from snncell.ops.base import as_float, as_tensor, astype, elementwise
-from snncell.ops.elementwise import abs, clip, exp, log, log1p, maximum, minimum, mul, rsqrt, square, sub
-from snncell.ops.logic import equal, where
+from snncell.ops.arithmetic import abs, clip, maximum, minimum, mul, sub
+from snncell.ops.base import as_float, as_tensor, astype, elementwise, to_compute_dtype
+from snncell.ops.exponentials import exp, log, log1p, rsqrt, square
+from snncell.ops.gathering import gather, hot, label_words
+from snncell.ops.logic import equal, not_equal, select, where
 from snncell.ops.norms import norm
-from snncell.ops.reduce import mean, sum
+from snncell.ops.reduce import log_softmax, mean, sum
 from snncell.tape.tensor import Tensor
+
+__all__ = [
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy",
+    "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss",
+    "nll_loss", "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss", "triplet_margin_loss",
+]  # fmt: skip
 
 Grads = Sequence[Any]
 
-# --- what they share --------------------------------------------------------------------------------------------------
+# --- shared functions ------------------------------------------------------------------------------------------------
 
 
 def reduce_losses(each: Tensor, reduction: Reduction) -> Tensor:
@@ -29,14 +37,14 @@ def reduce_losses(each: Tensor, reduction: Reduction) -> Tensor:
 
 def of_one_shape(who: str, **given: Any) -> list[Tensor]:
     """Float Tensors; a ShapeError unless they have one shape."""
-    tensors = [_real(value, who, name) for name, value in given.items()]
+    tensors = [_as_real(value, who, name) for name, value in given.items()]
     if any(tensor.shape != tensors[0].shape for tensor in tensors):
         shapes = " and ".join(f"{name} of shape {tensor.shape}" for name, tensor in zip(given, tensors, strict=True))
         raise ShapeError(f"{who}: {shapes} must have one shape.")
     return tensors
 
 
-def _real(value: Any, who: str, name: str) -> Tensor:
+def _as_real(value: Any, who: str, name: str) -> Tensor:
     """A Tensor of floats: integers and booleans become float32."""
     tensor = as_tensor(value, who, name)
     if tensor.dtype.category == 3:
@@ -48,7 +56,7 @@ def _weigh_losses(each: Tensor, weight: Any, who: str) -> Tensor:
     """Losses times weights that broadcast to them."""
     if weight is None:
         return each
-    factor = _real(weight, who, "weight")
+    factor = _as_real(weight, who, "weight")
     if factor.ndim > each.ndim or any(n not in (1, m) for n, m in zip(factor.shape[::-1], each.shape[::-1])):  # noqa: B905
         raise ShapeError(f"{who}: weight of shape {factor.shape} does not broadcast to the losses' shape {each.shape}.")
     return each * factor
@@ -133,7 +141,7 @@ def binary_cross_entropy(
     Args:
         x: probabilities in [0, 1], of any shape; outside, the loss is NaN.
         target: in [0, 1], of the same shape.
-        weight: of each element; what broadcasts to x.
+        weight: of each element, broadcast to x.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -155,8 +163,8 @@ def binary_cross_entropy_with_logits(
     Args:
         x: logits, of any shape.
         target: y in [0, 1], of the same shape.
-        weight: of each element; what broadcasts to x.
-        pos_weight: w, of the positive part; what broadcasts to x.
+        weight: of each element, broadcast to x.
+        pos_weight: w, of the positive part, broadcast to x.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -242,14 +250,14 @@ def cosine_embedding_loss(
     """
     who = "cosine_embedding_loss"
     first, second = of_one_shape(who, input1=input1, input2=input2)
-    signs = _real(target, who, "target")
+    signs = _as_real(target, who, "target")
     if first.ndim not in (1, 2) or signs.shape != first.shape[:-1]:
         raise ShapeError(
             f"{who}: input1 and input2 are (N, D) and target (N,), or (D,) and a number; not {first.shape} and "
             f"{signs.shape}."
         )
     tiny = 1e-12  # for vectors that are 0; there is no such number in float16, in which squares overflow too
-    a, b = (astype(vectors, dtypes.compute_dtype(vectors.dtype.dtype)) for vectors in (first, second))
+    a, b = (to_compute_dtype(vectors) for vectors in (first, second))
     lengths = (sum(square(a), -1) + tiny) * (sum(square(b), -1) + tiny)
     cosine = astype(sum(a * b, -1) * rsqrt(lengths), dtypes.promote(first.dtype, second.dtype))
     return reduce_losses(where(equal(signs, 1.0), 1.0 - cosine, relu(cosine - margin)), reduction)
@@ -284,3 +292,138 @@ def triplet_margin_loss(
     if swap:
         apart = minimum(apart, distance(near, far))
     return reduce_losses(relu(distance(a, near) - apart + margin), reduction)
+
+
+# --- classes ----------------------------------------------------------------------------------------------------------
+
+
+def class_losses(
+    who: str,
+    log_p: Tensor,
+    labels: Tensor,
+    weight: Any,
+    ignore_index: int,
+    reduction: Reduction,
+    label_smoothing: float,
+) -> Tensor:
+    """-log p[label], (N, ...), weighted by class and reduced, for `log_p` of (N, C, ...).
+
+    With the mean, the sum is divided by that of the weights of the labels that count.
+
+    Args:
+        who: what errors call it.
+        log_p: (N, C, ...).
+        labels: integers (N, ...), or probabilities of the shape of log_p.
+        weight: (C,) or None.
+        ignore_index: a label that does not count.
+        reduction: "mean", "sum" or "none".
+        label_smoothing: e: labels are mixed with e / C for each class.
+    """
+    classes = log_p.shape[1]
+    weights = None if weight is None else as_tensor(weight, who, "weight")
+    if weights is not None and weights.shape != (classes,):
+        raise ShapeError(
+            f"{who}: weight has shape {weights.shape}; logits of shape {log_p.shape} have {classes} classes."
+        )
+    counts = None
+    if labels.dtype.is_float:
+        target = labels
+    else:
+        counts = not_equal(labels, ignore_index)
+        words = label_words(who, classes, True)
+        target = astype(hot(select(counts, labels, 0), classes, 1, words), log_p.dtype)
+    if label_smoothing:
+        target = target * (1.0 - label_smoothing) + label_smoothing / classes
+    if weights is not None:
+        target = target * weights.reshape((1, -1, *(1,) * (log_p.ndim - 2)))
+    if counts is not None:  # a class that is masked by -inf does not count, unless it is the label
+        log_p = select(equal(target, 0.0), 0.0, log_p)
+    each = -sum(log_p * target, 1)
+    if counts is None:
+        return reduce_losses(each, reduction)
+    each = select(counts, each, 0.0)
+    if reduction != "mean":
+        return reduce_losses(each, reduction)
+    if weights is None:
+        return _mean_over(each, counts)
+    return _mean_over(each, select(counts, gather(weights, select(counts, labels, 0), 0), 0.0))
+
+
+def _mean_over(each: Tensor, parts: Tensor) -> Tensor:
+    """The sum over that of the weights, in float32 at least: float16 ends at 65504, of losses and of labels."""
+    wide = dtypes.compute_dtype(each.dtype.dtype)
+    return astype(sum(astype(each, wide)) / sum(astype(parts, wide)), each.dtype)
+
+
+def refuse_shapes(who: str, logits: Tensor, labels: Tensor) -> None:
+    """Raise unless logits are (N, C, ...) and labels integers (N, ...), or probabilities of the logits' shape."""
+    if logits.ndim < 2:
+        raise ShapeError(f"{who}: logits are (N, C, ...), not {logits.shape}.")
+    if labels.dtype.is_float and labels.shape != logits.shape:
+        raise DTypeError(
+            f"{who}: float labels are probabilities of the logits' shape {logits.shape}, these have shape "
+            f"{labels.shape}. For class numbers use integers: labels.astype('int64')."
+        )
+    expected = (logits.shape[0], *logits.shape[2:])
+    if not labels.dtype.is_float and labels.shape != expected:
+        fix = ""
+        if labels.shape == logits.shape:
+            fix = " If they are probabilities, make them floats: labels.astype('float32')."
+        elif labels.shape == (expected[0], 1, *expected[1:]):
+            fix = " Drop the axis of length 1: labels.squeeze(1)."
+        elif logits.ndim == 3 and labels.shape in (logits.shape[:1], logits.shape[1:2]):
+            fix = " Logits with a time axis need a decoder, for example logits.mean(0) of (T, N, C)."
+        raise ShapeError(
+            f"{who}: logits of shape {logits.shape} need labels of shape {expected}, not {labels.shape}.{fix}"
+        )
+
+
+def cross_entropy(
+    x: Numbers,
+    target: Numbers,
+    weight: Numbers | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+    label_smoothing: Share = 0.0,
+) -> Tensor:
+    """-log softmax(x)[target], weighted by class.
+
+    Args:
+        x: logits (N, C) or (N, C, ...).
+        target: integers (N,) or (N, ...) in [0, C); or probabilities of the shape of x.
+        weight: (C,), a weight for each class; the mean is then over the sum of weights.
+        ignore_index: a target that does not count.
+        reduction: "mean", "sum" or "none".
+        label_smoothing: e in [0, 1): targets are mixed with e / C for each class.
+
+    Raises:
+        ArgumentError: for a target out of range.
+        ShapeError: for shapes that do not fit.
+        DTypeError: for float targets that are no probabilities of the shape of x.
+    """
+    logits, labels = as_float(x, "cross_entropy"), as_tensor(target, "cross_entropy", "target")
+    refuse_shapes("cross_entropy", logits, labels)
+    log_p = log_softmax(logits, 1)
+    return class_losses("cross_entropy", log_p, labels, weight, ignore_index, reduction, label_smoothing)
+
+
+def nll_loss(
+    x: Numbers,
+    target: Numbers,
+    weight: Numbers | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+    label_smoothing: Share = 0.0,
+) -> Tensor:
+    """-x[target] for logarithms of probabilities `x`, weighted by class; its arguments are those of `cross_entropy`.
+
+    Raises:
+        ArgumentError: for a target out of range.
+        ShapeError: for shapes that do not fit.
+        DTypeError: for targets that are no integers.
+    """
+    log_p, labels = as_float(x, "nll_loss"), as_tensor(target, "nll_loss", "target")
+    if labels.dtype.is_float:
+        raise DTypeError("nll_loss: target holds class numbers, integers: target.astype('int64').")
+    refuse_shapes("nll_loss", log_p, labels)
+    return class_losses("nll_loss", log_p, labels, weight, ignore_index, reduction, label_smoothing)

@@ -1,4 +1,4 @@
-"""Hangs the operators and methods into Tensor, one floor above it, so that Tensor and the operations form no circle."""
+"""Attach operators and methods to Tensor, one floor above it, so that Tensor and the operations form no circle."""
 
 from __future__ import annotations
 
@@ -13,30 +13,23 @@ from snncell.ops import (
     activation,
     arithmetic,
     base,
-    chosen,
     conversions,
-    creation,
-    device,
-    elementwise as el,
+    creation as new,
+    exponentials,
+    gathering,
     indexing,
+    joining,
     linalg,
-    logarithms,
-    logic,
-    masks,
-    matrices,
+    logic as lg,
     norms,
-    patches,
-    positions,
-    rearrange,
+    random,
     reduce,
-    running,
-    sampling,
+    scattering,
     shape as sh,
     sorting,
-    statistics,
-    subscripts,
     trigonometry,
 )
+from snncell.ops.conv import fold, unfold
 from snncell.tape import structure
 from snncell.tape.frames import user_line
 from snncell.tape.hooks import register_hook
@@ -50,7 +43,7 @@ def _flip_operands(function: Any) -> Any:
 
 
 def _operator(function: Any) -> Any:
-    """A binary operator: what is no number or array is left to the other operand."""
+    """A binary operator: for None and strings the other operand decides."""
 
     def method(x: Tensor, y: Any) -> Any:
         if y is None or isinstance(y, str):
@@ -62,54 +55,59 @@ def _operator(function: Any) -> Any:
 
 # Python's name of an operator: NumPy's, and the operation.
 _ARITHMETIC: dict[str, tuple[str, Any]] = {
-    "add": ("add", el.add),
-    "sub": ("subtract", el.sub),
-    "mul": ("multiply", el.mul),
-    "truediv": ("divide", el.div),
-    "floordiv": ("floor_divide", el.floor_div),
-    "mod": ("remainder", el.mod),
-    "pow": ("power", el.pow),
+    "add": ("add", arithmetic.add),
+    "sub": ("subtract", arithmetic.sub),
+    "mul": ("multiply", arithmetic.mul),
+    "truediv": ("divide", arithmetic.div),
+    "floordiv": ("floor_divide", arithmetic.floor_div),
+    "mod": ("remainder", arithmetic.mod),
+    "pow": ("power", exponentials.pow),
     "matmul": ("matmul", linalg.matmul),
-    "and": ("bitwise_and", logic.bitwise_and),
-    "or": ("bitwise_or", logic.bitwise_or),
-    "xor": ("bitwise_xor", logic.bitwise_xor),
+    "and": ("bitwise_and", lg.bitwise_and),
+    "or": ("bitwise_or", lg.bitwise_or),
+    "xor": ("bitwise_xor", lg.bitwise_xor),
 }
+
 _COMPARISONS: dict[str, tuple[str, Any]] = {
-    "lt": ("less", logic.less),
-    "le": ("less_equal", logic.less_equal),
-    "gt": ("greater", logic.greater),
-    "ge": ("greater_equal", logic.greater_equal),
-    "eq": ("equal", logic.equal),
-    "ne": ("not_equal", logic.not_equal),
+    "lt": ("less", lg.less),
+    "le": ("less_equal", lg.less_equal),
+    "gt": ("greater", lg.greater),
+    "ge": ("greater_equal", lg.greater_equal),
+    "eq": ("equal", lg.equal),
+    "ne": ("not_equal", lg.not_equal),
 }
+
 _UFUNCS: dict[str, Any] = dict([*_ARITHMETIC.values(), *_COMPARISONS.values()])
 
 
-def _hang_in() -> None:
+def _attach() -> None:
     for name, (_, function) in _ARITHMETIC.items():
         setattr(Tensor, f"__{name}__", _operator(function))
         setattr(Tensor, f"__r{name}__", _operator(_flip_operands(function)))
     # Beside None or a str, == and != are answered as Python answers them: False and True.
     for name, (_, function) in _COMPARISONS.items():
         setattr(Tensor, f"__{name}__", _operator(function))
-    for name, function in {"neg": el.neg, "pos": snapshot, "abs": el.abs, "invert": _invert}.items():
+    for name, function in {"neg": arithmetic.neg, "pos": snapshot, "abs": arithmetic.abs, "invert": _invert}.items():
         setattr(Tensor, f"__{name}__", _method(function))
-    setattr(Tensor, "__getitem__", subscripts.getitem)
+    setattr(Tensor, "__getitem__", indexing.getitem)
     setattr(Tensor, "flatten", _method(_flatten, "flatten"))
     setattr(Tensor, "__array_ufunc__", _array_ufunc)
     setattr(Tensor, "__array_function__", _array_function)
     setattr(Tensor, "__getattr__", missing_of_tensor)
     setattr(Tensor, "T", property(sh.transpose, doc="The axes in reverse order."))
-    setattr(Tensor, "mT", property(matrices.mT, doc="Matrices transposed: the last two axes exchanged."))
+    setattr(Tensor, "mT", property(linalg.mT, doc="Matrices transposed: the last two axes exchanged."))
     setattr(Tensor, "H", property(_adjoint, doc="The conjugate transpose of a matrix."))
     for module, names in _METHODS.items():
         for name in names.split():
-            setattr(Tensor, name, _method(getattr(module, name), name))
+            # A method that differs from the function of its name is called so in `conversions`.
+            own = vars(module).get(f"{name}_method") or getattr(module, name)
+            setattr(Tensor, name, _method(own, name))
     for name in conversions.DTYPES:
         setattr(Tensor, name, _method(conversions.conversion_method(name), name))
     for name, other in _SAME.items():
         setattr(Tensor, name, getattr(Tensor, other))
-    setattr(Tensor, "register_hook", _method(register_hook))
+    for function in (fold, unfold, register_hook):
+        setattr(Tensor, function.__name__, _method(function))
     setattr(
         Tensor, "from_numpy", staticmethod(check_arguments(conversions.from_numpy, Tensor.__module__, "from_numpy"))
     )
@@ -145,13 +143,13 @@ def _adjoint(x: Tensor) -> Tensor:
     """The conjugate transpose of a matrix."""
     if x.ndim != 2:
         raise ShapeError(f"H: the conjugate transpose is that of a matrix (N, M), the shape is {x.shape}.")
-    adjoint: Tensor = el.conj(sh.transpose(x))
+    adjoint: Tensor = arithmetic.conj(sh.transpose(x))
     return adjoint
 
 
 def _invert(x: Tensor) -> Tensor:
     """Logical not of booleans, the bits turned over of integers."""
-    return logic.logical_not(x) if x.dtype.category == 0 else -x - 1
+    return lg.logical_not(x) if x.dtype.category == 0 else -x - 1
 
 
 def _flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
@@ -162,7 +160,9 @@ def _flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 def _method(function: Any, name: str = "") -> Any:
     """A function as a method that checks its arguments but the Tensor itself."""
     if not isinstance(function, base.Function):
-        return _accept_spellings(check_arguments(function, Tensor.__module__, name or function.__name__, 1))
+        checked = check_arguments(function, Tensor.__module__, name or function.__name__, 1)
+        checked.__name__ = name or function.__name__
+        return _accept_spellings(checked)
 
     # Elementwise operations check theirs themselves; they are objects, which a class does not bind.
     def method(self: Tensor, *args: Any, **options: Any) -> Any:
@@ -183,14 +183,13 @@ _SPELLINGS = (
     ("hook", "hook_fn"),
 )
 
-
 _LENGTHS = ("shape", "size", "axis", "repeats")  # of which a method takes several, one by one or in a tuple
 
 
 def _accept_spellings(method: Any) -> Any:
     """A method whose arguments may be given by either of their names."""
     parameters = inspect.signature(method).parameters
-    known = list(parameters)[1:]  # behind the Tensor
+    known = list(parameters)[1:]  # after the Tensor
     several = next((name for name, p in parameters.items() if p.kind is p.VAR_POSITIONAL and name in _LENGTHS), None)
     meant = {names: [name for name in names if name in known] for names in _SPELLINGS}
     renamed = {other: own[0] for names, own in meant.items() if len(own) == 1 for other in names if other not in known}
@@ -209,39 +208,35 @@ def _accept_spellings(method: Any) -> Any:
 
 
 _METHODS: dict[Any, str] = {
-    el: "abs sign square sqrt rsqrt exp log log1p expm1 pow sin cos atan arctan tanh erf clip clamp floor ceil round "
-    "maximum minimum add sub mul div subtract multiply divide true_divide floor_divide remainder neg negative conj",
-    arithmetic: "addcdiv addcmul copysign float_power fmax fmin fmod frac heaviside isclose isinf lerp reciprocal sgn "
-    "signbit trunc",
-    logarithms: "erfc erfinv exp2 log10 log2 logaddexp logit",
-    trigonometry: "acos acosh arccos arccosh arcsin arcsinh arctan2 arctanh asin asinh atan2 atanh cosh deg2rad hypot "
-    "rad2deg sinh tan",
-    activation: "sigmoid relu",
-    logic: "isnan isfinite equal not_equal eq ne lt le gt ge less less_equal greater greater_equal logical_and "
+    arithmetic: "abs add addcdiv addcmul ceil clamp clip conj copysign div divide floor floor_divide fmax fmin fmod "
+    "frac heaviside isclose lerp maximum minimum mul multiply neg negative reciprocal remainder round sgn sign signbit "
+    "sub subtract true_divide trunc",
+    exponentials: "erf erfc erfinv exp exp2 expm1 float_power log log10 log1p log2 logaddexp logit pow rsqrt sigmoid "
+    "sqrt square",
+    trigonometry: "acos acosh arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin asinh atan atan2 atanh cos "
+    "cosh deg2rad hypot rad2deg sin sinh tan tanh",
+    activation: "relu",
+    lg: "isnan isfinite isinf equal not_equal eq ne lt le gt ge less less_equal greater greater_equal logical_and "
     "logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor bitwise_not",
-    reduce: "sum mean prod var std argmax argmin any all cumsum logsumexp softmax log_softmax",
-    statistics: "amax amin argmax_with_value argmin_with_value count_nonzero median nanmean nansum quantile top_k topk",
-    running: "cummax cummin cumprod logcumsumexp",
+    reduce: "all amax amin any argmax argmax_with_value argmin argmin_with_value count_nonzero cummax cummin cumprod "
+    "cumsum log_softmax logcumsumexp logsumexp mean nanmean nansum prod softmax std sum var",
     norms: "norm",
-    sh: "reshape transpose swapaxes swapdims expand_dims squeeze broadcast_to flip split tile unstack unbind",
-    rearrange: "chunk diagonal diff expand moveaxis movedim narrow permute ravel repeat_interleave roll",
-    matrices: "addbmm addmm addmv baddbmm diag dot inner matrix_power mm mv outer trace tril triu",
-    linalg: "matmul bmm",
-    indexing: "gather",
-    positions: "gather_elements gather_nd index_fill index_put index_select scatter",
-    masks: "masked_fill masked_scatter",
-    chosen: "argwhere masked_select nonzero searchsorted unique_consecutive",
-    sorting: "sort argsort",
-    sampling: "multinomial",
-    patches: "unfold fold",
-    creation: "zeros_like ones_like full_like",
+    sh: "broadcast_to diagonal expand expand_dims flip moveaxis movedim permute ravel reshape squeeze swapaxes "
+    "swapdims transpose",
+    joining: "chunk diff narrow repeat_interleave roll split tile unbind unstack",
+    linalg: "addbmm addmm addmv baddbmm bmm diag dot inner matmul matrix_power mm mv outer trace tril triu",
+    gathering: "gather gather_elements gather_nd index_select",
+    scattering: "index_fill index_put scatter",
+    indexing: "argwhere masked_fill masked_scatter masked_select nonzero",
+    sorting: "argsort median quantile searchsorted sort top_k topk unique_consecutive",
+    random: "multinomial",
+    new: "full_like ones_like zeros_like",
     conversions: "assign_value bernoulli contiguous copy dim expand_as init_data is_complex is_contiguous "
-    "is_floating_point max min new_full new_ones new_zeros normal numel numpy repeat scatter_add select stride type "
+    "is_floating_point max min new_full new_ones new_zeros normal numel numpy repeat scatter_add select stride to type "
     "type_as uniform value view view_as where",
     base: "astype",
-    device: "to",
 }
 # Other names for a method.
 _SAME = {"nelement": "numel", "ndimension": "dim", "reshape_as": "view_as", "unsqueeze": "expand_dims"}
 
-_hang_in()
+_attach()

@@ -10,14 +10,12 @@ from typing import Any, Literal
 from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Extended, Numbers, Positive
 from snncell.errors import ArgumentError, ShapeError
-from snncell.ops import elementwise as el, logic as lg, reduce, shape as sh
-from snncell.ops.base import as_axes, as_float, as_tensor, astype
-from snncell.ops.rearrange import ravel
-from snncell.ops.statistics import count_nonzero
+from snncell.ops import arithmetic, exponentials, joining, logic as lg, reduce, shape as sh
+from snncell.ops.base import Axis, as_axes, as_float, as_tensor, astype, to_compute_dtype
 from snncell.tape.tensor import Tensor, snapshot
 from snncell.tape.transforms import stop_gradient
 
-Axis = int | tuple[int, ...] | None
+__all__ = ["clip_by_global_norm", "clip_by_norm", "clip_by_value", "norm"]
 
 
 def norm(
@@ -44,16 +42,16 @@ def norm(
         Where all elements are 0, the gradient is 0, one of the subgradients, as that of `abs` at 0.
     """
     given = as_float(A, "norm")
-    tensor = reduce.wide(given)
+    tensor = to_compute_dtype(given)
     if tensor.dtype is not given.dtype:  # squares of float16 would overflow
-        return el.cast(norm(tensor, ord, dim, keepdim), given.dtype)
+        return astype(norm(tensor, ord, dim, keepdim), given.dtype)
     axes = as_axes(dim, tensor.ndim, "norm")
     if isinstance(ord, str) and (ord != "fro" or len(axes) > 2):
         raise ArgumentError(f'norm: ord is a number or "fro", of one axis or two, not {ord!r}; ' + _SINGULAR)
     if ord is None or ord == "fro" or (ord == 2 and len(axes) < 2):
         # Of real numbers without abs, whose slope of 0 at 0 would be taken for that of the square to the second order.
-        squares = el.square(el.abs(tensor) if tensor.dtype.category == 3 else tensor)
-        return el.root(reduce.sum(squares, axes or None, keepdim)) if axes else el.abs(tensor)
+        squares = exponentials.square(arithmetic.abs(tensor) if tensor.dtype.category == 3 else tensor)
+        return exponentials.root(reduce.sum(squares, axes or None, keepdim)) if axes else arithmetic.abs(tensor)
     if (dim is None or (isinstance(dim, Sequence) and not dim)) and tensor.ndim > 1:
         raise ShapeError(f"norm: ord={ord} of a Tensor of shape {tensor.shape}; name the axis by dim, or flatten it.")
     if len(axes) == 2:
@@ -71,15 +69,15 @@ def _of_matrices(x: Tensor, ord: Any, dim: Any, keepdim: bool) -> Tensor:
     if ord not in (1, -1, math.inf, -math.inf):
         raise ArgumentError(f'norm: of matrices, ord is "fro", 1, -1 or an infinity, not {ord}; {_SINGULAR}')
     added, kept = (rows, columns) if abs(ord) == 1 else (columns, rows)
-    sums = reduce.sum(el.abs(x), added, keepdims=True)
+    sums = reduce.sum(arithmetic.abs(x), added, keepdims=True)
     result = (reduce.max if ord > 0 else reduce.min)(sums, kept, keepdims=True)
     return result if keepdim else sh.squeeze(result, tuple(sorted((rows, columns))))
 
 
 def _of_vectors(x: Tensor, p: float, axes: tuple[int, ...], keepdim: bool) -> Tensor:
-    sizes: Tensor = el.abs(x)
+    sizes: Tensor = arithmetic.abs(x)
     if p == 0:
-        return count_nonzero(x, axes, keepdim, x.dtype)
+        return reduce.count_nonzero(x, axes, keepdim, x.dtype)
     if abs(p) == math.inf:
         return (reduce.max if p > 0 else reduce.min)(sizes, axes, keepdim)
     if p == 1:
@@ -91,12 +89,12 @@ def _of_vectors(x: Tensor, p: float, axes: tuple[int, ...], keepdim: bool) -> Te
     nothing = lg.equal(sizes, 0.0)
     total = reduce.sum(lg.where(nothing, 0.0 if p > 0 else math.inf, _power(sizes / unit, nothing, p)), axes, True)
     none = lg.equal(total, 0.0 if p > 0 else math.inf)
-    result = lg.where(none, 0.0, el.pow(lg.where(none, 1.0, total), 1.0 / p) * unit)
+    result = lg.where(none, 0.0, exponentials.pow(lg.where(none, 1.0, total), 1.0 / p) * unit)
     return result if keepdim else sh.squeeze(result, axes)
 
 
 def _power(x: Tensor, nothing: Tensor, p: float) -> Tensor:
-    return el.pow(lg.where(nothing, 1.0, x), p)
+    return exponentials.pow(lg.where(nothing, 1.0, x), p)
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
@@ -109,7 +107,7 @@ def clip_by_value(x: Any, clip_value_min: Numbers | None = None, clip_value_max:
         ArgumentError: without a bound, or where the lower one is above.
     """
     if not isinstance(x, (tuple, list)):
-        return el.clip(x, clip_value_min, clip_value_max)
+        return arithmetic.clip(x, clip_value_min, clip_value_max)
     return tuple(clip_by_value(part, clip_value_min, clip_value_max) for part in x)
 
 
@@ -149,10 +147,10 @@ def clip_by_global_norm(
     originals = tuple(as_float(part, "clip_by_global_norm") for part in x)
     wide = [astype(g, dtypes.float32) if g.dtype.itemsize < 4 else g for g in originals]
     # The result is the same for any peak, so no gradient goes through it.
-    peaks = [stop_gradient(reduce.max(el.abs(g))) for g in wide if g.size]
+    peaks = [stop_gradient(reduce.max(arithmetic.abs(g))) for g in wide if g.size]
     if not peaks:
         return tuple(snapshot(g) for g in originals)
-    peak = functools.reduce(el.maximum, peaks)
+    peak = functools.reduce(arithmetic.maximum, peaks)
     peak = lg.where(lg.equal(peak, 0.0), 1.0, peak)
     units = [g / peak for g in wide]
     length = (
@@ -168,6 +166,6 @@ def clip_by_global_norm(
 
 def _common_length(tensors: list[Tensor], p: float) -> Tensor:
     if p == 2:
-        squares = (reduce.sum(el.square(part)) for part in tensors)
-        return el.root(functools.reduce(el.add, squares))
-    return norm(sh.stack([norm(ravel(part), p, 0) for part in tensors if part.size]), p, 0)
+        squares = (reduce.sum(exponentials.square(part)) for part in tensors)
+        return exponentials.root(functools.reduce(arithmetic.add, squares))
+    return norm(joining.stack([norm(sh.ravel(part), p, 0) for part in tensors if part.size]), p, 0)

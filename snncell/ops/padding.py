@@ -12,12 +12,15 @@ from snncell.base.arguments.kinds import Extended, Numbers
 from snncell.base.arguments.shown import show
 from snncell.errors import ShapeError
 from snncell.ops.base import as_ints, as_tensor
-from snncell.ops.indexing import take_places
+from snncell.ops.gathering import take_slices
 from snncell.tape.primitive import moving, with_axis_of_steps
 from snncell.tape.tensor import Tensor, snapshot
 
+__all__ = ["pad"]
+
 Grads = Sequence[Any]
 Mode = Literal["constant", "reflect", "symmetric", "replicate", "circular"]
+
 # NumPy's name, and how many of an axis' elements cannot be put on a side; None where they are repeated at will.
 _FROM_X: dict[str, tuple[Any, int | None]] = {
     "reflect": ("reflect", 1),
@@ -55,7 +58,7 @@ def pad(
             or pairs (before, after), one for each axis from the first on, or one for all: NumPy's, ((0, 1), (1, 2)).
         mode: "constant"; or from x itself, as of a, b, c: "reflect" (c b | a b c | b a), "symmetric"
             (b a | a b c | c b), "replicate" (a a | a b c | c c), "circular" (b c | a b c | a b).
-        value: what to put there, with mode "constant".
+        value: the number to pad with, with mode "constant".
 
     Raises:
         ShapeError: for another number of them, one that is negative, or more elements than x has for its mode.
@@ -103,5 +106,5 @@ def _pad_by_copies(x: Tensor, widths: tuple[tuple[int, int], ...], mode: str) ->
                 f"pad: axis {axis} of a Tensor of shape {x.shape} is padded by {(before, after)}; with mode {mode!r} "
                 f"it is by at most {most} elements on a side."
             )
-        x = take_places(x, np.pad(np.arange(length), (before, after), numpys), axis)
+        x = take_slices(x, np.pad(np.arange(length), (before, after), numpys), axis)
     return x

@@ -1,17 +1,175 @@
-"""Pooling over one or two axes (or more), each way in one pass: `ops/pool_primitives.py`."""
+"""Pooling over windows, and to a given size.
+
+Six operations on the windows of the last axes of (N, C, *S):
+
+    max_pool    the largest element of each window, and its place there
+    unpool      the elements of windows, at their places in the image    the reverse of max_pool, and of pick
+    pick        the element of the image at each window's place          the reverse of unpool
+    largest     the largest element alone, where no gradient is wanted
+    sum_pool    the sum of each window over a number                     the reverse of spread
+    spread      the element of each window, in all of its places         the reverse of sum_pool
+
+Given the places, all of them are linear: so there are gradients of any order.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypedDict, Unpack
 
-from snncell import dtype as dtypes
+import numpy as np
+
 from snncell.base.arguments.kinds import Count, Lengths, Numbers, PadMode
 from snncell.errors import ArgumentError, ShapeError
+from snncell.kernels import pooling
 from snncell.kernels.cpu.windows import Windows
-from snncell.ops import creation as new, pool_primitives as primitives
-from snncell.ops.base import as_float, as_int, astype
-from snncell.ops.conv import padding_of, refuse_reach, tuple_of
+from snncell.kernels.cuda import gather, im2col, scan
+from snncell.kernels.space import DEVICE
+from snncell.ops import arithmetic, creation as new
+from snncell.ops.base import as_float, as_int, astype, to_compute_dtype
+from snncell.ops.conv import padding_widths, refuse_reach, tuple_of
+from snncell.ops.joining import concat
+from snncell.ops.shape import reshape
+from snncell.tape.primitive import Primitive, repeat_over_time, steps_of
 from snncell.tape.tensor import Tensor, beside
+
+__all__ = [
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_pool1d", "adaptive_max_pool2d", "avg_pool1d",
+    "avg_pool2d", "max_pool1d", "max_pool2d", "sum_pool1d", "sum_pool2d",
+]  # fmt: skip
+
+Grads = Sequence[Any]
+Ints = tuple[int, ...]
+
+# --- operations -------------------------------------------------------------------------------------------------------
+
+
+class Pooling(Primitive):
+    """An operation on the planes of images, each by itself."""
+
+    def __init__(self, evaluate: Callable[..., Any], shape_of: Callable[..., Ints], *, multiple: bool = False) -> None:
+        super().__init__(evaluate.__name__, evaluate, multiple=multiple)
+        self.shape_of = shape_of  # of the result, from the inputs and attributes
+
+    def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
+        outputs = [(self.shape_of(*inputs, **attrs), inputs[0].dtype)]
+        return [*outputs, (outputs[0][0], pooling.place_dtype(attrs["windows"]))] if self.multiple else outputs
+
+    def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+        """The images of all steps as one batch."""
+        every, steps = repeat_over_time(arrays, varying), steps_of(arrays, varying)
+        joined = [x.reshape(steps * x.shape[1], *x.shape[2:]) for x in every]
+        out = self.run_here(joined, joined, attrs)
+        parts = [x.reshape(steps, every[0].shape[1], *x.shape[1:]) for x in (out if self.multiple else (out,))]
+        return tuple(parts) if self.multiple else parts[0]
+
+
+def _pool_windows(x: Any, windows: Windows, **_: Any) -> Ints:
+    return pooling.shape_after_pooling(x.shape, windows)
+
+
+def _image(x: Any, *_: Any, lengths: Ints, **__: Any) -> Ints:
+    return (*x.shape[:2], *lengths)
+
+
+_max_pool = Pooling(pooling.max_pool, _pool_windows, multiple=True)
+_unpool = Pooling(pooling.unpool, _image)
+_pick = Pooling(pooling.pick, lambda _, places, windows: places.shape)
+_largest = Pooling(pooling.largest, _pool_windows)
+_sum_pool = Pooling(pooling.sum_pool, _pool_windows)
+_spread = Pooling(pooling.spread, _image)
+_sum_pool.additive = _spread.additive = True
+_unpool.proportional = _pick.proportional = lambda inputs, varying: not varying[1]
+
+
+@_max_pool.def_bprop
+def _(_x: Tensor, out: tuple[Tensor, Tensor], dout: tuple[Tensor, Tensor], *, windows: Windows) -> Grads:
+    return (_unpool.bind(dout[0], out[1], windows=windows, lengths=_x.shape[2:]),)
+
+
+@_largest.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor, *, windows: Windows) -> Grads:
+    return (_unpool.bind(dout, _max_pool.bind(x, windows=windows)[1], windows=windows, lengths=x.shape[2:]),)
+
+
+@_unpool.def_bprop
+def _(_x: Tensor, places: Tensor, _out: Tensor, dout: Tensor, *, windows: Windows, lengths: Ints) -> Grads:
+    return lambda: _pick.bind(dout, places, windows=windows), None
+
+
+@_pick.def_bprop
+def _(_x: Tensor, places: Tensor, _out: Tensor, dout: Tensor, *, windows: Windows) -> Grads:
+    return lambda: _unpool.bind(dout, places, windows=windows, lengths=_x.shape[2:]), None
+
+
+@_sum_pool.def_bprop
+def _(_x: Tensor, _out: Tensor, dout: Tensor, *, windows: Windows, divisor: int) -> Grads:
+    return (_spread.bind(dout, windows=windows, divisor=divisor, lengths=_x.shape[2:]),)
+
+
+@_spread.def_bprop
+def _(_x: Tensor, _out: Tensor, dout: Tensor, *, windows: Windows, divisor: int, lengths: Ints) -> Grads:
+    return (_sum_pool.bind(dout, windows=windows, divisor=divisor),)
+
+
+# --- on the device: from windows as a view, and their adjoint ---------------------------------------------------------
+
+
+@_max_pool.def_there
+def _(x: Any, windows: Windows) -> Any:
+    view = _view_windows(x, windows, -math.inf)
+    places = scan.argmax(view, view.ndim - 1)
+    return gather.pick(view, places), DEVICE.cast(places, pooling.place_dtype(windows))
+
+
+@_largest.def_there
+def _(x: Any, windows: Windows) -> Any:
+    view = _view_windows(x, windows, -math.inf)
+    return gather.pick(view, scan.argmax(view, view.ndim - 1))
+
+
+@_unpool.def_there
+def _(x: Any, places: Any, windows: Windows, lengths: Ints) -> Any:
+    return _fold_windows(gather.place(x, places, windows.elements), windows, lengths)
+
+
+@_pick.def_there
+def _(x: Any, places: Any, windows: Windows) -> Any:
+    return gather.pick(_view_windows(x, windows, 0.0), places)
+
+
+@_sum_pool.def_there
+def _(x: Any, windows: Windows, divisor: int) -> Any:
+    view = _view_windows(x, windows, 0.0)
+    total = DEVICE.arithmetic["sum"].on_device([view], {"axis": (view.ndim - 1,), "keepdims": False})
+    return total if divisor == 1 else arithmetic.div.on_device([total, divisor], {})
+
+
+@_spread.def_there
+def _(x: Any, windows: Windows, divisor: int, lengths: Ints) -> Any:
+    share = x if divisor == 1 else arithmetic.div.on_device([x, divisor], {})
+    return _fold_windows(share.reshape(*x.shape, 1).broadcast_to((*x.shape, windows.elements)), windows, lengths)
+
+
+def _view_windows(x: Any, windows: Windows, value: float) -> Any:
+    """(N, C, *S) -> (N, C, *O, elements of a window)."""
+    padded: Any = np.pad(x, ((0, 0), (0, 0), *windows.padding), constant_values=value) if windows.padded else x
+    view = im2col.windows(padded, windows.size, windows.stride, windows.dilation)
+    return view.reshape(*view.shape[: x.ndim], windows.elements)
+
+
+def _fold_windows(x: Any, windows: Windows, lengths: Ints) -> Any:
+    """(N, C, *O, elements of a window) -> (N, C, *lengths), without padding."""
+    whole = [n + before + after for n, (before, after) in zip(lengths, windows.padding, strict=True)]
+    parts = x.reshape(*x.shape[:-1], *windows.size)
+    image = im2col.fold(parts, (*x.shape[:2], *whole), windows.size, windows.stride, windows.dilation)
+    inner = zip(windows.padding, lengths, strict=True)
+    return image[(..., *(slice(before, before + n) for (before, _), n in inner))]
+
+
+# --- windows ----------------------------------------------------------------------------------------------------------
 
 
 class _Prepared(NamedTuple):
@@ -48,7 +206,7 @@ def _prepare_pool(
     spread = tuple_of(dilation, count, name, "dilation", 1)
     if ceil_mode and mode == "same":
         raise ArgumentError(f'{name}: ceil_mode=True needs pad_mode "valid" or "pad"; "same" sets the output size.')
-    widths = padding_of(tensor.shape[2:], sizes, steps, spread, mode, padding, name)
+    widths = padding_widths(tensor.shape[2:], sizes, steps, spread, mode, padding, name)
     pairs = tuple(zip(widths[::2], widths[1::2], strict=True))[::-1]
     windows = Windows(sizes, steps, spread, pairs)
     if ceil_mode:
@@ -115,9 +273,9 @@ def max_pool(
     prepared = _prepare_pool(x, count, kernel_size, stride, pad_mode, padding, dilation, name, ceil_mode)
     _refuse_padding_alone(prepared, name)
     if prepared.x._entry is None:  # no gradient is wanted, and where it would go is not kept
-        values: Tensor = primitives.largest.bind(prepared.x, windows=prepared.windows)
+        values: Tensor = _largest.bind(prepared.x, windows=prepared.windows)
     else:
-        values, _ = primitives.max_pool.bind(prepared.x, windows=prepared.windows)
+        values, _ = _max_pool.bind(prepared.x, windows=prepared.windows)
     return values
 
 
@@ -135,8 +293,8 @@ def avg_pool(
     """The mean of each window over `count` axes; with pad_mode "same", or without `count_include_pad`, of its elements
     that are not padding.
 
-    With ceil_mode a window that reaches beyond the end counts, if it begins before the padding at the end; what is
-    beyond the padding does not count in the mean. With `divisor_override` it is the sum over that number.
+    With ceil_mode a window that reaches beyond the end counts, if it begins before the padding at the end; elements
+    beyond the padding do not count in the mean. With `divisor_override` it is the sum over that number.
     """
     name = f"avg_pool{count}d"
     prepared = _prepare_pool(x, count, kernel_size, stride, pad_mode, padding, 1, name, ceil_mode)
@@ -146,10 +304,10 @@ def avg_pool(
         raise ArgumentError(f"{name}: divisor_override is a number of elements, at least 1, not {divisor_override}.")
     included = pad_mode == "pad" and count_include_pad
     if divisor_override or not windows.padded or (included and windows.padding == prepared.padding):
-        mean: Tensor = primitives.sum_pool.bind(tensor, windows=windows, divisor=divisor_override or windows.elements)
+        mean: Tensor = _sum_pool.bind(tensor, windows=windows, divisor=divisor_override or windows.elements)
         return mean
     # Windows at the border have fewer elements that count; how many, pooling says of an image of ones.
-    wide = astype(tensor, dtypes.compute_dtype(tensor.dtype.dtype))
+    wide = to_compute_dtype(tensor)
     lengths, beyond = tensor.shape[2:], windows.padding
     if included:
         pairs = list(zip(beyond, prepared.padding, strict=True))
@@ -157,8 +315,8 @@ def avg_pool(
         beyond = tuple((0, after - own) for (_, after), (_, own) in pairs)
     with beside(tensor):
         ones = new.ones((1, 1, *lengths), wide.dtype)
-    total = primitives.sum_pool.bind(wide, windows=windows, divisor=1)
-    inside = primitives.sum_pool.bind(ones, windows=windows._replace(padding=beyond), divisor=1)
+    total = _sum_pool.bind(wide, windows=windows, divisor=1)
+    inside = _sum_pool.bind(ones, windows=windows._replace(padding=beyond), divisor=1)
     return astype(total / inside, tensor.dtype)
 
 
@@ -172,7 +330,7 @@ def sum_pool(
 ) -> Tensor:
     """The sum of each window over `count` axes; padding adds nothing to it."""
     prepared = _prepare_pool(x, count, kernel_size, stride, pad_mode, padding, 1, f"sum_pool{count}d")
-    total: Tensor = primitives.sum_pool.bind(prepared.x, windows=prepared.windows, divisor=1)
+    total: Tensor = _sum_pool.bind(prepared.x, windows=prepared.windows, divisor=1)
     return total
 
 
@@ -206,3 +364,76 @@ def sum_pool1d(x: Numbers, kernel_size: Lengths, stride: Lengths | None = None, 
 def sum_pool2d(x: Numbers, kernel_size: Lengths, stride: Lengths | None = None, **options: Unpack[Padding]) -> Tensor:
     """`sum_pool` over two axes: (N, C, H, W)."""
     return sum_pool(x, 2, kernel_size, stride, **options)
+
+
+# --- to a given size --------------------------------------------------------------------------------------------------
+
+Sizes = Count | Sequence[Count | None]
+
+
+def _adaptive_windows(length: int, size: int) -> list[tuple[int, int]]:
+    """Beginning and end of each window: i L / size, rounded down, and (i + 1) L / size, rounded up."""
+    return [(i * length // size, -(-(i + 1) * length // size)) for i in range(size)]
+
+
+def _adaptive(pool: Callable[..., Tensor], x: Any, count: int, output_size: Any, name: str) -> Tensor:
+    """(N, C, *S) or (C, *S) pooled to `output_size`."""
+    tensor = as_float(x, name)
+    if tensor.ndim not in (count + 1, count + 2) or 0 in tensor.shape[-count:]:
+        raise ShapeError(
+            f"{name}: takes (N, C, ...) or (C, ...) with {count} more axes, none of them empty, not {tensor.shape}."
+        )
+    given = (output_size,) * count if output_size is None or isinstance(output_size, int) else tuple(output_size)
+    if len(given) != count:
+        raise ArgumentError(
+            f"{name}: output_size is an int or {count} of them, one for each axis, not {output_size!r}."
+        )
+    image = reshape(tensor, (math.prod(tensor.shape[: -count - 1]), *tensor.shape[-count - 1 :]))
+    sizes = [length if size is None else size for size, length in zip(given, image.shape[2:], strict=True)]
+    kernel = tuple(length // size for size, length in zip(sizes, image.shape[2:], strict=True))
+    if all(size * k == length for size, k, length in zip(sizes, kernel, image.shape[2:], strict=True)):
+        pooled = pool(image, count, kernel)
+    else:
+        pooled = _window_by_window(pool, image, sizes)
+    return reshape(pooled, (*tensor.shape[:-count], *sizes))
+
+
+def _window_by_window(pool: Callable[..., Tensor], image: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Windows of different sizes, each pooled by itself."""
+    axes = [_adaptive_windows(length, size) for length, size in zip(image.shape[2:], sizes, strict=True)]
+    pooled = []
+    for bounds in itertools.product(*axes):
+        part = image[(slice(None), slice(None), *(slice(low, high) for low, high in bounds))]
+        pooled.append(pool(part, len(sizes), tuple(high - low for low, high in bounds)))
+    flat = [reshape(one, (*image.shape[:2], 1)) for one in pooled]
+    return reshape(concat(flat, -1), (*image.shape[:2], *sizes))
+
+
+def adaptive_avg_pool1d(x: Numbers, output_size: Count) -> Tensor:
+    """The means of `output_size` windows over the last axis of (N, C, L); see `adaptive_avg_pool2d`."""
+    return _adaptive(avg_pool, x, 1, output_size, "adaptive_avg_pool1d")
+
+
+def adaptive_avg_pool2d(x: Numbers, output_size: Sizes | None) -> Tensor:
+    """The means of windows that cover an image evenly: (N, C, H, W) -> (N, C, *output_size).
+
+    The i-th window of an axis goes from i L / size, rounded down, to (i + 1) L / size, rounded up.
+
+    Args:
+        x: (N, C, H, W) or (C, H, W).
+        output_size: an int or a pair; None in it leaves an axis as it is.
+
+    Raises:
+        ShapeError: for another number of axes.
+    """
+    return _adaptive(avg_pool, x, 2, output_size, "adaptive_avg_pool2d")
+
+
+def adaptive_max_pool1d(x: Numbers, output_size: Count) -> Tensor:
+    """The largest elements of `output_size` windows over the last axis; see `adaptive_avg_pool2d`."""
+    return _adaptive(max_pool, x, 1, output_size, "adaptive_max_pool1d")
+
+
+def adaptive_max_pool2d(x: Numbers, output_size: Sizes | None) -> Tensor:
+    """The largest elements of windows that cover an image evenly; see `adaptive_avg_pool2d`."""
+    return _adaptive(max_pool, x, 2, output_size, "adaptive_max_pool2d")

@@ -10,21 +10,33 @@ from snncell.base.arguments.guard import plan_of
 from snncell.base.arguments.kinds import Count, Lengths, Numbers, PadMode, Probability
 from snncell.errors import ArgumentError
 from snncell.ops import (
-    activation as act,
+    activation,
+    arithmetic,
     creation as new,
-    elementwise as el,
-    indexing,
+    exponentials,
+    gathering,
+    joining,
     linalg,
     logic as lg,
     random,
     reduce,
     shape as sh,
+    trigonometry,
 )
-from snncell.ops.base import as_axis, as_int, as_tensor, astype
+from snncell.ops.base import as_axis, as_int, as_tensor, astype, probability
 from snncell.ops.control import assign
 from snncell.ops.conv import conv2d
-from snncell.ops.options import probability
 from snncell.tape.tensor import Tensor
+
+__all__ = [
+    "Abs", "Add", "Argmax", "Assign", "BatchMatMul", "Cast", "Ceil", "Concat", "Conv2D", "Cos", "CumSum", "Div",
+    "Dropout", "Dropout2D", "Equal", "Erf", "Exp", "ExpandDims", "Expm1", "Fill", "Floor", "Gather", "GeLU", "Greater",
+    "GreaterEqual", "Less", "LessEqual", "Log", "Log1p", "LogSoftmax", "LogicalAnd", "LogicalNot", "LogicalOr",
+    "MatMul", "Maximum", "Minimum", "Mul", "Neg", "NotEqual", "OneHot", "OnesLike", "Pow", "ReLU", "ReLU6", "RealDiv",
+    "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Round", "Rsqrt", "Select", "Sigmoid",
+    "Sign", "Sin", "Softmax", "Softplus", "Split", "Sqrt", "Square", "Squeeze", "Stack", "Sub", "Tanh", "Transpose",
+    "ZerosLike",
+]  # fmt: skip
 
 
 class PrimitiveClass:
@@ -61,50 +73,50 @@ class _Plain(PrimitiveClass):
         super().__init__()
 
 
-Abs = _without_options("Abs", el.abs)
-Add = _without_options("Add", el.add)
-Ceil = _without_options("Ceil", el.ceil)
-Cos = _without_options("Cos", el.cos)
-Div = _without_options("Div", el.div)
+Abs = _without_options("Abs", arithmetic.abs)
+Add = _without_options("Add", arithmetic.add)
+Ceil = _without_options("Ceil", arithmetic.ceil)
+Cos = _without_options("Cos", trigonometry.cos)
+Div = _without_options("Div", arithmetic.div)
 Equal = _without_options("Equal", lg.equal)
-Erf = _without_options("Erf", el.erf)
-Exp = _without_options("Exp", el.exp)
-Expm1 = _without_options("Expm1", el.expm1)
+Erf = _without_options("Erf", exponentials.erf)
+Exp = _without_options("Exp", exponentials.exp)
+Expm1 = _without_options("Expm1", exponentials.expm1)
 ExpandDims = _without_options("ExpandDims", sh.expand_dims)
 Fill = _without_options("Fill", new.fill)
-Floor = _without_options("Floor", el.floor)
-Gather = _without_options("Gather", indexing.gather)
+Floor = _without_options("Floor", arithmetic.floor)
+Gather = _without_options("Gather", gathering.gather)
 Greater = _without_options("Greater", lg.greater)
 GreaterEqual = _without_options("GreaterEqual", lg.greater_equal)
 Less = _without_options("Less", lg.less)
 LessEqual = _without_options("LessEqual", lg.less_equal)
-Log = _without_options("Log", el.log)
-Log1p = _without_options("Log1p", el.log1p)
+Log = _without_options("Log", exponentials.log)
+Log1p = _without_options("Log1p", exponentials.log1p)
 LogicalAnd = _without_options("LogicalAnd", lg.logical_and)
 LogicalNot = _without_options("LogicalNot", lg.logical_not)
 LogicalOr = _without_options("LogicalOr", lg.logical_or)
-Maximum = _without_options("Maximum", el.maximum)
-Minimum = _without_options("Minimum", el.minimum)
-Mul = _without_options("Mul", el.mul)
-Neg = _without_options("Neg", el.neg)
+Maximum = _without_options("Maximum", arithmetic.maximum)
+Minimum = _without_options("Minimum", arithmetic.minimum)
+Mul = _without_options("Mul", arithmetic.mul)
+Neg = _without_options("Neg", arithmetic.neg)
 NotEqual = _without_options("NotEqual", lg.not_equal)
 OnesLike = _without_options("OnesLike", new.ones_like)
-Pow = _without_options("Pow", el.pow)
-ReLU = _without_options("ReLU", act.relu)
-ReLU6 = _without_options("ReLU6", act.relu6)
-RealDiv = _without_options("RealDiv", el.div)
+Pow = _without_options("Pow", exponentials.pow)
+ReLU = _without_options("ReLU", activation.relu)
+ReLU6 = _without_options("ReLU6", activation.relu6)
+RealDiv = _without_options("RealDiv", arithmetic.div)
 Reshape = _without_options("Reshape", sh.reshape)
-Round = _without_options("Round", el.round)
-Rsqrt = _without_options("Rsqrt", el.rsqrt)
+Round = _without_options("Round", arithmetic.round)
+Rsqrt = _without_options("Rsqrt", exponentials.rsqrt)
 Select = _without_options("Select", lg.where)
-Sigmoid = _without_options("Sigmoid", act.sigmoid)
-Sign = _without_options("Sign", el.sign)
-Sin = _without_options("Sin", el.sin)
-Softplus = _without_options("Softplus", act.softplus)
-Sqrt = _without_options("Sqrt", el.sqrt)
-Square = _without_options("Square", el.square)
-Sub = _without_options("Sub", el.sub)
-Tanh = _without_options("Tanh", el.tanh)
+Sigmoid = _without_options("Sigmoid", exponentials.sigmoid)
+Sign = _without_options("Sign", arithmetic.sign)
+Sin = _without_options("Sin", trigonometry.sin)
+Softplus = _without_options("Softplus", activation.softplus)
+Sqrt = _without_options("Sqrt", exponentials.sqrt)
+Square = _without_options("Square", exponentials.square)
+Sub = _without_options("Sub", arithmetic.sub)
+Tanh = _without_options("Tanh", trigonometry.tanh)
 Transpose = _without_options("Transpose", sh.transpose)
 ZerosLike = _without_options("ZerosLike", new.zeros_like)
 Cast = _without_options("Cast", astype)
@@ -175,13 +187,13 @@ class _Axis(PrimitiveClass):
 class Concat(_Axis):
     """`ops.concat`."""
 
-    function = staticmethod(sh.concat)
+    function = staticmethod(joining.concat)
 
 
 class Stack(_Axis):
     """`ops.stack`."""
 
-    function = staticmethod(sh.stack)
+    function = staticmethod(joining.stack)
 
 
 class CumSum(PrimitiveClass):
@@ -210,7 +222,7 @@ class GeLU(_Plain):
     @staticmethod
     def function(x: Numbers) -> Tensor:
         """The operation."""
-        return act.gelu(x, "tanh")
+        return activation.gelu(x, "tanh")
 
 
 class Softmax(_LastAxis):
@@ -234,7 +246,7 @@ class Argmax(_LastAxis):
 class OneHot(_LastAxis):
     """`ops.one_hot`, with the values given at the call."""
 
-    function = staticmethod(indexing.one_hot)
+    function = staticmethod(gathering.one_hot)
 
 
 class Split(PrimitiveClass):
@@ -248,7 +260,7 @@ class Split(PrimitiveClass):
     def __call__(self, x: Any) -> tuple[Tensor, ...]:
         tensor, count = as_tensor(x, "Split"), self.options["output_num"]
         axis = as_axis(self.options["axis"], tensor.ndim, "Split")
-        return sh.split(tensor, [tensor.shape[axis] // count] * count, axis)
+        return joining.split(tensor, [tensor.shape[axis] // count] * count, axis)
 
 
 class Conv2D(PrimitiveClass):

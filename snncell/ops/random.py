@@ -5,12 +5,12 @@ element, of which everything is made element by element:
 
 - uniform: 53 bits of the word for float64, 24 bits of half a word for float32, as NumPy's generator does it;
 - normal: by Box and Muller, two numbers from two words, computed in float64 and rounded; on a GPU they may differ from
-  the CPU's in the last place, for its logarithm and its sine do;
-- integers: the upper half of the 128-bit product of the word with how many there are. Some come up more often than
+  the CPU's in the last place, because its logarithm and its sine do;
+- integers: the upper half of the 128-bit product of the word with the number of integers. Some come up more often than
   others, by at most that number / 2^64;
 - permutations: the order of the words.
 
-Whoever draws takes a key from `seeds.py`.
+The key of each draw comes from `seeds.py`.
 """
 
 from __future__ import annotations
@@ -23,19 +23,33 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.base.arguments.kinds import Dtype, Lengths, Numbers, Own, Probability, Size
-from snncell.errors import ArgumentError, ShapeError
+from snncell.base.arguments.kinds import Count, Dtype, Lengths, Numbers, Own, Probability, Size
+from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.kernels.cuda import philox
-from snncell.ops import elementwise as el, logic as lg, shape as sh
-from snncell.ops.base import as_axes, as_float, as_int, as_shape, astype, number_or_tensor, primitive
-from snncell.ops.options import probability
+from snncell.ops import arithmetic, exponentials, logic as lg, reduce, shape as sh, sorting
+from snncell.ops.base import (
+    as_axes,
+    as_float,
+    as_int,
+    as_shape,
+    as_tensor,
+    astype,
+    number_or_tensor,
+    primitive,
+    probability,
+)
 from snncell.ops.seeds import next_key
 from snncell.tape.tensor import Tensor, beside, snapshot
+
+__all__ = [
+    "bernoulli", "dropout", "dropout2d", "multinomial", "normal", "rand", "rand_like", "randint", "randn", "randn_like",
+    "randperm", "uniform",
+]  # fmt: skip
 
 _HALF = np.uint64(0xFFFFFFFF)
 
 
-def _beside(*operands: Any) -> AbstractContextManager[Any]:
+def _beside_operands(*operands: Any) -> AbstractContextManager[Any]:
     """Draw where the operands are, if one of them is a Tensor, in the body."""
     tensors = [x for x in operands if isinstance(x, Tensor)]
     return beside(*tensors) if tensors else nullcontext()
@@ -45,18 +59,23 @@ def _generator(key: Any) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=key.astype(np.uint64)))
 
 
-def _words(key: Any, shape: tuple[int, ...]) -> Any:
+def _random_words(key: Any, shape: tuple[int, ...]) -> Any:
     """A 64-bit word for each element."""
     return np.asarray(_generator(key).bit_generator.random_raw(math.prod(shape))).reshape(shape)
 
 
-def _draw(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+def _draw_uniform(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     return _generator(key).random(shape, dtype)
 
 
 @primitive
 def _uniform(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    return _draw(key, shape, dtype)
+    return _draw_uniform(key, shape, dtype)
+
+
+@_uniform.def_there
+def _(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    return philox.uniform(key, shape, dtype)
 
 
 @primitive
@@ -70,9 +89,14 @@ def _normal(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     return pairs.reshape(-1)[:count].reshape(shape)
 
 
+@_normal.def_there
+def _(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    return philox.normal(key, shape, dtype)
+
+
 @primitive
 def _integers(key: Any, shape: tuple[int, ...], low: int, high: int) -> Any:
-    words, span, half = _words(key, shape), high - low, np.uint64(32)
+    words, span, half = _random_words(key, shape), high - low, np.uint64(32)
     # NumPy has no 128-bit integers: the product of (a, b) and (c, d), halves of 32 bits, with its carries.
     a, b = words >> half, words & _HALF
     c, d = np.uint64(span >> 32), np.uint64(span & 0xFFFFFFFF)
@@ -81,25 +105,15 @@ def _integers(key: Any, shape: tuple[int, ...], low: int, high: int) -> Any:
     return upper.astype(np.int64) + np.int64(low)
 
 
-@primitive
-def _permutation(key: Any, n: int) -> Any:
-    # Without their last bit, words have one order as signed integers too, which the device sorts.
-    return np.argsort(_words(key, (n,)) >> np.uint64(1), kind="stable")
-
-
-@_uniform.def_there
-def _(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    return philox.uniform(key, shape, dtype)
-
-
-@_normal.def_there
-def _(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    return philox.normal(key, shape, dtype)
-
-
 @_integers.def_there
 def _(key: Any, shape: tuple[int, ...], low: int, high: int) -> Any:
     return philox.integers(key, shape, low, high)
+
+
+@primitive
+def _permutation(key: Any, n: int) -> Any:
+    # Without their last bit, words have one order as signed integers too, which the device sorts.
+    return np.argsort(_random_words(key, (n,)) >> np.uint64(1), kind="stable")
 
 
 @_permutation.def_there
@@ -111,7 +125,7 @@ for _op in (_uniform, _normal, _integers, _permutation):
     _op.no_gradient()
 
 
-def _real(dtype: Any, name: str) -> Any:
+def _draw_dtype(dtype: Any, name: str) -> Any:
     chosen = dtypes.as_dtype(dtype)
     if chosen not in (dtypes.float32, dtypes.float64):
         raise ArgumentError(
@@ -122,8 +136,8 @@ def _real(dtype: Any, name: str) -> Any:
 
 def uniform(shape: Lengths, low: Numbers = 0.0, high: Numbers = 1.0, dtype: Dtype = dtypes.float32) -> Tensor:
     """Numbers spread evenly over [low, high); the bounds may be Tensors and get gradients."""
-    with _beside(low, high):
-        drawn: Tensor = _uniform.bind(next_key(), shape=as_shape(shape, "uniform"), dtype=_real(dtype, "uniform"))
+    with _beside_operands(low, high):
+        drawn: Tensor = _uniform.bind(next_key(), shape=as_shape(shape, "uniform"), dtype=_draw_dtype(dtype, "uniform"))
     if (type(low), low, type(high), high) == (float, 0.0, float, 1.0):
         return drawn
     least = number_or_tensor(low, "uniform", "low")
@@ -133,8 +147,8 @@ def uniform(shape: Lengths, low: Numbers = 0.0, high: Numbers = 1.0, dtype: Dtyp
 
 def normal(shape: Lengths, mean: Numbers = 0.0, stddev: Numbers = 1.0, dtype: Dtype = dtypes.float32) -> Tensor:
     """Numbers of the normal distribution; mean and deviation may be Tensors and get gradients."""
-    with _beside(mean, stddev):
-        drawn: Tensor = _normal.bind(next_key(), shape=as_shape(shape, "normal"), dtype=_real(dtype, "normal"))
+    with _beside_operands(mean, stddev):
+        drawn: Tensor = _normal.bind(next_key(), shape=as_shape(shape, "normal"), dtype=_draw_dtype(dtype, "normal"))
     result: Tensor = drawn * number_or_tensor(stddev, "normal", "stddev") + number_or_tensor(mean, "normal", "mean")
     return result
 
@@ -186,27 +200,76 @@ def randn(*size: Any, dtype: Dtype = dtypes.float32) -> Tensor:
 
 def rand_like(x: Numbers) -> Tensor:
     """Numbers spread evenly over [0, 1), of the shape of `x`, float64 if it is of that, else float32."""
-    return _like(uniform, x, "rand_like")
+    return _draw_beside(uniform, x, "rand_like")
 
 
 def randn_like(x: Numbers) -> Tensor:
     """Numbers of the standard normal distribution, of the shape of `x`, float64 if it is of that, else float32."""
-    return _like(normal, x, "randn_like")
+    return _draw_beside(normal, x, "randn_like")
 
 
-def _like(draw: Any, x: Numbers, name: str) -> Tensor:
+def _draw_beside(draw: Any, x: Numbers, name: str) -> Tensor:
     tensor = as_float(x, name)
     with beside(tensor):
         drawn: Tensor = draw(tensor.shape, dtype=dtypes.float64 if tensor.dtype is dtypes.float64 else dtypes.float32)
     return drawn
 
 
+def multinomial(x: Numbers, num_samples: Count, replacement: bool = True) -> Tensor:
+    """Positions drawn with probabilities in proportion to weights, as int64; no gradient.
+
+    Args:
+        x: weights (N,) or (B, N), none negative; a row need not add up to 1.
+        num_samples: draws of each row.
+        replacement: whether one position may be drawn again.
+
+    Returns:
+        (num_samples,) or (B, num_samples).
+
+    Raises:
+        ShapeError: for other axes.
+        ArgumentError: for negative weights, a row of zeros, or without replacement more draws than there are positive
+            weights. In a traced function values are not looked at.
+    """
+    weights, count = as_tensor(x, "multinomial"), as_int(num_samples, "multinomial", "num_samples")
+    if weights.ndim not in (1, 2):
+        raise ShapeError(f"multinomial: takes weights (N,) or (B, N), the shape is {weights.shape}.")
+    if weights.dtype.category == 3:
+        raise DTypeError("multinomial: weights are real numbers. Take ops.abs(x) first.")
+    if isinstance(weights._data, np.ndarray):
+        _refuse_weights(weights._data, 1 if replacement else count)
+    chances = astype(weights, dtypes.float64)
+    with beside(chances):
+        drawn = uniform((*weights.shape[:-1], count if replacement else weights.shape[-1]), dtype=dtypes.float64)
+    if not replacement:
+        # Of exponential times with these rates, the first ones: -log(1 - u) / w.
+        waiting = -exponentials.log1p(-drawn) / lg.where(chances > 0.0, chances, 1.0)
+        return sorting.topk(lg.where(chances > 0.0, waiting, np.inf), count, -1, False)[1]
+    ends = reduce.cumsum(chances, -1)
+    marks = sh.expand_dims(drawn * ends[..., -1:], -1)
+    passed: Tensor = lg.less_equal(sh.expand_dims(ends, -2), marks)
+    last: Tensor = reduce.sum(lg.less(ends, ends[..., -1:]), -1, keepdims=True)  # the last one that has a weight
+    return arithmetic.minimum(reduce.sum(passed, -1), last)
+
+
+def _refuse_weights(weights: np.ndarray, least: int) -> None:
+    if not (weights >= 0).all() or not np.isfinite(weights.astype(np.float64)).all():
+        raise ArgumentError("multinomial: weights are finite, and none is negative.")
+    positive = int((weights > 0).sum(-1).min()) if weights.size else 0
+    if positive < least:
+        raise ArgumentError(
+            f"multinomial: a row has {positive} positive weight(s), and {least} position(s) are to be drawn."
+        )
+
+
+# --- dropout ----------------------------------------------------------------------------------------------------------
+
 # --- dropout ----------------------------------------------------------------------------------------------------------
 
 
 @primitive
 def _drop_out(x: Any, key: Any, keep_prob: float, shape: tuple[int, ...]) -> Any:
-    mask = _draw(key, shape, np.dtype(np.float32)) < keep_prob
+    mask = _draw_uniform(key, shape, np.dtype(np.float32)) < keep_prob
     return np.where(mask, x / x.dtype.type(keep_prob), x.dtype.type(0))
 
 
@@ -215,7 +278,7 @@ def _(x: Any, key: Any, keep_prob: float, shape: tuple[int, ...]) -> Any:
     if x.shape == shape:
         return philox.drop_elements(x, key, keep_prob)
     mask = lg.less.on_device([philox.uniform(key, shape, np.dtype(np.float32)), keep_prob], {})
-    return lg.where.on_device([mask, el.div.on_device([x, keep_prob], {}), 0.0], {})
+    return lg.where.on_device([mask, arithmetic.div.on_device([x, keep_prob], {}), 0.0], {})
 
 
 @_drop_out.def_bprop

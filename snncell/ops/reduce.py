@@ -1,4 +1,7 @@
-"""Reductions: along an axis, several (a tuple), or all (None, the default); `keepdims` leaves them with length 1."""
+"""Reductions, and running sums, products and extremes.
+
+Reductions go along an axis, several (a tuple), or all (None, the default); `keepdims` leaves them with length 1.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,16 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.base.arguments.kinds import Numbers
+from snncell.base.arguments.kinds import Dtype, Numbers
 from snncell.compiler.ir.formula import Reduction, Sum
 from snncell.errors import DTypeError, ShapeError
 from snncell.kernels import sums
 from snncell.kernels.cuda import scan as lines
 from snncell.kernels.scalar import LOOP
 from snncell.kernels.space import DEVICE
-from snncell.ops import creation as new, elementwise as el, logic as lg, shape as sh
+from snncell.ops import arithmetic, creation as new, exponentials, joining, logic as lg, shape as sh
 from snncell.ops.base import (
+    Axis,
     as_axes,
     as_axis,
     as_float,
@@ -27,13 +31,20 @@ from snncell.ops.base import (
     astype,
     cast_primitive,
     primitive,
+    to_compute_dtype,
 )
+from snncell.ops.gathering import gather_elements
 from snncell.tape.custom import Composite
 from snncell.tape.primitive import axis_behind_steps, with_axis_of_steps
 from snncell.tape.tensor import Tensor, beside, snapshot
 from snncell.tape.transforms import stop_gradient
 
-Axis = int | tuple[int, ...] | None
+__all__ = [
+    "all", "amax", "amin", "any", "argmax", "argmax_with_value", "argmin", "argmin_with_value", "count_nonzero",
+    "cummax", "cummin", "cumprod", "cumsum", "log_softmax", "logcumsumexp", "logsumexp", "max", "mean", "min",
+    "nanmean", "nansum", "prod", "softmax", "std", "sum", "var",
+]  # fmt: skip
+
 Grads = Sequence[Any]
 
 
@@ -52,13 +63,19 @@ def _highest(dtype: Any) -> str:
 sum_primitive = _sum = Sum()
 _max = Reduction("max", lambda x, axis, keepdims: np.max(x, axis, keepdims=keepdims), LOOP["maximum"], _lowest)
 _min = Reduction("min", lambda x, axis, keepdims: np.min(x, axis, keepdims=keepdims), LOOP["minimum"], _highest)
+
 _any = Reduction(
     "any", lambda x, axis, keepdims: np.any(x, axis, keepdims=keepdims), "{0} | {1}", lambda dtype: "False"
 )
+
 _all = Reduction("all", lambda x, axis, keepdims: np.all(x, axis, keepdims=keepdims), "{0} & {1}", lambda dtype: "True")
-_sum.times = el.mul
+_sum.times = arithmetic.mul
+
 # What the floors below need of arithmetic: on the device, where NumPy's functions are not, and in plans of all steps.
-DEVICE.arithmetic.update({"add": el.add, "mul": el.mul, "sum": _sum, "min": _min, "max": _max, "cast": cast_primitive})
+DEVICE.arithmetic.update(
+    {"add": arithmetic.add, "mul": arithmetic.mul, "sum": _sum, "min": _min, "max": _max, "cast": cast_primitive}
+)
+
 _any.no_gradient()
 _all.no_gradient()
 
@@ -83,7 +100,7 @@ def _with_kept_axes(x: Tensor, axis: tuple[int, ...], keepdims: bool) -> Tensor:
     return sh.reshape_unchecked(x, tuple([1 if a in axis else next(lengths) for a in range(x.ndim + len(axis))]))
 
 
-def _reduce(reduction: Reduction, x: Any, axis: Axis, keepdims: bool) -> Tensor:
+def _reduce_axes(reduction: Reduction, x: Any, axis: Axis, keepdims: bool) -> Tensor:
     tensor = as_tensor(x, reduction.name)
     axes = as_axes(axis, tensor.ndim, reduction.name)
     if not axes:
@@ -92,38 +109,21 @@ def _reduce(reduction: Reduction, x: Any, axis: Axis, keepdims: bool) -> Tensor:
     return result
 
 
+# --- sums and means ---------------------------------------------------------------------------------------------------
+
+
 def sum(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The sum. Booleans and narrow integers are added as int64.
 
     Long sums of float32 keep their precision: blocks of 32 terms are added up in float32, and the blocks in float64.
     """
-    return _reduce(_sum, not_narrow(x, "sum"), axis, keepdims)
+    return _reduce_axes(_sum, not_narrow(x, "sum"), axis, keepdims)
 
 
 def not_narrow(x: Any, name: str) -> Tensor:
     """`x` as a Tensor, booleans and integers as int64, in which sums and products of them seldom overflow."""
     tensor = as_tensor(x, name)
     return tensor if tensor.dtype.is_float else astype(tensor, dtypes.int64)
-
-
-def max(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """The largest element, NaN if one is; the gradient is shared equally by all that are largest."""
-    return _reduce(_max, _not_empty(x, axis, "max"), axis, keepdims)
-
-
-def min(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """The smallest element, NaN if one is; the gradient is shared equally by all that are smallest."""
-    return _reduce(_min, _not_empty(x, axis, "min"), axis, keepdims)
-
-
-def any(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """True if an element is true."""
-    return _reduce(_any, astype(x, dtypes.bool_), axis, keepdims)
-
-
-def all(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """True if every element is true."""
-    return _reduce(_all, astype(x, dtypes.bool_), axis, keepdims)
 
 
 def prod(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -134,11 +134,11 @@ def prod(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
         return snapshot(tensor)
     outer = [a for a in range(tensor.ndim) if a not in axes]
     left = tuple(tensor.shape[a] for a in outer)
-    rest = sh.reshape(sh.transpose(tensor, (*outer, *axes)), (*left, _count(tensor.shape, axes)))
+    rest = sh.reshape(sh.transpose(tensor, (*outer, *axes)), (*left, _count_elements(tensor.shape, axes)))
     while rest.shape[-1] > 1:
         half = rest.shape[-1] // 2
         pairs = rest[..., :half] * rest[..., half : 2 * half]
-        rest = sh.concat([pairs, rest[..., 2 * half :]], -1) if rest.shape[-1] % 2 else pairs
+        rest = joining.concat([pairs, rest[..., 2 * half :]], -1) if rest.shape[-1] % 2 else pairs
     with beside(tensor):
         product = rest[..., 0] if rest.shape[-1] else new.ones(left, tensor.dtype)
     return sh.expand_dims(product, axes) if keepdims else product
@@ -148,23 +148,43 @@ def mean(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The arithmetic mean; of integers a float32. float16 and bfloat16 are added up in float32."""
     tensor = as_float(x, "mean")
     axes = as_axes(axis, tensor.ndim, "mean")
-    total = _reduce(_sum, wide(tensor), axes, keepdims)
-    return astype(total / _count(tensor.shape, axes), tensor.dtype)
+    total = _reduce_axes(_sum, to_compute_dtype(tensor), axes, keepdims)
+    return astype(total / _count_elements(tensor.shape, axes), tensor.dtype)
 
 
-def wide(x: Tensor) -> Tensor:
-    """`x`, or what is only stored as what it is computed in, where sums of it do not overflow."""
-    return astype(x, dtypes.compute_dtype(x.dtype.dtype))
+def count_nonzero(x: Numbers, axis: Axis = None, keep_dims: bool = False, dtype: Dtype = dtypes.int32) -> Tensor:
+    """The number of elements that are not 0, as int32 unless another dtype is given."""
+    truths: Tensor = lg.not_equal(as_tensor(x, "count_nonzero"), 0)
+    return astype(sum(truths, axis, keep_dims), dtype)
+
+
+def nansum(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The sum, without the elements that are NaN."""
+    tensor = as_tensor(x, "nansum")
+    return sum(_zero_nan(tensor) if tensor.dtype.is_float else tensor, axis, keepdims)
+
+
+def nanmean(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The mean, without the elements that are NaN; NaN where all are."""
+    tensor = as_float(x, "nanmean")
+    count = sum(lg.logical_not(lg.isnan(tensor)), axis, keepdims)
+    wide = to_compute_dtype(_zero_nan(tensor))
+    return astype(sum(wide, axis, keepdims) / astype(count, wide.dtype), tensor.dtype)
+
+
+def _zero_nan(x: Tensor) -> Tensor:
+    result: Tensor = lg.where(lg.isnan(x), 0.0, x)
+    return result
 
 
 def var(x: Numbers, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
     """The variance, sum((x - mean)^2) / (n - ddof); of no more than `ddof` elements that of a division by 0."""
     tensor = as_float(x, "var")
     axes = as_axes(axis, tensor.ndim, "var")
-    n = builtins.max(_count(tensor.shape, axes) - as_number(ddof, "var", "ddof"), 0)  # no variance is negative
+    n = builtins.max(_count_elements(tensor.shape, axes) - as_number(ddof, "var", "ddof"), 0)  # no variance is negative
     if tensor.dtype.category == 3:
         raise DTypeError("var: takes real numbers. Take ops.real(x), ops.imag(x) or ops.abs(x) first.")
-    squares = _squares(wide(tensor), axis=axes, keepdims=keepdims)
+    squares = _squares(to_compute_dtype(tensor), axis=axes, keepdims=keepdims)
     return astype(squares / n, tensor.dtype)
 
 
@@ -172,7 +192,7 @@ def var(x: Numbers, axis: Axis = None, ddof: float = 0, keepdims: bool = False) 
 def _squares(x: Tensor, *, axis: tuple[int, ...], keepdims: bool) -> Tensor:
     """The sum of squared distances from the mean."""
     # In two passes: the difference of mean(x^2) and mean(x)^2 would cancel.
-    return _reduce(_sum, el.square(x - mean(x, axis, keepdims=True)), axis, keepdims)
+    return _reduce_axes(_sum, exponentials.square(x - mean(x, axis, keepdims=True)), axis, keepdims)
 
 
 # Nothing comes from the mean: the distances from it add up to 0.
@@ -184,7 +204,109 @@ def _(x: Tensor, _out: Tensor, dout: Tensor, *, axis: tuple[int, ...], keepdims:
 def std(x: Numbers, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
     """The standard deviation, the root of `var`; where that is 0, the gradient is 0."""
     tensor = as_float(x, "std")
-    return astype(el.root(var(wide(tensor), axis, ddof, keepdims)), tensor.dtype)
+    return astype(exponentials.root(var(to_compute_dtype(tensor), axis, ddof, keepdims)), tensor.dtype)
+
+
+# --- extremes ---------------------------------------------------------------------------------------------------------
+
+
+def max(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The largest element, NaN if one is; the gradient is shared equally by all that are largest."""
+    return _reduce_axes(_max, _not_empty(x, axis, "max"), axis, keepdims)
+
+
+def min(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The smallest element, NaN if one is; the gradient is shared equally by all that are smallest."""
+    return _reduce_axes(_min, _not_empty(x, axis, "min"), axis, keepdims)
+
+
+def any(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """True if an element is true."""
+    return _reduce_axes(_any, astype(x, dtypes.bool_), axis, keepdims)
+
+
+def all(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """True if every element is true."""
+    return _reduce_axes(_all, astype(x, dtypes.bool_), axis, keepdims)
+
+
+@primitive
+def _argmax(x: Any, axis: int) -> Any:
+    return np.argmax(x, axis)
+
+
+@_argmax.def_there
+def _(x: Any, axis: int) -> Any:
+    return lines.argmax(x, axis)
+
+
+@primitive
+def _argmin(x: Any, axis: int) -> Any:
+    return np.argmin(x, axis)
+
+
+@_argmin.def_there
+def _(x: Any, axis: int) -> Any:
+    return lines.argmin(x, axis)
+
+
+for _op in (_argmax, _argmin):
+    with_axis_of_steps(_op, axis_behind_steps)
+    _op.no_gradient()
+
+
+def argmax(x: Numbers, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """The position of the first largest element along `axis`, or in the flattened Tensor."""
+    return _position_of_extreme(_argmax, x, axis, keepdims)
+
+
+def argmin(x: Numbers, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """The position of the first smallest element along `axis`, or in the flattened Tensor."""
+    return _position_of_extreme(_argmin, x, axis, keepdims)
+
+
+def _position_of_extreme(op: Any, x: Any, axis: int | None, keepdims: bool) -> Tensor:
+    tensor = _not_empty(x, axis, op.name)
+    if axis is None:
+        position: Tensor = op.bind(sh.reshape(tensor, (-1,)), axis=0)
+        return sh.reshape(position, (1,) * tensor.ndim) if keepdims else position
+    number = as_axis(axis, tensor.ndim, op.name)
+    position = op.bind(tensor, axis=number)
+    return sh.expand_dims(position, number) if keepdims else position
+
+
+def _not_empty(x: Any, axis: Axis, name: str) -> Tensor:
+    tensor = as_tensor(x, name)
+    if _count_elements(tensor.shape, as_axes(axis, tensor.ndim, name)) == 0:
+        raise ShapeError(f"{name}: there is nothing along axis {axis} of a Tensor of shape {tensor.shape}.")
+    return tensor
+
+
+def _count_elements(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
+    return math.prod(shape[axis] for axis in axes)
+
+
+def amax(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The largest element along axes, `max` under its other name; those that are equal share the gradient."""
+    return max(x, axis, keepdims)
+
+
+def amin(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The smallest element along axes, `min` under its other name; those that are equal share the gradient."""
+    return min(x, axis, keepdims)
+
+
+def argmax_with_value(x: Numbers, axis: int = 0, keep_dims: bool = False) -> tuple[Tensor, Tensor]:
+    """The position of the first largest element along an axis, and the element, in this order."""
+    return argmax(x, axis, keep_dims), max(x, axis, keep_dims)
+
+
+def argmin_with_value(x: Numbers, axis: int = 0, keep_dims: bool = False) -> tuple[Tensor, Tensor]:
+    """The position of the first smallest element along an axis, and the element, in this order."""
+    return argmin(x, axis, keep_dims), min(x, axis, keep_dims)
+
+
+# --- sums of exponentials ---------------------------------------------------------------------------------------------
 
 
 def logsumexp(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -194,16 +316,16 @@ def logsumexp(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     `logaddexp` and `logcumsumexp`.
     """
     tensor = as_float(x, "logsumexp")
-    if not _count(tensor.shape, as_axes(axis, tensor.ndim, "logsumexp")):
+    if not _count_elements(tensor.shape, as_axes(axis, tensor.ndim, "logsumexp")):
         return sum(tensor, axis, keepdims) - math.inf
-    peak = stop_gradient(_reduce(_max, tensor, axis, keepdims=True))
-    result = el.log(sum(el.exp_below(tensor, peak), axis, keepdims=True)) + peak
+    peak = stop_gradient(_reduce_axes(_max, tensor, axis, keepdims=True))
+    result = exponentials.log(sum(exponentials.exp_below(tensor, peak), axis, keepdims=True)) + peak
     return result if keepdims else sh.squeeze(result, as_axes(axis, tensor.ndim, "logsumexp"))
 
 
 @Composite
 def _softmax(x: Tensor, *, axis: int) -> Tensor:
-    raised = el.exp(x - max(x, axis, keepdims=True))
+    raised = exponentials.exp(x - max(x, axis, keepdims=True))
     return raised / sum(raised, axis, keepdims=True)
 
 
@@ -216,30 +338,33 @@ def _(x: Tensor, out: Tensor, dout: Tensor, *, axis: int) -> Grads:
 @Composite
 def _log_softmax(x: Tensor, *, axis: int) -> Tensor:
     shifted = x - max(x, axis, keepdims=True)
-    return shifted - el.log(sum(el.exp(shifted), axis, keepdims=True))
+    return shifted - exponentials.log(sum(exponentials.exp(shifted), axis, keepdims=True))
 
 
 @_log_softmax.def_bprop
 def _(x: Tensor, out: Tensor, dout: Tensor, *, axis: int) -> Grads:
-    return (dout - el.exp(out) * sum(dout, axis, keepdims=True),)
+    return (dout - exponentials.exp(out) * sum(dout, axis, keepdims=True),)
 
 
 def softmax(x: Numbers, axis: int = -1) -> Tensor:
     """exp(x) / sum(exp(x)) along `axis`, without overflow."""
-    return _along(_softmax, x, axis, "softmax")
+    return _along_axis(_softmax, x, axis, "softmax")
 
 
 def log_softmax(x: Numbers, axis: int = -1) -> Tensor:
     """log(softmax(x)) along `axis`, exact where softmax underflows."""
-    return _along(_log_softmax, x, axis, "log_softmax")
+    return _along_axis(_log_softmax, x, axis, "log_softmax")
 
 
-def _along(function: Callable[..., Tensor], x: Any, axis: int, name: str) -> Tensor:
+def _along_axis(function: Callable[..., Tensor], x: Any, axis: int, name: str) -> Tensor:
     tensor = as_float(x, name)
     number = as_axis(axis, tensor.ndim, name)
     if not tensor.shape[number]:
         return tensor * 1.0  # as empty as it was
-    return astype(function(wide(tensor), axis=number), tensor.dtype)
+    return astype(function(to_compute_dtype(tensor), axis=number), tensor.dtype)
+
+
+# --- running sums, products and extremes ------------------------------------------------------------------------------
 
 
 @primitive
@@ -256,7 +381,7 @@ def _(x: Any, axis: int) -> Any:
     return lines.cumsum(x, axis)
 
 
-# x_i is in every sum from the i-th on: the sums of dout from behind.
+# x_i is in every sum from the i-th on: the sums of dout from the end.
 @_cumsum.def_bprop
 def _(_x: Tensor, _out: Tensor, dout: Tensor, *, axis: int) -> Grads:
     return (sh.flip(cumsum(sh.flip(dout, axis), axis), axis),)
@@ -269,57 +394,78 @@ def cumsum(x: Numbers, axis: int) -> Tensor:
     return result
 
 
-@primitive
-def _argmax(x: Any, axis: int) -> Any:
-    return np.argmax(x, axis)
+# By doubling: after k rounds each element has the 2^k elements up to it joined. So the reverse is that of the operation
+# that joins two, to any order, without a division by an element, which may be 0.
 
 
-@primitive
-def _argmin(x: Any, axis: int) -> Any:
-    return np.argmin(x, axis)
+def _scan_by_doubling(join: Callable[..., Any], axis: int, *xs: Tensor) -> tuple[Tensor, ...]:
+    """x_1, x_1 . x_2, x_1 . x_2 . x_3, ... along an axis, of one Tensor or of several that are joined together."""
+    length, reach = xs[0].shape[axis], 1
+    while reach < length:
+        heads, tails = zip(*(joining.split(x, [reach, length - reach], axis) for x in xs), strict=True)
+        earlier = [joining.split(x, [length - reach, reach], axis)[0] for x in xs]
+        joined = join(*earlier, *tails)
+        joined = joined if isinstance(joined, tuple) else (joined,)
+        xs = tuple(joining.concat(list(pair), axis) for pair in zip(heads, joined, strict=True))
+        reach *= 2
+    return xs
 
 
-@_argmax.def_there
-def _(x: Any, axis: int) -> Any:
-    return lines.argmax(x, axis)
+def cumprod(x: Numbers, dim: int) -> Tensor:
+    """Running products along an axis; the gradient is exact where elements are 0, too."""
+    tensor = not_narrow(x, "cumprod")
+    return _scan_by_doubling(arithmetic.mul, as_axis(dim, tensor.ndim, "cumprod", "dim"), snapshot(tensor))[0]
 
 
-@_argmin.def_there
-def _(x: Any, axis: int) -> Any:
-    return lines.argmin(x, axis)
+def logcumsumexp(x: Numbers, axis: int) -> Tensor:
+    """log(exp(x_1) + ... + exp(x_i)) along an axis, without overflow.
+
+    The gradient is that of `logsumexp` of the elements so far, at infinities too.
+    """
+    tensor = as_float(x, "logcumsumexp")
+    number = as_axis(axis, tensor.ndim, "logcumsumexp")
+    return _scan_by_doubling(_log_join, number, snapshot(tensor), new.ones_like(tensor))[0]
 
 
-for _op in (_argmax, _argmin):
-    with_axis_of_steps(_op, axis_behind_steps)
-    _op.no_gradient()
+def _log_join(x: Tensor, many: Tensor, y: Tensor, more: Tensor) -> tuple[Tensor, Tensor]:
+    """Join two running logarithms, and the numbers of elements that an infinite one consists of."""
+    a, b = stop_gradient((x, y))
+    both = many + more
+    return exponentials.log_join(x, y, many / both), lg.where(
+        lg.equal(a, b), both, lg.where(lg.greater(a, b), many, more)
+    )
 
 
-def argmax(x: Numbers, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """The position of the first largest element along `axis`, or in the flattened Tensor."""
-    return _position(_argmax, x, axis, keepdims)
+def cummax(x: Numbers, axis: int) -> tuple[Tensor, Tensor]:
+    """The largest elements so far along an axis, and where they are, the last of equal ones.
+
+    Raises:
+        DTypeError: for complex numbers.
+    """
+    return _running(arithmetic.maximum, x, axis, "cummax")
 
 
-def argmin(x: Numbers, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """The position of the first smallest element along `axis`, or in the flattened Tensor."""
-    return _position(_argmin, x, axis, keepdims)
+def cummin(x: Numbers, axis: int) -> tuple[Tensor, Tensor]:
+    """The smallest elements so far along an axis, and where they are, the last of equal ones.
+
+    Raises:
+        DTypeError: for complex numbers.
+    """
+    return _running(arithmetic.minimum, x, axis, "cummin")
 
 
-def _position(op: Any, x: Any, axis: int | None, keepdims: bool) -> Tensor:
-    tensor = _not_empty(x, axis, op.name)
-    if axis is None:
-        position: Tensor = op.bind(sh.reshape(tensor, (-1,)), axis=0)
-        return sh.reshape(position, (1,) * tensor.ndim) if keepdims else position
-    number = as_axis(axis, tensor.ndim, op.name)
-    position = op.bind(tensor, axis=number)
-    return sh.expand_dims(position, number) if keepdims else position
-
-
-def _not_empty(x: Any, axis: Axis, name: str) -> Tensor:
+def _running(better: Callable[[Tensor, Tensor], Tensor], x: Numbers, axis: int, name: str) -> tuple[Tensor, Tensor]:
     tensor = as_tensor(x, name)
-    if _count(tensor.shape, as_axes(axis, tensor.ndim, name)) == 0:
-        raise ShapeError(f"{name}: there is nothing along axis {axis} of a Tensor of shape {tensor.shape}.")
-    return tensor
-
-
-def _count(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
-    return math.prod(shape[axis] for axis in axes)
+    if tensor.dtype.category == 3:
+        raise DTypeError(f"{name}: complex numbers have no order. Take ops.real(x), ops.imag(x) or ops.abs(x).")
+    number = as_axis(axis, tensor.ndim, name)
+    values = stop_gradient(tensor)
+    (best,) = _scan_by_doubling(better, number, values)
+    with beside(tensor):
+        places = Tensor(np.arange(tensor.shape[number]).reshape([-1 if a == number else 1 for a in range(tensor.ndim)]))
+    # The last place so far at which an element is the best; a NaN is, from where it is.
+    hits = (
+        lg.equal(values, best) if tensor.dtype.category < 2 else lg.logical_or(lg.equal(values, best), lg.isnan(values))
+    )
+    (found,) = _scan_by_doubling(arithmetic.maximum, number, lg.where(hits, places, 0))
+    return gather_elements(tensor, number, found), found

@@ -11,9 +11,11 @@ import numpy as np
 from snncell.base.arguments.kinds import Count, Numbers, Positive
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_float, as_tensor
-from snncell.ops.indexing import take_places
+from snncell.ops.gathering import take_slices
 from snncell.ops.shape import reshape, transpose
 from snncell.tape.tensor import Tensor, beside, snapshot
+
+__all__ = ["interpolate", "pixel_shuffle", "pixel_unshuffle"]
 
 Interpolation = Literal["nearest", "linear", "bilinear"]
 _AXES = {"linear": 1, "bilinear": 2}
@@ -48,17 +50,17 @@ def interpolate(
     if align_corners and mode == "nearest":
         raise ArgumentError('interpolate: align_corners is for the modes "linear" and "bilinear", not for "nearest".')
     result = snapshot(tensor)
-    for axis, (length, old, new) in enumerate(_lengths(tensor.shape[2:], size, scale_factor), 2):
+    for axis, (length, old, new) in enumerate(_output_lengths(tensor.shape[2:], size, scale_factor), 2):
         if mode == "nearest":
             # A quotient that is whole is so exactly, where a product with a rounded factor may lie below.
             places = np.minimum(np.floor(np.arange(length) * old / new), tensor.shape[axis] - 1)
-            result = take_places(result, places.astype(np.int64), axis)
+            result = take_slices(result, places.astype(np.int64), axis)
         else:
-            result = _between(result, axis, length, old / new, bool(align_corners))
+            result = _interpolate_axis(result, axis, length, old / new, bool(align_corners))
     return result
 
 
-def _lengths(lengths: Sequence[int], size: Any, scale_factor: Any) -> list[tuple[int, int, float]]:
+def _output_lengths(lengths: Sequence[int], size: Any, scale_factor: Any) -> list[tuple[int, int, float]]:
     """The new length of each axis, and how many pixels of the old one are as long as how many of the new."""
     if (size is None) == (scale_factor is None):
         raise ArgumentError("interpolate: give size or scale_factor, and not both.")
@@ -74,7 +76,7 @@ def _lengths(lengths: Sequence[int], size: Any, scale_factor: Any) -> list[tuple
     return scaled
 
 
-def _between(x: Tensor, axis: int, length: int, scale: float, align_corners: bool) -> Tensor:
+def _interpolate_axis(x: Tensor, axis: int, length: int, scale: float, align_corners: bool) -> Tensor:
     """Each pixel of an axis from the two that it is between."""
     last = x.shape[axis] - 1
     if align_corners:
@@ -85,7 +87,7 @@ def _between(x: Tensor, axis: int, length: int, scale: float, align_corners: boo
     low = np.floor(places).astype(np.int64)
     with beside(x):
         share = Tensor((places - low).reshape((-1, *(1,) * (x.ndim - axis - 1)))).astype(x.dtype)
-    return take_places(x, low, axis) * (1.0 - share) + take_places(x, np.minimum(low + 1, last), axis) * share
+    return take_slices(x, low, axis) * (1.0 - share) + take_slices(x, np.minimum(low + 1, last), axis) * share
 
 
 def pixel_shuffle(x: Numbers, upscale_factor: Count) -> Tensor:

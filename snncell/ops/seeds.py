@@ -1,8 +1,8 @@
-"""Where a thread is in its sequence of random numbers: the key of its next draw.
+"""Random state: the seed of a thread's random numbers, and the key of its next draw.
 
 The key, seed and number of the call, is a Parameter without a gradient, so a jitted function draws new numbers each
-time it runs: advancing it is one of the Program's effects. It goes where numbers are drawn, to the GPU and back. Its
-value belongs to a thread, so that what one thread draws does not depend on when another one does.
+time it runs: advancing it is one of the Program's effects. It follows the draws to the GPU and back. Its value belongs
+to a thread, so that the draws of one thread do not depend on the timing of another one.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from snncell.ops.base import as_int, primitive
 from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.state import RECORDING, TRACING, here, in_turn
 from snncell.tape.tensor import Tensor
+
+__all__ = ["get_seed", "set_seed"]
 
 
 class _Sequences(threading.local):

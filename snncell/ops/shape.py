@@ -1,4 +1,7 @@
-"""Shape operations: they move elements, or views of them, and compute nothing. Each reverse moves them back."""
+"""Shapes and axes: reshape, transpose, broadcast.
+
+These operations move elements, or views of them, and compute nothing. Each bprop moves them back.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,27 @@ import numpy as np
 from snncell.base.arguments.kinds import Lengths, Numbers
 from snncell.base.arguments.shown import show
 from snncell.compiler.ir.views import Broadcast, Reshape, Transpose
-from snncell.errors import ArgumentError, ShapeError
-from snncell.ops.base import as_axes, as_axis, as_int, as_ints, as_shape, as_tensor, same_dtype
+from snncell.errors import ShapeError
+from snncell.ops.base import as_axes, as_axis, as_int, as_ints, as_tensor
 from snncell.tape.event_lists import EventLists
-from snncell.tape.primitive import EVERYWHERE, Primitive, axis_behind_steps, moving, with_axis_of_steps
+from snncell.tape.primitive import moving, with_axis_of_steps
 from snncell.tape.tensor import Tensor, snapshot
 
+__all__ = [
+    "broadcast_to", "diagonal", "expand", "expand_dims", "flatten", "flip", "moveaxis", "movedim", "permute", "ravel",
+    "reshape", "squeeze", "swapaxes", "swapdims", "transpose",
+]  # fmt: skip
+
 Grads = Sequence[Any]
+Axes = int | tuple[int, ...]
+
+
+def as_lengths(lengths: tuple[Any, ...]) -> Any:
+    """The lengths of a call, f(2, 3) or f((2, 3))."""
+    return lengths[0] if len(lengths) == 1 and isinstance(lengths[0], (tuple, list)) else lengths
+
 
 # --- views ------------------------------------------------------------------------------------------------------------
-
 
 _reshape = Reshape()
 
@@ -40,8 +54,12 @@ def reshape_unchecked(x: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 @overload
 def reshape(x: EventLists, *shape: Any) -> EventLists: ...
+
+
 @overload
 def reshape(x: Numbers, *shape: Any) -> Tensor: ...
+
+
 def reshape(x: Numbers | EventLists, *shape: Any) -> Tensor | EventLists:
     """The same elements in the same order as another shape; one length may be -1. Event lists keep their rows.
 
@@ -56,7 +74,7 @@ def reshape(x: Numbers | EventLists, *shape: Any) -> Tensor | EventLists:
     if sizes == tensor.shape:
         return snapshot(tensor)
     known = math.prod(n for n in sizes if n != -1)
-    if sizes.count(-1) == 1 and known and tensor.size % known == 0:  # beside a length of 0, -1 could be anything
+    if sizes.count(-1) == 1 and known and tensor.size % known == 0:  # next to a length of 0, -1 could be anything
         sizes = tuple(tensor.size // known if n == -1 else n for n in sizes)
     if -1 in sizes or any(n < 0 for n in sizes) or math.prod(sizes) != tensor.size:
         raise ShapeError(f"reshape: {tensor.size} elements of shape {tensor.shape} do not fill shape {tuple(lengths)}.")
@@ -65,8 +83,12 @@ def reshape(x: Numbers | EventLists, *shape: Any) -> Tensor | EventLists:
 
 @overload
 def flatten(x: EventLists, start_dim: int = 1, end_dim: int = -1) -> EventLists: ...
+
+
 @overload
 def flatten(x: Numbers, start_dim: int = 1, end_dim: int = -1) -> Tensor: ...
+
+
 def flatten(x: Numbers | EventLists, start_dim: int = 1, end_dim: int = -1) -> Tensor | EventLists:
     """`x` with the axes from `start_dim` to `end_dim` as one; by default all but the first, the batch."""
     tensor = x if isinstance(x, EventLists) else as_tensor(x, "flatten")
@@ -78,6 +100,39 @@ def flatten(x: Numbers | EventLists, start_dim: int = 1, end_dim: int = -1) -> T
     middle = math.prod(tensor.shape[first : last + 1])
     return reshape(tensor, (*tensor.shape[:first], middle, *tensor.shape[last + 1 :]))
 
+
+def ravel(x: Numbers) -> Tensor:
+    """All elements as one axis, in their order."""
+    tensor = as_tensor(x, "ravel")
+    return reshape(tensor, (tensor.size,))
+
+
+def expand_dims(x: Numbers, axis: int | tuple[int, ...]) -> Tensor:
+    """`x` with axes of length 1 put in, at positions counted in the result."""
+    tensor = as_tensor(x, "expand_dims")
+    count = len(axis) if isinstance(axis, (tuple, list)) else 1
+    axes = as_axes(axis, tensor.ndim + count, "expand_dims") if count else ()
+    rest = iter(tensor.shape)
+    return reshape_unchecked(tensor, tuple([1 if a in axes else next(rest) for a in range(tensor.ndim + count)]))
+
+
+def squeeze(x: Numbers, axis: int | tuple[int, ...] | None = None) -> Tensor:
+    """`x` without axes of length 1: the given ones, or all.
+
+    Raises:
+        ShapeError: if a given axis is longer.
+    """
+    tensor = as_tensor(x, "squeeze")
+    if axis is None:
+        return reshape(tensor, tuple(n for n in tensor.shape if n != 1))
+    axes = as_axes(axis, tensor.ndim, "squeeze")
+    for a in axes:
+        if tensor.shape[a] != 1:
+            raise ShapeError(f"squeeze: axis {a} of a Tensor of shape {tensor.shape} has length {tensor.shape[a]}.")
+    return reshape_unchecked(tensor, tuple([n for a, n in enumerate(tensor.shape) if a not in axes]))
+
+
+# --- axes -------------------------------------------------------------------------------------------------------------
 
 _transpose = Transpose()
 
@@ -114,30 +169,66 @@ def swapaxes(x: Numbers, axis0: int, axis1: int) -> Tensor:
     return transpose(tensor, tuple(order))
 
 
-def expand_dims(x: Numbers, axis: int | tuple[int, ...]) -> Tensor:
-    """`x` with axes of length 1 put in, at positions counted in the result."""
-    tensor = as_tensor(x, "expand_dims")
-    count = len(axis) if isinstance(axis, (tuple, list)) else 1
-    axes = as_axes(axis, tensor.ndim + count, "expand_dims") if count else ()
-    rest = iter(tensor.shape)
-    return reshape_unchecked(tensor, tuple([1 if a in axes else next(rest) for a in range(tensor.ndim + count)]))
-
-
-def squeeze(x: Numbers, axis: int | tuple[int, ...] | None = None) -> Tensor:
-    """`x` without axes of length 1: the given ones, or all.
+def permute(x: Numbers, *axis: Any) -> Tensor:
+    """The axes in the order given.
 
     Raises:
-        ShapeError: if a given axis is longer.
+        ShapeError: if that is no permutation of all of them.
     """
-    tensor = as_tensor(x, "squeeze")
-    if axis is None:
-        return reshape(tensor, tuple(n for n in tensor.shape if n != 1))
-    axes = as_axes(axis, tensor.ndim, "squeeze")
-    for a in axes:
-        if tensor.shape[a] != 1:
-            raise ShapeError(f"squeeze: axis {a} of a Tensor of shape {tensor.shape} has length {tensor.shape[a]}.")
-    return reshape_unchecked(tensor, tuple([n for a, n in enumerate(tensor.shape) if a not in axes]))
+    tensor, order = as_tensor(x, "permute"), as_lengths(axis)
+    if len(order) != tensor.ndim:
+        raise ShapeError(
+            f"permute: {show(tuple(order))} is no permutation of the {tensor.ndim} axes of {tensor.shape}."
+        )
+    return transpose(tensor, tuple(order)) if order else snapshot(tensor)
 
+
+def moveaxis(x: Numbers, source: Axes, destination: Axes) -> Tensor:
+    """`x` with the axes of `source` at the places `destination`, the others in their order.
+
+    Raises:
+        ShapeError: if the two differ in number, or name an axis twice.
+    """
+    tensor = as_tensor(x, "moveaxis")
+    moved = [as_axis(a, tensor.ndim, "moveaxis", "source") for a in as_ints(source, "moveaxis", "source")]
+    places = [as_axis(a, tensor.ndim, "moveaxis", "destination") for a in as_ints(destination, "moveaxis", "axis")]
+    if len(moved) != len(places) or len(set(moved)) != len(moved) or len(set(places)) != len(places):
+        raise ShapeError(f"moveaxis: source {source} and destination {destination} are as many axes, none named twice.")
+    rest = iter(a for a in range(tensor.ndim) if a not in moved)
+    goes = dict(zip(places, moved, strict=True))
+    return permute(tensor, tuple(goes[a] if a in goes else next(rest) for a in range(tensor.ndim)))
+
+
+swapdims, movedim = swapaxes, moveaxis
+
+
+def diagonal(x: Numbers, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+    """The diagonals of the matrices along two axes, as the last axis.
+
+    Args:
+        x: at least two axes.
+        offset: of which diagonal; above the main one if it is positive.
+        axis1, axis2: rows and columns.
+
+    Raises:
+        ShapeError: for fewer axes, or the same one twice.
+    """
+    tensor = as_tensor(x, "diagonal")
+    first, second = (as_axis(a, tensor.ndim, "diagonal", "axis") for a in (axis1, axis2))
+    if first == second:
+        raise ShapeError(f"diagonal: axis1 and axis2 are two axes, not {axis1} twice.")
+    turned = moveaxis(tensor, (first, second), (-2, -1))
+    *batch, rows, columns = turned.shape
+    shift = as_int(offset, "diagonal", "offset")
+    start = shift if shift >= 0 else -shift * columns
+    count = max(0, min(rows + min(shift, 0), columns - max(shift, 0)))
+    flat = reshape(turned, (*batch, rows * columns))
+    # From one element of a diagonal to the next is a row and a column.
+    places: Tensor = flat[..., start : start + count * (columns + 1) : columns + 1] if count else flat[..., :0]
+    return places[..., :count]
+
+
+# --- broadcasting -----------------------------------------------------------------------------------------------------
 
 _broadcast_to = Broadcast()
 
@@ -172,12 +263,25 @@ def broadcast_to(x: Numbers, shape: Lengths) -> Tensor:
     )
 
 
+def expand(x: Numbers, *size: Any) -> Tensor:
+    """`x` stretched along axes of length 1 and new leading axes; -1 keeps a length.
+
+    Raises:
+        ShapeError: if it does not fit.
+    """
+    return broadcast_to(x, as_ints(as_lengths(size), "expand", "size"))
+
+
+# --- flipping ---------------------------------------------------------------------------------------------------------
+
+
 @moving
 def _flip(x: Any, axes: tuple[int, ...]) -> Any:
     return np.flip(x, axes)
 
 
 with_axis_of_steps(_flip, lambda attrs, steps: {"axes": tuple(axis + 1 for axis in attrs["axes"])})
+_flip.additive = True
 
 
 @_flip.def_bprop
@@ -190,135 +294,3 @@ def flip(x: Numbers, dims: int | tuple[int, ...]) -> Tensor:
     tensor = as_tensor(x, "flip")
     result: Tensor = _flip.bind(tensor, axes=as_axes(dims, tensor.ndim, "flip"))
     return result
-
-
-# --- joining and splitting --------------------------------------------------------------------------------------------
-
-
-@moving
-def _concat(*arrays: Any, axis: int, sizes: tuple[int, ...]) -> Any:
-    return np.concatenate(arrays, axis)
-
-
-with_axis_of_steps(_concat, axis_behind_steps)
-
-
-@_concat.def_bprop
-def _(*_inputs: Any, axis: int, sizes: tuple[int, ...]) -> Grads:
-    return _split(_inputs[-1], sizes, axis)  # the last one is dout
-
-
-def _join_tensors(tensors: Any, name: str) -> list[Tensor]:
-    items = list(tensors) if isinstance(tensors, (tuple, list)) else []
-    if not items:
-        raise ArgumentError(f"{name}: tensors is a tuple or list of at least one Tensor, not {show(tensors)}.")
-    return same_dtype([as_tensor(x, name, f"tensors[{i}]") for i, x in enumerate(items)], name)
-
-
-def concat(tensors: Any, axis: int = 0) -> Tensor:
-    """Tensors one after the other along an axis they have; the other lengths must agree.
-
-    Raises:
-        ShapeError: naming the Tensor that does not fit.
-    """
-    parts = _join_tensors(tensors, "concat")
-    number = as_axis(axis, parts[0].ndim, "concat")
-    for position, part in enumerate(parts):
-        if part.ndim != parts[0].ndim or any(
-            a != b for i, (a, b) in enumerate(zip(part.shape, parts[0].shape, strict=True)) if i != number
-        ):
-            raise ShapeError(
-                f"concat: Tensor {position} has shape {part.shape}, Tensor 0 {parts[0].shape}; they may differ along "
-                f"axis {number} only."
-            )
-    if len(parts) == 1:
-        return snapshot(parts[0])
-    result: Tensor = _concat.bind(*parts, axis=number, sizes=tuple(part.shape[number] for part in parts))
-    return result
-
-
-def stack(tensors: Any, axis: int = 0) -> Tensor:
-    """Tensors of one shape side by side along a new axis.
-
-    Raises:
-        ShapeError: naming the Tensor whose shape differs.
-    """
-    parts = _join_tensors(tensors, "stack")
-    for position, part in enumerate(parts):
-        if part.shape != parts[0].shape:
-            raise ShapeError(f"stack: Tensor {position} has shape {part.shape}, Tensor 0 {parts[0].shape}.")
-    number = as_axis(axis, parts[0].ndim + 1, "stack")
-    return concat([expand_dims(part, number) for part in parts], number)
-
-
-def _pieces(x: Any, bounds: tuple[int, ...], axis: int) -> Any:
-    return tuple(np.split(x, bounds, axis))
-
-
-_pieces_op = Primitive("split", _pieces, multiple=True)
-_pieces_op.as_stored = EVERYWHERE
-with_axis_of_steps(_pieces_op, axis_behind_steps)
-_flip.additive = _concat.additive = _pieces_op.additive = True
-
-
-@_pieces_op.def_there
-def _(x: Any, bounds: tuple[int, ...], axis: int) -> Any:
-    ends = zip((0, *bounds), (*bounds, x.shape[axis]), strict=True)
-    return tuple(x[(slice(None),) * axis + (slice(first, last),)] for first, last in ends)
-
-
-@_pieces_op.def_bprop
-def _(_x: Tensor, _out: Any, dout: Any, *, bounds: Any, axis: int) -> Grads:
-    return (concat(dout, axis),)
-
-
-def _split(x: Tensor, sizes: Sequence[int], axis: int) -> tuple[Tensor, ...]:
-    bounds = tuple(int(n) for n in np.cumsum(sizes)[:-1])
-    parts: tuple[Tensor, ...] = _pieces_op.bind(x, bounds=bounds, axis=axis)
-    return parts
-
-
-def split(x: Numbers, split_size_or_sections: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
-    """`x` cut along an axis: into pieces of a length (the last may be shorter), or of the lengths given.
-
-    Raises:
-        ShapeError: if the lengths do not add up to the axis.
-    """
-    tensor = as_tensor(x, "split")
-    number = as_axis(axis, tensor.ndim, "split")
-    length = tensor.shape[number]
-    if isinstance(split_size_or_sections, (tuple, list)):
-        sizes = [as_int(n, "split", "a section") for n in split_size_or_sections]
-    else:
-        size = as_int(split_size_or_sections, "split", "split_size_or_sections")
-        if size < 1:
-            raise ArgumentError(f"split: pieces have a length of at least 1, not {size}.")
-        sizes = [min(size, length - start) for start in range(0, length, size)] or [0]
-    if sum(sizes) != length or any(n < 0 for n in sizes):
-        raise ShapeError(f"split: sections {sizes} do not add up to {length}, the length of axis {number}.")
-    return _split(tensor, sizes, number)
-
-
-def unstack(x: Numbers, axis: int = 0) -> tuple[Tensor, ...]:
-    """The Tensors along an axis, without it: the reverse of `stack`."""
-    tensor = as_tensor(x, "unstack")
-    number = as_axis(axis, tensor.ndim, "unstack")
-    if not tensor.shape[number]:
-        return ()
-    return tuple(squeeze(part, number) for part in _split(tensor, (1,) * tensor.shape[number], number))
-
-
-def tile(x: Numbers, reps: Lengths) -> Tensor:
-    """`x` repeated along each axis."""
-    tensor = as_tensor(x, "tile")
-    counts = as_shape(reps, "tile")
-    own = (1,) * (len(counts) - tensor.ndim) + tensor.shape
-    counts = (1,) * (len(own) - len(counts)) + counts
-    # Each axis n as (1, n), stretched to (count, n), joined again: one copy, and broadcast_to has the reverse.
-    spread = tuple(n for pair in zip(counts, own, strict=True) for n in pair)
-    single = tuple(n for length in own for n in (1, length))
-    total = tuple(c * n for c, n in zip(counts, own, strict=True))
-    return reshape(broadcast_to(reshape(tensor, single), spread), total)
-
-
-cat, swapdims, unbind = concat, swapaxes, unstack

@@ -1,21 +1,28 @@
-"""Sorting along an axis."""
+"""Sorting along an axis, order statistics (topk, median, quantile), searchsorted and unique elements."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from snncell.base.arguments.kinds import Numbers
-from snncell.errors import DTypeError
+from snncell.base.arguments.kinds import Count, Numbers
+from snncell.base.arguments.shown import show
+from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.kernels.cuda import sort as rows
-from snncell.ops.base import as_axis, as_tensor, primitive
-from snncell.ops.shape import flip, swapaxes
-from snncell.tape.primitive import with_axis_of_steps
-from snncell.tape.tensor import Tensor
+from snncell.ops import joining, logic as lg, shape as sh
+from snncell.ops.base import as_axis, as_float, as_int, as_tensor, primitive, same_dtype
+from snncell.ops.gathering import gather, gather_elements
+from snncell.tape.primitive import repeat_over_time, with_axis_of_steps
+from snncell.tape.tensor import Tensor, beside
+
+__all__ = ["argsort", "median", "quantile", "searchsorted", "sort", "top_k", "topk", "unique_consecutive"]
 
 Grads = Sequence[Any]
+
+# --- order ------------------------------------------------------------------------------------------------------------
 
 
 @primitive
@@ -76,7 +83,7 @@ def _order(turned: Tensor, descending: bool) -> Tensor:
         ascending: Tensor = _argsort.bind(turned)
         return ascending
     # The order of the rows read backwards, itself read backwards.
-    backwards: Tensor = flip(_argsort.bind(flip(turned, -1)), -1)
+    backwards: Tensor = sh.flip(_argsort.bind(sh.flip(turned, -1)), -1)
     return (turned.shape[-1] - 1) - backwards
 
 
@@ -90,7 +97,7 @@ def argsort(x: Numbers, axis: int = -1, descending: bool = False) -> Tensor:
         DTypeError: for complex numbers.
     """
     tensor, number = _sortable(x, axis, "argsort")
-    return swapaxes(_order(swapaxes(tensor, number, -1), descending), number, -1)
+    return sh.swapaxes(_order(sh.swapaxes(tensor, number, -1), descending), number, -1)
 
 
 def sort(x: Numbers, axis: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
@@ -107,9 +114,9 @@ def sort(x: Numbers, axis: int = -1, descending: bool = False) -> tuple[Tensor, 
         ([1.0, 2.0, 3.0], [1, 2, 0])
     """
     tensor, number = _sortable(x, axis, "sort")
-    turned = swapaxes(tensor, number, -1)
+    turned = sh.swapaxes(tensor, number, -1)
     order = _order(turned, descending)
-    return swapaxes(permute_rows(turned, order), number, -1), swapaxes(order, number, -1)
+    return sh.swapaxes(permute_rows(turned, order), number, -1), sh.swapaxes(order, number, -1)
 
 
 def permute_rows(x: Tensor, order: Tensor) -> Tensor:
@@ -123,3 +130,208 @@ def _sortable(x: Any, axis: int, name: str) -> tuple[Tensor, int]:
     if tensor.dtype.category == 3:
         raise DTypeError(f"{name}: complex numbers have no order. Sort ops.real(x), ops.imag(x) or ops.abs(x).")
     return tensor, as_axis(axis, tensor.ndim, name)
+
+
+# --- the largest, the middle, quantiles -------------------------------------------------------------------------------
+
+
+def top_k(x: Numbers, k: Count, sorted: bool = True) -> tuple[Tensor, Tensor]:
+    """The k largest elements along the last axis, and their positions: `topk` in its shorter form."""
+    return topk(x, k, None, True, sorted)
+
+
+def topk(
+    x: Numbers, k: Count, dim: int | None = None, largest: bool = True, sorted: bool = True
+) -> tuple[Tensor, Tensor]:
+    """The k largest, or smallest, elements along an axis, the last by default, and their positions.
+
+    Args:
+        x: any shape.
+        k: how many, at most as many as there are.
+        dim: the axis.
+        largest: False for the smallest.
+        sorted: they come in order in any case, the best first; equal ones in the order that they have.
+
+    Raises:
+        ShapeError: if the axis is shorter.
+
+    Example:
+        >>> values, positions = ops.topk(Tensor([1.0, 5.0, 3.0]), 2)
+        >>> values.tolist(), positions.tolist()
+        ([5.0, 3.0], [1, 2])
+    """
+    tensor = as_tensor(x, "topk")
+    number = as_axis(-1 if dim is None else dim, tensor.ndim, "topk", "dim")
+    count = as_int(k, "topk", "k")
+    if not 0 <= count <= tensor.shape[number]:
+        raise ShapeError(f"topk: k={count} of axis {number} of x, of shape {tensor.shape}.")
+    places = joining.narrow(argsort(tensor, number, largest), number, 0, count)
+    return gather_elements(tensor, number, places), places
+
+
+def median(x: Numbers, axis: int | None = None, keepdims: bool = False) -> Any:
+    """The element in the middle of the order; of an even number of them the lower one of the two.
+
+    Args:
+        x: any shape.
+        axis: with it, the result is a pair: the medians along it, and their positions.
+        keepdims: leave the axis, with length 1.
+
+    Returns:
+        A Tensor without axes, or with an axis the pair. NaN if an element is.
+
+    Raises:
+        ShapeError: if there is nothing.
+    """
+    tensor = as_tensor(x, "median")
+    line, number = (sh.ravel(tensor), 0) if axis is None else (tensor, as_axis(axis, tensor.ndim, "median"))
+    if not line.shape[number]:
+        raise ShapeError(f"median: there is nothing along axis {axis} of a Tensor of shape {tensor.shape}.")
+    order = argsort(line, number)
+    middle, last = ((line.shape[number] - 1) // 2, line.shape[number] - 1)
+    places = joining.narrow(order, number, middle, 1)
+    if tensor.dtype.is_float:  # NaN comes last
+        final = joining.narrow(order, number, last, 1)
+        places = lg.where(lg.isnan(gather_elements(line, number, final)), final, places)
+    values = gather_elements(line, number, places)
+    if axis is None:
+        return sh.reshape(values, (1,) * tensor.ndim if keepdims else ())
+    return (values, places) if keepdims else (sh.squeeze(values, number), sh.squeeze(places, number))
+
+
+def _as_shares(q: Any) -> np.ndarray[Any, Any]:
+    try:
+        return np.asarray(q)
+    except ValueError:  # ragged
+        return np.asarray("")
+
+
+def quantile(x: Numbers, q: Any, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """The value below which a share q of the elements lies, between two of them in proportion.
+
+    Args:
+        x: any shape.
+        q: a number in [0, 1], or several, which become the first axis of the result.
+        axis: without it, of the flattened elements.
+        keepdims: leave the axis, with length 1.
+
+    Returns:
+        NaN where an element is.
+
+    Raises:
+        ArgumentError: for a share outside of [0, 1].
+        ShapeError: if there is nothing.
+    """
+    tensor, shares = as_float(x, "quantile"), q.asnumpy() if isinstance(q, Tensor) else _as_shares(q)
+    if shares.ndim > 1 or shares.dtype.kind not in "biuf" or not ((shares >= 0) & (shares <= 1)).all():
+        raise ArgumentError(f"quantile: q is a number in [0, 1], or a list of them, not {show(q)}.")
+    line, number = (sh.ravel(tensor), 0) if axis is None else (tensor, as_axis(axis, tensor.ndim, "quantile"))
+    n = line.shape[number]
+    if not n:
+        raise ShapeError(f"quantile: there is nothing along axis {axis} of a Tensor of shape {tensor.shape}.")
+    rows = sort(sh.swapaxes(line, number, -1))[0]
+    rows = lg.where(lg.isnan(rows[..., n - 1 :]), math.nan, rows)
+    results = []
+    for share in shares.reshape(-1).astype(np.float64):
+        below = min(int(share * (n - 1)), max(n - 2, 0))
+        weight = float(share * (n - 1) - below)
+        low, high = rows[..., below : below + 1], rows[..., min(below + 1, n - 1) : min(below + 1, n - 1) + 1]
+        value = low if not weight else high if weight == 1 else low + (high - low) * weight
+        kept = sh.swapaxes(value, number, -1)
+        whole = kept if keepdims else sh.squeeze(kept, number)
+        results.append(sh.reshape(whole, (1,) * tensor.ndim) if axis is None and keepdims else whole)
+    return joining.stack(results) if shares.ndim else results[0]
+
+
+# --- places in an order -----------------------------------------------------------------------------------------------
+
+
+@primitive
+def _searchsorted(ordered: Any, v: Any, right: bool) -> Any:
+    side: Any = "right" if right else "left"
+    if ordered.ndim == 1:
+        return np.searchsorted(ordered, v, side)
+    rows = zip(ordered.reshape(-1, ordered.shape[-1]), v.reshape(-1, v.shape[-1]), strict=True)
+    found = [np.searchsorted(row, values, side) for row, values in rows]
+    return np.array(found, np.int64).reshape(v.shape)
+
+
+def _searchsorted_over_time(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+    if arrays[0].ndim == 1:  # one row for all
+        return _searchsorted.run_here(arrays, arrays, attrs)
+    ordered, v = repeat_over_time(arrays, varying)
+    values = v.reshape(len(v), math.prod(v.shape[1:])) if ordered.ndim == 2 else v
+    return _searchsorted.run_here([ordered, values], arrays, attrs).reshape(v.shape)
+
+
+_searchsorted.name = "searchsorted"
+_searchsorted.over_time = _searchsorted_over_time
+
+
+@_searchsorted.def_there
+def _(ordered: Any, v: Any, right: bool) -> Any:
+    return rows.places(ordered, v, right)
+
+
+_searchsorted.no_gradient()
+
+
+def searchsorted(
+    x: Numbers, v: Numbers, side: Literal["left", "right"] = "left", sorter: Numbers | None = None
+) -> Tensor:
+    """Where the elements of `v` would be put into the ordered x, so that it stays in order, as int64.
+
+    Args:
+        x: (N,), or (..., N): rows in ascending order.
+        v: any shape, or for rows (..., K).
+        side: "left" before elements that are equal, "right" after them.
+        sorter: the positions that put x into order, as `argsort` gives them.
+
+    Raises:
+        ShapeError: if rows of `x` and `v` differ in their leading axes.
+    """
+    rows, values = same_dtype([as_tensor(x, "searchsorted"), as_tensor(v, "searchsorted", "v")], "searchsorted")
+    if side not in ("left", "right"):
+        raise ArgumentError(f'searchsorted: side is "left" or "right", not {side!r}.')
+    if not rows.ndim or (rows.ndim > 1 and rows.shape[:-1] != values.shape[:-1]):
+        raise ShapeError(f"searchsorted: rows of shape {rows.shape} and values of shape {values.shape} do not fit.")
+    if sorter is not None:
+        rows = gather_elements(rows, -1, sorter)
+    found: Tensor = _searchsorted.bind(rows, values, right=side == "right")
+    return found
+
+
+def unique_consecutive(
+    x: Numbers, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Tensor | tuple[Tensor, ...]:
+    """The first of each run of equal elements.
+
+    Args:
+        x: any shape.
+        return_inverse: give also which run each element is in.
+        return_counts: give also the lengths of the runs.
+        dim: the axis whose slices are compared; without one the flattened elements are.
+
+    Raises:
+        TraceError: inside of a traced function, for the number of runs depends on values.
+
+    Example:
+        >>> ops.unique_consecutive(Tensor([1, 1, 2, 2, 2, 1])).tolist()
+        [1, 2, 1]
+    """
+    tensor = as_tensor(x, "unique_consecutive")
+    flat = sh.ravel(tensor) if dim is None else tensor
+    axis = as_axis(0 if dim is None else dim, flat.ndim, "unique_consecutive", "dim")
+    rows = np.moveaxis(flat._concrete("unique_consecutive()"), axis, 0)
+    rows = rows.reshape(len(rows), math.prod(rows.shape[1:]))
+    begins = np.ones(len(rows), bool)
+    begins[1:] = (rows[1:] != rows[:-1]).any(1)
+    firsts = np.flatnonzero(begins)
+    with beside(tensor):
+        values = gather(flat, Tensor(firsts), axis)
+        inverse = Tensor(np.cumsum(begins) - 1)
+        counts = Tensor(np.diff(np.append(firsts, len(rows))))
+    if dim is None:
+        inverse = inverse.reshape(tensor.shape)
+    results = (values, *([inverse] if return_inverse else []), *([counts] if return_counts else []))
+    return results if len(results) > 1 else values

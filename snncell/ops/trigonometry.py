@@ -1,4 +1,4 @@
-"""Angles and hyperbolic functions, made of the scalar functions that there are: each formula, then its reverse."""
+"""Angles, trigonometric and hyperbolic functions: each formula, then its bprop."""
 
 from __future__ import annotations
 
@@ -6,30 +6,53 @@ from collections.abc import Sequence
 from typing import Any
 
 from snncell.base.arguments.kinds import Numbers
+from snncell.ops.arithmetic import abs, maximum, minimum, mul, sign
 from snncell.ops.base import as_float, elementwise
-from snncell.ops.elementwise import (
-    abs,
-    atan,
-    cos,
-    exp,
-    expm1,
-    log,
-    log1p,
-    maximum,
-    minimum,
-    mul,
-    rsqrt,
-    sign,
-    sin,
-    sqrt,
-    square,
-)
+from snncell.ops.exponentials import exp, expm1, log, log1p, rsqrt, sqrt, square
 from snncell.ops.logic import equal, where
 from snncell.tape.tensor import Tensor
+
+__all__ = [
+    "acos", "acosh", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "asin", "asinh", "atan",
+    "atan2", "atanh", "cos", "cosh", "deg2rad", "hypot", "rad2deg", "sin", "sinh", "tan", "tanh",
+]  # fmt: skip
 
 Grads = Sequence[Any]
 
 # --- angles -----------------------------------------------------------------------------------------------------------
+
+
+@elementwise("float")
+def sin(x: Any) -> Any:
+    """The sine of an angle in radians."""
+    return sin(x)
+
+
+@sin.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (dout * cos(x),)
+
+
+@elementwise("float")
+def cos(x: Any) -> Any:
+    """The cosine of an angle in radians."""
+    return cos(x)
+
+
+@cos.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (-dout * sin(x),)
+
+
+@elementwise("float")
+def atan(x: Any) -> Any:
+    """The arc tangent in radians."""
+    return atan(x)
+
+
+@atan.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (dout / (square(x) + 1.0),)
 
 
 @elementwise("float")
@@ -129,6 +152,17 @@ def rad2deg(x: Numbers) -> Tensor:
 
 
 @elementwise("float")
+def tanh(x: Any) -> Any:
+    """The hyperbolic tangent."""
+    return tanh(x)
+
+
+@tanh.def_bprop
+def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
+    return (dout * (1.0 - square(out)),)
+
+
+@elementwise("float")
 def sinh(x: Any) -> Any:
     """The hyperbolic sine, (e^x - e^-x) / 2, exact near 0."""
     return 0.5 * (expm1(x) - expm1(-x))
@@ -186,4 +220,4 @@ def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return (dout / ((1.0 - x) * (x + 1.0)),)
 
 
-arccos, arcsin, arccosh, arcsinh, arctanh, arctan2 = acos, asin, acosh, asinh, atanh, atan2
+arctan, arccos, arcsin, arccosh, arcsinh, arctanh, arctan2 = atan, acos, asin, acosh, asinh, atanh, atan2

@@ -15,7 +15,7 @@ from snncell.plot.axes import COLOURS, axes_or_new, label_axis, legend_label, li
 from snncell.plot.legends import legend
 from snncell.plot.sources import Array, is_monitor, one_layer, real_array_of
 from snncell.report.slopes import derivative_at, device_of_constants, spike_and_derivative, tensor_constants
-from snncell.surrogate.base import firing
+from snncell.surrogate.base import check_spike_function
 from snncell.tape.tensor import Tensor
 
 ABOVE = ("potential minus threshold", "above threshold")  # what the horizontal axis is called
@@ -84,7 +84,10 @@ def share_outside(above: Numbers, surrogate_function: Any, below: float = 1e-3) 
         >>> snncell.plot.share_outside(above, snncell.surrogate.Triangle())
         0.5
     """
-    cell, part = firing(surrogate_function, "share_outside"), positive_number(below, "share_outside", "below")
+    cell, part = (
+        check_spike_function(surrogate_function, "share_outside"),
+        positive_number(below, "share_outside", "below"),
+    )
     array = real_array_of(above, "share_outside", "above")
     if not array.size:
         raise ArgumentError(f"share_outside: there are no potentials in an array of shape {array.shape}.")
@@ -127,7 +130,7 @@ def surrogate_and_membrane(
         ArgumentError: if there is no finite element, no spike function, or no bin.
     """
     name, array = one_layer(above, "above", layer, "surrogate_and_membrane")
-    cell = firing(_its_surrogate(above, name, surrogate_function), "surrogate_and_membrane")
+    cell = check_spike_function(_its_surrogate(above, name, surrogate_function), "surrogate_and_membrane")
     values = array[np.isfinite(array)].astype(np.float64)
     if not values.size:
         raise ArgumentError(f"surrogate_and_membrane: no finite potential in an array of shape {array.shape}.")
@@ -149,7 +152,7 @@ def _name_surrogates(surrogates: Any) -> dict[str, Any]:
         named = {str(name): cell for name, cell in surrogates.items()}
     else:
         cells = list(surrogates) if isinstance(surrogates, (list, tuple)) else [surrogates]
-        kinds = [type(firing(cell, "surrogate")).__name__ for cell in cells]
+        kinds = [type(check_spike_function(cell, "surrogate")).__name__ for cell in cells]
         names = [kind if kinds.count(kind) == 1 else _in_full(cell) for kind, cell in zip(kinds, cells, strict=True)]
         repeated = {name for name in names if names.count(name) > 1}
         named = {
@@ -158,7 +161,7 @@ def _name_surrogates(surrogates: Any) -> dict[str, Any]:
         }
     if not named:
         raise ArgumentError("surrogate: there is no spike function to draw; give one, such as surrogate.ATan().")
-    return {name: firing(cell, "surrogate") for name, cell in named.items()}
+    return {name: check_spike_function(cell, "surrogate") for name, cell in named.items()}
 
 
 def _in_full(cell: Any) -> str:

@@ -22,7 +22,7 @@ from snncell.nn.groups import LearningRateSchedule
 from snncell.ops.seeds import replaying
 from snncell.sklearn.network import network_of, optimiser_of, refuse_range
 from snncell.tape.tensor import Tensor
-from snncell.train.evaluation import statefuls
+from snncell.train.state import find_statefuls
 
 Array = np.ndarray[Any, Any]
 Encoder = Literal["current", "latency", "phase", "rate"] | Callable[..., Any] | None
@@ -176,7 +176,7 @@ class SpikingEstimator(BaseEstimator):  # type: ignore[misc]
                 batch = np.zeros((size, samples.shape[1]), np.float32)
                 part = samples[begin : begin + size]
                 batch[: len(part)] = part
-                for stateful in statefuls(self.net_):
+                for stateful in find_statefuls(self.net_):
                     stateful.reset()
                 parts.append(self._forward(Tensor(batch)).asnumpy()[: len(part)].astype(np.float64))
         return np.concatenate(parts)

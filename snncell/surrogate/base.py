@@ -1,4 +1,4 @@
-"""The base of every spike function: firing above 0, a gradient of its own, and constants that may be learned."""
+"""The base class of surrogate gradients: it fires above 0, and its constants can be learned."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from snncell.errors import ArgumentError
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import RECORDING
 from snncell.tape.tensor import Tensor
+
+__all__ = ["Surrogate"]
 
 Constant = float | Tensor
 
@@ -75,7 +77,7 @@ class Surrogate(Ranged, Cell):
 
     def check_constant(self, name: str, value: Any) -> None:
         """Refuse a value that a constant cannot have, before it is set."""
-        _check(value, type(self), name, self.range_of(name))
+        check_surrogate_constant(value, type(self), name, self.range_of(name))
 
     def checked(self, name: str, value: Any) -> Any:
         """A constant as it is held, a number, a Tensor or a Parameter, after checking that it is in its range."""
@@ -137,7 +139,7 @@ class Surrogate(Ranged, Cell):
         return ", ".join(f"{name}={vars(self)[name]}" for name in self.constants)
 
 
-def firing(surrogate_function: Any, who: str) -> Any:
+def check_spike_function(surrogate_function: Any, who: str) -> Any:
     """Check a spike function: a Cell with a bprop, or a Cell around one, for example around a rule of two inputs."""
     below = surrogate_function.cells_and_names() if isinstance(surrogate_function, Cell) else ()
     if all(getattr(cell, "bprop", None) is None for _, cell in below):
@@ -148,7 +150,7 @@ def firing(surrogate_function: Any, who: str) -> Any:
     return surrogate_function
 
 
-def _check(value: Any, kind: type, name: str, domain: Range) -> None:
+def check_surrogate_constant(value: Any, kind: type, name: str, domain: Range) -> None:
     """Refuse what is no constant, or out of its range, with the default as the mend."""
     parameter = inspect.signature(kind).parameters.get(name)
     mend = f"; leave it out for {parameter.default}" if parameter and type(parameter.default) in (int, float) else ""

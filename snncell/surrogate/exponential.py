@@ -1,4 +1,4 @@
-"""Spike functions whose derivatives fall off exponentially, and the one of firing at an escape rate."""
+"""Surrogates with exponential derivatives, and with the derivative of an escape rate."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 from snncell import ops
 from snncell.surrogate.base import Constant, Surrogate
 from snncell.tape.tensor import Tensor
+
+__all__ = ["EscapeRate", "PiecewiseExp", "SpikeRateEscape"]
 
 
 class PiecewiseExp(Surrogate):

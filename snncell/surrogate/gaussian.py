@@ -1,4 +1,4 @@
-"""Spike functions with bell-shaped derivatives: normal densities, and differences of them."""
+"""Surrogates with Gaussian derivatives, and with differences of Gaussians."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 from snncell import ops
 from snncell.surrogate.base import NOT_NEGATIVE, Constant, Surrogate
 from snncell.tape.tensor import Tensor
+
+__all__ = ["Erf", "Gaussian", "MultiGaussian"]
 
 
 def density(x: Tensor, deviation: Constant) -> Tensor:

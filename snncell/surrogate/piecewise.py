@@ -1,4 +1,4 @@
-"""Spike functions with derivatives of straight pieces that end: a triangle, a rectangle."""
+"""Surrogates with triangular and rectangular derivatives."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 from snncell import ops
 from snncell.surrogate.base import Constant, Surrogate
 from snncell.tape.tensor import Tensor
+
+__all__ = ["Boxcar", "PiecewiseQuadratic", "Rect", "Triangle"]
 
 
 def quadratic(y: Tensor) -> Tensor:

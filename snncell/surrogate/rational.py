@@ -1,4 +1,4 @@
-"""Spike functions whose derivatives fall off as powers of the distance from the threshold: cheap, and long-tailed."""
+"""Surrogates with rational derivatives, which fall off as powers of the distance from the threshold."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from snncell import ops
 from snncell.common.ranges import Range
 from snncell.surrogate.base import Constant, Surrogate
 from snncell.tape.tensor import Tensor
+
+__all__ = [
+    "Algebraic", "FastSigmoid", "NonzeroSignLogAbs", "QPseudoSpike", "SoftSign", "SparseFastSigmoid", "SuperSpike",
+]  # fmt: skip
 
 
 class FastSigmoid(Surrogate):

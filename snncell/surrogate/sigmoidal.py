@@ -1,4 +1,4 @@
-"""Spike functions whose primitive is the step's oldest stand-in: a sigmoid, an arc tangent, a hyperbolic tangent."""
+"""Surrogates with sigmoidal primitives: the logistic sigmoid, the arc tangent, the hyperbolic tangent."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from snncell.cell.cell import Cell
 from snncell.dtype import float32, float64
 from snncell.surrogate.base import Constant, Surrogate
 from snncell.tape.tensor import Tensor
+
+__all__ = ["ATan", "Sigmoid", "Tanh", "relusigmoid"]
 
 
 class relusigmoid(Cell):  # noqa: N801 (the name it has in MindSpore's guide)

@@ -1,4 +1,4 @@
-"""Spike functions whose derivatives do not vanish on one side or on both: their primitives have no bounds."""
+"""Surrogates with unbounded primitives: their derivatives do not vanish on one side or on both."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 from snncell import ops
 from snncell.surrogate.base import NOT_NEGATIVE, Constant, Surrogate
 from snncell.tape.tensor import Tensor
+
+__all__ = ["S2NN", "LeakyReLU", "LogTailedReLU", "PiecewiseLeakyReLU", "StraightThrough"]
 
 
 class StraightThrough(Surrogate):

@@ -1,4 +1,4 @@
-"""Why a gradient is wrong, by experiments: a custom bprop, a path that is stopped, a spike that is no smooth function.
+"""Find the cause of a wrong gradient by experiments: a custom bprop, a stopped path, a spike function, a layer.
 
 Each experiment changes one thing and looks whether the gradient is right then.
 """
@@ -16,12 +16,11 @@ from snncell.errors import BpropError, GradientCheckError, SnncellError
 from snncell.tape.state import CHECKING, set_smooth, settings, unfused
 from snncell.tape.tensor import Tensor
 from snncell.testing.bprops import KINK, check_bprop
-from snncell.testing.calls import Called, CallSample, ObservedNet, choose_weights, steps_of
-from snncell.testing.kinks import compare_arrays, search_at
-from snncell.testing.locate import Search, sentence
-from snncell.testing.precision import InFloat64, real
-from snncell.testing.problem import Array, Problem, Tolerance, slope_of
+from snncell.testing.calls import Called, CallSample, ObservedNet, choose_weights, count_steps
+from snncell.testing.precision import InFloat64, is_real
+from snncell.testing.problem import Array, Problem, Tolerance, directional_derivative
 from snncell.testing.result import Row
+from snncell.testing.search import Search, compare_arrays, describe_entry, search_at
 from snncell.testing.stops import Opened, Site
 
 CALLS = 4  # of each Cell, that are checked one by one
@@ -50,7 +49,7 @@ def check_bprops(net: ObservedNet, samples: dict[str, CallSample], smooth: bool)
             continue
         calls = choose_calls(samples[path])
         # The inputs that a spike function met may all lie below its threshold, where any surrogate is about 0.
-        for group in (calls, _spread(calls) if fires(net, path) else []):
+        for group in (calls, _call_on_both_sides(calls) if is_surrogate(net, path) else []):
             rows_of_calls, wrong = _check_calls(net, path, group)
             rows += rows_of_calls
             if wrong:  # several calls may be: the worst of them is told of
@@ -82,9 +81,9 @@ def choose_calls(sample: CallSample) -> list[Called]:
     return [sample.calls[n] for n in places]
 
 
-def _spread(calls: Sequence[Called]) -> list[Called]:
+def _call_on_both_sides(calls: Sequence[Called]) -> list[Called]:
     """A call of a spike function with inputs on both sides of its threshold, if it takes one Tensor."""
-    if not (len(calls[0].inputs) == 1 and real(calls[0].inputs[0])):
+    if not (len(calls[0].inputs) == 1 and is_real(calls[0].inputs[0])):
         return []
     x = calls[0].inputs[0]
     return [Called((Tensor(np.random.default_rng(0).uniform(-1.0, 1.0, x.shape)).to(x.device),), None, None, False)]
@@ -104,12 +103,12 @@ def _worst_of_each(rows: Sequence[Row]) -> list[Row]:
 def bprop_text(net: ObservedNet, wrong: WrongBprop, steps: int | None) -> str:
     """A wrong bprop in words: whose, what it is, at which step, and the mend."""
     step = "" if wrong.call.step is None else f", at time step {wrong.call.step}"
-    if _whole(wrong.call, steps):
+    if _got_all_steps(wrong.call, steps):
         step = ", which gets all time steps at once, as the first axis"
     cell = net.cells[wrong.path]
     parent = net.parent(wrong.path)
     named = parent is not None and getattr(net.cells[parent], "surrogate_function", None) is cell
-    if fires(net, wrong.path):
+    if is_surrogate(net, wrong.path):
         what = f"the surrogate {net.describe(wrong.path)}"
         what += f", the spike function of {net.layer(parent)}" if named and parent is not None else ""
         mend = "Mend its bprop, or its primitive; check_bprop checks it by itself."
@@ -119,14 +118,14 @@ def bprop_text(net: ObservedNet, wrong: WrongBprop, steps: int | None) -> str:
     return f"The cause is {what}{step}: {str(wrong.error).rstrip('.')}. {mend}"
 
 
-def fires(net: ObservedNet, path: str) -> bool:
+def is_surrogate(net: ObservedNet, path: str) -> bool:
     """True if a Cell is a spike function: it has a primitive, or a neuron has it as that."""
     cell, parent = net.cells[path], net.parent(path)
     named = parent is not None and getattr(net.cells[parent], "surrogate_function", None) is cell
     return named or getattr(cell, "primitive", None) is not None
 
 
-def _whole(call: Called, steps: int | None) -> bool:
+def _got_all_steps(call: Called, steps: int | None) -> bool:
     """True if a call got all time steps."""
     shapes = [x.shape for x in call.inputs if isinstance(x, Tensor)]
     return not call.looped and steps is not None and any(len(s) > 1 and s[0] == steps for s in shapes)
@@ -159,7 +158,7 @@ class Probe:
     def right(self, gradients: Sequence[Array]) -> bool:
         """True if gradients are what the differences say."""
         for direction, expected in self.expected:
-            slope = slope_of(gradients, direction)
+            slope = directional_derivative(gradients, direction)
             if not any(self.search.tolerance.agree(slope, n, self.rounding / by) for by, n in expected):
                 return False
         return True
@@ -216,7 +215,7 @@ def _is_its_reset(net: ObservedNet, probe: Probe, site: Site) -> bool:
 
 def layers_text(net: ObservedNet, samples: dict[str, CallSample], tolerance: Tolerance) -> str:
     """The innermost Cell whose own gradient is not what differences of it alone say, in words, or nothing."""
-    steps = steps_of(samples)
+    steps = count_steps(samples)
     for path in net.deepest_first(samples):
         for call in choose_calls(samples[path]):
             try:
@@ -238,7 +237,7 @@ def layers_text(net: ObservedNet, samples: dict[str, CallSample], tolerance: Tol
 def by_itself(cell: Any, call: Called) -> Iterator[Problem | None]:
     """Have a Cell as a problem of its own, at the inputs of a call; None if nothing there is of floats."""
     named = choose_weights([("", cell)], None)
-    if not named and not any(map(real, call.inputs)):
+    if not named and not any(map(is_real, call.inputs)):
         yield None
         return
     with InFloat64([cell]) as in_float64:
@@ -258,8 +257,8 @@ def _fault_of(cell: Any, call: Called, tolerance: Tolerance, steps: int | None) 
         )
         if wrong is not None and wrong.number is not None:
             name = problem.names[wrong.number]
-            return sentence(
-                wrong.search.worst_entry(wrong.number), name, _whole(call, steps) and name.startswith("input")
+            return describe_entry(
+                wrong.search.worst_entry(wrong.number), name, _got_all_steps(call, steps) and name.startswith("input")
             )
     return ""
 
@@ -273,7 +272,7 @@ def cause(net: ObservedNet, search: Search, run: Callable[[], Any]) -> str:
         samples = net.watched(run)
         _, wrong = check_bprops(net, samples, smooth=CHECKING.smooth)
         if wrong is not None:
-            return bprop_text(net, wrong, steps_of(samples))
+            return bprop_text(net, wrong, count_steps(samples))
         stopped = "" if search.problem.detached else describe_stopped(net, search)
         return (
             stopped

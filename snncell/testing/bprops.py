@@ -1,4 +1,4 @@
-"""check_bprop: one Cell's custom reverse by itself."""
+"""`check_bprop`: compare the custom bprop of one Cell with the gradient of its primitive or of its construct."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import vjp
 from snncell.testing.calls import choose_weights
 from snncell.testing.compare import ZERO, compare_reverse, draw_gradients, project
-from snncell.testing.precision import InFloat64, real, to_float64
+from snncell.testing.precision import InFloat64, is_real, to_float64
 from snncell.testing.result import Checked, Row
 
 KINK = "near the inputs that it met: at them there is a kink"
@@ -60,7 +60,7 @@ def check_bprop(cell: Any, *inputs: Any, rtol: NotNegative = 1e-4, atol: NotNega
     weights = tuple(getattr(cell, "internal_params", ()))
     with InFloat64([cell], weights):
         try:
-            return Checked("check_bprop", _rows(cell, doubles, weights, rtol, atol, seed))
+            return Checked("check_bprop", _check_rows(cell, doubles, weights, rtol, atol, seed))
         except GradientCheckError as fault:
             if not _is_kinked(cell, doubles):
                 raise
@@ -70,7 +70,7 @@ def check_bprop(cell: Any, *inputs: Any, rtol: NotNegative = 1e-4, atol: NotNega
             return Checked("check_bprop", [row.noted(KINK) for row in rows])
 
 
-def _rows(
+def _check_rows(
     cell: Any, doubles: Sequence[Any], weights: Sequence[Parameter], rtol: float, atol: float, seed: int
 ) -> list[Row]:
     """A row for each input and Parameter; raises if one is wrong."""
@@ -98,7 +98,7 @@ def _rows_off_kinks(
     rng = np.random.default_rng(0)
     for distance in (1e-3, 1e-2, 0.1):
         try:
-            rows = _rows(cell, [_move_off_kinks(x, distance, rng) for x in doubles], weights, rtol, atol, seed)
+            rows = _check_rows(cell, [_move_off_kinks(x, distance, rng) for x in doubles], weights, rtol, atol, seed)
         except GradientCheckError:
             wrong = True
             continue
@@ -112,7 +112,7 @@ def _is_kinked(cell: Any, doubles: Sequence[Any]) -> bool:
     """True if the slopes to both sides of the inputs differ, along a random direction."""
     function = getattr(cell, "primitive", None) or cell.construct
     key, rng, step = present_key(), np.random.default_rng(0), 1e-6
-    directions = [rng.standard_normal(x.shape) if real(x) else None for x in doubles]
+    directions = [rng.standard_normal(x.shape) if is_real(x) else None for x in doubles]
 
     def value(by: float) -> float:
         moved = [
@@ -131,7 +131,7 @@ def _is_kinked(cell: Any, doubles: Sequence[Any]) -> bool:
 
 def _move_off_kinks(x: Any, distance: float, rng: np.random.Generator) -> Any:
     """A float input, moved off kinks; anything else as it is."""
-    if not real(x):
+    if not is_real(x):
         return x
     array = x.asnumpy()
     return Tensor(array + distance * (0.1 + np.abs(array)) * rng.standard_normal(x.shape)).to(x.device)
@@ -148,7 +148,7 @@ def _refuse_forgotten(
         gradient = pull(*douts)[1][0].asnumpy()
         source = f"the tape's gradient of {uses_it} for it"
     except (GradientError, BpropError):
-        gradient = _slope(function, parameter, doubles, douts)
+        gradient = _parameter_slope(function, parameter, doubles, douts)
         source = "its derivative by finite differences, along a random direction,"
     largest = float(np.max(np.abs(gradient), initial=0.0))
     if largest > atol:
@@ -159,7 +159,7 @@ def _refuse_forgotten(
         )
 
 
-def _slope(
+def _parameter_slope(
     function: Any, parameter: Parameter, doubles: Sequence[Any], douts: Sequence[Tensor], eps: float = 1e-5
 ) -> Any:
     """The derivative of sum(out * dout) along a random direction of a Parameter."""

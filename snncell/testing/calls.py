@@ -1,4 +1,4 @@
-"""The Cells of a net, how they are called, and at which time steps."""
+"""The Cells of a net: their paths, and a sample of their calls with time steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from snncell.base.arguments.shown import show
 from snncell.errors import GradientError
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import TRACING
-from snncell.testing.precision import real
+from snncell.testing.precision import is_real
 
 SAMPLED = 8  # the most calls of a Cell in a Sample
 
@@ -52,7 +52,7 @@ class ObservedNet:
         self.cells: dict[str, Any] = {}
         self.aliases: dict[int, list[str]] = {}
         for prefix, owner in owners:
-            for path, cell in _paths(owner, prefix, ()):
+            for path, cell in _paths_to_cells(owner, prefix, ()):
                 known = self.aliases.setdefault(id(cell), [])
                 known.append(path)
                 if len(known) == 1:
@@ -113,15 +113,15 @@ class ObservedNet:
                 handle.remove()
 
 
-def _paths(cell: Any, path: str, above: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
+def _paths_to_cells(cell: Any, path: str, above: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
     """Each way to a Cell and to those below it: a shared one comes by all of its paths, a circle ends."""
     yield path, cell
     for name, child in cell.name_cells().items():
         if id(child) not in above and child is not cell:
-            yield from _paths(child, f"{path}.{name}" if path else name, (*above, id(cell)))
+            yield from _paths_to_cells(child, f"{path}.{name}" if path else name, (*above, id(cell)))
 
 
-def steps_of(samples: dict[str, CallSample]) -> int | None:
+def count_steps(samples: dict[str, CallSample]) -> int | None:
     """The number of time steps: of a loop, or the calls of the Cell that is called most often, if more than once."""
     calls = [(call, sample) for sample in samples.values() for call in sample.calls]
     if any(call.looped for call, _ in calls):
@@ -130,7 +130,7 @@ def steps_of(samples: dict[str, CallSample]) -> int | None:
     return most if most > 1 else None
 
 
-def cells_in(fn: Any) -> list[tuple[str, Any]]:
+def cells_of_function(fn: Any) -> list[tuple[str, Any]]:
     """The Cells that a function is, belongs to, or refers to, with their names."""
     fn = getattr(fn, "fn", fn) if hasattr(fn, "compiled") else fn  # what jit returns has the function itself
     fn = getattr(fn, "func", fn)  # as functools.partial has
@@ -149,7 +149,7 @@ def choose_weights(owners: Iterable[tuple[str, Any]], weights: Any) -> list[tupl
     """The Parameters that are checked, and their paths: those given, or else all trainable ones of some Cells."""
     named = {id(p): (name, p) for prefix, cell in owners for name, p in cell.parameters_and_names(prefix)}
     if weights is None:
-        return [(name, p) for name, p in named.values() if p.requires_grad and real(p)]
+        return [(name, p) for name, p in named.values() if p.requires_grad and is_real(p)]
     parameters = (weights,) if isinstance(weights, Parameter) else tuple(weights)
     for one in parameters:
         if not isinstance(one, Parameter):

@@ -1,4 +1,4 @@
-"""The result of a custom reverse, beside what it should be: of its primitive, of construct, or finite differences."""
+"""Compare the gradients of a custom bprop with those of its primitive, of construct, or with finite differences."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def compare_reverse(
         expected = [*of_inputs, *of_weights]
         source = "its primitive" if primitive else "the tape's gradient of construct"
     except GradientError:
-        expected = [*differences(function, inputs, douts), *(None for _ in weights)]
+        expected = [*finite_differences(function, inputs, douts), *(None for _ in weights)]
         source = "finite differences of construct"
     reference = Reference(type(cell).__name__, source, bool(primitive), rtol, atol)
     rows = []
@@ -121,7 +121,9 @@ def ratio_text(mine: Any, theirs: Any, worst: tuple[int, ...], excess: Any) -> s
     return f"; found / expected is {ratio:.6g} there; {int((excess > 0).sum())} of {excess.size} entries differ"
 
 
-def differences(fn: Callable[..., Any], inputs: Sequence[Any], douts: Sequence[Tensor], eps: float = 1e-6) -> list[Any]:
+def finite_differences(
+    fn: Callable[..., Any], inputs: Sequence[Any], douts: Sequence[Tensor], eps: float = 1e-6
+) -> list[Any]:
     """The gradient of sum(out * dout) with respect to each float input, entry by entry, by central differences."""
     # In float64, eps = 1e-6 leaves some 1e-12 of curvature (eps^2) and 1e-10 of rounding (1e-16 / eps). The smaller it
     # is, the less often a difference reaches over a kink.

@@ -1,4 +1,4 @@
-"""Parameters whose gradient is cut: the output depends on them, but only through comparisons or roundings.
+"""Cut gradients: Parameters that reach the output only through comparisons or roundings.
 
 Finite differences do not find that. The function is constant around a point, so its derivative is 0 as well.
 """
@@ -18,7 +18,7 @@ from snncell.tape.state import set_smooth, unfused
 from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor
 from snncell.testing.calls import Called, ObservedNet
-from snncell.testing.precision import real
+from snncell.testing.precision import is_real
 from snncell.testing.problem import Problem
 
 SCALES = (0.01, 0.3, 3.0)  # by how much of its size a Parameter is moved, to see whether the output depends on it
@@ -35,7 +35,9 @@ def refuse_cut_gradients(problem: Problem, net: ObservedNet) -> None:
         if not cut:
             return
         cells = net.watched(problem.run)
-        where = next((path for path in net.deepest_first(cells) if _cuts(net.cells[path], cells[path].calls[0])), None)
+        where = next(
+            (path for path in net.deepest_first(cells) if _cut_places(net.cells[path], cells[path].calls[0])), None
+        )
     names = ", ".join(problem.names[n] for n in cut)
     cause = "" if where is None else f" It ends in {net.layer(where)}, whose output has no path from its inputs."
     raise GradientCheckError(
@@ -68,16 +70,16 @@ def _changes_output(problem: Problem, number: int) -> bool:
     return False
 
 
-def _cuts(cell: Any, call: Called) -> bool:
+def _cut_places(cell: Any, call: Called) -> bool:
     """True if a Cell without a bprop gives floats that no gradient leads from to what it was called with."""
-    positions = [n for n, x in enumerate(call.inputs) if real(x)]
+    positions = [n for n, x in enumerate(call.inputs) if is_real(x)]
     if cell.bprop is not None or not positions:
         return False
     try:
         recording = Recording(cell, call.inputs, positions, tuple(cell.trainable_params()) or None, {}, "call")
     except SnncellError:  # it cannot be called by itself
         return False
-    floats = [x for x in structure.flatten(recording.out)[0] if real(x)]
+    floats = [x for x in structure.flatten(recording.out)[0] if is_real(x)]
     return any(not _reached_entries([x]) & {source._entry for source in recording.sources} for x in floats)
 
 

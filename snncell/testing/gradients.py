@@ -1,4 +1,4 @@
-"""check_grads: the gradients of a function or Cell against finite differences."""
+"""`check_grads`: compare the gradients of a function or Cell with finite differences."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from snncell.errors import GradientCheckError
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import unfused
 from snncell.testing.blame import cause
-from snncell.testing.calls import ObservedNet, cells_in, choose_weights, steps_of
-from snncell.testing.kinks import WrongGradient, compare_arrays, search_at
-from snncell.testing.locate import Search, sentence
+from snncell.testing.calls import ObservedNet, cells_of_function, choose_weights, count_steps
 from snncell.testing.precision import InFloat64
 from snncell.testing.problem import Problem, Scalar, Tolerance
 from snncell.testing.result import Checked, Row
+from snncell.testing.search import Search, WrongGradient, compare_arrays, describe_entry, search_at
 
 
 def check_grads(
@@ -67,8 +66,8 @@ def check_grads(
         input 0
     """
     own = [("", fn)] if hasattr(fn, "cells_and_names") else []
-    net, named = ObservedNet(cells_in(fn)), choose_weights(own, weights)
-    with InFloat64([cell for _, cell in cells_in(fn)], [p for _, p in named]) as cells:
+    net, named = ObservedNet(cells_of_function(fn)), choose_weights(own, weights)
+    with InFloat64([cell for _, cell in cells_of_function(fn)], [p for _, p in named]) as cells:
         problem = Problem(fn, inputs, named, cells, seed, detached)
         number, rows = problem.scalar, []
         for level in range(1, order + 1):
@@ -108,8 +107,10 @@ def explanation(search: Search, net: ObservedNet, number: int, explain: bool = T
         return problem.run(search.point)
 
     with unfused():
-        steps = steps_of(net.watched(run)) if net.cells else None
-    sentences = [sentence(search.worst_entry(number), problem.names[number], has_time_axis(problem, number, steps))]
+        steps = count_steps(net.watched(run)) if net.cells else None
+    sentences = [
+        describe_entry(search.worst_entry(number), problem.names[number], has_time_axis(problem, number, steps))
+    ]
     sentences += _other_input(search, number, steps)
     if explain:
         sentences.append(cause(net, search, run))
@@ -129,5 +130,5 @@ def _other_input(search: Search, number: int, steps: int | None) -> list[str]:
         return []
     for other in range(len(problem.positions)):
         if has_time_axis(problem, other, steps) and not search.tolerance.agree(*search.along(search.only(other))):
-            return ["Also: " + sentence(search.worst_entry(other), problem.names[other], True)]
+            return ["Also: " + describe_entry(search.worst_entry(other), problem.names[other], True)]
     return []

@@ -1,4 +1,4 @@
-"""The fused kernels of a net against the tape that goes step by step, with real spikes."""
+"""Compare the fused kernels of a net with the step-by-step tape, with real spikes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from snncell.errors import GradientCheckError, SnncellError
 from snncell.tape.state import TRACING, unfused
 from snncell.tape.tensor import Tensor
-from snncell.testing.blame import by_itself, choose_calls, fires
-from snncell.testing.calls import CallSample, ObservedNet, steps_of
+from snncell.testing.blame import by_itself, choose_calls, is_surrogate
+from snncell.testing.calls import CallSample, ObservedNet, count_steps
 from snncell.testing.compare import distance, index_of, ratio_text, relative_difference
-from snncell.testing.locate import beside
 from snncell.testing.problem import Array, Problem
 from snncell.testing.result import Row
+from snncell.testing.search import point_near
 
 ROUNDING = 1e-9  # how far outputs and gradients may be apart, as a part of their largest entry
 LEAST = 1e-4  # what is smaller than this part of all gradients is compared with that: it may be zero but for rounding
@@ -46,30 +46,31 @@ def check_kernels(problem: Problem, net: ObservedNet) -> list[Row]:
     """
     if TRACING.unfused:
         return [Row("fused", "kernels", 0.0, note="not compared: within unfused()")]
-    rows, text = _compare(problem, net, problem.point)
+    rows, text = _compare_kernels(problem, net, problem.point)
     if not text:
         return rows
     nearest = _nearest(problem, net)
     if nearest is not None and nearest.undecided:
-        rows, text_beside = _compare(problem, net, beside(problem.point))
+        rows, text_beside = _compare_kernels(problem, net, point_near(problem.point))
         if not text_beside:
-            note = f"beside the inputs: at them rounding decides about a spike, {_where(net, nearest)}"
+            note = f"beside the inputs: at them rounding decides about a spike, {_describe_potential(net, nearest)}"
             return [row.noted(note) for row in rows]
         text = text_beside
     raise GradientCheckError(
-        f"{problem.who}: the fused kernels differ from the tape that goes step by step: {text} {_layer(problem, net)}"
+        f"{problem.who}: the fused kernels differ from the tape that goes step by step: {text} "
+        f"{_blame_layer(problem, net)}"
         f"{_no_spike(net, nearest)} The kernel is wrong, not your net: please report it, with snncell.explain(net, x); "
         f"`with snncell.testing.unfused():` computes without it."
     )
 
 
-def _compare(problem: Problem, net: ObservedNet, point: Sequence[Array]) -> tuple[list[Row], str]:
+def _compare_kernels(problem: Problem, net: ObservedNet, point: Sequence[Array]) -> tuple[list[Row], str]:
     """Rows, and in words the first array that differs by more than rounding."""
     with unfused():
         outs, grads = problem.pulled(point)
-        steps = steps_of(net.watched(lambda: problem.run(point)))
+        steps = count_steps(net.watched(lambda: problem.run(point)))
     fused_outs, fused_grads = problem.pulled(point)
-    least = [LEAST * max(_size(part) for part in parts) for parts in (outs, grads)]
+    least = [LEAST * max(_largest_entry(part) for part in parts) for parts in (outs, grads)]
     names = [f"output {n}" for n in range(len(outs))] + [f"gradient of {name}" for name in problem.names]
     rows: list[Row] = []
     for name, mine, theirs in zip(names, [*fused_outs, *fused_grads], [*outs, *grads], strict=True):
@@ -79,7 +80,7 @@ def _compare(problem: Problem, net: ObservedNet, point: Sequence[Array]) -> tupl
         timed = entry is not None and mine.ndim > 1 and len(mine) == steps and "Parameter" not in name
         step = entry[0] if timed and entry is not None else None
         if entry is not None and not difference <= ROUNDING:
-            excess = distance(mine, theirs) - ROUNDING * max(_size(theirs), floor)
+            excess = distance(mine, theirs) - ROUNDING * max(_largest_entry(theirs), floor)
             at = f"at index {entry}" if step is None else f"at time step {step}, index {entry}"
             return rows, (
                 f"{name} {at} is {mine[entry]:.8g} from the kernel and {theirs[entry]:.8g} from the tape"
@@ -90,7 +91,7 @@ def _compare(problem: Problem, net: ObservedNet, point: Sequence[Array]) -> tupl
     return rows, ""
 
 
-def _size(x: Array) -> float:
+def _largest_entry(x: Array) -> float:
     return float(np.max(np.abs(x), initial=0.0))
 
 
@@ -99,13 +100,13 @@ def _nearest(problem: Problem, net: ObservedNet) -> Nearest | None:
     nearest: list[Nearest] = []
 
     def note(path: str, inputs: tuple[Any, ...], out: Any) -> None:
-        if fires(net, path) and inputs and isinstance(inputs[0], Tensor) and inputs[0].size:
+        if is_surrogate(net, path) and inputs and isinstance(inputs[0], Tensor) and inputs[0].size:
             x = inputs[0].asnumpy()
             # One that counts spikes has a threshold at each whole number, or at each half.
-            counts = isinstance(out, Tensor) and _size(out.asnumpy()) > 1
+            counts = isinstance(out, Tensor) and _largest_entry(out.asnumpy()) > 1
             above = np.abs(x - np.rint(2 * x) / 2) if counts else np.abs(x)
             entry = index_of(int(np.argmin(above)), above.shape)
-            new = Nearest(path, TRACING.step, entry, float(above[entry]), _size(x))
+            new = Nearest(path, TRACING.step, entry, float(above[entry]), _largest_entry(x))
             if not nearest or new.distance < nearest[0].distance:
                 nearest[:] = [new]
 
@@ -114,7 +115,7 @@ def _nearest(problem: Problem, net: ObservedNet) -> Nearest | None:
     return nearest[0] if nearest else None
 
 
-def _where(net: ObservedNet, nearest: Nearest) -> str:
+def _describe_potential(net: ObservedNet, nearest: Nearest) -> str:
     step = "" if nearest.step is None else f"time step {nearest.step}, "
     return f"{net.describe(nearest.path)} at {step}index {nearest.entry}, {nearest.distance:.1e} from its threshold"
 
@@ -124,12 +125,13 @@ def _no_spike(net: ObservedNet, nearest: Nearest | None) -> str:
         return ""
     if nearest.undecided:
         return (
-            f" A spike that rounding decides about ({_where(net, nearest)}) is not the reason: beside it they differ."
+            f" A spike that rounding decides about ({_describe_potential(net, nearest)}) is not the reason: beside it "
+            f"they differ."
         )
-    return f" It is no spike that rounding decides about: the nearest potential is {_where(net, nearest)}."
+    return f" It is no spike that rounding decides about: the nearest potential is {_describe_potential(net, nearest)}."
 
 
-def _layer(problem: Problem, net: ObservedNet) -> str:
+def _blame_layer(problem: Problem, net: ObservedNet) -> str:
     """The innermost Cell whose kernel differs, taken by itself."""
     with unfused():
         samples = net.watched(problem.run)
@@ -146,7 +148,9 @@ def _differs_alone(net: ObservedNet, path: str, sample: CallSample) -> str:
     for call in choose_calls(sample):
         try:
             with by_itself(cell, call) as problem:
-                text = "" if problem is None else _compare(problem, ObservedNet([(path, cell)]), problem.point)[1]
+                text = (
+                    "" if problem is None else _compare_kernels(problem, ObservedNet([(path, cell)]), problem.point)[1]
+                )
         except SnncellError:
             return ""  # it cannot be called by itself
         if text:

@@ -1,4 +1,4 @@
-"""Cells in float64 while they are checked, and afterwards as they were, to the bit."""
+"""Run Cells in float64 during a check, and restore them to the bit afterwards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VERSIONS = itertools.count(-(10**15), 10**9)  # of Cells that are checked: no o
 _TRANSIENT = {"version", "_loop", "_graph", "_hooks", "_pre_hooks", "_checked_counts", "_naming"}
 
 
-def real(x: Any) -> bool:
+def is_real(x: Any) -> bool:
     """True if it is a Tensor of floats, which finite differences can move; complex ones are held fixed."""
     return isinstance(x, Tensor) and is_float(x.dtype.dtype)
 
@@ -26,7 +26,7 @@ def real(x: Any) -> bool:
 def to_float64(x: Any) -> Any:
     """A float Tensor or array as a Tensor of float64; anything else as it is."""
     x = Tensor(x) if is_array(x) else x
-    return x.astype(float64) if real(x) else x
+    return x.astype(float64) if is_real(x) else x
 
 
 class InFloat64:
@@ -55,7 +55,7 @@ class InFloat64:
         self.before = [*map(_keeping_cell, self.cells), *map(_keeping_parameter, self.parameters)]
         with recording_on(None):  # the conversion is no part of what a gradient may be taken through
             for parameter in self.parameters:
-                if real(parameter) and parameter.dtype is not float64:
+                if is_real(parameter) and parameter.dtype is not float64:
                     parameter._data = parameter.value().astype(float64)._data
                     if parameter._entry is not None:  # which says the dtype of the gradient that is to arrive
                         parameter._entry = Entry.source(parameter._data)

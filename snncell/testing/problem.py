@@ -1,4 +1,4 @@
-"""A function as a number: its outputs projected on random numbers; and that number's derivatives."""
+"""The function under check: a random projection of its outputs, and the derivatives of that number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import grad, vjp
 from snncell.testing.compare import draw_gradients, floats
-from snncell.testing.precision import InFloat64, real, to_float64
+from snncell.testing.precision import InFloat64, is_real, to_float64
 from snncell.testing.stops import Noted, Replayed
 
 Array = Any
@@ -68,7 +68,7 @@ class Problem:
         self.fn, self.cells, self.seed, self.detached, self.who = fn, cells, seed, detached, who
         self.inputs = [to_float64(x) for x in inputs]
         self.key = present_key()  # random numbers are replayed from here, the same ones at every point
-        self.positions = [i for i, x in enumerate(self.inputs) if real(x)]
+        self.positions = [i for i, x in enumerate(self.inputs) if is_real(x)]
         self.weights = [p for _, p in weights]
         self.names = [f"input {i}" for i in self.positions] + [f"Parameter {name!r}" for name, _ in weights]
         self.sources = [*(self.inputs[i] for i in self.positions), *self.weights]
@@ -185,6 +185,6 @@ def move_point(point: Sequence[Array], direction: Sequence[Array | None], by: fl
     return [x if v is None else x + by * v for x, v in zip(point, direction, strict=True)]
 
 
-def slope_of(gradients: Sequence[Array], direction: Sequence[Array | None]) -> float:
+def directional_derivative(gradients: Sequence[Array], direction: Sequence[Array | None]) -> float:
     """The derivative along a direction, from gradients."""
     return sum(float((g * v).sum()) for g, v in zip(gradients, direction, strict=True) if v is not None)

@@ -1,4 +1,4 @@
-"""The outcome of a check, as rows of a table."""
+"""Results of a check, as rows of a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rule of ops.stop_gradient while gradients are checked: it lets some through, or gives what it gave before."""
+"""Rules for `ops.stop_gradient` during a check: let gradients through, or replay its values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""check_through_time: a network of spiking neurons as a whole."""
+"""`check_through_time`: check all gradients of a spiking network."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from snncell.errors import ArgumentError, BpropError, GradientCheckError
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import set_smooth, unfused
 from snncell.testing.blame import bprop_text, check_bprops
-from snncell.testing.calls import ObservedNet, cells_in, choose_weights, steps_of
+from snncell.testing.calls import ObservedNet, cells_of_function, choose_weights, count_steps
 from snncell.testing.cut_gradients import refuse_cut_gradients
 from snncell.testing.gradients import explanation
 from snncell.testing.kernels import check_kernels
-from snncell.testing.kinks import compare_arrays, search_at
 from snncell.testing.precision import InFloat64
 from snncell.testing.problem import Problem, Tolerance
 from snncell.testing.result import Checked, Row
+from snncell.testing.search import compare_arrays, search_at
 
 WHO = "check_through_time"
 
@@ -73,7 +73,7 @@ def check_through_time(
         >>> snncell.testing.check_through_time(net, ops.uniform((5, 2, 3))).worst < 1e-5
         True
     """
-    owners = cells_in(net)
+    owners = cells_of_function(net)
     if not owners:
         raise ArgumentError(
             f"{WHO}: takes a Cell, or a function whose body names the Cells that it calls, not {net!r:.60}. For any "
@@ -84,8 +84,8 @@ def check_through_time(
     with InFloat64([cell for _, cell in owners], [p for _, p in named]) as in_float64:
         problem = Problem(net, inputs, named, in_float64, seed, detached, WHO)
         try:
-            rows = _bprops(problem, cells)
-            rows += _smooth(problem, cells, Tolerance(eps, rtol, atol, fine=True, others=(10.0, 0.1, 0.01)))
+            rows = _check_bprops(problem, cells)
+            rows += _check_smooth(problem, cells, Tolerance(eps, rtol, atol, fine=True, others=(10.0, 0.1, 0.01)))
         except GradientCheckError as blamed:
             with suppress(BpropError):  # a reverse that raises has no gradients to compare
                 check_kernels(problem, cells)  # which is the cause if it differs
@@ -95,16 +95,16 @@ def check_through_time(
     return Checked(WHO, rows)
 
 
-def _bprops(problem: Problem, net: ObservedNet) -> list[Row]:
+def _check_bprops(problem: Problem, net: ObservedNet) -> list[Row]:
     with unfused():
         samples = net.watched(problem.run)
         rows, wrong = check_bprops(net, samples, smooth=False)
     if wrong is not None:
-        raise GradientCheckError(f"{WHO}: {bprop_text(net, wrong, steps_of(samples))}")
+        raise GradientCheckError(f"{WHO}: {bprop_text(net, wrong, count_steps(samples))}")
     return rows
 
 
-def _smooth(problem: Problem, net: ObservedNet, tolerance: Tolerance) -> list[Row]:
+def _check_smooth(problem: Problem, net: ObservedNet, tolerance: Tolerance) -> list[Row]:
     with set_smooth(True), unfused():
         rows, wrong = compare_arrays(
             lambda distance: search_at(problem, problem.scalar, tolerance, distance),

@@ -1,4 +1,4 @@
-"""Training: `fit`, and the pieces that it is made of, to write one's own loop with.
+"""Training: `fit`, and its parts for a training loop of your own.
 
 fit, Result                          the whole training
 evaluate                             loss, accuracy, firing rate and metrics on data
@@ -21,45 +21,54 @@ Batches                              arrays, a batch at a time, as often as they
 save_state, load_state               a training as a file, to be continued to the bit
 """
 
-from snncell.base.arguments.guard import guard as _guard
-from snncell.train.average import EMA as EMA
-from snncell.train.callbacks import Callback as Callback, Result as Result, Training as Training
-from snncell.train.checkpoints import Checkpoint as Checkpoint
-from snncell.train.clipping import clip_by_global_norm as clip_by_global_norm, clip_by_value as clip_by_value
-from snncell.train.evaluation import evaluate as evaluate
-from snncell.train.fit import fit as fit
-from snncell.train.log import Log as Log
-from snncell.train.metrics import confusion as confusion, metric as metric, top_k as top_k
-from snncell.train.model import Model as Model
-from snncell.train.model_checkpoint import CheckpointConfig as CheckpointConfig, ModelCheckpoint as ModelCheckpoint
-from snncell.train.model_metrics import (
-    F1 as F1,
-    MAE as MAE,
-    MSE as MSE,
-    Accuracy as Accuracy,
-    Loss as Loss,
-    Metric as Metric,
-    Precision as Precision,
-    Recall as Recall,
-    Top1CategoricalAccuracy as Top1CategoricalAccuracy,
-    Top5CategoricalAccuracy as Top5CategoricalAccuracy,
-    TopKCategoricalAccuracy as TopKCategoricalAccuracy,
-)
-from snncell.train.monitored import Monitored as Monitored
-from snncell.train.pieces import Batches as Batches, Spikes as Spikes, measure as measure
-from snncell.train.plateau import ReduceLROnPlateau as ReduceLROnPlateau
-from snncell.train.rate_finder import RateSearch as RateSearch, find_learning_rate as find_learning_rate
-from snncell.train.run_context import RunContext as RunContext, RunParameters as RunParameters
-from snncell.train.scores import accuracy as accuracy
-from snncell.train.state import load_state as load_state, save_state as save_state
-from snncell.train.steps import training_step as training_step
-from snncell.train.stopping import EarlyStopping as EarlyStopping
-from snncell.train.telling import (
-    History as History,
-    LambdaCallback as LambdaCallback,
-    LossMonitor as LossMonitor,
-    TimeMonitor as TimeMonitor,
-)
-from snncell.train.tensorboard import TensorBoard as TensorBoard
+# ruff: noqa: F403 (each module lists in `__all__` what it shows)
 
+import typing as _typing
+
+from snncell.base.arguments.exports import export_lazily as _export_lazily
+from snncell.base.arguments.guard import guard as _guard
+from snncell.train.average import *
+from snncell.train.batches import *
+from snncell.train.callbacks import *
+from snncell.train.checkpoints import *
+from snncell.train.fit import *
+from snncell.train.log import *
+from snncell.train.measures import *
+from snncell.train.metrics import *
+from snncell.train.passes import *
+from snncell.train.rate_finder import *
+from snncell.train.state import *
+from snncell.train.steps import *
+from snncell.train.stopping import *
+
+if _typing.TYPE_CHECKING:
+    from snncell.mindspore.callbacks import *
+    from snncell.mindspore.metrics import *
+    from snncell.mindspore.model import *
+    from snncell.mindspore.run_context import *
+
+_OF_MINDSPORE = (
+    "Accuracy",
+    "CheckpointConfig",
+    "F1",
+    "History",
+    "LambdaCallback",
+    "Loss",
+    "LossMonitor",
+    "MAE",
+    "MSE",
+    "Metric",
+    "Model",
+    "ModelCheckpoint",
+    "Precision",
+    "Recall",
+    "RunContext",
+    "RunParameters",
+    "TimeMonitor",
+    "Top1CategoricalAccuracy",
+    "Top5CategoricalAccuracy",
+    "TopKCategoricalAccuracy",
+)
+
+_export_lazily(globals(), "snncell.mindspore", _OF_MINDSPORE)
 _guard(globals())

@@ -1,4 +1,4 @@
-"""The moving average of weights."""
+"""Exponential moving average of the weights (EMA)."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from snncell.errors import ArgumentError, CheckpointError
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 from snncell.train.callbacks import Callback, Training
-from snncell.train.state import buffers_of, put_all, refuse_misfit, weights_of
+from snncell.train.state import assign_values, buffers_of, refuse_misfit, weights_of
+
+__all__ = ["EMA"]
 
 
 class EMA(Callback):
-    """Keeps an exponential moving average of the weights, with which the net is evaluated, and which it has in the end.
+    """Exponential moving average (EMA) of the weights, for the evaluations and for the net after the training.
 
     a <- d a + (1 - d) w   after each step of the optimiser,   a = w before the first
 
-    Of the Parameters that the optimiser trains; what others hold, such as the statistics of a `BatchNorm`, stays as it
-    is, unless `use_buffers` says otherwise. The steps go on from w: the average is in the net's Parameters during the
-    evaluation alone, when `EarlyStopping` and `fit(monitor=...)` keep it as the best weights. Checkpoints hold both:
-    `load_state` puts w into a net, and `fit(resume=file)` with as many epochs as are done, which trains no further, the
-    average.
+    It averages the Parameters that the optimiser trains. Other values, such as the statistics of a `BatchNorm`, are not
+    averaged unless `use_buffers=True`. Training steps continue from w: the Parameters hold the average only during an
+    evaluation, so that `EarlyStopping` and `fit(monitor=...)` keep it as the best weights. Checkpoints hold both.
+    `load_state` loads w. To get the average, call `fit(resume=file)` with the number of epochs that are already done,
+    which trains no further.
 
     Args:
         decay: d, in [0, 1). It averages over the last 1 / (1 - d) steps or so.
@@ -139,7 +141,7 @@ class EMA(Callback):
         places = self._averaged(training)[1]
         # A buffer that is set has what was traced before traced again; one that never changes stays.
         changed = {path: place for path, place in places.items() if self.buffers.get(path, place[2]) is not place[2]}
-        put_all(pairs, [(cell, name, self.buffers[path]) for path, (cell, name, _) in changed.items()], "EMA")
+        assign_values(pairs, [(cell, name, self.buffers[path]) for path, (cell, name, _) in changed.items()], "EMA")
         self.buffers |= {path: buffer for path, (_, _, buffer) in changed.items()}
         self.in_place = not self.in_place
 

@@ -1,17 +1,23 @@
-"""Callbacks: what `fit` tells of a training, to whom, and in which order."""
+"""Callbacks of a training: their base class, the `Training` that they are given, and their order."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
-from snncell.base.arguments.kinds import Own
+from snncell.base.arguments.kinds import Own, misfit
+from snncell.base.arguments.shown import came
+from snncell.base.plugins import plugin
+from snncell.base.text import nearest
 from snncell.cell.cell import Cell
+from snncell.errors import ArgumentError, ArgumentTypeError
 from snncell.nn.optim import Optimizer
 from snncell.tape.tensor import Tensor
-from snncell.train.run_context import RunContext
+
+__all__ = ["Callback", "Result", "Training"]
 
 Record = dict[str, Any]
 
@@ -46,7 +52,7 @@ class Result:
 
 @dataclass
 class Training:
-    """A training as its callbacks see it. `fit` makes one and keeps it up to date.
+    """The present state of a training, for callbacks; `fit` keeps it up to date.
 
     Attributes:
         net, loss, optimiser: what is trained, and how.
@@ -85,9 +91,9 @@ class Training:
     of_evaluation: Any = field(default=None, repr=False)  # its present batch
 
     @cached_property
-    def run_context(self) -> RunContext:
-        """The same for methods of callbacks that have MindSpore's names."""
-        return RunContext(self)
+    def run_context(self) -> Any:
+        """The `RunContext` for methods of callbacks that have MindSpore's names."""
+        return plugin("run context")(self)
 
     @property
     def updated(self) -> bool:
@@ -124,28 +130,28 @@ class Training:
 
 
 class Callback:
-    """Is told by `fit` how a training goes; made for subclasses, each of whose methods may be left out.
+    """Base class of callbacks: `fit` calls their methods during a training. Subclasses define any of them.
 
-    Every method is given the `Training`. In an epoch they are called in this order:
+    Every method takes the `Training`. In an epoch they are called in this order:
 
         on_epoch_begin, (on_step_begin, on_step_end) for each batch, on_evaluation_begin, on_evaluation_end (with test
         data only), on_epoch_end
 
-    with on_fit_begin before the first epoch and on_fit_end after the last, or on_error in its place. With
-    `accumulate=n` the optimiser has taken a step at every n-th on_step_end and at the last one of an epoch
-    (`training.updated`). At on_step_end the loss may still be on its way
-    on a GPU: only what reads it waits. From on_evaluation_end on `training.record` has the numbers of the epoch.
+    on_fit_begin is called before the first epoch, and on_fit_end, or on_error, after the last one. With `accumulate=n`
+    the optimiser takes a step at every n-th on_step_end and at the last one of an epoch (`training.updated`). At
+    on_step_end a GPU may still be computing the loss, so only a callback that reads it waits. `training.record` has the
+    numbers of the epoch from on_evaluation_end on.
 
-    Methods by MindSpore's names are told of the same, and given a `RunContext`: on_train_begin, on_train_epoch_begin,
-    on_train_step_begin, on_train_step_end, on_train_epoch_end, on_train_end, and with "eval" in the place of "train" of
-    an evaluation; or, of both, the older begin, epoch_begin, step_begin, step_end, epoch_end, end. A class has the ones
-    or the others: a method that is given the training is told instead of those of its event.
+    Methods by MindSpore's names take a `RunContext`: on_train_begin, on_train_epoch_begin, on_train_step_begin,
+    on_train_step_end, on_train_epoch_end, on_train_end, and for an evaluation the same with "eval" in place of "train";
+    or, for both, the older begin, epoch_begin, step_begin, step_end, epoch_end, end. For each event you should define
+    one method: if you define the one that takes the training, the others of its event are not called.
 
     Attributes:
-        order: callbacks of a smaller order are told first, those of the same in the order in which they were given; of
-            the end of the training in reverse, as contexts are left.
-        first_rank_only: whether rank 0 alone tells it, of a training on several: for one that writes files. Random
-            numbers that it draws are not those of the training then.
+        order: callbacks of a smaller order are called first, and those of the same order as they were given. At the end
+            of the training the order is reversed, as for nested contexts.
+        first_rank_only: whether only rank 0 calls it in a distributed training, for example because it writes files.
+            The random numbers that it draws are then separate from those of the training.
 
     Example:
         >>> class Threshold(snncell.train.Callback):
@@ -212,76 +218,138 @@ class Callback:
 
     # --- by MindSpore's names -----------------------------------------------------------------------------------------
 
-    def on_train_begin(self, run_context: RunContext) -> None:
+    def on_train_begin(self, run_context: Any) -> None:
         """At the beginning of a training."""
         self.begin(run_context)
 
-    def on_train_epoch_begin(self, run_context: RunContext) -> None:
+    def on_train_epoch_begin(self, run_context: Any) -> None:
         """Before the first batch of an epoch."""
         self.epoch_begin(run_context)
 
-    def on_train_step_begin(self, run_context: RunContext) -> None:
+    def on_train_step_begin(self, run_context: Any) -> None:
         """Before a batch of a training."""
         self.step_begin(run_context)
 
-    def on_train_step_end(self, run_context: RunContext) -> None:
+    def on_train_step_end(self, run_context: Any) -> None:
         """After a batch of a training."""
         self.step_end(run_context)
 
-    def on_train_epoch_end(self, run_context: RunContext) -> None:
+    def on_train_epoch_end(self, run_context: Any) -> None:
         """After the last batch of an epoch, and its evaluation."""
         self.epoch_end(run_context)
 
-    def on_train_end(self, run_context: RunContext) -> None:
+    def on_train_end(self, run_context: Any) -> None:
         """At the end of a training."""
         self.end(run_context)
 
-    def on_eval_begin(self, run_context: RunContext) -> None:
+    def on_eval_begin(self, run_context: Any) -> None:
         """At the beginning of an evaluation."""
         self.begin(run_context)
 
-    def on_eval_epoch_begin(self, run_context: RunContext) -> None:
+    def on_eval_epoch_begin(self, run_context: Any) -> None:
         """Before the first batch of an evaluation."""
         self.epoch_begin(run_context)
 
-    def on_eval_step_begin(self, run_context: RunContext) -> None:
+    def on_eval_step_begin(self, run_context: Any) -> None:
         """Before a batch of an evaluation."""
         self.step_begin(run_context)
 
-    def on_eval_step_end(self, run_context: RunContext) -> None:
+    def on_eval_step_end(self, run_context: Any) -> None:
         """After a batch of an evaluation."""
         self.step_end(run_context)
 
-    def on_eval_epoch_end(self, run_context: RunContext) -> None:
+    def on_eval_epoch_end(self, run_context: Any) -> None:
         """After the last batch of an evaluation."""
         self.epoch_end(run_context)
 
-    def on_eval_end(self, run_context: RunContext) -> None:
+    def on_eval_end(self, run_context: Any) -> None:
         """At the end of an evaluation."""
         self.end(run_context)
 
-    def begin(self, run_context: RunContext) -> None:
+    def begin(self, run_context: Any) -> None:
         """At the beginning of a training, or an evaluation."""
 
-    def epoch_begin(self, run_context: RunContext) -> None:
+    def epoch_begin(self, run_context: Any) -> None:
         """Before the first batch of an epoch, or an evaluation."""
 
-    def step_begin(self, run_context: RunContext) -> None:
+    def step_begin(self, run_context: Any) -> None:
         """Before a batch."""
 
-    def step_end(self, run_context: RunContext) -> None:
+    def step_end(self, run_context: Any) -> None:
         """After a batch."""
 
-    def epoch_end(self, run_context: RunContext) -> None:
+    def epoch_end(self, run_context: Any) -> None:
         """After the last batch of an epoch, or an evaluation."""
 
-    def end(self, run_context: RunContext) -> None:
+    def end(self, run_context: Any) -> None:
         """At the end of a training, or an evaluation."""
 
 
-def tell_step_of_evaluation(callbacks: Iterable[Callback], when: str, run_context: RunContext) -> None:
-    """Tell those callbacks that have a method for it of a batch of an evaluation; `when` is "begin" or "end"."""
+def tell_step_of_evaluation(callbacks: Iterable[Callback], when: str, run_context: Any) -> None:
+    """Call the callbacks that have a method for steps of an evaluation; `when` is "begin" or "end"."""
     for callback in callbacks:
         names = (f"on_eval_step_{when}", f"step_{when}")
         if any(getattr(type(callback), name) is not getattr(Callback, name) for name in names):
             getattr(callback, names[0])(run_context)
+
+
+# --- check and order --------------------------------------------------------------------------------------------------
+
+# What Keras and Lightning call the events for which MindSpore's names differ from theirs.
+ELSEWHERE = {
+    "on_batch_begin": "on_step_begin",
+    "on_batch_start": "on_step_begin",
+    "on_batch_end": "on_step_end",
+    "on_train_batch_begin": "on_train_step_begin",
+    "on_train_batch_start": "on_train_step_begin",
+    "on_train_batch_end": "on_train_step_end",
+    "on_train_start": "on_train_begin",
+    "on_train_epoch_start": "on_train_epoch_begin",
+    "on_epoch_start": "on_epoch_begin",
+    "on_fit_start": "on_fit_begin",
+    "on_validation_end": "on_evaluation_end",
+    "on_validation_epoch_end": "on_evaluation_end",
+    "on_test_end": "on_evaluation_end",
+    "on_exception": "on_error",
+}
+
+
+def sort_callbacks(callbacks: Any) -> list[Callback]:
+    """Sort callbacks into the order in which they are called.
+
+    Raises:
+        ArgumentError: for something that is none, and for a method that would never be called or could not be,
+            naming it.
+    """
+    given = [callbacks] if isinstance(callbacks, Callback) else callbacks
+    if not isinstance(given, (list, tuple)):
+        raise ArgumentTypeError(f"fit: callbacks are a list of train.Callback, not {came(given)}.")
+    for callback in given:
+        if not isinstance(callback, Callback):
+            raise ArgumentTypeError(
+                f"fit: callbacks are train.Callback, and among them there is {came(callback)}. A function f is one as "
+                f"the method of a class: class Own(train.Callback): def on_epoch_end(self, training): f(training)."
+            )
+        _refuse_methods(type(callback))
+    if len({id(callback) for callback in given}) < len(given):
+        raise ArgumentError("fit: one of the callbacks is there twice.")
+    return sorted(given, key=lambda callback: callback.order)
+
+
+def _refuse_methods(kind: type[Callback]) -> None:
+    """Raise an ArgumentError for a method on_... that is no event, or does not take what an event gives."""
+    events = [name for name in dir(Callback) if name.startswith("on_")]
+    for name in [name for name in dir(kind) if name.startswith("on_") and callable(getattr(kind, name))]:
+        if name not in events:
+            near = ELSEWHERE.get(name) or nearest(name, events)
+            meant = f" Did you mean {near}?" if near else f" There are {', '.join(events)}."
+            raise ArgumentError(
+                f"fit: the callback {kind.__name__} has a method {name}, which nothing calls.{meant} A method of one's "
+                f"own has a name without on_."
+            )
+        takes = [one for one in inspect.signature(getattr(Callback, name)).parameters if one != "self"]
+        if wrong := misfit(getattr(kind, name), (None, *takes)):
+            raise ArgumentError(
+                f"fit: the callback {kind.__name__} is called as {name}(self, {', '.join(takes)}), which its method "
+                f"does not take: {wrong}."
+            )

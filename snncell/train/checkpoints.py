@@ -1,4 +1,4 @@
-"""Checkpoints of a training: the last, the best, one every so many epochs or steps."""
+"""Checkpoints: the callback that writes them, and the notes from which `fit(resume=...)` continues."""
 
 from __future__ import annotations
 
@@ -9,20 +9,27 @@ from bisect import bisect_left
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from snncell.base.arguments.kinds import Count
-from snncell.errors import ArgumentError
+from snncell.data import Loader
+from snncell.errors import ArgumentError, CheckpointError
 from snncell.io.checkpoint import path_to_write
+from snncell.train.batches import Batches
 from snncell.train.callbacks import Callback, Training
+from snncell.train.state import Stored, is_count, is_number
 from snncell.train.stopping import is_better_higher, name_in_records
+
+__all__ = ["Checkpoint"]
 
 File = str | os.PathLike[str]
 
 
 class Checkpoint(Callback):
-    """Writes the training to files, from each of which `fit(resume=file)` goes on to the bit.
+    """Checkpoints of a training: files from which `fit(resume=file)` continues to the bit.
 
-    Each is written whole, in the place of the one before or not at all. `fit(checkpoint=file)` has one, of the last
-    epoch, which is written at an interruption too.
+    A file is replaced as a whole or not at all. `fit(checkpoint=file)` adds this callback for the last epoch, and also
+    writes the file when the training is interrupted.
 
     Args:
         file: the path. Words in braces stand for numbers: "run-{epoch:03d}.ckpt", "best-{test_loss:.3f}.ckpt"; there
@@ -102,7 +109,7 @@ class Checkpoint(Callback):
             self.write(training)
 
     def _written_before(self, training: Training) -> list[str]:
-        """The files that exist of the epochs or steps before a training was resumed, the oldest first."""
+        """The existing files of the epochs or steps before a resume, the oldest first."""
         if self.keep is None:
             return []
         numbers: list[dict[str, Any]] = training.history
@@ -153,3 +160,88 @@ class Checkpoint(Callback):
 def _place(training: Training) -> tuple[int, int]:
     """The epochs and batches that are done. Not the step: one that a loss scale was too large for changes the scale."""
     return len(training.history), training.batch
+
+
+# --- notes of `fit` in a checkpoint -----------------------------------------------------------------------------------
+
+
+def refuse_notes(stored: Stored, who: str) -> None:
+    """Raise a CheckpointError if notes are not as `fit` writes them."""
+    history, kept = stored.notes.get("history"), stored.notes.get("callbacks")
+    if not isinstance(history, list) or not all(_is_record(record, n) for n, record in enumerate(history, 1)):
+        raise CheckpointError(f"{who} is damaged: its history is no list with a record of numbers for each epoch.")
+    named = isinstance(kept, list) and all(isinstance(one, list) and [*map(type, one)] == [str, dict] for one in kept)
+    if not named:
+        raise CheckpointError(f"{who} is damaged: what it says of callbacks is {str(kept)[:200]}.")
+
+
+def note_callbacks(callbacks: list[Callback]) -> tuple[list[Any], dict[str, Any]]:
+    """The states of the callbacks that have one, as notes and as arrays."""
+    notes: list[Any] = []
+    arrays: dict[str, Any] = {}
+    for name, state in [(type(callback).__name__, callback.state()) for callback in callbacks]:
+        if state:
+            of_this = {key: value for key, value in state.items() if isinstance(value, np.ndarray)}
+            arrays |= {f"callback {len(notes)} {key}": value for key, value in of_this.items()}
+            notes.append([name, {key: value for key, value in state.items() if key not in of_this}])
+    return notes, arrays
+
+
+def resume_callbacks(callbacks: list[Callback], training: Training, stored: Stored, who: str) -> None:
+    """Restore the states of callbacks.
+
+    Raises:
+        CheckpointError: if others have, or one does not take it.
+    """
+    keeping = [callback for callback in callbacks if callback.state()]
+    names, before = [type(one).__name__ for one in keeping], [name for name, _ in stored.notes["callbacks"]]
+    if names != before:
+        raise CheckpointError(
+            f"{who} was written with callbacks that keep something: {', '.join(before) or 'none'}; now there are "
+            f"{', '.join(names) or 'none'}. Give the same ones, in the same order."
+        )
+    for n, (callback, (name, notes)) in enumerate(zip(keeping, stored.notes["callbacks"], strict=True)):
+        before_name = f"callback {n} "
+        arrays = {key.removeprefix(before_name): x for key, x in stored.arrays.items() if key.startswith(before_name)}
+        try:
+            callback.resume({**notes, **arrays}, training)
+        except (ArgumentError, TypeError, ValueError, KeyError, AttributeError) as error:
+            raise CheckpointError(f"{who} is damaged: the state of {name} is none that it takes: {error}") from error
+
+
+def describe_data(data: Any) -> Any:
+    """Describe data, so that a resume with other data is refused; of a user's own batches only class and number."""
+    if isinstance(data, (Batches, Loader)):
+        return data.description()
+    return None if data is None else [type(data).__name__, len(data) if hasattr(data, "__len__") else None]
+
+
+def note_positions(data: Any, test: Any, given: int | None) -> dict[str, Any]:
+    """The position in each `Loader`, as notes; `given` as for `Loader.state`."""
+    return {name: loader.state(given if loader is data else None) for name, loader in _loaders(data, test)}
+
+
+def restore_positions(data: Any, test: Any, notes: dict[str, Any], who: str) -> None:
+    """Move each `Loader` to its position in the notes."""
+    for name, loader in _loaders(data, test):
+        try:
+            loader.resume(notes.get(name))  # type: ignore[arg-type]
+        except ArgumentError as error:
+            raise CheckpointError(f"{who} is damaged: {name}: {error}") from None
+
+
+def _loaders(data: Any, test: Any) -> list[tuple[str, Loader]]:
+    both = {"place in the data": data, "place in the test data": test}
+    return [(name, loader) for name, loader in both.items() if isinstance(loader, Loader)]
+
+
+def _is_record(record: Any, epoch: int) -> bool:
+    """True for a record as `fit` writes it for an epoch."""
+    if not isinstance(record, dict) or not {"step", "learning_rate", "loss"} <= record.keys():
+        return False
+    return record.get("epoch") == epoch and is_count(record["step"]) and all(map(_are_numbers, record.values()))
+
+
+def _are_numbers(value: Any) -> bool:
+    """True for a number or a nested list of numbers."""
+    return all(map(_are_numbers, value)) if isinstance(value, list) else is_number(value)

@@ -1,4 +1,4 @@
-"""Refuse losses and Parameters that are not finite, and name the cause: NaN in the data, or an infinite gradient."""
+"""Check for NaN and inf in losses and Parameters, and name the cause: NaN in the data, or an infinite gradient."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from snncell.tape.conversion import as_data, is_array, on_host
 from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import value_and_grad
-from snncell.train.pieces import Batches, measure
+from snncell.train.batches import Batches
+from snncell.train.measures import measure
 from snncell.train.state import File, weights_of
 
 

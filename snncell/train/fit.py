@@ -1,4 +1,4 @@
-"""The whole training: what a user asks for, as a run and its callbacks."""
+"""`fit`: checks its arguments, and makes a run and its callbacks of them."""
 
 from __future__ import annotations
 
@@ -15,21 +15,19 @@ from snncell.errors import ArgumentError
 from snncell.io.checkpoint import path_to_write
 from snncell.nn.optim import Optimizer
 from snncell.tape.tensor import Tensor
-from snncell.train.bar import Progress
-from snncell.train.callbacks import Callback, Result, Training
+from snncell.train.batches import as_batches
+from snncell.train.callbacks import Callback, Result, Training, sort_callbacks
 from snncell.train.checkpoints import Checkpoint
-from snncell.train.evaluation import batches_of
-from snncell.train.given import in_order
-from snncell.train.log import Log
-from snncell.train.loss_scale import ScaledLoss, scaler_of
-from snncell.train.metrics import name_metrics
-from snncell.train.monitored import watching
-from snncell.train.pieces import Spikes, cells_of
-from snncell.train.processes import processes
+from snncell.train.log import Log, Progress
+from snncell.train.loss_scale import ScaledLoss, as_scaler
+from snncell.train.measures import Spikes, spiking_cells
+from snncell.train.metrics import accuracy as share_right, name_metrics, watch_metrics
 from snncell.train.run import Run
-from snncell.train.scores import accuracy as share_right
 from snncell.train.state import File
+from snncell.train.steps import choose_processes
 from snncell.train.stopping import EarlyStopping
+
+__all__ = ["fit"]
 
 
 def fit(
@@ -145,9 +143,9 @@ def fit(
         raise ArgumentError("fit: resume=True goes on from the file that checkpoint names; give checkpoint too.")
     if checkpoint is not None:
         path_to_write(checkpoint, "fit")  # said now, not after an epoch
-    fits_together(net, loss, optimiser, "fit")
-    ranks = processes(distributed)
-    own, monitor, scaler = in_order(callbacks), _monitor(monitor, patience, test), scaler_of(loss_scale, "fit")
+    check_optimiser(net, loss, optimiser, "fit")
+    ranks = choose_processes(distributed)
+    own, monitor, scaler = sort_callbacks(callbacks), _monitor(monitor, patience, test), as_scaler(loss_scale, "fit")
     made = [
         *([] if scaler is None else [ScaledLoss(scaler, checkpoint)]),
         *own,
@@ -156,16 +154,16 @@ def fit(
     ]
     made += [] if monitor is None else [EarlyStopping(patience, monitor)]
     made += [] if checkpoint is None else [Checkpoint(checkpoint)]
-    batches = batches_of(data, batch_size, True, "fit: data"), batches_of(test, batch_size, False, "fit: test")
+    batches = as_batches(data, batch_size, True, "fit: data"), as_batches(test, batch_size, False, "fit: test")
     run = Run(Training(net, loss, optimiser, *batches, epochs), prefetch, ranks)
     run.checkpoint, run.test_every = checkpoint, _epochs_to_evaluate(test_every, log)
-    with ranks.together(), Spikes(cells_of(firing_rate, "fit: firing_rate")) as spikes, phases(net, loss):
+    with ranks.together(), Spikes(spiking_cells(firing_rate, "fit: firing_rate")) as spikes, phases(net, loss):
         spikes.refuse_inner(net)
         limits = {"clip_norm": clip_norm, "clip_value": clip_value}
         functions, heard = name_metrics(metrics, "fit")
         if heard and test is None:
             raise ArgumentError(f"fit: the metric {min(heard)!r} is measured on test data; give test=(inputs, target).")
-        with watching(net, heard):  # what cannot be watched is said now, not after an epoch
+        with watch_metrics(net, heard):  # what cannot be watched is said now, not after an epoch
             pass
         run.compile(accuracy, functions, heard, spikes if spikes.cells else None, limits, accumulate, scaler)
         return run(made, checkpoint if resume is True else resume or None, monitor)
@@ -195,7 +193,7 @@ def _epochs_to_evaluate(test_every: Any, log: Any) -> int | list[int]:
     return sorted(counts) if several else counts[0]
 
 
-def fits_together(net: Any, loss: Any, optimiser: Any, who: str) -> None:
+def check_optimiser(net: Any, loss: Any, optimiser: Any, who: str) -> None:
     """Raise an ArgumentError for an optimiser that is none, or that trains something else."""
     if isinstance(loss, Optimizer) and not isinstance(optimiser, Optimizer):
         raise ArgumentError(f"{who}: loss and optimiser are swapped: {who}(net, loss, optimiser, data, ...).")

@@ -1,4 +1,4 @@
-"""A log of a training: one line for each epoch."""
+"""Logging of a training: a file with a line for each epoch, a progress bar, TensorBoard."""
 
 from __future__ import annotations
 
@@ -6,15 +6,35 @@ import csv
 import io
 import json
 import os
+import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from types import TracebackType
+from typing import Annotated, Any, ClassVar
 
+import numpy as np
+from tqdm import tqdm
+
+from snncell.base.arguments.kinds import Count, Own
+from snncell.base.signals import import_once
+from snncell.cell.modes import phases
 from snncell.errors import ArgumentError
+from snncell.kernels.progress import Listener, telling
+from snncell.monitoring import Monitor
+from snncell.plot import confusion_matrix, raster, report as report_on
+from snncell.plot.pictures import draw_picture
+from snncell.plot.reports import png
+from snncell.report.probe import leave_untouched
+from snncell.report.validate import parts
 from snncell.train.callbacks import Callback, Record, Training
+from snncell.train.state import weights_of
+
+__all__ = ["Log", "TensorBoard"]
 
 
 class Log(Callback):
-    """Writes records as lines of a file, as CSV with a header (.csv), or as JSON (.jsonl).
+    """Log a training to a file, a line for each epoch: CSV with a header (.csv), or JSON (.jsonl).
 
     Numbers are written so that they are read back to the bit; one that only some epochs have is empty in the others. A
     log that is begun anew replaces the file; that of a training that is resumed begins with the lines of its history.
@@ -73,7 +93,7 @@ class Log(Callback):
                 file.write(json.dumps(record) + "\n")
 
     def _widen(self, record: Record) -> None:
-        """Write all lines anew, with the columns of this record too; those that a line has not are empty in it."""
+        """Rewrite the file with the columns of this record added; they are empty in the other lines."""
         text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
         lines = csv.DictReader(io.StringIO(text, newline=""))
         rows: list[Record] = [*lines, record]
@@ -82,3 +102,265 @@ class Log(Callback):
             writer = csv.DictWriter(file, list(self.columns), lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
+
+
+# --- progress bar -----------------------------------------------------------------------------------------------------
+
+_PAUSE = 0.2  # seconds: to read a number, a step that a card is still busy with must be waited for
+
+
+class Bar:
+    """A progress bar of steps. Its estimate leaves out steps in which kernels were compiled."""
+
+    def __init__(self, total: int | None, initial: int, shown: bool) -> None:
+        self.bar = tqdm(total=total, initial=initial, unit="step", disable=not shown)
+        self.shown = shown
+        self._kernels = Listener(self._tell)
+        self._telling = telling(self._kernels if shown else None)
+
+    def __enter__(self) -> Bar:
+        self.bar.__enter__()
+        self._telling.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._telling.__exit__(kind, error, trace)
+        self.bar.__exit__(kind, error, trace)
+
+    def _tell(self, number: int, count: int, elsewhere: bool) -> None:
+        kernels = f"{count} kernel{'s' * (count != 1)} ({number} of {count})"
+        self.bar.set_description_str(f"another process compiles {kernels}" if elsewhere else f"compiling {kernels}")
+
+    def show(self, values: dict[str, Any], refresh: bool = False) -> None:
+        """Put names and values behind the bar."""
+        self.bar.set_postfix(values, refresh=refresh)
+
+    def step(self) -> None:
+        """Count a step."""
+        if not self._kernels.take():
+            self.bar.update()
+            return
+        bar = self.bar
+        bar.set_description_str("", refresh=False)
+        bar.unpause()  # the time since the bar was last drawn counts for nothing
+        bar.update()
+        bar.initial += bar.n - bar.last_print_n  # nor do the steps of that time
+        bar.last_print_n = bar.n
+        bar.refresh()
+
+
+class Progress(Callback):
+    """Show a training as a progress bar, with the numbers of batches and epochs."""
+
+    order: ClassVar[int] = 4
+
+    def __init__(self, shown: bool) -> None:
+        self.shown = shown
+        self.last = 0.0
+        self.bar: Bar | None = None
+
+    def on_fit_begin(self, training: Training) -> None:
+        per_epoch = training.batches
+        done = (per_epoch or 0) * len(training.history) + training.batch
+        self.bar = Bar(None if per_epoch is None else training.epochs * per_epoch, done, self.shown)
+        self.bar.__enter__()
+
+    def on_step_end(self, training: Training) -> None:
+        assert self.bar is not None
+        if self.shown and time.perf_counter() - self.last > _PAUSE:
+            self._show(training.epoch, training.measured)
+            self.last = time.perf_counter()
+        self.bar.step()
+
+    def on_epoch_end(self, training: Training) -> None:
+        told = {name: x for name, x in training.record.items() if name not in ("epoch", "step")}
+        self._show(training.epoch, {name: x for name, x in told.items() if "learning_rate" not in name}, True)
+
+    def _show(self, epoch: int, numbers: dict[str, Any], refresh: bool = False) -> None:
+        assert self.bar is not None
+        single = {name: x for name, x in numbers.items() if not getattr(x, "ndim", isinstance(x, list))}
+        self.bar.show({"epoch": epoch, **{name: f"{float(x):.4f}" for name, x in single.items()}}, refresh)
+
+    def on_fit_end(self, training: Training) -> None:
+        self._close()
+
+    def on_error(self, training: Training, error: BaseException) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if self.bar is not None:
+            self.bar.__exit__(None, None, None)
+            self.bar = None
+
+
+# --- TensorBoard ------------------------------------------------------------------------------------------------------
+
+_LEFT_OUT = ("epoch", "step")
+
+
+class TensorBoard(Callback):
+    """Log a training for TensorBoard, into a folder for `tensorboard --logdir`.
+
+    After each epoch the numbers of its record, by the steps of the optimiser: "loss" and "test_loss", metrics, the
+    learning rate of each group; a confusion matrix is drawn. Where one goes on with a training, or begins it anew in
+    the same folder, later numbers that the folder has are hidden by the new ones.
+
+    It changes no bit of the training: what it runs the net for begins at rest, and is put back.
+
+    Args:
+        folder: is made where it is not there.
+        steps: write the numbers of a batch after every so many batches too, as "batch/loss". Each waits for its step.
+        every: draw histograms and pictures after every so many epochs, and before the first one.
+        histograms: whether the distribution of each Parameter is written, as "weights/" and its name.
+        batch: (inputs, ..., target), or inputs alone, of which pictures are made: a raster for each layer that fires,
+            of its first sample.
+        report: whether `plot.report` looks at the batch: its page is written into the folder, its findings and
+            pictures are shown.
+
+    Raises:
+        ArgumentError: without the package tensorboardX, or for a folder that cannot be written, a report without a
+            batch, or a batch that does not fit the net, before the first step.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> folder, net = pathlib.Path(tempfile.mkdtemp()), nn.Dense(2, 1)
+        >>> sgd, data = nn.SGD(net.trainable_params(), 0.1), (ops.ones((8, 2)), ops.zeros((8, 1)))
+        >>> board = snncell.train.TensorBoard(folder)
+        >>> options = {"accuracy": None, "progress": False, "callbacks": [board]}
+        >>> _ = snncell.train.fit(net, nn.MSELoss(), sgd, data, 2, **options)
+        >>> len([*folder.glob("events.out.tfevents.*")])
+        1
+    """
+
+    order: ClassVar[int] = 3  # it writes what other callbacks have added
+    first_rank_only: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        steps: Count | None = None,
+        every: Count = 1,
+        histograms: bool = True,
+        batch: Annotated[Any, Own()] = None,
+        report: bool = False,
+    ) -> None:
+        if report and batch is None:
+            raise ArgumentError("TensorBoard: report=True looks at a batch; give batch=(inputs, target) too.")
+        self.folder, self.steps, self.every = Path(folder), steps, every
+        self.histograms, self.report = histograms, report
+        self.batch = None if batch is None else parts(batch)
+        _tensorboardx()  # its absence is an error now, not after the first epoch
+        self._writer: Any = None
+
+    def on_fit_begin(self, training: Training) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            # What follows the step that a training goes on from was written by another one. A name has the second in
+            # it alone, and two trainings may begin within one.
+            own = {"purge_step": training.step + 1, "filename_suffix": f".{time.time_ns()}"}
+            self._writer = _tensorboardx().SummaryWriter(str(self.folder), **own)
+        except OSError as error:
+            raise ArgumentError(f"TensorBoard: cannot write into the folder {str(self.folder)!r}: {error}.") from None
+        if not training.history and not training.batch:
+            self._look(training, report=False)
+
+    def on_step_end(self, training: Training) -> None:
+        if self.steps is not None and training.batch % self.steps == 0:
+            for name, value in training.measured.items():
+                self._number(f"batch/{name}", value.asnumpy(), training.step)
+
+    def on_epoch_end(self, training: Training) -> None:
+        for name, value in training.record.items():
+            if name not in _LEFT_OUT:
+                self._number(name, value, training.step)
+        if training.epoch % self.every == 0:
+            self._look(training, report=self.report)
+        self._writer.flush()
+
+    def on_fit_end(self, training: Training) -> None:
+        self._close()
+
+    def on_error(self, training: Training, error: BaseException) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    # --- what is written ----------------------------------------------------------------------------------------------
+
+    def _number(self, name: str, value: Any, step: int) -> None:
+        """Write a number, or a confusion matrix as a picture."""
+        array = np.asarray(value, np.float64)
+        if array.size == 1:
+            self._writer.add_scalar(name, array.item(), step)
+        elif array.ndim > 1:  # where it is no matrix of shares nothing is drawn
+            self._picture(name, draw_picture("", lambda ax: confusion_matrix(array, ax=ax), 2.8).figure, step)
+
+    def _look(self, training: Training, report: bool) -> None:
+        """Write histograms and pictures of the net in its present state."""
+        step = training.step
+        if self.histograms:
+            for path, parameter in weights_of(training.net, training.loss).items():
+                value = parameter.asnumpy()
+                values = (np.abs(value) if np.iscomplexobj(value) else value).astype(np.float64).ravel()
+                if values.size and np.isfinite(values).all():
+                    self._writer.add_histogram(f"weights/{path}", values, step)
+        if self.batch is not None:
+            for name, figure in self._rasters(training):
+                self._picture(f"spikes/{name}", figure, step)
+        if report:
+            self._report(training)
+
+    def _rasters(self, training: Training) -> Iterator[tuple[str, Any]]:
+        """A figure of each layer that fires."""
+        assert self.batch is not None
+        net = training.net
+        with phases(net), leave_untouched(net), Monitor(net, samples=1) as monitor:
+            net.set_train(False)
+            net(*self.batch[0])
+        for name in monitor.layers:
+            if monitor.fires(name):
+                yield name, draw_picture("", partial(raster, monitor, layer=name)).figure
+
+    def _report(self, training: Training) -> None:
+        assert self.batch is not None
+        inputs, target = self.batch
+        page = self.folder / f"report-{training.epoch}.html"
+        batch = (*inputs, *([] if target is None else [target]))
+        with phases(training.net, training.loss):
+            found = report_on(
+                training.net,
+                batch,
+                None if target is None else training.loss,
+                None if target is None else training.optimiser,
+                training.result,
+                page,
+            )
+        self._writer.add_text("report", str(found).replace("\n", "  \n"), training.step)
+        for section in found.sections:
+            for number, picture in enumerate(section.pictures):
+                if picture.figure is not None:
+                    self._picture(f"report/{section.title}/{number}", picture.figure, training.step)
+
+    def _picture(self, name: str, figure: Any, step: int) -> None:
+        if figure is not None:
+            self._writer.add_image(name, _pixels(figure), step, dataformats="HWC")
+
+
+def _pixels(figure: Any) -> np.ndarray[Any, Any]:
+    """A figure as (H, W, 3), 8 bits."""
+    image = import_once("PIL.Image").open(io.BytesIO(png(figure)))  # Matplotlib brings Pillow
+    return np.asarray(image.convert("RGB"))
+
+
+def _tensorboardx() -> Any:
+    try:
+        return import_once("tensorboardX")
+    except ImportError as error:
+        raise ArgumentError(
+            f'TensorBoard: needs the package tensorboardX: pip install "snncell[tensorboard]" brings it ({error}).'
+        ) from None

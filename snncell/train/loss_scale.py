@@ -1,4 +1,4 @@
-"""A loss scale within the steps of a training, and what `fit` keeps and tells of it."""
+"""Loss scaling in training steps, its numbers in the records, and its state in checkpoints."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from snncell.train.finite import name_checkpoint, nan_in
 from snncell.train.state import is_count, is_number, refuse_misfit
 
 
-def scaler_of(given: Any, who: str) -> LossScaler | None:
-    """A scaler, made of a number where one is given.
+def as_scaler(given: Any, who: str) -> LossScaler | None:
+    """Convert a number to a static scaler; a scaler or None is returned as it is.
 
     Raises:
         ArgumentError: for anything else.
@@ -37,7 +37,7 @@ def scaler_of(given: Any, who: str) -> LossScaler | None:
 
 
 class Scaling:
-    """A scaler beside the net and loss whose statistics a step that is not taken leaves as they are."""
+    """A scaler for the training steps of net and loss; a skipped step does not change their statistics."""
 
     def __init__(self, scaler: LossScaler, net: Any, loss: Any, optimiser: Optimizer) -> None:
         self.scaler, self.optimiser = scaler, optimiser
@@ -47,7 +47,7 @@ class Scaling:
         self.statistics = [parameter for parameter in every if id(parameter) not in trained]
 
     def scaled(self, measured: Callable[..., Any]) -> Callable[..., Any]:
-        """`measure` with the loss scaled, and as it was among the rest."""
+        """`measure` with a scaled loss; the unscaled loss is among the numbers."""
 
         def of_batch(*batch: Any) -> Any:
             value, others = measured(*batch)
@@ -71,7 +71,7 @@ class Scaling:
 
 
 class ScaledLoss(Callback):
-    """Tells the records of a training of the scale and of steps not taken, and checkpoints of the scaler."""
+    """Put the loss scale and the number of skipped steps into records, and the scaler into checkpoints."""
 
     def __init__(self, scaler: LossScaler, checkpoint: Any) -> None:
         self.scaler, self.checkpoint = scaler, checkpoint

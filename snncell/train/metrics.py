@@ -1,22 +1,145 @@
-"""Metrics beside loss and accuracy, by name and as functions of (output, target)."""
+"""Metrics: accuracy, top k, confusion matrix, and spikes, synaptic operations and energy from a monitor."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import is_dataclass
+from typing import Any, TypeVar
+
+import numpy as np
 
 from snncell import ops
 from snncell.base.arguments.kinds import Count, Numbers
 from snncell.base.arguments.shown import came, show
 from snncell.base.text import nearest
-from snncell.errors import ArgumentError, ShapeError
+from snncell.cell.cell import Cell
+from snncell.errors import ArgumentError, ArgumentTypeError, DTypeError, RecordError, ShapeError
+from snncell.monitoring import Monitor
 from snncell.nn.sequences import until_end
 from snncell.ops.base import as_tensor
-from snncell.ops.indexing import hot, label_words
+from snncell.ops.gathering import hot, label_words
 from snncell.tape.tensor import Tensor
-from snncell.train.monitored import BY_NAME, Monitored
-from snncell.train.scores import accuracy, of_classes, over_time
+
+__all__ = ["Monitored", "accuracy", "confusion", "metric", "top_k"]
+
+# --- accuracy ---------------------------------------------------------------------------------------------------------
+
+Score = TypeVar("Score", bound=Callable[..., Tensor])
+
+
+def mark_class_score(score: Score) -> Score:
+    """Mark a score (output, labels, lengths) whose lengths belong to outputs (T, B, C), not to (B, C)."""
+    vars(score)["of_classes"] = True
+    return score
+
+
+@mark_class_score
+def accuracy(output: Any, labels: Any, ignore_index: int = -100, lengths: Numbers | None = None) -> Tensor:
+    """The share of samples whose largest output is at their label; NaN if an output is, as a loss would be.
+
+    Args:
+        output: (B, C), or (T, B, C), which is summed over time first; of a tuple, the first.
+        labels: class numbers, integers (B,); or a probability for each class, (B, C), of which the largest counts, as
+            in one-hot labels.
+        ignore_index: a class number that does not count, as for `nn.CrossEntropyLoss`, whose own `train.fit` takes.
+            Where no label counts the accuracy is NaN, as that loss is.
+        lengths: integers (B,), how many steps of outputs (T, B, C) each sample has; left out, all T. The steps behind
+            them change nothing, whatever they hold.
+
+    Raises:
+        DTypeError: for labels that are neither.
+        ArgumentError: for a class number that the outputs have no place for; for labels (B, C) that are no
+            probabilities: one is below 0, or a sample's do not add up to 1 (to 1 %). On the GPU under `jit`, which does
+            not wait for a check, the accuracy of either is 0.
+        ShapeError: for shapes that do not fit.
+
+    Example:
+        >>> snncell.train.accuracy(Tensor([[0.1, 0.9], [0.8, 0.2]]), Tensor([1, 1])).item()
+        0.5
+        >>> snncell.train.accuracy(Tensor([[0.1, 0.9], [0.8, 0.2]]), Tensor([[0.0, 1.0], [0.3, 0.7]])).item()
+        0.5
+        >>> snncell.train.accuracy(Tensor([[0.1, 0.9], [0.8, 0.2]]), Tensor([1, -100])).item()
+        1.0
+    """
+    scores, target = _scores(output), as_tensor(labels, "accuracy", "labels")
+    by_number = _by_number(scores, target)
+    summed = scores
+    if over_time(scores, target):
+        summed = until_end(scores, lengths, "accuracy").sum(0)
+    elif lengths is not None:
+        raise ShapeError(f"accuracy: lengths are of outputs (T, B, C), and these have shape {scores.shape}.")
+    if by_number and summed.ndim > 1 and summed.shape[:-1] == target.shape:
+        counts = ops.not_equal(target, ignore_index)
+        right = _at_largest(summed, _at_number(ops.select(counts, target, 0), summed.shape[-1]))
+        return ops.select(counts, right, 0.0).sum() / counts.astype("float32").sum()
+    if summed.ndim < 2 or summed.shape[-1] < 2 or summed.shape != target.shape:
+        raise _unfit(scores, target)
+    return (_at_largest(summed, hot(ops.argmax(target, -1), summed.shape[-1], -1, "")) * _of_classes(target)).mean()
+
+
+def over_time(output: Any, target: Tensor) -> bool:
+    """True of an output that is (T, B, C), by its labels (B,) or (B, C)."""
+    scores = _scores(output)
+    return scores.ndim == target.ndim + (2 if _by_number(scores, target) else 1)
+
+
+def _scores(output: Any) -> Tensor:
+    """The output, or the first of several."""
+    if isinstance(output, (tuple, list)) and not output:
+        raise ArgumentError(f"accuracy: output is a Tensor, or a tuple whose first is one, not {output!r}.")
+    output = output[0] if isinstance(output, (tuple, list)) else output
+    if isinstance(output, dict) or is_dataclass(output):
+        raise ArgumentTypeError(
+            f"accuracy: output is a Tensor, or a tuple whose first is one; the net gives {came(output)}. Pass "
+            f"accuracy=None, or a function of (output, target) that takes the scores out of it."
+        )
+    return as_tensor(output, "accuracy", "output")
+
+
+def _by_number(scores: Tensor, target: Tensor) -> bool:
+    """True of labels that are class numbers, not probabilities."""
+    return target.dtype.category <= 1 and target.shape in (scores.shape[:-1], scores.shape[1:-1])
+
+
+def _at_largest(scores: Tensor, label: Tensor) -> Tensor:
+    """1 for each sample whose largest score is at its label, one-hot (B, C), else 0; NaN if a score of it is."""
+    largest = hot(ops.argmax(scores, -1), scores.shape[-1], -1, "")
+    return ops.select(ops.any(ops.isnan(scores), -1), float("nan"), (largest * label).sum(-1))
+
+
+def _at_number(labels: Tensor, classes: int) -> Tensor:
+    """Class numbers as one-hot labels, (B, C); refused where the outputs have no such class."""
+    return hot(labels, classes, -1, label_words("accuracy", classes, True))
+
+
+def _unfit(scores: Tensor, target: Tensor) -> Exception:
+    """The error for labels that do not fit the outputs."""
+    if target.dtype.is_float:
+        return DTypeError(
+            f"accuracy: labels are integers (B,), or probabilities of the outputs' shape (B, C), not {target.dtype} of "
+            f"shape {target.shape} with outputs of shape {scores.shape}. Convert them, y.astype('int64'), or measure "
+            f"something else: accuracy=None, or a function of (output, target)."
+        )
+    return ShapeError(
+        f"accuracy: outputs of shape {scores.shape} do not fit labels of shape {target.shape}; they are (B, C) or "
+        f"(T, B, C) and (B,), or (B, C) of probabilities."
+    )
+
+
+def _of_classes(target: Tensor) -> Tensor:
+    """1 for each sample whose labels (B, C) are probabilities; refused where they are not."""
+    wide = target.astype("float32")
+    fits = ops.logical_and(ops.greater_equal(ops.min(wide, -1), 0.0), ops.less_equal(ops.abs(wide.sum(-1) - 1.0), 0.01))
+    who = (
+        "accuracy: labels of the outputs' shape are probabilities, which add up to 1 for each sample; to measure "
+        "something else give accuracy=None, or a function of (output, target). The class of a sample that has none,"
+    )
+    return hot(ops.select(fits, 0, -1), 1, -1, who).sum(-1)
+
+
+# --- top k, confusion matrix ------------------------------------------------------------------------------------------
 
 Metric = Callable[..., Tensor]
 RESERVED = ("epoch", "step", "learning_rate", "loss", "firing_rate")
@@ -41,7 +164,7 @@ def top_k(k: Count) -> Metric:
         0.5
     """
 
-    @of_classes
+    @mark_class_score
     def top(output: Any, labels: Any, lengths: Numbers | None = None) -> Tensor:
         scores, label, counts = _classes(output, labels, lengths, f"top{k}")
         own = ops.select(ops.equal(label, 1.0), scores, 0.0).sum(-1, keepdims=True)
@@ -52,7 +175,7 @@ def top_k(k: Count) -> Metric:
     return top
 
 
-@of_classes
+@mark_class_score
 def confusion(output: Any, labels: Any, lengths: Numbers | None = None) -> Tensor:
     """The confusion matrix, as shares of the samples: at [i, j] those of class i whose largest output is j's.
 
@@ -92,6 +215,83 @@ def _classes(output: Any, labels: Any, lengths: Any, who: str) -> tuple[Tensor, 
     label = hot(ops.select(counts, target, 0), classes, -1, label_words(who, classes, True))
     numbers = counts.astype("float32")
     return scores.astype("float32"), label.astype("float32") * numbers.reshape(-1, 1), numbers
+
+
+# --- from a monitor ---------------------------------------------------------------------------------------------------
+
+
+class Monitored:
+    """A metric of the recordings of `snncell.monitor`, such as spikes or energy, in place of output and target.
+
+    `fit(test=..., metrics=...)` and `evaluate` measure it in prediction, batch by batch; records have it as
+    "test_" and its name. Steps of the training are not recorded, which would slow them down.
+
+    Args:
+        of: a function of the `Monitor` of one batch that gives a number, a mean over the samples.
+        v, above, inputs: what the monitor records beside spikes, as in `snncell.monitor`.
+
+    Example:
+        >>> net = nn.SequentialCell(nn.Dense(4, 3, weight_init=0.5), nn.MultiStep(nn.IFNode()))
+        >>> on_loihi = snncell.train.Monitored(lambda m: m.energy("loihi").joules, inputs=True)
+        >>> data = [(ops.ones((5, 2, 4)), ops.zeros((5, 2, 3)))]
+        >>> metrics = {"spikes": "spikes", "synops": "synops", "on_loihi": on_loihi}
+        >>> found = snncell.train.evaluate(net, nn.MSELoss(), data, accuracy=None, metrics=metrics)
+        >>> found["spikes"], found["synops"], 1e-9 < found["on_loihi"] < 1e-8
+        (15.0, 60.0, True)
+    """
+
+    def __init__(self, of: Callable[[Any], Any], v: bool = False, above: bool = False, inputs: bool = False) -> None:
+        self.of, self.records = of, {"v": v, "above": above, "inputs": inputs}
+        self.__name__ = getattr(of, "__name__", type(of).__name__)
+
+
+def spikes(monitor: Monitor) -> float:
+    """The spikes of all layers that fire, per sample."""
+    fired = [monitor.spikes[name] for name in monitor.layers if monitor.fires(name)]
+    return float(sum(np.count_nonzero(array) / array.shape[1] for array in fired))
+
+
+def synops(monitor: Monitor) -> float:
+    """The synaptic operations per sample."""
+    return monitor.synops()
+
+
+def energy(monitor: Monitor) -> float:
+    """The energy per sample, in J, by the table of `monitoring.energy` that it takes by default."""
+    return float(monitor.energy().joules)
+
+
+BY_NAME = {
+    "spikes": Monitored(spikes),
+    "synops": Monitored(synops, inputs=True),
+    "energy": Monitored(energy, inputs=True),
+}
+
+
+@contextmanager
+def watch_metrics(net: Cell, metrics: dict[str, Monitored]) -> Iterator[Callable[[], dict[str, float]]]:
+    """Record the calls of a net; the context is a function that returns the metrics of the last call.
+
+    Raises:
+        ArgumentError: for a net without neurons, within another monitor, and a metric that gives no number.
+    """
+    if not metrics:
+        yield dict
+        return
+    wanted = {kind: any(one.records[kind] for one in metrics.values()) for kind in ("v", "above", "inputs")}
+    with Monitor(net, **wanted) as monitor:
+        yield lambda: {name: _number(name, one, monitor) for name, one in metrics.items()}
+
+
+def _number(name: str, metric: Monitored, monitor: Monitor) -> float:
+    try:
+        found = metric.of(monitor)
+    except RecordError as error:
+        raise RecordError(f"metric {name!r}: {error}") from None
+    value = np.asarray(found.asnumpy() if hasattr(found, "asnumpy") else found)
+    if value.ndim or value.dtype.kind not in "biuf":
+        raise ArgumentError(f"metric {name!r} is a function of a monitor that gives a number; it gave {came(found)}.")
+    return float(value)
 
 
 # --- by name ----------------------------------------------------------------------------------------------------------

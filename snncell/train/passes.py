@@ -1,23 +1,218 @@
-"""One time through the training data, which can be left after a step and gone on with from a checkpoint."""
+"""Passes over data: an evaluation, and an epoch of training, which a checkpoint can continue after any step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from typing import Annotated, Any
 
 import numpy as np
 
+from snncell.base.arguments.kinds import Count, Own
+from snncell.cell.cell import Cell
+from snncell.cell.modes import phases
+from snncell.compiler.jit import jit
 from snncell.data import Loader
 from snncell.errors import ArgumentError, CheckpointError
 from snncell.ops.seeds import go_on_from, own_key, present_key
-from snncell.train.evaluation import Means, Measurements, cells_of, count_batches, statefuls
-from snncell.train.processes import OneProcess
-from snncell.train.state import is_count
-from snncell.train.steps import TrainStep
+from snncell.tape.tensor import Tensor
+from snncell.train.batches import as_batch, as_batches, prefetch_batches, should_prefetch
+from snncell.train.callbacks import Callback, Training, tell_step_of_evaluation
+from snncell.train.measures import Spikes, measure, spiking_cells
+from snncell.train.metrics import Monitored, accuracy as share_right, name_metrics, watch_metrics
+from snncell.train.state import cells_of, find_statefuls, is_count
+from snncell.train.steps import OneProcess, TrainStep
+
+__all__ = ["evaluate"]
+
+# --- evaluation -------------------------------------------------------------------------------------------------------
+
+Step = Callable[[Any], dict[str, Any]]  # batch -> numbers
+Means = dict[str, Any]  # numbers, and nested lists of those that have axes
+
+
+def evaluate(
+    net: Cell,
+    loss: Callable[..., Tensor],
+    data: Any,
+    *,
+    batch_size: Count = 64,
+    accuracy: Callable[..., Tensor] | None = share_right,
+    metrics: Annotated[Any, Own()] = (),
+    firing_rate: Annotated[Cell | Iterable[Cell], Own()] = (),
+    prefetch: bool | None = None,
+) -> Means:
+    """Evaluate a net: means of loss, accuracy, firing rate and metrics over data, in prediction.
+
+    Net and loss (if it is a Cell) are in prediction, and each `Stateful` of theirs begins at rest; afterwards they are
+    in training, or not, as they were, and have the states that they had.
+
+    Args:
+        net, loss, data, batch_size, accuracy, metrics, firing_rate, prefetch: as for `fit`; arrays are not shuffled.
+
+    Returns:
+        Numbers by name, and nested lists of those that have axes. A batch counts by the length of its target.
+
+    Raises:
+        ArgumentError: for data without a batch.
+
+    Example:
+        >>> net = nn.Dense(2, 2)
+        >>> sorted(snncell.train.evaluate(net, nn.CrossEntropyLoss(), (ops.ones((9, 2)), ops.zeros(9, "int64"))))
+        ['accuracy', 'loss']
+    """
+    return evaluate_with(net, loss, data, batch_size, accuracy, metrics, firing_rate, prefetch)
+
+
+def evaluate_with(
+    net: Cell,
+    loss: Callable[..., Tensor],
+    data: Any,
+    batch_size: int,
+    accuracy: Any,
+    metrics: Any,
+    firing_rate: Any,
+    prefetch: bool | None,
+    around: Callable[[Step], Step] = lambda step: step,
+) -> Means:
+    """`evaluate`, with a wrapper `around` its step, as for `measure_means`."""
+    if data is None:
+        raise ArgumentError("evaluate: data are a tuple of arrays, or batches; there are none.")
+    with (
+        Spikes(spiking_cells(firing_rate, "evaluate: firing_rate")) as spikes,
+        phases(net, loss),
+        ExitStack() as stack,
+    ):
+        for stateful in find_statefuls(net, loss):
+            stack.enter_context(stateful.aside())
+        spikes.refuse_inner(net)
+        functions, heard = name_metrics(metrics, "evaluate")
+        of_batch = measure_with_loss(net, loss, accuracy, spikes if spikes.cells else None, functions)
+        batches = as_batches(data, batch_size, False, "evaluate: data")
+        return measure_means("evaluate: data", (net, loss), of_batch, batches, prefetch, heard, OneProcess(), around)
+
+
+def tell_callbacks(step: Step, training: Training, callbacks: Sequence[Callback]) -> Step:
+    """A step of an evaluation that calls the callbacks before and after it."""
+
+    def told(batch: Any) -> dict[str, Any]:
+        training.evaluated, training.of_evaluation = training.evaluated + 1, batch
+        tell_step_of_evaluation(callbacks, "begin", training.run_context)
+        training.measured = step(batch)
+        tell_step_of_evaluation(callbacks, "end", training.run_context)
+        return training.measured
+
+    return told
+
+
+def measure_with_loss(
+    net: Cell, loss: Any, accuracy: Any, spikes: Spikes | None, metrics: dict[str, Any]
+) -> Callable[..., dict[str, Tensor]]:
+    """`measure`, jitted, with the loss among its numbers."""
+    of_one = measure(net, loss, accuracy, spikes, metrics)
+
+    def of_batch(*batch: Tensor) -> dict[str, Tensor]:
+        value, others = of_one(*batch)
+        return {"loss": value, **others}
+
+    jitted: Callable[..., dict[str, Tensor]] = jit(of_batch)
+    return jitted
+
+
+def measure_means(
+    who: str,
+    parts: tuple[Any, ...],
+    of_batch: Any,
+    source: Any,
+    prefetch: bool | None,
+    heard: dict[str, Monitored],
+    processes: OneProcess,
+    around: Callable[[Step], Step] = lambda step: step,
+) -> Means:
+    """Go through the data once, in prediction; the means of what is measured, also by a monitor.
+
+    `around` makes of a step, batch -> numbers, one around which others are told.
+    """
+    for cell in cells_of(*parts):
+        cell.training = False
+    for stateful in find_statefuls(*parts):
+        stateful.reset()
+    measurements = Measurements()
+    with watch_metrics(parts[0], heard) as recorded, count_batches(source, who, processes, prefetch) as batches:
+        numbers_of = around(processes.measured(lambda *batch: {**of_batch(*batch), **recorded()}))
+        for samples, batch in batches:
+            measurements.add(numbers_of(batch), samples)
+    return measurements.means(who)
+
+
+def count_batches(
+    source: Any, who: str, processes: OneProcess, prefetch: bool | None
+) -> AbstractContextManager[Iterable[Any]]:
+    """Pairs of the number of samples and the batch, prefetched where that is safe and pays."""
+    counted = processes.counted(source, lambda batch: as_batch(batch, who))
+    return prefetch_batches(
+        processes.batches(source), counted, should_prefetch(source) if prefetch is None else prefetch
+    )
+
+
+class Measurements:
+    """The numbers of all batches, and their means, weighted by the samples of each batch."""
+
+    def __init__(self) -> None:
+        self.numbers: list[dict[str, Any]] = []
+        self.counts: list[int] = []
+
+    def add(self, numbers: dict[str, Any], count: int) -> None:
+        """Add the numbers of a batch with `count` samples."""
+        self.numbers.append(numbers)
+        self.counts.append(count)
+
+    def names(self) -> list[str]:
+        """The names of the numbers."""
+        return list(self.numbers[0]) if self.numbers else []
+
+    def arrays(self) -> dict[str, Any]:
+        """All of it as arrays, float64, with an entry for each batch, and their counts."""
+        columns = {name: np.array([_wide(each[name]) for each in self.numbers]) for name in self.names()}
+        return {"counts": np.array(self.counts, np.int64), **{f"number {name}": x for name, x in columns.items()}}
+
+    def take(self, names: list[Any], arrays: dict[str, Any], batches: int) -> None:
+        """Restore the arrays that `arrays` returned.
+
+        Raises:
+            ArgumentError: for anything else.
+        """
+        counts = arrays.get("counts", np.zeros(0))
+        columns = {name: arrays.get(f"number {name}", counts) for name in names}
+        right = len(arrays) == len(columns) + 1 and counts.dtype == np.int64 and counts.shape == (batches,)
+        if not right or any(x.dtype != np.float64 or x.shape[:1] != (batches,) for x in columns.values()):
+            raise ArgumentError(f"what was measured of {batches} batches is not in it.")
+        self.counts = counts.tolist()
+        self.numbers = [{name: columns[name][n] for name in names} for n in range(batches)]
+
+    def means(self, who: str) -> Means:
+        """The means of the numbers: a float each, or a nested list of those that are arrays.
+
+        Raises:
+            ArgumentError: if there was no batch.
+        """
+        if not self.numbers:
+            raise ArgumentError(f"{who} give no batch. An iterator gives its batches once; give a list, or Batches.")
+        shares = np.array(self.counts, np.float64) / sum(self.counts)
+        columns = {name: np.array([_wide(each[name]) for each in self.numbers]) for name in self.names()}
+        return {name: np.tensordot(shares, values, 1).tolist() for name, values in columns.items()}
+
+
+def _wide(number: Any) -> Any:
+    """A number, or an array of them, in float64."""
+    return np.asarray(number.asnumpy() if isinstance(number, Tensor) else number, np.float64)
+
+
+# --- epoch of training ------------------------------------------------------------------------------------------------
 
 
 class DataPass:
-    """A pass over the data for training.
+    """A pass over the training data: one epoch.
 
     A checkpoint within it holds what was measured, what `Stateful`s keep, and the place in the data: of a `Loader` its
     own; of other data how many batches were given, and the random numbers from which their order was drawn, so that
@@ -48,10 +243,10 @@ class DataPass:
     def run(
         self, step: TrainStep, prefetch: bool | None, begin: Callable[[Any], None], end: Callable[..., bool]
     ) -> bool:
-        """Train on the batches that are left; whether it came to the end. `end` is given numbers, and may stop it."""
+        """Train on the remaining batches; returns whether the pass came to its end. `end(numbers)` can stop it."""
         for cell in cells_of(*self.parts):
             cell.training = True
-        for stateful in statefuls(*self.parts):
+        for stateful in find_statefuls(*self.parts):
             stateful.reset()
         key, skipped = own_key(), 0 if isinstance(self.data, Loader) else self.batch
         if self.key is None:
@@ -65,7 +260,7 @@ class DataPass:
             self._skip(left, skipped)
             if skipped:
                 go_on_from(key)
-            for stateful, kept in zip(statefuls(*self.parts), self.states, strict=False):
+            for stateful, kept in zip(find_statefuls(*self.parts), self.states, strict=False):
                 stateful.put(kept)
             item = next(left, None)
             while item is not None:
@@ -85,7 +280,7 @@ class DataPass:
         return True
 
     def _skip(self, batches: Iterator[Any], count: int) -> None:
-        """Go past batches that were trained on before."""
+        """Skip the batches that were trained on before."""
         for number in range(count):
             if next(batches, None) is None:
                 raise CheckpointError(
@@ -100,8 +295,8 @@ class DataPass:
     # --- in a checkpoint ----------------------------------------------------------------------------------------------
 
     def notes(self) -> dict[str, Any]:
-        """The notes that a checkpoint within it keeps, beside arrays."""
-        kept = [stateful.kept() for stateful in statefuls(*self.parts)]
+        """The notes for a checkpoint within this pass."""
+        kept = [stateful.kept() for stateful in find_statefuls(*self.parts)]
         inputs = [one and [list(one.shape), one.dtype] for one in kept]
         # A Loader whose pass is over stands at the next one; other data are gone through, and give no more.
         over = self.over or (self.given and isinstance(self.data, Loader) and not self.data.state(self.given)["batch"])
@@ -109,15 +304,15 @@ class DataPass:
         return {"batch": self.batch, "over": bool(over), "key": self.key, "numbers": numbers, "inputs": inputs}
 
     def arrays(self) -> dict[str, Any]:
-        """The arrays that it keeps."""
+        """The arrays for a checkpoint within this pass."""
         found = self.measurements.arrays()
-        for n, stateful in enumerate(statefuls(*self.parts)):
+        for n, stateful in enumerate(find_statefuls(*self.parts)):
             kept = stateful.kept()
             found |= {f"state {n} {i}": x for i, x in enumerate(kept.states if kept else ())}
         return found
 
     def take(self, notes: Any, arrays: dict[str, Any], who: str) -> None:
-        """Begin where a checkpoint was written.
+        """Continue where a checkpoint was written.
 
         Raises:
             CheckpointError: for notes and arrays that this does not write.
@@ -134,7 +329,7 @@ class DataPass:
 
     def _states(self, inputs: list[Any], arrays: dict[str, Any]) -> list[Any]:
         """The states of each `Stateful`, taken out of the arrays."""
-        own = statefuls(*self.parts)
+        own = find_statefuls(*self.parts)
         if len(inputs) != len(own):
             raise ArgumentError(f"it has states of {len(inputs)} Statefuls, and there are {len(own)}")
         found: list[Any] = []
@@ -148,7 +343,7 @@ class DataPass:
 
 
 def _are_notes(notes: Any) -> bool:
-    """True if notes are of the form that `Pass.notes` gives them."""
+    """True if notes are of the form that `DataPass.notes` returns them."""
     if not isinstance(notes, dict) or notes.keys() != {"batch", "over", "key", "numbers", "inputs"}:
         return False
     key, numbers = notes["key"], notes["numbers"]

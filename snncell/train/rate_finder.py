@@ -1,4 +1,4 @@
-"""Search for a learning rate: one that rises from step to step, until the loss diverges."""
+"""Learning-rate finder: raise the rate from step to step until the loss diverges."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ from snncell.nn.optim import Optimizer
 from snncell.ops.seeds import go_on_from, own_key
 from snncell.tape.parameter import assign_all
 from snncell.tape.tensor import Tensor
-from snncell.train.clipping import clip_by_both
-from snncell.train.evaluation import batches_of, cells_of, parts_of, statefuls
-from snncell.train.fit import fits_together
-from snncell.train.loss_scale import scaler_of
-from snncell.train.steps import training_step
+from snncell.train.batches import as_batch, as_batches
+from snncell.train.fit import check_optimiser
+from snncell.train.loss_scale import as_scaler
+from snncell.train.state import cells_of, find_statefuls
+from snncell.train.steps import clip_by_both, training_step
+
+__all__ = ["RateSearch", "find_learning_rate"]
 
 Array = np.ndarray[Any, Any]
 DIVERGED = 4.0  # times the least loss
@@ -110,12 +112,12 @@ def find_learning_rate(
         raise ArgumentError(f"find_learning_rate: lowest is below highest; they are {lowest!r} and {highest!r}.")
     if steps < 3:
         raise ArgumentError(f"find_learning_rate: steps is at least 3, not {steps!r}.")
-    fits_together(net, loss, optimiser, "find_learning_rate")
-    batches = batches_of(data, batch_size, True, "find_learning_rate: data")
+    check_optimiser(net, loss, optimiser, "find_learning_rate")
+    batches = as_batches(data, batch_size, True, "find_learning_rate: data")
     if batches is None:
         raise ArgumentError("find_learning_rate: there are no data to train on.")
     probe, shares = _with_rates_to_set(optimiser)
-    scaler = copy.deepcopy(scaler_of(loss_scale, "find_learning_rate"))  # the scale is not to move either
+    scaler = copy.deepcopy(as_scaler(loss_scale, "find_learning_rate"))  # the scale is not to move either
     step = training_step(net, loss, probe, clip_by_both(clip_norm, clip_value), None, loss_scale=scaler)
     rates = lowest * (highest / lowest) ** (np.arange(steps) / (steps - 1))
     losses: list[float] = []
@@ -157,12 +159,12 @@ def _endless(batches: Any, parts: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     while True:
         for cell in cells_of(*parts):
             cell.training = True
-        for stateful in statefuls(*parts):
+        for stateful in find_statefuls(*parts):
             stateful.reset()
         empty = True
         for batch in batches:
             empty = False
-            yield parts_of(batch, "find_learning_rate: data")
+            yield as_batch(batch, "find_learning_rate: data")
         if empty:
             raise ArgumentError("find_learning_rate: data give no batch.")
 
@@ -175,7 +177,7 @@ def _as_before(net: Cell, loss: Any, optimiser: Optimizer, batches: Any) -> Iter
     values = [(p, Tensor(np.array(p.asnumpy()))) for p in parameters]
     key, place = np.array(own_key()), batches.state() if isinstance(batches, Loader) else None
     with phases(net, loss), ExitStack() as stack:
-        for stateful in statefuls(net, loss):
+        for stateful in find_statefuls(net, loss):
             stack.enter_context(stateful.aside())
         try:
             yield

@@ -1,13 +1,16 @@
-"""One call of `fit`: what is compiled, the order of epochs and callbacks, and the checkpoint it goes on from."""
+"""The run of `fit`: compilation, the order of epochs and callbacks, checkpoints, interruptions."""
 
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from itertools import islice
+from types import FrameType
 from typing import Any
 
 from snncell.amp import LossScaler
@@ -15,28 +18,30 @@ from snncell.amp.scaling import Values, values_of
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, CheckpointError
 from snncell.tape.tensor import Tensor
-from snncell.train.batch_axis import refuse_swapped_axes
-from snncell.train.callbacks import Callback, Record, Result, Training
-from snncell.train.clipping import clip_by_both
-from snncell.train.evaluation import count_batches, means, measure_with_loss, tell_callbacks
+from snncell.train.batches import refuse_swapped_axes
+from snncell.train.callbacks import Callback, Record, Result, Training, sort_callbacks
+from snncell.train.checkpoints import (
+    describe_data,
+    note_callbacks,
+    note_positions,
+    refuse_notes,
+    restore_positions,
+    resume_callbacks,
+)
 from snncell.train.finite import infinite_gradient, refuse_loss, refuse_test_loss, refuse_weights, warn_of_nan
-from snncell.train.given import in_order
-from snncell.train.interruption import note_signals
 from snncell.train.loss_scale import Scaling
-from snncell.train.monitored import Monitored
-from snncell.train.passes import DataPass
-from snncell.train.pieces import Spikes, measure
-from snncell.train.processes import OneProcess
-from snncell.train.resume import describe_data, note_callbacks, places, refuse_notes, resume_callbacks, take_places
-from snncell.train.state import File, description, read_state, save_state, weights_of
-from snncell.train.steps import TrainStep
+from snncell.train.measures import Spikes, measure
+from snncell.train.metrics import Monitored
+from snncell.train.passes import DataPass, count_batches, measure_means, measure_with_loss, tell_callbacks
+from snncell.train.state import File, describe_cell, read_state, save_state, weights_of
+from snncell.train.steps import OneProcess, TrainStep, clip_by_both
 
 _PROBED = 4  # batches that are searched for an infinite gradient
 _PASS = "pass "  # of the names of what a pass keeps in a checkpoint
 
 
 class Run:
-    """A training, and how it goes on."""
+    """One call of `fit`."""
 
     step: TrainStep
     test_step: Callable[..., dict[str, Tensor]]
@@ -73,7 +78,7 @@ class Run:
             "metrics": sorted([*metrics, *heard]),
             **limits,
             "accumulate": accumulate,
-            "loss_scale": None if scaler is None else description(scaler)[""],
+            "loss_scale": None if scaler is None else describe_cell(scaler)[""],
             **self.processes.asked(),
         }
 
@@ -86,9 +91,9 @@ class Run:
         self.test_step = measure_with_loss(net, loss, accuracy, spikes, metrics)
 
     def __call__(self, callbacks: list[Callback], resume: File | None, monitor: str | None) -> Result:
-        """Train to the last epoch, or until somebody stops it."""
+        """Train to the last epoch, or until a callback or a signal stops the training."""
         begun = time.perf_counter()
-        training, self.callbacks, self.monitor = self.training, in_order(callbacks), monitor
+        training, self.callbacks, self.monitor = self.training, sort_callbacks(callbacks), monitor
         if resume is not None:
             self.take_up(resume)
         self.processes.refuse(self.parts, training.optimiser, lambda: {**self.settings, "call": self.called})
@@ -121,7 +126,7 @@ class Run:
         return [callback for callback in self.callbacks if self.processes.first or not callback.first_rank_only]
 
     def stopped(self) -> bool:
-        """True if the training is to end, because anybody has stopped it on any process: all of them ask together."""
+        """True if the training was stopped on any process; all processes must call this together."""
         if not self.processes.any(bool(self.training.stopped)):
             return False
         self.training.stop("stopped on another rank")
@@ -130,7 +135,7 @@ class Run:
     # --- an epoch -----------------------------------------------------------------------------------------------------
 
     def epoch(self) -> None:
-        """One time through the data, and through the test data."""
+        """One epoch: train on the data, evaluate on the test data, append the record."""
         training = self.training
         training.epoch, training.record = len(training.history) + 1, {}
         if self.pass_ is None:
@@ -153,7 +158,7 @@ class Run:
         self.tell("on_epoch_end")
 
     def before_batch(self, batch: Any) -> None:
-        """Check the first batch of the training, and tell that a batch begins."""
+        """Check the axes of the first batch of the training, and call `on_step_begin`."""
         if not self.training.history and not self.training.begun:
             refuse_swapped_axes(self.training.net, self.training.data, batch)
         self.training.begun += 1
@@ -162,7 +167,7 @@ class Run:
         self.tell("on_step_begin")
 
     def after_batch(self, numbers: dict[str, Tensor]) -> bool:
-        """Tell of a batch; whether to leave the epoch, which is possible between two steps of the optimiser."""
+        """Call `on_step_end`; returns whether to leave the epoch, possible only between two steps of the optimiser."""
         training = self.training
         assert self.pass_ is not None
         training.batch, training.measured, training.due = self.pass_.batch, numbers, self.step.updated
@@ -175,12 +180,12 @@ class Run:
         return epoch in self.test_every if several else epoch % self.test_every == 0
 
     def evaluate(self) -> None:
-        """Measure on the test data, and put the numbers into the record."""
+        """Evaluate on the test data, and add the numbers to the record."""
         training = self.training
         training.evaluating, training.evaluated = True, 0
         self.tell("on_evaluation_begin")
         of_training = training.measured
-        tested = means(
+        tested = measure_means(
             "fit: test",
             self.parts,
             self.test_step,
@@ -218,7 +223,7 @@ class Run:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """The settings that a resume must find as they were, beside net and optimiser. It hashes all the data."""
+        """The settings that a resume must not change, apart from net and optimiser. It hashes all the data."""
         training = self.training
         loss = "" if isinstance(training.loss, Cell) else getattr(training.loss, "__qualname__", "")
         settings = {"loss": loss, "monitor": self.monitor, **self.asked}
@@ -226,12 +231,12 @@ class Run:
 
     @property
     def called(self) -> dict[str, Any]:
-        """The settings that a resume may have changed, and by which processes meet each other or miss."""
+        """The settings that a resume may change, but that must be equal on all ranks."""
         training = self.training
         return {"epochs": training.epochs, "epochs that are done": len(training.history), "test_every": self.test_every}
 
     def save(self, file: File) -> None:
-        """Write the training; of several processes the first one does."""
+        """Write the training to a file, on the first process only."""
         if not self.processes.first:
             return
         training = self.training
@@ -243,14 +248,14 @@ class Run:
             )
         kept, arrays = note_callbacks(self.callbacks)
         notes = {**self.settings, "history": training.history, "callbacks": kept}
-        notes |= places(training.data, training.test, None if under_way is None else under_way.given)
+        notes |= note_positions(training.data, training.test, None if under_way is None else under_way.given)
         if under_way is not None:
             notes["pass"] = under_way.notes()
             arrays |= {_PASS + name: value for name, value in under_way.arrays().items()}
         save_state(file, training.net, training.optimiser, notes, arrays, training.loss)
 
     def take_up(self, file: File) -> None:
-        """Go on from a checkpoint."""
+        """Continue from a checkpoint."""
         training, who = self.training, f"fit: {os.fspath(file)}"
         if not os.path.exists(file):  # where a path that is none is not there either
             raise CheckpointError(
@@ -270,12 +275,12 @@ class Run:
             self.pass_.take(stored.notes["pass"], own, who)
             training.epoch, training.batch = training.epoch + 1, self.pass_.batch
             training.begun = training.batch
-        take_places(training.data, training.test, stored.notes, who)
+        restore_positions(training.data, training.test, stored.notes, who)
         stored.load()
 
 
 def _refuse_record(record: Record, callback: Callback) -> None:
-    """Raise an ArgumentError for what a callback has put into a record and is no number."""
+    """Raise an ArgumentError if a callback has put something other than numbers into a record."""
     for name, value in record.items():
         if isinstance(value, (int, float, list)):
             continue
@@ -283,3 +288,36 @@ def _refuse_record(record: Record, callback: Callback) -> None:
             f"fit: a record holds numbers, and the callback {type(callback).__name__} has put a {type(value).__name__} "
             f"at {name!r} into it: float(x) of a Tensor, or x.tolist() of an array."
         )
+
+
+# --- interruptions ----------------------------------------------------------------------------------------------------
+
+_USUAL: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+
+
+@contextmanager
+def note_signals(stop: Callable[[str], None]) -> Iterator[None]:
+    """Within this context Ctrl-C and SIGTERM call `stop`, so that the training ends after its step.
+
+    SIGTERM, by which schedulers end a job, is raised again afterwards. A second signal acts at once. Signal handlers of
+    the user stay in place. On other threads than the main one the context does nothing, because Python handles signals
+    on the main thread alone.
+    """
+    received: list[int] = []
+
+    def first(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, _USUAL[number])
+        received.append(number)
+        stop("interrupted")
+
+    on_main = threading.current_thread() is threading.main_thread()
+    taken = [number for number, usual in _USUAL.items() if on_main and signal.getsignal(number) is usual]
+    for number in taken:
+        signal.signal(number, first)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, _USUAL[number])
+    if signal.SIGTERM in received:
+        signal.raise_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""A training as a file: weights, what the optimiser keeps, random numbers, and notes."""
+"""State of a training, in memory and as a file: weights, buffers, optimiser, random numbers, notes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ from snncell.cell.state import replace_buffers
 from snncell.errors import CheckpointError
 from snncell.io.checkpoint import read_arrays, write_arrays
 from snncell.nn.optim import Optimizer
+from snncell.nn.stateful import Stateful
 from snncell.ops.seeds import assign_seed, present_key, set_seed
 from snncell.tape.parameter import Parameter, assign_all, together
 from snncell.tape.state import Undo
 from snncell.tape.tensor import Tensor
+
+__all__ = ["load_state", "save_state"]
 
 File = str | os.PathLike[str]
 _INTERNAL = {"version", "training", "bprop_debug", "initial_rate"}
@@ -35,7 +38,7 @@ def save_state(
     arrays: dict[str, Any] | None = None,
     loss: Callable[..., Any] | None = None,
 ) -> None:
-    """Write a training to a file, so that `load_state` continues it to the bit; it is the old one or the new one.
+    """Save a training to a file, from which `load_state` continues to the bit; the file is replaced as a whole.
 
     It holds the Parameters and buffers of the net and of the loss, the step, rate and moments of the optimiser, where
     the random numbers are, and how net, loss and optimiser are made, by which another one is told. It does not hold
@@ -90,7 +93,7 @@ def load_state(
 
 
 def _by_last_names(make: Any) -> Any:
-    """The make of an optimiser with the last parts of the names in its groups: older files have those alone."""
+    """The description of an optimiser with the last parts of the names in its groups, as older files have it."""
     if not isinstance(make, dict):
         return make
     return {
@@ -128,7 +131,7 @@ def _defaults(kind: type) -> dict[str, Any]:
 
 
 class Stored(NamedTuple):
-    """A training as a file has it, of which all fits what it is for."""
+    """The checked content of a file of a training."""
 
     notes: dict[str, Any]
     arrays: dict[str, Any]
@@ -137,16 +140,18 @@ class Stored(NamedTuple):
     random: tuple[int, int] | None
 
     def load(self) -> None:
-        """Put it into net, optimiser, loss and the random numbers: all of it or, if it is interrupted, nothing."""
+        """Assign it to net, optimiser, loss and random numbers: all of it or, if interrupted, nothing."""
         if self.random is None:
-            put_all(self.values, self.buffers, "load_state")
+            assign_values(self.values, self.buffers, "load_state")
             return
-        put_all([*self.values, assign_seed(*self.random)], self.buffers, "load_state")
+        assign_values([*self.values, assign_seed(*self.random)], self.buffers, "load_state")
         set_seed(*self.random)  # threads that begin to draw later do so from it
 
 
-def put_all(values: Sequence[tuple[Parameter, Tensor]], buffers: Sequence[tuple[Cell, str, Tensor]], who: str) -> None:
-    """Put values that were together into Parameters and buffers: all of them or, if it is interrupted, none."""
+def assign_values(
+    values: Sequence[tuple[Parameter, Tensor]], buffers: Sequence[tuple[Cell, str, Tensor]], who: str
+) -> None:
+    """Assign values to Parameters and buffers: all of them or, if interrupted, none."""
     with together(written := Undo()):
         assign_all(values, who, in_range=True)
         replace_buffers(written, buffers)
@@ -160,7 +165,7 @@ def read_state(
     expected: dict[str, Any] | None = None,
     loss: Callable[..., Any] | None = None,
 ) -> Stored:
-    """Read and check what `load_state` would load; nothing is changed by it."""
+    """Read and check a file for `load_state`, without changing anything."""
     stored, text = read_arrays(file, "load_state")
     where = os.fspath(file)
     if not {"made", "notes"} <= text.keys() or _RANDOM not in stored:
@@ -177,7 +182,7 @@ def read_state(
         if isinstance(cell, Cell):
             now[what] = _without_new_defaults(cell, before.get(what), now[what])
     for what, present in now.items():
-        change = difference(_by_last_names(before.get(what)), _by_last_names(present))
+        change = describe_difference(_by_last_names(before.get(what)), _by_last_names(present))
         if change is not None:
             raise CheckpointError(
                 f"load_state: {where} was written with another {what}: {change}. Use the same {what}, or start a new "
@@ -202,7 +207,7 @@ def read_state(
 
 
 def refuse_misfit(own: dict[str, Any], stored: dict[str, Any], who: str) -> dict[str, Any]:
-    """The stored arrays, if there is one for each Tensor, of its shape and dtype, and no other; else an error."""
+    """Check that the stored arrays are those of the Tensors, in shapes and dtypes; returns them."""
     for path, want in own.items():
         have = stored.get(path)
         if have is None:
@@ -219,7 +224,7 @@ def refuse_misfit(own: dict[str, Any], stored: dict[str, Any], who: str) -> dict
 
 
 def from_json(text: str, what: str) -> dict[str, Any]:
-    """A dict as it was written, or a CheckpointError."""
+    """Parse a dict from JSON, or raise a CheckpointError."""
     try:
         content = json.loads(text)
         _flat(content)  # it is not nested too deeply to be gone through
@@ -228,6 +233,16 @@ def from_json(text: str, what: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise CheckpointError(f"{what} is damaged: it is a {type(content).__name__}.")
     return content
+
+
+def cells_of(*parts: Any) -> list[Cell]:
+    """All Cells of net and loss, if they are Cells."""
+    return [cell for part in parts if isinstance(part, Cell) for _, cell in part.cells_and_names()]
+
+
+def find_statefuls(*parts: Any) -> list[Stateful]:
+    """Each `Stateful` of net and loss, once."""
+    return list(dict.fromkeys(cell for cell in cells_of(*parts) if isinstance(cell, Stateful)))
 
 
 def weights_of(net: Cell, loss: Any = None) -> dict[str, Parameter]:
@@ -243,11 +258,11 @@ def values_to_keep(net: Cell, loss: Any = None) -> dict[str, Tensor]:
     return weights_of(net, loss) | {f"buffer/{path}": place[2] for path, place in buffers_of(net, loss).items()}
 
 
-def put_kept(net: Cell, loss: Any, values: dict[str, Any], who: str) -> None:
-    """Put arrays into the Parameters and buffers that `values_to_keep` gives by their names."""
+def restore_values(net: Cell, loss: Any, values: dict[str, Any], who: str) -> None:
+    """Assign arrays to the Parameters and buffers of `values_to_keep`, by their names."""
     own = weights_of(net, loss)
     buffers = {f"buffer/{path}": (cell, name) for path, (cell, name, _) in buffers_of(net, loss).items()}
-    put_all(
+    assign_values(
         [(own[path], Tensor(value)) for path, value in values.items() if path in own],
         [(*buffers[path], Tensor(value)) for path, value in values.items() if path in buffers],
         who,
@@ -263,20 +278,20 @@ def buffers_of(net: Cell, loss: Any = None) -> dict[str, tuple[Cell, str, Tensor
 
 
 def _describe_parts(net: Cell, optimiser: Optimizer | None, loss: Any) -> dict[str, Any]:
-    """The description of each of them; of a loss that is no Cell it is empty."""
-    of_loss = description(loss) if isinstance(loss, Cell) else {}
-    of_optimiser = {} if optimiser is None else {"optimiser": description(optimiser)}
-    return {"net": description(net), **of_optimiser, "loss": of_loss}
+    """Describe net, optimiser and loss; the description of a loss that is no Cell is empty."""
+    of_loss = describe_cell(loss) if isinstance(loss, Cell) else {}
+    of_optimiser = {} if optimiser is None else {"optimiser": describe_cell(optimiser)}
+    return {"net": describe_cell(net), **of_optimiser, "loss": of_loss}
 
 
 def _own(optimiser: Optimizer) -> dict[str, Parameter]:
-    """The Parameters of an optimiser's own: those that it does not train."""
+    """The state of an optimiser: its Parameters other than those that it trains."""
     trained = {id(parameter) for parameter in optimiser.parameters}
     return {path: p for path, p in optimiser.parameters_dict().items() if id(p) not in trained}
 
 
-def description(cell: Cell) -> dict[str, Any]:
-    """The make of a Cell: classes, settings and constants of it and all below, its Parameters' shapes and dtypes."""
+def describe_cell(cell: Cell) -> dict[str, Any]:
+    """Describe a Cell and all Cells below it: classes, settings, constants, shapes and dtypes of Parameters."""
     facts: dict[str, Any] = {}
     for path, inner in cell.cells_and_names():
         facts[path] = {"class": type(inner).__name__} | {
@@ -289,7 +304,7 @@ def description(cell: Cell) -> dict[str, Any]:
             several = enumerate(value) if isinstance(value, (tuple, list)) else ()
             for label, item in [(name, value), *((f"{name}.{n}", item) for n, item in several)]:
                 if isinstance(item, (Tensor, np.ndarray)) and not isinstance(item, Parameter) and label not in changing:
-                    facts[path][label] = constant(np.asarray(item))
+                    facts[path][label] = describe_array(np.asarray(item))
     for path, p in cell.parameters_dict().items():
         facts[f"Parameter {path}"] = f"{p.dtype.name}{list(p.shape)}"
     groups: list[Any] = list(cell.groups) if isinstance(cell, Optimizer) else []
@@ -299,8 +314,8 @@ def description(cell: Cell) -> dict[str, Any]:
     return facts
 
 
-def constant(array: Any) -> list[Any]:
-    """The description that tells an array from others: shape, dtype, a digest of the elements."""
+def describe_array(array: Any) -> list[Any]:
+    """Describe an array by shape, dtype and a hash of its elements."""
     return [list(array.shape), str(array.dtype), hashlib.blake2b(array.tobytes(), digest_size=16).hexdigest()]
 
 
@@ -311,9 +326,9 @@ def _plain(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float, str))
 
 
-def difference(before: Any, now: Any) -> str | None:
-    """The first thing that differs, in words, or None."""
-    if (found := first_difference(before, now)) is None:
+def describe_difference(before: Any, now: Any) -> str | None:
+    """The first difference, as a sentence, or None."""
+    if (found := find_difference(before, now)) is None:
         return None
     name, old, new = found
     if old is None:
@@ -321,8 +336,8 @@ def difference(before: Any, now: Any) -> str | None:
     return f"{name} was {old}, and is not there" if new is None else f"{name} was {old} and is {new}"
 
 
-def first_difference(one: Any, other: Any) -> tuple[str, str | None, str | None] | None:
-    """The path of the first value that differs between two nested dicts, and both values, None where it is absent."""
+def find_difference(one: Any, other: Any) -> tuple[str, str | None, str | None] | None:
+    """The path of the first difference between two nested dicts, and both values; None for a missing value."""
     old, new = _flat(one), _flat(other)
     for path in [*new, *(path for path in old if path not in new)]:
         if old.get(path) != new.get(path):
@@ -331,17 +346,17 @@ def first_difference(one: Any, other: Any) -> tuple[str, str | None, str | None]
 
 
 def _flat(tree: Any, path: str = "") -> dict[str, str]:
-    """A nested dict as one of paths and texts."""
+    """Flatten a nested dict to paths and texts."""
     if not isinstance(tree, dict):
         return {path: json.dumps(tree)}
     return {where: text for key, value in tree.items() for where, text in _flat(value, f"{path}.{key}").items()}
 
 
 def is_number(value: Any) -> bool:
-    """True of a number as JSON gives it."""
+    """True for a number as JSON has it."""
     return isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63)
 
 
 def is_count(value: Any) -> bool:
-    """True of an integer from 0 on."""
+    """True for an integer of at least 0."""
     return isinstance(value, int) and is_number(value) and value >= 0

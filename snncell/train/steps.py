@@ -1,28 +1,33 @@
-"""The step of a training: of one batch at a time, or of gradients that are accumulated over several."""
+"""Training steps: forward, backward, gradient clipping, optimiser; gradient accumulation over several batches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Annotated, Any, Protocol
 
 from snncell import ops
 from snncell.amp import LossScaler
 from snncell.base.arguments.kinds import Own
+from snncell.base.plugins import plugin
 from snncell.cell.cell import Cell
 from snncell.compiler.jit import Jitted, jit
 from snncell.errors import ArgumentError
+from snncell.nn.layer import positive_number
 from snncell.nn.optim import Optimizer
 from snncell.tape.tensor import Tensor
-from snncell.train.loss_scale import Scaling, scaler_of
-from snncell.train.pieces import Spikes, measure
+from snncell.train.loss_scale import Scaling, as_scaler
+from snncell.train.measures import Spikes, measure
+
+__all__ = ["clip_by_global_norm", "clip_by_value", "training_step"]
 
 Numbers = dict[str, Tensor]
 Clip = Callable[[Any], Any]
 
 
 class TrainStep(Protocol):
-    """A step as `fit` takes it.
+    """A training step of `fit`.
 
     updated: whether no gradients are waiting for the ones of further batches.
     """
@@ -31,10 +36,10 @@ class TrainStep(Protocol):
     def updated(self) -> bool: ...
 
     def __call__(self, batch: Any) -> Numbers:
-        """Train on a batch, as the processes of a training count it; the numbers that were measured of it."""
+        """Train on a counted batch; returns the numbers that were measured."""
 
     def finish(self) -> None:
-        """Take a step with the gradients that are waiting at the end of an epoch."""
+        """Take a step with the gradients that are left at the end of an epoch."""
 
 
 def training_step(
@@ -63,7 +68,7 @@ def training_step(
         >>> losses[-1] < 0.1 * losses[0]
         True
     """
-    scaler = scaler_of(loss_scale, "training_step")
+    scaler = as_scaler(loss_scale, "training_step")
     scaling = None if scaler is None else Scaling(scaler, net, loss, optimiser)
     return fused_step(measure(net, loss, accuracy, spikes), optimiser, clip, scaling)
 
@@ -71,7 +76,7 @@ def training_step(
 def fused_step(
     measured: Callable[..., Any], optimiser: Optimizer, clip: Clip | None, scaling: Scaling | None = None
 ) -> Callable[..., Numbers]:
-    """`training_step` of what `measure` gives."""
+    """`training_step` for a function that `measure` returns."""
     gradients = _gradients(measured, optimiser, scaling)
 
     def step(*batch: Tensor) -> Numbers:
@@ -141,7 +146,7 @@ class EachBatch:
         return self.step(*batch)
 
     def finish(self) -> None:
-        """Nothing waits."""
+        """No gradients are left."""
 
 
 class Accumulated:
@@ -199,3 +204,123 @@ def _times(g: Tensor, weight: Tensor) -> Tensor:
     """A gradient times a number, in float32 at least: sums of float16 would overflow."""
     wide = g.astype("float32") if g.dtype.itemsize < 4 else g
     return wide * weight.astype(wide.dtype)
+
+
+# --- gradient clipping ------------------------------------------------------------------------------------------------
+
+
+def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: float) -> tuple[Tensor, ...]:
+    """Gradient clipping by global norm: scale all gradients together so that their norm is at most `max_norm`.
+
+    g min(1, max_norm / n)  with n = sqrt(sum of the squares of all elements of all gradients)
+
+    n is computed of g / max |g|, in float32 at least, so that no square overflows or vanishes. Of a gradient with an
+    infinity or a NaN, all become NaN.
+
+    Raises:
+        ArgumentError: for a max_norm that is not above 0.
+
+    Source: Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", ICML 2013.
+
+    Example:
+        >>> [g.asnumpy().tolist() for g in snncell.train.clip_by_global_norm([Tensor([3.0]), Tensor([4.0])], 2.5)]
+        [[1.5], [2.0]]
+    """
+    positive_number(max_norm, "clip_by_global_norm", "max_norm")
+    originals = tuple(gradients)
+    return ops.clip_by_global_norm(originals, max_norm) if originals else ()
+
+
+def clip_by_value(gradients: Iterable[Tensor], limit: float) -> tuple[Tensor, ...]:
+    """Gradient clipping by value: limit each element to [-limit, limit].
+
+    Raises:
+        ArgumentError: for a limit that is not above 0.
+
+    Example:
+        >>> snncell.train.clip_by_value([Tensor([-3.0, 0.25])], 0.5)[0].asnumpy().tolist()
+        [-0.5, 0.25]
+    """
+    positive_number(limit, "clip_by_value", "limit")
+    return tuple(ops.clip(g, -float(limit), float(limit)) for g in gradients)
+
+
+def clip_by_both(max_norm: float | None, limit: float | None) -> Callable[[Any], Any]:
+    """A function that clips by value and then by global norm, each if it has a limit."""
+
+    def clip(gradients: Any) -> Any:
+        limited = gradients if limit is None else clip_by_value(gradients, limit)
+        return limited if max_norm is None else clip_by_global_norm(limited, max_norm)
+
+    return clip
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+Counted = tuple[int, Any]  # the samples of a batch, and the batch
+
+
+class OneProcess:
+    """The processes of a training on one process."""
+
+    first = True  # whether this is the process that writes files
+
+    def batches(self, source: Any) -> Any:
+        """The batches of data, to be `counted`."""
+        return source
+
+    def counted(self, source: Any, parts_of: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], Counted]:
+        """A function that makes a batch of what `batches` gives, and counts its samples."""
+
+        def of_batch(batch: Any) -> Counted:
+            parts = parts_of(batch)
+            return len(parts[-1]), parts
+
+        return of_batch
+
+    def step(
+        self,
+        parts: tuple[Any, ...],
+        of_batch: Callable[..., Any],
+        optimiser: Optimizer,
+        clip: Clip,
+        scaling: Scaling | None,
+        accumulate: int,
+    ) -> TrainStep:
+        """The step of a training, of batches that are counted."""
+        if accumulate == 1:
+            return EachBatch(fused_step(of_batch, optimiser, clip, scaling))
+        return Accumulated(*step_in_two(of_batch, optimiser, clip, scaling), accumulate)
+
+    def measured(self, of_batch: Callable[..., Numbers]) -> Callable[[Any], Numbers]:
+        """A function of a counted batch that measures it."""
+        return lambda batch: of_batch(*batch)
+
+    def any(self, flag: bool) -> bool:
+        """True if the flag is true on any process."""
+        return flag
+
+    def apart(self, alone: bool) -> AbstractContextManager[Any]:
+        """A context for a callback that runs on this process alone, or on all of them."""
+        return nullcontext()
+
+    def together(self) -> AbstractContextManager[Any]:
+        """A context around all that the processes do together."""
+        return nullcontext()
+
+    def asked(self) -> dict[str, Any]:
+        """The settings of the processes that a resume must not change."""
+        return {}
+
+    def refuse(self, parts: tuple[Any, ...], optimiser: Optimizer, settings: Callable[[], dict[str, Any]]) -> None:
+        """Raise an error for a net or settings that these processes cannot train."""
+
+
+def choose_processes(distributed: bool) -> OneProcess:
+    """The processes that `fit` trains on: this one alone, or the ranks of the job that it has joined.
+
+    Raises:
+        RankError: with distributed, if this process has not joined a job.
+    """
+    processes: OneProcess = plugin("training on ranks")() if distributed else OneProcess()
+    return processes

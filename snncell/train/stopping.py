@@ -1,25 +1,28 @@
-"""The best weights of a training, and its end when they are long ago."""
+"""Early stopping and ReduceLROnPlateau: callbacks that act when a number of the records stops improving."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
+from snncell.base.arguments.kinds import NotNegative, Size, Within
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, CheckpointError, TrainingError
 from snncell.train.callbacks import Callback, Training
-from snncell.train.state import is_count, is_number, put_kept, refuse_misfit, values_to_keep
+from snncell.train.state import is_count, is_number, refuse_misfit, restore_values, values_to_keep
+
+__all__ = ["EarlyStopping", "ReduceLROnPlateau"]
 
 
 class EarlyStopping(Callback):
-    """Keeps the weights of the epoch whose measure is best, and stops when it has not become better for long.
+    """Early stopping: keep the best weights, and stop when the monitored number no longer improves.
 
-    With the weights go the statistics of that epoch: Parameters that are not trained, and buffers that are persistent.
+    Parameters that are not trained and persistent buffers are kept and restored with the weights.
 
-    `fit(monitor=..., patience=...)` has one. In a loop of one's own, call `update` after each epoch and `restore` at
-    the end.
+    `fit(monitor=..., patience=...)` adds this callback. In a training loop of your own, call `update` after each epoch
+    and `restore` at the end.
 
     Args:
         patience: how many epochs without a better one there may be; with None it never stops.
@@ -127,7 +130,7 @@ class EarlyStopping(Callback):
 
     def restore(self, net: Cell, loss: Any = None) -> None:
         """Put the best weights back, into those that `update` was given."""
-        put_kept(net, loss, self.weights, "EarlyStopping.restore")
+        restore_values(net, loss, self.weights, "EarlyStopping.restore")
 
     def state(self) -> dict[str, Any]:
         notes = {"best": self.best, "best_epoch": self.best_epoch, "waited": self.waited}
@@ -148,7 +151,7 @@ class EarlyStopping(Callback):
 
 
 def monitored_number(training: Training, monitor: str, who: str) -> float | None:
-    """A number of the record of an epoch; None of an evaluation that there was not after this one.
+    """The monitored number of an epoch; None if it belongs to an evaluation that did not follow this epoch.
 
     Raises:
         ArgumentError: for a name that no record has.
@@ -162,7 +165,7 @@ def monitored_number(training: Training, monitor: str, who: str) -> float | None
 
 
 def is_better_higher(monitor: str) -> bool:
-    """True of a number that is better higher, by its name."""
+    """True if larger is better for the number of this name: accuracies, "top5" and the like."""
     return "accuracy" in monitor or name_in_records(monitor).removeprefix("test_").startswith("top")
 
 
@@ -185,3 +188,101 @@ def _is_of(notes: dict[str, Any], epochs: int) -> bool:
     best, epoch, waited = notes["best"], notes["best_epoch"], notes["waited"]
     counts = is_count(epoch) and is_count(waited) and epoch <= epochs and waited <= epochs
     return counts and is_number(best) and not math.isnan(best)
+
+
+# --- learning rate ----------------------------------------------------------------------------------------------------
+
+
+class ReduceLROnPlateau(Callback):
+    """Reduce the learning rate when a number of the records stops improving: multiply it by `factor`.
+
+    Args:
+        monitor: which number, such as "test_loss" or "loss"; "eval_" may stand for "test_".
+        factor: in (0, 1).
+        patience: how many epochs without a better one there may be.
+        verbose: whether each new rate is printed.
+        mode: "min" or "max" says that smaller, or larger, numbers are better; with "auto" larger ones of accuracies.
+        min_delta: by how much it must be better to count.
+        cooldown: how many epochs after a change do not count.
+        min_lr: below which no rate sinks.
+
+    Raises:
+        ArgumentError: for a record without the number, and an optimiser whose rate follows a schedule.
+        TrainingError: if the number is NaN.
+
+    Example:
+        >>> net = nn.Dense(1, 1)
+        >>> sgd = nn.SGD(net.trainable_params(), 0.0)
+        >>> slower = snncell.train.ReduceLROnPlateau("loss", factor=0.5, patience=1)
+        >>> model = snncell.train.Model(net, nn.MSELoss(), sgd)
+        >>> sgd.set_learning_rate(1e-30)
+        >>> _ = model.train(3, [(ops.ones((4, 1)), ops.ones((4, 1)))], slower)
+        >>> float(sgd.learning_rate.item()) < 1e-30
+        True
+    """
+
+    order: ClassVar[int] = 1  # it knows what others have added to a record
+
+    def __init__(
+        self,
+        monitor: str = "test_loss",
+        factor: Annotated[float, Within(0.0, 1.0, open_low=True, open_high=True)] = 0.1,
+        patience: Size = 10,
+        verbose: bool = False,
+        mode: Literal["auto", "min", "max"] = "auto",
+        min_delta: NotNegative = 1e-4,
+        cooldown: Size = 0,
+        min_lr: NotNegative = 0.0,
+    ) -> None:
+        self.monitor, self.factor, self.patience, self.verbose = monitor, factor, patience, verbose
+        self.higher_is_better = is_better_higher(monitor) if mode == "auto" else mode == "max"
+        self.min_delta, self.cooldown, self.min_lr = min_delta, cooldown, min_lr
+        self.best, self.waited, self.cooling = math.inf, 0, 0
+
+    def on_fit_begin(self, training: Training) -> None:
+        groups: list[Any] = list(training.optimiser.groups)
+        for group in groups:
+            if group.schedule is not None:
+                raise ArgumentError(
+                    f"ReduceLROnPlateau: the learning rate of the {type(training.optimiser).__name__} follows a "
+                    f"schedule; make the optimiser with a number."
+                )
+        if not training.history:  # what it knows is of another training
+            self.best, self.waited, self.cooling = math.inf, 0, 0
+
+    def on_epoch_end(self, training: Training) -> None:
+        number = monitored_number(training, self.monitor, "ReduceLROnPlateau")
+        if number is None:
+            return
+        if math.isnan(number):
+            raise TrainingError(f"ReduceLROnPlateau: {self.monitor} of epoch {training.epoch} is nan.")
+        value = -number if self.higher_is_better else number
+        if self.cooling:
+            self.cooling, self.waited = self.cooling - 1, 0
+        if value < self.best - self.min_delta:
+            self.best, self.waited = value, 0
+        elif not self.cooling:
+            self.waited += 1
+            if self.waited >= self.patience:
+                self._reduce(training)
+                self.cooling, self.waited = self.cooldown, 0
+
+    def _reduce(self, training: Training) -> None:
+        for group, rate in enumerate(training.optimiser.rates()):
+            old = float(rate.item())
+            if old > self.min_lr:
+                new = max(old * self.factor, self.min_lr)
+                training.optimiser.set_learning_rate(new, group)
+                if self.verbose:
+                    print(
+                        f"Epoch {training.epoch:05d}: ReduceLROnPlateau reducing learning rate to {new:g}.", flush=True
+                    )
+
+    def state(self) -> dict[str, Any]:
+        return {"best": self.best, "waited": self.waited, "cooling": self.cooling}
+
+    def resume(self, state: dict[str, Any], training: Training) -> None:
+        numbers = [state.get(name) for name in ("best", "waited", "cooling")]
+        if len(state) != 3 or not all(isinstance(x, (int, float)) and not math.isnan(x) for x in numbers):
+            raise ArgumentError(f"ReduceLROnPlateau: the state is {str(state)[:200]}, which it never is.")
+        self.best, self.waited, self.cooling = state["best"], state["waited"], state["cooling"]

@@ -28,8 +28,10 @@ def _alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("wrap", [lambda fn: fn, snncell.jit], ids=["eager", "jit"])
 def test_a_step_with_means_is_that_of_the_cpu_at_each_run(wrap: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs, "pays", lambda *_: True)  # as if a graph were worth it: exchanges are part of none
-    monkeypatch.setattr("snncell.compiler.runtime.plan.pays", lambda *_: True)
+    monkeypatch.setattr(
+        graphs, "graph_pays", lambda *_: True
+    )  # as if a graph were worth it: exchanges are part of none
+    monkeypatch.setattr("snncell.compiler.runtime.plan.graph_pays", lambda *_: True)
     here = nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LIFNode(tau=2.0)), nn.Dense(4, 2))
     there = copy.deepcopy(here).to("gpu")
     x = Tensor(np.random.default_rng(0).uniform(0, 2, (4, 5, 3)).astype(np.float32))

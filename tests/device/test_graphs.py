@@ -20,7 +20,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     played: list[Any] = []
     play = runtime().play
     monkeypatch.setattr(runtime(), "play", lambda recording: played.append(recording) or play(recording))
-    monkeypatch.setattr("snncell.compiler.runtime.plan.pays", lambda launches, copied: True)
+    monkeypatch.setattr("snncell.compiler.runtime.plan.graph_pays", lambda launches, copied: True)
     return played
 
 

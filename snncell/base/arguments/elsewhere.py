@@ -394,6 +394,7 @@ PATHS = {
     "snncell.common.dtype": "snncell.dtype",
     "snncell.common.parameter": "snncell.tape.parameter",
     "snncell.common.tensor": "snncell.tape.tensor",
+    "snncell.context": "snncell.mindspore.context",
     "snncell.nn.cell": "snncell.cell.cell",
     "snncell.nn.learning_rate_schedule": "snncell.nn",
     "snncell.nn.metrics": "snncell.train",

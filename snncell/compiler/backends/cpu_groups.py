@@ -40,7 +40,7 @@ class KernelSource(NamedTuple):
     """A loop, ready to be built.
 
     Attributes:
-        name: what it computes, for the file's name.
+        name: its operations, for the file's name.
         source: the whole file.
         sizes: the lengths of the joined axes: the first arguments.
         arrays: the inputs, in the order of the arguments.

@@ -39,7 +39,7 @@ LEAST_BLOCK = 512
 GROUP = 4  # rows per block are a multiple of this: so many are multiplied together
 PRODUCTS_PER_ELEMENT = 8  # multiplications that take as long as an element of plain arithmetic
 STACK = 1 << 17  # bytes of arrays of a kernel's own
-RECOMPUTED_BYTES = 1 << 19  # what the states of a segment that are computed again may take of the cache
+RECOMPUTED_BYTES = 1 << 19  # of the cache, for the states of a segment that are computed again
 
 
 LEGEND = """
@@ -278,7 +278,7 @@ class CPULoop:
     def _empty(self, value: Value, *steps: int) -> Any:
         return empty((*steps, math.prod(value.shape)), dtypes.compute_dtype(value.dtype))
 
-    moved = 0  # what is inside stays in the cache
+    moved = 0  # the state stays in the cache
 
     def launches(self, steps: int) -> int:
         """Calls of a kernel."""

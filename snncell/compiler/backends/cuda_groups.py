@@ -33,7 +33,7 @@ class CUDAKernel(NamedTuple):
     """A kernel, ready to be built.
 
     Attributes:
-        name: what it computes, for the file's name.
+        name: its operations, for the file's name.
         source: the whole file: the kernel, and for sums the one that joins their parts, `join_<name>`.
         sizes: the lengths of the joined axes.
         arrays, outputs: the operands.

@@ -41,7 +41,7 @@ from snncell.kernels.gathers import RowsOfEvents, SortedEvents, rows_of_events a
 from snncell.tape.tracing import Instruction
 from snncell.tape.value import Value
 
-# What a kernel over elements does with a unit: its rows and columns, of a block that is many rows or a part of one.
+# The rows and columns of a unit of a kernel over elements: a block is many rows, or a part of one.
 GATHER_HEAD = (
     "samples = n // width",
     "groups = (samples + each - 1) // each",
@@ -258,7 +258,7 @@ class Scattered:
         return lines
 
     def after(self) -> list[str]:
-        """The statements that a strip ends with, behind the loop over its samples: its sums are put into the result."""
+        """The statements that a strip ends with, after the loop over its samples: they put its sums into the result."""
         lines = []
         for n, (term, _) in enumerate(self.terms):
             arguments = f"tail(row(sums{n}, part), 0), grad{n}, {int(is_turned(term))}, inner{n}, column, wide, wide"

@@ -195,7 +195,7 @@ class KernelBlock:
         """The lines of one step.
 
         Args:
-            stores: the phases, and what each of them stores.
+            stores: the phases, and the stores of each.
             array_of: the names of the arrays that the states before the step are in.
             targets: the arrays for the states after it.
             sequences: Values that go to `o0[t]`, ...

@@ -29,7 +29,7 @@ from snncell.tape.tracing import Instruction
 from snncell.tape.value import Value
 
 MAX_INSTRUCTIONS = 64  # per loop: registers run out long before, and compile time grows faster than linearly
-# What generated loops can hold: complex numbers are left to NumPy.
+# The dtypes of generated loops: complex numbers are left to NumPy.
 COMPILED = frozenset(np.dtype(d.dtype) for d in dtypes.ALL if d.name not in ("complex64", "complex128"))
 
 
@@ -59,7 +59,7 @@ class Elementwise(Primitive):
         # For each cast of literals and each target, the expression with OPERAND0, OPERAND1, ... for the arguments.
         self._templates: dict[tuple[str, bool], str] = {}
         self.integer_loops = True  # whether a generated loop may compute it on integers
-        self.of_complex: Elementwise | None = None  # what takes its place on the GPU, where the operands are complex
+        self.of_complex: Elementwise | None = None  # the operation in its place on the GPU, for complex operands
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -127,9 +127,9 @@ class Elementwise(Primitive):
         """The formula as an expression of `operands`.
 
         Args:
-            operands: what takes the places of the arguments.
+            operands: the texts in the places of the arguments.
             literal: the name that casts a number in it.
-            names: what the functions in it are called, `LOOP` or `CUDA` of `kernels/scalar.py`.
+            names: the names of its functions, `LOOP` or `CUDA` of `kernels/scalar.py`.
         """
         key = (literal, names is LOOP)
         if key not in self._templates:

@@ -1,4 +1,4 @@
-"""Program: what a traced function computes, as straight-line instructions in single assignment, printable."""
+"""Program: the computation of a traced function, as straight-line instructions in single assignment, printable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Program(NamedTuple):
     """Instructions in order, each assigning Values that no other assigns.
 
     Attributes:
-        inputs: Values of the arguments, and then of what was captured from parent traces.
+        inputs: Values of the arguments, and then of captures from parent traces.
         parameters: Parameters read, each with the Value it has at the start.
         constants: arrays, each with its Value.
         instructions: the operations.
@@ -33,7 +33,7 @@ class Program(NamedTuple):
     step: Any = None
 
     def results(self) -> list[Value]:
-        """Every Value that a run has to give: outputs, and what is written to Parameters."""
+        """Every Value that a run has to give: outputs, and new values of Parameters."""
         return [*self.outputs, *self.written.values()]
 
     def __str__(self) -> str:

@@ -52,7 +52,7 @@ def share_event_lists(program: Program) -> Program:
             instructions.append(instruction)
             continue
         x, y = instruction.inputs
-        if x not in events:  # in front of the first product that takes them
+        if x not in events:  # before the first product that takes them
             attrs = {"dtype": x.dtype, "below": max(limits[x])}
             search = Instruction(EVENTS, (x,), attrs, instruction.line)
             search.outputs = tuple(Value(x.trace, *spec) for spec in EVENTS.abstract((x,), attrs))

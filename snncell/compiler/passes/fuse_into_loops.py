@@ -4,7 +4,7 @@
     after:  last, total = scan[v + (x + b), sums s](v0, x, b)
 
 A bias added before a neuron, or a mean over time after it, would each read a whole sequence once more and write one;
-inside the loop they are a few instructions on what is in registers. A producer goes into every loop that takes its
+inside the loop they are a few instructions on registers. A producer goes into every loop that takes its
 sequence, and is then computed in each, so all users must be loops that are a single kernel: for any other the sequence
 would have to be written all the same. Loops that recompute states take their sequences as they are.
 """

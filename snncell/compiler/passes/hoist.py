@@ -83,7 +83,7 @@ def _invariant(instructions: list[Instruction], constant: set[Value]) -> tuple[l
 
 def _prologue(instructions: list[Instruction], kind: dict[Instruction, str], carried: set[Value]) -> list[Instruction]:
     """Instructions the loop needs, not elementwise, that depend on sequences alone, and all that leads to them."""
-    stateful = set(carried)  # what depends on a state, or on an instruction that has no rule for sequences
+    stateful = set(carried)  # depends on a state, or on an instruction without a rule for sequences
     candidates: list[Instruction] = []
     for instruction in instructions:
         values = values_in(instruction)
@@ -120,7 +120,7 @@ def _modes(
     for values, mode in ((after, "loop"), (ys, "sequence"), (sums, "sum")):
         for value in values:
             uses.setdefault(value, set()).add(mode)
-    reduced: set[Value] = set()  # what depends on an instruction that is not elementwise
+    reduced: set[Value] = set()  # depends on an instruction that is not elementwise
     for instruction in instructions:
         if not is_elementwise(instruction) or not reduced.isdisjoint(values_in(instruction)):
             reduced.update(instruction.outputs)

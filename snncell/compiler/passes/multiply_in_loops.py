@@ -1,4 +1,4 @@
-"""Products that only a loop over time takes become part of it: what has few events is then never written.
+"""Products inside loops: a product that only a loop over time takes becomes part of it, and is never written.
 
     before: e = events(x); i = product_of_events(x, e, w); last, s = scan[v + i](v0, i)
     after:  e = events(x); last, s = scan[v + product_of_events(x, e, w)](v0, x, e, w)
@@ -124,7 +124,7 @@ def _with_terms(
     results: list[Any] = []
     for value, y in list(rows):
         term = terms.get(value)
-        # What it multiplies with is there before the loop: the events of what went into the layer.
+        # Its other operand exists before the loop: the events of the layer's input.
         if term is None or any(order.get(x, -1) > own for x in term.inputs[:-1]) or value.shape[1:] != y.shape:
             continue
         x, *lists, _ = term.inputs

@@ -1,4 +1,4 @@
-"""Sums over time move in front of products of sequences; products of repeated rows and images are taken once.
+"""Reductions before products: sum a sequence over time before its product; multiply repeated rows and images once.
 
     sum_t(dot(x, w))              ->  dot(sum_t(x), w)               readout of a mean: mean of readouts
     dot(broadcast(x), w)          ->  broadcast(dot(x, w))           its reverse: each step gets the same gradient
@@ -9,8 +9,8 @@
 In convolutions the steps are images of one batch, with a reshape between; one that takes it back is left out. For T
 steps the product is a T-th of the work, and the sum that is left stands at the loop that fires the spikes, which takes
 it in (`fuse_into_loops`, the next pass). Results agree to rounding only, so it is for floats; not for float16 and
-bfloat16, of which a sum over time can overflow or lose digits before the product would have; and not where somebody
-else takes the product too, which is then computed in any case.
+bfloat16, of which a sum over time can overflow or lose digits before the product would have; and not if the product has
+another user, because it is then computed in any case.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def push_reductions(program: Program) -> Program:
         rewritten = pusher.rewritten()
         if not pusher.changed:
             break
-        # To a fixed point: a sum that now stands in front of one product may stand behind another.
+        # To a fixed point: a sum that now stands before one product may stand after another.
         program = canonicalise(rewritten)
     return program
 
@@ -54,7 +54,7 @@ class _Pusher:
         self.changed = False
 
     def rewritten(self) -> Program:
-        """The Program; what a rewrite leaves without a user is removed by the caller's `canonicalise`."""
+        """The rewritten Program; the caller's `canonicalise` removes instructions that have lost their users."""
         for instruction in self.program.instructions:
             rewrite = self._of_sum(instruction) or self._of_dot(instruction) or self._of_contraction(instruction)
             rewrite = (
@@ -207,7 +207,7 @@ class _Pusher:
             return None  # the sequence is computed for its other users, and a second product would be more work
         if isinstance(maker.op, Dot):
             rows, matrix = maker.inputs
-            # DEPTH, for it recurses through layers behind one another; the next walk takes the sum on from there.
+            # DEPTH, because it recurses through successive layers; the next walk takes the sum on from there.
             total = self._total(rows, op, line, depth + 1) if depth < DEPTH else None
             total = total or self._new(op, rows, axis=(0,), keepdims=False, line=maker.line)
             return self._new(maker.op, total, matrix, line=maker.line)

@@ -9,7 +9,7 @@ The backward step needs some Values of the step. It may read them, or the Values
 between: each choice cuts the graph that leads from the inputs of the step to those Values. The cheapest cut is a
 maximum flow's (Ford and Fulkerson 1956), where the capacity of a Value is the bytes that move if it is stored: written
 and read, or only read if it exists in any case, as an input or a result. It pays because loops over time are bound by
-memory: arithmetic on what is in registers costs less than a sequence through memory. Products of matrices are the
+memory: arithmetic on registers costs less than a sequence through memory. Products of matrices are the
 exception, and are stored where they can be.
 """
 
@@ -29,7 +29,7 @@ from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Instruction
 from snncell.tape.value import Value
 
-UNBOUNDED = 1 << 62  # the capacity of what must not be cut
+UNBOUNDED = 1 << 62  # the capacity of edges that must not be cut
 # Capacities are on the Values, a flow's are on edges: so each Value is an edge from (value, "in") to (value, "out").
 Node = tuple[Value | None, str]
 START: Node = (None, "start")
@@ -152,10 +152,10 @@ def minimum_cut(
     for value in varying.intersection(needed):
         flow.connect((value, "out"), END, UNBOUNDED)
     flow.fill()
-    behind = flow.reaching()
+    beyond = flow.reaching()
     computed = [out for instruction in reverse for out in instruction.outputs]
     order = [*costs.carried, *costs.inputs, *computed, *(value for _, value in edges)]
-    return [x for x in dict.fromkeys(order) if x in varying and (x, "in") not in behind and (x, "out") in behind]
+    return [x for x in dict.fromkeys(order) if x in varying and (x, "in") not in beyond and (x, "out") in beyond]
 
 
 def _reachable_from(values: Sequence[Value], edges: Sequence[tuple[Value, Value]]) -> set[Value]:

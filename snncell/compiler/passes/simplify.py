@@ -72,10 +72,11 @@ def drop_identities(program: Program) -> Program:
     makers: dict[Value, Instruction] = {}
     instructions = []
     for instruction in program.instructions:
-        source = _identical_value(rename_inputs(instruction, replaced), makers)
+        renamed = rename_inputs(instruction, replaced)
+        source = _identical_value(renamed, makers)
         if source is None:
-            instructions.append(instruction)
-            makers.update(dict.fromkeys(instruction.outputs, rename_inputs(instruction, replaced)))
+            instructions.append(renamed)
+            makers.update(dict.fromkeys(renamed.outputs, renamed))
         else:
             replaced[instruction.outputs[0]] = source
     return substitute(program._replace(instructions=instructions), replaced)
@@ -87,16 +88,17 @@ def _identical_value(instruction: Instruction, makers: dict[Value, Instruction])
     if not isinstance(x, Value) or len(instruction.outputs) != 1:
         return None
     (out,) = instruction.outputs
+    maker = makers.get(x)
     if isinstance(op, Transpose):
-        axes, maker = instruction.attrs["axes"], makers.get(x)
-        if maker is None or not isinstance(maker.op, Transpose):
-            return x if _in_order(axes) else None
-        return _operand(maker) if _in_order([maker.attrs["axes"][axis] for axis in axes]) else None
+        axes = instruction.attrs["axes"]
+        if _in_order(axes):
+            return x
+        back = maker is not None and isinstance(maker.op, Transpose)
+        return _operand(maker) if maker and back and _in_order([maker.attrs["axes"][axis] for axis in axes]) else None
     if isinstance(op, (Reshape, Broadcast, Cast)) and x.spec == out.spec:
         return x
-    maker = makers.get(x)
     if maker is not None and maker.op is op and isinstance(op, Elementwise) and op.is_involution:
-        return _operand(maker)
+        return _operand(maker) if _operand(maker).spec == out.spec else None
     while isinstance(op, Reshape) and maker is not None and isinstance(maker.op, Reshape):
         if _operand(maker).shape == out.shape:
             return _operand(maker)

@@ -1,7 +1,7 @@
 """An elementwise operation or a reduction of device arrays outside of a Program: the launch of a group of one
 instruction.
 
-Launches are kept by what they depend on: the operation, the shapes and dtypes. Python numbers are arguments.
+Launches are kept by the operation, the shapes and dtypes. Python numbers are arguments.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def on_device(op: Elementwise | Reduction, arrays: Sequence[Any], attrs: dict[st
 def _launch(
     op: Elementwise | Reduction, arrays: Sequence[Any], attrs: dict[str, Any]
 ) -> tuple[DeviceLaunch, list[tuple[int, Any]]]:
-    """The launch, and which of the inputs are numbers that it takes in what dtype."""
+    """The launch, and the places of the numbers among the inputs, each with the dtype that the launch takes it in."""
     trace = Trace()
     inputs = tuple(Value(trace, x.shape, x.dtype) if hasattr(x, "dtype") else x for x in arrays)
     instruction = Instruction(op, inputs, attrs, op.name)

@@ -69,7 +69,7 @@ class Launch:
         self.drops = drops
 
     def build(self) -> None:
-        """Compile it, or load what was compiled."""
+        """Compile the kernel, or load the compiled one."""
         self.call = build(*self.kernels[0])
 
     def targets(self) -> dict[Value, int]:
@@ -101,7 +101,7 @@ class Launch:
             slots[slot] = None
 
     def segment(self) -> Segment:
-        """The kernel and what its arguments are at each run, to be called together with others."""
+        """The kernel and the kinds of its arguments, to be called together with others."""
         _, _, signature = self.kernels[0]
         numbers = zip(self.scalars, signature[len(self.sizes) + len(self.arrays) :], strict=False)
         return Segment(
@@ -157,7 +157,7 @@ class DeviceLaunch:
             self.kernels.append((f"join_{kernel.name}", kernel.source, kernel.join))
 
     def build(self) -> None:
-        """Compile it, or load what was compiled."""
+        """Compile the kernel, or load the compiled one."""
         self.call, *joins = [build_for_cuda(*kernel) for kernel in self.kernels]
         self.join = joins[0] if joins else None
 
@@ -342,7 +342,7 @@ def join_loops(launches: Sequence[Entry]) -> list[Entry | Segments]:
 def _joins(launch: Launch) -> bool:
     """True for a loop that one thread runs, whose kernel alone makes its results.
 
-    Loops that fill what is stored in fewer bits are narrowed after their kernel, before others may take it.
+    Results in a storage format are narrowed after their kernel, before other loops may take them.
     """
     return not (launch.parallel or launch.parts or launch.narrowed)
 

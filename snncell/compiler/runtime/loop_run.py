@@ -35,7 +35,7 @@ class LoopRun:
 
     Attributes:
         space: where the arrays are.
-        known: the array of each Value: a sequence, or what is the same at every step.
+        known: the array of each Value: a sequence, or an array that is the same at every step.
         varying: the Values that are sequences.
         totals: the sums over time of Values.
     """

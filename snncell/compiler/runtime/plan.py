@@ -13,6 +13,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+# The import gives elementwise operations and reductions their rule for the device.
+import snncell.compiler.runtime.eager_cuda  # noqa: F401
 from snncell.compiler.ir.product import Product
 from snncell.compiler.ir.program import Program, last_uses
 from snncell.compiler.pipeline import optimise
@@ -41,7 +43,7 @@ class Plan:
     """The launches of one Program, for arrays of one place.
 
     Args:
-        program: what they compute.
+        program: the computation.
         space: where the arrays are.
         recorded: whether they may be recorded as a CUDA graph: not those of a step within a loop.
     """
@@ -71,7 +73,7 @@ class Plan:
         self.graph = self.recorded() if recorded else None
 
     def build(self) -> None:
-        """Compile its loops, or load what was compiled."""
+        """Compile its loops, or load the compiled ones."""
         if listening():  # progress reports want the number of kernels first
             expect(self.kernels())
         for launch in self.launches:

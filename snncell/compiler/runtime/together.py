@@ -1,9 +1,9 @@
-"""Loops without states: nothing waits for the step before, so all steps run at once, as a plan over whole sequences.
+"""Loops without states: no step waits for the step before, so all steps run at once, as a plan of whole sequences.
 
     each step:  y = sum(x * w, axis=0)      x (3, 4), w (4,), of T steps
     at once:    y = sum(x * w, axis=1)      x (T, 3, 4)
 
-Elementwise operations and reductions stay what they are, and are fused as in any plan; others go by their `over_time`.
+Elementwise operations and reductions are fused as in any plan. Other operations run by their rule `over_time`.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class AllStepsPlan:
         return instruction.outputs[0]
 
     def run(self, known: dict[Value, Any]) -> tuple[dict[Value, Any], dict[Value, Any]]:
-        """The sequences and the sums that are wanted, from the arrays of what goes in."""
+        """The sequences and the sums that are wanted, from the arrays of the inputs."""
         if not self._built:
             self.plan.build()
             self._built = True

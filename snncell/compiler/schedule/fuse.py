@@ -155,9 +155,9 @@ def _settle(groups: list[FusionGroup], results: list[Value]) -> None:
 
 
 def _rematerialise_groups(groups: list[FusionGroup], program: Program) -> list[FusionGroup]:
-    """Have loops compute what they take from an earlier one, where reading its operands moves fewer bytes.
+    """Have loops compute a Value anew instead of reading it from an earlier loop, if its operands are fewer bytes.
 
-    x - mean, in a loop that adds up its squares, is an array to write and to read; loops behind it that read x have it
+    x - mean, in a loop that adds up its squares, is an array to write and to read; loops after it that read x have it
     for a subtraction.
     """
     wanted, sizes = set(program.results()), _sizes(groups)
@@ -210,7 +210,7 @@ def _may_hold(host: FusionGroup, group: FusionGroup, recipe: list[Instruction]) 
 
 
 def _sizes(groups: list[FusionGroup]) -> dict[Value, int]:
-    """The bytes of each Value that a group takes or gives: of a broadcast one, those of what it is made of."""
+    """The bytes of each Value that a group takes or gives: of a broadcast one, those of its operand."""
     sizes: dict[Value, int] = {}
     for group in groups:
         for x in (*group.reads, *group.writes):

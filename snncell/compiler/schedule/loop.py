@@ -1,8 +1,8 @@
-"""Schedule of a loop over time: what runs before it, in it and after it, and whether it is a single kernel.
+"""Schedule of a loop over time: the instructions before it, in it and after it, and whether it is one kernel.
 
-`passes/hoist.py` takes the body apart. Here the parts that are left in the loop are reduced to what the results depend
-on, and joined with those of a forward that runs again between checkpoints: both have one prologue, and one list of
-operands to load.
+`passes/hoist.py` takes the body apart. Here the parts that are left in the loop are reduced to the instructions that
+results depend on, and joined with those of a forward that runs again between checkpoints: both have one prologue, and
+one list of operands to load.
 
 Legality is asked of the schedule, before any text is written. A kernel gives each thread a block of elements, and runs
 it through all steps. So every Value in the loop has to be elementwise over one shape, and element n of it may depend on
@@ -49,7 +49,7 @@ class LoopSchedule:
     """A loop as a backend takes it.
 
     Attributes:
-        who: what runs it.
+        who: the function that runs it.
         backwards: whether the last step is taken first.
         carry, xs, consts: the inputs of a step.
         parts: the body, taken apart.

@@ -25,7 +25,7 @@ class Dependencies:
 
     Args:
         trace: finished.
-        state: what the traced functions read.
+        state: the values that the traced functions read.
     """
 
     def __init__(self, trace: Trace, state: PythonState) -> None:
@@ -68,8 +68,8 @@ def state_read_by(roots: Iterable[Any], who: str, every: str = "each call") -> I
 
     Args:
         roots: the functions, and objects that they are given.
-        who: what traces, for errors.
-        every: what would have the same random numbers.
+        who: the function that traces, for errors.
+        every: the unit that would have the same random numbers.
     """
     state = PythonState(roots)
     state.refuse_iterators(who)

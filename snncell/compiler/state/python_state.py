@@ -65,7 +65,7 @@ class PythonState(ReachableValues):
         return unchanged
 
     def changes(self) -> dict[Spot, Change]:
-        """The values that are not what they were, by the place where they are."""
+        """The values that have changed, by the place where they are."""
         found: dict[Spot, Change] = {}
         for holder in self._holders.values():
             found |= holder.changes()
@@ -93,7 +93,7 @@ class PythonState(ReachableValues):
         ]
         return f" ({names[0]})" if names else ""
 
-    # --- what a trace must not do to them -----------------------------------------------------------------------------
+    # --- effects that are refused -----------------------------------------------------------------------------
 
     def refuse_iterators(self, who: str) -> None:
         """Raise for an iterator among the variables: a trace would take the same items at each call."""

@@ -158,7 +158,7 @@ class ReachableValues:
         self.include(roots)
 
     def include(self, roots: Iterable[Any]) -> None:
-        """Add what further functions and objects can read."""
+        """Add the values that further functions and objects can read."""
         self._waiting += roots
         self._visit_all()
         number = 0
@@ -241,7 +241,7 @@ class ReachableValues:
             self._visit_instance(value, kind)
 
     def _visit_subclass(self, value: Any, kind: type) -> None:
-        """Visit what a user's subclass adds to a container or array: attributes, and methods."""
+        """Visit the attributes and methods that a user's subclass adds to a container or array."""
         if not library(kind.__module__):
             self._visit_instance(value, kind)
 
@@ -315,7 +315,7 @@ class ReachableValues:
                 self._waiting.append(value)
 
     def _read_code(self, function: FunctionType, runs: bool = True) -> None:
-        """Add what a function reads; `runs` if it is called, as a class in `isinstance(x, kind)` is not."""
+        """Add the values that a function reads; `runs` if it is called, as a class in `isinstance(x, kind)` is not."""
         code: CodeType = function.__code__
         names = names_in(code)
         self._add_names(names)

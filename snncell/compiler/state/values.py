@@ -22,11 +22,11 @@ BUFFERS: Any = (
 )  # memory that is no array
 _SIMPLE = (bool, int, float, complex, str, bytes, type(None), np.generic)
 
-Spot = tuple[int, Any]  # the id of what holds a value, and the name or place of it there
+Spot = tuple[int, Any]  # the id of the holder of a value, and its name or place there
 
 
 class Change(NamedTuple):
-    """A value that has changed: what an error calls it, and the value now, or what it contains."""
+    """A value that has changed: its name in an error, and the value now, or its contents."""
 
     words: str
     now: Any

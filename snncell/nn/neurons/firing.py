@@ -12,7 +12,7 @@ from snncell.dtype import is_storage_only
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.constants import Membrane, one_of
 from snncell.surrogate import relusigmoid
-from snncell.surrogate.base import firing
+from snncell.surrogate.base import check_spike_function
 from snncell.surrogate.wrappers import Inclusive, Wrapper
 from snncell.tape.tensor import Tensor
 
@@ -70,7 +70,9 @@ DEFAULT = relusigmoid()
 
 def spike_function(surrogate_function: Any, compare: str, max_spikes: int | None, who: str) -> Any:
     """The spike function of a neuron, made to fire at the threshold too, or to count, where that is asked for."""
-    surrogate_function = relusigmoid() if surrogate_function is DEFAULT else firing(surrogate_function, who)
+    surrogate_function = (
+        relusigmoid() if surrogate_function is DEFAULT else check_spike_function(surrogate_function, who)
+    )
     if max_spikes is not None and (
         isinstance(max_spikes, bool)
         or not isinstance(max_spikes, (int, float))

@@ -1,4 +1,4 @@
-"""A training as MindSpore's callbacks see it: a RunContext, and the numbers and parts of the run that it gives."""
+"""RunContext: the argument of callbacks by MindSpore's names, with the parts of the training and its position."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 from snncell.base.arguments.names import suggest_name
 from snncell.errors import MissingNameError, RecordError
+
+__all__ = ["RunContext", "RunParameters"]
 
 
 class RunParameters:

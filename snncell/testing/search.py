@@ -1,14 +1,21 @@
-"""Where a gradient is worst: which array, which entry, which time step."""
+"""Search for the array, entry and time step at which a gradient differs from finite differences.
+
+At a kink (equal values in a window of max pooling, a silent input of ReLU) several gradients are right, and a
+difference across it is none of them. A comparison that fails is therefore repeated at random points near the inputs,
+farther and farther away. It counts only where the function is smooth along the direction of the difference.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from snncell.testing.compare import index_of
-from snncell.testing.problem import Array, Problem, Scalar, Tolerance, move_point, slope_of
+from snncell.testing.problem import Array, Problem, Scalar, Tolerance, directional_derivative, move_point
+from snncell.testing.result import Row
 
 UNDECIDED = 0.05  # the part of a fault that kinks and curvature may account for
 LIMIT = 64  # entries of the worst array that are looked at one by one
@@ -48,7 +55,7 @@ class Search:
         """The derivative along a direction: from the gradients, and by differences."""
         tolerance = self.tolerance
         numeric = self.problem.slope(self.fn, direction, eps or tolerance.eps, self.point, tolerance.fine)
-        return slope_of(self.gradients, direction), numeric
+        return directional_derivative(self.gradients, direction), numeric
 
     def everywhere(self) -> list[Array | None]:
         """A random direction of all arrays together."""
@@ -129,7 +136,7 @@ class Search:
         return direction
 
 
-def beside(point: Sequence[Array], distance: float = 1e-3) -> list[Array]:
+def point_near(point: Sequence[Array], distance: float = 1e-3) -> list[Array]:
     """A random point near by, where no entry is what it was: away from kinks, and from potentials at the threshold."""
     # 0.1 moves entries that are 0 as well: silent inputs are where the kinks are.
     rng = np.random.default_rng(1)
@@ -155,7 +162,7 @@ def _common_ratio(pairs: Sequence[tuple[float, float]]) -> float | None:
     return float(np.mean(ratios))
 
 
-def sentence(worst: WorstEntry, name: str, timed: bool = False) -> str:
+def describe_entry(worst: WorstEntry, name: str, timed: bool = False) -> str:
     """The entry in words: where it is, and both numbers."""
     at = f"at time step {worst.entry[0]}, index {worst.entry}" if timed else f"at index {worst.entry}"
     text = f"{name} is worst, {at}: the reverse gives {worst.analytic:.8g}, finite differences {worst.numeric:.8g}"
@@ -164,3 +171,85 @@ def sentence(worst: WorstEntry, name: str, timed: bool = False) -> str:
     if worst.looked < worst.size:
         text += f" ({worst.looked} of {worst.size} entries were looked at, found by halving)"
     return text + "."
+
+
+# --- comparisons off kinks --------------------------------------------------------------------------------------------
+
+SEEN = 1e-3  # the relative fault that is to be found
+DISTANCES = (0.0, 1e-3, 1e-2, 0.1, 1.0)  # of the points; farther away, equal values are farther apart, too
+EVERYWHERE = "kinks at the inputs and at all points near them: differences decide nothing there"
+
+
+class WrongGradient(NamedTuple):
+    """A gradient that differs from differences where these decide."""
+
+    search: Search  # at the point where that is so
+    number: int | None  # the array that was moved; None for all of them together
+    analytic: float
+    numeric: float
+
+
+def search_at(problem: Problem, fn: Scalar, tolerance: Tolerance, distance: float) -> Search:
+    """A Search at a random point at a distance from the inputs."""
+    point = point_near(problem.point, distance) if distance else problem.point
+    return Search(problem, fn, point, problem.gradient(fn, point), tolerance)
+
+
+def compare_arrays(
+    search: Callable[[float], Search], part: str, numbers: Sequence[int | None], at_inputs: bool
+) -> tuple[list[Row], WrongGradient | None]:
+    """Compare the gradient of each array; None in `numbers` stands for all arrays together.
+
+    Args:
+        search: makes the Search at a distance from the inputs.
+        part: of the check, for the rows.
+        numbers: the arrays.
+        at_inputs: whether a fault at the inputs themselves counts if the function is smooth there. A network may be
+            smooth where its layers have kinks that cancel, so that no layer is wrong; for those, only other points do.
+
+    Returns:
+        A row for each array, and the first one that is wrong.
+    """
+    rows: dict[int | None, Row] = {}
+    faults: dict[int | None, float] = {}  # the difference of those that are not decided yet
+    for distance in DISTANCES:
+        here = search(distance)
+        if distance and not here.finite():  # the point left the domain of the function
+            continue
+        extra = here.problem.rounding(here.point, here.tolerance.eps)
+        for number in [n for n in numbers if n not in rows]:
+            direction = here.everywhere() if number is None else here.only(number)
+            right, analytic, numeric = here.agree(direction, extra)
+            # Far away a gradient may be zero where a fault was visible: that 0 is 0 says nothing about it.
+            if right and not max(abs(analytic), abs(numeric)) <= _noise_floor(here, extra) < faults.get(number, 0.0):
+                row = _row_of_slopes(here, part, number, extra, analytic, numeric)
+                rows[number] = row.noted(BESIDE if distance else "")
+            elif not right:
+                faults[number] = abs(analytic - numeric)
+                if (distance or at_inputs) and here.decided(direction, analytic):
+                    return list(rows.values()), WrongGradient(here, number, analytic, numeric)
+        if len(rows) == len(numbers):
+            break
+    return [_row_or_undecided(here, part, rows, n) for n in numbers if n is not None or len(numbers) == 1], None
+
+
+def _noise_floor(search: Search, extra: float) -> float:
+    """The size of a slope that rounding may make."""
+    return extra + search.tolerance.atol
+
+
+def _name(search: Search, number: int | None) -> str:
+    return ", ".join(search.problem.names) if number is None else search.problem.names[number]
+
+
+def _row_of_slopes(search: Search, part: str, number: int | None, extra: float, analytic: float, numeric: float) -> Row:
+    """A row, with a note on a gradient that is so small that differences would not show a fault."""
+    name, size, noise = _name(search, number), max(abs(analytic), abs(numeric)), _noise_floor(search, extra)
+    if size <= noise:
+        return Row(part, name, 0.0, note="the gradient is zero" if size == 0.0 else "the gradient is zero to rounding")
+    hidden = f"so small that a fault below {noise / size:.2g} of it would go unseen" if noise > SEEN * size else ""
+    return Row(part, name, relative(analytic, numeric), note=hidden)
+
+
+def _row_or_undecided(search: Search, part: str, rows: dict[int | None, Row], number: int | None) -> Row:
+    return rows.get(number, Row(part, _name(search, number), math.nan, note=EVERYWHERE))

@@ -1,120 +1,102 @@
-"""The pieces of a training step: batches, and what is measured of them."""
+"""Measures of a batch: loss, accuracy, metrics and firing rate, with the lengths of padded sequences."""
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from snncell import ops
 from snncell.base.arguments.kinds import Numbers, Own
 from snncell.base.arguments.shown import came, show, suggest_instance
 from snncell.cell.cell import Cell, HookHandle
-from snncell.data.order import in_turn
-from snncell.errors import ArgumentError, ShapeError
-from snncell.nn.sequences import refuse_batch_first, sequences, within_lengths
+from snncell.errors import ArgumentError, CallError, ShapeError
+from snncell.nn.sequences import find_lengths, refuse_batch_first, sequences, takes_lengths, within_lengths
 from snncell.nn.time import MultiStep
 from snncell.ops.base import as_tensor
 from snncell.tape import structure
-from snncell.tape.conversion import as_data, on_host
+from snncell.tape.conversion import as_data
+from snncell.tape.event_lists import EventLists
 from snncell.tape.tensor import Tensor
-from snncell.train.lengths import Lengths, lengths_among, of_output, refuse_lengths
-from snncell.train.scores import accuracy as share_right
-from snncell.train.state import constant
+from snncell.train.metrics import accuracy as share_right, over_time
 
-Measured = tuple[Tensor, dict[str, Tensor]]
+__all__ = ["Spikes", "measure"]
+
+# --- lengths of padded sequences --------------------------------------------------------------------------------------
 
 
-class Batches:
-    """Arrays of one length, a batch at a time, in another order each time they are gone through.
+class Lengths(NamedTuple):
+    """The lengths of the samples, (B,), and the numbers of steps that their padded sequences can have."""
 
-    The order is drawn from snncell's random numbers, so `snncell.set_seed` makes it repeatable.
+    counts: Tensor
+    steps: tuple[int, ...]
 
-    Args:
-        arrays: what `Tensor` takes, with the same first axis: inputs, then the target. Arrays of NumPy are not copied.
-        batch_size, shuffle, drop_last: as for `data.batches`.
-        time_first: the inputs are (T, N, ...), as `data.randman` and `data.padded` give them, and their batches
-            (T, B, ...); one of one axis, such as lengths, is (N,), and the target, the last array, (N, ...) as ever.
+    def are_of(self, x: Tensor) -> bool:
+        """True of a sequence (T, B, ...) of this batch."""
+        return x.ndim > 1 and x.shape[0] in self.steps and x.shape[1:2] == self.counts.shape
+
+
+def find_batch_lengths(net: Any, inputs: Sequence[Any]) -> Lengths | None:
+    """The input that `net.construct` calls `lengths`; None if it has none."""
+    counts = find_lengths(net, inputs, {})
+    if counts is None:
+        return None
+    shapes = [shape for x in inputs if x is not counts for shape in _shapes(x) if len(shape) > 1]
+    # Of both first axes, for there are nets that are given the samples first, and swap the axes.
+    return Lengths(as_tensor(counts, "lengths"), shapes[0][:2] if shapes else ())
+
+
+def _shapes(x: Any) -> list[tuple[int, ...]]:
+    """The shapes of what an input has in it."""
+    return [tuple(x.shape)] if isinstance(x, EventLists) else [leaf.shape for leaf in structure.flatten(x)[0]]
+
+
+def refuse_lengths(net: Any, inputs: Sequence[Any]) -> None:
+    """Raise a CallError where the lengths of a `data.Loader`, the second input, are one more than the net takes."""
+    counts = inputs[1] if len(inputs) > 1 else None
+    if not isinstance(counts, Tensor) or counts.ndim != 1 or counts.dtype.is_float or takes_lengths(net):
+        return
+    fits = inspect.signature(net.construct).bind
+    try:
+        fits(*inputs)
+    except TypeError:
+        name = type(net).__name__
+        try:
+            fits(inputs[0], *inputs[2:])
+        except TypeError:
+            return
+        raise CallError(
+            f"{name} has no argument for the lengths of padded sequences, which a Loader gives after the first input. "
+            f"Take them, def construct(self, x, lengths), or leave them out: data.Loader(..., lengths=False)."
+        ) from None
+
+
+def score_output(fn: Callable[..., Any], output: Any, target: Tensor, lengths: Lengths | None) -> Any:
+    """A loss or score of the net's output; it gets the lengths if it takes them.
 
     Raises:
-        ShapeError: if the first axes differ.
-        ArgumentError: if that gives no batch at all.
-
-    Example:
-        >>> data = snncell.train.Batches(ops.ones((5, 2)), ops.zeros(5), batch_size=2)
-        >>> len(data), [tuple(x.shape) for x, y in data]
-        (3, [(2, 2), (2, 2), (1, 2)])
+        ShapeError: if it does, and the output has another number of steps than the input.
     """
-
-    def __init__(
-        self,
-        *arrays: Numbers,
-        batch_size: int = 64,
-        shuffle: bool = True,
-        drop_last: bool = False,
-        time_first: bool = False,
-    ) -> None:
-        if not arrays:
-            raise ArgumentError("Batches: arrays are inputs and a target; there are none.")
-        self.arrays = [on_host(array) for array in arrays]
-        self.time_first = time_first
-        if time_first:
-            if not any(array.ndim > 1 for array in self.arrays[:-1]):
-                raise ShapeError("Batches: with time_first inputs are (T, N, ...); none has two axes.")
-            self.arrays[:-1] = [array.swapaxes(0, 1) if array.ndim > 1 else array for array in self.arrays[:-1]]
-        self.batch_size, self.shuffle, self.drop_last = batch_size, shuffle, drop_last
-        if any(not array.ndim for array in self.arrays):
-            raise ShapeError("Batches: arrays have a first axis, of samples; a number has none.")
-        lengths = [len(array) for array in self.arrays]
-        if len(set(lengths)) != 1:
-            inner = {array.shape[1] for array in self.arrays[:-1] if array.ndim > 1}
-            first = not time_first and inner == {lengths[-1]}
-            mend = " Of inputs (T, N, ...), time first: train.Batches(..., time_first=True)." if first else ""
-            raise ShapeError(
-                f"Batches: the arrays have different lengths {lengths}; they need one for each sample.{mend}"
-            )
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-            raise ArgumentError(f"Batches: batch_size is an integer of at least 1, not {batch_size!r}.")
-        if not len(self):
-            raise ArgumentError(
-                f"Batches: {lengths[0]} samples give no batch of {batch_size}"
-                + (" with drop_last=True; make it smaller." if drop_last else ".")
-            )
-
-    def __len__(self) -> int:
-        full, rest = divmod(len(self.arrays[0]), self.batch_size)
-        return full + (rest > 0 and not self.drop_last)
-
-    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
-        for chosen in in_turn(len(self.arrays[0]), self.batch_size, self.shuffle, self.drop_last):
-            yield self._of(chosen)
-
-    def in_parts(self, cut: Callable[[int], dict[int, slice]]) -> Iterator[tuple[int, dict[int, tuple[Tensor, ...]]]]:
-        """The same batches in parts: how many samples a batch has, and by number those parts of it that `cut` gives."""
-        for chosen in in_turn(len(self.arrays[0]), self.batch_size, self.shuffle, self.drop_last):
-            yield len(chosen), {number: self._of(chosen[part]) for number, part in cut(len(chosen)).items()}
-
-    def _of(self, chosen: Any) -> tuple[Tensor, ...]:
-        """The batch of some samples."""
-        batch = tuple(Tensor(array[chosen]) for array in self.arrays)
-        if not self.time_first:
-            return batch
-        return (*(x.swapaxes(0, 1) if x.ndim > 1 else x for x in batch[:-1]), batch[-1])
-
-    def description(self) -> dict[str, Any]:
-        """A description that tells these data from others: shapes, dtypes, a hash of the elements, and their order."""
-        contents = {f"array {n}": constant(a) for n, a in enumerate(self.arrays)}
-        return {**contents, "batch_size": self.batch_size, "shuffle": self.shuffle, "drop_last": self.drop_last} | (
-            {"time_first": True} if self.time_first else {}
+    score = hasattr(getattr(fn, "func", fn), "of_classes")  # of a partial, too
+    if lengths is None or not takes_lengths(fn) or (score and not over_time(output, target)):
+        return fn(output, target)
+    first = next(iter(structure.flatten(output)[0]), None)
+    if first is not None and lengths.steps and first.shape[:1] and first.shape[0] not in lengths.steps:
+        raise ShapeError(
+            f"lengths: the net's input is of {' or '.join(map(str, lengths.steps))} steps, and its output, of shape "
+            f"{first.shape}, is not, so a loss or accuracy that takes lengths needs others. Let the net give them too, "
+            f"(output, lengths), and give a function of both: def loss(out, y)."
         )
+    return fn(output, target, lengths=lengths.counts)
 
 
-# --- what is measured -------------------------------------------------------------------------------------------------
+# --- firing rate ------------------------------------------------------------------------------------------------------
 
 
-def cells_of(chosen: Any, who: str) -> list[Cell]:
+def spiking_cells(chosen: Any, who: str) -> list[Cell]:
     """A Cell, or several, as a list."""
     several = isinstance(chosen, Iterable) and not isinstance(chosen, (Cell, str, bytes, dict, Tensor))
     cells = list(chosen) if several else [chosen]
@@ -126,9 +108,9 @@ def cells_of(chosen: Any, who: str) -> list[Cell]:
 
 
 class Spikes:
-    """Listens to Cells that give spikes, and tells their firing rate: the share of elements that are not 0.
+    """Firing rate of Cells: the share of the elements of their spikes that are not 0.
 
-    Used as a context, in which every call of these Cells is heard, also while a function is traced.
+    Use it as a context. Every call of these Cells within it counts, also while a function is traced.
 
     Args:
         cells: a Cell, or several: what runs a layer over time, such as a `MultiStep`. Of a tuple that one gives, the
@@ -146,7 +128,7 @@ class Spikes:
     """
 
     def __init__(self, cells: Annotated[Cell | Iterable[Cell], Own()]) -> None:
-        self.cells = cells_of(cells, "Spikes: cells")
+        self.cells = spiking_cells(cells, "Spikes: cells")
         self.heard: list[Tensor] = []
         self._handles: list[HookHandle] = []
 
@@ -174,7 +156,7 @@ class Spikes:
                     )
 
     def rate(self, lengths: Numbers | None = None) -> Tensor:
-        """The share of elements that are not 0 of all that was heard since the last time.
+        """The firing rate of all calls since the last time.
 
         Args:
             lengths: integers (B,), how many steps each sample has; left out, all T. The steps behind them are no
@@ -205,6 +187,11 @@ class Spikes:
         total = float(count) if isinstance(count, int) else ops.maximum(count, 1).astype("float32")
         rate: Tensor = fired.astype("float32") / total
         return rate
+
+
+# --- all measures of a batch ------------------------------------------------------------------------------------------
+
+Measured = tuple[Tensor, dict[str, Tensor]]
 
 
 def measure(
@@ -241,16 +228,16 @@ def measure(
         with sequences() as shapes:
             output = net(*inputs)
         refuse_batch_first(shapes, target)
-        lengths = lengths_among(net, inputs)
+        lengths = find_batch_lengths(net, inputs)
         others = {}
         if score is not None:
-            others["accuracy"] = _result_of("accuracy", of_output(score, output, target, lengths)).mean()
+            others["accuracy"] = _result_of("accuracy", score_output(score, output, target, lengths)).mean()
         for name, metric in (metrics or {}).items():
-            found = _result_of(name, of_output(metric, output, target, lengths))
+            found = _result_of(name, score_output(metric, output, target, lengths))
             others[name] = found.mean(0) if found.ndim else found
         if spikes is not None:
             others["firing_rate"] = spikes.rate_of(lengths)
-        value = _result_of("loss", of_output(loss, output, target, lengths))
+        value = _result_of("loss", score_output(loss, output, target, lengths))
         if value.size != 1:
             raise ShapeError(f'The loss is one number, not of shape {value.shape}: reduction="mean", or its .mean().')
         return value, others

@@ -1,4 +1,4 @@
-"""Metrics as objects by MindSpore's names: measured batch by batch, and asked for in the end."""
+"""MindSpore's metrics as objects: `update` for each batch, `eval` in the end."""
 
 from __future__ import annotations
 
@@ -13,8 +13,21 @@ from snncell.base.arguments.shown import came, show
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor
-from snncell.train.metrics import NAMED, confusion, top_k
-from snncell.train.scores import accuracy
+from snncell.train.metrics import NAMED, accuracy, confusion, top_k
+
+__all__ = [
+    "F1",
+    "MAE",
+    "MSE",
+    "Accuracy",
+    "Loss",
+    "Metric",
+    "Precision",
+    "Recall",
+    "Top1CategoricalAccuracy",
+    "Top5CategoricalAccuracy",
+    "TopKCategoricalAccuracy",
+]
 
 
 class Metric:
@@ -226,8 +239,8 @@ NAMES: dict[str, Callable[[], Metric]] = {
 }
 
 
-def metrics_of(given: Any) -> dict[str, Any]:
-    """The metrics of a `Model` by name: a `Metric`, or what `train.fit` takes (a function, a name, `Monitored`).
+def as_metrics(given: Any) -> dict[str, Any]:
+    """The metrics of a `Model` by name: each is a `Metric`, or a metric of `train.fit` (function, name, `Monitored`).
 
     Raises:
         ArgumentError: for what is none.

@@ -1,28 +1,31 @@
-"""MindSpore's Model: a network with its loss, optimiser and metrics, to train, evaluate and predict with."""
+"""MindSpore's Model: train, evaluate and predict with a network, its loss, optimiser and metrics in one object."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, Literal, cast
+
+import numpy as np
 
 from snncell.amp import LossScaler, auto_mixed_precision
 from snncell.base.arguments.kinds import Count, Own, Size
-from snncell.base.arguments.shown import came
+from snncell.base.arguments.shown import came, show
 from snncell.cell.cell import Cell
 from snncell.cell.modes import phases
 from snncell.compiler.jit import jit
 from snncell.errors import ArgumentError
+from snncell.mindspore.metrics import Loss, Metric, as_metrics
+from snncell.mindspore.run_context import RunContext
+from snncell.mindspore.training_cells import TrainOneStepCell
 from snncell.nn.optim import Optimizer
-from snncell.nn.training import TrainOneStepCell
 from snncell.tape.conversion import as_data
-from snncell.train.callbacks import Callback, Result, Training
-from snncell.train.evaluation import evaluate_with, statefuls, tell_callbacks
+from snncell.train.callbacks import Callback, Result, Training, sort_callbacks
 from snncell.train.fit import fit
-from snncell.train.given import in_order
-from snncell.train.loss_scale import scaler_of
-from snncell.train.model_data import columns_of
-from snncell.train.model_metrics import Loss, Metric, metrics_of
-from snncell.train.model_parts import First, LossPart, itself, metrics_to_compile, refuse_own_step
+from snncell.train.loss_scale import as_scaler
+from snncell.train.passes import evaluate_with, tell_callbacks
+from snncell.train.state import find_statefuls
+
+__all__ = ["Model"]
 
 
 class Model:
@@ -84,9 +87,9 @@ class Model:
             refuse_own_step(network)
             network, optimizer = network.network, cast(Any, network).optimizer
         self.network, self.loss_fn, self.optimizer = network, loss_fn, optimizer
-        self.metrics = metrics_of(metrics)
+        self.metrics = as_metrics(metrics)
         self.eval_network, self.eval_indexes = eval_network, eval_indexes or (0, 1, 2)
-        self.loss_scale = scaler_of(loss_scale, "Model")
+        self.loss_scale = as_scaler(loss_scale, "Model")
         if amp_level != "O0":
             auto_mixed_precision(network, amp_level)
         self._predict = jit(network)
@@ -170,21 +173,21 @@ class Model:
                 "Model.fit: valid_dataset is evaluated with the network and loss_fn that are trained; with another one "
                 "call model.eval in a callback, or leave it out."
             )
-        given = [*in_order(() if callbacks is None else callbacks)]
+        given = [*sort_callbacks(() if callbacks is None else callbacks)]
         metrics = metrics_to_compile(self.metrics)
         with_own_loss = self.loss_fn is None
         return fit(
             self.network,
-            itself if self.loss_fn is None else self.loss_fn,
+            output_as_loss if self.loss_fn is None else self.loss_fn,
             self.optimizer,
-            columns_of(data, with_own_loss, f"Model.{who}: train_dataset"),
+            as_columns(data, with_own_loss, f"Model.{who}: train_dataset"),
             epoch - initial,
-            test=None if test is None else columns_of(test, with_own_loss, "Model.fit: valid_dataset"),
+            test=None if test is None else as_columns(test, with_own_loss, "Model.fit: valid_dataset"),
             test_every=every,
             accuracy=None,
             metrics={} if test is None else metrics,
             loss_scale=self.loss_scale,
-            callbacks=[First(self, given, initial), *given],
+            callbacks=[ModelMetrics(self, given, initial), *given],
             progress=False,
         )
 
@@ -204,7 +207,7 @@ class Model:
                 f"Model: {min(found)!r} has its own update, which is given what network gives; it needs network and "
                 f"loss_fn apart, without an eval_network. Or give it a method measured(self, output, target)."
             )
-        if found and statefuls(self.network):
+        if found and find_statefuls(self.network):
             raise ArgumentError(
                 f"Model: {min(found)!r} has its own update, for which the network runs once more on each batch, and "
                 f"there is a Stateful in it, which would go on. Give it a method measured(self, output, target)."
@@ -235,8 +238,8 @@ class Model:
         if not self.metrics:
             raise ArgumentError('Model.eval: there are no metrics: Model(..., metrics={"accuracy", "loss"}).')
         net, loss, metrics, whole = self._evaluated()
-        told = in_order(() if callbacks is None else callbacks)
-        told.insert(0, First(self, tuple(told), 0))
+        told = sort_callbacks(() if callbacks is None else callbacks)
+        told.insert(0, ModelMetrics(self, tuple(told), 0))
         training = Training(net, loss, cast(Any, self.optimizer), None, valid_dataset, 0, evaluating=True)
         told[0].on_fit_begin(training)
         for callback in told:
@@ -244,7 +247,7 @@ class Model:
         found = evaluate_with(
             net,
             loss,
-            columns_of(valid_dataset, whole, "Model.eval: valid_dataset"),
+            as_columns(valid_dataset, whole, "Model.eval: valid_dataset"),
             64,
             None,
             metrics,
@@ -267,7 +270,7 @@ class Model:
             net, loss = self.eval_network, LossPart(self.eval_indexes[0])
             metrics = {name: self._of_parts(one) for name, one in metrics.items()}
         elif loss is None:
-            loss = itself
+            loss = output_as_loss
             if metrics:
                 raise ArgumentError(
                     f"Model.eval: the network gives the loss alone, so that {min(metrics)!r} has no output to measure. "
@@ -293,3 +296,121 @@ class Model:
         with phases(self.network):
             self.network.set_train(False)
             return self._predict(*(as_data(x) for x in predict_data))
+
+
+# --- data sets --------------------------------------------------------------------------------------------------------
+
+
+class _Columns:
+    """The batches of a data set; the last column is doubled if the network takes all columns."""
+
+    def __init__(self, source: Any, twice: bool, who: str) -> None:
+        self.source, self.twice, self.who = source, twice, who
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        iterator = getattr(self.source, "create_tuple_iterator", None)
+        for batch in self.source if iterator is None else iterator():
+            if not isinstance(batch, (tuple, list)):
+                raise ArgumentError(f"{self.who}: a batch is a tuple of columns, not {came(batch)}.")
+            yield (*batch, batch[-1]) if self.twice else tuple(batch)
+
+
+class _Sized(_Columns):
+    """The batches of a data set with a known number of batches."""
+
+    def __len__(self) -> int:
+        size = getattr(self.source, "get_dataset_size", None)
+        return len(self.source) if size is None else int(size())
+
+
+def as_columns(data: Any, twice: bool, who: str) -> Any:
+    """Convert a data set to batches for `train.fit`; with `twice` the last column is doubled."""
+    if data is None:
+        raise ArgumentError(f"{who}: there are no data.")
+    own = hasattr(data, "create_tuple_iterator")
+    if isinstance(data, tuple):
+        return (*data, data[-1]) if twice else data
+    if not own and not twice:
+        return data
+    if isinstance(data, type) or (not own and not hasattr(data, "__iter__")):
+        raise ArgumentError(f"{who} are batches that can be gone through again and again, not {show(data)}.")
+    sized = hasattr(data, "get_dataset_size") or hasattr(data, "__len__")
+    return (_Sized if sized else _Columns)(data, twice, who)
+
+
+# --- loss, training step and metrics for `train.fit` ------------------------------------------------------------------
+
+
+def output_as_loss(output: Any, _target: Any) -> Any:
+    """The loss function of a network whose output is the loss."""
+    return output
+
+
+class LossPart:
+    """The loss function of a network whose output is a tuple with the loss in it."""
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+
+    def __call__(self, outs: Any, _target: Any) -> Any:
+        if not isinstance(outs, (tuple, list)) or not -len(outs) <= self.place < len(outs):
+            raise ArgumentError(
+                f"Model.eval: eval_network gives a tuple, its loss at {self.place} (eval_indexes), not {came(outs)}."
+            )
+        return outs[self.place]
+
+
+def refuse_own_step(cell: TrainOneStepCell) -> None:
+    """Raise an ArgumentError for a step that does something else than `train.fit`, which takes its parts."""
+    if type(cell).construct is not TrainOneStepCell.construct or cell.is_hooked:
+        has = "hooks" if cell.is_hooked else "a construct"
+        raise ArgumentError(
+            f"Model: the {type(cell).__name__} has {has} of its own, and Model takes loss and optimiser alone out of a "
+            f"nn.TrainOneStepCell. Call it in a loop, jit(cell), or clip and scale by train.fit(clip_norm=...)."
+        )
+    if cell.sens != 1.0:
+        raise ArgumentError(
+            f"Model: the TrainOneStepCell has sens={cell.sens:g}, a factor of its gradients, and Model takes those of "
+            f"the loss. Leave it out, or call the step in a loop, jit(cell)."
+        )
+
+
+def metrics_to_compile(metrics: dict[str, Any]) -> dict[str, Any]:
+    """The metrics that are part of the compiled step, as `train.fit` takes them."""
+    apart = {name for name, one in metrics.items() if isinstance(one, Loss) or getattr(one, "collects", False)}
+    own = {name: one for name, one in metrics.items() if name not in apart}
+    return {name: one.measured if isinstance(one, Metric) else one for name, one in own.items()}
+
+
+class ModelMetrics(Callback):
+    """The callback that runs first: fills the run context from the model, and puts metrics into the records."""
+
+    order = -1_000_000
+
+    def __init__(self, model: Any, given: Sequence[Callback], initial: int) -> None:
+        self.model, self.given, self.initial = model, given, initial
+
+    def on_fit_begin(self, training: Training) -> None:
+        args = training.run_context.original_args()
+        args.network, args.loss_fn, args.metrics = self.model.network, self.model.loss_fn, self.model.metrics or None
+        args.list_callback, args.initial_epoch = list(self.given), self.initial
+
+    def on_evaluation_begin(self, training: Training) -> None:
+        for metric in self.model.collecting().values():
+            metric.clear()
+
+    def on_eval_step_end(self, run_context: RunContext) -> None:
+        if metrics := self.model.collecting():
+            *inputs, target = run_context.original_args().batch
+            output = self.model.predict(*inputs)
+            for metric in metrics.values():
+                metric.update(output, target)
+
+    def on_evaluation_end(self, training: Training) -> None:
+        self.model.finish(training.record)
+        for name, metric in self.model.collecting().items():
+            training.record[f"test_{name}"] = np.asarray(metric.eval()).tolist()
+
+    def on_epoch_end(self, training: Training) -> None:
+        if "test_loss" not in training.record:
+            self.model.finish(training.record)

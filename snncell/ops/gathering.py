@@ -1,0 +1,399 @@
+"""Gather: slices and elements at integer positions, rows of a table, one-hot vectors.
+
+Positions out of range are an error of the eager call. A Program finds them when it runs, where the CPU looks them up;
+on a GPU it reads NaN (see `_Lookup`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.base.arguments.kinds import Numbers, Size
+from snncell.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
+from snncell.kernels import lookups as rows
+from snncell.kernels.cuda import gather as lookups, scatter
+from snncell.kernels.cuda.arrays import DeviceArray
+from snncell.kernels.space import DEVICE, IN_USE, space_of
+from snncell.ops import joining, logic as lg, shape as sh
+from snncell.ops.base import as_axis, as_int, as_tensor, astype, primitive
+from snncell.ops.creation import array_beside
+from snncell.tape.primitive import (
+    EVERYWHERE,
+    Primitive,
+    axis_behind_steps,
+    one_after_another,
+    repeat_over_time,
+    with_axis_of_steps,
+)
+from snncell.tape.tensor import Tensor, beside
+from snncell.tape.value import Value
+
+__all__ = ["gather", "gather_elements", "gather_nd", "index_select", "one_hot"]
+
+Grads = Sequence[Any]
+
+# --- slices along an axis ---------------------------------------------------------------------------------------------
+
+
+def _no_mask(index: Tensor) -> Tensor:
+    if index.dtype.category != 1:
+        raise TensorIndexError(
+            f"A Tensor cannot be indexed by a Tensor of dtype {index.dtype}: the result's shape would depend on "
+            f"values. Use ops.select(mask, x, 0), or ops.gather with integers."
+        )
+    return index
+
+
+class _Lookup(Primitive):
+    """An operation that refuses positions out of range.
+
+    On the GPU only eager calls check positions, because the check waits for the device. A compiled Program does not
+    wait: an element out of range is NaN (-1 for integers, False for booleans), and adds nothing to a sum.
+
+    Args:
+        name: of the operation.
+        evaluate: the forward, which checks on the CPU.
+        check: `check(lowest, highest, arrays, attrs)` raises if a position is out of range.
+        of: which input has the positions.
+    """
+
+    def __init__(self, name: str, evaluate: Callable[..., Any], check: Callable[..., None], of: int) -> None:
+        super().__init__(name, evaluate)
+        self.check = check
+        self.of = of
+        self.as_stored = EVERYWHERE
+
+    def run(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        """Evaluate in an eager call."""
+        indices = arrays[self.of]
+        if IN_USE and isinstance(indices, DeviceArray) and indices.size:
+            # The lowest and the highest are enough to refuse, and each is one number to wait for.
+            every = {"axis": tuple(range(indices.ndim)), "keepdims": False}
+            ends = [indices]
+            if indices.ndim:
+                ends = [DEVICE.arithmetic[name].on_device([indices], every) for name in ("min", "max")]
+            self.check(int(ends[0].host()), int(ends[-1].host()), arrays, attrs)
+        return super().run(arrays, inputs, attrs)
+
+
+def _refuse_positions(
+    lowest: int, highest: int, least: int, length: int, name: str, kind: type[Exception], more: str
+) -> None:
+    """Raise if positions from `lowest` to `highest` do not lie in [least, length)."""
+    if lowest < least or highest >= length:
+        wrong = lowest if lowest < least else highest
+        raise kind(f"{name} {wrong} is out of range{more}; it must lie in [{least}, {length}).")
+
+
+# With `only_within`, the name of an index in errors, negative ones are refused; else they count from the end.
+def _check_gather(lowest: int, highest: int, arrays: Sequence[Any], attrs: dict[str, Any]) -> None:
+    within, length = attrs["only_within"], arrays[0].shape[attrs["axis"]]
+    _refuse_positions(
+        lowest, highest, -length if within is None else 0, length, within or "gather: index", TensorIndexError, ""
+    )
+
+
+def _gather_slices(x: Any, indices: Any, axis: int, only_within: str | None) -> Any:
+    if only_within is not None and indices.size:
+        _refuse_positions(indices.min(), indices.max(), 0, x.shape[axis], only_within, TensorIndexError, "")
+    return np.take(x, indices, axis)
+
+
+_gather = _Lookup("gather", _gather_slices, _check_gather, 1)
+
+
+@primitive
+def _scatter_add(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any:
+    """Zeros of `shape` to which the slices of `x` are added at `indices` along `axis`, in their order."""
+    out = np.zeros(shape, x.dtype)
+    # Not `out[...] += x`, which adds once where an index comes several times.
+    np.add.at(out, (*(slice(None),) * axis, indices), x)
+    return out
+
+
+@_scatter_add.def_there
+def _(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any:
+    return scatter.scatter_add(x, indices, axis, shape)
+
+
+@_scatter_add.def_bprop
+def _(_x: Tensor, indices: Tensor, _out: Tensor, dout: Tensor, *, axis: int, shape: Any) -> Grads:
+    return gather(dout, indices, axis), None
+
+
+scatter_add_primitive = _scatter_add
+
+
+def _gather_over_time(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+    (x, indices), axis = arrays, attrs["axis"]
+    if not varying[1]:
+        return _gather.run_here(arrays, arrays, axis_behind_steps(attrs, len(x)))
+    if not varying[0]:
+        return rows.first(_gather.run_here(arrays, arrays, attrs), axis)
+    if isinstance(x, DeviceArray):
+        return one_after_another(lookups.take, arrays, varying, {"axis": axis})
+    if indices.size:
+        _check_gather(indices.min(), indices.max(), [x[0]], attrs)
+    return rows.take(x, indices, axis)
+
+
+def _scatter_over_time(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+    if not varying[1]:
+        further = {"axis": attrs["axis"] + 1, "shape": (len(arrays[0]), *attrs["shape"])}
+        return _scatter_add.run_here(arrays, arrays, further)
+    if isinstance(arrays[0], DeviceArray):
+        return one_after_another(scatter.scatter_add, arrays, varying, attrs)
+    return rows.add(*repeat_over_time(arrays, varying), **attrs)
+
+
+def _scatter_of_sum(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+    """The sum of all steps, by whose positions the steps are more of them."""
+    x, indices = arrays
+    if not varying[1]:
+        return _scatter_add.run_here([space_of(x).sum(x), indices], arrays, attrs)
+    x, indices = repeat_over_time(arrays, varying)
+    return _scatter_add.run_here([rows.back(x, attrs["axis"]), indices], arrays, attrs)
+
+
+_gather.over_time = _gather_over_time
+_gather.proportional = lambda inputs, varying: list(varying) == [True, False]
+_scatter_add.over_time, _scatter_add.summed = _scatter_over_time, _scatter_of_sum
+
+
+@_gather.def_there
+def _(x: Any, indices: Any, axis: int, only_within: str | None) -> Any:
+    return lookups.take(x, indices, axis)
+
+
+@_gather.def_bprop
+def _(_x: Tensor, indices: Tensor, _out: Tensor, dout: Tensor, *, axis: int, only_within: str | None) -> Grads:
+    return _scatter_add.bind(dout, indices, axis=axis, shape=_x.shape), None
+
+
+def gather(x: Numbers, indices: Numbers, axis: int = 0) -> Tensor:
+    """Slices of `x` at integer positions along an axis; the axis is replaced by the shape of `indices`.
+
+    Raises:
+        TensorIndexError: for a position out of range.
+    """
+    tensor, where = as_tensor(x, "gather"), _no_mask(as_tensor(indices, "gather", "indices"))
+    result: Tensor = _gather.bind(tensor, where, axis=as_axis(axis, tensor.ndim, "gather"), only_within=None)
+    return result
+
+
+def take_slices(x: Tensor, places: Any, axis: int) -> Tensor:
+    """The slices of `x` at places along an axis that are known, integers in an array of NumPy."""
+    with beside(x):
+        result: Tensor = _gather.bind(x, Tensor(np.asarray(places, np.int64)), axis=axis, only_within=None)
+    return result
+
+
+def lookup(table: Tensor, indices: Any, name: str) -> Tensor:
+    """Rows of `table` at `indices`, none negative; errors call an index out of range `name`.
+
+    Raises:
+        DTypeError: if `indices` are no integers.
+        TensorIndexError: for an index out of range.
+    """
+    where = as_tensor(indices, name)
+    if where.dtype.category != 1:
+        raise DTypeError(f"{name}: indices are integers, not {where.dtype}. Convert them: x.astype('int64').")
+    rows: Tensor = _gather.bind(table, where, axis=0, only_within=name)
+    return rows
+
+
+# --- one-hot ----------------------------------------------------------------------------------------------------------
+
+
+def _check_hot(lowest: int, highest: int, arrays: Sequence[Any], attrs: dict[str, Any]) -> None:
+    _refuse_hot(lowest, highest, attrs["depth"], attrs["name"])
+
+
+def _refuse_hot(lowest: int, highest: int, depth: int, name: str | tuple[str, str]) -> None:
+    words = name if isinstance(name, str) else name[int(lowest >= 0)]
+    more = f" for depth {depth}" if words.startswith("one_hot") else ""  # a caller that says class has no depth
+    _refuse_positions(lowest, highest, 0, depth, words, ArgumentError, more)
+
+
+def _ones_at(indices: Any, depth: int, axis: int, dtype: Any, name: str | tuple[str, str]) -> Any:
+    if indices.size:
+        _refuse_hot(indices.min(), indices.max(), depth, name)
+    out = np.zeros((*indices.shape, depth), dtype)
+    np.put_along_axis(out, indices[..., None], 1, -1)
+    return np.moveaxis(out, -1, axis)
+
+
+_one_hot = _Lookup("one_hot", _ones_at, _check_hot, 0)
+_one_hot.no_gradient()
+with_axis_of_steps(_one_hot, axis_behind_steps)
+
+
+@_one_hot.def_there
+def _(indices: Any, depth: int, axis: int, dtype: Any, name: str | tuple[str, str]) -> Any:
+    order = list(range(indices.ndim))
+    order.insert(axis, indices.ndim)
+    return lookups.one_hot(indices, depth, dtype).transpose(order)
+
+
+def one_hot(
+    indices: Numbers, depth: Size, on_value: float | Tensor = 1.0, off_value: float | Tensor = 0.0, axis: int = -1
+) -> Tensor:
+    """`on_value` at each index along a new axis of length `depth`, `off_value` elsewhere.
+
+    Raises:
+        ArgumentError: for an index outside of [0, depth).
+    """
+    tensor = as_tensor(indices, "one_hot", "indices")
+    if tensor.dtype.category != 1:
+        raise DTypeError(f"one_hot: takes integers, not {tensor.dtype}. Convert them: indices.astype('int64').")
+    ones = hot(tensor, as_int(depth, "one_hot", "depth"), axis, "one_hot: index")
+    plain = not isinstance(on_value, Tensor) and not isinstance(off_value, Tensor)
+    return ones if plain and (on_value, off_value) == (1.0, 0.0) else ones * (on_value - off_value) + off_value
+
+
+def label_words(who: str, classes: int, ignores: bool) -> tuple[str, str]:
+    """The pair of names for `hot` that labels have; `ignores` says whether there is an ignore_index."""
+    begin, ignored = (
+        f"{who}: the outputs have {classes} class(es), numbered from 0;",
+        "name a label that does not count",
+    )
+    wider, named = "make the last layer as wide as there are classes", f"{ignored} by ignore_index" if ignores else ""
+    low = named or "leave samples without one out"
+    return f"{begin} {low}. Label", f"{begin} {wider}{named and ', or '}{named}. Label"
+
+
+def hot(indices: Tensor, depth: int, axis: int, name: str | tuple[str, str]) -> Tensor:
+    """float32 ones at each index along a new axis.
+
+    Errors call an index out of range `name`: one name, or a pair of them, for one below 0 and one too high.
+    """
+    number = as_axis(axis, indices.ndim + 1, "one_hot")
+    ones: Tensor = _one_hot.bind(indices, depth=depth, axis=number, dtype=np.dtype(np.float32), name=name)
+    return ones
+
+
+# --- elements at positions --------------------------------------------------------------------------------------------
+
+
+def as_positions(x: Tensor, indices: Any, name: str, argument: str = "index") -> Tensor:
+    """`indices` as a Tensor of int64 on the device of `x`.
+
+    Raises:
+        DTypeError: for anything but integers.
+    """
+    with beside(x):
+        tensor = as_tensor(indices, name, argument)
+    if not tensor.size and not isinstance(indices, Tensor):
+        tensor = astype(tensor, dtypes.int64)
+    if tensor.dtype.category != 1:
+        raise DTypeError(f"{name}: {argument} holds integers, not {tensor.dtype}. Convert it: .astype('int64').")
+    return astype(tensor, dtypes.int64)
+
+
+def count_from_zero(index: Tensor, length: int, beyond: int, name: str) -> Tensor:
+    """Positions along an axis, counted from 0; those out of range are refused, in a trace made `beyond`."""
+    if isinstance(index._data, np.ndarray) and index.size:
+        numbers = index._data
+        wrong = numbers.min() if numbers.min() < -length else numbers.max()
+        if not -length <= wrong < length:
+            raise TensorIndexError(f"{name}: index {wrong} is out of range; it must lie in [{-length}, {length}).")
+    positive = lg.where(index < 0, index + length, index)
+    if not isinstance(index._data, Value):
+        return positive
+    inside = lg.logical_and(positive >= 0, positive < length)
+    result: Tensor = lg.where(inside, positive, beyond)
+    return result
+
+
+def positions_along(x: Tensor, axis: int, index: Tensor, name: str) -> Tensor:
+    """The flat positions of x[i, ..., index[i, j, ...], ...]: along `axis` by the index, else its own."""
+    if index.ndim != x.ndim or any(
+        n > m for a, (n, m) in enumerate(zip(index.shape, x.shape, strict=True)) if a != axis
+    ):
+        raise ShapeError(
+            f"{name}: the index has shape {index.shape}, x {x.shape}; they have as many axes, of which only "
+            f"axis {axis} may be longer in the index."
+        )
+    strides = [math.prod(x.shape[a + 1 :]) for a in range(x.ndim)]
+    own = np.zeros(index.shape, np.int64)
+    for a, n in enumerate(index.shape):
+        if a != axis:
+            own += (np.arange(n) * strides[a]).reshape([n if b == a else 1 for b in range(x.ndim)])
+    counted = count_from_zero(index, x.shape[axis], x.size, name)
+    result: Tensor = counted * strides[axis] + array_beside(own, index)
+    return result
+
+
+def positions_of_slices(shape: tuple[int, ...], indices: Sequence[Tensor], name: str) -> Tensor:
+    """The flat positions of slices at `indices`, one Tensor for each leading axis, broadcast, in units of a slice."""
+    total = math.prod(shape[: len(indices)])
+    flat: Any = 0
+    for length, index in zip(shape, indices, strict=False):
+        flat = flat * length + count_from_zero(index, length, total, name)
+    result: Tensor = flat
+    return result
+
+
+def gather_elements(x: Numbers, dim: int, index: Numbers) -> Tensor:
+    """Elements along an axis: out[i, j] = x[index[i, j], j] for dim = 0, x[i, index[i, j]] for dim = 1.
+
+    Args:
+        x: any shape.
+        dim: the axis.
+        index: integers; as many axes, of which all but `dim` are no longer than those of x. The result has its shape.
+
+    Raises:
+        ShapeError: for another number of axes, or longer ones.
+        TensorIndexError: for a position out of range.
+    """
+    tensor = as_tensor(x, "gather_elements")
+    places = as_positions(tensor, index, "gather_elements")
+    axis = as_axis(dim, tensor.ndim, "gather_elements", "dim")
+    return gather(sh.ravel(tensor), positions_along(tensor, axis, places, "gather_elements"))
+
+
+def gather_nd(x: Numbers, indices: Numbers) -> Tensor:
+    """Slices at points: the last axis of `indices` (..., k) has the positions along the first k axes of x.
+
+    Raises:
+        ShapeError: if k is not among the numbers of axes of x.
+        TensorIndexError: for a position out of range.
+
+    Example:
+        >>> ops.gather_nd(Tensor([[1.0, 2.0], [3.0, 4.0]]), [[0, 1], [1, 0]]).tolist()
+        [2.0, 3.0]
+    """
+    tensor = as_tensor(x, "gather_nd")
+    points = as_positions(tensor, indices, "gather_nd", "indices")
+    if not points.ndim or not 1 <= points.shape[-1] <= tensor.ndim:
+        raise ShapeError(
+            f"gather_nd: indices have shape {points.shape}; the last axis names positions along 1 to {tensor.ndim} "
+            f"axes of x."
+        )
+    return take_points(tensor, joining.unstack(points, -1), "gather_nd")
+
+
+def take_points(x: Tensor, indices: Sequence[Tensor], name: str) -> Tensor:
+    """The slices of `x` at positions along its first axes, one Tensor of integers for each."""
+    count = len(indices)
+    slices = sh.reshape(x, (math.prod(x.shape[:count]), *x.shape[count:]))
+    return gather(slices, positions_of_slices(x.shape, indices, name))
+
+
+def index_select(x: Numbers, axis: int, index: Numbers) -> Tensor:
+    """The slices along an axis at the positions of a vector.
+
+    Raises:
+        ShapeError: for an index that is no vector.
+        TensorIndexError: for a position out of range.
+    """
+    tensor = as_tensor(x, "index_select")
+    places = as_positions(tensor, index, "index_select")
+    if places.ndim > 1:
+        raise ShapeError(f"index_select: index is a vector, not of shape {places.shape}.")
+    return gather(tensor, places, axis)

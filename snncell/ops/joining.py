@@ -1,0 +1,283 @@
+"""Join, split, repeat and roll Tensors along axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell.base.arguments.kinds import Count, Lengths, Numbers
+from snncell.base.arguments.shown import show
+from snncell.errors import ArgumentError, ShapeError
+from snncell.ops import shape as sh
+from snncell.ops.base import as_axis, as_int, as_ints, as_shape, as_tensor, same_dtype
+from snncell.tape.primitive import EVERYWHERE, Primitive, axis_behind_steps, moving, with_axis_of_steps
+from snncell.tape.tensor import Tensor, snapshot
+
+__all__ = [
+    "cat", "chunk", "concat", "diff", "hstack", "meshgrid", "narrow", "repeat_interleave", "roll", "split", "stack",
+    "tile", "unbind", "unstack", "vstack",
+]  # fmt: skip
+
+Grads = Sequence[Any]
+
+# --- joining and splitting --------------------------------------------------------------------------------------------
+
+
+@moving
+def _concat(*arrays: Any, axis: int, sizes: tuple[int, ...]) -> Any:
+    return np.concatenate(arrays, axis)
+
+
+with_axis_of_steps(_concat, axis_behind_steps)
+_concat.additive = True
+
+
+@_concat.def_bprop
+def _(*_inputs: Any, axis: int, sizes: tuple[int, ...]) -> Grads:
+    return _split_unchecked(_inputs[-1], sizes, axis)  # the last one is dout
+
+
+def _join_tensors(tensors: Any, name: str) -> list[Tensor]:
+    items = list(tensors) if isinstance(tensors, (tuple, list)) else []
+    if not items:
+        raise ArgumentError(f"{name}: tensors is a tuple or list of at least one Tensor, not {show(tensors)}.")
+    return same_dtype([as_tensor(x, name, f"tensors[{i}]") for i, x in enumerate(items)], name)
+
+
+def concat(tensors: Any, axis: int = 0) -> Tensor:
+    """Tensors one after the other along an axis they have; the other lengths must agree.
+
+    Raises:
+        ShapeError: naming the Tensor that does not fit.
+    """
+    parts = _join_tensors(tensors, "concat")
+    number = as_axis(axis, parts[0].ndim, "concat")
+    for position, part in enumerate(parts):
+        if part.ndim != parts[0].ndim or any(
+            a != b for i, (a, b) in enumerate(zip(part.shape, parts[0].shape, strict=True)) if i != number
+        ):
+            raise ShapeError(
+                f"concat: Tensor {position} has shape {part.shape}, Tensor 0 {parts[0].shape}; they may differ along "
+                f"axis {number} only."
+            )
+    if len(parts) == 1:
+        return snapshot(parts[0])
+    result: Tensor = _concat.bind(*parts, axis=number, sizes=tuple(part.shape[number] for part in parts))
+    return result
+
+
+def stack(tensors: Any, axis: int = 0) -> Tensor:
+    """Tensors of one shape side by side along a new axis.
+
+    Raises:
+        ShapeError: naming the Tensor whose shape differs.
+    """
+    parts = _join_tensors(tensors, "stack")
+    for position, part in enumerate(parts):
+        if part.shape != parts[0].shape:
+            raise ShapeError(f"stack: Tensor {position} has shape {part.shape}, Tensor 0 {parts[0].shape}.")
+    number = as_axis(axis, parts[0].ndim + 1, "stack")
+    return concat([sh.expand_dims(part, number) for part in parts], number)
+
+
+def _pieces(x: Any, bounds: tuple[int, ...], axis: int) -> Any:
+    return tuple(np.split(x, bounds, axis))
+
+
+_pieces_op = Primitive("split", _pieces, multiple=True)
+_pieces_op.as_stored = EVERYWHERE
+with_axis_of_steps(_pieces_op, axis_behind_steps)
+_pieces_op.additive = True
+
+
+@_pieces_op.def_there
+def _(x: Any, bounds: tuple[int, ...], axis: int) -> Any:
+    ends = zip((0, *bounds), (*bounds, x.shape[axis]), strict=True)
+    return tuple(x[(slice(None),) * axis + (slice(first, last),)] for first, last in ends)
+
+
+@_pieces_op.def_bprop
+def _(_x: Tensor, _out: Any, dout: Any, *, bounds: Any, axis: int) -> Grads:
+    return (concat(dout, axis),)
+
+
+def _split_unchecked(x: Tensor, sizes: Sequence[int], axis: int) -> tuple[Tensor, ...]:
+    bounds = tuple(int(n) for n in np.cumsum(sizes)[:-1])
+    parts: tuple[Tensor, ...] = _pieces_op.bind(x, bounds=bounds, axis=axis)
+    return parts
+
+
+def split(x: Numbers, split_size_or_sections: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
+    """`x` cut along an axis: into pieces of a length (the last may be shorter), or of the lengths given.
+
+    Raises:
+        ShapeError: if the lengths do not add up to the axis.
+    """
+    tensor = as_tensor(x, "split")
+    number = as_axis(axis, tensor.ndim, "split")
+    length = tensor.shape[number]
+    if isinstance(split_size_or_sections, (tuple, list)):
+        sizes = [as_int(n, "split", "a section") for n in split_size_or_sections]
+    else:
+        size = as_int(split_size_or_sections, "split", "split_size_or_sections")
+        if size < 1:
+            raise ArgumentError(f"split: pieces have a length of at least 1, not {size}.")
+        sizes = [min(size, length - start) for start in range(0, length, size)] or [0]
+    if sum(sizes) != length or any(n < 0 for n in sizes):
+        raise ShapeError(f"split: sections {sizes} do not add up to {length}, the length of axis {number}.")
+    return _split_unchecked(tensor, sizes, number)
+
+
+def unstack(x: Numbers, axis: int = 0) -> tuple[Tensor, ...]:
+    """The Tensors along an axis, without it: the reverse of `stack`."""
+    tensor = as_tensor(x, "unstack")
+    number = as_axis(axis, tensor.ndim, "unstack")
+    if not tensor.shape[number]:
+        return ()
+    return tuple(sh.squeeze(part, number) for part in _split_unchecked(tensor, (1,) * tensor.shape[number], number))
+
+
+cat, unbind = concat, unstack
+
+
+def hstack(tensors: Any) -> Tensor:
+    """Tensors one after the other along the second axis; vectors along their only one."""
+    parts = [_with_leading_axes(x, 1, "hstack") for x in _as_sequence(tensors, "hstack")]
+    return concat(parts, 0 if parts and parts[0].ndim == 1 else 1)
+
+
+def vstack(tensors: Any) -> Tensor:
+    """Tensors one after the other along the first axis; a vector is a row."""
+    return concat([_with_leading_axes(x, 2, "vstack") for x in _as_sequence(tensors, "vstack")], 0)
+
+
+def _as_sequence(tensors: Any, name: str) -> Sequence[Any]:
+    if not isinstance(tensors, (tuple, list)):
+        raise ArgumentError(f"{name}: tensors is a tuple or list of Tensors, not a {type(tensors).__name__}.")
+    return tensors
+
+
+def _with_leading_axes(x: Any, least: int, name: str) -> Tensor:
+    tensor = as_tensor(x, name, "tensors")
+    return sh.reshape(tensor, (1,) * (least - tensor.ndim) + tensor.shape)
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def narrow(x: Numbers, axis: int, start: int, length: int) -> Tensor:
+    """The part of `length` slices along an axis from `start` on, which may be counted from the end.
+
+    Raises:
+        ShapeError: if it reaches beyond the axis.
+    """
+    tensor = as_tensor(x, "narrow")
+    number = as_axis(axis, tensor.ndim, "narrow")
+    first, count, n = as_int(start, "narrow", "start"), as_int(length, "narrow", "length"), tensor.shape[number]
+    begin = first + n if first < 0 else first
+    if begin < 0 or count < 0 or begin + count > n:
+        raise ShapeError(f"narrow: {count} from {first} on do not lie in axis {number} of x, of length {n}.")
+    part: Tensor = tensor[(slice(None),) * number + (slice(begin, begin + count),)]
+    return part
+
+
+def chunk(x: Numbers, chunks: Count, axis: int = 0) -> tuple[Tensor, ...]:
+    """`x` cut along an axis into that many parts of one length, the last of which may be shorter or missing."""
+    tensor = as_tensor(x, "chunk")
+    length, count = tensor.shape[as_axis(axis, tensor.ndim, "chunk")], as_int(chunks, "chunk", "chunks")
+    return split(tensor, -(-length // count) if length else [0] * count, axis)
+
+
+def diff(x: Numbers, n: int = 1, axis: int = -1) -> Tensor:
+    """Differences of neighbours along an axis, x[i + 1] - x[i], taken `n` times.
+
+    Raises:
+        ArgumentError: for a negative n.
+    """
+    tensor = as_tensor(x, "diff")
+    number, times = as_axis(axis, tensor.ndim, "diff"), as_int(n, "diff", "n")
+    if times < 0:
+        raise ArgumentError(f"diff: n is at least 0, not {times}.")
+    for _ in range(times):
+        if not tensor.shape[number]:
+            break
+        last = tensor.shape[number] - 1
+        ends, starts = narrow(tensor, number, 1, last), narrow(tensor, number, 0, last)
+        # Of truths a difference is that they differ, as NumPy has it.
+        tensor = ends ^ starts if tensor.dtype.category == 0 else ends - starts
+    return snapshot(tensor)
+
+
+# --- repeating --------------------------------------------------------------------------------------------------------
+
+
+def tile(x: Numbers, reps: Lengths) -> Tensor:
+    """`x` repeated along each axis."""
+    tensor = as_tensor(x, "tile")
+    counts = as_shape(reps, "tile")
+    own = (1,) * (len(counts) - tensor.ndim) + tensor.shape
+    counts = (1,) * (len(own) - len(counts)) + counts
+    # Each axis n as (1, n), stretched to (count, n), joined again: one copy, and broadcast_to has the reverse.
+    spread = tuple(n for pair in zip(counts, own, strict=True) for n in pair)
+    single = tuple(n for length in own for n in (1, length))
+    total = tuple(c * n for c, n in zip(counts, own, strict=True))
+    return sh.reshape(sh.broadcast_to(sh.reshape(tensor, single), spread), total)
+
+
+def repeat_interleave(x: Numbers, repeats: Count, axis: int | None = None) -> Tensor:
+    """Each slice along `axis` (without one, each element) `repeats` times in a row: [1, 2] gives [1, 1, 2, 2]."""
+    tensor = sh.ravel(x) if axis is None else as_tensor(x, "repeat_interleave")
+    count = as_int(repeats, "repeat_interleave", "repeats")
+    number = as_axis(0 if axis is None else axis, tensor.ndim, "repeat_interleave")
+    left, right = tensor.shape[: number + 1], tensor.shape[number + 1 :]
+    copies = sh.broadcast_to(sh.reshape(tensor, (*left, 1, *right)), (*left, count, *right))
+    return sh.reshape(copies, (*left[:-1], left[-1] * count, *right))
+
+
+def roll(x: Numbers, shifts: sh.Axes, dims: sh.Axes | None = None) -> Tensor:
+    """`x` moved along axes by `shifts` places; elements that leave at one end enter at the other.
+
+    Args:
+        x: any shape.
+        shifts: places, for each of `dims`.
+        dims: axes; without them the flattened elements are moved.
+
+    Raises:
+        ShapeError: if the two differ in number.
+    """
+    tensor = as_tensor(x, "roll")
+    if dims is None:
+        return sh.reshape(roll(sh.ravel(tensor), shifts, 0), tensor.shape)
+    places, axes = as_ints(shifts, "roll", "shifts"), as_ints(dims, "roll", "dims")
+    if len(places) != len(axes):
+        raise ShapeError(f"roll: {len(places)} shift(s) for {len(axes)} axes; give one for each.")
+    for places_on, axis in zip(places, axes, strict=True):
+        number = as_axis(axis, tensor.ndim, "roll", "dims")
+        if offset := places_on % tensor.shape[number] if tensor.shape[number] else 0:
+            front, back = split(tensor, [tensor.shape[number] - offset, offset], number)
+            tensor = concat([back, front], number)
+    return snapshot(tensor)
+
+
+def meshgrid(*inputs: Numbers, indexing: str = "xy") -> tuple[Tensor, ...]:
+    """Coordinates of a grid: of n vectors n Tensors with n axes, each the same along all axes but its own.
+
+    Args:
+        inputs: Tensors (N,), of the coordinates along each axis.
+        indexing: "xy" for the second vector along the first axis, "ij" for each along its own.
+
+    Raises:
+        ArgumentError: for another indexing.
+    """
+    if indexing not in ("xy", "ij"):
+        raise ArgumentError(f'meshgrid: indexing is "xy" or "ij", not {indexing!r}.')
+    vectors = [sh.ravel(as_tensor(x, "meshgrid", f"inputs[{i}]")) for i, x in enumerate(inputs)]
+    swapped = indexing == "xy" and len(vectors) > 1
+    order = [1, 0, *range(2, len(vectors))] if swapped else list(range(len(vectors)))
+    lengths = tuple(vectors[a].size for a in order)
+    return tuple(
+        sh.broadcast_to(sh.reshape(v, tuple(v.size if a == i else 1 for a in order)), lengths)
+        for i, v in enumerate(vectors)
+    )
