@@ -10,6 +10,7 @@ quantise                             weights and states of few bits, trained and
 jit, explain, explain_passes         compilation; empty_pool gives back memory
 testing                              check_grads, check_bprop, check_through_time
 monitor                              records what the neurons do: spikes, potentials, gradients, operations
+energy                               estimates of energy in joules: `snncell.energy.energy(net, x)`
 encode                               values to spikes over time (rate, latency, delta, phase, population, ...), and back
 data, plot, io                       the digits, random manifolds, batches; pictures; checkpoints
 train                                fit, evaluate, and the pieces that they are made of
@@ -81,6 +82,7 @@ _LAZY = (
     "data",
     "distributed",
     "encode",
+    "energy",
     "io",
     "mindspore",
     "monitoring",
@@ -108,6 +110,9 @@ _OF_TRAIN = (
 
 _register("training on ranks", "snncell.distributed.training:train_on_ranks")
 _register("run context", "snncell.mindspore.run_context:RunContext")
+_register("monitoring.costs", "snncell.energy.estimate:layer_costs")
+_register("monitoring.synops", "snncell.energy.estimate:synops_per_sample")
+_register("monitoring.energy", "snncell.energy.estimate:energy_estimator")
 
 _guard(globals())
 _install()
@@ -131,6 +136,7 @@ __all__ = [
     "dtype",
     "empty_pool",
     "encode",
+    "energy",
     "errors",
     "explain",
     "explain_passes",

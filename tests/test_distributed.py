@@ -14,7 +14,7 @@ from ranks.started import run
 
 from snncell import distributed
 from snncell.distributed import job
-from snncell.distributed.cuts import add_nodes, nodes, slices
+from snncell.distributed.sharding import add_nodes, rank_nodes, shard_slices
 from snncell.errors import ArgumentError, RankError
 
 COMPILED = pytest.mark.compiled  # each rank is a process of its own, which would interpret every kernel
@@ -25,7 +25,7 @@ COMPILED = pytest.mark.compiled  # each rank is a process of its own, which woul
 @pytest.mark.parametrize("shards", range(1, 12))
 def test_shards_are_all_of_a_batch_in_order_and_none_has_one_sample(shards: int) -> None:
     for samples in range(1, 60):
-        cuts = slices(samples, shards)
+        cuts = shard_slices(samples, shards)
         assert [n for cut in cuts for n in range(samples)[cut]] == list(range(samples))
         sizes = [cut.stop - cut.start for cut in cuts]
         assert len(sizes) == shards
@@ -44,7 +44,7 @@ def test_a_sum_is_the_same_bits_however_many_ranks_add_parts_of_it(shards: int) 
         whole = add_nodes((0, shards), single)
         for ranks in range(1, shards + 1):
             known: dict[Any, Any] = {}
-            for own in nodes(shards, ranks):
+            for own in rank_nodes(shards, ranks):
                 for node in own:
                     inside = {(n, n + 1): values[n].copy() for n in range(*node) if there[n]}
                     known[node] = add_nodes(node, inside)

@@ -17,8 +17,8 @@ from ranks.pretended import Done, Mpi, on_ranks
 import snncell
 from snncell import Tensor, distributed, nn, ops, train
 from snncell.distributed import ending, job, ranks as ranks_module, sums
-from snncell.distributed.cuts import Cutter, slices
 from snncell.distributed.ranks import Ranks
+from snncell.distributed.sharding import Cutter, shard_slices
 from snncell.distributed.training import Shares
 from snncell.errors import ArgumentError, RankError, ShapeError
 
@@ -228,7 +228,7 @@ def test_a_batch_is_cut_along_its_samples(seed: int) -> None:
             }[kind]
         )
     cutter, target = Cutter(), Tensor(np.arange(samples))
-    parts = list(cutter.pieces((*inputs, target), slices(samples, shards)))
+    parts = list(cutter.pieces((*inputs, target), shard_slices(samples, shards)))
     assert np.array_equal(np.concatenate([part[-1].asnumpy() for part in parts]), np.arange(samples))
     for number, whole in enumerate(inputs):
         pairs = [(whole, [part[number] for part in parts])]

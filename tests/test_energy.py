@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -714,3 +716,32 @@ def test_the_energy_of_a_net_that_cannot_be_recorded_names_its_layers():
         errors.RecordError, match=r"operations can be counted.*themselves: 0 \(EventPropLIF\).*nn.Dense"
     ):
         monitoring.energy(net, Tensor(np.full((2, 3), 0.5, np.float32)))
+
+
+# --- where it is imported ---------------------------------------------------------------------------------------------
+
+LAZY = """
+import sys
+import snncell
+from snncell import monitoring, nn, ops, plot
+print("snncell.energy" in sys.modules)
+with snncell.monitor(nn.MultiStep(nn.IFNode()), inputs=True) as m:
+    pass
+print("snncell.energy" in sys.modules)
+from snncell.monitoring import Energy, energy
+from snncell.plot import energy_by_layer
+print(Energy is snncell.energy.Energy, energy is snncell.energy.energy, energy_by_layer.__module__)
+"""
+
+
+def test_it_is_imported_when_it_is_first_used():
+    done = subprocess.run([sys.executable, "-W", "error", "-c", LAZY], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False", "True", "True", "snncell.energy"]
+
+
+def test_its_names_are_listed_where_they_are_shown():
+    of_energy = {"Cost", "Counts", "Energy", "HARDWARE", "Hardware", "LayerEnergy", "PRICES", "Price", "Work"}
+    assert of_energy | {"energy", "synops"} <= set(dir(monitoring)) & set(monitoring.__all__) & set(dir(snncell.energy))
+    assert "energy_by_layer" in set(dir(snncell.plot)) & set(snncell.plot.__all__)
+    with pytest.raises(AttributeError, match=r"Did you mean monitoring\.LayerEnergy\?"):
+        monitoring.LayerEnregy  # noqa: B018

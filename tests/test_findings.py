@@ -12,12 +12,12 @@ import pytest
 from snncell import errors
 from snncell.monitoring import Cost
 from snncell.plot import Finding
-from snncell.report import activity, gradients, potentials, training
+from snncell.report import activity, gradients, training
+from snncell.report.activity import LATE_STEPS
 from snncell.report.diagnose import MEASURES, diagnose
 from snncell.report.facts import ConstantFacts, Facts, LayerFacts, Weight, batch_axis
-from snncell.report.findings import KINDS, by_severity, number, percent
+from snncell.report.findings import KINDS, by_severity, format_number, format_percent
 from snncell.report.gradients import trend
-from snncell.report.late import LATE_STEPS
 from snncell.report.rules import RULES
 from snncell.report.slopes import Slope
 
@@ -156,7 +156,7 @@ def test_nothing_is_said_where_nothing_is_known():
 
 
 def test_every_measure_is_taken():
-    functions = [each for module in (training, gradients, activity, potentials) for each in vars(module).values()]
+    functions = [each for module in (training, gradients, activity) for each in vars(module).values()]
     measures = [f for f in functions if getattr(f, "__annotations__", {}).get("return") == "Iterator[Measurement]"]
     public = [f for f in measures if not f.__name__.startswith("_")]
     assert len(MEASURES) == len(public) > 20 and set(MEASURES) == set(public)
@@ -659,11 +659,11 @@ def test_a_finding_prints_as_a_sentence_and_refuses_what_is_none():
     ],
 )
 def test_percent_is_never_0_or_100_where_it_is_neither(share, words):
-    assert percent(share) == words
+    assert format_percent(share) == words
 
 
 def test_numbers_have_three_digits():
-    assert [number(x) for x in (0.0012345, 12.0, 1e-7, 3370.4, 2.05e5)] == [
+    assert [format_number(x) for x in (0.0012345, 12.0, 1e-7, 3370.4, 2.05e5)] == [
         "0.00123",
         "12",
         "1e-07",

@@ -19,10 +19,9 @@ import snncell
 from snncell import Parameter, Tensor, distributed, nn, ops, train
 from snncell.compiler.passes.begin_early import begin_early
 from snncell.compiler.pipeline import optimise
-from snncell.distributed import ending, job, progress as progress_module, sums
-from snncell.distributed.handover import hand_over
-from snncell.distributed.progress import ProgressThread
-from snncell.distributed.ranks import Ranks
+from snncell.distributed import ending, job, ranks as progress_module, sums
+from snncell.distributed.gradients import hand_over
+from snncell.distributed.ranks import ProgressThread, Ranks
 
 
 class Notes:

@@ -10,8 +10,8 @@ mpl.use("Agg")
 from readable import assert_drawn_where_asked, assert_readable
 
 from snncell import errors, monitoring, nn, plot
+from snncell.energy.estimate import KINDS, joules_of
 from snncell.monitoring import Counts, Work
-from snncell.monitoring.estimate import KINDS, joules_of
 
 
 def dense(name, rows, columns, spikes, steps=20):

@@ -85,7 +85,11 @@ WIDTH, HEIGHT = 0.45, 0.35
 
 
 def test_every_plot_is_tried():
-    drawn = {name for name, each in vars(plot).items() if inspect.isfunction(each) and "ax" in signature(each)}
+    drawn = {
+        name
+        for name in plot.__all__
+        if inspect.isfunction(getattr(plot, name)) and "ax" in signature(getattr(plot, name))
+    }
     assert drawn == {name.split(",")[0] for name in PLOTS} - {"report"}
 
 
@@ -192,19 +196,19 @@ TITLES = {
 
 @pytest.mark.parametrize("line", TITLES)
 def test_a_long_title_is_broken_into_lines_of_like_lengths(line):
-    from snncell.plot.axes import broken
+    from snncell.plot.axes import break_line
 
-    assert broken(line, 36) == TITLES[line]
+    assert break_line(line, 36) == TITLES[line]
 
 
 @pytest.mark.parametrize("name", ["h", "hid", "lif_layer", "encoder.hidden.lif", "a" * 40])
 @pytest.mark.parametrize("share", ["5.67 %", "0.0195 %", "100 %"])
 @pytest.mark.parametrize("letters", [20, 26, 36, 50])
 def test_no_line_of_a_title_is_a_word_alone(name, share, letters):
-    from snncell.plot.axes import broken
+    from snncell.plot.axes import break_line
 
     line = f"{name}: {share} of neuron-steps out of reach"
-    lines = broken(line, letters).split("\n")
+    lines = break_line(line, letters).split("\n")
     assert "".join(lines).replace(" ", "").replace(":", "") == line.replace(" ", "").replace(":", "")
     assert max(map(len, lines)) <= max(letters, len(name))
     assert not any(part.endswith(":") or part.startswith("%") for part in lines)

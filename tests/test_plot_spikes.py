@@ -8,9 +8,9 @@ import pytest
 
 import snncell
 from snncell import Tensor, errors, nn, plot, surrogate
-from snncell.plot.rates import fractions, percent
+from snncell.plot.rates import fractions, whole_percent
 from snncell.plot.sources import all_layers, one_layer
-from snncell.plot.timing import differences
+from snncell.plot.spikes import time_differences
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -515,7 +515,7 @@ def test_the_first_layer_is_on_top():
     ("part", "text"), [(0.0, "0"), (0.001, "<1"), (0.005, "0"), (0.126, "13"), (0.996, ">99"), (1.0, "100")]
 )
 def test_percentages_do_not_claim_none_or_all_where_there_are_some(part, text):
-    assert percent(part) == text
+    assert whole_percent(part) == text
 
 
 # --- spike times ------------------------------------------------------------------------------------------------------
@@ -548,12 +548,12 @@ TIMES = [
 
 @pytest.mark.parametrize(("a", "b", "options", "expected", "alone_a", "alone_b"), TIMES)
 def test_spike_times_are_subtracted_from_those_of_their_partners(a, b, options, expected, alone_a, alone_b):
-    found = differences(a, b, **options)
+    found = time_differences(a, b, **options)
     assert sorted(found.steps) == sorted(expected)
     assert (found.alone_a, found.alone_b) == pytest.approx((alone_a, alone_b))
     other = plot.spike_time_differences(a, b, labels=("ours", "theirs"), **options)
     assert other.patches[0].get_data().values.sum() == len(expected)
-    assert f"alone: {percent(alone_a)} % of ours, {percent(alone_b)} % of theirs" in other.get_title()
+    assert f"alone: {whole_percent(alone_a)} % of ours, {whole_percent(alone_b)} % of theirs" in other.get_title()
 
 
 def test_the_histogram_of_spike_times_has_a_bin_for_each_step_with_its_middle_there():
@@ -561,7 +561,7 @@ def test_the_histogram_of_spike_times_has_a_bin_for_each_step_with_its_middle_th
     late[:2] = 0.0
     axes = plot.spike_time_differences(late, SPIKES, match="all", within=3)
     heights, edges, _ = axes.patches[0].get_data()
-    found = differences(late, SPIKES, match="all", within=3).steps
+    found = time_differences(late, SPIKES, match="all", within=3).steps
     middles = (edges[:-1] + edges[1:]) / 2
     np.testing.assert_array_equal(heights, [(found == middle).sum() for middle in middles])
     assert middles[heights.argmax()] == 2.0 and np.median(found) == 2.0

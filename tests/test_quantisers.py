@@ -15,8 +15,8 @@ import pytest
 import snncell as ms
 from snncell import Tensor, grad, nn, ops, quantise, surrogate, testing
 from snncell.errors import ArgumentError, ArgumentTypeError, DTypeError, GradientError
-from snncell.quantise.grids import OnStep
-from snncell.quantise.quantiser import short
+from snncell.quantise.prepare import OnStep
+from snncell.quantise.quantiser import round_scale
 
 RNG = np.random.default_rng(5)
 W = RNG.normal(0, 0.3, (4, 3, 5)).astype(np.float32)
@@ -187,12 +187,12 @@ def test_other_dtypes_come_back(name: str, dtype: str) -> None:
 @pytest.mark.parametrize("bits", [1, 2, 5, 8, 16])
 def test_short_scales_are_the_nearest_and_the_next_above(bits: int) -> None:
     values = np.exp(RNG.uniform(-20, 20, 500)).astype(np.float32)
-    near, above = short(Tensor(values), bits).asnumpy(), short(Tensor(values), bits, up=True).asnumpy()
+    near, above = round_scale(Tensor(values), bits).asnumpy(), round_scale(Tensor(values), bits, up=True).asnumpy()
     for x, low, high in zip(values.tolist(), near.tolist(), above.tolist(), strict=True):
         unit = Fraction(2) ** (math.frexp(x)[1] - bits)
         assert abs(Fraction(low) - Fraction(x)) <= unit / 2 and Fraction(low) / unit == int(Fraction(low) / unit)
         assert 0 <= Fraction(high) - Fraction(x) < unit and Fraction(high) / unit == int(Fraction(high) / unit)
-    assert grad(lambda x: ops.sum(short(x, bits)))(Tensor(values)).asnumpy().tolist() == [1.0] * 500
+    assert grad(lambda x: ops.sum(round_scale(x, bits)))(Tensor(values)).asnumpy().tolist() == [1.0] * 500
 
 
 def test_every_number_of_bits_has_its_levels() -> None:

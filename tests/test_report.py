@@ -539,7 +539,7 @@ def test_a_pdf_is_written_where_the_path_says_so(tmp_path):
 
 
 def test_a_table_that_is_too_wide_for_paper_goes_on_below():
-    from snncell.plot.page import _LETTERS, _columns
+    from snncell.plot.reports import _LETTERS, _columns
 
     head = ["layer", *(f"column {n}" for n in range(20))]
     lines = _columns((head, [["a" * 30, *("1" * n for n in range(20))]]))

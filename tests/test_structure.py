@@ -55,7 +55,7 @@ FLOORS: list[set[str]] = [
     {"monitoring", "amp"},
     {"report"},
     {"io", "data", "encode", "nir", "plot"},
-    {"quantise"},
+    {"energy", "quantise"},
     {"train"},  # writes checkpoints, draws batches
     {"distributed", "mindspore", "sklearn"},
     {""},  # the face
@@ -67,7 +67,7 @@ FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}
 # Imports inside functions, each for a reason. They are arrows like any others, but for circles at import time.
 LOCAL: dict[tuple[str, str], str] = {
     ("__main__", "demo"): "`snncell info` must not import what the demo needs",
-    ("plot.confusion", "plot.cells"): "its classes are Matplotlib's, which is imported when something is drawn",
+    ("plot.training", "plot.cells"): "its classes are Matplotlib's, which is imported when something is drawn",
     ("demo", "plot"): "matplotlib is needed when the training is over, if at all",
 }
 
@@ -212,22 +212,26 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     "report": [
         {"slopes", "findings", "validate"},
         {"facts"},
-        {"baseline", "gradients", "late", "layers"},
-        {"activity", "potentials", "probe", "training"},
+        {"gradients", "training"},
+        {"activity", "probe"},
         {"rules"},
         {"diagnose"},
     ],
-    "distributed": [
-        {"cuts", "draws", "ending", "progress"},
-        {"ranks"},
-        {"handover", "job", "sums"},
-        {"gradients", "training"},
+    "plot": [
+        {"axes", "sources"},
+        {"cells", "legends"},
+        {"animation", "gradients", "membranes", "rates", "surrogates", "training", "weights"},
+        {"spikes"},
+        {"pictures"},
+        {"reports"},
     ],
+    "distributed": [{"ending", "sharding"}, {"ranks"}, {"job", "sums"}, {"gradients"}, {"training"}],
+    "energy": [{"counts", "hardware"}, {"estimate"}, {"picture"}],
+    "monitoring": [{"layers"}, {"recorder"}, {"monitor"}],
     "quantise": [
-        {"quantiser", "scales", "linear", "integer", "problem"},
-        {"uniform", "levels", "winograd", "steps"},
-        {"grids"},
-        {"prepare", "neurons", "net", "products"},
+        {"quantiser", "integer", "linear"},
+        {"grids", "lowering"},
+        {"prepare"},
         {"export", "fold"},
     ],
     "amp": [{"layers", "scaling"}],
@@ -242,7 +246,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"fit"},
         {"rate_finder"},
     ],
-    "sklearn": [{"network"}, {"estimator"}, {"classifier", "regressor"}],
+    "sklearn": [{"network"}, {"estimators"}],
     "mindspore": [{"context", "metrics", "run_context", "training_cells"}, {"callbacks", "model"}],
     "compiler.runtime": [
         {"launches"},
@@ -255,7 +259,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
 
 
 # Packages that show names of a side product and import it when one is used: under TYPE_CHECKING they say so to mypy.
-LAZY = {"nn", "train"}
+LAZY = {"monitoring", "nn", "plot", "train"}
 
 
 def imported(module: str, *, inside_functions: bool) -> Iterator[str]:

@@ -347,12 +347,12 @@ def test_forked_workers_run_a_net() -> None:
 FORK_WHILE_LOCKED = """
 import os, signal, threading
 from snncell import ops
-from snncell.tape.state import EFFECTS
+from snncell.tape.state import EFFECTS_LOCK
 
 ready, done = threading.Event(), threading.Event()
 
 def hold():
-    with EFFECTS:  # as another thread does that draws, or that runs a jitted training step
+    with EFFECTS_LOCK:  # as another thread does that draws, or that runs a jitted training step
         ready.set()
         done.wait()
 

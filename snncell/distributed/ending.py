@@ -107,7 +107,7 @@ class Ending:
         self.sent += [self.comm.Isend(word, rank, what) for rank in self.others]
 
     def _heard(self, rank: int, what: int) -> tuple[int, ...] | None:
-        """What a rank has told of that kind, if it has: its part and exchanges at that time, and more."""
+        """The last message of that kind from a rank, or None: its part and exchanges at that time, and more."""
         word = np.zeros(_WORDS, np.int64)
         if not self.comm.Iprobe(rank, what):
             return None

@@ -1,24 +1,22 @@
-"""Gradients over all ranks of a job."""
+"""Gradients over all ranks of a job: shards of a batch, and the mean of their gradients."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Own
 from snncell.base.arguments.shown import came
-from snncell.distributed.cuts import Cutter, slices
-from snncell.distributed.draws import aside, draw_for_shard
-from snncell.distributed.handover import hand_over
 from snncell.distributed.job import join_job
 from snncell.distributed.ranks import Array, Ranks, odd_rank
+from snncell.distributed.sharding import Cutter, aside, draw_for_shard, shard_slices
 from snncell.distributed.sums import VectorLayout, sums_of
 from snncell.errors import ArgumentError, ShapeError
-from snncell.kernels.space import DEVICE, move_to_space, space_of
+from snncell.kernels.space import DEVICE, HOST, move_to_space, space_of
 from snncell.tape.conversion import as_data
 from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.state import TRACING
@@ -64,7 +62,7 @@ def shards(*batch: Annotated[Any, Own()]) -> Iterator[tuple[Any, ...]]:
         raise ArgumentError(
             f"distributed.shards: takes inputs and a target with an entry for each sample, not {came(batch)}."
         )
-    cuts = slices(len(parts[-1]), ranks.shards)
+    cuts = shard_slices(len(parts[-1]), ranks.shards)
     own = [shard for shard in ranks.own if cuts[shard].stop > cuts[shard].start]
     with aside() as key:
         for shard, part in zip(own, Cutter().pieces(parts, [cuts[shard] for shard in own]), strict=True):
@@ -123,6 +121,58 @@ def mean_gradients(
         raise ArgumentError("distributed.mean_gradients: in a jitted function a rank has gradients at each call.")
     means: tuple[Tensor, ...] = _END.bind(*hand_over(flat, mean), taker=mean)
     return means
+
+
+# --- overlap of the all-reduce with the backward pass -----------------------------------------------------------------
+
+
+class Taker(Protocol):
+    """Takes gradients as they are computed.
+
+    Attributes:
+        buckets: the numbers of those that it takes together, one bucket after another.
+    """
+
+    buckets: list[list[int]]
+
+    def take(self, numbers: Sequence[int], arrays: Sequence[Array]) -> None:
+        """Take the gradients of a bucket, given with their numbers."""
+
+
+def hand_over(grads: Sequence[Tensor], taker: Taker) -> list[Tensor]:
+    """Hand gradients over to `taker` as they are computed, and return them unchanged.
+
+    In a jitted function a bucket is handed over as soon as it is complete, so that its exchange overlaps the backward
+    pass of the earlier layers.
+    """
+    found: dict[int, Tensor] = {}
+    for bucket in taker.buckets:
+        taken = _TAKE.bind(*(grads[n] for n in bucket), taker=taker, numbers=tuple(bucket))
+        found.update(zip(bucket, taken, strict=True))
+    return [found[n] for n in range(len(grads))]
+
+
+class _Take(Primitive):
+    """The identity on gradients, which hands them over to a taker."""
+
+    as_stored = EVERYWHERE
+    outside = early = True
+
+    def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
+        # Without taking them: a trace is this rank's own affair.
+        return [(x.shape, x.dtype) for x in inputs]
+
+    def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        _takes_over(*(move_to_space(x, HOST) for x in arrays), **attrs)
+        return tuple(arrays)
+
+
+def _takes_over(*arrays: Array, taker: Taker, numbers: tuple[int, ...]) -> tuple[Array, ...]:
+    taker.take(numbers, arrays)
+    return arrays
+
+
+_TAKE = _Take("take_gradients", _takes_over, multiple=True).no_gradient()
 
 
 class _End(Primitive):

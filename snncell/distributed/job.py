@@ -1,4 +1,4 @@
-"""The job that this process is a rank of, and gradients over all of it."""
+"""The job of this process: `init`, `rank`, `size` and `barrier`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""The ranks of a job: processes that one `mpiexec` has started, and what they tell each other."""
+"""The ranks of a job: the processes that one `mpiexec` has started, and their exchanges and sums."""
 
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -11,15 +12,53 @@ from typing import Any
 
 import numpy as np
 
+from snncell.base.signals import deferring
 from snncell.distributed import ending
-from snncell.distributed.cuts import Node, add_nodes, nodes
-from snncell.distributed.progress import ProgressThread
+from snncell.distributed.sharding import Node, add_nodes, rank_nodes
 
 Array = np.ndarray[Any, Any]
 
 _SUM = "a sum over all shards"  # of gradients, losses or statistics; the name of the exchange
 _PART = 3  # the tag of messages with a part of a vector
 LARGE = 1 << 16  # bytes from which on a sum is shared among the ranks: each adds a part of the elements
+PAUSE = 2e-4  # seconds between two questions of the progress thread: they take the core from kernels
+_NOTHING = 4  # a tag that no message has
+
+
+class ProgressThread:
+    """A thread that lets MPI make progress while this rank computes, from `begin` to `end`; unused with one rank.
+
+    MPI moves messages only while it is called: between two calls, a sum that was begun stands still. Kernels let other
+    threads of Python's run, so a thread that calls it now and then is enough, on any MPI that takes calls from several
+    threads.
+    """
+
+    def __init__(self, mpi: Any, comm: Any) -> None:
+        self.comm = comm
+        self.helps = comm.size > 1 and mpi.Query_thread() >= mpi.THREAD_MULTIPLE
+        self.over = threading.Event()
+        self.thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Go on from now on."""
+        if self.helps and self.thread is None:
+            deferring(self._start)  # interrupted, it could be a thread that never begins, or one that nobody ends
+
+    def _start(self) -> None:
+        self.over.clear()
+        self.thread = threading.Thread(target=self._ask, name="snncell exchanges", daemon=True)
+        self.thread.start()
+
+    def end(self) -> None:
+        """Go on no more: no call of MPI is under way behind this."""
+        if self.thread is not None:
+            self.over.set()
+            self.thread.join()
+            self.thread = None
+
+    def _ask(self) -> None:
+        while not self.over.wait(PAUSE):
+            self.comm.Iprobe(self.comm.rank, _NOTHING)
 
 
 class Ranks:
@@ -41,7 +80,7 @@ class Ranks:
         self.left: list[Any] = []  # exchanges that were begun, or that an error has come between
         self.rank, self.size = int(self.comm.rank), int(self.comm.size)
         self.shards, self.fast = shards, fast
-        self.nodes = nodes(shards, self.size)
+        self.nodes = rank_nodes(shards, self.size)
         self.own = [shard for shard in range(shards) if shard * self.size // shards == self.rank]
         self.ending = ending.Ending(mpi, mpi.COMM_WORLD.Dup())
         self.progress = ProgressThread(mpi, mpi.COMM_WORLD.Dup())
@@ -86,7 +125,7 @@ class Ranks:
             raise
 
     def begin_anew(self) -> None:
-        """Where a call of `fit` has failed, it has on all ranks: what some may have waited in is over from now on."""
+        """Begin anew after a call of `fit` that failed, on all ranks: exchanges that some waited in are over."""
         end = self.ending
         if end.failed:
             self.comm, request = self.base.Idup()  # the one before stays: nobody knows what is under way in it
@@ -120,7 +159,7 @@ class Ranks:
     def summed(self, own: dict[int, Array], like: Array) -> Array:
         """The sum over all shards, of vectors.
 
-        Added in the order of a tree over the shards, see `nodes`, so to the same bits on any number of ranks.
+        Added in the order of a tree over the shards, see `rank_nodes`, so to the same bits on any number of ranks.
 
         Args:
             own: the vectors of this rank's shards, those that there are; they are added to.

@@ -1,4 +1,4 @@
-"""Sums of gradients over all shards: to the same bits on any number of ranks, or in buckets that go as they fill."""
+"""Sums of gradients over all shards: in a fixed order (same bits on any number of ranks), or in buckets by MPI."""
 
 from __future__ import annotations
 

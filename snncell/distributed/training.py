@@ -13,11 +13,10 @@ import numpy as np
 
 from snncell.cell.cell import Cell
 from snncell.compiler.jit import jit
-from snncell.distributed.cuts import Cutter, slices
-from snncell.distributed.draws import aside, draw_for_shard
-from snncell.distributed.handover import hand_over
+from snncell.distributed.gradients import hand_over
 from snncell.distributed.job import join_job
 from snncell.distributed.ranks import Array, Ranks, odd_rank
+from snncell.distributed.sharding import Cutter, aside, draw_for_shard, shard_slices
 from snncell.distributed.sums import VectorLayout, Vectors, sum_over_shards, sums_of
 from snncell.errors import ArgumentError, RankError
 from snncell.nn.optim import Optimizer
@@ -68,7 +67,7 @@ class Shares:
 
     def of(self, samples: int) -> dict[int, slice]:
         """The samples of each of this rank's shards."""
-        cuts = slices(samples, self.ranks.shards)
+        cuts = shard_slices(samples, self.ranks.shards)
         return {shard: cuts[shard] for shard in self.ranks.own if cuts[shard].stop > cuts[shard].start}
 
     def converted(self, item: tuple[int, Any], parts_of: Callable[[Any], tuple[Any, ...]]) -> Share:

@@ -1,4 +1,4 @@
-"""Which Cells of a network are its neurons, what they are called, and which of them somebody means."""
+"""The neurons of a network: finding them, naming them, and choosing some by name or Cell."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import numpy as np
 from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
+from snncell.nn.conv import Conv1d, Conv2d, Conv2dTranspose
+from snncell.nn.layer import Dense
 from snncell.nn.neurons.readout import LINode
 from snncell.nn.time import MultiStep
 
+WEIGHTED = (Dense, Conv1d, Conv2d, Conv2dTranspose)  # layers whose products are counted
 INNER = ("cell", "neuron")  # names that a neuron has within what runs it
 
 
@@ -49,20 +52,20 @@ class Neurons:
                 f"MultiStep runs."
             )
         self.named = {
-            short(path, cell): cell for path, cell in reversed(list(self.paths.items())) if id(cell) in self.cells
+            layer_name(path, cell): cell for path, cell in reversed(list(self.paths.items())) if id(cell) in self.cells
         }
 
-    def updated_by(self, weighted: tuple[type, ...]) -> dict[int, Cell]:
+    def updated_by(self) -> dict[int, Cell]:
         """For each neuron the Cell whose step is its update: the outermost around it with states, with that neuron.
 
-        What is around it has no layers of these kinds and no other neurons inside, as a synapse with its current.
+        That Cell has no layers with weights and no other neurons inside. For example, it is a synapse with its current.
         """
         found: dict[int, Cell] = {}
         taken: set[int] = set()
         for cell in self.paths.values():  # those around others come before them
             inside = [below for _, below in cell.cells_and_names()]
             neurons = [below for below in inside if id(below) in self.cells]
-            alone = len(neurons) == 1 and not any(isinstance(below, weighted) for below in inside)
+            alone = len(neurons) == 1 and not any(isinstance(below, WEIGHTED) for below in inside)
             outer = alone and hasattr(cell, "init_state") and id(neurons[0]) not in taken
             if outer or (id(cell) in self.cells and id(cell) not in taken):
                 found[id(cell)] = neurons[0]
@@ -105,7 +108,7 @@ class Neurons:
         return [name for name, (cell, ran) in named.items() if ran or not any(cell is other for other in run)]
 
 
-def short(path: str, cell: Cell) -> str:
+def layer_name(path: str, cell: Cell) -> str:
     """The name of a layer: the path of its neuron without the parts that say no more than that it is one."""
     parts = path.split(".")
     while parts and parts[-1] in INNER:
@@ -186,7 +189,7 @@ def gives_spikes(cell: Cell, out: np.ndarray[Any, Any] | None, above: bool | Non
 
 
 def number_of_v(cell: Cell, states: int) -> int:
-    """Which of a neuron's states is its potential: the one called v, or else the first."""
+    """The index of the potential among a neuron's states: the state called v, or else the first."""
     names = list(inspect.signature(cell.construct).parameters)[1 : 1 + states]
     return names.index("v") if "v" in names else 0
 

@@ -1,4 +1,4 @@
-"""monitor: what a network's neurons do, recorded while it runs."""
+"""monitor: record the spikes, potentials and gradients of a network's neurons while it runs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from snncell.base.plugins import plugin
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, RecordError
-from snncell.monitoring.costs import Cost, extent_of, tally_of
-from snncell.monitoring.estimate import Energy, estimate_energy
-from snncell.monitoring.hardware import hardware_of
 from snncell.monitoring.layers import Neurons, gives_spikes, spike_function_of, spike_functions
-from snncell.monitoring.record import Recorded, RecordedCall, missing
-from snncell.monitoring.recorder import KINDS, Recorder
+from snncell.monitoring.recorder import KINDS, Recorded, RecordedCall, Recorder, missing
 from snncell.tape.state import CHECKING, settings
 
 
@@ -209,14 +206,14 @@ class Monitor:
         steps = [math.prod(a.shape[:2]) if t is None else t.sum() for a, t in zip(arrays, there, strict=True)]
         return np.asarray(fired / max(sum(steps), 1))
 
-    def costs(self) -> dict[str, Cost]:
-        """The costs of the layers with weights in the last call; where only every k-th step is recorded, an estimate.
+    def costs(self) -> dict[str, Any]:
+        """The `Cost` of each layer with weights in the last call; an estimate if only every k-th step is recorded.
 
         Raises:
             RecordError: if their inputs were not recorded.
         """
-        call, cells = self._counted(), self._recorder.neurons.paths
-        return {name: tally_of(cells[name], name, call).cost() for name in call.inputs}
+        costs: dict[str, Any] = plugin("monitoring.costs")(self._recorder.neurons, self._counted())
+        return costs
 
     def synops(self) -> float:
         """The synaptic operations of the last call per sample, of all layers with weights.
@@ -224,11 +221,11 @@ class Monitor:
         Raises:
             RecordError: if inputs were not recorded.
         """
-        call, cells = self._counted(), self._recorder.neurons.paths
-        return sum(tally_of(cells[name], name, call).synops for name in call.inputs) / extent_of(call)[0]
+        synops: float = plugin("monitoring.synops")(self._recorder.neurons, self._counted())
+        return synops
 
-    def energy(self, hardware: Any = "45nm", baseline: Any = None, reuse: bool = True) -> Energy:
-        """Estimate the energy of the last call per sample, beside the same net without spikes.
+    def energy(self, hardware: Any = "45nm", baseline: Any = None, reuse: bool = True) -> Any:
+        """Estimate the energy of the last call per sample, beside the same net without spikes: an `Energy`.
 
         It needs `inputs=True`, and the spikes of all layers. Where every k-th step, some neurons or samples alone are
         recorded, the outputs of neurons are an estimate from those.
@@ -240,10 +237,9 @@ class Monitor:
             ArgumentError: for unknown hardware.
             RecordError: if inputs, or the spikes of a layer, were not recorded.
         """
-        own = hardware_of(hardware, "monitor.energy")
-        other = hardware_of(baseline or own, "monitor.energy", "baseline")
-        there = partial(self._recorder.there, call := self._counted(weights=False))
-        return estimate_energy(self._recorder.neurons, call, self.spikes, there, own, other, reuse)
+        estimate = plugin("monitoring.energy")(hardware, baseline, reuse)
+        call = self._counted(weights=False)
+        return estimate(self._recorder.neurons, call, self.spikes, partial(self._recorder.there, call))
 
     def _counted(self, weights: bool = True) -> RecordedCall:
         """The last call, of which inputs of layers with weights, or the steps of neurons, were recorded."""

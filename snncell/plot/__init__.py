@@ -18,23 +18,26 @@ report, Report, Finding                   a page about a network, with what is w
 Each takes arrays or Tensors, (T, N) or (T, B, ...), or what `snncell.monitor` has recorded, and an Axes `ax=`.
 """
 
+import typing as _typing
+
+from snncell.base.arguments.exports import export_lazily as _export_lazily
 from snncell.base.arguments.guard import guard as _guard
 from snncell.plot.animation import animate as animate
-from snncell.plot.confusion import confusion_matrix as confusion_matrix
-from snncell.plot.energies import energy_by_layer as energy_by_layer
 from snncell.plot.gradients import gradient_flow as gradient_flow, gradient_norms as gradient_norms
 from snncell.plot.membranes import membrane as membrane
 from snncell.plot.rates import dead_and_saturated as dead_and_saturated, firing_rates as firing_rates, psth as psth
 from snncell.plot.reports import Report as Report, report as report
-from snncell.plot.search import learning_rate_search as learning_rate_search
-from snncell.plot.spikes import raster as raster
+from snncell.plot.spikes import raster as raster, spike_time_differences as spike_time_differences
 from snncell.plot.surrogates import (
     share_outside as share_outside,
     surrogate as surrogate,
     surrogate_and_membrane as surrogate_and_membrane,
 )
-from snncell.plot.timing import spike_time_differences as spike_time_differences
-from snncell.plot.training import training_curves as training_curves
+from snncell.plot.training import (
+    confusion_matrix as confusion_matrix,
+    learning_rate_search as learning_rate_search,
+    training_curves as training_curves,
+)
 from snncell.plot.weights import (
     gradient_to_weight as gradient_to_weight,
     update_ratios as update_ratios,
@@ -42,4 +45,8 @@ from snncell.plot.weights import (
 )
 from snncell.report.findings import Finding as Finding
 
+if _typing.TYPE_CHECKING:
+    from snncell.energy import energy_by_layer as energy_by_layer
+
+_export_lazily(globals(), "snncell.energy", ("energy_by_layer",))
 _guard(globals())

@@ -1,4 +1,4 @@
-"""Spikes that move over an image."""
+"""Animations of spikes over an image."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import positive_number
 from snncell.plot.axes import COLOURS, LARGE, axes_or_new, set_title
-from snncell.plot.keys import legend
-from snncell.plot.sources import Array, find_spikes, is_monitor, one_layer, real_array_of, steps_of
+from snncell.plot.legends import legend
+from snncell.plot.sources import Array, as_spikes, is_monitor, one_layer, real_array_of, step_numbers
 
 _CHANNELS = (COLOURS[1], COLOURS[5], COLOURS[0])  # far apart in grey, too
 
@@ -58,10 +58,10 @@ def animate(
     _check(path, fps, fade)
     name, array = one_layer(spikes, "spikes", layer, "animate")
     sample = 0 if is_monitor(spikes) and sample is None else sample
-    planes = _planes(find_spikes(_of_sample(array, sample), "animate"), shape)
+    planes = _planes(as_spikes(_of_sample(array, sample), "animate"), shape)
     backgrounds = _backgrounds(images, len(planes))
     axes = _empty(axes_or_new(ax, 3.3, 3.3), planes)
-    steps = steps_of(spikes, name, len(planes), "spikes")
+    steps = step_numbers(spikes, name, len(planes), "spikes")
     animation = _animation(axes, _trails(planes, fade), backgrounds, steps, name if title is None else title, fps)
     if path is not None:
         animation.save(path, writer="pillow" if Path(path).suffix.lower() == ".gif" else "ffmpeg", fps=fps)

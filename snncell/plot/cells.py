@@ -1,4 +1,4 @@
-"""Beside and in an image that keeps its proportions, however large a layout makes it: colours, numbers in its cells."""
+"""Numbers in the cells of an image, and a colour bar of its height; both follow the image when a layout resizes it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 from matplotlib.text import Text  # whoever draws imports this module, nobody else
 from matplotlib.transforms import Bbox
 
-from snncell.plot.axes import LARGE, SMALLEST, extent
+from snncell.plot.axes import LARGE, SMALLEST, panel_size
 from snncell.plot.sources import Array
 
 
-def fitting(points: float, letters: int) -> float:
+def fit_font_size(points: float, letters: int) -> float:
     """The size of a number of so many letters in a cell so many points wide; 0 where it could not be read."""
     size = min(LARGE, 0.7 * points, 0.75 * points / (0.62 * letters))
     return size if size >= SMALLEST else 0.0
@@ -30,7 +30,7 @@ class Number(Text):
         """Take the size that fits the cell now, and draw."""
         axes: Any = self.axes
         box = axes.get_window_extent()
-        size = fitting(72.0 * min(box.width, box.height) / axes.figure.dpi / self._cells, self._letters)
+        size = fit_font_size(72.0 * min(box.width, box.height) / axes.figure.dpi / self._cells, self._letters)
         self.set_text(self._said if size else "")
         self.set_fontsize(size or SMALLEST)
         super().draw(renderer, *args, **kwargs)
@@ -38,8 +38,8 @@ class Number(Text):
 
 def number_cells(axes: Any, counts: Array, depth: Array) -> None:
     """The counts, in a size that fits the cells; none at all if that could not be read however they are laid out."""
-    letters, side = len(str(counts.max())), min(extent(axes))
-    if not fitting(side / len(counts), letters):
+    letters, side = len(str(counts.max())), min(panel_size(axes))
+    if not fit_font_size(side / len(counts), letters):
         return
     for row, column in zip(*np.nonzero(counts), strict=True):
         colour = "white" if depth[row, column] > 0.55 else "black"
@@ -47,7 +47,7 @@ def number_cells(axes: Any, counts: Array, depth: Array) -> None:
 
 
 class _Beside:
-    """Where Axes beside an image stand: as high as it is drawn, and as wide as their layout has them."""
+    """The position of Axes next to an image: as high as the image is drawn, as wide as the layout makes them."""
 
     def __init__(self, image: Any, beside: Any) -> None:
         self._image = image

@@ -1,4 +1,4 @@
-"""Gradients over time."""
+"""Pictures of gradients over time: their norms as lines, and as a heat map of layers and steps."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
-from snncell.plot.axes import SMALL, axes_or_new, label_axis, set_title, whole_steps
-from snncell.plot.keys import legend, name_rows
-from snncell.plot.marks import positive_line
-from snncell.plot.sources import Array, all_layers, steps_of
+from snncell.plot.axes import SMALL, axes_or_new, label_axis, label_time_axis, name_rows, positive_line, set_title
+from snncell.plot.legends import legend
+from snncell.plot.sources import Array, all_layers, step_numbers
 
 NARROWEST = 2.0  # from the darkest colour to the brightest at least, so that noise is not all that is seen
 
@@ -35,9 +34,9 @@ def gradient_norms(gradients: Any, ax: Any = None, title: str | None = None) -> 
     norms = _norms_of(gradients, "gradient_norms")
     axes = axes_or_new(ax, height=2.2 + 0.05 * len(norms))
     for number, (name, values) in enumerate(norms.items()):
-        positive_line(axes, steps_of(gradients, name, len(values), "grad"), values, name, number)
+        positive_line(axes, step_numbers(gradients, name, len(values), "grad"), values, name, number)
     axes.set_yscale("log")
-    whole_steps(axes)
+    label_time_axis(axes)
     label_axis(axes.yaxis, "gradient norm (L2)", "gradient norm", "gradient")
     legend(axes)
     set_title(axes, title)
@@ -64,7 +63,7 @@ def gradient_flow(gradients: Any, ax: Any = None, title: str | None = None) -> A
     by_layer = _norms_of(gradients, "gradient_flow")
     norms = np.stack(list(_of_one_length(by_layer).values()))
     axes = axes_or_new(ax, height=max(1.8, min(1.2 + 0.2 * len(norms), 8.0)))
-    edges = _edges(steps_of(gradients, next(iter(by_layer)), norms.shape[1], "grad"))
+    edges = _edges(step_numbers(gradients, next(iter(by_layer)), norms.shape[1], "grad"))
     _heat(axes, norms, edges)
     _hatch_missing(axes, norms, edges)
     every = -(-len(norms) // 16)  # more names than that do not fit
@@ -103,7 +102,7 @@ def _of_one_length(norms: dict[str, Array]) -> dict[str, Array]:
 
 
 def _edges(steps: Array) -> Array:
-    """Where the columns begin and end: half way between steps."""
+    """The edges of the columns, half way between steps."""
     if len(steps) == 1:
         return np.array([steps[0] - 0.5, steps[0] + 0.5])
     middles = (steps[1:] + steps[:-1]) / 2.0
@@ -125,7 +124,7 @@ def _heat(axes: Any, norms: Array, edges: Array) -> None:
     mesh = axes.pcolormesh(
         edges, rows, np.ma.masked_where(~seen, norms), norm=LogNorm(*limits), cmap="cividis", rasterized=True
     )
-    whole_steps(axes)
+    label_time_axis(axes)
     if not seen.any():
         return
     colours = axes.figure.colorbar(mesh, ax=axes, pad=0.02, aspect=max(20.0, 1.3 * len(norms)))

@@ -1,4 +1,4 @@
-"""Membrane potentials over time."""
+"""Pictures of membrane potentials over time, with thresholds and spikes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,29 @@ import numpy as np
 
 from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, ShapeError
-from snncell.plot.axes import array_of, axes_or_new, in_key, label_axis, series, set_title, whole_steps
-from snncell.plot.choices import all_there, choose_rows, places_of
-from snncell.plot.keys import legend
-from snncell.plot.sources import Array, as_array, find_spikes, fires, is_monitor, numbers_of, one_layer, steps_of
+from snncell.plot.axes import (
+    array_with_axes,
+    axes_or_new,
+    label_axis,
+    label_time_axis,
+    legend_label,
+    series_style,
+    set_title,
+)
+from snncell.plot.legends import legend
+from snncell.plot.sources import (
+    Array,
+    all_there,
+    as_array,
+    as_spikes,
+    choose_rows,
+    is_monitor,
+    layer_fires,
+    neuron_numbers,
+    neuron_positions,
+    one_layer,
+    step_numbers,
+)
 
 _FEW = 4  # neurons of a monitor that are shown if none are named
 _MOST = 12  # of an array: more cannot be told apart in grey
@@ -61,17 +80,17 @@ def membrane(
     """
     name, array = one_layer(v, "v", layer, "membrane")
     sample = 0 if is_monitor(v) and sample is None else sample
-    firing = is_monitor(v) and fires(v, name)
+    firing = is_monitor(v) and layer_fires(v, name)
     spikes, v_threshold = _complete_spikes(v, name, spikes, v_threshold) if firing else (spikes, v_threshold)
     array, called = _drawn_potential(v, name, array, firing)
-    potential = array_of(choose_rows(array, sample, None, "membrane"), 2, "membrane", "(T, N)")
-    marks = None if spikes is None else _same_shape(find_spikes(spikes, "membrane"), array, potential, sample)
-    there = numbers_of(v, name, potential.shape[1])
-    places = _to_draw(marks, len(there), is_monitor(v)) if neurons is None else places_of(neurons, there, "membrane")
+    potential = array_with_axes(choose_rows(array, sample, None, "membrane"), 2, "membrane", "(T, N)")
+    marks = None if spikes is None else _same_shape(as_spikes(spikes, "membrane"), array, potential, sample)
+    there = neuron_numbers(v, name, potential.shape[1])
+    places = _to_draw(neurons, marks, there, is_monitor(v))
     levels, names = _levels(v_threshold, there), _names(labels, there[places])
     axes = axes_or_new(ax, height=2.2 + 0.05 * max(0, len(places) - 5))  # room for the legend
-    _draw_potentials(axes, steps_of(v, name, len(potential), "v"), potential, marks, levels, places, names)
-    whole_steps(axes)
+    _draw_potentials(axes, step_numbers(v, name, len(potential), "v"), potential, marks, levels, places, names)
+    label_time_axis(axes)
     label_axis(axes.yaxis, *called)
     legend(axes)
     set_title(axes, title, name)
@@ -118,8 +137,11 @@ def _same_shape(marks: Array, array: Array, potential: Array, sample: int | None
     return of_sample
 
 
-def _to_draw(marks: Array | None, count: int, watched: bool) -> list[int]:
-    """Where the neurons are that are drawn if none are named: all, or of a monitor those that fire most."""
+def _to_draw(neurons: Any, marks: Array | None, there: Array, watched: bool) -> list[int]:
+    """The positions of the neurons to draw: those that are named, else all, or of a monitor those that fire most."""
+    count = len(there)
+    if neurons is not None:
+        return neuron_positions(neurons, there, "membrane")
     if not watched and count <= _MOST:
         return list(range(count))
     if not watched:
@@ -159,12 +181,12 @@ def _draw_potentials(
     axes: Any, steps: Array, v: Array, marks: Array | None, levels: Array | None, neurons: list[int], names: list[str]
 ) -> None:
     for place, (neuron, name) in enumerate(zip(neurons, names, strict=True)):
-        style = series(place)
+        style = series_style(place)
         shape, full = _TRIANGLES[place % len(_TRIANGLES)]
         triangle = {"marker": shape, "markersize": 4.5, "markerfacecolor": style["color"] if full else "white"}
         # The legend shows a line's triangle; the line itself has them elsewhere.
         known = {} if marks is None else triangle | {"markevery": []}
-        axes.plot(steps, v[:, neuron], label=in_key(name), linewidth=1.2, **style, **known)
+        axes.plot(steps, v[:, neuron], label=legend_label(name), linewidth=1.2, **style, **known)
         if marks is not None:
             at = np.nonzero(marks[:, neuron])[0]
             axes.plot(steps[at], v[at, neuron], color=style["color"], linestyle="", label="_spikes", **triangle)

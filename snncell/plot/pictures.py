@@ -1,4 +1,4 @@
-"""The pictures of a report: from facts to sections of figures with captions."""
+"""Pictures of a report: sections of figures with captions, made from facts."""
 
 from __future__ import annotations
 
@@ -10,20 +10,18 @@ import numpy as np
 
 from snncell.errors import SnncellError
 from snncell.plot.axes import COLOURS, COLUMN, LARGE, SMALL, axes_or_new, has_formula, set_title
-from snncell.plot.confusion import confusion_matrix
 from snncell.plot.gradients import gradient_flow, gradient_norms
-from snncell.plot.keys import legend
+from snncell.plot.legends import legend
 from snncell.plot.membranes import before_reset, membrane
 from snncell.plot.rates import dead_and_saturated, firing_rates
 from snncell.plot.spikes import raster
 from snncell.plot.surrogates import surrogate_and_membrane
-from snncell.plot.training import training_curves
+from snncell.plot.training import confusion_matrix, training_curves
 from snncell.plot.weights import weight_histograms
-from snncell.report.activity import STUCK
-from snncell.report.baseline import predictions
-from snncell.report.facts import Facts, LayerFacts, finite, norm
-from snncell.report.late import staying_on
+from snncell.report.activity import STUCK, staying_on
+from snncell.report.facts import Facts, LayerFacts, all_finite, l2_norm
 from snncell.report.slopes import Array
+from snncell.report.training import predictions
 
 MOST_LAYERS = 8  # with a picture of their own, so that a page of a deep net still loads
 TRACES = 3  # neurons whose potential is drawn
@@ -189,7 +187,7 @@ def _weights(facts: Facts) -> Section:
 
 def _sizes(facts: Facts, ax: Any) -> None:
     """Gradient and update of each Parameter, in parts of its norm."""
-    weights = [weight for weight in facts.weights if finite(weight.value) and weight.size > 0]
+    weights = [weight for weight in facts.weights if all_finite(weight.value) and weight.size > 0]
     rows = np.arange(len(weights))
     gradients, updates = [weight.grad for weight in weights], [weight.update for weight in weights]
     ax.set_xscale("log")
@@ -197,7 +195,7 @@ def _sizes(facts: Facts, ax: Any) -> None:
         ("gradient / weight", gradients, {"color": COLOURS[1], "marker": "o"}),
         ("update / weight", updates, {"color": COLOURS[2], "marker": "s"}),
     ):
-        parts = np.array([np.nan if x is None else norm(x) / w.size for x, w in zip(changes, weights, strict=True)])
+        parts = np.array([np.nan if x is None else l2_norm(x) / w.size for x, w in zip(changes, weights, strict=True)])
         if (np.isfinite(parts) & (parts > 0)).any():
             shown = np.where(parts > 0, parts, np.nan)
             ax.plot(shown, rows, label=name, linestyle="", markersize=4, **look)

@@ -1,4 +1,4 @@
-"""Firing rates of neurons: over time, over a layer, never, and always."""
+"""Pictures of firing rates: over time (PSTH), over a layer, and the fractions of dead and saturated neurons."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from snncell.nn.layer import positive
 from snncell.plot.axes import (
     SMALL,
     axes_or_new,
-    extent,
-    in_key,
+    axes_size,
     label_axis,
+    label_time_axis,
+    legend_label,
     marker,
-    room,
-    series,
+    name_rows,
+    panel_size,
+    series_style,
     set_title,
-    whole_steps,
+    text_width,
 )
-from snncell.plot.groups import ClassRows, groups_of
-from snncell.plot.keys import legend, name_rows, text_width
-from snncell.plot.sources import Array, find_spikes, one_layer, spiking_layers, steps_of
+from snncell.plot.legends import legend
+from snncell.plot.sources import Array, ClassRows, as_spikes, group_rows, one_layer, spiking_layers, step_numbers
 
 # --- over time --------------------------------------------------------------------------------------------------------
 
@@ -55,12 +56,12 @@ def psth(
             unknown or does not fire.
     """
     name, array = one_layer(spikes, "spikes", layer, "psth")
-    rows = rows_of(find_spikes(array, "psth"), "psth")
-    groups = groups_of(classes, rows.shape[1], "psth", "neurons" if array.ndim == 2 else "samples")
-    edges = bins_of(steps_of(spikes, name, len(rows), "spikes"), width, "psth")
+    rows = rows_of(as_spikes(array, "psth"), "psth")
+    groups = group_rows(classes, rows.shape[1], "psth", "neurons" if array.ndim == 2 else "samples")
+    edges = bins_of(step_numbers(spikes, name, len(rows), "spikes"), width, "psth")
     axes = axes_or_new(ax)
     draw_psth(axes, rows, edges, width, groups, band=True)
-    whole_steps(axes)
+    label_time_axis(axes)
     if len(groups) > 1:
         legend(axes)
     set_title(axes, title)
@@ -102,8 +103,8 @@ def draw_psth(axes: Any, rows: Array, edges: Array, width: int, groups: list[Cla
     for number, (name, members) in enumerate(groups):
         each = bin_rows(rows[:, members], width)
         rate = each.mean(1) if len(members) else np.zeros(len(each))
-        style = series(number)
-        axes.stairs(rate, edges, label=in_key(name), linewidth=1.2, baseline=None, **style)
+        style = series_style(number)
+        axes.stairs(rate, edges, label=legend_label(name), linewidth=1.2, baseline=None, **style)
         if band and len(members) > 1:
             error = each.std(1, ddof=1) / np.sqrt(len(members))
             options = {"fill": True, "alpha": 0.2, "color": style["color"], "linewidth": 0}
@@ -118,7 +119,7 @@ def draw_psth(axes: Any, rows: Array, edges: Array, width: int, groups: list[Cla
 
 def rates_of(spikes: Array, who: str) -> Array:
     """Spikes per step of each neuron, over all samples: (T, N) or (T, B, ...) -> (N,)."""
-    array = find_spikes(spikes, who)
+    array = as_spikes(spikes, who)
     _has_rows(array, who)
     means: Array = array.mean(0) if array.ndim == 2 else array.mean((0, 1)).reshape(-1)
     return means
@@ -150,7 +151,7 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
     edges = np.linspace(0.0, max(float(rate.max()) for rate in rates.values()) or 1.0, bins + 1)
     keys, peak = [], 0.0
     for number, (name, rate) in enumerate(rates.items()):
-        style = series(number)
+        style = series_style(number)
         heights = np.histogram(rate, edges)[0] / rate.size
         median = float(np.median(rate))
         label = f"{name or 'all'}: median {median:.3g}"
@@ -159,7 +160,7 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
         height = heights[min(int(np.searchsorted(edges, median, "right")) - 1, bins - 1)]
         look = {"marker": marker(number), "markersize": 5, "markevery": [1], "clip_on": False, "linewidth": 0.8}
         axes.plot([median, median], [0.0, height], label="_median", **look, **style)
-        keys.append(Line2D([], [], label=in_key(label), linewidth=1.2, **style))
+        keys.append(Line2D([], [], label=legend_label(label), linewidth=1.2, **style))
         peak = max(peak, float(heights.max()))
     _headroom(axes, peak, len(rates))
     label_axis(axes.xaxis, "spikes per neuron and step", "spikes per step")
@@ -171,7 +172,7 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
 
 def _headroom(axes: Any, peak: float, lines: int) -> None:
     """Room for the key above the highest bin, so that it is free however narrow a layout makes the Axes."""
-    points = room(axes)[1]
+    points = axes_size(axes)[1]
     above = min((1.5 * lines + 1.5) * SMALL, 0.4 * points)
     axes.set_ylim(0.0, peak * points / (points - above))
     ticks = axes.get_yticks()
@@ -185,7 +186,7 @@ def _headroom(axes: Any, peak: float, lines: int) -> None:
 
 
 class Fractions(NamedTuple):
-    """Which parts of a layer's neurons are dead, healthy and saturated; they add up to 1."""
+    """The fractions of a layer's neurons that are dead, healthy and saturated; they add up to 1."""
 
     dead: float
     healthy: float
@@ -266,20 +267,20 @@ def _head(axes: Any, layers: list[Fractions]) -> tuple[float, float]:
     bar is, in rows: a single one does not fill the panel.
     """
     high = 4.0 * SMALL  # points: two lines
-    rows = max(room(axes)[1] - high, high)  # points
+    rows = max(axes_size(axes)[1] - high, high)  # points
     free = len(layers) * high / rows  # in rows
     thick = min(0.7, _THICKEST * len(layers) / rows)
     axes.set_ylim(len(layers) - 0.5, -0.5 - free)
-    if extent(axes)[0] < 2 * 72:
+    if panel_size(axes)[0] < 2 * 72:
         return 0.0, thick
-    said = [" / ".join(map(percent, layer)) + " %" for layer in layers]
+    said = [" / ".join(map(whole_percent, layer)) + " %" for layer in layers]
     for row, text in enumerate(said):
         options = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": SMALL}
         axes.annotate(text, (1.0, row), **options)
     return 4.0 + max(text_width(text, SMALL) for text in said), thick
 
 
-def percent(part: float) -> str:
+def whole_percent(part: float) -> str:
     """A fraction in whole percent; what is not quite 0 or 100 does not look like it."""
     if 0.0 < part < 0.005:
         return "<1"

@@ -1,23 +1,50 @@
-"""report: what a net does over a batch, what is wrong with it, in words and pictures on one page."""
+"""report: look at a net over a batch, and write its findings and pictures to a page, HTML or PDF."""
 
 from __future__ import annotations
 
+import base64
+import io
+import math
 import os
+import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any, overload
+
+import numpy as np
 
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.optim import Optimizer
-from snncell.plot.page import about, summary, write_html, write_pdf
-from snncell.plot.pictures import Section, sections
+from snncell.plot.pictures import Picture, Section, sections
+from snncell.report.activity import SATURATED_RATE, staying_on
 from snncell.report.diagnose import diagnose
-from snncell.report.facts import Facts
-from snncell.report.findings import Finding
+from snncell.report.facts import Facts, LayerFacts
+from snncell.report.findings import SEVERITIES, Finding, count_noun, format_number, format_percent
 from snncell.report.probe import examine
+from snncell.report.slopes import PASSES_NOTHING
 
 ENDINGS = (".html", ".htm", ".pdf")
+MARKS = {"alarm": "■", "warning": "▲", "note": "○"}  # told apart without colour
+NONE = "-"
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; margin: 0 0 .2rem; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .4rem;
+border-bottom: 1px solid #ccc; } p { margin: .3rem 0 .8rem; }
+ul.findings { list-style: none; padding: 0; } ul.findings li { border-left: .3rem solid #bbb; padding: .1rem .8rem;
+margin: .6rem 0; break-inside: avoid; } ul.findings li.alarm { border-color: #000; background: #f3f3f3; }
+ul.findings li.warning { border-color: #777; } .mend { color: #555; } .mark { display: inline-block; width: 1.2em; }
+.scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; } th, td { padding: .2rem .7rem;
+text-align: right; border-bottom: 1px solid #ddd; } th.word, td.word { text-align: left; }
+thead th { border-bottom: 2px solid #888; vertical-align: bottom; } figure { display: inline-block; vertical-align: top;
+margin: .4rem 1.2rem 1rem 0; width: 29rem; max-width: 100%; break-inside: avoid; } figure img { width: 100%; }
+figcaption { font-size: .85rem; color: #444; } code { font-size: .92em; } h2, h2 + p { break-after: avoid; }
+@media print { body { margin: 0; max-width: none; font-size: 10pt; } figure { width: 46%; margin-right: 2%; }
+th, td { padding: .15rem .4rem; } }
+"""
 
 
 class Report(Sequence[Finding]):
@@ -129,3 +156,215 @@ def _path_to_write(path: Any) -> Path:
     if place.is_dir():
         raise ArgumentError(f"report: {str(place)!r} is a folder; name a file in it.")
     return place
+
+
+# --- words and numbers ------------------------------------------------------------------------------------------------
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """The number of findings of each severity, in a sentence."""
+    counts = Counter(finding.severity for finding in findings)
+    if not counts["alarm"] and not counts["warning"]:
+        notes = f"; {count_noun(counts['note'], 'note')}" if counts["note"] else ""
+        return f"Nothing alarming was found{notes}."
+    return f"{', '.join(count_noun(counts[severity], severity) for severity in SEVERITIES if counts[severity])}."
+
+
+def about(facts: Facts) -> str:
+    """A sentence on what was looked at."""
+    shapes = [layer.shape for layer in facts.layers if len(layer.shape) > 1]
+    words = [f"{count_noun(len(facts.layers), 'layer')} of neurons"]
+    words += [f"{sum(weight.value.size for weight in facts.weights)} weights"] if facts.weights else []
+    words += [f"{count_noun(shapes[0][1], 'sample')} of {count_noun(shapes[0][0], 'step')}"] if shapes else []
+    words += [f"loss {format_number(facts.loss)}"] if facts.loss is not None else []
+    return ", ".join(words) + ("" if facts.differentiated else "; no gradients, as no loss was given") + "."
+
+
+Table = tuple[list[str], list[list[str]]]
+
+
+def table_of_layers(facts: Facts) -> Table:
+    """Head and rows: what each layer does, in numbers."""
+    head = ["layer", "neuron", "size", "spikes / step", "never fired", "saturated", "late"]
+    head += ["thresholds", "surrogate flat", "gradient norm"]
+    return head, [_row(layer) for layer in facts.layers]
+
+
+def _row(layer: LayerFacts) -> list[str]:
+    rates, slopes, norms = layer.rates, layer.relative_slopes, layer.norms
+    size = " x ".join(map(str, layer.shape[2:])) or "1"
+    late = staying_on(layer)
+    return [
+        layer.name,
+        layer.neuron,
+        size,
+        NONE if rates is None else format_number(float(rates.mean())),
+        NONE if rates is None else format_percent(float((rates == 0).mean())),
+        NONE if rates is None else format_percent(float((rates > SATURATED_RATE).mean())),
+        NONE if late is None else format_percent(late.share),
+        NONE if layer.heights is None or not layer.heights.size else format_number(float(np.abs(layer.heights).max())),
+        NONE if slopes is None else format_percent(float((slopes < PASSES_NOTHING).mean())),
+        NONE if norms is None else format_number(float(np.sqrt((norms**2).sum()))),
+    ]
+
+
+def table_of_costs(facts: Facts) -> Table:
+    """Head and rows: the products of the layers with weights."""
+    rows = [
+        [name, f"{cost.macs:,}", f"{cost.synops:,}", NONE if math.isnan(cost.density) else format_percent(cost.density)]
+        for name, cost in facts.costs.items()
+    ]
+    return ["layer", "MACs, dense", "SynOps", "inputs not 0"], rows
+
+
+COLUMNS = (
+    f"Surrogate flat: the share of steps at which its derivative is below {format_number(PASSES_NOTHING)} of its peak. "
+    f"Saturated: neurons that fired at more than {format_percent(SATURATED_RATE)} of the steps, of all samples; late: "
+    "of the last third of the steps, in the sample with the most of them. Thresholds: the furthest that a "
+    "potential came from where it began, before the reset, in thresholds. Gradient norm: of the loss, with respect to "
+    "the currents of all steps."
+)
+COSTS = "Operations of the whole batch over all steps: multiply-accumulates, and those of them whose input is not 0."
+
+
+# --- HTML -------------------------------------------------------------------------------------------------------------
+
+
+def html(title: str, findings: Sequence[Finding], facts: Facts, sections: Sequence[Section]) -> str:
+    """The page as one string that needs nothing beside it."""
+    parts = [
+        f"<h1>{escape(title)}</h1><p>{escape(about(facts))}</p>",
+        f"<h2>Findings</h2><p><strong>{escape(summary(findings))}</strong></p>",
+        f'<ul class="findings">{"".join(map(_item, findings))}</ul>' if findings else "",
+        f"<h2>Layers</h2>{_table(table_of_layers(facts))}<p>{escape(COLUMNS)}</p>",
+        f"<h2>Operations</h2>{_table(table_of_costs(facts))}<p>{escape(COSTS)}</p>" if facts.costs else "",
+        *map(_section, sections),
+    ]
+    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
+    view = '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    body = "\n".join(part for part in parts if part)
+    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}{view}</head>\n<body>\n{body}\n</body></html>\n'
+
+
+def write_html(path: Path, title: str, findings: Sequence[Finding], facts: Facts, sections: Sequence[Section]) -> None:
+    """Write the page."""
+    path.write_text(html(title, findings, facts, sections), encoding="utf-8")
+
+
+def _item(finding: Finding) -> str:
+    place = f"<code>{escape(finding.layer)}</code>: " if finding.layer else ""
+    mend = f' <span class="mend">{escape(finding.mend)}</span>' if finding.mend else ""
+    kind = f"<strong>{finding.severity}, {escape(finding.kind)}</strong>"
+    head = f'<span class="mark">{MARKS[finding.severity]}</span>{kind}'
+    return f'<li class="{finding.severity}">{head}<br>{place}{escape(finding.text)}{mend}</li>\n'
+
+
+def _table(table: Table) -> str:
+    head, rows = table
+    words = {number for number, name in enumerate(head) if name in ("layer", "neuron")}
+    kinds = [' class="word"' if n in words else "" for n in range(len(head))]
+    top = "".join(f"<th{kind}>{escape(name)}</th>" for kind, name in zip(kinds, head, strict=True))
+    lines = ["".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(kinds, row, strict=True)) for row in rows]
+    body = "".join(f"<tr>{line}</tr>\n" for line in lines)
+    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _section(section: Section) -> str:
+    pictures = "".join(map(_figure, section.pictures))
+    return f"<h2>{escape(section.title)}</h2><p>{escape(section.text)}</p>\n{pictures}"
+
+
+def _figure(picture: Picture) -> str:
+    caption = escape(picture.caption)
+    if picture.figure is None:
+        return f"<figure><figcaption>{caption}</figcaption></figure>\n"
+    data = base64.b64encode(png(picture.figure)).decode("ascii")
+    return (
+        f'<figure><img alt="{caption}" src="data:image/png;base64,{data}"><figcaption>{caption}</figcaption></figure>\n'
+    )
+
+
+def png(figure: Any) -> bytes:
+    """A figure as a picture."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    stream = io.BytesIO()
+    canvas: Any = FigureCanvasAgg(figure)
+    canvas.print_png(stream)  # the same bytes as `savefig` gives, which draws each figure twice
+    return stream.getvalue()
+
+
+# --- PDF --------------------------------------------------------------------------------------------------------------
+
+_PAPER = (8.27, 11.69)  # inches: A4
+_ROWS = 3  # of two pictures each
+_LETTERS, _LINES = 108, 72  # of a page of text
+
+
+def write_pdf(path: Path, title: str, findings: Sequence[Finding], facts: Facts, sections: Sequence[Section]) -> None:
+    """The same on paper: pages of text, then of pictures."""
+    from matplotlib.backends.backend_pdf import PdfPages
+
+    with PdfPages(path, metadata={"Title": title}) as pdf:
+        lines = list(_text(title, findings, facts, sections))
+        for first in range(0, len(lines), _LINES):
+            pdf.savefig(_page_of_text(lines[first : first + _LINES]))
+        pictures = [(s.title, picture) for s in sections for picture in s.pictures if picture.figure is not None]
+        for first in range(0, len(pictures), 2 * _ROWS):
+            pdf.savefig(_page_of_pictures(pictures[first : first + 2 * _ROWS]))
+
+
+def _text(title: str, findings: Sequence[Finding], facts: Facts, sections: Sequence[Section]) -> list[str]:
+    lines = [title, *_wrap_text(about(facts)), "", summary(findings), ""]
+    for finding in findings:
+        lines += [*_wrap_text(f"{MARKS[finding.severity]} {finding}", "  "), ""]
+    for table in (table_of_layers(facts), table_of_costs(facts)):
+        lines += [*_columns(table), ""] if table[1] else []
+    for section in sections:
+        lines += _wrap_text(f"{section.title}: {section.text}", "  ")
+    return lines
+
+
+def _wrap_text(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(text, _LETTERS, subsequent_indent=indent)
+
+
+def _columns(table: Table) -> list[str]:
+    """A table as lines; one that is too wide for the page goes on below, with its first column again."""
+    rows = [table[0], *table[1]]
+    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
+    parts = [[0]]
+    for n in range(1, len(widths)):
+        if len(parts[-1]) > 1 and sum(widths[m] + 2 for m in [*parts[-1], n]) > _LETTERS:
+            parts.append([0])
+        parts[-1].append(n)
+    lines = [["  ".join(row[n].ljust(widths[n]) for n in part).rstrip() for row in rows] for part in parts]
+    return [line for number, part in enumerate(lines) for line in ([""] if number else []) + part]
+
+
+def _page_of_text(lines: Sequence[str]) -> Any:
+    from matplotlib.figure import Figure
+
+    page = Figure(figsize=_PAPER)
+    page.text(
+        0.07, 0.95, "\n".join(lines), va="top", family="monospace", fontsize=7.5, linespacing=1.3, parse_math=False
+    )
+    return page
+
+
+def _page_of_pictures(pictures: Sequence[tuple[str, Picture]]) -> Any:
+    import matplotlib.image as mpl_image
+    from matplotlib.figure import Figure
+
+    page = Figure(figsize=_PAPER)
+    heads = dict.fromkeys(title for title, _ in pictures)
+    page.text(0.07, 0.965, ", ".join(heads), va="top", fontsize=11, parse_math=False)
+    for place, (_, picture) in enumerate(pictures):
+        row, column = divmod(place, 2)
+        axes = page.add_axes((0.07 + 0.44 * column, 0.95 - (row + 1) * 0.3 + 0.035, 0.42, 0.255))
+        axes.imshow(mpl_image.imread(io.BytesIO(png(picture.figure))), interpolation="none")
+        axes.set_anchor("N")
+        axes.set_axis_off()
+        caption = textwrap.fill(picture.caption, 62)
+        axes.text(0.0, -0.02, caption, transform=axes.transAxes, va="top", fontsize=7, parse_math=False)
+    return page

@@ -1,13 +1,15 @@
-"""The inputs of plots: arrays, Tensors, mappings of layers, and monitors, all made arrays with names."""
+"""The inputs of plots: arrays, Tensors, mappings of layers, and monitors become arrays with names; choices of rows."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.errors import ArgumentError, RecordError, SnncellError
+from snncell.base.arguments.shown import show
+from snncell.errors import ArgumentError, RecordError, ShapeError, SnncellError
 from snncell.tape.conversion import is_array, on_host
 
 Array = np.ndarray[Any, Any]
@@ -31,13 +33,13 @@ def all_layers(x: Any, quantity: str, who: str, name: str = "") -> dict[str, Arr
 def spiking_layers(x: Any, who: str, name: str = "") -> dict[str, Array]:
     """The spikes of all layers by name; of a monitor, of those that fire."""
     layers = all_layers(x, "spikes", who, name)
-    firing = {name: array for name, array in layers.items() if fires(x, name)}
+    firing = {name: array for name, array in layers.items() if layer_fires(x, name)}
     if not firing:
         raise ArgumentError(f"{who}: {_no_spikes(next(iter(layers)))}")
     return firing
 
 
-def fires(x: Any, name: str) -> bool:
+def layer_fires(x: Any, name: str) -> bool:
     """True if a layer gives spikes, which only a monitor knows of: what it holds may be potentials."""
     return not is_monitor(x) or bool(x.fires(name))
 
@@ -64,7 +66,7 @@ def one_layer(x: Any, quantity: str, layer: str | None, who: str, name: str = ""
             raise ArgumentError(f"{who}: no {quantity} of the layer {layer!r}. {why}")
         there = "this is one array, so leave layer out" if "" in layers else f"there are {names}"
         raise ArgumentError(f"{who}: there is no layer {layer!r}; {there}.")
-    if quantity == "spikes" and not fires(x, layer):
+    if quantity == "spikes" and not layer_fires(x, layer):
         raise ArgumentError(f"{who}: {_no_spikes(layer)}")
     return layer, layers[layer]
 
@@ -85,19 +87,19 @@ def is_monitor(x: Any) -> bool:
     return all(hasattr(x, name) for name in ("layers", "spikes", "steps", "cell"))
 
 
-def steps_of(x: Any, name: str, count: int, quantity: str) -> Array:
+def step_numbers(x: Any, name: str, count: int, quantity: str) -> Array:
     """The numbers of the time steps that a layer's `count` rows are: a monitor may have recorded every k-th only."""
     return np.asarray(x.steps(name, quantity)) if is_monitor(x) else np.arange(count)
 
 
-def steps_there(x: Any, name: str) -> Array | None:
+def steps_before_end(x: Any, name: str) -> Array | None:
     """The steps (T, B) of a layer before the end of their sample; None if x knows of no lengths."""
     before_end = getattr(x.spikes, "before_end", None) if is_monitor(x) else None
     there: Array | None = None if before_end is None else before_end(name)
     return there
 
 
-def numbers_of(x: Any, name: str, count: int) -> Array:
+def neuron_numbers(x: Any, name: str, count: int) -> Array:
     """The numbers of `count` neurons in their layer: a monitor may have recorded some only."""
     return np.asarray(x.neurons(name)) if is_monitor(x) else np.arange(count)
 
@@ -124,8 +126,8 @@ def real_array_of(x: Any, who: str, name: str) -> Array:
     return array.astype(np.float32)
 
 
-def find_spikes(spikes: Any, who: str) -> Array:
-    """Where there are spikes: every element that is not 0 is one."""
+def as_spikes(spikes: Any, who: str) -> Array:
+    """The spikes as booleans: every element that is not 0 is a spike."""
     array = as_array(spikes, who, "spikes")
     if array.dtype.kind == "f" and np.isnan(array).any():
         raise ArgumentError(
@@ -134,3 +136,75 @@ def find_spikes(spikes: Any, who: str) -> Array:
         )
     where: Array = array != 0
     return where
+
+
+# --- choice of a sample or of neurons ---------------------------------------------------------------------------------
+
+
+def choose_rows(array: Array, sample: int | None, neuron: int | None, who: str, numbers: Any = ()) -> Array:
+    """Of (T, B, ...): a sample's neurons, or a neuron's samples; what has no choice made stays as it is."""
+    if sample is None and neuron is None:
+        return array
+    if sample is not None and neuron is not None:
+        raise ArgumentError(f"{who}: sample={sample} and neuron={neuron} leave one row; choose one of the two.")
+    if array.ndim < 3:
+        raise ShapeError(f"{who}: sample and neuron choose from (T, B, ...), not from shape {array.shape}.")
+    flat = array.reshape(*array.shape[:2], math.prod(array.shape[2:]))
+    if neuron is not None:
+        return flat[:, :, neuron_positions(neuron, numbers, who)[0]]
+    count = flat.shape[1]
+    if not isinstance(sample, (int, np.integer)) or not -count <= sample < count:
+        raise ArgumentError(f"{who}: there is no sample {sample!r}; there are {count}, from 0.")
+    return flat[:, sample]
+
+
+def neuron_positions(neurons: Any, numbers: Array, who: str) -> list[int]:
+    """The positions of neurons among the recorded ones, by their numbers in the layer."""
+    held, count = numbers.tolist(), len(numbers)
+    places = []
+    chosen_numbers = list(neurons) if isinstance(neurons, (list, tuple, range, np.ndarray)) else [neurons]
+    for number in chosen_numbers:
+        if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
+            raise ArgumentError(f"{who}: neurons are numbers of neurons, integers, not {show(number)}.")
+        below = isinstance(number, int) and number < 0 and all_there(numbers)  # counted from the end
+        if (number + count if below else number) not in held:
+            if all_there(numbers):
+                raise ArgumentError(f"{who}: there is no neuron {show(number)}; there are {count}, from 0.")
+            recorded = ", ".join(map(str, held[:12])) + (", ..." if count > 12 else "")
+            raise ArgumentError(
+                f"{who}: neuron {show(number)} was not recorded; recorded are {recorded}: m.neurons(layer)."
+            )
+        places.append(held.index(number + count if below else number))
+    return places
+
+
+def all_there(numbers: Array) -> bool:
+    """True if these are the numbers of all neurons of a layer, from 0 on."""
+    return np.array_equal(numbers, np.arange(len(numbers)))
+
+
+# --- rows by class ----------------------------------------------------------------------------------------------------
+
+
+class ClassRows(NamedTuple):
+    """A class: its name, and the numbers of the rows that belong to it."""
+
+    name: str
+    members: Array
+
+
+def group_rows(classes: Any, count: int, who: str, rows: str) -> list[ClassRows]:
+    """The rows by class, in the order of the classes; without classes all rows in one group, whose name is ""."""
+    if classes is None:
+        return [ClassRows("", np.arange(count))]
+    try:
+        labels = np.asarray(classes)
+    except ValueError:  # ragged
+        labels = np.empty(0, object)
+    if labels.dtype.kind not in "biufUS":
+        raise ArgumentError(
+            f"{who}: classes are a label for each of the {rows}, numbers or names, not {show(classes)}."
+        )
+    if labels.shape != (count,):
+        raise ShapeError(f"{who}: there are {count} {rows}, so classes have shape ({count},), not {labels.shape}.")
+    return [ClassRows(str(name), np.nonzero(labels == name)[0]) for name in np.unique(labels)]

@@ -1,4 +1,4 @@
-"""Spike functions, and how much of a layer's potential lies where their derivative is of use."""
+"""Pictures of surrogates: their curves, their derivative over the potentials of a layer, the share outside of it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from snncell.base.arguments.kinds import Numbers
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.layer import positive, positive_number
-from snncell.plot.axes import COLOURS, axes_or_new, in_key, label_axis, set_title
-from snncell.plot.keys import legend
-from snncell.plot.marks import line_style, second_axis
+from snncell.plot.axes import COLOURS, axes_or_new, label_axis, legend_label, line_style, second_axis, set_title
+from snncell.plot.legends import legend
 from snncell.plot.sources import Array, is_monitor, one_layer, real_array_of
-from snncell.report.slopes import constants_of, derivative_at, place_of, spike_and_derivative
+from snncell.report.slopes import derivative_at, device_of_constants, spike_and_derivative, tensor_constants
 from snncell.surrogate.base import check_spike_function
 from snncell.tape.tensor import Tensor
 
@@ -53,7 +52,7 @@ def surrogate(
     curves = {name: _curves(x, cell) for name, cell in cells.items()}
     for number, (name, kinds) in enumerate(curves.items()):
         for kind, y in kinds.items():
-            axes.plot(x, y, label=in_key(f"{name}: {kind}"), **_look(kind, number, len(cells)))
+            axes.plot(x, y, label=legend_label(f"{name}: {kind}"), **_look(kind, number, len(cells)))
     axes.set_xlim(low, high)
     label_axis(axes.xaxis, *ABOVE)
     label_axis(axes.yaxis, "value")
@@ -106,7 +105,7 @@ def surrogate_and_membrane(
     bins: int = 60,
     below: float = 1e-3,
 ) -> Any:
-    """Where the potentials of a layer lie, and where the derivative of its spike function lies.
+    """Draw the histogram of the potentials of a layer over the derivative of its spike function.
 
     The histogram of potential minus threshold over neurons, samples and steps, and on an axis to the right the
     derivative. Where that is at most `below` times its largest value, the ground is grey: neurons there are out of its
@@ -183,7 +182,7 @@ def _its_surrogate(above: Any, name: str, function: Any) -> Any:
 
 def _spread(x: Array, cell: Cell) -> Array:
     """x (P,) as (P, 1, ...), or as (P, ...) with the shape that the constants have."""
-    shape = np.broadcast_shapes(*[constant.shape for constant in constants_of(cell)])
+    shape = np.broadcast_shapes(*[constant.shape for constant in tensor_constants(cell)])
     return np.broadcast_to(x.reshape(-1, *[1] * len(shape)), (len(x), *shape)).copy()
 
 
@@ -207,7 +206,7 @@ def _curves(x: Array, cell: Cell) -> dict[str, Array]:
     primitive = getattr(cell, "primitive", None)
     if primitive is None:
         return {"spike": spike, "derivative": derivative}
-    smooth = primitive(Tensor(points).to(place_of(cell))).asnumpy()
+    smooth = primitive(Tensor(points).to(device_of_constants(cell))).asnumpy()
     return {"spike": spike, "primitive": _mean(smooth, len(x)), "derivative": derivative}
 
 
@@ -234,7 +233,9 @@ def _key(curves: dict[str, dict[str, Array]]) -> list[Any]:
     if len(curves) == 1:
         return [Line2D([], [], label=kind, **_look(kind, 0, 1)) for kind in drawn]
     kinds = [Line2D([], [], label=kind, color="0.4", linestyle=_STYLES[kind]) for kind in drawn]
-    return [Line2D([], [], label=in_key(name), **line_style(number, 0)) for number, name in enumerate(curves)] + kinds
+    return [
+        Line2D([], [], label=legend_label(name), **line_style(number, 0)) for number, name in enumerate(curves)
+    ] + kinds
 
 
 def _limits(values: Array) -> tuple[float, float]:

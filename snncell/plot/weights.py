@@ -1,4 +1,4 @@
-"""Weights: how they lie, and how far each update moves them."""
+"""Pictures of weights: histograms, and the size of updates or gradients relative to the weights."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import positive
 from snncell.nn.optim import Optimizer
-from snncell.plot.axes import COLOURS, SMALL, axes_or_new, label_axis, set_title, whole
-from snncell.plot.keys import legend, name_rows
-from snncell.plot.marks import positive_line
+from snncell.plot.axes import COLOURS, SMALL, axes_or_new, label_axis, name_rows, positive_line, set_title, whole_ticks
+from snncell.plot.legends import legend
 from snncell.plot.sources import Array, as_array
 from snncell.tape.parameter import Parameter
 
@@ -119,7 +118,7 @@ def gradient_to_weight(
         positive_line(axes, np.arange(1, len(array) + 1), array, name, number)
     axes.axhspan(low, high, color="0.9", linewidth=0, zorder=0, label=f"usual: {low:g} to {high:g}")
     axes.set_yscale("log")
-    whole(axes.xaxis)
+    whole_ticks(axes.xaxis)
     label_axis(axes.xaxis, "update")
     label_axis(axes.yaxis, "update / weight (L2)", "update / weight")
     legend(axes)

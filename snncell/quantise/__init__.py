@@ -17,10 +17,15 @@ export, IntegerNet          the network in int8 and int32, with the same spikes 
 from snncell.base.arguments.guard import guard as _guard
 from snncell.quantise.export import export as export
 from snncell.quantise.fold import fold as fold
-from snncell.quantise.levels import Binary as Binary, PowerOfTwo as PowerOfTwo, Ternary as Ternary
-from snncell.quantise.net import IntegerNet as IntegerNet
+from snncell.quantise.grids import (
+    Binary as Binary,
+    FixedPoint as FixedPoint,
+    PowerOfTwo as PowerOfTwo,
+    Ternary as Ternary,
+    Uniform as Uniform,
+)
+from snncell.quantise.integer import IntegerNet as IntegerNet
 from snncell.quantise.prepare import prepare as prepare, restore as restore
 from snncell.quantise.quantiser import Quantiser as Quantiser
-from snncell.quantise.uniform import FixedPoint as FixedPoint, Uniform as Uniform
 
 _guard(globals())

@@ -1,4 +1,4 @@
-"""Batch normalisation in prediction is a factor and a summand for each channel: they can be the layer's before it."""
+"""Fold batch normalisation into the weights and bias of the layer before it."""
 
 from __future__ import annotations
 

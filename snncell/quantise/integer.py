@@ -1,14 +1,21 @@
-"""Layers of whole numbers, evaluated by NumPy alone: what a chip, or a program in C, has to do."""
+"""Networks of whole numbers: layers, neurons over time, and the network, run by NumPy alone and kept in a file.
+
+They are the model for a chip or a program in C, which must give the same numbers.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from snncell.errors import ShapeError
+from snncell.base.arguments.kinds import Path
+from snncell.errors import ArgumentError, CheckpointError, ShapeError
+from snncell.io.checkpoint import read_arrays, write_arrays
 
 Array = Any  # of NumPy
 Pairs = tuple[tuple[int, int], ...]
@@ -22,6 +29,9 @@ def shift_round(x: Array, bits: int) -> Array:
     rest, half = x - (whole << bits), 1 << (bits - 1)
     up: Array = (rest > half) | ((rest == half) & ((whole & 1) == 1))
     return whole + up
+
+
+# --- layers -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,3 +207,265 @@ class OverTime(IntegerLayer):
         """Steps and samples as one axis, and two again."""
         out = self.layer.run(x.reshape((-1, *x.shape[2:])))
         return np.asarray(out.reshape((*x.shape[:2], *out.shape[1:])))
+
+
+# --- neurons ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerNeuron(IntegerLayer):
+    """One step of a neuron, in whole numbers.
+
+    h = clip(round((v_from_v v + v_from_x x + v_from_i i + v_from_1) / 2^shift), low, high)
+    i = clip(round((i_from_x x + i_from_i i) / 2^i_shift), low, high)
+    s, v by the threshold, the reset and the delay, as `nn.Neuron` has them
+
+    Attributes:
+        low, high: where states saturate.
+        threshold, reset_to: in units of the state; threshold is None where nothing fires.
+        reset: "subtract", "zero", "value" or None; delay: None, "reset", "reset+input" or "spike".
+        inclusive: whether it fires at the threshold too.
+        most: the largest number of spikes in a step, 1, more, or None for any.
+        worth: what a spike is multiplied by.
+    """
+
+    low: int
+    high: int
+    shift: int
+    v_from_v: Array
+    v_from_x: Array
+    v_from_1: Array
+    start: Array
+    threshold: Array | None = None
+    reset_to: Array = field(default_factory=lambda: np.zeros((), np.int32))
+    reset: str | None = "subtract"
+    delay: str | None = None
+    inclusive: bool = False
+    most: int | None = 1
+    worth: Array | None = None
+    v_from_i: Array | None = None
+    i_from_x: Array | None = None
+    i_from_i: Array | None = None
+    i_shift: int = 0
+
+    def states(self, x: Array) -> tuple[Array, ...]:
+        """The states before the first step, for an input of one."""
+        v = np.broadcast_to(self.start, x.shape).astype(np.int32)
+        return (v,) if self.v_from_i is None else (v, np.zeros_like(v))
+
+    def step(self, x: Array, *states: Array) -> tuple[Array, ...]:
+        """One step: the output and the states."""
+        v = states[0]
+        late = None if self.delay is None else self._spikes(v)
+        at_end = self.reset == "subtract" or self.delay == "reset+input"
+        if late is not None and not at_end:
+            v = self._after(v, late)
+        h = self.v_from_v * v + self.v_from_x * x + self.v_from_1
+        currents: tuple[Array, ...] = ()
+        if self.v_from_i is not None:
+            h = h + self.v_from_i * states[1]
+            currents = (self._saturated(self.i_from_x * x + self.i_from_i * states[1], self.i_shift),)
+        h = self._saturated(h, self.shift)
+        if self.threshold is None:
+            return h, h, *currents
+        if late is None:
+            s = self._spikes(h)
+            return self._given(s), self._after(h, s), *currents
+        h = self._after(h, late) if at_end else h
+        s = late if self.delay == "spike" else self._spikes(h)
+        return self._given(s), np.clip(h, self.low, self.high), *currents
+
+    def _saturated(self, x: Array, shift: int) -> Array:
+        return np.clip(shift_round(x, shift), self.low, self.high)
+
+    def _given(self, s: Array) -> Array:
+        return s if self.worth is None else s * self.worth
+
+    def _spikes(self, h: Array) -> Array:
+        assert self.threshold is not None
+        if self.most == 1:
+            return (h >= self.threshold if self.inclusive else h > self.threshold).astype(np.int32)
+        count = np.maximum(h // self.threshold if self.inclusive else -(-h // self.threshold) - 1, 0)
+        return count if self.most is None else np.minimum(count, self.most)
+
+    def _after(self, h: Array, s: Array) -> Array:
+        """The potential after the reset."""
+        if self.reset == "subtract":
+            return h - s * self.threshold
+        if self.reset is None:
+            return h
+        fired = np.minimum(s, 1)
+        return h * (1 - fired) + fired * (self.reset_to if self.reset == "value" else 0)
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerSteps(IntegerLayer):
+    """A neuron over time, with a product of its output of the step before, if there is one.
+
+    Attributes:
+        neuron: one step.
+        feedback: the layer that its output comes back through, or None.
+        input_shift, feedback_shift: by how much input and feedback are shifted to one unit.
+    """
+
+    neuron: IntegerNeuron
+    feedback: IntegerProduct | None = None
+    input_shift: int = 0
+    feedback_shift: int = 0
+
+    def run(self, x: Array) -> Array:
+        """(T, B, ...) -> (T, B, ...)."""
+        states = self.neuron.states(x[0])
+        out, outs = np.zeros(x.shape[1:], np.int32), []
+        for now in x:
+            given = now.astype(np.int32) << self.input_shift
+            if self.feedback is not None:
+                given = given + (self.feedback.run(out) << self.feedback_shift)
+            out, *rest = self.neuron.step(given, *states)
+            states = tuple(rest)
+            outs.append(out)
+        return np.stack(outs)
+
+
+# --- the network ------------------------------------------------------------------------------------------------------
+
+FORMAT = "snncell integer network, 1"
+_LAYERS = (
+    *(Encode, Requantise, IntegerProduct, IntegerPool, IntegerFlatten),
+    *(IntegerDelay, IntegerReadout, OverTime, IntegerNeuron, IntegerSteps),
+)
+KINDS: dict[str, Any] = {kind.__name__.removeprefix("Integer"): kind for kind in _LAYERS}  # by their names in a file
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerNet:
+    """Layers of whole numbers, one after the other.
+
+    Attributes:
+        layers: dataclasses of `snncell.quantise.integer`: weights, multipliers, shifts, thresholds, limits.
+    """
+
+    layers: tuple[Any, ...]
+
+    @property
+    def step(self) -> float:
+        """The value of one unit of the output: 1 of spikes, 2^-fraction of potentials."""
+        return float(2.0 ** self.layers[-1].exponent) if self.layers else 1.0
+
+    def run(self, x: Any) -> np.ndarray[Any, Any]:
+        """The output of an input (T, B, ...), as int32: spikes, or potentials in units of `step`.
+
+        Args:
+            x: whole numbers, such as spikes: booleans, integers, or floats that are whole; or, where the first layer
+                quantises its inputs, any floats.
+
+        Raises:
+            ArgumentError: for an input that is not whole where it has to be.
+
+        Example:
+            >>> net = nn.SequentialCell(nn.Dense(1, 1, weight_init="ones", has_bias=False), nn.MultiStep(nn.LINode()))
+            >>> net = snncell.quantise.prepare(net, snncell.quantise.Uniform(8), snncell.quantise.FixedPoint(12, 8))
+            >>> whole = snncell.quantise.export(net)
+            >>> print(whole.run([[[1]], [[0]]]).ravel(), whole.step)
+            [128  64] 0.00390625
+        """
+        values = np.asarray(x.asnumpy() if hasattr(x, "asnumpy") else x)
+        if not any(isinstance(layer, Encode) for layer in self.layers):
+            values = _whole(values)
+        for layer in self.layers:
+            values = layer.run(values)
+        return values.astype(np.int32)
+
+    def save(self, file: Path) -> None:
+        """Write the network to a safetensors file: its arrays, and as JSON beside them all else.
+
+        Raises:
+            CheckpointError: if it cannot be written.
+        """
+        arrays: dict[str, Any] = {}
+        described = [_describe_layer(layer, str(place), arrays) for place, layer in enumerate(self.layers)]
+        header = {"format": FORMAT, "layers": json.dumps(described)}
+        write_arrays(file, arrays, header, "save")
+
+    @classmethod
+    def load(cls, file: Path) -> IntegerNet:
+        """Read a network that `save` wrote.
+
+        Raises:
+            CheckpointError: if the file is missing, damaged, or another one.
+        """
+        arrays, header = read_arrays(file, "load")
+        if header.get("format") != FORMAT:
+            raise CheckpointError(
+                f"load: {file} is no integer network of this version ({FORMAT!r}), but {header.get('format')!r}; "
+                f"IntegerNet.save writes one, and load_checkpoint reads checkpoints."
+            )
+        try:
+            described = json.loads(header["layers"])
+            return cls(tuple(_make_layer(one, arrays) for one in described))
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"load: {file} is damaged: {error!r}.") from None
+
+    def __repr__(self) -> str:
+        lines = [f"  {place}: {_summary(layer)}" for place, layer in enumerate(self.layers)]
+        return "\n".join([f"IntegerNet, {self.weight_bytes} bytes of weights", *lines])
+
+    @property
+    def weight_bytes(self) -> int:
+        """The bytes of all weights and biases."""
+        arrays: dict[str, Any] = {}
+        for place, layer in enumerate(self.layers):
+            _describe_layer(layer, str(place), arrays)
+        return sum(a.nbytes for name, a in arrays.items() if name.rpartition(".")[2] in ("weight", "bias"))
+
+
+def _whole(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if values.dtype.kind == "f" and not np.all(values == np.rint(values)):
+        raise ArgumentError(
+            "run: x are whole numbers, such as spikes, and some of these are not. A network for other inputs has "
+            "quantise.prepare(net, ..., activations=quantise.FixedPoint(8, 6)) before it is exported."
+        )
+    if values.dtype.kind not in "biuf":
+        raise ArgumentError(f"run: x are numbers, not an array of {values.dtype}.")
+    return values.astype(np.int32)
+
+
+def _summary(layer: Any) -> str:
+    inner = getattr(layer, "layer", layer)
+    inner = getattr(inner, "neuron", inner)
+    weight = getattr(inner, "weight", None)
+    what = "" if weight is None else f" {inner.kind} {weight.shape} {weight.dtype}"
+    return f"{_kind_name(inner)}{what}, unit 2^{layer.exponent}"
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def _describe_layer(layer: Any, path: str, arrays: dict[str, Any]) -> dict[str, Any]:
+    """A layer as JSON; its arrays go into `arrays`, and their names stand in their places."""
+    fields: dict[str, Any] = {}
+    for one in dataclasses.fields(layer):
+        value, name = getattr(layer, one.name), f"{path}.{one.name}"
+        if isinstance(value, np.ndarray):
+            arrays[name] = value
+            value = {"array": name}
+        elif isinstance(value, IntegerLayer):
+            value = {"layer": _describe_layer(value, name, arrays)}
+        fields[one.name] = value
+    return {"kind": _kind_name(layer), "fields": fields}
+
+
+def _kind_name(layer: Any) -> str:
+    return type(layer).__name__.removeprefix("Integer")
+
+
+def _make_layer(described: Any, arrays: dict[str, Any]) -> Any:
+    """The layer that was described."""
+    fields = {name: _value(value, arrays) for name, value in described["fields"].items()}
+    return KINDS[described["kind"]](**fields)
+
+
+def _value(value: Any, arrays: dict[str, Any]) -> Any:
+    if isinstance(value, dict):
+        return arrays[value["array"]] if "array" in value else _make_layer(value["layer"], arrays)
+    return tuple(value) if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""Expressions that are linear in a neuron's input and states, with exact coefficients: a step without values."""
+"""Linear expressions in a neuron's input and states, with exact coefficients: they stand in for values in a step."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _numbers(value: Any) -> Array:
     return np.asarray(value.asnumpy() if isinstance(value, Tensor) else value, np.float64)
 
 
-def whole(coefficient: Array, bits: int) -> Array:
+def scale_to_int32(coefficient: Array, bits: int) -> Array:
     """A coefficient in units of 2^-bits, as int32."""
     scaled = np.ldexp(np.asarray(coefficient, np.float64), bits)
     assert np.all(scaled == np.rint(scaled)) and np.all(np.abs(scaled) < math.ldexp(1.0, 31))

@@ -1,7 +1,9 @@
-"""The base of quantisers: values on a grid, straight-through, with scales of few significant bits."""
+"""The base class of quantisers (straight-through rounding to a grid), and the scales of grids."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import numpy as np
@@ -11,13 +13,13 @@ from snncell.base.arguments.kinds import Within
 from snncell.cell.cell import Cell
 from snncell.common.held import Ranged
 from snncell.errors import DTypeError
-from snncell.tape.tensor import Tensor, snapshot
+from snncell.tape.tensor import Tensor, beside, snapshot
 
 Grid = tuple[Any, ...]
 ScaleBits = Annotated[int, Within(1, 16)] | None
 
 
-def short(scale: Tensor, bits: int | None, *, up: bool = False) -> Any:
+def round_scale(scale: Tensor, bits: int | None, *, up: bool = False) -> Any:
     """A positive scale rounded to so many significant bits; the gradient passes.
 
     With few of them a multiple of the scale, and a sum of multiples, are exact in float32: 8 bits of a scale and 7 of
@@ -98,7 +100,7 @@ class Quantiser(Ranged, Cell):
         return snapshot(x)
 
     def passes(self, x: Tensor, *grid: Any) -> Any:
-        """Where the gradient passes, as booleans; None for everywhere."""
+        """A mask of the values whose gradient passes; None for all."""
         return None
 
     def begin(self, x: Tensor) -> Quantiser:
@@ -107,24 +109,24 @@ class Quantiser(Ranged, Cell):
 
     def step(self, x: Tensor) -> Any:
         """The distance of neighbouring values of the grid, a number or a Tensor that broadcasts to x."""
-        return self.grid(wide(ops.stop_gradient(x)))[0]
+        return self.grid(at_least_float32(ops.stop_gradient(x)))[0]
 
     def construct(self, x: Tensor) -> Any:
         refuse_integers(x, self)
         if x.size == 0:
             return snapshot(x)
-        values = wide(x)
+        values = at_least_float32(x)
         return self.rounded(values, *self.grid(ops.stop_gradient(values))).astype(x.dtype)
 
     def primitive(self, x: Tensor) -> Any:
         refuse_integers(x, self)
-        values = wide(x)
+        values = at_least_float32(x)
         return self.smooth(values, *self.grid(ops.stop_gradient(values))).astype(x.dtype) if x.size else snapshot(x)
 
     def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
         if x.size == 0:
             return (dout,)
-        values = wide(x)
+        values = at_least_float32(x)
         inside = self.passes(values, *self.grid(ops.stop_gradient(values)))
         return (dout if inside is None else ops.select(inside, dout, 0.0),)
 
@@ -140,7 +142,7 @@ class Quantiser(Ranged, Cell):
         return np.rint(self(x).asnumpy().astype(np.float64) / unit).astype(np.int64), unit
 
 
-def wide(x: Tensor) -> Tensor:
+def at_least_float32(x: Tensor) -> Tensor:
     """float32 for what has half its bits."""
     return x.astype(dtypes.float32) if x.dtype.itemsize < 4 else x
 
@@ -151,3 +153,56 @@ def refuse_integers(x: Tensor, who: Quantiser) -> None:
         raise DTypeError(
             f"{type(who).__name__}: takes floats, not {x.dtype.name}, which has a grid already; give x.astype(float32)."
         )
+
+
+# --- scales: from the maximum, a percentile, or the least error -------------------------------------------------------
+
+# Of the maximum, that the search for the least error tries: of equal ones the first, which clips nothing.
+SHARES = tuple(1.0 - 0.05 * i for i in range(17))
+
+
+def axes_of_scale(x: Tensor, axis: int | None) -> tuple[int, ...]:
+    """The axes that share a scale: all, or all but one."""
+    return tuple(a for a in range(x.ndim) if axis is None or a != axis % x.ndim)
+
+
+def mean_over(x: Tensor, axis: int | None) -> Any:
+    """The mean over these axes, added up in float64 so that the order of the sum does not change a short scale."""
+    axes = axes_of_scale(x, axis)
+    return ops.mean(x.astype(dtypes.float64), axes, keepdims=True).astype(x.dtype) if axes else x
+
+
+def largest_magnitude(x: Tensor, axis: int | None) -> Tensor:
+    """The largest magnitude, with axes of length 1 where it was taken over them."""
+    axes = axes_of_scale(x, axis)
+    return ops.max(ops.abs(x), axes, keepdims=True) if axes else ops.abs(x)
+
+
+def value_range(x: Tensor, axis: int | None) -> tuple[Tensor, Tensor]:
+    """The smallest and the largest value, with 0 between them."""
+    axes = axes_of_scale(x, axis)
+    low, high = (ops.min(x, axes, keepdims=True), ops.max(x, axes, keepdims=True)) if axes else (x, x)
+    return ops.minimum(low, 0.0), ops.maximum(high, 0.0)
+
+
+def percentile_of(x: Tensor, axis: int | None, percent: float) -> Tensor:
+    """The magnitude that so many percent of the values do not exceed (the nearest of them, from above)."""
+    axes = axes_of_scale(x, axis)
+    kept = [a for a in range(x.ndim) if a not in axes]
+    rows = ops.transpose(ops.abs(x), (*kept, *axes)).reshape((-1, math.prod(x.shape[a] for a in axes)))
+    count = rows.shape[1]
+    place = min(max(math.ceil(percent / 100.0 * count) - 1, 0), count - 1)
+    found: Tensor = ops.sort(rows, axis=1)[0][:, place]
+    return found.reshape(tuple(1 if a in axes else n for a, n in enumerate(x.shape)))
+
+
+def least_error(x: Tensor, axis: int | None, rounded: Callable[[Tensor, Tensor], Any]) -> Any:
+    """Of shares of the maximum the one with the least squared error: `rounded(x, magnitude)` is what x becomes."""
+    axes, top = axes_of_scale(x, axis), largest_magnitude(x, axis)
+    with beside(x):
+        shares = Tensor(SHARES, x.dtype)
+    each = top * shares.reshape((-1, *(1,) * x.ndim))  # all of them at once, on an axis in front
+    errors = ops.square(rounded(x, each) - x).astype(dtypes.float64)
+    places = tuple(a + 1 for a in axes)
+    errors = ops.sum(errors, places, keepdims=True) if places else errors
+    return top * ops.gather(shares, ops.argmin(errors, 0), 0)

@@ -1,10 +1,9 @@
-"""Look at a network over a batch, and judge it in words, without a picture: facts, measures, and a table of rules.
+"""Diagnose a network over a batch: facts, measures, and a table of rules that turns them into findings.
 
 facts, slopes           what is known of a network over one batch, as plain arrays
-probe, layers, validate the one call from which facts come, after which everything is put back
+probe, validate         the one call from which facts come, after which everything is put back
 findings                a finding, its kinds and severities; how numbers are written; the form of a rule
-training, gradients, activity, potentials   measures: facts in, numbers under the name of a rule out
-baseline, late          what measures share: the score of guessing; the late steps of the worst sample
+training, gradients, activity   measures: facts in, numbers under the name of a rule out
 rules, diagnose         the table of rules, with the reason of each limit; all measures, judged by it
 
 It is internal: `snncell.plot.report` draws a page of it.

@@ -1,18 +1,19 @@
-"""Measures of what neurons do: never fire, fire all the time, or sit where their surrogate is flat or level."""
+"""Measures of neurons: silence, saturation, surrogates too narrow or too wide, potentials too large."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.report.baseline import at_chance, is_trained, same_outputs
-from snncell.report.facts import Facts, LayerFacts, finite
-from snncell.report.findings import Measurement, count_noun, measure
-from snncell.report.late import SATURATED_RATE, late_spikes, staying_on
+from snncell.report.facts import Facts, LayerFacts, all_finite
+from snncell.report.findings import Measurement, count_noun, make_measurement
 from snncell.report.slopes import PASSES_NOTHING, Array
+from snncell.report.training import at_chance, is_trained, same_outputs
 
+LATE_STEPS = 8  # at least: a neuron that fires at each of three steps need not go on so
+SATURATED_RATE = 0.95  # a neuron that fires at 95 of 100 steps says next to nothing
 SATURATED = 0.25  # of the neurons, over all steps, or over the late ones of all samples together
 # Of the neurons, in the worst sample and its last third of the steps. Two fifths of a layer may answer a strong input
 # with a spike at every step, and rest for another; those whose potentials are many thresholds up are held there.
@@ -25,12 +26,99 @@ FAR, WAKES = 0.9, 0.01
 NARROW, NARROW_SPREAD = 0.9, 4.0
 WIDE_SPREAD = 10.0  # thresholds, beyond which it is the potentials that are too wide
 NEAR_PEAK = 0.95  # a derivative that is this part of its peak at nearly all potentials tells none of them from another
+# Potentials reach some twenty thresholds in nets that learn, and sums without a leak more. How far, at the late steps
+# of the worst sample, and by how many of the neurons: any of these is a warning, or an alarm. Upwards a spike takes the
+# potential back, so what goes on rising outruns the reset. Downwards nothing does: a neuron without a leak that is
+# inhibited sinks by its input, step after step, and is silent, as it is meant to be. So the limits there are further.
+LARGE = ((30.0, 0.5), (50.0, 0.1), (-100.0, 0.25))
+FAR_TOO_LARGE = ((100.0, 0.5), (1000.0, 0.1), (-300.0, 0.5), (-3000.0, 0.1))
+# A sum over T steps grows linearly, from the second quarter to the last by 2.3; what grows tenfold does so at a rate.
+RUNAWAY_GROWTH, RUNAWAY_LEVEL, RUNAWAY_STEPS = 10.0, 10.0, 8
+
+
+# --- the late steps of the worst sample, which averages over batch and steps would hide -------------------------------
+
+
+class LateShare(NamedTuple):
+    """The share of the neurons, in each sample, of which something is so at the last `steps` steps."""
+
+    shares: Array
+    steps: int
+
+    @property
+    def sample(self) -> int:
+        """The sample with the largest share."""
+        return int(np.argmax(self.shares))
+
+    @property
+    def share(self) -> float:
+        """Its share."""
+        return float(self.shares.max())
+
+
+def late_steps(layer: LayerFacts) -> int:
+    """The number of steps in the last third of them, `LATE_STEPS` at least; 0 where there are fewer, or no samples."""
+    steps = layer.shape[0] if len(layer.shape) > 1 else 0
+    return max(LATE_STEPS, steps // 3) if steps >= LATE_STEPS else 0
+
+
+def _last(layer: LayerFacts, array: Array, steps: int) -> Array:
+    """The last steps of each sample of (T, B, *features), as (steps, B, units, positions)."""
+    last = layer.late(array, steps)
+    return last.reshape(steps, last.shape[1], last.shape[2] if last.ndim > 2 else 1, -1)
+
+
+def late_spikes(layer: LayerFacts) -> Array | None:
+    """The spikes of the last steps as booleans, (steps, B, units, positions)."""
+    steps = late_steps(layer)
+    return None if not steps or layer.spikes is None or not layer.spiking else _last(layer, layer.spikes, steps) != 0
+
+
+def staying_on(layer: LayerFacts, thresholds: float = 0.0) -> LateShare | None:
+    """The neurons that fire at nearly all late steps, with potentials so many thresholds up if that is above 0."""
+    spikes = late_spikes(layer)
+    if spikes is None:
+        return None
+    on = spikes.mean((0, 3)) > SATURATED_RATE
+    if thresholds:
+        heights = late_heights(layer, 1.0)
+        if heights is None:
+            return None
+        on &= heights > thresholds
+    return LateShare(on.mean(1), len(spikes))
+
+
+def late_heights(layer: LayerFacts, side: float) -> Array | None:
+    """The potentials on a side, 1 up or -1 down, in thresholds (root mean square over late steps and positions).
+
+    (B, units); what is on the other side counts as 0.
+    """
+    steps = late_steps(layer)
+    if not steps or layer.heights is None or not all_finite(layer.heights):
+        return None
+    heights = np.maximum(side * _last(layer, layer.heights, steps), 0.0)
+    return np.asarray(np.sqrt((heights**2).mean((0, 3))))
+
+
+def far_away(layer: LayerFacts, thresholds: float) -> LateShare | None:
+    """The neurons whose potential is more than so many thresholds up (down, if negative) at the late steps."""
+    heights = late_heights(layer, float(np.sign(thresholds)))
+    return None if heights is None else LateShare((heights > abs(thresholds)).mean(1), late_steps(layer))
+
+
+def late_flat(layer: LayerFacts) -> Array | None:
+    """The share of late steps of neurons at which the surrogate is flat, by sample, (B,)."""
+    steps = late_steps(layer)
+    if not steps or layer.slope is None or layer.above is None:
+        return None
+    flat: Array = (_last(layer, layer.slope.relative(layer.above), steps) < PASSES_NOTHING).mean((0, 2, 3))
+    return flat
 
 
 # --- silence ----------------------------------------------------------------------------------------------------------
 
 
-def dead(facts: Facts) -> Iterator[Measurement]:
+def dead_neurons(facts: Facts) -> Iterator[Measurement]:
     """Neurons that never fired; a last layer without any spike is `silent_output`."""
     for layer in facts.layers:
         if layer.rates is None or (layer.silent and layer is facts.layers[-1] and len(facts.layers) > 1):
@@ -48,7 +136,7 @@ def dead(facts: Facts) -> Iterator[Measurement]:
             rule = "dead: out of reach" if lost else "dead"
         stuck = _stuck(facts, layer) if cause is None else ""
         numbers = {"share": float(never.mean()), "lost": lost, "asleep": _asleep(layer), "cause": cause, "stuck": stuck}
-        yield measure(
+        yield make_measurement(
             rule, layer, where=_where(layer), nothing=PASSES_NOTHING, **numbers, **_largest_slope_words(reach, never)
         )
 
@@ -92,7 +180,7 @@ def _asleep(layer: LayerFacts) -> bool:
 def _asleep_in(layer: LayerFacts) -> Array:
     """True for each sample of a layer that is far from a spike, (B,); False where it is not known."""
     samples = layer.shape[1] if len(layer.shape) > 1 else 1
-    if layer.above is None or not layer.above.size or not finite(layer.above):
+    if layer.above is None or not layer.above.size or not all_finite(layer.above):
         return np.zeros(samples, bool)
     highest = layer.above.reshape(len(layer.above), samples, -1).max((0, 2))
     far = np.zeros(samples, bool) if layer.threshold is None else highest < -FAR * abs(layer.threshold)
@@ -105,7 +193,7 @@ def _asleep_in(layer: LayerFacts) -> Array:
 
 def _stuck(facts: Facts, layer: LayerFacts) -> str:
     """The sign that a layer without any spike keeps a trained net from learning; "" if nothing shows it."""
-    if not layer.silent or not is_trained(facts) or not finite(layer.above):
+    if not layer.silent or not is_trained(facts) or not all_finite(layer.above):
         return ""
     return same_outputs(facts) or at_chance(facts)
 
@@ -118,12 +206,14 @@ def silent_output(facts: Facts) -> Iterator[Measurement]:
     cause, reach = _silent_before(facts, layer), _reach(layer)
     best = None if reach is None or not np.isfinite(reach.max()) else float(reach.max())
     if cause is not None:
-        yield measure("silent output: behind a silent layer", layer, where=_where(layer), reaches=best, cause=cause)
+        yield make_measurement(
+            "silent output: behind a silent layer", layer, where=_where(layer), reaches=best, cause=cause
+        )
         return
     stuck = _stuck(facts, layer)
-    lost = finite(layer.above) and (best is None or best < PASSES_NOTHING)
+    lost = all_finite(layer.above) and (best is None or best < PASSES_NOTHING)
     numbers = {"reaches": best, "stuck": stuck, "lost": lost, "asleep": _asleep(layer)}
-    yield measure("silent output", layer, where=_where(layer), **numbers)
+    yield make_measurement("silent output", layer, where=_where(layer), **numbers)
 
 
 def silent_samples(facts: Facts) -> Iterator[Measurement]:
@@ -136,7 +226,7 @@ def silent_samples(facts: Facts) -> Iterator[Measurement]:
             continue
         asleep = float((silent & _asleep_in(layer)).mean()) if is_trained(facts) else None
         numbers = {"share": float(silent.mean()), "silent": silent.sum(), "first": silent.argmax(), "asleep": asleep}
-        yield measure("silent samples", layer, **numbers)
+        yield make_measurement("silent samples", layer, **numbers)
 
 
 def equal_outputs(facts: Facts) -> Iterator[Measurement]:
@@ -144,15 +234,15 @@ def equal_outputs(facts: Facts) -> Iterator[Measurement]:
     same = same_outputs(facts)
     silent = next((layer.name for layer in facts.layers if layer.silent), None)
     if same and silent is None:
-        yield measure("equal outputs", same=same)
+        yield make_measurement("equal outputs", same=same)
     elif same:
-        yield measure("equal outputs: of silence", same=same, silent=silent, trained=is_trained(facts))
+        yield make_measurement("equal outputs: of silence", same=same, silent=silent, trained=is_trained(facts))
 
 
 # --- too much ---------------------------------------------------------------------------------------------------------
 
 
-def saturated(facts: Facts) -> Iterator[Measurement]:
+def saturated_neurons(facts: Facts) -> Iterator[Measurement]:
     """Neurons that fire at nearly every step; where a spike has a size, firing often is no fault."""
     for layer in facts.layers:
         if layer.rates is None or _has_graded_spikes(layer) or layer.shape[0] < 2:
@@ -161,7 +251,7 @@ def saturated(facts: Facts) -> Iterator[Measurement]:
         # An output may stay on where that is its class.
         late = {} if layer is facts.layers[-1] and len(facts.layers) > 1 else _stays_on(layer, share)
         rule = "saturated: late" if late.get("stuck") and share <= SATURATED else "saturated"
-        yield measure(rule, layer, share=share, rate=SATURATED_RATE, mean=float(layer.rates.mean()), **late)
+        yield make_measurement(rule, layer, share=share, rate=SATURATED_RATE, mean=float(layer.rates.mean()), **late)
 
 
 def _stays_on(layer: LayerFacts, share: float) -> dict[str, Any]:
@@ -192,15 +282,15 @@ def _has_graded_spikes(layer: LayerFacts) -> bool:
 # --- the surrogate ----------------------------------------------------------------------------------------------------
 
 
-def narrow(facts: Facts) -> Iterator[Measurement]:
-    """A surrogate much narrower than the potentials of neurons that do fire; those that do not are `dead`'s."""
+def narrow_surrogates(facts: Facts) -> Iterator[Measurement]:
+    """A surrogate much narrower than the potentials of neurons that fire; `dead_neurons` has those that do not."""
     for layer in facts.layers:
         narrowed = narrowness(layer)
         if narrowed is not None:
             share, spread = narrowed
             far = spread > WIDE_SPREAD * abs(layer.threshold or np.inf)
             rule = "narrow surrogate: beside wide potentials" if far else "narrow surrogate"
-            yield measure(rule, layer, nothing=PASSES_NOTHING, share=share, spread=spread)
+            yield make_measurement(rule, layer, nothing=PASSES_NOTHING, share=share, spread=spread)
 
 
 def narrowness(layer: LayerFacts) -> tuple[float, float] | None:
@@ -208,7 +298,7 @@ def narrowness(layer: LayerFacts) -> tuple[float, float] | None:
     if layer.rates is None or layer.relative_slopes is None or layer.above is None or layer.slope is None:
         return None
     alive = layer.rates > 0
-    if not alive.any() or not finite(layer.above):
+    if not alive.any() or not all_finite(layer.above):
         return None
     share = float((layer.relative_slopes[:, alive] < PASSES_NOTHING).mean())
     if share <= NARROW:
@@ -218,12 +308,109 @@ def narrowness(layer: LayerFacts) -> tuple[float, float] | None:
     return (share, spread) if spread > NARROW_SPREAD * layer.slope.width else None
 
 
-def wide(facts: Facts) -> Iterator[Measurement]:
+def wide_surrogates(facts: Facts) -> Iterator[Measurement]:
     """A surrogate that is the same at nearly all potentials, though it is not made to be: a straight-through one is."""
     for layer in facts.layers:
         slope, slopes = layer.slope, layer.relative_slopes
         if slope is not None and slopes is not None and slopes.size and not slope.constant:
-            yield measure("wide surrogate", layer, near_peak=NEAR_PEAK, share=float((slopes > NEAR_PEAK).mean()))
+            yield make_measurement(
+                "wide surrogate", layer, near_peak=NEAR_PEAK, share=float((slopes > NEAR_PEAK).mean())
+            )
 
 
-MEASURES = (dead, silent_output, silent_samples, equal_outputs, saturated, narrow, wide)
+# --- potentials -------------------------------------------------------------------------------------------------------
+
+
+def large_potentials(facts: Facts) -> Iterator[Measurement]:
+    """Potentials that are many thresholds away from where they began; large ones where no threshold is known."""
+    for layer in facts.layers:
+        if layer.heights is not None:
+            yield from _in_thresholds(layer, layer.heights)
+        elif layer.v is not None and layer.v.size and all_finite(layer.v):
+            size = np.abs(layer.v)
+            step, sample = np.argwhere(size == size.max())[0][:2]
+            numbers = {"largest": float(size.max()), "sample": sample, "step": step}
+            yield make_measurement("large potentials: without a threshold", layer, **numbers)
+
+
+def _in_thresholds(layer: LayerFacts, heights: Array) -> Iterator[Measurement]:
+    reached = [limit for limit in (*FAR_TOO_LARGE, *LARGE) if _reaches(layer, *limit)]
+    if not reached:
+        return
+    thresholds = max((limit for limit, _ in reached), key=abs)
+    worst, flat = far_away(layer, thresholds), late_flat(layer)
+    assert worst is not None  # it was reached
+    yield make_measurement(
+        "large potentials",
+        layer,
+        far_too_large=reached[0] in FAR_TOO_LARGE,
+        worst=worst,
+        thresholds=abs(thresholds),
+        side="above" if thresholds > 0 else "below",
+        largest=float(np.abs(heights[:, worst.sample]).max()),
+        flat=None if flat is None else float(flat[worst.sample]),
+    )
+
+
+def _reaches(layer: LayerFacts, thresholds: float, share: float) -> bool:
+    worst = far_away(layer, thresholds)
+    return worst is not None and worst.share > share
+
+
+def runaway_potentials(facts: Facts) -> Iterator[Measurement]:
+    """Potentials that grow at a rate, beyond what a threshold or a sum explains."""
+    for layer in facts.layers:
+        if layer.v is None or len(layer.v) < RUNAWAY_STEPS or not all_finite(layer.v):
+            continue
+        threshold = layer.threshold or layer.reach
+        early, late = _quarters(layer.v)
+        grown = (late > RUNAWAY_GROWTH * early) & (late > RUNAWAY_LEVEL * (threshold or 1.0))
+        if threshold is None:  # a readout of few outputs may wait for its input
+            grown &= bool(late.mean() > RUNAWAY_GROWTH * early.mean())
+        if grown.any():
+            sample = int(np.argmax(np.where(grown, late, 0.0)))
+            rule = f"exploding recurrence: potentials{', by feedback' if layer.recurrent else ''}"
+            numbers = {"early": early[sample], "late": late[sample], "threshold": layer.threshold or None}
+            yield make_measurement(rule, layer, sample=sample, many=grown.sum(), radius=layer.radius, **numbers)
+
+
+def _quarters(v: Array) -> tuple[Array, Array]:
+    """Mean |v| of each sample in the second quarter of the steps, and in the last, (B,)."""
+    samples = v.shape[1] if v.ndim > 1 else 1
+    size = np.abs(v.astype(np.float64).reshape(len(v), samples, -1)).mean(2)
+    quarter = len(size) // 4
+    return size[quarter : 2 * quarter].mean(0), size[-quarter:].mean(0)
+
+
+def constants_out_of_range(facts: Facts) -> Iterator[Measurement]:
+    """Constants that a neuron's equations are not made for, such as a decay above 1; else potentials that grow alone.
+
+    The last is of neurons of one's own, which name no constant for it: it shows in what a step does.
+    """
+    for layer in facts.layers:
+        outside = [constant for constant in layer.constants if constant.outside.any()]
+        for constant in outside:
+            rule = "constant out of range: learned" if constant.learned else "constant out of range"
+            size = constant.value.size
+            numbers = {"constant": constant, "outside": constant.outside.sum(), "several": size if size > 1 else None}
+            yield make_measurement(rule, layer, **numbers)
+        if not outside and layer.leak is not None:
+            steps = layer.shape[0] if layer.shape else 0
+            with np.errstate(over="ignore"):
+                growth = np.float64(layer.leak) ** max(steps, 1)
+            numbers = {"leak": layer.leak, "growth": growth, "steps": steps}
+            yield make_measurement("constant out of range: a step keeps too much", layer, **numbers)
+
+
+MEASURES = (
+    dead_neurons,
+    silent_output,
+    silent_samples,
+    equal_outputs,
+    saturated_neurons,
+    narrow_surrogates,
+    wide_surrogates,
+    large_potentials,
+    runaway_potentials,
+    constants_out_of_range,
+)

@@ -1,16 +1,16 @@
-"""From facts to findings: all measures, judged by the table of rules, the worst finding first."""
+"""Diagnosis: judge all measures of the facts by the table of rules, the worst finding first."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from snncell.report import activity, gradients, potentials, training
+from snncell.report import activity, gradients, training
 from snncell.report.facts import Facts
 from snncell.report.findings import Finding, by_severity
 from snncell.report.rules import RULES
 
-MEASURES = (*training.MEASURES, *gradients.MEASURES, *activity.MEASURES, *potentials.MEASURES)
+MEASURES = (*training.MEASURES, *gradients.MEASURES, *activity.MEASURES)
 
 
 def diagnose(facts: Facts) -> tuple[Finding, ...]:

@@ -1,4 +1,4 @@
-"""The facts of a net over one batch, as plain arrays, which are measured and drawn."""
+"""Facts of a net over one batch, as plain arrays: measures and pictures are made from them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ConstantFacts:
 
     @cached_property
     def outside(self) -> Array:
-        """Which entries are not in the range, or not finite."""
+        """A mask of the entries that are out of range or not finite."""
         above = self.value >= self.low if self.closed in ("low", "both") else self.value > self.low
         below = self.value <= self.high if self.closed in ("high", "both") else self.value < self.high
         outside: Array = ~(above & below & np.isfinite(self.value))
@@ -173,7 +173,7 @@ class Weight:
     @property
     def size(self) -> float:
         """Its norm."""
-        return norm(self.value)
+        return l2_norm(self.value)
 
     def __repr__(self) -> str:
         return f"Weight({self.name!r}, shape={self.value.shape})"
@@ -217,18 +217,18 @@ class Facts:
         return f"Facts({counts}, loss={self.loss}; their arrays are in .layers, .weights, .inputs, .output and .target)"
 
 
-def norm(array: Array) -> float:
+def l2_norm(array: Array) -> float:
     """The L2 norm of all entries, in float64."""
     return float(np.sqrt((np.asarray(array, np.float64) ** 2).sum()))
 
 
-def finite(array: Array | None) -> bool:
+def all_finite(array: Array | None) -> bool:
     """True if all entries are finite numbers; of nothing, yes."""
     return array is None or bool(np.isfinite(array).all())
 
 
 def batch_axis(shape: Sequence[int], samples: int) -> int | None:
-    """Which axis counts the samples: the second of (T, B, ...), else the first of (B, ...); None if neither does."""
+    """The axis of the samples: the second of (T, B, ...), else the first of (B, ...); None if neither does."""
     for axis in (1, 0) if len(shape) > 2 else (0, 1):
         if len(shape) > axis and shape[axis] == samples:
             return axis

@@ -1,4 +1,4 @@
-"""A finding: a kind, a place, how bad it is, words with numbers, and what to try; and the form of a rule for one."""
+"""Findings of a report (kind, place, severity, text, advice), and the rules that make findings from measurements."""
 
 from __future__ import annotations
 
@@ -92,14 +92,14 @@ def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 # --- numbers in words -------------------------------------------------------------------------------------------------
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """A share as percent: "61 %", "0.4 %", and never 0 or 100 where it is neither."""
     if 0.0 < share < 0.01 or 0.99 < share < 1.0:
         return f"{100 * share:.1f} %" if 0.0005 <= share <= 0.9995 else "< 0.1 %" if share < 0.5 else "> 99.9 %"
     return f"{100 * share:.0f} %"
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """A number with three digits that count, and with its zeros up to a hundred thousand."""
     return f"{value:.0f}" if 1e3 <= abs(value) < 1e5 else f"{value:.3g}"
 
@@ -114,10 +114,10 @@ class _Writer(string.Formatter):
 
     def format_field(self, value: Any, format_spec: str) -> str:
         if format_spec == "%":
-            return percent(value)
+            return format_percent(value)
         if format_spec and not format_spec.startswith("."):
             return count_noun(value, format_spec)
-        return number(value) if isinstance(value, float) and not format_spec else format(value, format_spec)
+        return format_number(value) if isinstance(value, float) and not format_spec else format(value, format_spec)
 
 
 Words = str | tuple[str, ...]
@@ -145,7 +145,7 @@ class Measurement(NamedTuple):
     numbers: Mapping[str, Any]
 
 
-def measure(rule: str, it: Any = "", /, **numbers: Any) -> Measurement:
+def make_measurement(rule: str, it: Any = "", /, **numbers: Any) -> Measurement:
     """A measurement of a layer or a Parameter, or at a place that has a name alone.
 
     What is None, False or "" was not measured.

@@ -1,4 +1,4 @@
-"""Measures of gradients: through time, through depth, into Parameters, and what stands in their way."""
+"""Measures of gradients: through time, through depth, of Parameters, and detached resets."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from snncell.report.facts import Facts, LayerFacts, Weight, finite, norm
-from snncell.report.findings import Measurement, measure
+from snncell.report.facts import Facts, LayerFacts, Weight, all_finite, l2_norm
+from snncell.report.findings import Measurement, make_measurement
 from snncell.report.slopes import Array
 
 # A factor near 1 in a long sequence is what a sum over time comes to; more than this at every step is growth at a rate.
@@ -89,13 +89,13 @@ def _growing(layer: LayerFacts, own: Trend) -> Measurement:
     feedback, reset = _gain_of_feedback(layer), _gain_of_reset(layer)
     numbers = {"factor": own.factor, "total": own.total, "steps": own.steps, "feedback": feedback}
     if layer.recurrent and (feedback is None or feedback > FEEDBACK_EXPLAINS * own.factor):
-        return measure("exploding recurrence: a gradient", layer, radius=layer.radius, **numbers)
-    return measure("exploding gradient: through time", layer, reset=reset if reset > 1 else None, **numbers)
+        return make_measurement("exploding recurrence: a gradient", layer, radius=layer.radius, **numbers)
+    return make_measurement("exploding gradient: through time", layer, reset=reset if reset > 1 else None, **numbers)
 
 
 def _gain_of_feedback(layer: LayerFacts) -> float | None:
     """The gain of the feedback on a gradient in a step: |W' D g| is about radius(W) rms(D) |g| for random weights W."""
-    if layer.radius is None or layer.slope is None or layer.above is None or not finite(layer.above):
+    if layer.radius is None or layer.slope is None or layer.above is None or not all_finite(layer.above):
         return None
     slopes = layer.by_unit(layer.slope.derivative(layer.above)).astype(np.float64)
     return layer.radius * float(np.sqrt((slopes**2).mean()))
@@ -112,7 +112,7 @@ def _shrinking(layer: LayerFacts, own: Trend) -> Measurement:
     leak = layer.leak if layer.leak is not None and 0 < layer.leak < 1 else None
     forgets = leak is not None and np.log(own.factor) >= LEAK_EXPLAINS * np.log(leak)
     rule = "vanishing gradient: by the leak" if forgets else "vanishing gradient: through time"
-    return measure(rule, layer, factor=own.factor, total=own.total)
+    return make_measurement(rule, layer, factor=own.factor, total=own.total)
 
 
 # --- through depth ----------------------------------------------------------------------------------------------------
@@ -120,13 +120,13 @@ def _shrinking(layer: LayerFacts, own: Trend) -> Measurement:
 
 def through_depth(facts: Facts) -> Iterator[Measurement]:
     """The gradients of neighbouring layers, but for what growth through time explains."""
-    known = [layer for layer in facts.layers if layer.grad is not None and finite(layer.grad)]
+    known = [layer for layer in facts.layers if layer.grad is not None and all_finite(layer.grad)]
     for before, after in pairwise(known):
         # At the last steps the way through time is short: what differs there is depth's.
         low, high = (_late(layer) for layer in (before, after))
         if low and high:
             rule = "exploding gradient: through depth" if low > high else "vanishing gradient: through depth"
-            yield measure(rule, before, after=after, ratio=low / high)
+            yield make_measurement(rule, before, after=after, ratio=low / high)
 
 
 def _late(layer: LayerFacts) -> float:
@@ -145,7 +145,7 @@ def no_gradient(facts: Facts) -> Iterator[Measurement]:
         return
     without: dict[str, list[Weight]] = {}
     for weight in facts.weights:
-        if weight.grad is None or (finite(weight.grad) and norm(weight.grad) == 0.0 and weight.grad.size):
+        if weight.grad is None or (all_finite(weight.grad) and l2_norm(weight.grad) == 0.0 and weight.grad.size):
             without.setdefault(weight.name.rpartition(".")[0], []).append(weight)
     silent = ", ".join(layer.name for layer in facts.layers if layer.silent)
     for cell in [cell for cell in without if cell in facts.costs and facts.costs[cell].density == 0.0]:
@@ -154,7 +154,7 @@ def no_gradient(facts: Facts) -> Iterator[Measurement]:
     flat = ", ".join(layer.name for layer in facts.layers if _passes_nothing(layer))
     cut = sum(map(len, without.values()))
     if not flat and cut == len(facts.weights) and cut > 1:
-        yield measure("no gradient: anywhere", count=cut)
+        yield make_measurement("no gradient: anywhere", count=cut)
         return
     for weights in without.values():
         yield _of_one_cell("no gradient: behind a flat surrogate" if flat else "no gradient", weights, flat=flat)
@@ -167,15 +167,15 @@ def _passes_nothing(layer: LayerFacts) -> bool:
 def _of_one_cell(rule: str, weights: list[Weight], **numbers: str) -> Measurement:
     names = " and ".join(weight.name for weight in weights)
     its = "its gradient" if len(weights) == 1 else f"the gradient of {names}"
-    return measure(rule, weights[0], its=its, **numbers)
+    return make_measurement(rule, weights[0], its=its, **numbers)
 
 
-def detached(facts: Facts) -> Iterator[Measurement]:
+def detached_resets(facts: Facts) -> Iterator[Measurement]:
     """Neurons whose reset counts as a constant in the reverse."""
     names = [layer.name for layer in facts.layers if layer.detached]
     if names:
         place, share = names[0] if len(names) == 1 else "", len(names) / len(facts.layers)
-        yield measure("detached reset", place, names=", ".join(names), share=share)
+        yield make_measurement("detached reset", place, names=", ".join(names), share=share)
 
 
-MEASURES = (no_gradient, through_time, through_depth, detached)
+MEASURES = (no_gradient, through_time, through_depth, detached_resets)

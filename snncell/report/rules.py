@@ -1,4 +1,4 @@
-"""The table of rules: of all that a report may say, the words, the mend, and the numbers that make it one.
+"""The table of rules: the text, the advice and the limits of everything that a report can say.
 
 A rule is named by the kind of its findings and, after a colon, by its case; measures yield numbers under this name. How
 bad it is: `note`, `warning` and `alarm` are at least that, `graded` what its limits say. `findings.Rule` has the rest.

@@ -25,23 +25,23 @@ PASSES_NOTHING = 1e-3
 _GRID = np.concatenate([-np.logspace(2, -4, 241), [0.0], np.logspace(-4, 2, 241)])
 
 
-def constants_of(function: Cell) -> list[Tensor]:
+def tensor_constants(function: Cell) -> list[Tensor]:
     """The Tensors among the constants of a spike function, and of what it is made of."""
     cells = [cell for _, cell in function.cells_and_names()]
     return [value for cell in cells for value in vars(cell).values() if isinstance(value, Tensor)]
 
 
-def place_of(function: Cell) -> str:
+def device_of_constants(function: Cell) -> str:
     """The device of its constants."""
-    return next((constant.device for constant in constants_of(function)), "cpu")
+    return next((constant.device for constant in tensor_constants(function)), "cpu")
 
 
 def spike_and_derivative(x: Array, function: Cell) -> tuple[Array, Array]:
     """The output of a spike function, and its bprop with dout = 1. Nobody hears of it: no hook, no random number."""
     with replaying(present_key()), settings(smooth=False):
         run = function.construct if function.bprop is None else lambda v: run_with_bprop(function, (v,), {})
-        out, pull = vjp(run, Tensor(x).to(place_of(function)))
-        (derivative,) = pull(Tensor(np.ones(out.shape, x.dtype)).to(place_of(function)).astype(out.dtype))
+        out, pull = vjp(run, Tensor(x).to(device_of_constants(function)))
+        (derivative,) = pull(Tensor(np.ones(out.shape, x.dtype)).to(device_of_constants(function)).astype(out.dtype))
     return np.asarray(out.asnumpy(), np.float64), np.asarray(derivative.asnumpy(), np.float64)
 
 
@@ -93,9 +93,9 @@ class Slope:
         return np.abs(self.derivative(above)) / peak
 
 
-def slope_of(function: Cell | None, features: tuple[int, ...]) -> Slope | None:
+def slope_of_surrogate(function: Cell | None, features: tuple[int, ...]) -> Slope | None:
     """The derivative of the spike function of a neuron; None if it has none."""
     if function is None:
         return None
-    several = any(constant.size > 1 for constant in constants_of(function))
+    several = any(constant.size > 1 for constant in tensor_constants(function))
     return Slope(type(function).__name__, lambda above: derivative_at(above, function), features if several else ())

@@ -1,17 +1,22 @@
-"""Measures of trainings: numbers that are not finite, the loss, updates, labels, and what a log says of the epochs."""
+"""Measures of trainings: numbers that are not finite, loss, updates, labels, and the epochs of a log."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from snncell.report.baseline import FIRST_UPDATES, at_chance, hardly_falls, logged_numbers, predictions
-from snncell.report.facts import Facts, Weight, batch_axis, finite, norm
-from snncell.report.findings import Measurement, count_noun, measure
+from snncell.report.facts import Facts, Weight, all_finite, batch_axis, l2_norm
+from snncell.report.findings import Measurement, count_noun, format_number, format_percent, make_measurement
 from snncell.report.slopes import Array
 
+AT_CHANCE = 0.02  # of the loss of guessing: a loss that is not lower by this much has learned nothing that counts
+GUESSED = 1.1  # times the share that guessing gets right: as much is luck
+FEWEST_EPOCHS = 3  # an accuracy needs some to be believed
+FLAT = 0.02  # of the first loss: what a loss of random batches wanders about without learning
+FIRST_UPDATES = 10  # fewer are no training
+SAME = 1e-6  # outputs that differ by less than float32 resolves are the same
 # Update over weight. About 1e-3 is what works; beyond a tenth the net is another one after ten steps. Adam's first
 # updates are the rate times the sign of the gradient, three times those to come or more.
 LARGE_UPDATE, FIRST_FACTOR = 0.1, 3.0
@@ -24,11 +29,87 @@ GROWING_EPOCHS = 3  # fewer are no growth
 _NO_MEASURES = ("epoch", "step", "seconds")
 
 
+# --- the score of guessing, and signs that a training got further -----------------------------------------------------
+
+
+def logged_numbers(facts: Facts, name: str) -> list[float]:
+    """The numbers of the records by one name; a table has empty places."""
+    return [float(record[name]) for record in facts.history if record.get(name) not in (None, "")]
+
+
+def is_trained(facts: Facts) -> bool:
+    """True if the net has been trained before: there is a log, or its optimiser has taken steps."""
+    return bool(facts.history) or (facts.updates or 0) >= FIRST_UPDATES
+
+
+def is_classification(shape: Sequence[int], labels: Array) -> bool:
+    """True if outputs of this shape, (B, C) or (T, B, C), can be scores for labels (B,)."""
+    if labels.dtype.kind not in "iu" or labels.ndim != 1 or len(shape) not in (2, 3) or shape[-1] < 2:
+        return False
+    return shape[-2] == len(labels) > 0 and bool(labels.min() >= 0 and labels.max() < shape[-1])
+
+
+def predictions(facts: Facts) -> tuple[Array, Array, int] | None:
+    """Guesses and labels (B,), and the number of classes, where outputs are scores and targets are class numbers."""
+    out, labels = facts.output, facts.target
+    if out is None or labels is None or not is_classification(out.shape, labels):
+        return None
+    if facts.unseen:  # the outputs may be spike times, of which the smallest decides
+        return None
+    scores = out.sum(0) if out.ndim == 3 else out
+    return (scores.argmax(1), labels, scores.shape[1]) if all_finite(scores) else None
+
+
+def at_chance(facts: Facts) -> str:
+    """The sign in the log that nothing was learned: a loss, or accuracies, as guessing has them; else ""."""
+    losses = logged_numbers(facts, "loss")
+    if losses and facts.guessing is not None and losses[-1] >= (1 - AT_CHANCE) * facts.guessing:
+        epochs, guessing = count_noun(len(losses), "epoch"), format_number(facts.guessing)
+        return f"the loss is {format_number(losses[-1])} after {epochs}, and that of guessing is {guessing}"
+    right = logged_numbers(facts, "accuracy") or logged_numbers(facts, "test_accuracy")
+    out, labels = facts.output, facts.target
+    if len(right) < FEWEST_EPOCHS or out is None or labels is None or not is_classification(out.shape, labels):
+        return ""
+    commonest = float(np.bincount(labels).max()) / len(labels)
+    chance = max(1 / out.shape[-1], commonest)
+    if max(right) > GUESSED * chance:
+        return ""
+    most = f"at most {format_percent(max(right))} were read right in {len(right)} epochs"
+    return f"{most}, and guessing gets {format_percent(chance)}"
+
+
+def hardly_falls(losses: Sequence[float]) -> bool:
+    """True if a loss neither falls nor rises by more than it wanders."""
+    if len(losses) < 2 or not all(map(math.isfinite, losses)):
+        return False
+    first, limit = losses[0], FLAT * abs(losses[0])
+    return first - min(losses) <= limit and losses[-1] - first <= limit
+
+
+def same_outputs(facts: Facts) -> str:
+    """The sign that all samples have one output, though the inputs differ; else ""."""
+    out = facts.output
+    if out is None or not all_finite(out) or not facts.layers:
+        return ""
+    samples = facts.layers[0].shape[1] if len(facts.layers[0].shape) > 1 else 0
+    axis = batch_axis(out.shape, samples)
+    if axis is None or samples < 2 or not any(_differ(x, batch_axis(x.shape, samples)) for x in facts.inputs):
+        return ""
+    return "" if _differ(out, axis) else f"the output is the same for all {samples} samples, though the inputs differ"
+
+
+def _differ(x: Array, axis: int | None) -> bool:
+    if axis is None:
+        return False
+    rows = np.moveaxis(x, axis, 0).astype(np.float64)
+    return l2_norm(rows - rows[:1]) > SAME * max(l2_norm(rows), 1e-30)
+
+
 # --- not finite -------------------------------------------------------------------------------------------------------
 
 
 def not_finite(facts: Facts) -> Iterator[Measurement]:
-    """Where a NaN or an infinite number comes first; what follows from it is named with it."""
+    """The place where a NaN or an infinite number comes first, with the names of the places that follow from it."""
     places = [*_bad_weights(facts), *_bad_inputs(facts), *_bad_layers(facts), *_bad_results(facts)]
     if places:
         first, *rest = places
@@ -39,16 +120,16 @@ def not_finite(facts: Facts) -> Iterator[Measurement]:
 
 def _bad_weights(facts: Facts) -> Iterator[Measurement]:
     for weight in facts.weights:
-        if not finite(weight.value):
-            yield measure("not finite: in a weight", weight, **_bad(weight.value))
+        if not all_finite(weight.value):
+            yield make_measurement("not finite: in a weight", weight, **_bad(weight.value))
 
 
 def _bad_inputs(facts: Facts) -> Iterator[Measurement]:
     for position, x in enumerate(facts.inputs):
-        if not finite(x):
+        if not all_finite(x):
             name = "input" if len(facts.inputs) == 1 else f"input {position}"
             first = tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])
-            yield measure("not finite: in an input", name, first=str(first), **_bad(x))
+            yield make_measurement("not finite: in an input", name, first=str(first), **_bad(x))
 
 
 def _bad_layers(facts: Facts) -> list[Measurement]:
@@ -56,26 +137,30 @@ def _bad_layers(facts: Facts) -> list[Measurement]:
     places = []
     for layer in facts.layers:
         recorded = [("potential", layer.v), ("potential", layer.above), ("output", layer.spikes)]
-        bad = [(_bad_steps(x)[0], quantity, x) for quantity, x in recorded if x is not None and not finite(x)]
+        bad = [(_bad_steps(x)[0], quantity, x) for quantity, x in recorded if x is not None and not all_finite(x)]
         if bad:
             step, quantity, x = min(bad, key=lambda each: each[0])
             numbers = _bad(x[step]) | {"what": "NaN" if np.isnan(x[step]).any() else "an infinite number"}
-            place = measure("not finite: in a layer", layer, step=step, quantity=quantity, **numbers)
+            place = make_measurement("not finite: in a layer", layer, step=step, quantity=quantity, **numbers)
             places.append((step, place))
     return [place for _, place in sorted(places, key=lambda each: each[0])]
 
 
 def _bad_results(facts: Facts) -> Iterator[Measurement]:
     if facts.loss is not None and not math.isfinite(facts.loss):
-        yield measure("not finite: in the loss", "loss", loss=str(facts.loss))
+        yield make_measurement("not finite: in the loss", "loss", loss=str(facts.loss))
     for layer in facts.layers:
-        if layer.grad is not None and not finite(layer.grad):
+        if layer.grad is not None and not all_finite(layer.grad):
             steps, size = _bad_steps(layer.grad), len(layer.grad)
             place = f"gradient at {layer.name}"
-            yield measure("not finite: in a current's gradient", place, bad=len(steps), size=size, last=steps[-1])
+            yield make_measurement(
+                "not finite: in a current's gradient", place, bad=len(steps), size=size, last=steps[-1]
+            )
     for weight in facts.weights:
-        if weight.grad is not None and not finite(weight.grad):
-            yield measure("not finite: in a weight's gradient", f"gradient of {weight.name}", **_bad(weight.grad))
+        if weight.grad is not None and not all_finite(weight.grad):
+            yield make_measurement(
+                "not finite: in a weight's gradient", f"gradient of {weight.name}", **_bad(weight.grad)
+            )
 
 
 def _bad_steps(x: Array) -> Array:
@@ -95,31 +180,33 @@ def _bad(x: Array) -> dict[str, int | str]:
 def summed_loss(facts: Facts) -> Iterator[Measurement]:
     """The loss of a batch over the mean of its halves."""
     if facts.loss is not None and facts.halves and math.isfinite(facts.loss):
-        yield measure("mis-scaled loss: a sum", facts=facts, ratio=facts.loss / facts.halves)
+        yield make_measurement("mis-scaled loss: a sum", facts=facts, ratio=facts.loss / facts.halves)
 
 
 def size_of_gradients(facts: Facts) -> Iterator[Measurement]:
     """The least and the largest size of a gradient beside its weight, of all Parameters."""
     weights = [(weight.grad, weight.size) for weight in _to_scale(facts)]
-    ratios = [norm(grad) / size for grad, size in weights if grad is not None and finite(grad) and norm(grad) > 0]
+    ratios = [
+        l2_norm(grad) / size for grad, size in weights if grad is not None and all_finite(grad) and l2_norm(grad) > 0
+    ]
     if ratios:
         where = "the one Parameter that has some" if len(ratios) == 1 else f"all {len(ratios)} Parameters"
-        yield measure("mis-scaled loss: large gradients", least=min(ratios), where=where)
-        yield measure("mis-scaled loss: tiny gradients", most=max(ratios), where=where)
+        yield make_measurement("mis-scaled loss: large gradients", least=min(ratios), where=where)
+        yield make_measurement("mis-scaled loss: tiny gradients", most=max(ratios), where=where)
 
 
 def _to_scale(facts: Facts) -> list[Weight]:
     """The Parameters whose size means something: matrices and kernels, whose entries are drawn to a scale."""
     some = [weight for weight in facts.weights if weight.value.ndim > 1] or list(facts.weights)
-    return [weight for weight in some if finite(weight.value) and weight.size > 0]
+    return [weight for weight in some if all_finite(weight.value) and weight.size > 0]
 
 
 def size_of_updates(facts: Facts) -> Iterator[Measurement]:
     """Updates that are large or tiny beside the weights, the worst named."""
     ratios = {
-        weight.name: norm(weight.update) / weight.size
+        weight.name: l2_norm(weight.update) / weight.size
         for weight in _to_scale(facts)
-        if weight.update is not None and finite(weight.update)
+        if weight.update is not None and all_finite(weight.update)
     }
     if not ratios or facts.updates is None:
         return
@@ -132,16 +219,16 @@ def size_of_updates(facts: Facts) -> Iterator[Measurement]:
         change = f"{many} of {count_noun(len(ratios), 'Parameter')} change{'s' if many == 1 else ''}"
         group = next(weight.group for weight in facts.weights if weight.name == worst)
         change = change if group is None else f"it is in group {group} of the optimiser, and {change}"
-        yield measure("learning rate: large updates", worst, usual=LARGE_UPDATE, change=change, **numbers)
+        yield make_measurement("learning rate: large updates", worst, usual=LARGE_UPDATE, change=change, **numbers)
     elif largest > 0:
         stands = ", and the loss stands" if hardly_falls(logged_numbers(facts, "loss")) else ""
-        yield measure(f"learning rate: tiny updates{stands}", worst, largest=largest)
+        yield make_measurement(f"learning rate: tiny updates{stands}", worst, largest=largest)
 
 
 # --- what was asked of the training -----------------------------------------------------------------------------------
 
 
-def labels(facts: Facts) -> Iterator[Measurement]:
+def invalid_labels(facts: Facts) -> Iterator[Measurement]:
     """Labels that are no classes of the output, or all the same."""
     out, target = facts.output, facts.target
     if out is None or target is None or target.dtype.kind not in "iu" or target.ndim != 1 or not target.size:
@@ -152,20 +239,20 @@ def labels(facts: Facts) -> Iterator[Measurement]:
     wrong, least, most = int(((target < 0) | (target >= classes)).sum()), target.min(), target.max()
     if wrong:
         ends = {"last": classes - 1, "least": least, "most": most}
-        yield measure("labels: of no class", wrong=wrong, count=count, classes=classes, **ends)
+        yield make_measurement("labels: of no class", wrong=wrong, count=count, classes=classes, **ends)
     elif least == most:
-        yield measure("labels: of one class", count=count, label=least, classes=classes)
+        yield make_measurement("labels: of one class", count=count, label=least, classes=classes)
 
 
 def not_trained(facts: Facts) -> Iterator[Measurement]:
     """Parameters that could be trained, and that the optimiser does not have."""
     if facts.differentiated and not facts.weights:
-        yield measure("not trained: nothing there")
+        yield make_measurement("not trained: nothing there")
     left = [weight.name for weight in facts.weights if weight.left_out]
     if left:
         names = ", ".join(left[:5]) + (", ..." if len(left) > 5 else "")
         place = left[0] if len(left) == 1 else ""
-        yield measure("not trained: left out", place, left=len(left), count=len(facts.weights), names=names)
+        yield make_measurement("not trained: left out", place, left=len(left), count=len(facts.weights), names=names)
 
 
 # --- over the epochs --------------------------------------------------------------------------------------------------
@@ -176,11 +263,11 @@ def loss_curve(facts: Facts) -> Iterator[Measurement]:
     losses, tests = logged_numbers(facts, "loss"), logged_numbers(facts, "test_loss")
     bad = [epoch for epoch, loss in enumerate(losses, 1) if not math.isfinite(loss)]
     if bad:
-        yield measure("loss curve: not finite", epoch=bad[0])
+        yield make_measurement("loss curve: not finite", epoch=bad[0])
     elif hardly_falls(losses):
         why = at_chance(facts) if len(losses) >= WAITED else ""
         rule = "loss curve: stands at chance" if why else "loss curve: stands"
-        yield measure(rule, first=losses[0], last=losses[-1], epochs=len(losses), why=why)
+        yield make_measurement(rule, first=losses[0], last=losses[-1], epochs=len(losses), why=why)
     else:
         yield from _rising("training", losses)
     if all(map(math.isfinite, tests)):
@@ -194,9 +281,9 @@ def _rising(what: str, losses: list[float]) -> Iterator[Measurement]:
     first, least, last = losses[0], losses[best], losses[-1]
     numbers = {"what": what, "first": first, "least": least, "last": last, "best": best + 1, "epochs": len(losses)}
     if last > first:
-        yield measure(f"loss curve: {what} above its first", **numbers)
+        yield make_measurement(f"loss curve: {what} above its first", **numbers)
     elif least < first:
-        yield measure(f"loss curve: {what} rises", lost=(last - least) / (first - least), **numbers)
+        yield make_measurement(f"loss curve: {what} rises", lost=(last - least) / (first - least), **numbers)
 
 
 def far_above_chance(facts: Facts) -> Iterator[Measurement]:
@@ -208,10 +295,12 @@ def far_above_chance(facts: Facts) -> Iterator[Measurement]:
     epoch = last if losses[-1] > limit else int(np.argmax(losses))
     if losses[epoch] > limit:
         numbers = {"facts": facts, "loss": losses[epoch], "epoch": epoch + 1, "epochs": len(losses)}
-        yield measure("learning rate: loss far above chance", last=losses[-1] if epoch != last else None, **numbers)
+        yield make_measurement(
+            "learning rate: loss far above chance", last=losses[-1] if epoch != last else None, **numbers
+        )
 
 
-def growth(facts: Facts) -> Iterator[Measurement]:
+def growing_numbers(facts: Facts) -> Iterator[Measurement]:
     """Numbers of the log other than losses and accuracies that run away, or rates that die out."""
     for name in dict.fromkeys(name for record in facts.history for name in record):
         if name in _NO_MEASURES or "learning_rate" in name or "loss" in name or "accuracy" in name:
@@ -230,9 +319,9 @@ def _rate(name: str, series: list[float]) -> Iterator[Measurement]:
     first, last = series[0], series[-1]
     numbers = {"name": name, "first": first, "last": last, "epochs": len(series)}
     if last > RATE_HIGH and last > RATE_GROWS * first:
-        yield measure("growth: a rate", **numbers)
+        yield make_measurement("growth: a rate", **numbers)
     elif first > 0 and last >= 0:
-        yield measure("growth: a rate dies out", left=last / first, **numbers)
+        yield make_measurement("growth: a rate dies out", left=last / first, **numbers)
 
 
 def _other(name: str, series: list[float]) -> Iterator[Measurement]:
@@ -240,13 +329,13 @@ def _other(name: str, series: list[float]) -> Iterator[Measurement]:
     bad = [epoch for epoch, value in enumerate(series, 1) if not np.isfinite(value)]
     sizes = [abs(value) for value in series]
     if bad:
-        yield measure("growth: not finite", name=name, epoch=bad[0])
+        yield make_measurement("growth: not finite", name=name, epoch=bad[0])
     elif len(sizes) >= GROWING_EPOCHS and sizes[0] and (np.diff(sizes) > 0).all():
         numbers = {"first": sizes[0], "last": sizes[-1], "epochs": len(sizes), "growth": sizes[-1] / sizes[0]}
-        yield measure("growth: in every epoch", name=name, **numbers)
+        yield make_measurement("growth: in every epoch", name=name, **numbers)
 
 
-def accuracy(facts: Facts) -> Iterator[Measurement]:
+def classification_accuracy(facts: Facts) -> Iterator[Measurement]:
     """The share of samples that are read right, and the classes that are confused most."""
     read = predictions(facts)
     if read is None:
@@ -259,7 +348,7 @@ def accuracy(facts: Facts) -> Iterator[Measurement]:
     elif wrong:
         label, guess = pair = max(dict.fromkeys(wrong), key=wrong.count)
         numbers |= {"often": wrong.count(pair), "label": label, "guess": guess}
-    yield measure("accuracy", right=float((guesses == labels).mean()), chance=1 / classes, **numbers)
+    yield make_measurement("accuracy", right=float((guesses == labels).mean()), chance=1 / classes, **numbers)
 
 
 def silent_labels(facts: Facts) -> Iterator[Measurement]:
@@ -271,14 +360,14 @@ def silent_labels(facts: Facts) -> Iterator[Measurement]:
         return
     silent = np.isposinf(np.take_along_axis(times, labels[:, None].astype(np.int64), 1))
     if silent.any():
-        yield measure("silent output: label", "output", count=int(silent.sum()), samples=len(labels))
+        yield make_measurement("silent output: label", "output", count=int(silent.sum()), samples=len(labels))
 
 
 def not_recorded(facts: Facts) -> Iterator[Measurement]:
     """Spiking layers of which a monitor sees no step."""
     for name in facts.unseen:
         path, _, cell = name.rpartition(" ")
-        yield measure("not recorded", path, cell=cell.strip("()"))
+        yield make_measurement("not recorded", path, cell=cell.strip("()"))
 
 
 MEASURES = (
@@ -290,8 +379,8 @@ MEASURES = (
     size_of_updates,
     loss_curve,
     far_above_chance,
-    accuracy,
-    labels,
+    classification_accuracy,
+    invalid_labels,
     not_trained,
-    growth,
+    growing_numbers,
 )

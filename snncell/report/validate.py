@@ -1,4 +1,4 @@
-"""The arguments of a report: net, batch, loss, optimiser and log, which belong together."""
+"""Check the arguments of a report: that net, batch, loss, optimiser and log belong together."""
 
 from __future__ import annotations
 

@@ -18,8 +18,7 @@ except ImportError as _error:
         f'snncell.sklearn: needs the package scikit-learn: pip install "snncell[sklearn]" brings it ({_error}).'
     ) from None
 
-from snncell.sklearn.classifier import SNNClassifier as SNNClassifier
-from snncell.sklearn.regressor import SNNRegressor as SNNRegressor
+from snncell.sklearn.estimators import SNNClassifier as SNNClassifier, SNNRegressor as SNNRegressor
 
 __all__ = ["SNNClassifier", "SNNRegressor"]
 

@@ -106,7 +106,7 @@ if hasattr(os, "register_at_fork"):  # a thread that the child does not have may
 def in_turn() -> None:
     """Wait, on a thread that makes data ahead, until what it draws and writes comes in the order of the program.
 
-    Called before `EFFECTS` is taken, which the steps that are waited for need.
+    Called before `EFFECTS_LOCK` is taken, which the steps that are waited for need.
     """
     if RECORDING.turn is not None:
         RECORDING.turn()

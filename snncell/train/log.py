@@ -23,8 +23,8 @@ from snncell.errors import ArgumentError
 from snncell.kernels.numba.progress import Listener, telling
 from snncell.monitoring import Monitor
 from snncell.plot import confusion_matrix, raster, report as report_on
-from snncell.plot.page import png
 from snncell.plot.pictures import draw_picture
+from snncell.plot.reports import png
 from snncell.report.probe import leave_untouched
 from snncell.report.validate import parts
 from snncell.train.callbacks import Callback, Record, Training

@@ -258,7 +258,7 @@ def synops(monitor: Monitor) -> float:
 
 def energy(monitor: Monitor) -> float:
     """The energy per sample, in J, by the table of `monitoring.energy` that it takes by default."""
-    return monitor.energy().joules
+    return float(monitor.energy().joules)
 
 
 BY_NAME = {

@@ -1,4 +1,4 @@
-"""Published energies of operations and memory accesses, and the hardware that an energy is estimated for."""
+"""Published energies of operations and memory accesses, and the hardware made from them."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Hardware:
         ArgumentError: for an energy or a size below 0, or memories that do not ascend.
 
     Example:
-        >>> mine = snncell.monitoring.Hardware("mine", mac=1.2, ac=0.3, update=4.0, weight_bytes=1)
+        >>> mine = snncell.energy.Hardware("mine", mac=1.2, ac=0.3, update=4.0, weight_bytes=1)
         >>> mine.access(10_000)  # without memories, no access has a price of its own
         0.0
     """

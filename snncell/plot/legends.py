@@ -1,4 +1,9 @@
-"""Where the key of a picture stands: inside, where nothing is drawn; else beneath; and if there is no room, over it."""
+"""Place a legend inside where nothing is drawn, else below the Axes, and over the data only if there is no room.
+
+Matplotlib's `loc="best"` alone is not enough: it puts the legend over the lines if no place is free, for example over
+six lines of `gradient_to_weight`, and does not see the lines of a second axis, as in `training_curves`. Its
+`loc="outside ..."` is for the legend of a whole figure, not of one of several Axes.
+"""
 
 from __future__ import annotations
 
@@ -8,36 +13,45 @@ from typing import Any
 
 import numpy as np
 
-from snncell.plot.axes import LARGE, SMALL, SMALLEST, extent, has_formula, has_layout, has_twin, room
+from snncell.plot.axes import (
+    LARGE,
+    SMALL,
+    SMALLEST,
+    axes_size,
+    has_formula,
+    has_layout,
+    has_twin,
+    panel_size,
+    text_width,
+)
 
-_SHARE = 0.25  # of the height of the Axes' place, that a key beneath may always take
-_LEAST = 0.45  # of that height, that the Axes keep where a key beneath takes more
+_SHARE = 0.25  # of the height of the Axes' place, that a legend below may always take
+_LEAST = 0.45  # of that height, that the Axes keep where a legend below takes more
 _UNDER = 46.0  # points, of that height, for the axis' numbers and name
 _LEFT = 30.0  # points, left of the Axes, for their numbers
-_NAMES = 0.33  # of the width of the Axes' place, that the name of a row may take in one line
-_GAP = 4.0  # points, between the key and what is drawn, and the edges
-# Where a key may stand inside, in the order in which they are tried: shares of what is left of width and height.
+_GAP = 4.0  # points, between the legend and the data, and the edges
+# Places of a legend inside, in the order in which they are tried: shares of what is left of width and height.
 _PLACES = ((1.0, 1.0), (0.0, 1.0), (1.0, 0.0), (0.0, 0.0), (0.5, 1.0), (0.5, 0.0), (1.0, 0.5), (0.0, 0.5), (0.5, 0.5))
 
 
 def legend(axes: Any, handles: Any = None, inside: bool = True, beside: float = 0.0) -> None:
-    """The key of `_place_key`, whose labels may be names that users gave."""
-    _place_key(axes, handles, inside, beside)
+    """Draw the legend of `_place_legend`; its labels may be names that users gave."""
+    _place_legend(axes, handles, inside, beside)
     for text in [] if axes.get_legend() is None else axes.get_legend().get_texts():
         text.set_parse_math(has_formula(text.get_text()))
 
 
-def _place_key(axes: Any, handles: Any, inside: bool, beside: float) -> None:
-    """The key of what `axes` shows, or of `handles`, if there are any; `beside` them are so many points of text.
+def _place_legend(axes: Any, handles: Any, inside: bool, beside: float) -> None:
+    """Draw the legend of `axes`, or of `handles`, if there are any.
 
-    It stands inside where nothing is drawn. Where there is no such place, or with `inside=False`, for Axes that are
-    full to the edges, it stands beneath, if a layout (constrained or tight) makes room for it and enough of the panel
-    is left to the Axes; otherwise it lies over what is drawn, and lets it shine through.
+    It stands inside where nothing is drawn. If there is no such place, or with `inside=False`, for Axes that are full
+    to the edges, it stands below, if a layout (constrained or tight) makes room for it and the Axes keep enough of the
+    panel. Otherwise it lies over the data, half transparent. `beside` is the width of text next to the Axes, in points.
     """
     handles = axes.get_legend_handles_labels()[0] if handles is None else list(handles)
     if not handles:
         return
-    width, height = room(axes)
+    width, height = axes_size(axes)
     width -= beside
     look: dict[str, Any] = {"handles": handles, "columnspacing": 1.2}
     if inside and (place := _free(axes, handles, width, height)) is not None:
@@ -62,14 +76,14 @@ def _looks(handles: Any) -> tuple[tuple[float, float], ...]:
 
 
 def _fits_over(handles: Any, width: float, height: float) -> bool:
-    """True if a small key, in one column, covers a part of the Axes alone."""
+    """True if a small legend, in one column, covers a part of the Axes alone."""
     size, sample = _looks(handles)[-1]
     wide, high = _sizes(handles, 1, size, sample)
     return wide <= 0.7 * width and high <= 0.7 * height
 
 
 def _sizes(handles: Any, columns: int, size: float, sample: float) -> tuple[float, float]:
-    """Width and height of a key of so many columns, in points."""
+    """Width and height of a legend of so many columns, in points."""
     labels = [text_width(handle.get_label(), size) for handle in handles]
     wide = sum(part.max() + (sample + 0.8) * size for part in np.array_split(labels, min(columns, len(labels))))
     return wide + (columns - 1) * 1.2 * size, math.ceil(len(handles) / columns) * 1.5 * size
@@ -100,7 +114,7 @@ def _free(axes: Any, handles: Any, width: float, height: float) -> dict[str, Any
 def _outlines_of(axes: Any) -> list[tuple[Any, bool]]:
     """The outlines of what is drawn on these Axes and their twins, in shares of the Axes, and whether each is filled.
 
-    A ground (zorder 0 or below) is none of it: a key may stand on it.
+    A ground (zorder 0 or below) is none of it: a legend may stand on it.
     """
     outlines = []
     for each in axes.figure.axes:
@@ -146,7 +160,7 @@ def _meets(drawn: list[tuple[Any, bool]], left: float, low: float, right: float,
 
 
 def _beneath(axes: Any, handles: Any, width: float, elsewhere: bool) -> dict[str, Any] | None:
-    """Where a key stands beneath the Axes, in as many columns as fit.
+    """Place a legend below the Axes, in as many columns as fit.
 
     None if it takes too much of the panel and can stand elsewhere; if it cannot, its lines stand close together.
     """
@@ -154,13 +168,13 @@ def _beneath(axes: Any, handles: Any, width: float, elsewhere: bool) -> dict[str
 
     down = SMALL + LARGE + 14.0 if axes.get_xlabel() else SMALL + 8.0  # the axis' numbers, and its name
     under = axes.transAxes + ScaledTranslation(0.0, -down / 72.0, axes.figure.dpi_scale_trans)
-    height, widest = extent(axes)[1], width + (2 if has_twin(axes) else 1) * _LEFT
+    height, widest = panel_size(axes)[1], width + (2 if has_twin(axes) else 1) * _LEFT
     shares = _SHARE * height, max(_SHARE * height, (1.0 - _LEAST) * height - _UNDER)
     for most, (size, sample) in product(shares, _looks(handles)):
         fit = [n for n in range(len(handles), 0, -1) if _sizes(handles, n, size, sample)[0] <= widest]
         columns = math.ceil(len(handles) / math.ceil(len(handles) / fit[0])) if fit else 1  # rows of even length
         wide, high = _sizes(handles, columns, size, sample)
-        # A key that is wider than the Axes ends where they end, if there are no numbers on their right.
+        # A legend that is wider than the Axes ends where they end, if there are no numbers on their right.
         side, edge = ("center", 0.5) if wide <= width or has_twin(axes) else ("right", 1.0)
         at = {"loc": f"upper {side}", "bbox_to_anchor": (edge, 0.0), "bbox_transform": under}
         place = {**at, "ncols": columns, "fontsize": size, "handlelength": sample}
@@ -168,28 +182,3 @@ def _beneath(axes: Any, handles: Any, width: float, elsewhere: bool) -> dict[str
             return place
     close = {"labelspacing": 0.0, "borderpad": 0.0, "columnspacing": 0.8, "handletextpad": 0.4}
     return None if elsewhere else {**place, **close}
-
-
-def text_width(text: str, size: float) -> float:
-    """The width of a text, in points."""
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import text_to_path
-
-    font = FontProperties(size=size)
-    return max(float(text_to_path.get_text_width_height_descent(line, font, False)[0]) for line in text.split("\n"))
-
-
-def name_rows(axes: Any, places: Any, names: list[str]) -> None:
-    """Name rows at the left; a name that takes much of the panel is broken at a dot or a "_", if its row has room."""
-    wide, high = extent(axes)[0], room(axes)[1] / max(len(names), 1)
-    broken = [name if text_width(name, SMALL) <= _NAMES * wide else _break_name(name) for name in names]
-    axes.set_yticks(places, broken if high >= 2.4 * SMALL else names, parse_math=has_formula(*names))
-
-
-def _break_name(name: str) -> str:
-    """A name in two lines, as even as its dots and "_" let them be."""
-    cuts = [n for n, letter in enumerate(name) if n and letter in "._"]
-    if not cuts:
-        return name
-    cut = min(cuts, key=lambda n: abs(2 * n - len(name)))
-    return f"{name[:cut]}\n{name[cut:]}"

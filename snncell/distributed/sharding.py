@@ -1,11 +1,15 @@
-"""Cutting a batch into shards, and the order in which what was computed of them is added."""
+"""Shards of a batch: cutting it, the order in which their results are added, and their random numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from snncell.errors import ArgumentError
+from snncell.ops.seeds import go_on_from, present_key
 from snncell.tape.event_lists import EventLists
 from snncell.tape.structure import flatten, unflatten
 from snncell.tape.tensor import Tensor
@@ -13,12 +17,15 @@ from snncell.tape.tensor import Tensor
 Node = tuple[int, int]  # the shards from one number up to another one, without that
 
 
-def slices(samples: int, shards: int) -> list[slice]:
+# --- cutting ----------------------------------------------------------------------------------------------------------
+
+
+def shard_slices(samples: int, shards: int) -> list[slice]:
     """The samples of each shard, as even as can be; of few samples the first shards have two or three, others none.
 
     None has a single one unless the batch has: of one sample a batch normalisation has no variance.
 
-    >>> from snncell.distributed.cuts import slices
+    >>> from snncell.distributed.sharding import slices
     >>> [[(one.start, one.stop) for one in slices(samples, 4)] for samples in (10, 5)]
     [[(0, 3), (3, 6), (6, 8), (8, 10)], [(0, 3), (3, 5), (5, 5), (5, 5)]]
     """
@@ -98,13 +105,13 @@ def _cut(x: Tensor, axis: int | None, cut: slice) -> Tensor:
 # --- the order of additions -------------------------------------------------------------------------------------------
 
 
-def nodes(shards: int, ranks: int) -> list[list[Node]]:
+def rank_nodes(shards: int, ranks: int) -> list[list[Node]]:
     """For each rank the largest nodes of the tree that lie within its shards.
 
     The sum of all shards is that of the first half and that of the second, and so on down to single ones: what a rank
     adds by itself is part of the same sum on any number of ranks.
 
-    >>> from snncell.distributed.cuts import nodes
+    >>> from snncell.distributed.sharding import nodes
     >>> nodes(4, 2), nodes(4, 3)
     ([[(0, 2)], [(2, 4)]], [[(0, 2)], [(2, 3)], [(3, 4)]])
     """
@@ -139,3 +146,24 @@ def add_nodes(node: Node, known: dict[Node, Any]) -> Any:
         return second if first is None else first
     first += second
     return first
+
+
+# --- random numbers, which do not depend on the rank that computes a shard --------------------------------------------
+
+Key = tuple[int, int]  # seed and number of the next draw
+
+
+@contextmanager
+def aside() -> Iterator[Key]:
+    """A context in which shards draw; behind it all ranks go on with the same number, whatever shards they had."""
+    seed, drawn = (int(number) for number in present_key().asnumpy())
+    try:
+        yield seed, drawn
+    finally:
+        go_on_from(np.array([seed, drawn + 1]))
+
+
+def draw_for_shard(key: Key, shard: int) -> None:
+    """Draw from the sequence that belongs to a shard, at this place of the sequence of all."""
+    seed = np.random.SeedSequence((*key, shard)).generate_state(1, np.uint64)[0]
+    go_on_from(np.array([int(seed) >> 2, 0]))

@@ -1,18 +1,31 @@
-"""Energy: what a net's operations and memory accesses would cost, beside the same net without spikes."""
+"""Estimate the energy of a net from its operations and memory accesses, compared with the same net without spikes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from snncell.base.arguments.shown import show
+from snncell.cell.cell import Cell
+from snncell.energy.counts import (
+    Cost,
+    Counts,
+    Work,
+    extent_of,
+    find_uncounted,
+    mean_steps,
+    tally_of,
+    work_of_neurons,
+    work_of_weights,
+)
+from snncell.energy.hardware import Hardware, hardware_of
 from snncell.errors import ArgumentError, RecordError
-from snncell.monitoring.costs import extent_of, tally_of
-from snncell.monitoring.hardware import Hardware
 from snncell.monitoring.layers import Neurons
-from snncell.monitoring.record import Array, Recorded, RecordedCall
-from snncell.monitoring.work import Counts, Work, find_uncounted, mean_steps, of_neurons, of_weights
+from snncell.monitoring.monitor import Monitor
+from snncell.monitoring.recorder import Array, Recorded, RecordedCall
+from snncell.tape.state import recording_on
 
 Execution = Literal["spiking", "dense", "one_pass"]
 EXECUTIONS = ("spiking", "dense", "one_pass")
@@ -217,7 +230,7 @@ def _table(energy: Energy) -> list[str]:
     return ["  ".join(part) for part in parts]
 
 
-# --- of a call --------------------------------------------------------------------------------------------------------
+# --- of a recorded call -----------------------------------------------------------------------------------------------
 
 
 def estimate_energy(
@@ -229,19 +242,20 @@ def estimate_energy(
     baseline: Hardware,
     reuse: bool,
 ) -> Energy:
-    """The energy of a recorded call.
+    """Estimate the energy of a recorded call.
 
     Args:
         neurons: of the network.
         call: what was recorded.
         spikes: of the layers of neurons.
         there: where the samples of a layer have not ended.
-        hardware, baseline, reuse: as for `Monitor.energy`.
+        hardware, baseline: of the spiking net, and of the net without spikes.
+        reuse: as for `energy`.
     """
     works, untraced, cells = [], [], neurons.paths
     for name in call.order:
         if name in call.inputs:
-            works.append(of_weights(name, cells[name], tally_of(cells[name], name, call), call, reuse))
+            works.append(work_of_weights(name, cells[name], tally_of(cells[name], name, call), call, reuse))
             continue
         if name not in call.series.get("spikes", ()):
             raise RecordError(
@@ -249,7 +263,7 @@ def estimate_energy(
                 f"monitor(net, inputs=True), which records spikes too unless it is told not to."
             )
         cell = call.updates[name][0].cell
-        work, traced = of_neurons(name, cell, call, spikes[name], there(name))
+        work, traced = work_of_neurons(name, cell, call, spikes[name], there(name))
         works.append(work)
         untraced += [] if traced else [name]
     samples, steps = extent_of(call)
@@ -266,3 +280,83 @@ def estimate_energy(
     mean = mean_steps(call.lengths_of(next(iter(call.updates))), steps) if call.updates else float(steps)
     left = find_uncounted(neurons.net, weighted)
     return Energy(hardware, baseline, samples, steps, reuse, layers, left, tuple(untraced), mean, neurons.unseen)
+
+
+def energy_estimator(hardware: Any, baseline: Any, reuse: bool) -> Callable[..., Energy]:
+    """Check the hardware, and return `estimate_energy` for it. `Monitor.energy` calls it."""
+    own = hardware_of(hardware, "monitor.energy")
+    other = hardware_of(baseline or own, "monitor.energy", "baseline")
+    return partial(estimate_energy, hardware=own, baseline=other, reuse=reuse)
+
+
+def layer_costs(neurons: Neurons, call: RecordedCall) -> dict[str, Cost]:
+    """The cost of each layer with weights in a recorded call."""
+    return {name: tally_of(neurons.paths[name], name, call).cost() for name in call.inputs}
+
+
+def synops_per_sample(neurons: Neurons, call: RecordedCall) -> float:
+    """The synaptic operations of all layers with weights in a recorded call, per sample."""
+    return sum(tally_of(neurons.paths[name], name, call).synops for name in call.inputs) / extent_of(call)[0]
+
+
+# --- of a net on data -------------------------------------------------------------------------------------------------
+
+
+def energy(
+    net: Cell, *inputs: Any, hardware: Any = "45nm", baseline: Any = None, reuse: bool = True, **options: Any
+) -> Energy:
+    """Estimate the energy that a net takes for a sample of data: run it once, count, and multiply by a table.
+
+    It is `Monitor.energy` of the call `net(*inputs, **options)`.
+
+    Args:
+        net: the network.
+        inputs: as for a call of it, (T, B, ...); several samples give their mean.
+        hardware: a name of `HARDWARE`, or a `Hardware`.
+        baseline: the same, of the net without spikes; the same hardware if it is left out.
+        reuse: whether the dense products of the baseline keep what they have read, so that each weight, input and
+            output goes through memory once a pass; else each multiply-accumulate reads its weight and its input.
+        options: further arguments of the call by name, such as `lengths`.
+
+    Returns:
+        An `Energy`: `.joules` per sample, by layer and kind, beside the same net without spikes.
+
+    Raises:
+        ArgumentError: for unknown hardware, a net that is no Cell or has no neurons, or within a monitor.
+        RecordError: an ArgumentError, if no layer ran.
+
+    Example:
+        >>> net = nn.SequentialCell(nn.Dense(4, 3, weight_init=0.5, has_bias=False), nn.MultiStep(nn.IFNode()))
+        >>> spikes = ops.eye(4).reshape((4, 1, 4))  # (T, B, N), one at each step
+        >>> found = snncell.energy.energy(net, spikes, hardware="loihi")
+        >>> found.synops, round(found.joules * 1e12, 1)  # 12 of 23.6 pJ, and 12 updates of 81 pJ
+        (12.0, 1255.2)
+    """
+    chosen = hardware_of(hardware, "energy")
+    beside = chosen if baseline is None else hardware_of(baseline, "energy", "baseline")
+    with recording_on(None), Monitor(net, inputs=True) as monitor:
+        net(*inputs, **options)
+    estimate: Energy = monitor.energy(chosen, beside, reuse)
+    return estimate
+
+
+def synops(net: Cell, *inputs: Any, **options: Any) -> float:
+    """Count the synaptic operations of a net for a sample of data: products of its layers whose input is not 0.
+
+    Args:
+        net: the network.
+        inputs: as for a call of it, (T, B, ...); several samples give their mean.
+        options: further arguments of the call by name, such as `lengths`.
+
+    Raises:
+        ArgumentError: for a net that is no Cell or has no neurons, or within a monitor.
+        RecordError: an ArgumentError, if no layer with weights ran.
+
+    Example:
+        >>> net = nn.SequentialCell(nn.Dense(4, 3), nn.MultiStep(nn.IFNode()))
+        >>> snncell.energy.synops(net, ops.eye(4).reshape((4, 1, 4)))  # four spikes, each to 3 neurons
+        12.0
+    """
+    with recording_on(None), Monitor(net, spikes=False, inputs=True) as monitor:
+        net(*inputs, **options)
+    return monitor.synops()

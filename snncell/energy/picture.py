@@ -1,4 +1,4 @@
-"""Energy by layer and kind: of a spiking net, beside the same net without spikes."""
+"""A picture of energy by layer and kind, of a spiking net and the same net without spikes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from snncell.energy.estimate import KINDS, Energy, in_units
 from snncell.errors import ArgumentError
-from snncell.monitoring.estimate import KINDS, Energy, in_units
-from snncell.plot.axes import SMALL, axes_or_new, label_axis, room, set_title
-from snncell.plot.keys import legend, name_rows, text_width
+from snncell.plot.axes import SMALL, axes_or_new, axes_size, label_axis, name_rows, set_title, text_width
+from snncell.plot.legends import legend
 
 # Arithmetic is dark and plain, memory light or hatched, so that the two are told apart in grey.
 _LOOKS = {
@@ -102,7 +102,7 @@ def _draw(axes: Any, rows: Any, bars: Any) -> None:
         options = {"xytext": (3, 0), "textcoords": "offset points", "va": "center", "fontsize": SMALL}
         axes.annotate(text, (total / scale, row), **options)
     beside = 6.0 + max(text_width(text, SMALL) for text in texts)
-    wide = max(room(axes)[0] - 60.0, 2.0 * beside)  # points: names of rows stand on the left
+    wide = max(axes_size(axes)[0] - 60.0, 2.0 * beside)  # points: names of rows stand on the left
     axes.set_xlim(0.0, longest / scale * wide / (wide - beside))
     axes.set_ylim(rows[-1] + 0.7, -0.7)
     label_axis(axes.xaxis, f"energy per sample ({unit})", f"energy ({unit})", unit)

@@ -1,0 +1,444 @@
+"""Counts of the operations and memory accesses of a net: of its products, of its neurons, and of its layers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from snncell import ops
+from snncell.compiler.ir.formula import Elementwise, Reduction
+from snncell.compiler.ir.product import Dot, Product
+from snncell.compiler.passes.canonicalise import from_trace
+from snncell.errors import SnncellError
+from snncell.monitoring.layers import WEIGHTED
+from snncell.monitoring.recorder import Array, Inputs, RecordedCall, Update
+from snncell.nn.layer import Dense
+from snncell.nn.norm import BatchStatistics, LayerNorm
+from snncell.nn.norm_over_time import NeuNorm
+from snncell.tape import structure
+from snncell.tape.state import settings
+from snncell.tape.tracing import Instruction, Trace
+from snncell.tape.transforms import grad
+from snncell.tape.value import Value
+
+FREE = frozenset({"cast", "neg", "logical_not", "isnan", "isfinite"})  # bits that are read in another way
+ADDITIONS = frozenset(
+    {"add", "sub", "abs", "sign", "maximum", "minimum", "floor", "ceil", "round", "relu", "relu6", "leaky_relu"}
+    | {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "where"}
+    | {"logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor"}
+)
+_NEUTRAL = {"mul": 1.0, "div": 1.0, "add": 0.0, "sub": 0.0}
+
+
+# --- products: multiply-accumulates, and synaptic operations of spikes ------------------------------------------------
+
+
+class Cost(NamedTuple):
+    """The work of a layer with weights in a call, summed over its steps and samples.
+
+    Steps behind the end of a sample, where lengths are known, are no steps.
+
+    Attributes:
+        macs: multiply-accumulates of its dense product, those with padding left out.
+        synops: those of them whose input is not 0: the synaptic operations of an event-driven machine.
+        density: the share of inputs that are not 0.
+        spikes: whether all inputs that are not 0 are equal, so that a synaptic operation is an addition.
+
+    Source: Yik et al., "The NeuroBench framework for benchmarking neuromorphic computing algorithms and systems",
+    Nature Communications 2025, whose Dense, and Effective ACs or MACs for weights without zeros, these are.
+    """
+
+    macs: int
+    synops: int
+    density: float
+    spikes: bool
+
+    @property
+    def acs(self) -> int:
+        """Synaptic operations that are additions: all of them behind spikes, else none."""
+        return self.synops if self.spikes else 0
+
+
+@dataclass
+class Tally:
+    """The counts of a layer with weights over a call, from which its costs are made.
+
+    Attributes:
+        macs, synops, inputs, events, outputs: multiply-accumulates; those whose input is not 0; inputs; those that are
+            not 0; results. All of them until each sample's end.
+        passes: the products, one for each step of each sample; several places in one product are one pass.
+        steps: over how many steps the layer ran.
+        weights: how many weights are used in a pass; a mask takes some out.
+        whole: the passes when each sample is as long as the longest.
+        features, results: the inputs and the results of one pass.
+        lowest, highest: of the inputs that are not 0.
+    """
+
+    macs: float = 0.0
+    synops: float = 0.0
+    inputs: float = 0.0
+    events: float = 0.0
+    outputs: float = 0.0
+    passes: float = 0.0
+    weights: int = 0
+    steps: float = 0.0
+    whole: float = 0.0
+    features: float = 0.0
+    results: float = 0.0
+    lowest: float = math.inf
+    highest: float = -math.inf
+
+    @property
+    def spikes(self) -> bool:
+        """True if all inputs that are not 0 are equal."""
+        return bool(self.events) and self.lowest == self.highest
+
+    def cost(self) -> Cost:
+        """The cost that `Monitor.costs` gives."""
+        density = self.events / self.inputs if self.inputs else math.nan
+        return Cost(round(self.macs), round(self.synops), density, self.spikes)
+
+
+class FanOut(NamedTuple):
+    """The connections of a layer.
+
+    Attributes:
+        outputs: the number of outputs that each input goes to.
+        results: how many outputs there are.
+        weights: how many weights are used: those that a mask takes out are not.
+    """
+
+    outputs: Array
+    results: int
+    weights: int
+
+
+def tally_of(cell: Any, name: str, call: RecordedCall) -> Tally:
+    """The counts of a layer for all the inputs that it got in a call."""
+    tally, (samples, most) = Tally(), extent_of(call)
+    lengths, begun = call.lengths_of(name), 0
+    known: dict[tuple[int, ...], FanOut] = {}  # a loop of Python has a piece for each step
+    for piece in call.inputs[name]:
+        leading = _leading(cell, piece)
+        features = tuple(piece.x.shape[len(leading) :])
+        known[features] = fan_out = known.get(features) or _fan_out(cell, features)
+        steps, there = _there(piece, leading, samples, most, begun, lengths)
+        _add(tally, piece, fan_out, steps, there, samples)
+        begun = (begun + steps) % max(most, 1)  # a layer that is called twice begins again
+    return tally
+
+
+def extent_of(call: RecordedCall) -> tuple[int, int]:
+    """Samples and steps of a call, by its neurons: the fewest samples, and the most steps."""
+    samples = min((update.samples for update, _ in call.updates.values()), default=1)
+    return samples, max((steps for _, steps in call.updates.values()), default=1)
+
+
+def _leading(cell: Any, piece: Inputs) -> tuple[int, ...]:
+    """The axes of a layer's inputs before those of its features."""
+    axes = 1 if isinstance(cell, Dense) else cell.weight.ndim - 1
+    return tuple(piece.x.shape[: piece.x.ndim - axes])
+
+
+def _there(
+    piece: Inputs, leading: tuple[int, ...], samples: int, most: int, begun: int, lengths: Array | None
+) -> tuple[int, Array | None]:
+    """The number of steps of a piece, and which of its rows are before their sample's end; None where all are."""
+    steps, inside = _as_steps(leading, len(piece.steps), samples, most)
+    if not inside:
+        return max(steps, 1), None
+    ran = math.prod(piece.steps) if piece.steps else steps
+    if lengths is None or len(lengths) != samples:
+        return ran, None
+    numbers = np.arange(ran)
+    if piece.steps:
+        numbers = numbers.reshape(piece.steps)[..., :: piece.every].ravel()
+    there = (begun + numbers)[:, None] < lengths
+    places = math.prod(leading) // max(there.size, 1)
+    return ran, np.repeat(there.ravel(), places) if places else there.ravel()
+
+
+def _as_steps(leading: tuple[int, ...], loops: int, samples: int, most: int) -> tuple[int, bool]:
+    """The number of steps that the leading axes of inputs hold, and whether steps and samples come first in them."""
+    if loops:
+        return math.prod(leading[:loops]), leading[loops : loops + 1] == (samples,)
+    if len(leading) > 1 and leading[1] == samples and leading[0] <= most:  # (T, B, ...)
+        return leading[0], True
+    if not leading or not samples or leading[0] % samples or leading[0] // samples > most:
+        return 1, False
+    return leading[0] // samples, True  # (T B, ...), or (B, ...) of one step
+
+
+def _add(tally: Tally, piece: Inputs, reached: FanOut, steps: int, there: Array | None, samples: int) -> None:
+    """Add the counts of one call of a layer, whose inputs go to so many outputs each."""
+    fan_out, results, tally.weights = reached
+    x = piece.x.asnumpy()
+    rows = x.reshape(math.prod(x.shape[: x.ndim - fan_out.ndim]), *fan_out.shape)
+    fired = np.asarray(rows != 0)
+    if there is not None:
+        fired &= there.reshape(-1, *(1,) * (fired.ndim - 1))
+    live = len(rows) if there is None else int(there.sum())
+    places = max(len(rows) * piece.share / max(steps * samples, 1), 1.0)  # in a product of one step and sample
+    tally.macs += piece.share * live * float(fan_out.sum())
+    tally.synops += piece.share * float((fired.sum(0) * fan_out).sum())
+    tally.inputs += piece.share * live * fan_out.size
+    tally.events += piece.share * float(fired.sum())
+    tally.outputs += piece.share * live * results
+    tally.passes += piece.share * live / places
+    tally.whole += piece.share * len(rows) / places
+    tally.steps += steps
+    tally.features, tally.results = fan_out.size * places, results * places
+    values = rows[fired]
+    if values.size:
+        tally.lowest = min(tally.lowest, float(values.min()))
+        tally.highest = max(tally.highest, float(values.max()))
+
+
+def _fan_out(cell: Any, features: tuple[int, ...]) -> FanOut:
+    """The connections of a layer: of each input the gradient of the sum of all outputs, where all weights are 1."""
+    # A layer like it, not made by `__init__`, which would draw new weights and so move the random numbers on.
+    ones: Any = object.__new__(type(cell))
+    vars(ones).update(vars(cell))
+    vars(ones).update(weight=ops.ones(cell.weight.shape), has_bias=False, activation=None)
+    sizes = []
+
+    def total(x: Any) -> Any:
+        out = ones.construct(x)
+        sizes.append(math.prod(out.shape[1:]))
+        return out.sum()
+
+    def weighted(weight: Any) -> Any:
+        vars(ones)["weight"] = weight
+        return total(ops.ones((1, *features)))
+
+    with settings(watch=None, trace=None, tape=None, smooth=False):
+        counts = grad(total)(ops.zeros((1, *features)))
+        of_weights = grad(weighted)(ones.weight)
+    return FanOut(counts.asnumpy()[0].astype(np.float64), sizes[0], int(np.count_nonzero(of_weights.asnumpy())))
+
+
+# --- equations: the arithmetic of a step of a neuron ------------------------------------------------------------------
+
+
+class Operations(NamedTuple):
+    """The operations of a neuron's step, per update of one neuron.
+
+    Attributes:
+        multiplications: with divisions; a root, an exponential or the like counts as one.
+        additions: with comparisons, absolute values, and choices between two values.
+    """
+
+    multiplications: float
+    additions: float
+
+
+def operations_of(update: Update, weighted: tuple[type, ...] = ()) -> Operations | None:
+    """The operations of a step, its products too; None where it cannot be traced, as it branches on values.
+
+    Where a neuron holds layers of the kinds `weighted`, products are counted with those.
+    """
+    apart = any(isinstance(below, weighted) for _, below in update.cell.cells_and_names())
+    trace = Trace(taped=False)
+    quiet: dict[str, Any] = {"watch": None, "tape": None, "smooth": False, "notes": []}
+    try:
+        with settings(trace=trace, **quiet):
+            stand_ins = [trace.new_input(shape, dtype) for shape, dtype in update.inputs]
+            results = structure.flatten(update.cell(*stand_ins))[0]
+            outputs = [trace.lift(result) for result in results]
+    except SnncellError:
+        return None
+    multiplications, additions = 0.0, 0.0
+    for step in from_trace(trace, outputs).instructions:
+        if apart and isinstance(step.op, (Dot, Product)):
+            continue
+        of_step = _in_step(step)
+        multiplications += of_step[0]
+        additions += of_step[1]
+    elements = max(update.neurons * update.steps, 1)
+    return Operations(multiplications / elements, additions / elements)
+
+
+def _in_step(step: Instruction) -> tuple[float, float]:
+    """Multiplications and additions of one step of a Program."""
+    size = math.prod(step.outputs[0].shape)
+    name = step.op.name
+    if isinstance(step.op, (Dot, Product)):  # dense: a neuron's own weights are not looked through for spikes
+        terms = size * step.inputs[0].shape[-1]
+        return terms, terms
+    if isinstance(step.op, Reduction):
+        read = next(x for x in step.inputs if isinstance(x, Value))
+        return 0.0, math.prod(read.shape)
+    if not isinstance(step.op, Elementwise) or name in FREE or _neutral(step):
+        return 0.0, 0.0
+    return (0.0, size) if name in ADDITIONS else (size, 0.0)
+
+
+def _neutral(step: Instruction) -> bool:
+    """True for x * 1, x / 1, x + 0 and x - 0."""
+    others = [x for x in step.inputs[1:] if not isinstance(x, Value)]
+    return step.op.name in _NEUTRAL and any(x == _NEUTRAL[step.op.name] for x in others)
+
+
+# --- work: event-driven, dense, and as an ANN in one pass -------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Operations and memory accesses per sample, in operations and in words.
+
+    Attributes:
+        macs, acs: of products: multiply-accumulates, and accumulates, which spikes cause.
+        updates: steps of neurons.
+        multiplications, additions: of the neurons' equations, and additions of biases.
+        weights_read: weights and biases.
+        states_read, states_written: states of neurons, and sums that accumulates add to.
+        values_read, values_written: inputs and outputs that are numbers.
+        events_read, events_written: inputs and outputs that are addresses of spikes.
+    """
+
+    macs: float = 0.0
+    acs: float = 0.0
+    updates: float = 0.0
+    multiplications: float = 0.0
+    additions: float = 0.0
+    weights_read: float = 0.0
+    states_read: float = 0.0
+    states_written: float = 0.0
+    values_read: float = 0.0
+    values_written: float = 0.0
+    events_read: float = 0.0
+    events_written: float = 0.0
+
+    def times(self, factor: float) -> Counts:
+        """Each of them times a number."""
+        return replace(self, **{each.name: getattr(self, each.name) * factor for each in fields(self)})
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+
+
+@dataclass(frozen=True)
+class Work:
+    """The work of a layer, per sample, in three executions of the same net.
+
+    Attributes:
+        name: of the layer, its path.
+        cell: the layer.
+        weights, states, inputs, outputs: how many numbers it holds in a step: they decide in which memory they lie.
+        spiking: event-driven: a spike adds weights to sums, and nothing is done for an input of 0.
+        dense: the same steps, each with all products.
+        one_pass: an ANN of the same layers without time: each product once, and activation functions in place of
+            neurons.
+    """
+
+    name: str
+    cell: Any
+    weights: float
+    states: float
+    inputs: float
+    outputs: float
+    spiking: Counts
+    dense: Counts
+    one_pass: Counts
+
+
+def work_of_weights(name: str, cell: Any, tally: Tally, call: RecordedCall, reuse: bool) -> Work:
+    """The work of a layer with weights."""
+    samples, most = extent_of(call)
+    has_bias = bool(getattr(cell, "has_bias", False))
+    biases = math.prod(cell.bias.shape) if has_bias else 0
+    dense = _dense(tally, tally.weights + biases, has_bias, reuse)
+    # Each sample in one pass, whatever its length is: the mean pass of the products, as often as there are samples.
+    passes = tally.whole / max(min(tally.steps, most), 1.0)
+    return Work(
+        name,
+        cell,
+        math.prod(cell.weight.shape) + biases,
+        tally.results,
+        tally.features,
+        tally.results,
+        _spiking(tally, has_bias).times(1 / samples),
+        dense.times(1 / samples),
+        dense.times(passes / max(tally.passes, 1e-30) / samples),
+    )
+
+
+def _spiking(tally: Tally, has_bias: bool) -> Counts:
+    biases = tally.outputs if has_bias else 0.0
+    sums = tally.synops + biases
+    return Counts(
+        macs=0.0 if tally.spikes else tally.synops,
+        acs=tally.synops if tally.spikes else 0.0,
+        additions=biases,
+        weights_read=sums,
+        states_read=sums,
+        states_written=sums,
+        events_read=tally.events,
+        values_read=0.0 if tally.spikes else tally.events,
+    )
+
+
+def _dense(tally: Tally, weights: int, has_bias: bool, reuse: bool) -> Counts:
+    biases = tally.outputs if has_bias else 0.0
+    return Counts(
+        macs=tally.macs,
+        additions=biases,
+        weights_read=weights * tally.passes if reuse else tally.macs + biases,
+        values_read=tally.inputs if reuse else tally.macs,
+        values_written=tally.outputs,
+    )
+
+
+def work_of_neurons(name: str, cell: Any, call: RecordedCall, spikes: Array, there: Array | None) -> tuple[Work, bool]:
+    """The work of a layer of neurons, and whether its operations could be counted.
+
+    Args:
+        name: of the layer.
+        cell: the neuron.
+        call: in which it was called.
+        spikes: its recorded outputs, (T, B, ...).
+        there: where they are before their sample's end, (T, B).
+    """
+    samples, _ = extent_of(call)
+    update, steps = call.updates[name]
+    neurons = update.neurons / samples
+    updates = neurons * (steps if there is None else mean_steps(call.lengths_of(name), steps))
+    found = operations_of(update, WEIGHTED)
+    each = found or Operations(0.0, 0.0)
+    held = sum(math.prod(state) for state, _ in update.states) / max(update.neurons, 1)
+    kept = spikes if there is None else spikes[there]
+    fired = float(np.count_nonzero(kept)) / max(kept.size, 1)
+    step = Counts(
+        updates=updates,
+        multiplications=updates * each.multiplications,
+        additions=updates * each.additions,
+        states_read=updates * held,
+        states_written=updates * held,
+    )
+    return Work(
+        name,
+        cell,
+        0.0,
+        neurons * held,
+        neurons,
+        neurons,
+        step + Counts(states_read=updates, events_written=updates * fired),
+        step + Counts(values_read=updates, values_written=updates),
+        Counts(updates=neurons, additions=neurons),
+    ), found is not None
+
+
+def mean_steps(lengths: Array | None, steps: int) -> float:
+    """The mean number of time steps of a sample."""
+    return float(steps) if lengths is None or not lengths.size else float(np.minimum(lengths, steps).mean())
+
+
+def find_uncounted(net: Any, counted: list[Any]) -> tuple[str, ...]:
+    """The weights that are followed neither to memory nor to spikes, by their paths; those of norms can be folded."""
+    norms = [cell for _, cell in net.cells_and_names() if isinstance(cell, (BatchStatistics, LayerNorm, NeuNorm))]
+    known = {id(parameter) for cell in [*counted, *norms] for parameter in cell.get_parameters()}
+    found = [(name, p) for name, p in net.parameters_and_names() if len(p.shape) > 1 and id(p) not in known]
+    return tuple(name for name, _ in found if not name.endswith("bias"))

@@ -1,0 +1,396 @@
+"""Estimators for scikit-learn: a classifier, a regressor, and their base (settings, `train.fit`, outputs)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.model_selection import train_test_split
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from snncell import nn, train
+from snncell.base.arguments.guard import plan_of
+from snncell.base.arguments.kinds import Count, NotNegative, Own, Size, Within
+from snncell.cell.cell import Cell
+from snncell.compiler.jit import jit
+from snncell.errors import ArgumentError
+from snncell.nn.groups import LearningRateSchedule
+from snncell.ops.seeds import replaying
+from snncell.sklearn.network import network_of, optimiser_of, refuse_range
+from snncell.tape.tensor import Tensor
+from snncell.train.state import find_statefuls
+
+Array = np.ndarray[Any, Any]
+Encoder = Literal["current", "latency", "phase", "rate"] | Callable[..., Any] | None
+
+
+class SpikingEstimator(BaseEstimator):  # type: ignore[misc]
+    """The base of the estimators; `SNNClassifier` says what the settings are."""
+
+    net_: Cell
+    optimiser_: nn.Optimizer
+    history_: list[dict[str, Any]]
+
+    def __init__(
+        self,
+        hidden: Count | Sequence[Count] = (64,),
+        *,
+        network: Callable[..., Any] | type | None = None,
+        neuron: Annotated[Any, Own()] = "LIFNode",
+        surrogate: Annotated[Any, Own()] = None,
+        encoder: Encoder = "current",
+        steps: Count = 8,
+        epochs: Count = 50,
+        batch_size: Count = 32,
+        optimizer: str | Callable[..., Any] | type = "Adam",
+        learning_rate: NotNegative | LearningRateSchedule = 5e-3,
+        weight_decay: NotNegative | None = None,
+        early_stopping: bool = False,
+        validation_fraction: Annotated[float, Within(0.0, 1.0, True, True)] = 0.1,
+        patience: Count = 10,
+        callbacks: Annotated[Any, Own()] = (),
+        fit_options: dict[str, Any] | None = None,
+        warm_start: bool = False,
+        random_state: Annotated[Any, Own()] = None,
+        verbose: bool | Size = False,
+    ) -> None:
+        self.hidden = hidden
+        self.network = network
+        self.neuron = neuron
+        self.surrogate = surrogate
+        self.encoder = encoder
+        self.steps = steps
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.callbacks = callbacks
+        self.fit_options = fit_options
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # --- training -----------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
+        """Train on samples X (n, n_features), with y as the class says."""
+        return self._train(X, y, anew=not (self.warm_start and self.__sklearn_is_fitted__()))
+
+    def _train(self, X: Any, y: Any, anew: bool, epochs: int | None = None) -> Self:  # noqa: N803
+        """Train for so many epochs, or those of the settings with their early stopping."""
+        settings = self._settings()
+        samples, y = validate_data(self, X, y, reset=anew, dtype=np.float32, **self._validation())
+        refuse_range(type(self).__name__, settings["encoder"], samples)
+        target, outputs = self._targets(y, anew)
+        if anew:
+            self._random = check_random_state(self.random_state)
+        seed = int(self._random.randint(2**31 - 1))
+        learnt: tuple[Array, Array] = (samples, target)
+        more: dict[str, Any] = {}
+        if epochs is None and settings["early_stopping"]:
+            learnt, more["test"] = self._split(samples, target, settings["validation_fraction"], seed)
+            more["patience"] = settings["patience"]
+        with replaying(Tensor([seed, 0])):  # of other random numbers of snncell's it changes none
+            if anew:
+                net = network_of(type(self).__name__, settings, samples[:1], outputs)
+                self.__dict__.pop("n_iter_", None)  # if it is interrupted, the new network is no fitted one
+                self.net_ = net.set_train(False)  # in which outputs are computed; `fit` trains, and puts it back
+                self.optimiser_ = optimiser_of(type(self).__name__, settings, self.net_)
+                self.history_, self._seed, self._size = [], seed, settings["batch_size"]
+                self._forward = jit(self.net_)
+            history = self._fitted(learnt, epochs or settings["epochs"], settings, more).history
+        begun = len(self.history_)
+        self.history_ = [*self.history_, *({**record, "epoch": begun + record["epoch"]} for record in history)]
+        self.n_iter_ = len(self.history_)
+        return self
+
+    def _fitted(self, data: Any, epochs: int, settings: dict[str, Any], more: dict[str, Any]) -> train.Result:
+        options = {
+            "batch_size": settings["batch_size"],
+            "callbacks": settings["callbacks"],
+            "progress": bool(settings["verbose"]),
+            "accuracy": self._accuracy,
+            **more,
+        }
+        given = settings["fit_options"] or {}
+        for name in given:
+            if name in ("net", "loss", "optimiser", "data", "epochs", "test", "patience", *options):
+                raise ArgumentError(
+                    f"{type(self).__name__}: fit_options are further arguments of train.fit; {name!r} is the "
+                    f"estimator's own."
+                )
+        return train.fit(self.net_, self._loss(), self.optimiser_, data, epochs, **options, **given)
+
+    def _settings(self) -> dict[str, Any]:
+        """The settings, checked by the annotations of `__init__`: scikit-learn wants that done here."""
+        settings: dict[str, Any] = self.get_params(deep=False)
+        plan_of(SpikingEstimator.__init__).taken(type(self).__name__, (), settings)
+        return settings
+
+    def _split(self, samples: Array, target: Array, share: float, seed: int) -> Any:
+        """Samples to learn from, and others to be stopped by."""
+        kept, left, y, y_left = train_test_split(
+            samples, target, test_size=share, random_state=seed, stratify=self._strata(target)
+        )
+        return (kept, y), (left, y_left)
+
+    # --- of each class ------------------------------------------------------------------------------------------------
+
+    _accuracy: Any = None
+
+    def _validation(self) -> dict[str, Any]:
+        """Options of `validate_data` for y."""
+        raise NotImplementedError
+
+    def _targets(self, y: Array, anew: bool) -> tuple[Array, int]:
+        """The targets of a loss, and how many outputs there are."""
+        raise NotImplementedError
+
+    def _loss(self) -> Cell:
+        raise NotImplementedError
+
+    def _strata(self, target: Array) -> Array | None:
+        return None
+
+    # --- outputs ------------------------------------------------------------------------------------------------------
+
+    def _outputs(self, X: Any) -> Array:  # noqa: N803
+        """The network's outputs (n, n_outputs), float64.
+
+        In batches of one size, filled up with zeros: the output of a sample is the same to the bit with any others.
+        """
+        check_is_fitted(self)
+        samples = validate_data(self, X, reset=False, dtype=np.float32)
+        refuse_range(type(self).__name__, self.encoder, samples)
+        size, parts = self._size, []
+        with replaying(Tensor([self._seed, 0])):
+            for begin in range(0, len(samples), size):
+                batch = np.zeros((size, samples.shape[1]), np.float32)
+                part = samples[begin : begin + size]
+                batch[: len(part)] = part
+                for stateful in find_statefuls(self.net_):
+                    stateful.reset()
+                parts.append(self._forward(Tensor(batch)).asnumpy()[: len(part)].astype(np.float64))
+        return np.concatenate(parts)
+
+    # --- copies -------------------------------------------------------------------------------------------------------
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "n_iter_" in vars(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_forward"}  # compiled code is not copied
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "net_" in state:
+            self._forward = jit(self.net_)
+
+
+# --- the classifier ---------------------------------------------------------------------------------------------------
+
+
+class SNNClassifier(ClassifierMixin, SpikingEstimator):  # type: ignore[misc]
+    """A spiking network that learns classes from a table of numbers, as an estimator of scikit-learn's.
+
+    Layers of spiking neurons get the encoded samples, T steps of each; the outputs of a last layer of weights are
+    averaged over time, p = softmax(mean over t of z(t)), and the cross-entropy is minimised by `train.fit`.
+
+    Args:
+        hidden: how many neurons each layer has, or how many the only one has.
+        network: a function (n_features, n_outputs) that makes a network in place of these layers: a Cell, called with
+            what the encoder gives, (T, B, n_features), whose output is (T, B, n_outputs) or (B, n_outputs).
+        neuron: of each layer: a neuron, of which copies are made, a class, or the name of one in `snncell.nn`.
+        surrogate: the neurons' spike function, said in the same ways, of `snncell.surrogate`; None for their own.
+        encoder: "current", the values as a constant current; "rate", "latency" or "phase", spikes, of values in [0, 1];
+            a function (x, steps) of samples (B, F) that gives (T, B, ...); or None, for a network that takes (B, F).
+        steps: T.
+        epochs: how often the samples are gone through.
+        batch_size: how many samples a step of the optimiser sees.
+        optimizer: a class, or the name of one in `snncell.nn`; or a function (params, learning_rate) that makes one.
+        learning_rate: a number, or a schedule, which counts steps.
+        weight_decay: of the optimiser; None for its own.
+        early_stopping: whether some of the samples are set apart, by whose loss the best epoch is found.
+        validation_fraction: their share.
+        patience: after so many epochs without a better one it stops.
+        callbacks: of `train.fit`.
+        fit_options: further arguments of `train.fit`, such as {"clip_norm": 1.0}.
+        warm_start: whether `fit` goes on with the network and the optimiser of the last one.
+        random_state: an integer, for the same initial weights, order of samples and random spikes each time; or a
+            RandomState of NumPy's, or None. No other random numbers of snncell's are changed.
+        verbose: whether a bar is shown.
+
+    Attributes:
+        classes_: the labels, sorted.
+        net_: the network, a Cell that takes samples (B, F) as float32 and gives (B, n_outputs).
+        optimiser_: which trained it.
+        history_: the records of `train.fit`, an epoch each.
+        n_iter_: how many there are.
+        n_features_in_, feature_names_in_: of X, as everywhere in scikit-learn.
+
+    Raises:
+        ArgumentError: by `fit`, for settings that make no sense, and for values that the encoder does not take.
+
+    Sample weights there are none: steps of small batches with a weight of 2 are not those with the sample twice.
+    Values should be of the size of a threshold: put a StandardScaler in front.
+
+    Source: the protocol is that of Buitinck et al., "API design for machine learning software", 2013.
+
+    Example:
+        >>> from sklearn.datasets import make_blobs
+        >>> from sklearn.preprocessing import scale
+        >>> from snncell.sklearn import SNNClassifier
+        >>> x, y = make_blobs(200, centers=[[0, 0], [3, 3]], random_state=0)
+        >>> SNNClassifier(16, epochs=20, random_state=0).fit(scale(x), y).score(scale(x), y) > 0.9
+        True
+    """
+
+    classes_: Array
+    _accuracy = staticmethod(train.accuracy)
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:  # noqa: N803
+        """Train for one epoch on samples, from where the last call ended.
+
+        Args:
+            X, y: as for `fit`.
+            classes: all labels that there will be; with the first call, unless y has them all.
+        """
+        anew = not self.__sklearn_is_fitted__()
+        if classes is not None:
+            known = np.unique(column_or_1d(classes))
+            if not anew and not np.array_equal(known, self.classes_):
+                raise ArgumentError(
+                    f"{type(self).__name__}: classes were {_labels(self.classes_)}, and are {_labels(known)} now; they "
+                    f"stay as they were in the first call."
+                )
+            self._classes = known
+        try:
+            return self._train(X, y, anew, epochs=1)
+        finally:
+            self.__dict__.pop("_classes", None)
+
+    def predict(self, X: Any) -> Array:  # noqa: N803
+        """The label (n,) of each sample."""
+        largest = self._outputs(X).argmax(1)  # before fit, this says so
+        labels: Array = self.classes_[largest]
+        return labels
+
+    def predict_proba(self, X: Any) -> Array:  # noqa: N803
+        """The probability of each class, (n, n_classes), in the order of `classes_`."""
+        outputs = self._outputs(X)
+        powers = np.exp(outputs - outputs.max(1, keepdims=True))
+        probabilities: Array = powers / powers.sum(1, keepdims=True)
+        return probabilities
+
+    # --- for training -------------------------------------------------------------------------------------------------
+
+    def _validation(self) -> dict[str, Any]:
+        return {}
+
+    def _targets(self, y: Array, anew: bool) -> tuple[Array, int]:
+        check_classification_targets(y)
+        y = column_or_1d(y, warn=True)
+        known = self.classes_ if not anew else getattr(self, "_classes", np.unique(y))
+        if not np.isin(y, known).all():
+            raise ArgumentError(
+                f"{type(self).__name__}: y has labels that are none of the {len(known)} classes {_labels(known)}: "
+                f"{_labels(np.setdiff1d(y, known))}."
+            )
+        if len(known) < 2:
+            raise ArgumentError(
+                f"{type(self).__name__}: there are at least two classes to tell from each other; y has one class, "
+                f"{_labels(known)}."
+            )
+        self.classes_ = known
+        return np.searchsorted(known, y).astype(np.int64), len(known)
+
+    def _loss(self) -> Cell:
+        return nn.CrossEntropyLoss()
+
+    def _strata(self, target: Array) -> Array:
+        return target
+
+
+def _labels(labels: Array) -> str:
+    """Labels, for an error."""
+    return f"{labels.tolist()!r:.200}"
+
+
+# --- the regressor ----------------------------------------------------------------------------------------------------
+
+
+class SNNRegressor(RegressorMixin, SpikingEstimator):  # type: ignore[misc]
+    """A spiking network that learns numbers from a table of numbers, as an estimator of scikit-learn's.
+
+    The network of `SNNClassifier`, trained by the mean squared error of (y - mean) / deviation; both are those of the
+    samples of the first call, of each column of y, and are put back into what it predicts.
+
+    Args:
+        hidden, network, neuron, surrogate, encoder, steps, epochs, batch_size, optimizer, learning_rate, weight_decay,
+            early_stopping, validation_fraction, patience, callbacks, fit_options, warm_start, random_state, verbose:
+            as for `SNNClassifier`.
+
+    Attributes:
+        target_mean_, target_scale_: of the columns of y.
+        net_, optimiser_, history_, n_iter_, n_features_in_, feature_names_in_: as for `SNNClassifier`; losses in the
+            history are of the scaled y.
+
+    Raises:
+        ArgumentError: by `fit`, for settings that make no sense, and for values that the encoder does not take.
+
+    Example:
+        >>> import numpy as np
+        >>> from snncell.sklearn import SNNRegressor
+        >>> x = np.linspace(-1.5, 1.5, 100)[:, np.newaxis]
+        >>> model = SNNRegressor(32, epochs=40, random_state=0).fit(x, np.column_stack([x**2, 100 * x]))
+        >>> model.predict(x).shape, model.score(x, np.column_stack([x**2, 100 * x])) > 0.8
+        ((100, 2), True)
+    """
+
+    target_mean_: Array
+    target_scale_: Array
+
+    def partial_fit(self, X: Any, y: Any) -> Self:  # noqa: N803
+        """Train for one epoch on samples, from where the last call ended."""
+        return self._train(X, y, not self.__sklearn_is_fitted__(), epochs=1)
+
+    def predict(self, X: Any) -> Array:  # noqa: N803
+        """The numbers of each sample, (n,), or (n, n_targets) if y had two axes."""
+        found: Array = self._outputs(X) * self.target_scale_ + self.target_mean_
+        return found[:, 0] if self._flat else found
+
+    # --- for training -------------------------------------------------------------------------------------------------
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _validation(self) -> dict[str, Any]:
+        return {"multi_output": True, "y_numeric": True}
+
+    def _targets(self, y: Array, anew: bool) -> tuple[Array, int]:
+        flat, columns = y.ndim == 1, y.reshape(len(y), -1).astype(np.float64)
+        if anew:
+            self._flat = flat
+            self.target_mean_ = columns.mean(0)
+            deviation = columns.std(0)
+            self.target_scale_ = np.where(deviation > 0.0, deviation, 1.0)
+        elif columns.shape[1] != len(self.target_mean_):
+            raise ArgumentError(
+                f"{type(self).__name__}: y had {len(self.target_mean_)} columns before, and has {columns.shape[1]} now."
+            )
+        scaled = (columns - self.target_mean_) / self.target_scale_
+        return scaled.astype(np.float32), columns.shape[1]
+
+    def _loss(self) -> Cell:
+        return nn.MSELoss()
