@@ -13,7 +13,7 @@ from snncell.arguments.kinds import Count, Own, Positive, Within
 from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
-from snncell.nn.optim import Optimizer
+from snncell.nn.optim.optimizer import Optimizer
 from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.tensor import Tensor
 

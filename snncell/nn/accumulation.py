@@ -13,6 +13,8 @@ from snncell.errors import ArgumentError, ParameterError, ShapeError
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
+__all__ = ["GradAccumulationCell", "ParameterUpdate"]
+
 
 class ParameterUpdate(Cell):
     """Replaces a Parameter's value, as a Cell: `construct(x)` is `ops.assign(param, x)`, and gives the Parameter.

@@ -13,7 +13,7 @@ from typing import Any
 from snncell.arguments.shown import came, show
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, CallError, SnncellError
-from snncell.nn.optim import Optimizer
+from snncell.nn.optim.optimizer import Optimizer
 from snncell.tape.event_lists import EventLists
 from snncell.tape.given import is_array
 from snncell.tape.tensor import Tensor

@@ -8,7 +8,7 @@ from typing import Any
 
 from snncell.cell import Cell
 from snncell.data import Loader
-from snncell.nn.sequences import refuse_samples_as_steps, refuse_time_as_batch, sequences
+from snncell.nn.time.axis import record_sequences, refuse_samples_as_steps, refuse_time_as_batch
 from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Trace
@@ -63,7 +63,7 @@ def _trace_shapes(net: Cell, inputs: list[Tensor], shapes: list[tuple[int, ...]]
     """The shapes of the sequences that layers run over, for inputs of these shapes; up to an error, if there is one."""
     trace = Trace(who="fit")
     quiet: dict[str, Any] = {"watch": None, "tape": None, "notes": []}
-    with _restore_cells(net), sequences() as noted, settings(trace=trace, **quiet):
+    with _restore_cells(net), record_sequences() as noted, settings(trace=trace, **quiet):
         stand_ins = [trace.new_input(shape, x._data.dtype) for shape, x in zip(shapes, inputs, strict=True)]
         # The step that follows raises what this batch causes. A net for one batch size is right to refuse another one.
         with suppress(Exception):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 from snncell.arguments.kinds import Own
 from snncell.cell import Cell
-from snncell.nn.optim import Optimizer
+from snncell.nn.optim.optimizer import Optimizer
 from snncell.tape.tensor import Tensor
 from snncell.train.run_context import RunContext
 

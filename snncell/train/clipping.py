@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from snncell import ops
-from snncell.nn.layer import positive_number
+from snncell.arguments.numbers import check_positive
 from snncell.tape.tensor import Tensor
 
 
@@ -27,7 +27,7 @@ def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: float) -> tuple[T
         >>> [g.asnumpy().tolist() for g in snncell.train.clip_by_global_norm([Tensor([3.0]), Tensor([4.0])], 2.5)]
         [[1.5], [2.0]]
     """
-    positive_number(max_norm, "clip_by_global_norm", "max_norm")
+    check_positive(max_norm, "clip_by_global_norm", "max_norm")
     originals = tuple(gradients)
     return ops.clip_by_global_norm(originals, max_norm) if originals else ()
 
@@ -42,7 +42,7 @@ def clip_by_value(gradients: Iterable[Tensor], limit: float) -> tuple[Tensor, ..
         >>> snncell.train.clip_by_value([Tensor([-3.0, 0.25])], 0.5)[0].asnumpy().tolist()
         [-0.5, 0.25]
     """
-    positive_number(limit, "clip_by_value", "limit")
+    check_positive(limit, "clip_by_value", "limit")
     return tuple(ops.clip(g, -float(limit), float(limit)) for g in gradients)
 
 

@@ -14,7 +14,7 @@ from snncell.cell import Cell
 from snncell.cells.modes import phases
 from snncell.compiler.jit import jit
 from snncell.errors import ArgumentError
-from snncell.nn.stateful import Stateful
+from snncell.nn.time.stateful import Stateful
 from snncell.tape.given import as_data
 from snncell.tape.tensor import Tensor
 from snncell.train.ahead import make_ahead, pays

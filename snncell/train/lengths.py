@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from snncell.errors import CallError, ShapeError
-from snncell.nn.sequences import find_lengths, takes_lengths
+from snncell.nn.time.lengths import find_lengths, takes_lengths
 from snncell.ops.base import as_tensor
 from snncell.tape import structure
 from snncell.tape.event_lists import EventLists

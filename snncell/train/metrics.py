@@ -11,7 +11,7 @@ from snncell.arguments.kinds import Count
 from snncell.arguments.shown import came, show
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, ShapeError
-from snncell.nn.sequences import until_end
+from snncell.nn.time.lengths import zero_after_end
 from snncell.ops.base import as_tensor
 from snncell.ops.indexing import hot, label_words
 from snncell.tape.tensor import Tensor
@@ -86,7 +86,7 @@ def _classes(output: Any, labels: Any, lengths: Any, who: str) -> tuple[Tensor, 
             f"{target.dtype} {target.shape}."
         )
     if over_time(scores, target):
-        scores = until_end(scores, lengths, who).sum(0)
+        scores = zero_after_end(scores, lengths, who).sum(0)
     elif lengths is not None:
         raise ShapeError(f"{who}: lengths are of outputs (T, B, C), and these have shape {scores.shape}.")
     counts, classes = ops.greater_equal(target, 0), scores.shape[-1]

@@ -15,8 +15,9 @@ from snncell.arguments.vocabulary import Numbers
 from snncell.cell import Cell, HookHandle
 from snncell.data.order import in_turn
 from snncell.errors import ArgumentError, ShapeError
-from snncell.nn.sequences import refuse_batch_first, sequences, within_lengths
-from snncell.nn.time import MultiStep
+from snncell.nn.time.axis import record_sequences, refuse_batch_first
+from snncell.nn.time.lengths import length_mask
+from snncell.nn.time.multistep import MultiStep
 from snncell.ops.base import as_tensor
 from snncell.tape import structure
 from snncell.tape.given import as_data, on_host
@@ -200,7 +201,7 @@ class Spikes:
             if lengths is None or not lengths.are_of(spikes):
                 fired, count = fired + ops.not_equal(spikes, 0).sum(), count + spikes.size
             else:
-                there = within_lengths(spikes, lengths.counts, "firing_rate")
+                there = length_mask(spikes, lengths.counts, "firing_rate")
                 fired = fired + ops.logical_and(there, ops.not_equal(spikes, 0)).sum()
                 count = count + there.sum() * math.prod(spikes.shape[2:])
         total = float(count) if isinstance(count, int) else ops.maximum(count, 1).astype("float32")
@@ -239,7 +240,7 @@ def measure(
         if spikes is not None:
             spikes.heard.clear()
         refuse_lengths(net, inputs)
-        with sequences() as shapes:
+        with record_sequences() as shapes:
             output = net(*inputs)
         refuse_batch_first(shapes, target)
         lengths = lengths_among(net, inputs)

@@ -15,8 +15,8 @@ from snncell.distributed.draws import aside, draw_for_shard
 from snncell.distributed.job import join_job
 from snncell.distributed.ranks import Ranks, odd_rank
 from snncell.errors import ArgumentError, RankError
-from snncell.nn.optim import Optimizer
-from snncell.nn.stateful import Stateful
+from snncell.nn.optim.optimizer import Optimizer
+from snncell.nn.time.stateful import Stateful
 from snncell.ops.seeds import present_key, replaying
 from snncell.tape.tensor import Tensor
 from snncell.train.loss_scale import Scaling

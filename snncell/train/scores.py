@@ -10,7 +10,7 @@ from snncell import ops
 from snncell.arguments.shown import came
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
-from snncell.nn.sequences import until_end
+from snncell.nn.time.lengths import zero_after_end
 from snncell.ops.base import as_tensor
 from snncell.ops.indexing import hot, label_words
 from snncell.tape.tensor import Tensor
@@ -56,7 +56,7 @@ def accuracy(output: Any, labels: Any, ignore_index: int = -100, lengths: Number
     by_number = _by_number(scores, target)
     summed = scores
     if over_time(scores, target):
-        summed = until_end(scores, lengths, "accuracy").sum(0)
+        summed = zero_after_end(scores, lengths, "accuracy").sum(0)
     elif lengths is not None:
         raise ShapeError(f"accuracy: lengths are of outputs (T, B, C), and these have shape {scores.shape}.")
     if by_number and summed.ndim > 1 and summed.shape[:-1] == target.shape:

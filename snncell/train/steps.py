@@ -12,7 +12,7 @@ from snncell.arguments.kinds import Own
 from snncell.cell import Cell
 from snncell.compiler.jit import Jitted, jit
 from snncell.errors import ArgumentError
-from snncell.nn.optim import Optimizer
+from snncell.nn.optim.optimizer import Optimizer
 from snncell.tape.tensor import Tensor
 from snncell.train.loss_scale import Scaling, scaler_of
 from snncell.train.pieces import Spikes, measure

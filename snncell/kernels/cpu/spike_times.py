@@ -2,8 +2,8 @@
 
 These functions are compiled from their source (`kernels/spike_times.py`): `find_spikes` is a kernel, which carries out
 the units of its work from `start` up to `stop`, parts of the samples; the others are parts of it. The equations are in
-`nn/eventprop.py`. All is computed in float64. What decays between two events is the same for all neurons, so an event
-costs a neuron a few additions, and exponentials are for events and spikes alone.
+`nn/rules/eventprop.py`. All is computed in float64. The decay between two events is the same for all neurons, so that
+an event costs a neuron a few additions, and exponentials are for events and spikes alone.
 """
 
 from __future__ import annotations
