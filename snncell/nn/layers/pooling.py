@@ -57,11 +57,8 @@ class _Pool(Cell):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, pad_mode={self.options['pad_mode'].upper()}"
 
 
-class MaxPool2d(_Pool):
-    """The largest element of each window of (N, C, H, W); see `ops.max_pool2d`. stride is 1 by default, as in
-    MindSpore; an ArgumentWarning says so where it is left out, because PyTorch's default is kernel_size."""
-
-    operation = staticmethod(ops.max_pool2d)
+class _MaxPool(_Pool):
+    """The base of pools that take the largest element of each window."""
 
     def __init__(
         self,
@@ -74,6 +71,13 @@ class MaxPool2d(_Pool):
     ) -> None:
         options = {"dilation": dilation, "ceil_mode": ceil_mode}
         super().__init__(kernel_size, stride, pad_mode=pad_mode, padding=padding, **options)
+
+
+class MaxPool2d(_MaxPool):
+    """The largest element of each window of (N, C, H, W); see `ops.max_pool2d`. stride is 1 by default, as in
+    MindSpore; an ArgumentWarning says so where it is left out, because PyTorch's default is kernel_size."""
+
+    operation = staticmethod(ops.max_pool2d)
 
 
 class AvgPool2d(_Pool):
@@ -125,22 +129,10 @@ class SumPool2d(_Pool):
         super().__init__(kernel_size, stride, pad_mode=pad_mode, padding=padding)
 
 
-class MaxPool1d(_Pool):
+class MaxPool1d(_MaxPool):
     """The largest element of each window of (N, C, L); see `ops.max_pool1d`. stride is 1 by default."""
 
     operation = staticmethod(ops.max_pool1d)
-
-    def __init__(
-        self,
-        kernel_size: Window = 1,
-        stride: Lengths = 1,
-        pad_mode: PadMode = "valid",
-        padding: Lengths = 0,
-        dilation: Lengths = 1,
-        ceil_mode: bool = False,
-    ) -> None:
-        options = {"dilation": dilation, "ceil_mode": ceil_mode}
-        super().__init__(kernel_size, stride, pad_mode=pad_mode, padding=padding, **options)
 
 
 class AvgPool1d(_Pool):
@@ -169,7 +161,7 @@ class _AdaptivePool(Cell):
 
     operation: Callable[..., Tensor]
 
-    def __init__(self, output_size: Any) -> None:
+    def __init__(self, output_size: Sizes | None) -> None:
         super().__init__()
         if not isinstance(output_size, int) and output_size is not None and len(output_size) != 2:
             raise ArgumentError(f"{type(self).__name__}: output_size is an int or a pair, not {output_size!r}.")
@@ -182,13 +174,15 @@ class _AdaptivePool(Cell):
         return f"output_size={self.output_size}"
 
 
-class AdaptiveAvgPool1d(_AdaptivePool):
+class _AdaptivePool1d(_AdaptivePool):
+    def __init__(self, output_size: Count) -> None:
+        super().__init__(output_size)
+
+
+class AdaptiveAvgPool1d(_AdaptivePool1d):
     """The means of `output_size` windows that cover (N, C, L) evenly; see `ops.adaptive_avg_pool1d`."""
 
     operation = staticmethod(ops.adaptive_avg_pool1d)
-
-    def __init__(self, output_size: Count) -> None:
-        super().__init__(output_size)
 
 
 class AdaptiveAvgPool2d(_AdaptivePool):
@@ -204,23 +198,14 @@ class AdaptiveAvgPool2d(_AdaptivePool):
 
     operation = staticmethod(ops.adaptive_avg_pool2d)
 
-    def __init__(self, output_size: Sizes | None) -> None:
-        super().__init__(output_size)
 
-
-class AdaptiveMaxPool1d(_AdaptivePool):
+class AdaptiveMaxPool1d(_AdaptivePool1d):
     """The largest elements of `output_size` windows that cover (N, C, L) evenly; see `ops.adaptive_max_pool1d`."""
 
     operation = staticmethod(ops.adaptive_max_pool1d)
-
-    def __init__(self, output_size: Count) -> None:
-        super().__init__(output_size)
 
 
 class AdaptiveMaxPool2d(_AdaptivePool):
     """The largest elements of windows that cover (N, C, H, W) evenly; its argument is that of `AdaptiveAvgPool2d`."""
 
     operation = staticmethod(ops.adaptive_max_pool2d)
-
-    def __init__(self, output_size: Sizes | None) -> None:
-        super().__init__(output_size)

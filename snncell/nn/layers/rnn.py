@@ -70,8 +70,20 @@ GRU_EQUATIONS = GatedEquations(3, 1, _gru)
 LSTM_EQUATIONS = GatedEquations(4, 2, _lstm)
 
 
+def create_gates(
+    gates: int, input_size: int, hidden_size: int, has_bias: bool, dtype: Any
+) -> Iterator[tuple[str, Parameter]]:
+    """The weights and biases of all gates, by their names, begun evenly within 1 / sqrt(hidden_size)."""
+    even, rows = Uniform(1 / math.sqrt(hidden_size)), gates * hidden_size
+    yield "weight_ih", Parameter(initializer(even, (rows, input_size), dtype))
+    yield "weight_hh", Parameter(initializer(even, (rows, hidden_size), dtype))
+    if has_bias:
+        yield "bias_ih", Parameter(initializer(even, (rows,), dtype))
+        yield "bias_hh", Parameter(initializer(even, (rows,), dtype))
+
+
 def split_gates(weight: Tensor, gates: int) -> list[Tensor]:
-    """The rows of a weight or a bias that belong to each gate."""
+    """The rows of a weight or a bias of each gate."""
     return list(ops.split(weight, weight.shape[0] // gates))
 
 
@@ -82,18 +94,18 @@ class _RecurrentCell(Cell):
     """The base of cells of one step: their weights, and what the gates have of the input and of the output before."""
 
     equations: GatedEquations
+    weight_ih: Parameter
+    weight_hh: Parameter
     bias_ih: Parameter | None = None  # without a bias, as in MindSpore
     bias_hh: Parameter | None = None
 
-    def __init__(self, input_size: Count, hidden_size: Count, has_bias: bool, dtype: FloatDtype) -> None:
+    def __init__(
+        self, input_size: Count, hidden_size: Count, has_bias: bool = True, dtype: FloatDtype = dtypes.float32
+    ) -> None:
         super().__init__()
         self.input_size, self.hidden_size, self.has_bias = input_size, hidden_size, has_bias
-        long, even = self.equations.gates * hidden_size, Uniform(1 / math.sqrt(hidden_size))
-        self.weight_ih = Parameter(initializer(even, (long, input_size), dtype))
-        self.weight_hh = Parameter(initializer(even, (long, hidden_size), dtype))
-        if has_bias:
-            self.bias_ih = Parameter(initializer(even, (long,), dtype))
-            self.bias_hh = Parameter(initializer(even, (long,), dtype))
+        for name, parameter in create_gates(self.equations.gates, input_size, hidden_size, has_bias, dtype):
+            setattr(self, name, parameter)
 
     def after(self, x: Tensor, states: States) -> States:
         """The states after a step."""
@@ -173,11 +185,6 @@ class GRUCell(_RecurrentCell):
 
     equations = GRU_EQUATIONS
 
-    def __init__(
-        self, input_size: Count, hidden_size: Count, has_bias: bool = True, dtype: FloatDtype = dtypes.float32
-    ) -> None:
-        super().__init__(input_size, hidden_size, has_bias, dtype)
-
     def construct(self, x: Tensor, hx: Tensor) -> Tensor:
         return self.after(x, (hx,))[0]
 
@@ -205,11 +212,6 @@ class LSTMCell(_RecurrentCell):
     """
 
     equations = LSTM_EQUATIONS
-
-    def __init__(
-        self, input_size: Count, hidden_size: Count, has_bias: bool = True, dtype: FloatDtype = dtypes.float32
-    ) -> None:
-        super().__init__(input_size, hidden_size, has_bias, dtype)
 
     def construct(self, x: Tensor, hx: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         if not isinstance(hx, (tuple, list)) or len(hx) != 2:
@@ -246,14 +248,10 @@ class _RecurrentNetwork(Cell):
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.has_bias, self.batch_first, self.dropout = has_bias, batch_first, dropout
         self.bidirectional = bidirectional
-        long, even = self.equations.gates * hidden_size, Uniform(1 / math.sqrt(hidden_size))
         for layer, _, suffix in self._passes():
             width = input_size if layer == 0 else hidden_size * (1 + bidirectional)
-            shapes: dict[str, tuple[int, ...]] = {"weight_ih": (long, width), "weight_hh": (long, hidden_size)}
-            if has_bias:
-                shapes |= {"bias_ih": (long,), "bias_hh": (long,)}
-            for name, shape in shapes.items():
-                setattr(self, f"{name}_{suffix}", Parameter(initializer(even, shape, dtype)))
+            for name, parameter in create_gates(self.equations.gates, width, hidden_size, has_bias, dtype):
+                setattr(self, f"{name}_{suffix}", parameter)
 
     def _passes(self) -> Iterator[tuple[int, int, str]]:
         """Layer, direction (0, or 1 for backwards) and what the names of their Parameters end in."""

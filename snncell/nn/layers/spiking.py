@@ -10,7 +10,7 @@ import numpy as np
 from snncell import dtype as dtypes, ops
 from snncell.arguments.kinds import Count
 from snncell.arguments.numbers import check_count
-from snncell.arguments.shown import came, show
+from snncell.arguments.shown import show
 from snncell.arguments.vocabulary import Constant, FloatDtype
 from snncell.cell import Cell
 from snncell.common.held import Ranged
@@ -63,9 +63,6 @@ class SEWBlock(Cell):
         super().__init__()
         if connect not in ("ADD", "AND", "IAND"):
             raise ArgumentError(f'SEWBlock: connect is "ADD", "AND" or "IAND", not {connect!r}.')
-        for name, cell in (("branch", branch), ("shortcut", shortcut)):
-            if not isinstance(cell, Cell) and (name == "branch" or cell is not None):
-                raise ArgumentError(f"SEWBlock: {name} is a Cell, not {came(cell)}.")
         self.branch, self.connect, self.shortcut = branch, connect, shortcut
 
     def construct(self, x: Tensor) -> Tensor:

@@ -180,12 +180,11 @@ class PlasticDense(Cell):
         dtype: FloatDtype = float32,
     ) -> None:
         super().__init__()
-        for name, value in (("cell", cell), ("rule", rule)):
-            if not isinstance(value, Cell):
-                raise ArgumentError(f"PlasticDense: {name} is a Cell, not {came(value)}.")
+        if not isinstance(rule, Cell):
+            raise ArgumentError(f"PlasticDense: rule is a Cell, not {came(rule)}.")
         shape = (out_channels, in_channels)
         self.cell = cell
-        self.rule = rule
+        self.rule: Any = rule
         drawn = ops.uniform(shape, 0.0, 1.0) if weight_init is None else initializer(weight_init, shape, dtype)
         self.weight = Parameter(drawn.astype(dtype), requires_grad=False)
 

@@ -138,8 +138,6 @@ class MultiStep(Cell):
 
     def __init__(self, cell: Cell, return_states: bool = False, checkpoint_every: Count | None = None) -> None:
         super().__init__()
-        if not isinstance(cell, Cell):
-            raise ArgumentError(f"MultiStep: takes a Cell, not {came(cell)}.")
         self.cell = cell
         self.return_states = return_states
         self.checkpoint_every = checkpoint_every

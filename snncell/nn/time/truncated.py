@@ -6,7 +6,6 @@ from typing import Any
 
 from snncell import ops
 from snncell.arguments.kinds import Count
-from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.dtype import int16
 from snncell.errors import ArgumentError
@@ -68,8 +67,6 @@ class Truncated(Cell):
 
     def __init__(self, cell: Cell, every: Count) -> None:
         super().__init__()
-        if not isinstance(cell, Cell):
-            raise ArgumentError(f"Truncated: takes a Cell of one time step, not {came(cell)}.")
         if isinstance(cell, MultiStep):
             raise ArgumentError("Truncated: takes the Cell of one time step; write MultiStep(Truncated(cell, every)).")
         self.cell = cell
