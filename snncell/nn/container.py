@@ -83,7 +83,7 @@ class _Sequence(_Container):
         return self
 
     def insert(self, index: int, cell: Cell) -> Self:
-        """Put a Cell in front of the one at an index; the names of those behind it, if they are numbers, go on by one.
+        """Put a Cell before the one at an index; the names of later Cells, if they are numbers, increase by one.
 
         Raises:
             TensorIndexError: for an index that is not between the ends.

@@ -43,21 +43,21 @@ __all__ = [
 
 
 class ReLU(Cell):
-    """max(x, 0)."""
+    """Rectified linear unit (ReLU): max(x, 0)."""
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.relu(x)
 
 
 class ReLU6(Cell):
-    """x limited to [0, 6]."""
+    """ReLU limited to 6: min(max(x, 0), 6)."""
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.relu6(x)
 
 
 class LeakyReLU(Cell):
-    """x where x > 0, else alpha x."""
+    """Leaky ReLU: x where x > 0, else alpha x."""
 
     def __init__(self, alpha: float = 0.2) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class LeakyReLU(Cell):
 
 
 class GELU(Cell):
-    """x Phi(x); by tanh if `approximate`."""
+    """Gaussian error linear unit (GELU): x Phi(x); approximated by tanh if `approximate`."""
 
     def __init__(self, approximate: bool = True) -> None:
         super().__init__()
@@ -82,21 +82,21 @@ class GELU(Cell):
 
 
 class Sigmoid(Cell):
-    """1 / (1 + exp(-x))."""
+    """Logistic sigmoid: 1 / (1 + exp(-x))."""
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.sigmoid(x)
 
 
 class Tanh(Cell):
-    """The hyperbolic tangent."""
+    """Hyperbolic tangent."""
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.tanh(x)
 
 
 class Softplus(Cell):
-    """log(1 + exp(beta x)) / beta; x where beta x is above a threshold, if there is one. See `ops.softplus`."""
+    """Softplus: log(1 + exp(beta x)) / beta; x where beta x exceeds `threshold`, if given. See `ops.softplus`."""
 
     def __init__(self, beta: Positive = 1.0, threshold: float | None = None) -> None:
         super().__init__()
@@ -110,42 +110,42 @@ class Softplus(Cell):
 
 
 class SiLU(Cell):
-    """x / (1 + exp(-x)), also known as swish."""
+    """Sigmoid linear unit (SiLU, swish): x / (1 + exp(-x))."""
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.silu(x)
 
 
 class Mish(Cell):
-    """x tanh(log(1 + exp(x)))."""
+    """Mish: x tanh(log(1 + exp(x)))."""
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.mish(x)
 
 
 class Softsign(Cell):
-    """x / (1 + |x|)."""
+    """Softsign: x / (1 + |x|)."""
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.softsign(x)
 
 
 class LogSigmoid(Cell):
-    """log(1 / (1 + exp(-x)))."""
+    """Logarithm of the sigmoid: log(1 / (1 + exp(-x)))."""
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.logsigmoid(x)
 
 
 class Tanhshrink(Cell):
-    """x - tanh(x)."""
+    """Tanh shrinkage: x - tanh(x)."""
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.tanhshrink(x)
 
 
 class GLU(Cell):
-    """a / (1 + exp(-b)), where a and b are the halves of x along an axis."""
+    """Gated linear unit (GLU): a / (1 + exp(-b)), where a and b are the halves of x along an axis."""
 
     def __init__(self, axis: int = -1) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ class GLU(Cell):
 
 
 class Softmax(Cell):
-    """exp(x) / sum(exp(x)) along an axis."""
+    """Softmax: exp(x) / sum(exp(x)) along an axis."""
 
     def __init__(self, axis: int = -1) -> None:
         super().__init__()
@@ -170,21 +170,21 @@ class Softmax(Cell):
 
 
 class LogSoftmax(Softmax):
-    """log(softmax(x)) along an axis."""
+    """Logarithm of the softmax along an axis: log(softmax(x))."""
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.log_softmax(x, self.axis)
 
 
 class Softmin(Softmax):
-    """exp(-x) / sum(exp(-x)) along an axis."""
+    """Softmin: exp(-x) / sum(exp(-x)) along an axis."""
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.softmin(x, self.axis)
 
 
 class ELU(Cell):
-    """x where x > 0, else alpha (exp(x) - 1)."""
+    """Exponential linear unit (ELU): x where x > 0, else alpha (exp(x) - 1)."""
 
     operation = staticmethod(ops.elu)
 
@@ -200,7 +200,7 @@ class ELU(Cell):
 
 
 class CELU(ELU):
-    """x where x > 0, else alpha (exp(x / alpha) - 1)."""
+    """Continuously differentiable ELU (CELU): x where x > 0, else alpha (exp(x / alpha) - 1)."""
 
     operation = staticmethod(ops.celu)
 
@@ -211,14 +211,14 @@ class CELU(ELU):
 
 
 class SeLU(Cell):
-    """1.0507 elu(x, 1.67326)."""
+    """Scaled ELU (SELU): 1.0507 elu(x, 1.67326)."""
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.selu(x)
 
 
 class Hardtanh(Cell):
-    """x limited to [min_val, max_val]."""
+    """Hard tanh: x limited to [min_val, max_val]."""
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0) -> None:
         super().__init__()
@@ -234,21 +234,21 @@ class Hardtanh(Cell):
 
 
 class HSigmoid(Cell):
-    """(x + 3) / 6, limited to [0, 1]."""
+    """Hard sigmoid: (x + 3) / 6, limited to [0, 1]."""
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.hardsigmoid(x)
 
 
 class HSwish(Cell):
-    """x (x + 3) / 6 between -3 and 3, 0 below and x above."""
+    """Hard swish: x (x + 3) / 6 between -3 and 3, 0 below and x above."""
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.hardswish(x)
 
 
 class HShrink(Cell):
-    """x where |x| > lambd, else 0."""
+    """Hard shrinkage: x where |x| > lambd, else 0."""
 
     operation = staticmethod(ops.hardshrink)
 
@@ -264,13 +264,13 @@ class HShrink(Cell):
 
 
 class SoftShrink(HShrink):
-    """x moved towards 0 by lambd, and 0 where |x| <= lambd."""
+    """Soft shrinkage: x moved towards 0 by lambd, and 0 where |x| <= lambd."""
 
     operation = staticmethod(ops.softshrink)
 
 
 class Threshold(Cell):
-    """x where x > threshold, else value; where it is replaced, the gradient is 0."""
+    """Threshold: x where x > threshold, else `value`, with no gradient there."""
 
     def __init__(self, threshold: Extended, value: float) -> None:
         super().__init__()
@@ -284,7 +284,7 @@ class Threshold(Cell):
 
 
 class PReLU(Cell):
-    """x where x > 0, else w x, with w learned: one, or one for each channel.
+    """Parametric ReLU (PReLU): x where x > 0, else w x, with w learned: one, or one for each channel.
 
     Args:
         channel: the number of weights, 1 or C.

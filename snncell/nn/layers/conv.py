@@ -21,7 +21,7 @@ __all__ = ["Conv1d", "Conv2d", "Conv2dTranspose"]
 
 
 class _Conv(Cell):
-    """The base of convolutions; `axes` is how many axes they run over."""
+    """The base of convolutions over `axes` axes."""
 
     axes: int
     bias: Parameter | None = None  # without a bias, as in MindSpore
@@ -99,7 +99,7 @@ class _Conv(Cell):
 
 
 class Conv1d(_Conv):
-    """Convolution over (N, C, L), see `ops.conv1d`; weight (O, C // group, K).
+    """1D convolution over (N, C, L), see `ops.conv1d`; weight (O, C // group, K).
 
     Args:
         in_channels, out_channels: C and O.
@@ -120,7 +120,7 @@ class Conv1d(_Conv):
 
 
 class Conv2d(_Conv):
-    """Convolution over (N, C, H, W), see `ops.conv2d`; weight (O, C // group, KH, KW).
+    """2D convolution over (N, C, H, W), see `ops.conv2d`; weight (O, C // group, KH, KW).
 
     Its arguments are those of `Conv1d`, each an int or a pair; `padding` may be (top, bottom, left, right).
     """
@@ -129,10 +129,10 @@ class Conv2d(_Conv):
 
 
 class Conv2dTranspose(_Conv):
-    """The adjoint of a convolution, (N, C, H, W) -> larger images; see `ops.conv_transpose2d`.
+    """Transposed 2D convolution, (N, C, H, W) -> larger images; see `ops.conv_transpose2d`.
 
-    weight (in_channels, out_channels // group, KH, KW). Its arguments are those of `Conv2d`; with pad_mode "same" the
-    output has length H stride; `output_padding` is for pad_mode "pad".
+    It is the adjoint of a convolution; weight (in_channels, out_channels // group, KH, KW). Its arguments are those of
+    `Conv2d`; with pad_mode "same" the output has length H stride; `output_padding` is for pad_mode "pad".
     """
 
     axes = 2

@@ -18,7 +18,7 @@ __all__ = ["Dropout", "Dropout1d", "Dropout2d", "TimeFixedDropout", "TimeFixedDr
 
 
 def _keep_prob_warning(keep_prob: float) -> str:
-    """The words of the warning for a number in the first place."""
+    """The warning for a first argument that may be meant as p."""
     if keep_prob == 0.5:
         return ""
     dropped = round(1.0 - keep_prob, 12)
@@ -29,7 +29,9 @@ def _keep_prob_warning(keep_prob: float) -> str:
 
 
 class Dropout(Cell):
-    """In training, each element is 0 with probability p, and the others are divided by 1 - p; else nothing.
+    """Dropout: in training, each element is 0 with probability p, and the others are divided by 1 - p.
+
+    In prediction the output is x.
 
     Args:
         keep_prob: 1 - p, as MindSpore's first argument is; give it by name, for a number in its place is often meant
@@ -66,7 +68,10 @@ class Dropout(Cell):
 
 
 class Dropout2d(Dropout):
-    """In training, each channel of (N, C, H, W) is 0 with probability p, the others are divided by 1 - p."""
+    """Dropout of whole channels of (N, C, H, W).
+
+    In training, each channel is 0 with probability p, and the others are divided by 1 - p.
+    """
 
     def __init__(self, p: Probability = 0.5) -> None:
         super().__init__(p=p)
@@ -77,7 +82,10 @@ class Dropout2d(Dropout):
 
 
 class Dropout1d(Dropout):
-    """In training, each channel of (N, C, L) or (C, L) is 0 with probability p, the others are divided by 1 - p."""
+    """Dropout of whole channels of (N, C, L) or (C, L).
+
+    In training, each channel is 0 with probability p, and the others are divided by 1 - p.
+    """
 
     def __init__(self, p: Probability = 0.5) -> None:
         super().__init__(p=p)

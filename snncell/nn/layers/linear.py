@@ -24,12 +24,12 @@ FAN_IN_UNIFORM = HeUniform(math.sqrt(5))  # within 1 / sqrt of a weight's inputs
 
 
 def create_parameter(init: Any, default: Initializer, shape: tuple[int, ...], dtype: Any) -> Parameter:
-    """A Parameter, begun by `default` if `init` is None."""
+    """A new Parameter, initialised by `init`, or by `default` if that is None."""
     return Parameter(initializer(default if init is None else init, shape, dtype))
 
 
 class Dense(Cell):
-    """y = activation(x W^T + b), over the last axis.
+    """Dense (fully connected) layer: y = activation(x W^T + b), over the last axis.
 
     Args:
         in_channels: length of the last axis of x.
@@ -90,7 +90,7 @@ class Dense(Cell):
 
 
 class Linear(Dense):
-    """y = x W^T + b, over the last axis: `Dense` with PyTorch's names, as `mindspore.mint.nn.Linear` has them.
+    """`Dense` with PyTorch's names, as `mindspore.mint.nn.Linear` has them: y = x W^T + b, over the last axis.
 
     Args:
         in_features: length of the last axis of x.
@@ -121,7 +121,7 @@ class Linear(Dense):
 
 
 class BiDense(Cell):
-    """y_o = x1^T W_o x2 + b_o, over the last axes.
+    """Bilinear layer: y_o = x1^T W_o x2 + b_o, over the last axes.
 
     Args:
         in1_channels, in2_channels: lengths of the last axes of x1 and x2.
@@ -201,7 +201,7 @@ class Bilinear(BiDense):
 
 
 class Embedding(Cell):
-    """Rows of a table, looked up by integers: (...) -> (..., embedding_size).
+    """Embedding: rows of a table, looked up by integers: (...) -> (..., embedding_size).
 
     Args:
         vocab_size: the number of rows.

@@ -74,14 +74,17 @@ class _MaxPool(_Pool):
 
 
 class MaxPool2d(_MaxPool):
-    """The largest element of each window of (N, C, H, W); see `ops.max_pool2d`. stride is 1 by default, as in
-    MindSpore; an ArgumentWarning says so where it is left out, because PyTorch's default is kernel_size."""
+    """Max pooling: the largest element of each window of (N, C, H, W); see `ops.max_pool2d`.
+
+    stride is 1 by default, as in MindSpore. An ArgumentWarning says so where you leave it out, because the default in
+    PyTorch is kernel_size.
+    """
 
     operation = staticmethod(ops.max_pool2d)
 
 
 class AvgPool2d(_Pool):
-    """The mean of each window of (N, C, H, W); see `ops.avg_pool2d`. stride is 1 by default, as in MindSpore."""
+    """Average pooling: the mean of each window of (N, C, H, W); see `ops.avg_pool2d`. stride is 1 by default."""
 
     operation = staticmethod(ops.avg_pool2d)
 
@@ -100,7 +103,7 @@ class AvgPool2d(_Pool):
 
 
 class SumPool2d(_Pool):
-    """The sum of each window of (N, C, H, W): it counts the spikes in it. stride is 1 by default, as of `AvgPool2d`.
+    """Sum pooling: the sum of each window of (N, C, H, W), the number of spikes in it. stride is 1 by default.
 
     Padding adds nothing, in either of its modes. Spikes over time, (T, B, C, H, W), go through `TimeDistributed`.
 
@@ -130,13 +133,13 @@ class SumPool2d(_Pool):
 
 
 class MaxPool1d(_MaxPool):
-    """The largest element of each window of (N, C, L); see `ops.max_pool1d`. stride is 1 by default."""
+    """Max pooling: the largest element of each window of (N, C, L); see `ops.max_pool1d`. stride is 1 by default."""
 
     operation = staticmethod(ops.max_pool1d)
 
 
 class AvgPool1d(_Pool):
-    """The mean of each window of (N, C, L); see `ops.avg_pool1d`. stride is 1 by default."""
+    """Average pooling: the mean of each window of (N, C, L); see `ops.avg_pool1d`. stride is 1 by default."""
 
     operation = staticmethod(ops.avg_pool1d)
 
@@ -180,13 +183,13 @@ class _AdaptivePool1d(_AdaptivePool):
 
 
 class AdaptiveAvgPool1d(_AdaptivePool1d):
-    """The means of `output_size` windows that cover (N, C, L) evenly; see `ops.adaptive_avg_pool1d`."""
+    """Adaptive average pooling of (N, C, L): means of `output_size` windows; see `ops.adaptive_avg_pool1d`."""
 
     operation = staticmethod(ops.adaptive_avg_pool1d)
 
 
 class AdaptiveAvgPool2d(_AdaptivePool):
-    """The means of windows that cover (N, C, H, W) evenly; see `ops.adaptive_avg_pool2d`.
+    """Adaptive average pooling of (N, C, H, W): means of windows that cover it evenly; see `ops.adaptive_avg_pool2d`.
 
     Args:
         output_size: an int or a pair; None in it leaves an axis as it is.
@@ -200,12 +203,12 @@ class AdaptiveAvgPool2d(_AdaptivePool):
 
 
 class AdaptiveMaxPool1d(_AdaptivePool1d):
-    """The largest elements of `output_size` windows that cover (N, C, L) evenly; see `ops.adaptive_max_pool1d`."""
+    """Adaptive max pooling of (N, C, L), in `output_size` windows; see `ops.adaptive_max_pool1d`."""
 
     operation = staticmethod(ops.adaptive_max_pool1d)
 
 
 class AdaptiveMaxPool2d(_AdaptivePool):
-    """The largest elements of windows that cover (N, C, H, W) evenly; its argument is that of `AdaptiveAvgPool2d`."""
+    """Adaptive max pooling of (N, C, H, W); its argument is that of `AdaptiveAvgPool2d`."""
 
     operation = staticmethod(ops.adaptive_max_pool2d)

@@ -38,7 +38,7 @@ _MODES: dict[str, Mode] = {"CONSTANT": "constant", "REFLECT": "reflect", "SYMMET
 
 
 class Pad(Cell):
-    """Elements around x.
+    """Padding: elements around x.
 
     Args:
         paddings: ((before, after), ...), a pair for each axis from the first on.
@@ -97,13 +97,13 @@ class _PadLast(Cell):
 
 
 class ZeroPad2d(_PadLast):
-    """Zeros around (N, C, H, W); `padding` is an int or (left, right, top, bottom)."""
+    """Zero padding of (N, C, H, W); `padding` is an int or (left, right, top, bottom)."""
 
     axes = 2
 
 
 class ConstantPad1d(_PadLast):
-    """A value around (N, C, L); `padding` is an int or (left, right)."""
+    """Padding of (N, C, L) with a value; `padding` is an int or (left, right)."""
 
     axes = 1
 
@@ -113,31 +113,31 @@ class ConstantPad1d(_PadLast):
 
 
 class ConstantPad2d(ConstantPad1d):
-    """A value around (N, C, H, W); `padding` is an int or (left, right, top, bottom)."""
+    """Padding of (N, C, H, W) with a value; `padding` is an int or (left, right, top, bottom)."""
 
     axes = 2
 
 
 class ReflectionPad1d(_PadLast):
-    """The input mirrored at its ends, (N, C, L); `padding` is an int or (left, right)."""
+    """Reflection padding: (N, C, L) mirrored at its ends; `padding` is an int or (left, right)."""
 
     axes, mode = 1, "reflect"
 
 
 class ReflectionPad2d(_PadLast):
-    """The image mirrored at its edges, (N, C, H, W); `padding` is an int or (left, right, top, bottom)."""
+    """Reflection padding: (N, C, H, W) mirrored at its edges; `padding` is an int or (left, right, top, bottom)."""
 
     axes, mode = 2, "reflect"
 
 
 class ReplicationPad1d(_PadLast):
-    """The elements at the ends repeated, (N, C, L); `padding` is an int or (left, right)."""
+    """Replication padding: the ends of (N, C, L) repeated; `padding` is an int or (left, right)."""
 
     axes, mode = 1, "replicate"
 
 
 class ReplicationPad2d(_PadLast):
-    """The pixels at the edges repeated, (N, C, H, W); `padding` is an int or (left, right, top, bottom)."""
+    """Replication padding: the edges of (N, C, H, W) repeated; `padding` is an int or (left, right, top, bottom)."""
 
     axes, mode = 2, "replicate"
 
@@ -146,7 +146,7 @@ class ReplicationPad2d(_PadLast):
 
 
 class Upsample(Cell):
-    """The input at another size; see `ops.interpolate`.
+    """Resampling to another size; see `ops.interpolate`.
 
     Args:
         size: the lengths of the axes after the channels: an int or one for each.
@@ -183,7 +183,7 @@ class Upsample(Cell):
 
 
 class PixelShuffle(Cell):
-    """r^2 channels as r x r pixels: (N, C r^2, H, W) -> (N, C, H r, W r)."""
+    """Pixel shuffle: r^2 channels as r x r pixels, (N, C r^2, H, W) -> (N, C, H r, W r)."""
 
     def __init__(self, upscale_factor: Count) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ class PixelShuffle(Cell):
 
 
 class PixelUnshuffle(Cell):
-    """r x r pixels as r^2 channels: (N, C, H r, W r) -> (N, C r^2, H, W)."""
+    """Inverse of pixel shuffle: r x r pixels as r^2 channels, (N, C, H r, W r) -> (N, C r^2, H, W)."""
 
     def __init__(self, downscale_factor: Count) -> None:
         super().__init__()
@@ -214,14 +214,14 @@ class PixelUnshuffle(Cell):
 
 
 class Identity(Cell):
-    """The input itself: a layer where there is to be none."""
+    """Identity: the input itself, a placeholder for a layer."""
 
     def construct(self, x: Any) -> Any:
         return snapshot(x) if isinstance(x, Tensor) else x
 
 
 class Flatten(Cell):
-    """The axes from `start_dim` to `end_dim` as one; by default all but the batch."""
+    """Flatten: the axes from `start_dim` to `end_dim` as one; by default all but the batch."""
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
@@ -232,7 +232,7 @@ class Flatten(Cell):
 
 
 class Unflatten(Cell):
-    """One axis as several.
+    """Unflatten: one axis as several.
 
     Args:
         axis: which one.

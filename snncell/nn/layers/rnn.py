@@ -73,7 +73,7 @@ LSTM_EQUATIONS = GatedEquations(4, 2, _lstm)
 def create_gates(
     gates: int, input_size: int, hidden_size: int, has_bias: bool, dtype: Any
 ) -> Iterator[tuple[str, Parameter]]:
-    """The weights and biases of all gates, by their names, begun evenly within 1 / sqrt(hidden_size)."""
+    """The weights and biases of all gates, by their names, uniform within 1 / sqrt(hidden_size)."""
     even, rows = Uniform(1 / math.sqrt(hidden_size)), gates * hidden_size
     yield "weight_ih", Parameter(initializer(even, (rows, input_size), dtype))
     yield "weight_hh", Parameter(initializer(even, (rows, hidden_size), dtype))
@@ -91,7 +91,7 @@ def split_gates(weight: Tensor, gates: int) -> list[Tensor]:
 
 
 class _RecurrentCell(Cell):
-    """The base of cells of one step: their weights, and what the gates have of the input and of the output before."""
+    """The base of Cells of one step: their weights, and the products of these with the input and the last output."""
 
     equations: GatedEquations
     weight_ih: Parameter
@@ -128,13 +128,13 @@ class _RecurrentCell(Cell):
 
 
 class RNNCell(_RecurrentCell):
-    """h' = tanh(W_ih x + b_ih + W_hh h + b_hh), one step of `RNN`.
+    """One step of `RNN`: h' = tanh(W_ih x + b_ih + W_hh h + b_hh).
 
     Args:
         input_size, hidden_size: I and H.
         has_bias: whether there are b_ih and b_hh.
         nonlinearity: "tanh" or "relu".
-        dtype: of the Parameters: weight_ih (H, I), weight_hh (H, H), bias_ih and bias_hh (H,), all begun evenly within
+        dtype: of the Parameters: weight_ih (H, I), weight_hh (H, H), bias_ih and bias_hh (H,), all uniform within
             1 / sqrt(H).
 
     Inputs:
@@ -224,7 +224,7 @@ class LSTMCell(_RecurrentCell):
 
 
 class _RecurrentNetwork(Cell):
-    """The base of recurrent networks: layers one on the other, each in one direction or in both."""
+    """The base of recurrent networks: a stack of layers, each in one direction or in both."""
 
     equations: GatedEquations
 
@@ -336,7 +336,7 @@ class _RecurrentNetwork(Cell):
 
 
 class RNN(_RecurrentNetwork):
-    """h[t] = tanh(W_ih x[t] + b_ih + W_hh h[t-1] + b_hh), the simple recurrent network of Elman.
+    """Simple (Elman) recurrent network: h[t] = tanh(W_ih x[t] + b_ih + W_hh h[t-1] + b_hh).
 
     Args:
         input_size, hidden_size: I and H.
@@ -348,12 +348,12 @@ class RNN(_RecurrentNetwork):
             ArgumentWarning, for nothing is dropped.
         bidirectional: whether a second network goes from the last step to the first; outputs are side by side.
         dtype: of the Parameters, weight_ih_l0 (H, I), weight_hh_l0 (H, H), bias_ih_l0 and bias_hh_l0 (H,), for each
-            layer l1, ... and those backwards l0_reverse; all begun evenly within 1 / sqrt(H).
+            layer l1, ... and those backwards l0_reverse; all uniform within 1 / sqrt(H).
 
     Inputs:
         x: (T, B, I).
         hx: the state before, (layers and directions, B, H); zeros if left out.
-        seq_length: integers (B,): how many steps each sample has; behind its end the output is 0.
+        seq_length: integers (B,): how many steps each sample has; after its end the output is 0.
 
     Returns:
         The output (T, B, H), or (T, B, 2 H), and the last states as hx.
@@ -383,7 +383,7 @@ class RNN(_RecurrentNetwork):
 
 
 class GRU(_RecurrentNetwork):
-    """The gated recurrent unit.
+    """Gated recurrent unit (GRU).
 
     r = sigmoid(W_ir x + b_ir + W_hr h + b_hr),  z = sigmoid(W_iz x + b_iz + W_hz h + b_hz)
     n = tanh(W_in x + b_in + r (W_hn h + b_hn)),  h' = (1 - z) n + z h
@@ -402,7 +402,7 @@ class GRU(_RecurrentNetwork):
 
 
 class LSTM(_RecurrentNetwork):
-    """Long short-term memory.
+    """Long short-term memory (LSTM).
 
     i, f, o = sigmoid(W x + b_i + U h + b_h) and g = tanh(the same), each with rows of its own
     c' = f c + i g,  h' = o tanh(c')

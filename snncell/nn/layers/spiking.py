@@ -28,7 +28,7 @@ __all__ = ["AxonalDelay", "SEWBlock", "SynapseFilter", "WinnerTakeAll"]
 
 
 class SEWBlock(Cell):
-    """A residual block whose spikes are joined element by element (spike-element-wise, SEW).
+    """Spike-element-wise (SEW) residual block: spikes of branch and shortcut, joined element by element.
 
     With a = branch(x) and s = x, or shortcut(x):
 
@@ -41,7 +41,7 @@ class SEWBlock(Cell):
     Args:
         branch: a Cell that ends in spikes.
         connect: "ADD", "AND" or "IAND".
-        shortcut: a Cell beside it, where shape or channels change; it ends in spikes too.
+        shortcut: a Cell parallel to it, where shape or channels change; it ends in spikes too.
 
     Inputs:
         x: spikes, of any shape that branch and shortcut take.
@@ -97,7 +97,7 @@ _LOGIT = Range(-80.0, 80.0, "both")  # of a decay from 0 to 1
 
 
 class SynapseFilter(Ranged, Cell):
-    """An exponential synapse: each spike raises a current that decays. A Cell of one step; `MultiStep` runs it.
+    """Exponential synapse: each spike raises a current that decays. A Cell of one step; `MultiStep` runs it.
 
     i[t] = d i[t-1] + x[t],               d = exp(-1 / tau)
     i[t] = d i[t-1] + (1 - d) x[t]        with scale_input: the current's long mean is that of x
@@ -199,7 +199,7 @@ class SynapseFilter(Ranged, Cell):
 
 
 class AxonalDelay(Cell):
-    """Delays each channel by a number of steps of its own, which is learned.
+    """Axonal delays: each channel is delayed by a number of steps of its own, which is learned.
 
     y[t, :, c] = (1 - f) x[t - n, :, c] + f x[t - n - 1, :, c],  with d_c = n + f, n whole and 0 <= f < 1
 
@@ -288,13 +288,13 @@ class AxonalDelay(Cell):
 
 
 class WinnerTakeAll(Cell):
-    """Keeps the k largest elements along an axis, at each step by itself, and silences the others.
+    """Winner-take-all: keeps the k largest elements along an axis, at each step, and silences the others.
 
     y = x where x is among the k largest, else 0; of equal ones the first win, so exactly k do.
 
-    The reverse gives the winners their gradient and the others none, which is the derivative wherever no two elements
-    are equal. With `straight_through`, all get theirs as if nothing had been silenced, so that losers learn too;
-    but for infinite ones, which have no gradient.
+    The winners have their gradient and the others none, which is the derivative wherever no two elements are equal.
+    With `straight_through`, all elements have theirs as if nothing had been silenced, so that losers learn too;
+    infinite ones have no gradient.
 
     Args:
         k: how many win.

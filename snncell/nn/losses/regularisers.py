@@ -46,7 +46,7 @@ class _Regulariser(Cell):
 
 
 class L1RateSparsity(_Regulariser):
-    """strength * sum s: each spike costs the same.
+    """L1 penalty of spikes: strength * sum s, so that each spike costs the same.
 
     Args:
         strength: of one spike.
@@ -74,7 +74,7 @@ class L1RateSparsity(_Regulariser):
 
 
 class SilenceRegulariser(_Regulariser):
-    """strength * sum_n max(0, minimum - mean_b count)^2: a lower bound for each neuron.
+    """Lower bound of spike counts, for each neuron: strength * sum_n max(0, minimum - mean_b count)^2.
 
     A neuron costs nothing if it fires at least `minimum` times in the mean over the batch.
 
@@ -104,7 +104,7 @@ class SilenceRegulariser(_Regulariser):
 
 
 class SparsityRegulariser(_Regulariser):
-    """strength * sum_b huber(max(0, mean_n count - maximum)): an upper bound for each sample, over the layer.
+    """Upper bound of spike counts, for each sample: strength * sum_b huber(max(0, mean_n count - maximum)).
 
     huber(a) = a^2 / 2 up to 1, a - 1 / 2 above. A sample costs nothing if the layer's neurons fire at most `maximum`
     times in the mean; a single neuron may fire often.
@@ -141,7 +141,7 @@ class SparsityRegulariser(_Regulariser):
 
 
 class TargetRateRegulariser(_Regulariser):
-    """strength * sum_n (rate - target)^2: each neuron is drawn to one rate, from above and from below.
+    """Target firing rate of each neuron: strength * sum_n (rate - target)^2.
 
     The rate of a neuron is its number of spikes in the batch per step; with `lengths`, per step that a sample has.
 
@@ -178,7 +178,7 @@ class TargetRateRegulariser(_Regulariser):
 
 
 class CountBoundRegulariser(_Regulariser):
-    """sum_n k_n / 2 (mean_b count - target)^2, with k_n = upper above the target and lower below it.
+    """Target spike count of each neuron: sum_n k_n / 2 (mean_b count - target)^2, k_n = upper above it, lower below it.
 
     Args:
         target: spikes per sample.

@@ -31,7 +31,7 @@ class FirstSpikeTime(Cell):
     t_f = min {t : s[t] > 0}, or `silent` without a spike;
     bprop: d t_f / d s[t] = -1 at t = min(t_f, T - 1), 0 elsewhere.
 
-    The time is a step function of the spikes, so its reverse is custom: more output where the neuron fired makes it
+    The time is a step function of the spikes, so its gradient is custom: more output where the neuron fired makes it
     fire earlier. A silent neuron has its gradient at the last step; nothing else could wake it.
 
     Args:

@@ -68,7 +68,7 @@ class ReducibleLoss(Cell):
 
 
 class MSELoss(ReducibleLoss):
-    """(logits - labels)^2."""
+    """Mean squared error (MSE): (logits - labels)^2."""
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         logits, labels = self.of_one_shape(logits, labels)
@@ -76,7 +76,7 @@ class MSELoss(ReducibleLoss):
 
 
 class L1Loss(ReducibleLoss):
-    """|logits - labels|."""
+    """Mean absolute error (L1): |logits - labels|."""
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         logits, labels = self.of_one_shape(logits, labels)
@@ -84,7 +84,7 @@ class L1Loss(ReducibleLoss):
 
 
 class HuberLoss(ReducibleLoss):
-    """d^2 / 2 where d = |logits - labels| is at most delta, else delta (d - delta / 2)."""
+    """Huber loss: d^2 / 2 where d = |logits - labels| is at most delta, else delta (d - delta / 2)."""
 
     def __init__(self, reduction: Reduction = "mean", delta: Positive = 1.0) -> None:
         super().__init__(reduction)
@@ -95,7 +95,7 @@ class HuberLoss(ReducibleLoss):
 
 
 class SmoothL1Loss(ReducibleLoss):
-    """d^2 / (2 beta) where d = |logits - labels| is at most beta, else d - beta / 2.
+    """Smooth L1 loss: d^2 / (2 beta) where d = |logits - labels| is at most beta, else d - beta / 2.
 
     Args:
         beta: where the parabola ends; 0 for the distance itself.
@@ -111,7 +111,7 @@ class SmoothL1Loss(ReducibleLoss):
 
 
 class GaussianNLLLoss(ReducibleLoss):
-    """(log v + (logits - labels)^2 / v) / 2 with v = max(var, eps): the negative logarithm of a normal density.
+    """Gaussian negative log-likelihood: (log v + (logits - labels)^2 / v) / 2 with v = max(var, eps).
 
     Args:
         full: whether log(2 pi) / 2 is added.
@@ -134,7 +134,7 @@ class GaussianNLLLoss(ReducibleLoss):
 
 
 class CrossEntropyLoss(ReducibleLoss):
-    """-log softmax(logits)[label], weighted by class.
+    """Cross entropy of classes: -log softmax(logits)[label], weighted by class.
 
     Args:
         weight: (C,), a weight for each class; the mean is then over the sum of weights.
@@ -179,7 +179,7 @@ class CrossEntropyLoss(ReducibleLoss):
 
 
 class NLLLoss(ReducibleLoss):
-    """-logits[label] for logarithms of probabilities, weighted by class; see `ops.nll_loss`.
+    """Negative log-likelihood of classes: -logits[label], weighted by class, for log-probabilities; see `ops.nll_loss`.
 
     Args:
         weight: (C,), a weight for each class; the mean is then over the sum of weights.
@@ -205,7 +205,7 @@ class NLLLoss(ReducibleLoss):
 
 
 class SoftmaxCrossEntropyWithLogits(ReducibleLoss):
-    """-sum over classes of y log softmax(logits), not reduced by default, as in MindSpore.
+    """Cross entropy, -sum over classes of y log softmax(logits), not reduced by default, as in MindSpore.
 
     Args:
         sparse: True for class numbers, integers (N,); False for probabilities (N, C).
@@ -248,7 +248,7 @@ class SoftmaxCrossEntropyWithLogits(ReducibleLoss):
 
 
 class BCELoss(ReducibleLoss):
-    """-(y log p + (1 - y) log(1 - p)) for probabilities p; see `ops.binary_cross_entropy`.
+    """Binary cross entropy of probabilities p: -(y log p + (1 - y) log(1 - p)); see `ops.binary_cross_entropy`.
 
     Args:
         weight: of each element; what broadcasts to the inputs.
@@ -271,7 +271,9 @@ class BCELoss(ReducibleLoss):
 
 
 class BCEWithLogitsLoss(ReducibleLoss):
-    """-(w y log p + (1 - y) log(1 - p)) with p = sigmoid(logits), exact for large logits.
+    """Binary cross entropy of logits: -(w y log p + (1 - y) log(1 - p)) with p = sigmoid(logits).
+
+    It is exact for large logits.
 
     Args:
         reduction: "mean", "sum" or "none".
@@ -301,7 +303,7 @@ class BCEWithLogitsLoss(ReducibleLoss):
 
 
 class KLDivLoss(Cell):
-    """labels (log labels - logits), for logarithms of probabilities; see `ops.kl_div`.
+    """Kullback-Leibler divergence: labels (log labels - logits), where logits are log-probabilities; see `ops.kl_div`.
 
     Args:
         reduction: "mean" over all elements, "batchmean" for the sum over the batch's length, "sum" or "none".
@@ -316,7 +318,7 @@ class KLDivLoss(Cell):
 
 
 class PoissonNLLLoss(ReducibleLoss):
-    """exp(logits) - labels logits: the negative logarithm of a Poisson probability; see `ops.poisson_nll_loss`.
+    """Poisson negative log-likelihood: exp(logits) - labels logits; see `ops.poisson_nll_loss`.
 
     Args:
         log_input: whether logits are the logarithm of the rate, or the rate itself.
@@ -339,14 +341,14 @@ class PoissonNLLLoss(ReducibleLoss):
 
 
 class SoftMarginLoss(ReducibleLoss):
-    """log(1 + exp(-labels logits)), for labels of 1 and -1."""
+    """Soft margin loss: log(1 + exp(-labels logits)), for labels of 1 and -1."""
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         return ops.soft_margin_loss(logits, labels, self.reduction)
 
 
 class HingeEmbeddingLoss(ReducibleLoss):
-    """logits where labels are 1, max(0, margin - logits) where they are -1."""
+    """Hinge embedding loss: logits where labels are 1, max(0, margin - logits) where they are -1."""
 
     def __init__(self, margin: float = 1.0, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
@@ -357,7 +359,7 @@ class HingeEmbeddingLoss(ReducibleLoss):
 
 
 class MarginRankingLoss(ReducibleLoss):
-    """max(0, -target (input1 - input2) + margin), for targets of 1 and -1."""
+    """Margin ranking loss: max(0, -target (input1 - input2) + margin), for targets of 1 and -1."""
 
     def __init__(self, margin: float = 0.0, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
@@ -368,7 +370,9 @@ class MarginRankingLoss(ReducibleLoss):
 
 
 class CosineEmbeddingLoss(ReducibleLoss):
-    """1 - cos where target is 1, max(0, cos - margin) where it is -1; see `ops.cosine_embedding_loss`.
+    """Cosine embedding loss: 1 - cos where target is 1, max(0, cos - margin) where it is -1.
+
+    See `ops.cosine_embedding_loss`.
 
     Args:
         margin: how similar vectors may be that should not be.
@@ -388,7 +392,9 @@ class CosineEmbeddingLoss(ReducibleLoss):
 
 
 class TripletMarginLoss(ReducibleLoss):
-    """max(0, d(anchor, positive) - d(anchor, negative) + margin); see `ops.triplet_margin_loss`.
+    """Triplet margin loss: max(0, d(anchor, positive) - d(anchor, negative) + margin).
+
+    See `ops.triplet_margin_loss`.
 
     Args:
         p: the order of the distance d.

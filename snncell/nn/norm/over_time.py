@@ -55,7 +55,7 @@ class _NormOverTime(BatchStatistics):
 
     def added_up(self, x: Tensor) -> Tensor:
         """The sum over all axes but those kept."""
-        # Of each step first: a sum over several axes may be taken in parts, which zeros behind the last step move.
+        # Of each step first: a sum over several axes may be taken in parts, which zeros after the last step move.
         each = ops.sum(x, tuple(axis for axis in range(1, x.ndim) if axis not in self.kept))
         return each if 0 in self.kept else sum_over_time(each)
 
@@ -68,7 +68,7 @@ class _NormOverTime(BatchStatistics):
 
 
 class _NormPerStep(_NormOverTime):
-    """One that has something of its own for each of so many steps."""
+    """Batch normalisation with statistics or scales of its own for each of `steps` steps."""
 
     steps: Count
     things: str
@@ -101,7 +101,7 @@ class ThresholdBatchNorm(_NormOverTime):
     In training, mean and (biased) variance are those of all steps and samples of x, and the moving ones follow:
     moving = momentum moving + (1 - momentum) batch, with the unbiased variance. In prediction the moving ones are used.
     So a current begins as normal numbers of the width alpha v_threshold, whatever comes before it, and the neurons
-    behind it neither fall silent nor saturate. gamma and beta begin at 1 and 0.
+    after it neither fall silent nor saturate. gamma and beta begin at 1 and 0.
 
     Args:
         num_features: C.
@@ -112,7 +112,7 @@ class ThresholdBatchNorm(_NormOverTime):
     Inputs:
         x: (T, B, C, ...).
         lengths: integers (B,), how many steps each sample has; left out, all T. Mean and variance are those of the
-            steps that are there, and y is 0 behind them; padding changes no bit. Of fewer than two values there is no
+            steps that are there, and y is 0 after them; padding changes no bit. Of fewer than two values there is no
             variance: the moving ones are used, and stay.
 
     Raises:
@@ -237,11 +237,11 @@ class TemporalEffectiveBatchNorm(_NormPerStep):
 
 
 class NeuNorm(Cell):
-    """Neuron normalisation (NeuNorm): spikes less what all channels of their place have fired lately.
+    """Neuron normalisation (NeuNorm): spikes minus a trace of the spikes of all channels at their place.
 
     a[t] = k a[t-1] + (1 - k) / C^2 sum over c of x[t, c];  y[t, c] = x[t, c] - weight[c] a[t]
 
-    A Cell of one step; `MultiStep` runs it. It stands behind the spikes of a convolution.
+    A Cell of one step; `MultiStep` runs it. It follows the spikes of a convolution.
 
     Args:
         num_features: C.
@@ -253,7 +253,7 @@ class NeuNorm(Cell):
 
     Inputs:
         x: (B, C, H, W), the spikes.
-        a: (B, 1, H, W), the state. `MultiStep` keeps it behind a sample's end, with `lengths`.
+        a: (B, 1, H, W), the state. `MultiStep` keeps it after a sample's end, with `lengths`.
 
     Returns:
         (y, a).

@@ -31,7 +31,7 @@ def narrow_result(result: Tensor, x: Tensor, parameter: Tensor) -> Tensor:
 
 
 def _momentum_warning(who: str, given: Mapping[str, Any]) -> str:
-    """The warning for a momentum that PyTorch would call small."""
+    """The warning for a momentum below 0.5, which may be written in the convention of PyTorch."""
     momentum = given["momentum"]
     if not 0.0 <= momentum < 0.5:
         return ""
@@ -47,7 +47,7 @@ def _momentum_warning(who: str, given: Mapping[str, Any]) -> str:
 
 
 class BatchStatistics(Cell):
-    """y = gain (x - mean) / sqrt(var + eps) gamma + beta: what all batch normalisations share.
+    """The base of batch normalisations: y = gain (x - mean) / sqrt(var + eps) gamma + beta.
 
     Mean and variance are taken over all axes but `kept`, and there is one gamma and one beta for each place on these.
     """
@@ -176,7 +176,7 @@ class BatchNorm2d(BatchStatistics):
 
 
 class LayerNorm(Cell):
-    """y = (x - mean) / sqrt(var + eps) gamma + beta, over the last axes of each sample.
+    """Layer normalisation: y = (x - mean) / sqrt(var + eps) gamma + beta, over the last axes of each sample.
 
     Args:
         normalized_shape: an int or the lengths of the last axes, which are normalised together; gamma and beta have it.
@@ -236,7 +236,7 @@ class LayerNorm(Cell):
 
 
 class GroupNorm(Cell):
-    """y = (x - mean) / sqrt(var + eps) gamma + beta, over groups of channels of each sample.
+    """Group normalisation: y = (x - mean) / sqrt(var + eps) gamma + beta, over groups of channels of each sample.
 
     Args:
         num_groups: into how many groups the channels are divided; 1 is over all of a sample.
@@ -321,7 +321,7 @@ class _InstanceNorm(GroupNorm):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """y = (x - mean) / sqrt(var + eps) gamma + beta, over L of each channel of (N, C, L).
+    """Instance normalisation: y = (x - mean) / sqrt(var + eps) gamma + beta, over L of each channel of (N, C, L).
 
     Args:
         num_features: C.
@@ -338,6 +338,6 @@ class InstanceNorm1d(_InstanceNorm):
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Normalisation over H and W of each channel of (N, C, H, W); see `InstanceNorm1d`."""
+    """Instance normalisation over H and W of each channel of (N, C, H, W); see `InstanceNorm1d`."""
 
     axes = 2

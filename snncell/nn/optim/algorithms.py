@@ -16,7 +16,9 @@ __all__ = ["SGD", "AdaMax", "Adam", "AdamW", "Momentum", "RMSProp"]
 
 
 class SGD(Optimizer):
-    """b = momentum b + (1 - dampening) g (b = g at first);  p = p - rate b, or with nesterov p - rate (g + momentum b).
+    """Stochastic gradient descent (SGD), with momentum or Nesterov momentum.
+
+    b = momentum b + (1 - dampening) g (b = g at first);  p = p - rate b, or with nesterov p - rate (g + momentum b).
 
     Source: Sutskever et al., ICML 2013.
     """
@@ -58,7 +60,7 @@ class SGD(Optimizer):
 
 
 class Momentum(SGD):
-    """SGD with a momentum: b = momentum b + g;  p = p - rate b, or with use_nesterov p - rate (g + momentum b)."""
+    """SGD with momentum: b = momentum b + g;  p = p - rate b, or with use_nesterov p - rate (g + momentum b)."""
 
     def __init__(
         self,
@@ -82,7 +84,9 @@ class Momentum(SGD):
 
 
 class RMSProp(Optimizer):
-    """s = decay s + (1 - decay) g^2;  m = momentum m + rate g / sqrt(s + epsilon);  p = p - m.
+    """RMSProp: gradients divided by the root of their mean square.
+
+    s = decay s + (1 - decay) g^2;  m = momentum m + rate g / sqrt(s + epsilon);  p = p - m.
 
     With `centered`, s is reduced by the square of the moving mean of g.
 
@@ -126,7 +130,9 @@ class RMSProp(Optimizer):
 
 
 class Adam(Optimizer):
-    """m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;  p = p - rate m^ / (sqrt(v^) + eps)
+    """Adam: adaptive moment estimation.
+
+    m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;  p = p - rate m^ / (sqrt(v^) + eps)
 
     with m^ = m / (1 - beta1^t) and v^ = v / (1 - beta2^t) at step t. `weight_decay` is added to the gradient. With
     `use_amsgrad`, v^ is made of the largest v so far, so that the rate of an element never grows.
@@ -177,7 +183,7 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Adam whose weight decay is apart from the gradient: p = p - rate weight_decay p - (Adam's step).
+    """Adam with decoupled weight decay: p = p - rate weight_decay p - (Adam's step).
 
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
     """
@@ -203,9 +209,9 @@ class AdamW(Adam):
 
 
 class AdaMax(Optimizer):
-    """m = beta1 m + (1 - beta1) g;  u = max(beta2 u, |g|);  p = p - rate / (1 - beta1^t) m / (u + eps)
+    """AdaMax: Adam with the largest recent gradient in place of the root of the mean square.
 
-    Adam with the largest gradient of late in the place of the root of the mean square.
+    m = beta1 m + (1 - beta1) g;  u = max(beta2 u, |g|);  p = p - rate / (1 - beta1^t) m / (u + eps)
 
     Source: Kingma and Ba, "Adam", ICLR 2015, section 7; eps is where MindSpore has it.
 

@@ -25,7 +25,7 @@ _KEYS = ("params", "lr", "weight_decay", "grad_centralization")
 
 
 class ParameterGroup(Settings):
-    """The settings of some of an optimiser's Parameters.
+    """Parameter group: the settings of some of an optimiser's Parameters.
 
     Attributes:
         names: of the Parameters.

@@ -40,7 +40,7 @@ class Optimizer(Settings):
             {"params": [...], "lr": ..., "weight_decay": ..., "grad_centralization": ...}, of which all but the first
             may be left out. `lr` is a number or a schedule; with grad_centralization a gradient loses its mean over
             all axes but the first. Gradients come in the order of the groups, or of {"order_params": [...]}, which
-            stands beside the groups and has all their Parameters.
+            follows the groups and has all their Parameters.
         learning_rate: a number; a list, an array or a Tensor of one for each step, of which the last one holds on; or a
             Cell that gives it for a step, such as a `LearningRateSchedule`. Of Parameters whose group has none.
         weight_decay: is added to each gradient, times the Parameter; of Parameters whose group has none.

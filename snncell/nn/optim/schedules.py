@@ -82,7 +82,7 @@ def schedule_of(rate: Any, who: str, number_words: str = "a finite number of at 
 
 
 class ExponentialDecayLR(LearningRateSchedule):
-    """learning_rate decay_rate^(step / decay_steps); with `is_stair` in whole steps of decay_steps."""
+    """Exponential decay: learning_rate decay_rate^(step / decay_steps); in steps of decay_steps with `is_stair`."""
 
     def __init__(
         self, learning_rate: NotNegative, decay_rate: Positive, decay_steps: Count, is_stair: bool = False
@@ -97,7 +97,7 @@ class ExponentialDecayLR(LearningRateSchedule):
 
 
 class CosineDecayLR(LearningRateSchedule):
-    """min_lr + (max_lr - min_lr) (1 + cos(pi step / decay_steps)) / 2, and min_lr after decay_steps."""
+    """Cosine decay: min_lr + (max_lr - min_lr) (1 + cos(pi step / decay_steps)) / 2, and min_lr after decay_steps."""
 
     def __init__(self, min_lr: NotNegative, max_lr: NotNegative, decay_steps: Count) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class CosineDecayLR(LearningRateSchedule):
 
 
 class WarmUpLR(LearningRateSchedule):
-    """rate(step) min(step / warmup_steps, 1): from 0 up to a rate, or to what another schedule has reached by then.
+    """Linear warm-up, to a rate or to the rate of another schedule: rate(step) min(step / warmup_steps, 1).
 
     Args:
         learning_rate: a number, or a `LearningRateSchedule`, which counts the same steps.
@@ -143,7 +143,7 @@ class WarmUpLR(LearningRateSchedule):
 
 
 class PiecewiseConstantLR(LearningRateSchedule):
-    """learning_rates[i] while milestones[i-1] <= step < milestones[i], and the last one from there on.
+    """Piecewise constant rates: learning_rates[i] while milestones[i-1] <= step < milestones[i], and then the last one.
 
     Args:
         milestones: increasing steps, at which the rate changes.
@@ -189,7 +189,7 @@ class PiecewiseConstantLR(LearningRateSchedule):
 
 
 class PolynomialDecayLR(LearningRateSchedule):
-    """end_learning_rate + (learning_rate - end_learning_rate) (1 - min(step / decay_steps, 1))^power.
+    """Polynomial decay: end_learning_rate + (learning_rate - end_learning_rate) (1 - min(step / decay_steps, 1))^power.
 
     Args:
         learning_rate, end_learning_rate: at step 0, and from decay_steps on.

@@ -47,13 +47,13 @@ class EProp(Ranged, Cell):
     k_ji[t + 1] = psi_j[t] f_i[t] + (adaptation_decay - adaptation psi_j[t]) k_ji[t]
 
     and its gradient is the sum over t of g_j[t] e_ji[t], where the learning signal g[t] is the gradient that arrives at
-    z[t]; dx[t] = W^T (psi[t] g[t]). What is left out, against backpropagation through time, is how a spike acts on
+    z[t]; dx[t] = W^T (psi[t] g[t]). Compared with backpropagation through time, it leaves out the effect of a spike on
     other neurons of the layer; without recurrent weights the two give the same dW and dR. The reset is a constant in
-    the reverse of either. The reverse runs forward in time, and beside sequences of the shapes of x and z it holds, if
-    there is adaptation, one k and one sum, (B, N, I + N).
+    both backward passes. This one runs forward in time. It stores sequences of the shapes of x and z and, with
+    adaptation, one k and one sum, (B, N, I + N).
 
-    The learning signal is up to the readout: behind `Dense` it is symmetric e-prop, behind `FeedbackDense` random
-    e-prop. The layer without its reverse, `class Layer(nn.EProp): bprop = None`, learns by backpropagation through
+    The learning signal is up to the readout: with `Dense` it is symmetric e-prop, with `FeedbackDense` random
+    e-prop. The layer without its bprop, `class Layer(nn.EProp): bprop = None`, learns by backpropagation through
     time.
 
     Args:
@@ -173,7 +173,7 @@ class EProp(Ranged, Cell):
 
         begin = ops.zeros((arriving.shape[1], self.out_channels, arriving.shape[2]), psi.dtype)
         (_, total), _ = ops.scan(step, (begin, begin), (traces, psi, signal))
-        summed: Tensor = total.sum(0)  # over the batch, behind the loop, which is elementwise and one kernel
+        summed: Tensor = total.sum(0)  # over the batch, after the loop, which is elementwise and one kernel
         return summed
 
     def extend_repr(self) -> str:
@@ -184,9 +184,9 @@ class EProp(Ranged, Cell):
 
 
 class FeedbackDense(Dense):
-    """A dense layer whose reverse goes back by fixed random weights: y = x W^T + b, and dx = dy B.
+    """Feedback alignment: a dense layer whose backward pass has fixed random weights, y = x W^T + b, and dx = dy B.
 
-    dW and db are the true ones. Behind an `EProp` layer this is random e-prop's broadcast of the errors; behind any
+    dW and db are the true ones. After an `EProp` layer this is random e-prop's broadcast of the errors; after any
     layer it is feedback alignment.
 
     Args:

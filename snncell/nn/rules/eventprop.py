@@ -76,7 +76,7 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor) -> Sequence[Any]:
 
 
 class _SpikeTimes(Primitive):
-    """Times, weights -> the spike times (B, N, K), and for the reverse: the order, the places and the currents."""
+    """Times, weights -> the spike times (B, N, K), and the order, places and currents for the backward pass."""
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
         times, weights = inputs

@@ -46,7 +46,7 @@ def surrogate_spikes(surrogate: Any, distance: Tensor) -> Tensor:
 
 
 def surrogate_vjp(surrogate: Any, distance: Tensor, dout: Tensor) -> Tensor:
-    """The gradient of `distance` where `dout` is that of its spikes: psi dout, by the surrogate's reverse."""
+    """The gradient of `distance` where `dout` is that of its spikes: psi dout, by the surrogate's bprop."""
     _, pull = ops.vjp(lambda x: surrogate_spikes(surrogate, x), distance)
     gradient: Tensor
     (gradient,) = pull(dout)
@@ -85,13 +85,13 @@ class OTTTDense(Ranged, Cell):
 
     dW = sum over t of (psi[t] g[t]) a[t]^T;  db = sum over t of psi[t] g[t] c[t];  dx[t] = W^T (psi[t] g[t])
 
-    No gradient goes through the states, so none goes back in time: a step can be differentiated, and its weights
-    changed, as soon as it has been run, and nothing is stored but v, a and c. For one layer, whose reset is a constant
-    in the reverse, this is the gradient of backpropagation through time; in deeper networks it leaves out how a spike
-    of the layer below acts on later steps.
+    No gradient goes through the states, so none goes back in time. Therefore you can differentiate a step and change
+    its weights as soon as it has run, and only v, a and c are stored. For one layer, whose reset is a constant in the
+    backward pass, this is the gradient of backpropagation through time; deeper networks leave out the effect of a
+    spike of the layer below on later steps.
 
     It is a Cell of one step. Run it by `MultiStep` for the sum over a sequence, or step by step, as in the example, for
-    a memory that does not depend on T. The Cell without its reverse, `class Layer(nn.OTTTDense): bprop = None`, learns
+    a memory that does not depend on T. The Cell without its bprop, `class Layer(nn.OTTTDense): bprop = None`, learns
     by backpropagation through time.
 
     Args:

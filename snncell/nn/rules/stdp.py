@@ -36,7 +36,7 @@ class STDP(Cell):
     With bounds="hard", w is then clipped to [w_min, w_max]. Spikes of one and the same step do not pair. The change is
     the mean over the batch; with a batch of one it is the rule of the paper.
 
-    It is plain operations, and its weights are a state: nothing is written behind the back of a caller or of `jit`. To
+    It is plain operations, and its weights are a state: nothing is written that a caller or `jit` does not see. To
     change a layer, give its weight to the first step and `ops.assign` it what the last step returned.
 
     Args:

@@ -131,7 +131,7 @@ def refuse_batch_first(shapes: list[tuple[int, ...]], target: Tensor) -> None:
     """Refuse sequences whose first axis, which was taken for time, is as long as the batch, while the second is not.
 
     It is known of sequences of three axes or more, and a target (B,) or (B, C). A second axis that is a multiple of the
-    batch may be samples beside something else, as many positions of each.
+    batch may be samples joined with another axis, for example positions.
     """
     samples = target.shape[0] if target.ndim in (1, 2) else 0
     for shape in shapes:

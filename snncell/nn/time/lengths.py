@@ -19,7 +19,7 @@ _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_
 
 
 def length_mask(tensor: Tensor, lengths: Any, who: str) -> Tensor:
-    """Where a sequence (T, B, ...) has not ended: (T, B, 1, ...), for lengths (B,).
+    """The mask (T, B, 1, ...) of the steps that the samples of a sequence (T, B, ...) have, for lengths (B,).
 
     Lengths that a trace, or the device, has yet to give are not looked at; one above T then counts as T.
     """
@@ -34,7 +34,7 @@ def length_mask(tensor: Tensor, lengths: Any, who: str) -> Tensor:
 
 
 def step_mask(tensor: Tensor, counts: Tensor) -> Tensor:
-    """Where a sequence (T, B, ...) is in its first steps, as many as `counts` (B,) say: (T, B, 1, ...)."""
+    """The mask (T, B, 1, ...) of the first `counts` (B,) steps of a sequence (T, B, ...)."""
     mask = ops.sequence_mask(counts, tensor.shape[0], axis=0)
     return mask.reshape((*mask.shape, *(1,) * (tensor.ndim - 2)))
 
@@ -79,7 +79,7 @@ def mean_over_time(tensor: Tensor, lengths: Any, who: str) -> Tensor:
 
 
 def sum_over_time(tensor: Tensor) -> Tensor:
-    """The sum of a sequence (T, B, ...) over time, one step after the other, so that zeros behind it change no bit."""
+    """The sum of a sequence (T, B, ...) over time, step by step, so that zeros after its end change no bit."""
     # NumPy adds up a single column in parts that depend on its length; several columns it adds row by row.
     alone = math.prod(tensor.shape[1:]) == 1
     total: Tensor = ops.cumsum(tensor, 0)[-1] if alone and tensor.shape[0] else ops.sum(tensor, 0)
@@ -92,20 +92,20 @@ def zero_after_end(tensor: Tensor, lengths: Any, who: str) -> Tensor:
 
 
 def find_lengths(cell: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The argument of a call that a Cell's construct knows as `lengths`; None if it has none."""
+    """The argument `lengths` of a call of a Cell; None if its construct has none."""
     place = _place_of_lengths(type(cell).construct)
     return args[place] if place is not None and place < len(args) else kwargs.get("lengths")
 
 
 @lru_cache(1024)
 def _place_of_lengths(construct: Any) -> int | None:
-    """The position behind self of the argument `lengths`."""
+    """The position of the argument `lengths` after self."""
     named = [p.name for p in inspect.signature(construct).parameters.values() if p.kind in _BY_POSITION]
     return named.index("lengths") - 1 if "lengths" in named else None
 
 
 def takes_lengths(fn: Any) -> bool:
-    """True if a function, or what a Cell's construct is, has an argument called `lengths`."""
+    """True if a function, or the construct of a Cell, has an argument `lengths`."""
     try:
         parameters = inspect.signature(getattr(fn, "construct", fn)).parameters
     except (TypeError, ValueError):  # a built-in function

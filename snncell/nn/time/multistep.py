@@ -126,7 +126,7 @@ class MultiStep(Cell):
     same: use `ops.normal`. So is an attribute that a step both reads and changes: return it as a state. Cells that have
     hooks or `bprop_debug` are run step by step.
 
-    The output of the Cell may be any structure of Tensors, which is collected as it is: to record potentials beside
+    The output of the Cell may be any structure of Tensors, which is collected as it is: to record potentials next to
     spikes, write a Cell whose construct returns `((spike, v), *states)`.
 
     Example:

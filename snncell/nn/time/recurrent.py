@@ -15,7 +15,7 @@ __all__ = ["Recurrent"]
 
 
 class Recurrent(Cell):
-    """A neuron whose output of the step before comes back through a Cell with weights.
+    """Recurrent connections: the neuron's last output comes back through a Cell with weights.
 
     out, *states = cell(x + feedback(out_before), *states)
 
@@ -55,7 +55,7 @@ class Recurrent(Cell):
 
 
 def _refuse_others(name: str, value: Any, example: str) -> None:
-    """Raise an ArgumentError for what is no Cell."""
+    """Raise an ArgumentError unless the value is a Cell."""
     if not isinstance(value, Cell):
         kind = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
         raise ArgumentError(f"Recurrent: {name} is a Cell, an object such as {example}, not {kind}.")

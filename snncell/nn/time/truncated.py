@@ -14,11 +14,11 @@ from snncell.tape.tensor import Tensor
 
 __all__ = ["Truncated"]
 
-LONGEST = 2**15 - 1  # what int16 counts to: the count is stored for the reverse beside each state
+LONGEST = 2**15 - 1  # what int16 counts to: the backward pass stores the count with each state
 
 
 class Truncated(Cell):
-    """A neuron whose gradient through the states is cut every `every` steps.
+    """Truncated backpropagation through time: cuts the gradient through a neuron's states every `every` steps.
 
     out[t], *states[t] = cell(x[t], *states[t - 1])            where t is no multiple of `every`, and at t = 0
     out[t], *states[t] = cell(x[t], *stop(states[t - 1]))      where t = every, 2 every, ...
@@ -28,7 +28,7 @@ class Truncated(Cell):
     them. It is a Cell of one step itself; run it by `MultiStep`. The first state counts the steps since the last cut;
     a run that is continued with the states of another one is cut where one long run would be.
 
-    What is stored for the reverse still grows with the length of x. For a stream that does not fit in memory run its
+    The memory of the backward pass still grows with the length of x. For a stream that does not fit in memory run its
     chunks one by one: `MultiStep(cell, return_states=True)` gives the states after a chunk, and the next chunk begins
     with `ops.stop_gradient` of them. Each chunk has its own gradient and its own step of the optimiser, and nothing of
     it is kept.
