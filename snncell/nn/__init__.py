@@ -1,9 +1,7 @@
-"""Cells: layers, neurons, containers, losses, optimisers.
+"""Layers, spiking neurons, containers, losses, optimisers and learning rules, as Cells.
 
 A neuron is a Cell of one step: MultiStep runs it over time, Recurrent feeds its output back, Stateful keeps its state
-between calls. LIFNode.like("snntorch", ...) is another framework's.
-
-Each module lists its public names in `__all__`.
+between calls. LIFNode.like("snntorch", ...) is a neuron of another framework.
 """
 
 from snncell.arguments.exports import export as _export

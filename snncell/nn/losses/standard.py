@@ -1,4 +1,4 @@
-"""Losses of values, classes, probabilities and embeddings; the operations in `ops` document most formulas.
+"""Losses of values, classes, probabilities and embeddings; most are operations of `ops`.
 
 Each has `reduction`: "mean" (the default), "sum" or "none".
 """

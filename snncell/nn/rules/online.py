@@ -1,4 +1,4 @@
-"""Online training through time (OTTT), and the parts that it shares with e-prop (`eprop.py`).
+"""Online training through time (OTTT), and the parts that it shares with e-prop.
 
 Both are Cells with a `bprop` of their own, which goes forward in time. The gradient that arrives, `dout`, is the
 learning signal of its step; traces hold the part of earlier steps that the weights need.
