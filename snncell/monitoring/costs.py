@@ -10,8 +10,8 @@ import numpy as np
 
 from snncell import ops
 from snncell.monitoring.record import Array, Inputs, RecordedCall
-from snncell.nn.conv import Conv1d, Conv2d, Conv2dTranspose
-from snncell.nn.layer import Dense
+from snncell.nn.layers.conv import Conv1d, Conv2d, Conv2dTranspose
+from snncell.nn.layers.linear import Dense
 from snncell.tape.state import settings
 from snncell.tape.transforms import grad
 

@@ -12,7 +12,7 @@ from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.readout import LINode
-from snncell.nn.time import MultiStep
+from snncell.nn.time.multistep import MultiStep
 
 INNER = ("cell", "neuron")  # names that a neuron has within what runs it
 

@@ -11,8 +11,8 @@ import numpy as np
 from snncell.monitoring.costs import WEIGHTED, Tally, extent_of
 from snncell.monitoring.operations import Operations, operations_of
 from snncell.monitoring.record import Array, RecordedCall
-from snncell.nn.norm import BatchStatistics, LayerNorm
-from snncell.nn.norm_over_time import NeuNorm
+from snncell.nn.norm.over_time import NeuNorm
+from snncell.nn.norm.standard import BatchStatistics, LayerNorm
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any, overload
 
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
-from snncell.nn.optim import Optimizer
+from snncell.nn.optim.optimizer import Optimizer
 from snncell.plot.page import about, summary, write_html, write_pdf
 from snncell.plot.pictures import Section, sections
 from snncell.report.diagnose import diagnose

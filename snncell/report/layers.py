@@ -11,8 +11,8 @@ from snncell.cell.cell import Cell
 from snncell.errors import SnncellError
 from snncell.monitoring import Monitor
 from snncell.monitoring.layers import number_of_v
-from snncell.nn.recurrent import Recurrent
-from snncell.nn.time import MultiStep, initial_states
+from snncell.nn.time.multistep import MultiStep, initial_states
+from snncell.nn.time.recurrent import Recurrent
 from snncell.ops.seeds import present_key, replaying
 from snncell.report.facts import ConstantFacts, LayerFacts
 from snncell.report.slopes import Array, slope_of

@@ -11,8 +11,8 @@ from snncell import ops
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError, SnncellError
 from snncell.monitoring import Monitor
-from snncell.nn.optim import Optimizer
-from snncell.nn.stateful import Stateful
+from snncell.nn.optim.optimizer import Optimizer
+from snncell.nn.time.stateful import Stateful
 from snncell.ops.seeds import present_key, replaying
 from snncell.report.baseline import AT_CHANCE, is_classification
 from snncell.report.facts import Facts, Weight, batch_axis
