@@ -11,7 +11,7 @@ from snncell import Tensor, explain, grad, jit, nn, ops, value_and_grad
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.kernels.eventprop import adjoint, spike_times
 from snncell.kernels.numba.build import build_function
-from snncell.nn import eventprop_solver
+from snncell.nn.rules import eventprop
 from snncell.testing import check_grads
 
 INF = math.inf
@@ -306,15 +306,13 @@ def drawn(rng, dtype):
 def test_the_kernel_sends_back_what_the_expression_for_higher_orders_does(seed, dtype):
     layer, times = drawn(np.random.default_rng(seed), dtype)
     constants = dict(zip(("tau_mem", "tau_syn"), layer._taus(), strict=True), v_threshold=layer.v_threshold)
-    found, order, places, currents = eventprop_solver.spike_times.bind(
+    found, order, places, currents = eventprop.spike_times.bind(
         times, layer.weight.T, spikes=layer.spikes, t_max=layer.t_max, silent=INF, **constants
     )
     gradients = Tensor(np.random.default_rng(seed + 1).normal(size=found.shape).astype(dtype))
     operands = times, layer.weight.T, order, found, places, currents, gradients
-    ours = eventprop_solver.sent_back.bind(*operands, **constants)
-    theirs = eventprop_solver._sent_back_by_operations(
-        times, layer.weight.T, found, gradients, order, places, **constants
-    )
+    ours = eventprop.sent_back.bind(*operands, **constants)
+    theirs = eventprop._sent_back_by_operations(times, layer.weight.T, found, gradients, order, places, **constants)
     for one, other in zip(ours, theirs, strict=True):
         one, other = one.asnumpy(), other.asnumpy()
         assert one.dtype == other.dtype == np.dtype(dtype) and one.shape == other.shape

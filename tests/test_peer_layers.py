@@ -8,7 +8,7 @@ from test_peer_draws import close
 
 from snncell import Tensor, nn, ops
 from snncell.errors import ArgumentError, ShapeError
-from snncell.nn.time import initial_states
+from snncell.nn.time.multistep import initial_states
 
 REASON = "SpikingJelly is not installed: there is nothing to compare with"
 

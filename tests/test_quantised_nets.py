@@ -14,6 +14,7 @@ import snncell as ms
 from snncell import Parameter, Tensor, amp, nn, ops, quantise, surrogate, testing, train
 from snncell.errors import ArgumentError, NirError
 from snncell.monitoring import energy
+from snncell.nn.time.multistep import initial_states
 
 Q = quantise
 T, B = 7, 4
@@ -112,7 +113,7 @@ def test_states_are_on_the_grid_and_saturate(name: str) -> None:
     grid = Q.FixedPoint(7, 4)
     node = Q.prepare(NEURONS[name](), states=grid, decay_bits=6)
     x = Tensor(np.random.default_rng(1).normal(0, 6, (T, B, 5)).astype(np.float32))
-    states = nn.time.initial_states(node, x[0])
+    states = initial_states(node, x[0])
     extremes = []
     for now in x:
         out, *states = node(now, *states)
@@ -133,7 +134,7 @@ def test_a_step_is_that_of_whole_numbers() -> None:
 
 def test_states_begin_on_the_grid() -> None:
     node = Q.prepare(nn.LIFNode(2.0, v_reset=0.3, v_threshold=0.9, reset="value"), states=Q.FixedPoint(8, 3))
-    assert nn.time.initial_states(node, ops.zeros((1, 2)))[0].asnumpy().tolist() == [[0.25, 0.25]]
+    assert initial_states(node, ops.zeros((1, 2)))[0].asnumpy().tolist() == [[0.25, 0.25]]
     assert node.v_reset == 0.3
 
 

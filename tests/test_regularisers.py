@@ -64,7 +64,7 @@ TABLE = {
 
 
 def test_every_regulariser_is_here():
-    found = {k for k in vars(nn).values() if isinstance(k, type) and k.__module__ == "snncell.nn.regulariser"}
+    found = {k for k in vars(nn).values() if isinstance(k, type) and k.__module__ == "snncell.nn.losses.regularisers"}
     assert found == {kind for kind, _, _ in TABLE.values()}
 
 

@@ -10,7 +10,7 @@ import pytest
 import snncell
 from snncell import Tensor, nn, ops, testing
 from snncell.errors import ArgumentError, DTypeError, ShapeError
-from snncell.nn.loss import _Loss
+from snncell.nn.losses.standard import ReducibleLoss
 
 RNG = np.random.default_rng(0)
 T, B, C = 7, 4, 3
@@ -176,8 +176,8 @@ def outputs_for(kind, arguments):
 
 def test_every_loss_of_spikes_is_here():
     here = {kind for kind, _, _ in LOSSES.values()} | {nn.VanRossumLoss}
-    public = {kind for kind in vars(nn).values() if isinstance(kind, type) and issubclass(kind, _Loss)}
-    assert {kind for kind in public if kind.__module__.startswith("snncell.nn.spike_")} == here
+    public = {kind for kind in vars(nn).values() if isinstance(kind, type) and issubclass(kind, ReducibleLoss)}
+    assert {kind for kind in public if kind.__module__.startswith("snncell.nn.losses.spike")} == here
 
 
 @pytest.mark.parametrize("reduction", REDUCE)

@@ -13,7 +13,7 @@ from snncell.base.arguments.kinds import Count, Own, Positive, Within
 from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
-from snncell.nn.optim import Optimizer
+from snncell.nn.optim.optimizer import Optimizer
 from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.tensor import Tensor
 

@@ -19,8 +19,8 @@ from snncell.distributed.ranks import Array, Ranks, odd_rank
 from snncell.distributed.sharding import Cutter, aside, draw_for_shard, shard_slices
 from snncell.distributed.sums import VectorLayout, Vectors, sum_over_shards, sums_of
 from snncell.errors import ArgumentError, RankError
-from snncell.nn.optim import Optimizer
-from snncell.nn.stateful import Stateful
+from snncell.nn.optim.optimizer import Optimizer
+from snncell.nn.time.stateful import Stateful
 from snncell.ops.seeds import present_key, replaying
 from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.structure import flatten

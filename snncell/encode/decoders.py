@@ -13,8 +13,8 @@ from snncell import nn, ops
 from snncell.base.arguments.kinds import Extended, Numbers, Positive
 from snncell.encode.checks import check_number, check_sequence
 from snncell.errors import ArgumentError, ShapeError
-from snncell.nn.sequences import mean_over_time, sum_over_time, within_lengths
-from snncell.nn.spike_time import times_until_end
+from snncell.nn.losses.spike_times import times_until_end
+from snncell.nn.time.lengths import length_mask, mean_over_time, sum_over_time
 from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor, beside
 
@@ -27,7 +27,7 @@ __all__ = [
 def _zero_padding_steps(x: Any, lengths: Any, who: str, otherwise: float = 0.0) -> Tensor:
     """A sequence (T, B, ...), with another value where it has ended."""
     tensor = check_sequence(x, who)
-    return tensor if lengths is None else ops.select(within_lengths(tensor, lengths, who), tensor, otherwise)
+    return tensor if lengths is None else ops.select(length_mask(tensor, lengths, who), tensor, otherwise)
 
 
 def _mean_over_steps(x: Any, lengths: Any, who: str) -> Tensor:
@@ -149,7 +149,7 @@ def last_membrane(v: Numbers, *, lengths: Numbers | None = None) -> Tensor:
     tensor = _zero_padding_steps(v, lengths, "last_membrane")
     if lengths is None:
         return tensor[-1]
-    there = within_lengths(tensor, lengths, "last_membrane").astype(tensor.dtype)
+    there = length_mask(tensor, lengths, "last_membrane").astype(tensor.dtype)
     # A sample is there at its last step, and not at the step after.
     after = ops.concat([there[1:], ops.zeros_like(there[:1])])
     return ops.select(ops.greater(there, after), tensor, 0.0).sum(0)

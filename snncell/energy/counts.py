@@ -15,9 +15,9 @@ from snncell.compiler.passes.canonicalise import from_trace
 from snncell.errors import SnncellError
 from snncell.monitoring.layers import WEIGHTED
 from snncell.monitoring.recorder import Array, Inputs, RecordedCall, Update
-from snncell.nn.layer import Dense
-from snncell.nn.norm import BatchStatistics, LayerNorm
-from snncell.nn.norm_over_time import NeuNorm
+from snncell.nn.layers.linear import Dense
+from snncell.nn.norm.over_time import NeuNorm
+from snncell.nn.norm.standard import BatchStatistics, LayerNorm
 from snncell.tape import structure
 from snncell.tape.state import settings
 from snncell.tape.tracing import Instruction, Trace

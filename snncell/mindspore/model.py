@@ -17,7 +17,7 @@ from snncell.errors import ArgumentError
 from snncell.mindspore.metrics import Loss, Metric, as_metrics
 from snncell.mindspore.run_context import RunContext
 from snncell.mindspore.training_cells import TrainOneStepCell
-from snncell.nn.optim import Optimizer
+from snncell.nn.optim.optimizer import Optimizer
 from snncell.tape.conversion import as_data
 from snncell.train.callbacks import Callback, Result, Training, sort_callbacks
 from snncell.train.fit import fit

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 from snncell import ops
 from snncell.base.arguments.kinds import Count, Own, Positive
+from snncell.base.arguments.numbers import check_interval
 from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ParameterError, ShapeError
-from snncell.nn.groups import number_in
-from snncell.nn.optim import Optimizer
+from snncell.nn.optim.optimizer import Optimizer
 from snncell.tape import structure
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
@@ -104,7 +104,7 @@ class WithGradCell(Cell):
         super().__init__(auto_prefix=False)  # whose Parameters keep the names of their network
         self.network = network if loss_fn is None else WithLossCell(network, loss_fn)
         if sens is not None and not isinstance(sens, Tensor):
-            sens = number_in(sens, -math.inf, math.inf, "WithGradCell", "sens")
+            sens = check_interval(sens, -math.inf, math.inf, "WithGradCell", "sens")
         self.sens = sens
         _trained_weights(self.network, None, "WithGradCell")
 

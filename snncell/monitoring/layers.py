@@ -11,10 +11,10 @@ import numpy as np
 from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
-from snncell.nn.conv import Conv1d, Conv2d, Conv2dTranspose
-from snncell.nn.layer import Dense
+from snncell.nn.layers.conv import Conv1d, Conv2d, Conv2dTranspose
+from snncell.nn.layers.linear import Dense
 from snncell.nn.neurons.readout import LINode
-from snncell.nn.time import MultiStep
+from snncell.nn.time.multistep import MultiStep
 
 WEIGHTED = (Dense, Conv1d, Conv2d, Conv2dTranspose)  # layers whose products are counted
 INNER = ("cell", "neuron")  # names that a neuron has within what runs it

@@ -12,12 +12,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from snncell import ops
+from snncell.base.arguments.numbers import check_count
 from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, RecordError, ShapeError
 from snncell.monitoring.layers import WEIGHTED, CellStack, Neurons, layer_name, number_of_v
-from snncell.nn.layer import positive
-from snncell.nn.sequences import find_lengths
+from snncell.nn.time.lengths import find_lengths
 from snncell.ops.base import as_tensor
 from snncell.tape import structure
 from snncell.tape.event_lists import EventLists
@@ -222,10 +222,12 @@ class Recorder:
     ) -> None:
         self.inputs = inputs
         self._requests = requests
-        self.every = positive(every, "monitor", "every")
+        self.every = check_count(every, "monitor", "every")
         self._places = _places(places)
-        self._samples = None if samples is None else positive(samples, "monitor", "samples")
-        self.calls: deque[RecordedCall] = deque(maxlen=None if calls is None else positive(calls, "monitor", "calls"))
+        self._samples = None if samples is None else check_count(samples, "monitor", "samples")
+        self.calls: deque[RecordedCall] = deque(
+            maxlen=None if calls is None else check_count(calls, "monitor", "calls")
+        )
         self.cells: dict[str, Cell] = {}  # the neurons that were called, by the name of the layer
         self.fires_by: dict[str, Any] = {}  # the Cells whose input is `above`
         self._sizes: dict[str, Any] = {}  # how many neurons a layer has, where not all of them are recorded

@@ -14,7 +14,7 @@ from snncell.nir.layers import DelayLine
 from snncell.nir.neurons import Choices
 from snncell.nir.shapes import Shape
 from snncell.nir.wiring import Flat, Stage
-from snncell.nn.time import KEPT_TRACES, initial_states
+from snncell.nn.time.multistep import KEPT_TRACES, initial_states
 from snncell.ops.control import run_scan
 from snncell.tape.state import TRACING
 from snncell.tape.tensor import Tensor

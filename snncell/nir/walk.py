@@ -19,7 +19,7 @@ from snncell.nir.update import update_graph
 from snncell.nir.wiring import flatten, shapes_of, stages_of
 from snncell.nn.dataflow import DataFlow, kind_of, name_of_cell, refuse_replacement
 from snncell.nn.neurons.constants import Membrane
-from snncell.nn.norm import BatchStatistics
+from snncell.nn.norm.standard import BatchStatistics
 from snncell.tape.value import Signal as Sum
 
 LEFT_OUT = (

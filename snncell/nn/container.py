@@ -1,4 +1,4 @@
-"""Cells made of Cells."""
+"""Containers: Cells in sequence, in a list, in a dict."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from typing import Any, Self
 from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
 from snncell.cell.tree import rearrange
-from snncell.errors import ArgumentTypeError, MissingCellError, ShapeError, TensorIndexError
-from snncell.nn.sequences import joined_axes_error, rows
-from snncell.tape import structure
-from snncell.tape.event_lists import EventLists
-from snncell.tape.tensor import Tensor
+from snncell.errors import ArgumentTypeError, MissingCellError, TensorIndexError
+
+__all__ = ["CellDict", "CellList", "SequentialCell"]
 
 
 def _name_cells(cells: tuple[Any, ...], who: str) -> list[tuple[str, Cell]]:
@@ -85,7 +83,7 @@ class _Sequence(_Container):
         return self
 
     def insert(self, index: int, cell: Cell) -> Self:
-        """Put a Cell in front of the one at an index; the names of those behind it, if they are numbers, go on by one.
+        """Put a Cell before the one at an index; the names of later Cells, if they are numbers, increase by one.
 
         Raises:
             TensorIndexError: for an index that is not between the ends.
@@ -240,48 +238,3 @@ class CellDict(_Container):
                 raise ArgumentTypeError(f"CellDict: element {name!r} of cells is a Cell, not {came(cell)}.")
         for name, cell in pairs:
             self.insert_child_to_cell(name, cell)
-
-
-class TimeDistributed(Cell):
-    """Runs a Cell without memory on all time steps at once: (T, B, ...) goes in as (T B, ...) and comes out again.
-
-    One large product instead of T small ones; BatchNorm inside sees the statistics over time and batch.
-
-    Args:
-        cell: any Cell whose outputs keep the first axis, and that has no layer over time, such as `MultiStep`.
-
-    Raises:
-        ArgumentError: for a layer over time in `cell`: it would take the T B rows for steps.
-        ShapeError: for an input without time and batch axes, or a Cell that does not keep the first axis.
-    """
-
-    def __init__(self, cell: Cell) -> None:
-        super().__init__()
-        refuse_over_time(cell)
-        self.cell = cell
-
-    def construct(self, x: Tensor | EventLists) -> Any:
-        if x.ndim < 2:
-            raise ShapeError(f"TimeDistributed: takes (T, B, ...), the shape is {x.shape}.")
-        steps, batch = x.shape[:2]
-        with rows(steps * batch):
-            out = self.cell(x.reshape((steps * batch, *x.shape[2:])))
-        if isinstance(out, EventLists) and out.shape[:1] == (steps * batch,):
-            return out.reshape(steps, batch, *out.shape[1:])
-        leaves, tree = structure.flatten(out)
-        for leaf in leaves:
-            if leaf.shape[:1] != (steps * batch,):
-                raise ShapeError(
-                    f"TimeDistributed: {type(self.cell).__name__} gave shape {leaf.shape} for {steps} steps of a batch "
-                    f"of {batch}; its first axis must stay {steps * batch}."
-                )
-        return structure.unflatten(tree, [leaf.reshape((steps, batch, *leaf.shape[1:])) for leaf in leaves])
-
-
-def refuse_over_time(cell: Any) -> None:
-    """Raise for a Cell over time, also in a SequentialCell, where the TimeDistributed is made."""
-    if getattr(cell, "_over_time", False):
-        raise joined_axes_error(type(cell).__name__)
-    if isinstance(cell, SequentialCell):
-        for child in cell:
-            refuse_over_time(child)

@@ -16,10 +16,11 @@ from snncell.cell.cell import Cell
 from snncell.cell.modes import phases
 from snncell.common.held import Held
 from snncell.errors import SnncellError
-from snncell.nn.container import CellDict, CellList, SequentialCell, TimeDistributed
+from snncell.nn.container import CellDict, CellList, SequentialCell
 from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.firing import Counting
+from snncell.nn.time.axis import TimeDistributed
 from snncell.surrogate import Inclusive, Scaled, Surrogate, relusigmoid
 from snncell.tape.state import settings
 from snncell.tape.value import Signal

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from snncell.base.arguments.numbers import check_positive
 from snncell.errors import ArgumentError, ShapeError
-from snncell.nn.layer import positive_number
 from snncell.plot.axes import COLOURS, LARGE, axes_or_new, set_title
 from snncell.plot.legends import legend
 from snncell.plot.sources import Array, as_spikes, is_monitor, one_layer, real_array_of, step_numbers
@@ -69,7 +69,7 @@ def animate(
 
 
 def _check(path: str | Path | None, fps: float, fade: float) -> None:
-    positive_number(fps, "animate", "fps")
+    check_positive(fps, "animate", "fps")
     if not 0.0 <= fade < 1.0:
         raise ArgumentError(f"animate: fade is a number of at least 0 and below 1, not {fade!r}.")
     ending = ".gif" if path is None else Path(path).suffix.lower()

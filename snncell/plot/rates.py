@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from snncell.base.arguments.numbers import check_count
 from snncell.errors import ArgumentError, ShapeError
-from snncell.nn.layer import positive
 from snncell.plot.axes import (
     SMALL,
     axes_or_new,
@@ -83,7 +83,7 @@ def _has_rows(spikes: Array, who: str) -> None:
 
 def bins_of(steps: Array, width: int, who: str) -> Array:
     """The edges of bins of `width` recorded steps: half a step before the first step of each, and after the last."""
-    positive(width, who, "a bin's width in steps")
+    check_count(width, who, "a bin's width in steps")
     stride = steps[1] - steps[0] if len(steps) > 1 else 1
     return np.append(steps[::width], steps[-1:] + stride) - 0.5 * stride
 
@@ -144,7 +144,7 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
         ShapeError: if an array has fewer than two axes.
     """
     rates = {name: rates_of(array, "firing_rates") for name, array in spiking_layers(spikes, "firing_rates").items()}
-    positive(bins, "firing_rates", "bins")
+    check_count(bins, "firing_rates", "bins")
     from matplotlib.lines import Line2D
 
     axes = axes_or_new(ax, height=2.0 + 0.15 * len(rates))  # a line of the legend for each

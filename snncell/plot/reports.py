@@ -17,7 +17,7 @@ import numpy as np
 
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
-from snncell.nn.optim import Optimizer
+from snncell.nn.optim.optimizer import Optimizer
 from snncell.plot.pictures import Picture, Section, sections
 from snncell.report.activity import SATURATED_RATE, staying_on
 from snncell.report.diagnose import diagnose

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from snncell.base.arguments.kinds import Numbers
+from snncell.base.arguments.numbers import check_count, check_positive
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
-from snncell.nn.layer import positive, positive_number
 from snncell.plot.axes import COLOURS, axes_or_new, label_axis, legend_label, line_style, second_axis, set_title
 from snncell.plot.legends import legend
 from snncell.plot.sources import Array, is_monitor, one_layer, real_array_of
@@ -86,7 +86,7 @@ def share_outside(above: Numbers, surrogate_function: Any, below: float = 1e-3) 
     """
     cell, part = (
         check_spike_function(surrogate_function, "share_outside"),
-        positive_number(below, "share_outside", "below"),
+        check_positive(below, "share_outside", "below"),
     )
     array = real_array_of(above, "share_outside", "above")
     if not array.size:
@@ -135,7 +135,7 @@ def surrogate_and_membrane(
     if not values.size:
         raise ArgumentError(f"surrogate_and_membrane: no finite potential in an array of shape {array.shape}.")
     said = _say_share(array, cell, below)
-    edges = np.linspace(*_limits(values), positive(bins, "surrogate_and_membrane", "bins") + 1)
+    edges = np.linspace(*_limits(values), check_count(bins, "surrogate_and_membrane", "bins") + 1)
     axes = axes_or_new(ax, height=2.5)
     _histogram(axes, values, edges)
     _derivative_beside(axes, cell, edges, below)

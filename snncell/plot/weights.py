@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell.base.arguments.kinds import Own
+from snncell.base.arguments.numbers import check_count
 from snncell.base.arguments.shown import came, show
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
-from snncell.nn.layer import positive
-from snncell.nn.optim import Optimizer
+from snncell.nn.optim.optimizer import Optimizer
 from snncell.plot.axes import COLOURS, SMALL, axes_or_new, label_axis, name_rows, positive_line, set_title, whole_ticks
 from snncell.plot.legends import legend
 from snncell.plot.sources import Array, as_array
@@ -152,7 +152,7 @@ def weight_histograms(
         raise ArgumentError(f"weight_histograms: before has no {', '.join(map(repr, sorted(missing)))}.")
     axes = axes_or_new(ax, height=max(1.6, 0.7 + 0.28 * len(arrays)))
     old = {name: _numbers(others[name]) for name in arrays} if others else {}
-    edges = np.linspace(*_limits([*arrays.values(), *old.values()]), positive(bins, "weight_histograms", "bins") + 1)
+    edges = np.linspace(*_limits([*arrays.values(), *old.values()]), check_count(bins, "weight_histograms", "bins") + 1)
     rows = dict(zip(arrays, range(len(arrays))[::-1], strict=True))
     for name, array in arrays.items():
         _stairs(axes, array, edges, rows[name], fill=True, color=COLOURS[6], label="now")

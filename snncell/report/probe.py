@@ -14,10 +14,10 @@ from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError, SnncellError
 from snncell.monitoring import Monitor
 from snncell.monitoring.layers import number_of_v
-from snncell.nn.optim import Optimizer
-from snncell.nn.recurrent import Recurrent
-from snncell.nn.stateful import Stateful
-from snncell.nn.time import MultiStep, initial_states
+from snncell.nn.optim.optimizer import Optimizer
+from snncell.nn.time.multistep import MultiStep, initial_states
+from snncell.nn.time.recurrent import Recurrent
+from snncell.nn.time.stateful import Stateful
 from snncell.ops.seeds import present_key, replaying
 from snncell.report.facts import ConstantFacts, Facts, LayerFacts, Weight, batch_axis
 from snncell.report.slopes import Array, slope_of_surrogate

@@ -14,7 +14,7 @@ from snncell.base.arguments.shown import came, show
 from snncell.base.text import cut
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, CallError, SnncellError
-from snncell.nn.optim import Optimizer
+from snncell.nn.optim.optimizer import Optimizer
 from snncell.tape.conversion import is_array
 from snncell.tape.event_lists import EventLists
 from snncell.tape.tensor import Tensor

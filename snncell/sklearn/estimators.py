@@ -18,7 +18,7 @@ from snncell.base.arguments.kinds import Count, NotNegative, Own, Size, Within
 from snncell.cell.cell import Cell
 from snncell.compiler.jit import jit
 from snncell.errors import ArgumentError
-from snncell.nn.groups import LearningRateSchedule
+from snncell.nn.optim.schedules import LearningRateSchedule
 from snncell.ops.seeds import replaying
 from snncell.sklearn.network import network_of, optimiser_of, refuse_range
 from snncell.tape.tensor import Tensor

@@ -16,9 +16,9 @@ from snncell.base.arguments.names import suggest_name
 from snncell.base.arguments.shown import came, show
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
-from snncell.nn.groups import LearningRateSchedule
 from snncell.nn.neurons.base import Neuron
-from snncell.nn.optim import Optimizer
+from snncell.nn.optim.optimizer import Optimizer
+from snncell.nn.optim.schedules import LearningRateSchedule
 from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor
 

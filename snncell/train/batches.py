@@ -19,7 +19,7 @@ from snncell.data import Loader
 from snncell.data.order import in_turn
 from snncell.errors import ArgumentError, ForkError, ShapeError
 from snncell.kernels.space import IN_USE
-from snncell.nn.sequences import refuse_samples_as_steps, refuse_time_as_batch, sequences
+from snncell.nn.time.axis import record_sequences, refuse_samples_as_steps, refuse_time_as_batch
 from snncell.ops.seeds import draw_for, draws_for_main, go_on_from, own_key
 from snncell.tape.conversion import as_data, on_host
 from snncell.tape.state import adopt_settings, present_settings, settings
@@ -355,7 +355,7 @@ def _trace_shapes(net: Cell, inputs: list[Tensor], shapes: list[tuple[int, ...]]
     """The shapes of the sequences that layers run over, for inputs of these shapes; up to an error, if there is one."""
     trace = Trace(who="fit")
     quiet: dict[str, Any] = {"watch": None, "tape": None, "notes": []}
-    with _restore_cells(net), sequences() as noted, settings(trace=trace, **quiet):
+    with _restore_cells(net), record_sequences() as noted, settings(trace=trace, **quiet):
         stand_ins = [trace.new_input(shape, x._data.dtype) for shape, x in zip(shapes, inputs, strict=True)]
         # The step that follows raises what this batch causes. A net for one batch size is right to refuse another one.
         with suppress(Exception):

@@ -14,7 +14,7 @@ from snncell.base.plugins import plugin
 from snncell.base.text import nearest
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ArgumentTypeError
-from snncell.nn.optim import Optimizer
+from snncell.nn.optim.optimizer import Optimizer
 from snncell.tape.tensor import Tensor
 
 __all__ = ["Callback", "Result", "Training"]

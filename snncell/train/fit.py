@@ -13,7 +13,7 @@ from snncell.cell.cell import Cell
 from snncell.cell.modes import phases
 from snncell.errors import ArgumentError
 from snncell.io.checkpoint import path_to_write
-from snncell.nn.optim import Optimizer
+from snncell.nn.optim.optimizer import Optimizer
 from snncell.tape.tensor import Tensor
 from snncell.train.batches import as_batches
 from snncell.train.callbacks import Callback, Result, Training, sort_callbacks

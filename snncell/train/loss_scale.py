@@ -12,7 +12,7 @@ from snncell.amp.scaling import put_back_unless, values_of
 from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, CheckpointError, TrainingError
-from snncell.nn.optim import Optimizer
+from snncell.nn.optim.optimizer import Optimizer
 from snncell.tape.parameter import assign_all
 from snncell.tape.tensor import Tensor
 from snncell.train.callbacks import Callback, Training

@@ -14,8 +14,9 @@ from snncell.base.arguments.kinds import Numbers, Own
 from snncell.base.arguments.shown import came, show, suggest_instance
 from snncell.cell.cell import Cell, HookHandle
 from snncell.errors import ArgumentError, CallError, ShapeError
-from snncell.nn.sequences import find_lengths, refuse_batch_first, sequences, takes_lengths, within_lengths
-from snncell.nn.time import MultiStep
+from snncell.nn.time.axis import record_sequences, refuse_batch_first
+from snncell.nn.time.lengths import find_lengths, length_mask, takes_lengths
+from snncell.nn.time.multistep import MultiStep
 from snncell.ops.base import as_tensor
 from snncell.tape import structure
 from snncell.tape.conversion import as_data
@@ -181,7 +182,7 @@ class Spikes:
             if lengths is None or not lengths.are_of(spikes):
                 fired, count = fired + ops.not_equal(spikes, 0).sum(), count + spikes.size
             else:
-                there = within_lengths(spikes, lengths.counts, "firing_rate")
+                there = length_mask(spikes, lengths.counts, "firing_rate")
                 fired = fired + ops.logical_and(there, ops.not_equal(spikes, 0)).sum()
                 count = count + there.sum() * math.prod(spikes.shape[2:])
         total = float(count) if isinstance(count, int) else ops.maximum(count, 1).astype("float32")
@@ -225,7 +226,7 @@ def measure(
         if spikes is not None:
             spikes.heard.clear()
         refuse_lengths(net, inputs)
-        with sequences() as shapes:
+        with record_sequences() as shapes:
             output = net(*inputs)
         refuse_batch_first(shapes, target)
         lengths = find_batch_lengths(net, inputs)

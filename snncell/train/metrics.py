@@ -17,7 +17,7 @@ from snncell.base.text import nearest
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ArgumentTypeError, DTypeError, RecordError, ShapeError
 from snncell.monitoring import Monitor
-from snncell.nn.sequences import until_end
+from snncell.nn.time.lengths import zero_after_end
 from snncell.ops.base import as_tensor
 from snncell.ops.gathering import hot, label_words
 from snncell.tape.tensor import Tensor
@@ -67,7 +67,7 @@ def accuracy(output: Any, labels: Any, ignore_index: int = -100, lengths: Number
     by_number = _by_number(scores, target)
     summed = scores
     if over_time(scores, target):
-        summed = until_end(scores, lengths, "accuracy").sum(0)
+        summed = zero_after_end(scores, lengths, "accuracy").sum(0)
     elif lengths is not None:
         raise ShapeError(f"accuracy: lengths are of outputs (T, B, C), and these have shape {scores.shape}.")
     if by_number and summed.ndim > 1 and summed.shape[:-1] == target.shape:
@@ -208,7 +208,7 @@ def _classes(output: Any, labels: Any, lengths: Any, who: str) -> tuple[Tensor, 
             f"{target.dtype} {target.shape}."
         )
     if over_time(scores, target):
-        scores = until_end(scores, lengths, who).sum(0)
+        scores = zero_after_end(scores, lengths, who).sum(0)
     elif lengths is not None:
         raise ShapeError(f"{who}: lengths are of outputs (T, B, C), and these have shape {scores.shape}.")
     counts, classes = ops.greater_equal(target, 0), scores.shape[-1]

@@ -18,7 +18,7 @@ from snncell.cell.modes import phases
 from snncell.data import Loader
 from snncell.errors import ArgumentError
 from snncell.nn.container import CellList
-from snncell.nn.optim import Optimizer
+from snncell.nn.optim.optimizer import Optimizer
 from snncell.ops.seeds import go_on_from, own_key
 from snncell.tape.parameter import assign_all
 from snncell.tape.tensor import Tensor

@@ -10,12 +10,12 @@ from typing import Annotated, Any, Protocol
 from snncell import ops
 from snncell.amp import LossScaler
 from snncell.base.arguments.kinds import Own
+from snncell.base.arguments.numbers import check_positive
 from snncell.base.plugins import plugin
 from snncell.cell.cell import Cell
 from snncell.compiler.jit import Jitted, jit
 from snncell.errors import ArgumentError
-from snncell.nn.layer import positive_number
-from snncell.nn.optim import Optimizer
+from snncell.nn.optim.optimizer import Optimizer
 from snncell.tape.tensor import Tensor
 from snncell.train.loss_scale import Scaling, as_scaler
 from snncell.train.measures import Spikes, measure
@@ -226,7 +226,7 @@ def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: float) -> tuple[T
         >>> [g.asnumpy().tolist() for g in snncell.train.clip_by_global_norm([Tensor([3.0]), Tensor([4.0])], 2.5)]
         [[1.5], [2.0]]
     """
-    positive_number(max_norm, "clip_by_global_norm", "max_norm")
+    check_positive(max_norm, "clip_by_global_norm", "max_norm")
     originals = tuple(gradients)
     return ops.clip_by_global_norm(originals, max_norm) if originals else ()
 
@@ -241,7 +241,7 @@ def clip_by_value(gradients: Iterable[Tensor], limit: float) -> tuple[Tensor, ..
         >>> snncell.train.clip_by_value([Tensor([-3.0, 0.25])], 0.5)[0].asnumpy().tolist()
         [-0.5, 0.25]
     """
-    positive_number(limit, "clip_by_value", "limit")
+    check_positive(limit, "clip_by_value", "limit")
     return tuple(ops.clip(g, -float(limit), float(limit)) for g in gradients)
 
 

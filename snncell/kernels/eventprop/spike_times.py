@@ -1,4 +1,4 @@
-"""Spike times of neurons with two exponentials, found from event to event. The equations are in `nn/eventprop.py`.
+"""Spike times of neurons with two exponentials, from event to event. The equations are in `nn/rules/eventprop.py`.
 
 All is computed in float64. The decay between two events is the same for all neurons, so an event costs a neuron a few
 additions, and exponentials are needed for events and spikes alone. `find_spikes` is the kernel; its units are parts of

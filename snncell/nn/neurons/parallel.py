@@ -13,7 +13,7 @@ from snncell.common.ranges import Range
 from snncell.dtype import float32
 from snncell.errors import ShapeError
 from snncell.nn.neurons.firing import spike_function
-from snncell.nn.sequences import runs_over
+from snncell.nn.time.axis import check_time_axis
 from snncell.surrogate import ATan
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor, beside
@@ -72,7 +72,7 @@ class PSN(Cell):
         )
 
     def construct(self, x: Tensor) -> Tensor:
-        runs_over(x, type(self).__name__)  # before the check of T, so that `fit` can see that T is the batch size
+        check_time_axis(x, type(self).__name__)  # before the check of T, so that `fit` can see that T is the batch size
         if x.ndim == 0 or x.shape[0] != self.steps:
             raise ShapeError(f"PSN: x is ({self.steps}, B, ...) as steps={self.steps}, but its shape is {x.shape}.")
         weight = self.weight if self.mask is None else self.weight * Tensor(self.mask)
@@ -134,7 +134,7 @@ class SlidingPSN(Cell):
     def construct(self, x: Tensor) -> Tensor:
         if x.ndim == 0 or x.shape[0] == 0:
             raise ShapeError(f"SlidingPSN: x is (T, B, ...) with at least one step, its shape is {x.shape}.")
-        runs_over(x, type(self).__name__)
+        check_time_axis(x, type(self).__name__)
         h = ops.matmul(self.banded(x.shape[0], x), x.reshape((x.shape[0], -1))) + self.bias
         spike: Tensor = self.surrogate_function(h.reshape(x.shape)).astype(h.dtype)
         return spike

@@ -11,9 +11,9 @@ from snncell import ops
 from snncell.cell.cell import Cell
 from snncell.common.ranges import TAU
 from snncell.errors import ArgumentError, ShapeError
+from snncell.nn.losses.spike_times import FirstSpikeTime
 from snncell.nn.neurons.constants import Membrane, from_rest, one_of
-from snncell.nn.sequences import runs_over
-from snncell.nn.spike_time import FirstSpikeTime
+from snncell.nn.time.axis import check_time_axis
 from snncell.tape.tensor import Tensor, beside
 
 DECODERS = ("last", "max", "mean", "sum", "exp", "first")
@@ -118,7 +118,7 @@ class Readout(Cell):
     def construct(self, x: Tensor) -> Any:
         if x.ndim == 0 or x.shape[0] == 0:
             raise ShapeError(f"Readout: x is (T, B, ...) with at least one step, its shape is {x.shape}.")
-        runs_over(x, type(self).__name__)
+        check_time_axis(x, type(self).__name__)
         if self.how == "last":
             return x[-1]
         if self.how == "first":

@@ -1,0 +1,1 @@
+"""Layers: dense, convolution, pooling, dropout, recurrent networks, activations, and layers of spiking networks."""

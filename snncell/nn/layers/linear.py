@@ -1,0 +1,242 @@
+"""Dense layers, of one input and of two, and embeddings. Names and defaults are MindSpore's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from snncell import dtype as dtypes, ops
+from snncell.base.arguments.kinds import Count, FloatDtype
+from snncell.cell.cell import Cell
+from snncell.common.initializer import HeUniform, Init, Initializer, Uniform, initializer
+from snncell.errors import ArgumentError, ShapeError
+from snncell.nn.layers.activations import find_activation
+from snncell.ops.gathering import lookup
+from snncell.tape.event_lists import EventLists
+from snncell.tape.parameter import Parameter
+from snncell.tape.tensor import Tensor
+
+__all__ = ["BiDense", "Bilinear", "Dense", "Embedding", "Linear"]
+
+FAN_IN_UNIFORM = HeUniform(math.sqrt(5))  # within 1 / sqrt of a weight's inputs
+
+
+def create_parameter(init: Any, default: Initializer, shape: tuple[int, ...], dtype: Any) -> Parameter:
+    """A new Parameter, initialised by `init`, or by `default` if that is None."""
+    return Parameter(initializer(default if init is None else init, shape, dtype))
+
+
+class Dense(Cell):
+    """Dense (fully connected) layer: y = activation(x W^T + b), over the last axis.
+
+    Args:
+        in_channels: length of the last axis of x.
+        out_channels: length of the last axis of y.
+        weight_init: of W, (out_channels, in_channels); by default even within 1 / sqrt(in_channels).
+        bias_init: of b, (out_channels,); the same default.
+        has_bias: whether there is b.
+        activation: a name ("relu", ...) or a Cell.
+        dtype: of the Parameters.
+
+    Raises:
+        ShapeError: naming this Cell, if the last axis of x is not in_channels.
+
+    Example:
+        >>> nn.Dense(3, 4)(Tensor([[1.0, 2.0, 3.0]])).shape
+        (1, 4)
+    """
+
+    bias: Parameter | None = None  # without a bias, as in MindSpore
+
+    def __init__(
+        self,
+        in_channels: Count,
+        out_channels: Count,
+        weight_init: Init | None = None,
+        bias_init: Init | None = None,
+        has_bias: bool = True,
+        activation: str | Callable[..., Any] | None = None,
+        dtype: FloatDtype = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.has_bias = has_bias
+        self.weight = create_parameter(weight_init, FAN_IN_UNIFORM, (out_channels, in_channels), dtype)
+        if has_bias:
+            self.bias = create_parameter(bias_init, Uniform(1 / math.sqrt(in_channels)), (out_channels,), dtype)
+        self.activation = find_activation(activation, "Dense")
+
+    def construct(self, x: Tensor | EventLists) -> Tensor:
+        if x.shape[-1:] != (self.in_channels,):
+            raise ShapeError(
+                f"{self!r}: the input has shape {x.shape}; its last axis must have length in_channels = "
+                f"{self.in_channels}."
+            )
+        out = ops.matmul(x, self.weight.T)
+        if self.has_bias:
+            out = out + self.bias
+        return out if self.activation is None else self.activation(out)
+
+    def extend_repr(self) -> str:
+        activation = f", activation={self.activation}" if isinstance(self.activation, Cell) else ""
+        return (
+            f"input_channels={self.in_channels}, output_channels={self.out_channels}"
+            + ", has_bias=True" * self.has_bias
+            + activation
+        )
+
+
+class Linear(Dense):
+    """`Dense` with PyTorch's names, as `mindspore.mint.nn.Linear` has them: y = x W^T + b, over the last axis.
+
+    Args:
+        in_features: length of the last axis of x.
+        out_features: length of the last axis of y.
+        bias: whether there is b.
+        weight_init: of W, (out_features, in_features); by default even within 1 / sqrt(in_features).
+        bias_init: of b, (out_features,); the same default.
+        dtype: of the Parameters.
+
+    Raises:
+        ShapeError: naming this Cell, if the last axis of x is not in_features.
+
+    Example:
+        >>> nn.Linear(3, 4, bias=False)(Tensor([[1.0, 2.0, 3.0]])).shape
+        (1, 4)
+    """
+
+    def __init__(
+        self,
+        in_features: Count,
+        out_features: Count,
+        bias: bool = True,
+        weight_init: Init | None = None,
+        bias_init: Init | None = None,
+        dtype: FloatDtype = dtypes.float32,
+    ) -> None:
+        super().__init__(in_features, out_features, weight_init, bias_init, bias, None, dtype)
+
+
+class BiDense(Cell):
+    """Bilinear layer: y_o = x1^T W_o x2 + b_o, over the last axes.
+
+    Args:
+        in1_channels, in2_channels: lengths of the last axes of x1 and x2.
+        out_channels: length of the last axis of y.
+        weight_init: of W, (out_channels, in1_channels, in2_channels); by default even within 1 / sqrt(in1_channels).
+        bias_init: of b, (out_channels,); the same default.
+        has_bias: whether there is b.
+        dtype: of the Parameters.
+
+    Inputs:
+        x1: (..., in1_channels).
+        x2: (..., in2_channels).
+
+    Raises:
+        ShapeError: naming this Cell, for inputs of other lengths.
+
+    Example:
+        >>> nn.BiDense(3, 4, 2)(ops.ones((5, 3)), ops.ones((5, 4))).shape
+        (5, 2)
+    """
+
+    bias: Parameter | None = None  # without a bias, as in MindSpore
+
+    def __init__(
+        self,
+        in1_channels: Count,
+        in2_channels: Count,
+        out_channels: Count,
+        weight_init: Init | None = None,
+        bias_init: Init | None = None,
+        has_bias: bool = True,
+        dtype: FloatDtype = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        self.in1_channels, self.in2_channels, self.out_channels = in1_channels, in2_channels, out_channels
+        self.has_bias = has_bias
+        even = Uniform(1 / math.sqrt(in1_channels))
+        self.weight = create_parameter(weight_init, even, (out_channels, in1_channels, in2_channels), dtype)
+        if has_bias:
+            self.bias = create_parameter(bias_init, even, (out_channels,), dtype)
+
+    def construct(self, x1: Tensor, x2: Tensor) -> Tensor:
+        if x1.shape[-1:] != (self.in1_channels,) or x2.shape[-1:] != (self.in2_channels,):
+            raise ShapeError(
+                f"{self!r}: the inputs have shapes {x1.shape} and {x2.shape}; their last axes must have lengths "
+                f"{self.in1_channels} and {self.in2_channels}."
+            )
+        out = ops.einsum("...i,oij,...j->...o", x1, self.weight, x2)
+        return out + self.bias if self.has_bias else out
+
+    def extend_repr(self) -> str:
+        return (
+            f"in1_channels={self.in1_channels}, in2_channels={self.in2_channels}, out_channels={self.out_channels}, "
+            f"has_bias={self.has_bias}"
+        )
+
+
+class Bilinear(BiDense):
+    """`BiDense` with PyTorch's names.
+
+    Args:
+        in1_features, in2_features: lengths of the last axes of x1 and x2.
+        out_features: length of the last axis of y.
+        bias: whether there is b.
+        dtype: of the Parameters.
+    """
+
+    def __init__(
+        self,
+        in1_features: Count,
+        in2_features: Count,
+        out_features: Count,
+        bias: bool = True,
+        dtype: FloatDtype = dtypes.float32,
+    ) -> None:
+        super().__init__(in1_features, in2_features, out_features, has_bias=bias, dtype=dtype)
+
+
+class Embedding(Cell):
+    """Embedding: rows of a table, looked up by integers: (...) -> (..., embedding_size).
+
+    Args:
+        vocab_size: the number of rows.
+        embedding_size: their length.
+        use_one_hot: kept for MindSpore's signature; a lookup is a gather either way.
+        embedding_table: how the table begins.
+        dtype: of the table.
+        padding_idx: a row that begins at zero and whose gradient is zero.
+    """
+
+    def __init__(
+        self,
+        vocab_size: Count,
+        embedding_size: Count,
+        use_one_hot: bool = False,
+        embedding_table: Init = "normal",
+        dtype: FloatDtype = dtypes.float32,
+        padding_idx: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.vocab_size = vocab_size
+        self.embedding_size = embedding_size
+        if padding_idx is not None and not 0 <= padding_idx < vocab_size:
+            raise ArgumentError(f"Embedding: padding_idx={padding_idx} is no row of a table of {vocab_size}.")
+        self.padding_idx = padding_idx
+        table = Parameter(initializer(embedding_table, (vocab_size, embedding_size), dtype))
+        if padding_idx is not None:
+            table[padding_idx] = 0.0
+        self.embedding_table = table
+
+    def construct(self, indices: Tensor) -> Tensor:
+        table: Tensor = self.embedding_table
+        if self.padding_idx is not None:
+            is_padding = ops.equal(ops.arange(self.vocab_size), self.padding_idx).reshape((-1, 1))
+            table = ops.select(is_padding, ops.stop_gradient(table), table)
+        return lookup(table, indices, "Embedding: index")
+
+    def extend_repr(self) -> str:
+        return f"vocab_size={self.vocab_size}, embedding_size={self.embedding_size}"

@@ -1,0 +1,209 @@
+"""Regularisers of activity: the cost of hidden layers' spikes (T, B, N...), as one number to add to the loss.
+
+A count is a neuron's number of spikes in a sample, sum_t s; the rate is the count per step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from snncell import dtype as dtypes, ops
+from snncell.base.arguments.kinds import NotNegative
+from snncell.cell.cell import Cell
+from snncell.errors import ShapeError
+from snncell.nn.time.lengths import sum_over_time, zero_after_end
+from snncell.ops.base import as_float, as_tensor
+from snncell.tape.tensor import Tensor
+
+__all__ = [
+    "CountBoundRegulariser",
+    "L1RateSparsity",
+    "SilenceRegulariser",
+    "SparsityRegulariser",
+    "TargetRateRegulariser",
+]
+
+
+class _Regulariser(Cell):
+    """A strength, and spikes (T, B, ...)."""
+
+    def __init__(self, strength: NotNegative) -> None:
+        super().__init__()
+        self.strength = float(strength)
+
+    def spikes(self, x: Any, lengths: Any) -> Tensor:
+        """`x`, if it has time and batch; 0 after the end of each sample."""
+        spikes = as_float(x, type(self).__name__)
+        if spikes.ndim < 2 or 0 in spikes.shape:
+            raise ShapeError(
+                f"{type(self).__name__}: takes spikes (T, B, N...), time first, at least one step and sample; not "
+                f"{spikes.shape}."
+            )
+        return zero_after_end(spikes, lengths, type(self).__name__)
+
+    def extend_repr(self) -> str:
+        return f"strength={self.strength}"
+
+
+class L1RateSparsity(_Regulariser):
+    """L1 penalty of spikes: strength * sum s, so that each spike costs the same.
+
+    Args:
+        strength: of one spike.
+
+    Inputs:
+        spikes: (T, B, N...).
+        lengths: integers (B,), how many steps each sample has; left out, all T.
+
+    Raises:
+        ArgumentError: for a negative argument, or lengths that are below 0 or above T.
+        ShapeError: for spikes without time and batch, and lengths that are not one for each sample.
+
+    Source: l1_rate_sparsity of snnTorch, with its default.
+
+    Example:
+        >>> nn.L1RateSparsity(0.5)(ops.ones((4, 2, 3))).item()
+        12.0
+    """
+
+    def __init__(self, strength: NotNegative = 1e-5) -> None:
+        super().__init__(strength)
+
+    def construct(self, spikes: Tensor, lengths: Any = None) -> Tensor:
+        return sum_over_time(self.spikes(spikes, lengths)).sum() * self.strength
+
+
+class SilenceRegulariser(_Regulariser):
+    """Lower bound of spike counts, for each neuron: strength * sum_n max(0, minimum - mean_b count)^2.
+
+    A neuron costs nothing if it fires at least `minimum` times in the mean over the batch.
+
+    Args:
+        minimum: spikes per sample.
+        strength: a factor.
+
+    Inputs, Raises: as for `L1RateSparsity`.
+
+    Source: silence_reg of Spyx, of counts.
+
+    Example:
+        >>> nn.SilenceRegulariser(2.0)(Tensor([[[1.0, 0.0, 1.0]], [[1.0, 0.0, 0.0]]])).item()  # 0 + 2^2 + 1^2
+        5.0
+    """
+
+    def __init__(self, minimum: NotNegative, strength: NotNegative = 1.0) -> None:
+        super().__init__(strength)
+        self.minimum = float(minimum)
+
+    def construct(self, spikes: Tensor, lengths: Any = None) -> Tensor:
+        lacking = ops.relu(self.minimum - sum_over_time(self.spikes(spikes, lengths)).mean(0))
+        return ops.square(lacking).sum() * self.strength
+
+    def extend_repr(self) -> str:
+        return f"minimum={self.minimum}, {super().extend_repr()}"
+
+
+class SparsityRegulariser(_Regulariser):
+    """Upper bound of spike counts, for each sample: strength * sum_b huber(max(0, mean_n count - maximum)).
+
+    huber(a) = a^2 / 2 up to 1, a - 1 / 2 above. A sample costs nothing if the layer's neurons fire at most `maximum`
+    times in the mean; a single neuron may fire often.
+
+    Args:
+        maximum: spikes per neuron.
+        strength: a factor.
+
+    Inputs:
+        spikes: (T, B, N...); all axes after the batch are neurons, of a convolution too.
+        lengths: as for `L1RateSparsity`.
+
+    Raises: as for `L1RateSparsity`.
+
+    Source: sparsity_reg of Spyx, of counts.
+
+    Example:
+        >>> nn.SparsityRegulariser(1.0)(ops.ones((4, 2, 3))).item()  # huber(3) for each of two samples
+        5.0
+    """
+
+    def __init__(self, maximum: NotNegative, strength: NotNegative = 1.0) -> None:
+        super().__init__(strength)
+        self.maximum = float(maximum)
+
+    def construct(self, spikes: Tensor, lengths: Any = None) -> Tensor:
+        counts = sum_over_time(self.spikes(spikes, lengths))
+        excess = ops.relu(counts.reshape((counts.shape[0], -1)).mean(1) - self.maximum)
+        square = ops.minimum(excess, 1.0)
+        return (0.5 * ops.square(square) + (excess - square)).sum() * self.strength
+
+    def extend_repr(self) -> str:
+        return f"maximum={self.maximum}, {super().extend_repr()}"
+
+
+class TargetRateRegulariser(_Regulariser):
+    """Target firing rate of each neuron: strength * sum_n (rate - target)^2.
+
+    The rate of a neuron is its number of spikes in the batch per step; with `lengths`, per step that a sample has.
+
+    Args:
+        target: spikes per step.
+        strength: a factor.
+
+    Inputs, Raises: as for `L1RateSparsity`.
+
+    Source: Bellec et al., "A solution to the learning dilemma for recurrent networks of spiking neurons", Nature
+    Communications 2020, with strength = c_reg / 2.
+
+    Example:
+        >>> nn.TargetRateRegulariser(0.5)(ops.ones((4, 2, 3))).item()
+        0.75
+    """
+
+    def __init__(self, target: NotNegative, strength: NotNegative = 1.0) -> None:
+        super().__init__(strength)
+        self.target = float(target)
+
+    def construct(self, spikes: Tensor, lengths: Any = None) -> Tensor:
+        counted = self.spikes(spikes, lengths)
+        if lengths is None:
+            rate = counted.mean((0, 1))
+        else:
+            wide = counted.astype(dtypes.compute_dtype(counted.dtype.dtype))  # as a mean has it
+            steps = ops.maximum(as_tensor(lengths, "lengths").sum(), 1).astype(wide.dtype)
+            rate = (sum_over_time(wide).sum(0) / steps).astype(counted.dtype)
+        return ops.square(rate - self.target).sum() * self.strength
+
+    def extend_repr(self) -> str:
+        return f"target={self.target}, {super().extend_repr()}"
+
+
+class CountBoundRegulariser(_Regulariser):
+    """Target spike count of each neuron: sum_n k_n / 2 (mean_b count - target)^2, k_n = upper above it, lower below it.
+
+    Args:
+        target: spikes per sample.
+        upper, lower: what firing too often and too rarely costs; 0 leaves that side free.
+
+    Inputs, Raises: as for `L1RateSparsity`.
+
+    Source: mlGeNN, where they are reg_nu_upper, reg_lambda_upper and reg_lambda_lower of its EventProp compiler;
+    Nowotny, Turner and Knight, "Loss shaping enhances exact gradient learning with EventProp in spiking neural
+    networks", 2022.
+
+    Example:
+        >>> nn.CountBoundRegulariser(2.0, upper=1.0, lower=0.5)(ops.ones((4, 1, 3))).item()  # 3 (4 - 2)^2 / 2
+        6.0
+    """
+
+    def __init__(self, target: NotNegative, upper: NotNegative = 1.0, lower: NotNegative = 0.0) -> None:
+        super().__init__(float(upper))
+        self.target = float(target)
+        self.lower = float(lower)
+
+    def construct(self, spikes: Tensor, lengths: Any = None) -> Tensor:
+        beyond = sum_over_time(self.spikes(spikes, lengths)).mean(0) - self.target
+        above, below = ops.relu(beyond), ops.relu(-beyond)
+        return (ops.square(above) * self.strength + ops.square(below) * self.lower).sum() * 0.5
+
+    def extend_repr(self) -> str:
+        return f"target={self.target}, upper={self.strength}, lower={self.lower}"

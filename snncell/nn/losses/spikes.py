@@ -1,0 +1,389 @@
+"""Losses of spike counts, firing rates and membrane potentials over time, (T, B, C); of spike times: `spike_times`.
+
+Where a class has several output neurons, `num_classes` says how many classes there are: the first C / num_classes
+neurons are class 0, and so on, and count together. Each loss has `reduction`: "mean" (the default), "sum" or "none".
+
+Of padded outputs each loss takes `lengths`, (B,), the number of steps of each sample: steps after them do not count,
+and the loss of a sample is that of the sample alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from snncell import ops
+from snncell.base.arguments.kinds import Numbers, Reduction, Share
+from snncell.errors import ArgumentError, DTypeError, ShapeError
+from snncell.nn.losses.standard import ReducibleLoss
+from snncell.nn.time.lengths import max_over_time, mean_over_time, steps_per_sample, sum_over_time, zero_after_end
+from snncell.ops.base import as_tensor
+from snncell.ops.gathering import hot, label_words
+from snncell.tape.tensor import Tensor
+
+__all__ = [
+    "CECountLoss",
+    "CEMaxMembraneLoss",
+    "CERateLoss",
+    "MSECountLoss",
+    "MSEMembraneLoss",
+    "MSERateLoss",
+    "TETLoss",
+]
+
+
+class ClassLoss(ReducibleLoss):
+    """The base of losses of outputs (T, B, C) and class numbers (B,).
+
+    Args:
+        num_classes: how many classes the output neurons stand for; by default each neuron for one.
+        reduction: "mean", "sum" or "none".
+    """
+
+    def __init__(self, num_classes: int | None = None, reduction: Reduction = "mean") -> None:
+        super().__init__(reduction)
+        if num_classes is not None and (not isinstance(num_classes, int) or num_classes < 1):
+            raise ArgumentError(f"{type(self).__name__}: num_classes is an integer of at least 1, not {num_classes!r}.")
+        self.num_classes = num_classes
+
+    def outputs(self, x: Tensor, lengths: Any = None) -> Tensor:
+        """`x`, (T, B, N), with the neurons of a class added up: (T, B, C); 0 after the end of each sample."""
+        name = type(self).__name__
+        if x.ndim != 3 or not x.shape[0]:
+            raise ShapeError(f"{name}: takes outputs (T, B, C) with at least one step, time first; not {x.shape}.")
+        steps, batch, neurons = x.shape
+        x = zero_after_end(x, lengths, name)
+        if self.num_classes is None:
+            return x
+        if neurons % self.num_classes:
+            raise ShapeError(
+                f"{name}: {neurons} output neurons, of shape {x.shape}, cannot be shared out evenly among num_classes="
+                f"{self.num_classes}; make the last layer a multiple of that wide."
+            )
+        return x.reshape((steps, batch, self.num_classes, neurons // self.num_classes)).sum(3)
+
+    def share(self, x: Tensor) -> int:
+        """The number of neurons of `x`, (T, B, N), that a class has."""
+        return 1 if self.num_classes is None else x.shape[2] // self.num_classes
+
+    def one_hot(self, labels: Any, like: Tensor) -> Tensor:
+        """1 at the class of each sample, else 0: (B, C), for class numbers (B,)."""
+        name, (batch, classes), classed = type(self).__name__, like.shape, as_tensor(labels, type(self).__name__)
+        if classed.dtype.category != 1:
+            raise DTypeError(
+                f"{name}: labels are class numbers, integers ({batch},), not {classed.dtype}; convert them: "
+                f"labels.astype('int64'), or ops.argmax(labels, 1) for one-hot labels."
+            )
+        if classed.shape != (batch,):
+            raise ShapeError(
+                f"{name}: outputs (T, B, C) of a batch of {batch} need labels of shape ({batch},), not "
+                f"{classed.shape}. Time is the first axis of outputs, x.swapaxes(0, 1)?"
+            )
+        return hot(classed, classes, 1, label_words(name, classes, False)).astype(like.dtype)
+
+    def extend_repr(self) -> str:
+        groups = "" if self.num_classes is None else f"num_classes={self.num_classes}, "
+        return f"{groups}reduction={self.reduction!r}"
+
+
+# --- cross entropies --------------------------------------------------------------------------------------------------
+
+
+class CrossEntropyOverTime(ClassLoss):
+    """A cross entropy: -log p[label], weighted by class, with smoothed labels."""
+
+    def __init__(
+        self,
+        num_classes: int | None = None,
+        weight: Numbers | None = None,
+        label_smoothing: Share = 0.0,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(num_classes, reduction)
+        self.weight = weight
+        self.label_smoothing = label_smoothing
+
+    def at_each_step(self, outputs: Tensor, lengths: Any) -> Tensor:
+        """The mean over the steps of log p[t], (B, C)."""
+        log_p = ops.log_softmax(self.outputs(outputs, lengths), 2)
+        return mean_over_time(log_p, lengths, type(self).__name__)
+
+    def likelihood(self, log_p: Tensor, labels: Any) -> Tensor:
+        """The loss for log-probabilities (B, C); its mean is over the sum of weights."""
+        hard = self.one_hot(labels, log_p)
+        classes = log_p.shape[1]
+        target = hard
+        if self.label_smoothing:
+            target = hard * (1.0 - self.label_smoothing) + self.label_smoothing / classes
+        if self.weight is None:
+            return self.reduced(-(log_p * target).sum(1))
+        if tuple(np.shape(self.weight)) != (classes,):
+            raise ShapeError(
+                f"{type(self).__name__}: weight has shape {tuple(np.shape(self.weight))}; there are {classes} classes."
+            )
+        weight = as_tensor(self.weight, type(self).__name__).astype(log_p.dtype)
+        each = -(log_p * target * weight).sum(1)
+        return each.sum() / (hard * weight).sum() if self.reduction == "mean" else self.reduced(each)
+
+
+class CERateLoss(CrossEntropyOverTime):
+    """Cross entropy at each step, then the mean over time: (1 / T) sum_t CE(s[t], y).
+
+    Args:
+        num_classes: how many classes the neurons stand for; the outputs of a class are added up at each step.
+        weight: (C,), a weight for each class; the mean is then over the sum of weights.
+        label_smoothing: e in [0, 1): labels are mixed with e / C for each class.
+        reduction: "mean", "sum" or "none", which gives (B,).
+
+    Inputs:
+        outputs: spikes (T, B, C).
+        labels: integers (B,) in [0, C).
+        lengths: integers (B,), how many steps each sample has; left out, all T.
+
+    Raises:
+        ShapeError, DTypeError, ArgumentError: for labels that do not fit the outputs, naming what does not.
+
+    Source: ce_rate_loss of snnTorch. That one ignores its `population_code`, and takes the mean of weighted losses over
+    the batch instead of the sum of weights.
+
+    Example:
+        >>> round(nn.CERateLoss()(ops.zeros((5, 2, 4)), Tensor([0, 3])).item(), 4)  # log 4
+        1.3863
+    """
+
+    def construct(self, outputs: Tensor, labels: Tensor, lengths: Any = None) -> Tensor:
+        return self.likelihood(self.at_each_step(outputs, lengths), labels)
+
+
+class TETLoss(CrossEntropyOverTime):
+    """Temporal efficient training: the cross entropy of a readout at each step, and a pull towards one potential.
+
+    (1 - a) (1 / T) sum_t CE(x[t], y) + a (1 / T) sum_t mean_c (x[t] - phi)^2, with a = mse_weight, phi = mse_target.
+
+    Args:
+        mse_weight: a in [0, 1]; the paper takes 0.05 for most data sets, and phi = 1, the threshold.
+        mse_target: phi.
+        weight, label_smoothing, reduction: as for `CERateLoss`.
+
+    Inputs:
+        outputs: (T, B, C), what the last layer gives at each step.
+        labels, lengths: as for `CERateLoss`.
+
+    Raises:
+        ShapeError, DTypeError, ArgumentError: for labels that do not fit the outputs, or a mse_weight out of range.
+
+    Source: Deng et al., "Temporal Efficient Training of Spiking Neural Network via Gradient Re-weighting", ICLR 2022;
+    with mse_weight = 0 temporal_efficient_training_cross_entropy of SpikingJelly.
+
+    Example:
+        >>> loss = nn.TETLoss(mse_weight=0.05)(ops.ones((5, 2, 4)), Tensor([0, 3]))  # 0.95 log 4
+        >>> round(loss.item(), 4)
+        1.317
+    """
+
+    def __init__(
+        self,
+        mse_weight: float = 0.0,
+        mse_target: float = 1.0,
+        weight: Numbers | None = None,
+        label_smoothing: Share = 0.0,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(None, weight, label_smoothing, reduction)
+        if not 0.0 <= mse_weight <= 1.0:
+            raise ArgumentError(f"TETLoss: mse_weight lies in [0, 1], not {mse_weight!r}.")
+        self.mse_weight, self.mse_target = mse_weight, mse_target
+
+    def construct(self, outputs: Tensor, labels: Tensor, lengths: Any = None) -> Tensor:
+        entropy = self.likelihood(self.at_each_step(outputs, lengths), labels)
+        if not self.mse_weight:
+            return entropy
+        each = ops.square(self.outputs(outputs, lengths) - self.mse_target).mean(2)
+        pull = self.reduced(mean_over_time(each, lengths, "TETLoss"))
+        return entropy * (1.0 - self.mse_weight) + pull * self.mse_weight
+
+    def extend_repr(self) -> str:
+        return f"mse_weight={self.mse_weight}, mse_target={self.mse_target}, {super().extend_repr()}"
+
+
+class CECountLoss(CrossEntropyOverTime):
+    """Cross entropy of the sums over time: CE(sum_t s[t], y).
+
+    Of spikes it takes their counts; of membrane potentials, with label_smoothing=0.3, it is integral_crossentropy of
+    Spyx.
+
+    Args, Inputs, Raises: as for `CERateLoss`.
+
+    Source: ce_count_loss of snnTorch, which takes the mean of weighted losses over the batch, and not over the sum of
+    weights as PyTorch's NLLLoss and this one do.
+
+    Example:
+        >>> spikes = Tensor([[[1.0, 0.0]], [[1.0, 1.0]]])  # two spikes of class 0, one of class 1
+        >>> round(nn.CECountLoss()(spikes, Tensor([0])).item(), 4)  # log(1 + e^-1)
+        0.3133
+    """
+
+    def construct(self, outputs: Tensor, labels: Tensor, lengths: Any = None) -> Tensor:
+        return self.likelihood(ops.log_softmax(sum_over_time(self.outputs(outputs, lengths)), 1), labels)
+
+
+class CEMaxMembraneLoss(CrossEntropyOverTime):
+    """Cross entropy of the highest potentials: CE(max_t u[t], y). Steps of equal height share the gradient.
+
+    Args:
+        weight, label_smoothing, reduction: as for `CERateLoss`.
+
+    Inputs:
+        outputs: membrane potentials (T, B, C).
+        labels, lengths: as for `CERateLoss`, and what is raised.
+
+    Source: Zenke's SpyTorch; ce_max_membrane_loss of snnTorch.
+
+    Example:
+        >>> v = Tensor([[[1.0, 0.0]], [[2.0, -1.0]]])
+        >>> round(nn.CEMaxMembraneLoss()(v, Tensor([0])).item(), 4)  # log(1 + e^-2)
+        0.1269
+    """
+
+    def __init__(
+        self, weight: Numbers | None = None, label_smoothing: Share = 0.0, reduction: Reduction = "mean"
+    ) -> None:
+        super().__init__(None, weight, label_smoothing, reduction)
+
+    def construct(self, outputs: Tensor, labels: Tensor, lengths: Any = None) -> Tensor:
+        most = max_over_time(self.outputs(outputs, lengths), lengths, "CEMaxMembraneLoss")
+        return self.likelihood(ops.log_softmax(most, 1), labels)
+
+
+# --- squared errors ---------------------------------------------------------------------------------------------------
+
+
+class _TargetRateLoss(ClassLoss):
+    """The class's neurons are to fire at correct_rate, the others at incorrect_rate, in spikes per step."""
+
+    def __init__(
+        self,
+        correct_rate: float = 1.0,
+        incorrect_rate: float = 0.0,
+        num_classes: int | None = None,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(num_classes, reduction)
+        for name, rate in (("correct_rate", correct_rate), ("incorrect_rate", incorrect_rate)):
+            if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0.0 <= rate <= 1.0:
+                raise ArgumentError(f"{type(self).__name__}: {name} lies in [0, 1] spikes per step, not {rate!r}.")
+        self.correct_rate, self.incorrect_rate = correct_rate, incorrect_rate
+
+    def extend_repr(self) -> str:
+        return f"correct_rate={self.correct_rate}, incorrect_rate={self.incorrect_rate}, {super().extend_repr()}"
+
+
+class MSECountLoss(_TargetRateLoss):
+    """Squared error of spike counts: MSE(sum_t s[t], n) / T, n = floor(T correct_rate) for the label's neuron,
+    floor(T incorrect_rate) for the others.
+
+    Args:
+        correct_rate, incorrect_rate: in [0, 1] spikes per step.
+        num_classes: how many classes the neurons stand for; those of a class count together, and n is that of all.
+        reduction: "mean", "sum" or "none", which gives (B, C).
+
+    Inputs:
+        outputs: spikes (T, B, C).
+        labels: integers (B,) in [0, C).
+        lengths: integers (B,), how many steps each sample has; left out, all T.
+
+    Raises:
+        ShapeError, DTypeError, ArgumentError: for labels that do not fit the outputs, or rates out of range.
+
+    Source: Shrestha and Orchard, "SLAYER", NeurIPS 2018; mse_count_loss of snnTorch.
+
+    Example:
+        >>> nn.MSECountLoss(0.75, 0.25)(ops.ones((4, 1, 2)), Tensor([1])).item()  # ((4 - 1)^2 + (4 - 3)^2) / 2 / 4
+        1.25
+    """
+
+    def construct(self, outputs: Tensor, labels: Tensor, lengths: Any = None) -> Tensor:
+        count = sum_over_time(self.outputs(outputs, lengths))
+        steps = None if lengths is None else steps_per_sample(outputs, lengths).reshape((-1, 1))
+        on, off = (self._wanted(outputs, steps, rate) for rate in (self.correct_rate, self.incorrect_rate))
+        far = ops.square(count - (self.one_hot(labels, count) * (on - off) + off))
+        return self.reduced(far) / outputs.shape[0] if steps is None else self.reduced(far / steps)
+
+    def _wanted(self, outputs: Tensor, steps: Tensor | None, rate: float) -> Any:
+        """The number of spikes that a class is to give: one for all samples, or for each, (B, 1)."""
+        # The small number makes 29 of 100 * 0.29, which is 28.999999999999996.
+        if steps is None:
+            return float(int(outputs.shape[0] * self.share(outputs) * rate + 1e-9))
+        counts = [float(int(length * self.share(outputs) * rate + 1e-9)) for length in range(outputs.shape[0] + 1)]
+        return ops.gather(Tensor(counts, outputs.dtype), steps.astype("int64"))
+
+
+class MSERateLoss(_TargetRateLoss):
+    """Squared error of rates: MSE(mean_t s[t], r), r = correct_rate for the label's neuron, incorrect_rate otherwise.
+
+    Args:
+        correct_rate, incorrect_rate: in [0, 1] spikes per step.
+        num_classes: how many classes the neurons stand for; the rate of a class is the mean of its neurons'.
+        reduction: "mean", "sum" or "none", which gives (B, C).
+
+    Inputs, Raises: as for `MSECountLoss`.
+
+    Source: SpikeRate of lava-dl, with true_rate and false_rate. mse_spikerate of Spyx compares the rate with a count,
+    sparsity T, which no rate reaches for T > 1 / sparsity; here it is correct_rate = sparsity.
+
+    Example:
+        >>> nn.MSERateLoss(0.5, 0.0)(ops.ones((4, 1, 2)), Tensor([1])).item()  # (1^2 + 0.5^2) / 2
+        0.625
+    """
+
+    def construct(self, outputs: Tensor, labels: Tensor, lengths: Any = None) -> Tensor:
+        rate = mean_over_time(self.outputs(outputs, lengths), lengths, "MSERateLoss") / float(self.share(outputs))
+        on, off = float(self.correct_rate), float(self.incorrect_rate)
+        return self.reduced(ops.square(rate - (self.one_hot(labels, rate) * (on - off) + off)))
+
+
+class MSEMembraneLoss(ClassLoss):
+    """Squared error of membrane potentials at each step, then the mean over time: (1 / T) sum_t MSE(u[t], target).
+
+    Args:
+        on_target, off_target: for class numbers: the potential of the label's neuron, and of the others.
+        reduction: "mean", "sum" or "none", which gives (B, C).
+
+    Inputs:
+        outputs: membrane potentials (T, B, C).
+        targets: integers (B,), class numbers; or potentials (B, C), or (T, B, C) if they vary over time.
+        lengths: integers (B,), how many steps each sample has; left out, all T.
+
+    Raises:
+        ShapeError, DTypeError, ArgumentError: for targets that do not fit the outputs.
+
+    Source: mse_membrane_loss of snnTorch.
+
+    Example:
+        >>> nn.MSEMembraneLoss()(ops.ones((4, 1, 2)), Tensor([1])).item()
+        0.5
+        >>> nn.MSEMembraneLoss()(ops.ones((4, 1, 2)), ops.ones((4, 1, 2))).item()
+        0.0
+    """
+
+    def __init__(self, on_target: float = 1.0, off_target: float = 0.0, reduction: Reduction = "mean") -> None:
+        super().__init__(None, reduction)
+        self.on_target, self.off_target = float(on_target), float(off_target)
+
+    def construct(self, outputs: Tensor, targets: Tensor, lengths: Any = None) -> Tensor:
+        v = self.outputs(outputs, lengths)
+        apart = zero_after_end(
+            v - self._potentials(as_tensor(targets, "MSEMembraneLoss"), v), lengths, "MSEMembraneLoss"
+        )
+        return self.reduced(mean_over_time(ops.square(apart), lengths, "MSEMembraneLoss"))
+
+    def _potentials(self, targets: Tensor, v: Tensor) -> Tensor:
+        if targets.ndim < 2:
+            return self.one_hot(targets, v[0]) * (self.on_target - self.off_target) + self.off_target
+        if targets.shape not in (v.shape, v.shape[1:]):
+            raise ShapeError(
+                f"MSEMembraneLoss: outputs of shape {v.shape} need class numbers {v.shape[1:2]}, or potentials "
+                f"{v.shape[1:]} or {v.shape}; these targets have shape {targets.shape}."
+            )
+        return targets.astype(v.dtype)

@@ -1,0 +1,1 @@
+"""Normalisation: batch, layer, group and instance normalisation, and those of spiking networks."""

@@ -1,0 +1,303 @@
+"""Normalisation in spiking networks: over time, tdBN, BNTT and TEBN, and step by step, NeuNorm."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from snncell import dtype as dtypes, ops
+from snncell.base.arguments.kinds import Count
+from snncell.base.arguments.numbers import check_count, check_interval, check_positive
+from snncell.cell.cell import Cell
+from snncell.common.initializer import initializer
+from snncell.errors import ShapeError
+from snncell.nn.layers.linear import FAN_IN_UNIFORM, create_parameter
+from snncell.nn.norm.standard import BatchStatistics, narrow_result, widen
+from snncell.nn.time.axis import check_time_axis
+from snncell.nn.time.lengths import length_mask, sum_over_time
+from snncell.ops.base import as_float
+from snncell.tape.parameter import Parameter
+from snncell.tape.tensor import Tensor
+
+__all__ = ["BatchNormThroughTime", "NeuNorm", "TemporalEffectiveBatchNorm", "ThresholdBatchNorm"]
+
+
+class _NormOverTime(BatchStatistics):
+    """Batch normalisation of sequences (T, B, C, ...), which may end at different steps."""
+
+    dims = (3, 4, 5, 6)  # (T, B, C), and up to three more axes
+    kept: tuple[int, ...] = (2,)
+
+    def construct(self, x: Tensor, lengths: Any = None) -> Tensor:
+        self.refuse_shape(x)
+        check_time_axis(x, type(self).__name__)
+        if lengths is None:
+            self.refuse_fewer(x)
+            return super().construct(x)
+        there = length_mask(x, lengths, type(self).__name__)
+        wide = widen(ops.select(there, as_float(x, type(self).__name__), 0.0))
+        mean, var = self.statistics_within(wide, there) if self.from_batch else self.moving()
+        return narrow_result(ops.select(there, self.normalised(wide, mean, var), 0.0), x, self.gamma)
+
+    def refuse_fewer(self, x: Tensor) -> None:
+        """Raise a ShapeError if the input, without lengths, has fewer steps than training needs."""
+
+    def statistics_within(self, x: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance of x, 0 where it is not there, after the moving ones have followed them."""
+        count = self.added_up(there.astype(dtypes.int64)) * math.prod(x.shape[3:])
+        enough, count = count > 1, ops.maximum(count, 2).astype(x.dtype)
+        mean = self.added_up(x) / count
+        var = self.added_up(ops.square(ops.select(there, x - self.spread(mean, x), 0.0))) / count
+        own = mean, var
+        used = [ops.select(enough, a, b.astype(x.dtype)) for a, b in zip(own, self.moving(), strict=True)]
+        self.follow(own[0], own[1] * (count / (count - 1.0)), enough)
+        return used[0], used[1]
+
+    def added_up(self, x: Tensor) -> Tensor:
+        """The sum over all axes but those kept."""
+        # Of each step first: a sum over several axes may be taken in parts, which zeros after the last step move.
+        each = ops.sum(x, tuple(axis for axis in range(1, x.ndim) if axis not in self.kept))
+        return each if 0 in self.kept else sum_over_time(each)
+
+    def spread(self, statistic: Tensor, x: Tensor) -> Tensor:
+        """One number for each place on the axes `kept`, at every step, so that gradients too are sums of each first."""
+        one = super().spread(statistic, x)
+        columns = one if one.size > 1 else ops.broadcast_to(one, (1, 2, *one.shape[2:]))  # see `sum_over_time`
+        spread = ops.broadcast_to(columns, (x.shape[0], *columns.shape[1:]))
+        return spread if columns is one else spread[:, :1]
+
+
+class _NormPerStep(_NormOverTime):
+    """Batch normalisation with statistics or scales of its own for each of `steps` steps."""
+
+    steps: Count
+    things: str
+
+    def refuse_shape(self, x: Tensor) -> None:
+        """Raise a ShapeError if the input has other axes, or more steps."""
+        super().refuse_shape(x)
+        self._refuse_steps(x, x.shape[0] > self.steps)
+
+    def refuse_fewer(self, x: Tensor) -> None:
+        """Raise a ShapeError in training, which needs every step."""
+        self._refuse_steps(x, self.from_batch and x.shape[0] < self.steps)
+
+    def _refuse_steps(self, x: Tensor, wrong: bool) -> None:
+        if wrong:
+            raise ShapeError(
+                f"{self!r}: the input has {x.shape[0]} steps; there are {self.things} of {self.steps}. Training "
+                f"without lengths needs all of them, and no input has more. Make it with steps={x.shape[0]}."
+            )
+
+    def extend_repr(self) -> str:
+        return f"{super().extend_repr()}, steps={self.steps}"
+
+
+class ThresholdBatchNorm(_NormOverTime):
+    """Threshold-dependent batch normalisation (tdBN) of currents, over time and batch, per channel.
+
+    y = gamma alpha v_threshold (x - mean) / sqrt(var + eps) + beta
+
+    In training, mean and (biased) variance are those of all steps and samples of x, and the moving ones follow:
+    moving = momentum moving + (1 - momentum) batch, with the unbiased variance. In prediction the moving ones are used.
+    So a current begins as normal numbers of the width alpha v_threshold, whatever comes before it, and the neurons
+    after it neither fall silent nor saturate. gamma and beta begin at 1 and 0.
+
+    Args:
+        num_features: C.
+        v_threshold: of the neurons that take y.
+        alpha: 1 in a chain; 1 / sqrt(2) on each of two branches that are added.
+        options: eps, momentum, affine, ... as for `BatchNorm1d`.
+
+    Inputs:
+        x: (T, B, C, ...).
+        lengths: integers (B,), how many steps each sample has; left out, all T. Mean and variance are those of the
+            steps that are there, and y is 0 after them; padding changes no bit. Of fewer than two values there is no
+            variance: the moving ones are used, and stay.
+
+    Raises:
+        ArgumentError: for a threshold or alpha that is not positive, or lengths below 0 or above T.
+        ShapeError: for an input with other axes, or one value per channel.
+
+    Source: Zheng, Wu, Deng, Hu and Li, "Going Deeper With Directly-Trained Larger Spiking Neural Networks", AAAI 2021.
+
+    Example:
+        >>> layer = nn.ThresholdBatchNorm(3, v_threshold=0.5)
+        >>> layer.set_train()(ops.normal((8, 4, 3), mean=7.0)).shape  # (T, B, C)
+        (8, 4, 3)
+    """
+
+    def __init__(self, num_features: Count, v_threshold: float = 1.0, alpha: float = 1.0, **options: Any) -> None:
+        super().__init__(num_features, **options)
+        self.v_threshold = check_positive(v_threshold, "ThresholdBatchNorm", "v_threshold")
+        self.alpha = check_positive(alpha, "ThresholdBatchNorm", "alpha")
+        self.gain = self.alpha * self.v_threshold
+
+    def extend_repr(self) -> str:
+        return f"{super().extend_repr()}, v_threshold={self.v_threshold}, alpha={self.alpha}"
+
+
+class BatchNormThroughTime(_NormPerStep):
+    """Batch normalisation through time (BNTT): statistics and scales of their own for each step, per channel.
+
+    y[t] = gamma[t] (x[t] - mean[t]) / sqrt(var[t] + eps) + beta[t]
+
+    In training, mean[t] and (biased) variance[t] are those of the batch at step t, and the moving ones of that step
+    follow, as in `BatchNorm1d`. In prediction the moving ones are used, and x may stop early: the first steps are then
+    normalised as they are in the whole.
+
+    Args:
+        num_features: C.
+        steps: T, the number of steps in training.
+        has_beta: whether beta is trained; as it is published there is none, and it stays 0.
+        options: eps, momentum, affine, ... as for `BatchNorm1d`.
+
+    Inputs:
+        x: (T, B, C, ...).
+        lengths: as for `ThresholdBatchNorm`; of each step, the samples count that have it. x may then stop early in
+            training too.
+
+    Raises:
+        ArgumentError: for lengths below 0 or above T.
+        ShapeError: for an input with other axes, more steps than T, or fewer in training without lengths.
+
+    Source: Kim and Panda, "Revisiting Batch Normalization for Training Low-Latency Deep Spiking Neural Networks From
+    Scratch", Frontiers in Neuroscience 2021.
+
+    Example:
+        >>> layer = nn.BatchNormThroughTime(3, steps=8)
+        >>> layer.set_train()(ops.normal((8, 4, 3))).shape, layer.gamma.shape  # (T, B, C), (T, C)
+        ((8, 4, 3), (8, 3))
+    """
+
+    kept = (0, 2)
+    things = "statistics"
+
+    def __init__(self, num_features: Count, steps: Count, has_beta: bool = False, **options: Any) -> None:
+        Cell.__init__(self)
+        self.steps = steps
+        super().__init__(num_features, **options)
+        if not has_beta:
+            self.beta.requires_grad = False
+
+    def statistics_shape(self) -> tuple[int, ...]:
+        """(T, C)."""
+        return self.steps, self.num_features
+
+    def added_up(self, x: Tensor) -> Tensor:
+        """The sum of each step, (T, C), nothing at those that x does not have."""
+        return ops.pad(super().added_up(x), (0, 0, 0, self.steps - x.shape[0]))
+
+    def spread(self, statistic: Tensor, x: Tensor) -> Tensor:
+        """Those of the first steps, if there are fewer, with axes of length 1 for batch and places."""
+        return super().spread(statistic if x.shape[0] == self.steps else statistic[: x.shape[0]], x)
+
+
+class TemporalEffectiveBatchNorm(_NormPerStep):
+    """Temporal effective batch normalisation (TEBN): statistics of all steps together, and a learned scale for each.
+
+    y[t] = scale[t] (gamma (x[t] - mean) / sqrt(var + eps) + beta)
+
+    In training, mean and (biased) variance are those of all steps and samples of x, per channel, and the moving ones
+    follow, as in `BatchNorm1d`. In prediction the moving ones are used, and x may stop early. scale begins at 1.
+
+    Args:
+        num_features: C.
+        steps: T, the number of steps in training.
+        options: eps, momentum, affine, ... as for `BatchNorm1d`.
+
+    Inputs:
+        x: (T, B, C, ...).
+        lengths: as for `ThresholdBatchNorm`; x may then stop early in training too.
+
+    Raises:
+        ArgumentError: for lengths below 0 or above T.
+        ShapeError: for an input with other axes, more steps than T, or fewer in training without lengths.
+
+    Source: Duan, Ding, Chen, Yu and Huang, "Temporal Effective Batch Normalization in Spiking Neural Networks",
+    NeurIPS 2022; SpikingJelly, TemporalEffectiveBatchNorm1d.
+
+    Example:
+        >>> layer = nn.TemporalEffectiveBatchNorm(3, steps=8)
+        >>> layer.set_train()(ops.normal((8, 4, 3))).shape, layer.scale.shape  # (T, B, C), (T,)
+        ((8, 4, 3), (8,))
+    """
+
+    things = "scales"
+
+    def __init__(self, num_features: Count, steps: Count, **options: Any) -> None:
+        super().__init__(num_features, **options)
+        self.steps = steps
+        self.scale = Parameter(initializer("ones", (self.steps,), self.gamma.dtype))
+
+    def normalised(self, x: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+        """The input, by a mean and a variance, and each step by its scale."""
+        scale = self.scale if x.shape[:1] == (self.steps,) else self.scale[: x.shape[0]]
+        return super().normalised(x, mean, var) * scale.reshape((-1, *(1,) * (x.ndim - 1)))
+
+
+class NeuNorm(Cell):
+    """Neuron normalisation (NeuNorm): spikes minus a trace of the spikes of all channels at their place.
+
+    a[t] = k a[t-1] + (1 - k) / C^2 sum over c of x[t, c];  y[t, c] = x[t, c] - weight[c] a[t]
+
+    A Cell of one step; `MultiStep` runs it. It follows the spikes of a convolution.
+
+    Args:
+        num_features: C.
+        height, width: H and W.
+        k: what a step keeps of a, in [0, 1).
+        shared: whether the channels share one weight (1, H, W).
+        weight_init: of the weight, (C, H, W), which is learned.
+        dtype: of the weight.
+
+    Inputs:
+        x: (B, C, H, W), the spikes.
+        a: (B, 1, H, W), the state. `MultiStep` keeps it after a sample's end, with `lengths`.
+
+    Returns:
+        (y, a).
+
+    Raises:
+        ArgumentError: for a size that is not positive, or a k outside [0, 1).
+        ShapeError: for an input of another shape.
+
+    Source: Wu, Deng, Li, Zhu, Xie and Shi, "Direct Training for Spiking Neural Networks: Faster, Larger, Better", AAAI
+    2019; SpikingJelly, NeuNorm, which begins its weight as `weight_init` is here.
+
+    Example:
+        >>> layer = nn.MultiStep(nn.NeuNorm(3, 4, 4))
+        >>> layer(ops.ones((5, 2, 3, 4, 4))).shape  # (T, B, C, H, W)
+        (5, 2, 3, 4, 4)
+    """
+
+    def __init__(
+        self,
+        num_features: Count,
+        height: int,
+        width: int,
+        k: float = 0.9,
+        shared: bool = False,
+        weight_init: Any = None,
+        dtype: Any = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        sizes = {"num_features": num_features, "height": height, "width": width}
+        self.features = tuple(check_count(value, "NeuNorm", name) for name, value in sizes.items())
+        self.k = check_interval(k, 0.0, 1.0, "NeuNorm", "k")
+        shape = (1 if shared else num_features, height, width)
+        self.weight = create_parameter(weight_init, FAN_IN_UNIFORM, shape, dtype)
+
+    def construct(self, x: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+        if x.ndim != 4 or x.shape[1:] != self.features:
+            raise ShapeError(f"{self!r}: an input of one step is (B, C, H, W), its shape is {x.shape}.")
+        fired = ops.sum(x, 1, True)
+        a = a * self.k + fired * ((1.0 - self.k) / self.features[0] ** 2)
+        return x - self.weight * a, a
+
+    def init_state(self, x: Tensor) -> Tensor:
+        """Nothing has fired yet."""
+        return ops.zeros((x.shape[0], 1, *x.shape[2:]), x.dtype if x.dtype.is_float else dtypes.float32)
+
+    def extend_repr(self) -> str:
+        return f"features={self.features}, k={self.k}"

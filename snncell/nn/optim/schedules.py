@@ -1,0 +1,219 @@
+"""Learning-rate schedules: exponential, cosine and polynomial decay, warm-up, constant pieces."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+import numpy as np
+
+from snncell import dtype as dtypes, ops
+from snncell.base.arguments.kinds import Count, NotNegative, Own, Positive
+from snncell.base.arguments.numbers import check_interval
+from snncell.base.arguments.shown import show, suggest_instance
+from snncell.cell.cell import Cell
+from snncell.errors import ArgumentError, ArgumentTypeError
+from snncell.nn.optim.settings import Settings
+from snncell.tape.tensor import Tensor
+
+__all__ = [
+    "CosineDecayLR",
+    "ExponentialDecayLR",
+    "LearningRateSchedule",
+    "PiecewiseConstantLR",
+    "PolynomialDecayLR",
+    "WarmUpLR",
+]
+
+
+_OF_EVERY_CELL = vars(Cell())
+
+
+class LearningRateSchedule(Settings):
+    """A learning rate that depends on the step: `construct(step)` gives it, for a float64 Tensor of shape ()."""
+
+    def extend_repr(self) -> str:
+        own = {name: value for name, value in vars(self).items() if name not in _OF_EVERY_CELL}
+        plain = (bool, int, float, str, list, tuple)
+        return ", ".join(f"{name}={value!r}" for name, value in own.items() if isinstance(value, plain))
+
+
+class ListedLR(LearningRateSchedule):
+    """The learning rates of a list, one for each step, and the last one from there on."""
+
+    def __init__(self, rates: Any, who: str) -> None:
+        super().__init__()
+        each = [check_interval(rate, 0.0, math.inf, who, f"learning_rate[{n}]") for n, rate in enumerate(rates)]
+        if not each:
+            raise ArgumentError(f"{who}: learning_rate is a list without a rate.")
+        self.rates = Tensor(each, dtypes.float64)
+
+    def construct(self, step: Tensor) -> Tensor:
+        place = ops.minimum(step, float(self.rates.size - 1)).astype(dtypes.int64)
+        rate: Tensor = ops.gather(self.rates, place, 0)
+        return rate
+
+    def extend_repr(self) -> str:
+        return f"{self.rates.size} rates"
+
+
+# A number; a list, an array or a Tensor of one for each step; or a Cell that gives it for a step.
+Rate = Annotated[float | Sequence[float] | Tensor | Cell, Own()]
+
+
+def schedule_of(rate: Any, who: str, number_words: str = "a finite number of at least 0") -> Cell | float:
+    """The learning rate as a number, or as the schedule that it follows."""
+    if isinstance(rate, Cell):
+        return rate
+    if isinstance(rate, (Tensor, np.ndarray)):
+        rate = rate.tolist() if rate.ndim else rate.item()
+    if isinstance(rate, Iterable) and not isinstance(rate, (str, bytes, dict)):
+        return ListedLR(rate, who)
+    number = rate.item() if isinstance(rate, np.number) else rate
+    fits = isinstance(number, (int, float)) and not isinstance(number, bool)
+    if not fits or not 0.0 <= number <= sys.float_info.max:
+        raise (ArgumentError if fits else ArgumentTypeError)(
+            f"{who}: learning_rate is {number_words} or a LearningRateSchedule, or a list of a number for each step, "
+            f"not {show(rate)}{suggest_instance(rate)}."
+        )
+    return float(number)
+
+
+class ExponentialDecayLR(LearningRateSchedule):
+    """Exponential decay: learning_rate decay_rate^(step / decay_steps); in steps of decay_steps with `is_stair`."""
+
+    def __init__(
+        self, learning_rate: NotNegative, decay_rate: Positive, decay_steps: Count, is_stair: bool = False
+    ) -> None:
+        super().__init__()
+        self.learning_rate, self.decay_rate, self.decay_steps = learning_rate, decay_rate, decay_steps
+        self.is_stair = is_stair
+
+    def construct(self, step: Tensor) -> Tensor:
+        p = step / self.decay_steps
+        return ops.exp((ops.floor(p) if self.is_stair else p) * math.log(self.decay_rate)) * self.learning_rate
+
+
+class CosineDecayLR(LearningRateSchedule):
+    """Cosine decay: min_lr + (max_lr - min_lr) (1 + cos(pi step / decay_steps)) / 2, and min_lr after decay_steps."""
+
+    def __init__(self, min_lr: NotNegative, max_lr: NotNegative, decay_steps: Count) -> None:
+        super().__init__()
+        self.min_lr, self.max_lr, self.decay_steps = min_lr, max_lr, decay_steps
+
+    def settle(self) -> None:
+        """Check that the rate does not rise."""
+        if "max_lr" in vars(self):
+            check_interval(self.max_lr, self.min_lr, math.inf, "CosineDecayLR", "max_lr")
+
+    def construct(self, step: Tensor) -> Tensor:
+        p = ops.minimum(step / self.decay_steps, 1.0)
+        return (ops.cos(p * math.pi) + 1.0) * ((self.max_lr - self.min_lr) / 2) + self.min_lr
+
+
+class WarmUpLR(LearningRateSchedule):
+    """Linear warm-up, to a rate or to the rate of another schedule: rate(step) min(step / warmup_steps, 1).
+
+    Args:
+        learning_rate: a number, or a `LearningRateSchedule`, which counts the same steps.
+        warmup_steps: how many steps it takes.
+
+    Raises:
+        ArgumentError: for a rate that is negative or not finite, or warmup_steps below 1.
+
+    Source: Goyal et al., "Accurate, Large Minibatch SGD", 2017; the name and the formula are MindSpore's.
+
+    Example:
+        >>> rates = nn.WarmUpLR(nn.CosineDecayLR(0.0, 0.5, 100), 4)
+        >>> [round(rates(Tensor(float(step))).item(), 4) for step in (0, 2, 4, 100)]
+        [0.0, 0.2498, 0.498, 0.0]
+    """
+
+    def __init__(self, learning_rate: NotNegative | LearningRateSchedule, warmup_steps: Count) -> None:
+        super().__init__()
+        self.learning_rate, self.warmup_steps = learning_rate, warmup_steps
+
+    def construct(self, step: Tensor) -> Tensor:
+        rate = self.learning_rate
+        share: Tensor = ops.minimum(step / self.warmup_steps, 1.0)
+        scaled: Tensor = share * (rate(step) if isinstance(rate, LearningRateSchedule) else rate)
+        return scaled
+
+
+class PiecewiseConstantLR(LearningRateSchedule):
+    """Piecewise constant rates: learning_rates[i] while milestones[i-1] <= step < milestones[i], and then the last one.
+
+    Args:
+        milestones: increasing steps, at which the rate changes.
+        learning_rates: one more than milestones.
+
+    Raises:
+        ArgumentError: for milestones that do not increase, or another number of rates.
+
+    Source: He et al., CVPR 2016, where the rate is divided by 10 at such steps.
+
+    Example:
+        >>> rates = nn.PiecewiseConstantLR([10, 20], [0.5, 0.25, 0.125])
+        >>> [rates(Tensor(float(step))).item() for step in (0, 9, 10, 20)]
+        [0.5, 0.5, 0.25, 0.125]
+    """
+
+    def __init__(self, milestones: Sequence[int], learning_rates: Sequence[float]) -> None:
+        super().__init__()
+        self.milestones, self.learning_rates = list(milestones), list(learning_rates)
+
+    def settle(self) -> None:
+        """Check milestones and rates against each other."""
+        if "learning_rates" not in vars(self):
+            return
+        who = "PiecewiseConstantLR"
+        for step in self.milestones:
+            check_interval(step, 1, math.inf, who, "a milestone")
+        for rate in self.learning_rates:
+            check_interval(rate, 0.0, math.inf, who, "a learning rate")
+        if any(a >= b for a, b in zip(self.milestones, self.milestones[1:], strict=False)):
+            raise ArgumentError(f"{who}: milestones increase, these are {list(self.milestones)}.")
+        if len(self.learning_rates) != len(self.milestones) + 1:
+            raise ArgumentError(
+                f"{who}: {len(self.milestones)} milestone(s) need {len(self.milestones) + 1} learning rates, one "
+                f"before the first and one from each on, not {len(self.learning_rates)}."
+            )
+
+    def construct(self, step: Tensor) -> Tensor:
+        rate: Tensor = step * 0.0 + self.learning_rates[0]
+        for milestone, after in zip(self.milestones, self.learning_rates[1:], strict=True):
+            rate = ops.select(ops.greater_equal(step, milestone), after, rate)
+        return rate
+
+
+class PolynomialDecayLR(LearningRateSchedule):
+    """Polynomial decay: end_learning_rate + (learning_rate - end_learning_rate) (1 - min(step / decay_steps, 1))^power.
+
+    Args:
+        learning_rate, end_learning_rate: at step 0, and from decay_steps on.
+        decay_steps: how many steps it takes.
+        power: 1 is a straight line.
+
+    Raises:
+        ArgumentError: for a rate or power that is negative or not finite, or decay_steps below 1.
+
+    Source: the name and the formula are MindSpore's.
+
+    Example:
+        >>> rates = nn.PolynomialDecayLR(0.5, 0.0, 10, power=1.0)
+        >>> [rates(Tensor(float(step))).item() for step in (0, 5, 10, 11)]
+        [0.5, 0.25, 0.0, 0.0]
+    """
+
+    def __init__(
+        self, learning_rate: NotNegative, end_learning_rate: NotNegative, decay_steps: Count, power: NotNegative = 1.0
+    ) -> None:
+        super().__init__()
+        self.learning_rate, self.end_learning_rate = learning_rate, end_learning_rate
+        self.decay_steps, self.power = decay_steps, power
+
+    def construct(self, step: Tensor) -> Tensor:
+        left = 1.0 - ops.minimum(step / self.decay_steps, 1.0)
+        return ops.pow(left, self.power) * (self.learning_rate - self.end_learning_rate) + self.end_learning_rate

@@ -1,0 +1,1 @@
+"""Learning rules beside backpropagation through time: OTTT, e-prop, feedback alignment, EventProp, STDP."""

@@ -1,0 +1,367 @@
+"""EventProp: layers of spiking neurons from spike times to spike times, with exact gradients.
+
+The equations are in the docstring of `EventPropLIF`. The operations find the spike times of neurons from the times of
+events, and backpropagate gradients to these; they take times (B, N_in, K_in) and weights (N_in, N). Their kernels are
+in `kernels/eventprop/spike_times.py` and `kernels/eventprop/cuda.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes, ops
+from snncell.base.arguments.kinds import Count, Extended, FloatDtype
+from snncell.base.arguments.numbers import check_count
+from snncell.cell.cell import Cell
+from snncell.common.initializer import Init, Normal, initializer
+from snncell.errors import ArgumentError, DTypeError, ShapeError
+from snncell.kernels.cuda.arrays import DeviceArray
+from snncell.kernels.eventprop import cuda as on_device, spike_times as on_cpu
+from snncell.kernels.eventprop.adjoint import least_slope, send_back
+from snncell.kernels.space import DEVICE, IN_USE
+from snncell.ops.base import as_tensor
+from snncell.tape.parameter import Parameter
+from snncell.tape.primitive import Primitive
+from snncell.tape.tensor import Tensor
+from snncell.tape.transforms import vjp
+
+__all__ = ["EventPropLIF"]
+
+LAUNCHES = 4  # of kernels on the GPU, about; to sort takes more
+
+# --- times ------------------------------------------------------------------------------------------------------------
+
+
+def _times(x: Any) -> Any:
+    if x.size and not x.min() > -np.inf:  # false for NaN too
+        raise _no_time()
+    return x
+
+
+def _no_time() -> ArgumentError:
+    return ArgumentError(
+        "EventPropLIF: times holds NaN or -inf. A time is a number, or inf where there is no spike, for instance "
+        "ops.where(ops.isnan(times), float('inf'), times)."
+    )
+
+
+class _Times(Primitive):
+    """Spike times as they are, refused where they are none. A compiled Program on the GPU does not wait to look."""
+
+    def run(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        """Evaluate in an eager call."""
+        (x,) = arrays
+        if IN_USE and isinstance(x, DeviceArray) and x.size:
+            every = {"axis": tuple(range(x.ndim)), "keepdims": False}
+            if not DEVICE.arithmetic["min"].on_device([x], every).host() > -np.inf:
+                raise _no_time()
+        return super().run(arrays, inputs, attrs)
+
+
+checked_times = _Times("checked_times", _times)
+checked_times.def_there(lambda x: x)
+
+
+@checked_times.def_bprop
+def _(_x: Tensor, _out: Tensor, dout: Tensor) -> Sequence[Any]:
+    return (dout,)
+
+
+# --- from event to event ----------------------------------------------------------------------------------------------
+
+
+class _SpikeTimes(Primitive):
+    """Times, weights -> the spike times (B, N, K), and the order, places and currents for the backward pass."""
+
+    def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
+        times, weights = inputs
+        shape = times.shape[0], weights.shape[1], attrs["spikes"]
+        order = times.shape[0], times.shape[1] * times.shape[2]
+        kinds = map(np.dtype, (np.int64, np.int32, np.float64))
+        return [(shape, times.dtype), *zip((order, shape, shape), kinds, strict=True)]
+
+    def launches(self, attrs: dict[str, Any]) -> int:
+        return LAUNCHES
+
+
+class _SentBack(Primitive):
+    """Inputs and results of `_SpikeTimes`, the gradient of the spike times -> those of the times and the weights."""
+
+    def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
+        return [(x.shape, x.dtype) for x in inputs[:2]]
+
+    def launches(self, attrs: dict[str, Any]) -> int:
+        return LAUNCHES
+
+
+def _find_times(times: Any, weights: Any, *, silent: float, **constants: Any) -> Any:
+    return on_cpu.find(times, weights, **constants)
+
+
+# `silent`, inf, stands for no spike: where results are looked at (`check_finite`), an operation may give what it is
+# given, and inf of finite operands is an error.
+spike_times = _SpikeTimes("spike_times", _find_times, multiple=True)
+spike_times.def_there(lambda times, weights, *, silent, **constants: on_device.find(times, weights, **constants))
+sent_back = _SentBack("sent_back", send_back, multiple=True)
+sent_back.def_there(on_device.send_back)
+
+
+@spike_times.def_bprop
+def _(
+    times: Tensor, weights: Tensor, out: Any, dout: Any, *, tau_mem: float, tau_syn: float, v_threshold: float, **_: Any
+) -> Sequence[Any]:
+    constants = {"tau_mem": tau_mem, "tau_syn": tau_syn, "v_threshold": v_threshold}
+    found, order, places, currents = out
+    grads: Sequence[Any] = sent_back.bind(times, weights, order, found, places, currents, dout[0], **constants)
+    return grads
+
+
+@sent_back.def_bprop
+def _(
+    times: Tensor,
+    weights: Tensor,
+    order: Tensor,
+    found: Tensor,
+    places: Tensor,
+    _currents: Tensor,
+    gradients: Tensor,
+    _out: Any,
+    dout: Any,
+    **constants: float,
+) -> Sequence[Any]:
+    def sent(times: Tensor, weights: Tensor, found: Tensor, gradients: Tensor) -> Any:
+        return _sent_back_by_operations(times, weights, found, gradients, order, places, **constants)
+
+    of_times, of_weights, of_found, of_gradients = vjp(sent, times, weights, found, gradients)[1](*dout)
+    return of_times, of_weights, None, of_found, None, None, of_gradients
+
+
+def _sent_back_by_operations(
+    times: Tensor,
+    weights: Tensor,
+    found: Tensor,
+    gradients: Tensor,
+    order: Tensor,
+    places: Tensor,
+    *,
+    tau_mem: float,
+    tau_syn: float,
+    v_threshold: float,
+) -> tuple[Tensor, Tensor]:
+    """`sent_back` as an expression of all events and spikes, (B, E, N, K), for gradients of higher orders."""
+    samples, inputs, of_each = times.shape
+    rank = ops.argsort(order)  # of each event in time
+    before = rank[:, :, None, None] <= places[:, None]
+    spiked = places >= 0
+    s = ops.where(before, ops.where(spiked, found, 0.0)[:, None] - times.reshape(samples, -1)[:, :, None, None], 0.0)
+    of_i = ops.exp(s / -tau_syn)
+    nearer = ops.expm1(s * (-abs(tau_mem - tau_syn) / (tau_mem * tau_syn)))
+    slower = ops.exp(s / -max(tau_mem, tau_syn))
+    kappa = slower * nearer * (-tau_syn / abs(tau_mem - tau_syn))
+
+    by_event = ops.broadcast_to(weights[:, None], (inputs, of_each, weights.shape[1])).reshape(inputs * of_each, -1)
+    current = ops.where(before, by_event[..., None] * of_i, 0.0).sum(1)
+    least = least_slope(weights.dtype.dtype, v_threshold, tau_mem)
+    slope = ops.where(spiked, ops.maximum((current - v_threshold) / tau_mem, least), 1.0)
+    sent: list[Tensor] = []
+    received = ops.zeros_like(gradients[..., 0])
+    for k in reversed(range(found.shape[2])):
+        a = ops.where(spiked[..., k], (received * (v_threshold / tau_mem) - gradients[..., k]) / slope[..., k], 0.0)
+        sent.insert(0, a)
+        if k:
+            gap = ops.where(spiked[..., k], found[..., k] - found[..., k - 1], 0.0)
+            received = (received + a) * ops.exp(gap / -tau_mem)
+    a = ops.stack(sent, -1)[:, None]
+
+    of_weights = (a * kappa).sum((0, 3)).reshape(inputs, of_each, -1).sum(1)
+    of_times = ((ops.where(before, a, 0.0) * (kappa - of_i)).sum(3) * by_event).sum(2) / tau_mem
+    return of_times.reshape(times.shape), of_weights
+
+
+# --- the layer --------------------------------------------------------------------------------------------------------
+
+NEARLY = 2.0**-40  # how far equal time constants are taken apart, relatively
+
+
+def _number(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or math.isnan(value):
+        raise ArgumentError(f"EventPropLIF: {name} is a number, not {value!r}.")
+    return float(value)
+
+
+def _above_zero(value: Any, name: str) -> float:
+    number = _number(value, name)
+    if not 0 < number < math.inf:
+        raise ArgumentError(f"EventPropLIF: {name} is positive and finite, not {value!r}.")
+    return number
+
+
+def _checked_constant(name: str, check: Callable[[Any, str], Any]) -> Any:
+    """A constant of the neurons, which is checked whenever it is set."""
+    return property(
+        lambda layer: getattr(layer, f"_{name}"),
+        lambda layer, value: setattr(layer, f"_{name}", check(value, name)),
+    )
+
+
+class EventPropLIF(Cell):
+    r"""A dense layer of leaky integrate-and-fire neurons from spike times to spike times, with exact gradients.
+
+    tau_mem dV/dt = -V + I,   tau_syn dI/dt = -I
+    an input spike adds its weight to I; where V reaches v_threshold the neuron spikes, and V becomes 0
+
+    There are no time steps: between two events V is a sum of two exponentials with at most one peak, so whether it
+    reaches the threshold is known, and when is found to rounding. With kappa, what one unit of weight makes of V,
+
+    V(t) = sum_e w_e kappa(t - t_e) - v_threshold sum_k exp(-(t - T_k) / tau_mem)
+    kappa(s) = tau_syn / (tau_mem - tau_syn) (exp(-s / tau_mem) - exp(-s / tau_syn)),   s > 0
+
+    The gradient is that of the implicit V(T_k) = v_threshold. With g_k the gradient of a loss by the output time T_k
+    and V'(T_k) = (I(T_k) - v_threshold) / tau_mem the slope right before the spike, a spike sends back
+
+    a_k = -(g_k - (v_threshold / tau_mem) sum_{j > k} a_j exp(-(T_j - T_k) / tau_mem)) / V'(T_k)
+
+    to the weights sum_k a_k kappa(T_k - t_e), and to the input times -w_e sum_k a_k kappa'(T_k - t_e), over the spikes
+    T_k after t_e. In the words of the paper, the adjoint variables are
+
+    lambda_V(t) = -(1 / tau_mem) sum_{T_k > t} a_k exp(-(T_k - t) / tau_mem)
+    lambda_I(t) = -(1 / tau_syn) sum_{T_k > t} a_k kappa(T_k - t)
+
+    which obey tau_mem lambda_V' = -lambda_V and tau_syn lambda_I' = lambda_V - lambda_I backwards in time; lambda_V
+    jumps by (v_threshold lambda_V + g_k) / (tau_mem V'(T_k)) at T_k, and the gradient of w_e is -tau_syn lambda_I(t_e).
+
+    Silent neurons. A neuron without a spike has the time inf and no gradient, as in the paper. A sample whose label
+    neuron is silent must be masked out of the loss and of a regulariser of the label's time, as in the second example.
+    Do not replace inf by a late time (ops.minimum) in a loss where classes compete, such as a cross entropy: the label
+    neuron cannot move, so the loss falls only by making all others later, and in the end they are silent too. Start
+    with weights that make neurons spike (the default does). To bring neurons back that were silent in a whole batch,
+    add a small constant to their weights after the optimiser's step.
+
+    Spikes that appear or vanish. Where V just touches the threshold, V' is 0 and gradients grow without bound. You
+    should clip them, for example by `train.clip_by_global_norm`.
+
+    Args:
+        in_channels: input neurons, N_in.
+        out_channels: neurons of the layer, N_out.
+        tau_mem, tau_syn: time constants of V and I, in the unit of the times. Equal ones are taken 1e-12 apart.
+        v_threshold: in the unit of V.
+        spikes: K, how many spikes of a neuron are given. Those that follow are not computed.
+        t_max: no spike is given from here on, in the unit of the times.
+        weight_init: of the weight, (out_channels, in_channels). By default normal with mean 3 / (n p) and deviation
+            1 / (sqrt(n) p) thresholds, with n = in_channels and p = max kappa: if each input spikes once and all
+            together, V peaks at 3 +- 1 thresholds. Give more where few inputs spike, or spikes are far apart.
+        dtype: of the weight and of what is computed, float32 or float64.
+
+    Inputs:
+        times: (B, N_in), or (B, N_in, K_in) where inputs spike several times, in any order; inf where there is no
+            spike. So layers follow each other as they are.
+
+    Returns:
+        The first K spike times of each neuron, (B, N_out, K), ascending; inf where there are fewer.
+
+    Raises:
+        ArgumentError: for counts, time constants or a threshold that are not positive; for times that are NaN or -inf
+            (jitted on a GPU, where nothing waits to look, those count as no spike).
+        ShapeError: for times of another shape.
+        DTypeError: for another dtype.
+
+    Source: Wunderlich and Pehle, "Event-based backpropagation can compute exact gradients for spiking neural networks",
+    Scientific Reports 11, 2021.
+
+    Example:
+        >>> layer = nn.EventPropLIF(2, 1, tau_mem=20.0, tau_syn=5.0, weight_init=4.0)
+        >>> times = Tensor([[0.0, 3.0]])  # in ms, as the time constants are
+        >>> print(layer(times).asnumpy().round(3))  # (B, N_out, K)
+        [[[5.983]]]
+        >>> print(grad(lambda t: layer(t).sum())(times).asnumpy().round(3))  # both inputs later: the spike as well
+        [[0.258 0.742]]
+
+        Samples with a silent label neuron are masked out, because they have no gradient:
+
+        >>> entropy = nn.CETemporalLoss(reduction="none")
+        >>> def loss(times, labels):  # (B, C), the first spikes; (B,)
+        ...     own = ops.gather_elements(times, 1, labels.expand_dims(1))[:, 0]  # the label neuron's time
+        ...     spiked = ops.isfinite(own)
+        ...     early = 0.01 * ops.exp(ops.select(spiked, own, 0.0) / 20.0)  # the regulariser: spike early
+        ...     each = ops.select(spiked, entropy.of_times(times, labels) + early, 0.0)
+        ...     return each.sum() / ops.maximum(spiked.astype(each.dtype).sum(), 1.0)
+        >>> times = Tensor([[5.0, 6.0], [float("inf"), 6.0]])  # the label neuron of the second sample is silent
+        >>> print(grad(loss)(times, Tensor([0, 0])).asnumpy().round(3))
+        [[ 0.27  -0.269]
+         [ 0.     0.   ]]
+    """
+
+    _steps_inside = True  # a monitor sees none of its time steps
+
+    tau_mem = _checked_constant("tau_mem", _above_zero)
+    tau_syn = _checked_constant("tau_syn", _above_zero)
+    v_threshold = _checked_constant("v_threshold", _above_zero)
+    spikes = _checked_constant("spikes", lambda value, name: check_count(value, "EventPropLIF", name))
+    t_max = _checked_constant("t_max", _number)
+
+    def __init__(
+        self,
+        in_channels: Count,
+        out_channels: Count,
+        tau_mem: float = 20.0,
+        tau_syn: float = 5.0,
+        v_threshold: float = 1.0,
+        spikes: Count = 1,
+        t_max: Extended = math.inf,
+        weight_init: Init | None = None,
+        dtype: FloatDtype = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        self.in_channels = check_count(in_channels, "EventPropLIF", "in_channels")
+        self.out_channels = check_count(out_channels, "EventPropLIF", "out_channels")
+        self.tau_mem, self.tau_syn, self.v_threshold = tau_mem, tau_syn, v_threshold
+        self.spikes, self.t_max = spikes, t_max
+        kind = dtypes.as_dtype(dtype)
+        if kind not in (dtypes.float32, dtypes.float64):
+            raise DTypeError(f"EventPropLIF: dtype is float32 or float64, not {kind}.")
+        weight_init = self._firing() if weight_init is None else weight_init
+        self.weight = Parameter(initializer(weight_init, (out_channels, in_channels), kind))
+
+    def _taus(self) -> tuple[float, float]:
+        """The time constants of V and I; never the same, for where they meet the formulas divide 0 by 0."""
+        return self.tau_mem, self.tau_syn if self.tau_syn != self.tau_mem else self.tau_mem * (1.0 - NEARLY)
+
+    def _firing(self) -> Normal:
+        """Weights that make neurons spike."""
+        mem, syn = self._taus()
+        peak = math.exp(math.log(syn / mem) * mem / (mem - syn))  # of kappa
+        scale = self.v_threshold / peak
+        return Normal(scale / math.sqrt(self.in_channels), 3.0 * scale / self.in_channels)
+
+    def construct(self, times: Any) -> Tensor:
+        times = as_tensor(times, "EventPropLIF")
+        if times.ndim not in (2, 3) or times.shape[1] != self.in_channels or 0 in times.shape:
+            raise ShapeError(
+                f"{self!r}: times has shape {times.shape}; it is (B, {self.in_channels}) or "
+                f"(B, {self.in_channels}, K), with at least one of each."
+            )
+        if times.dtype.category > 2:
+            raise DTypeError(f"EventPropLIF: times are real numbers, not {times.dtype}.")
+        events = checked_times.bind(times.astype(self.weight.dtype))
+        mem, syn = self._taus()
+        found: Tensor = spike_times.bind(
+            ops.reshape(events, (*times.shape[:2], -1)),
+            self.weight.T,
+            spikes=self.spikes,
+            tau_mem=mem,
+            tau_syn=syn,
+            v_threshold=self.v_threshold,
+            t_max=self.t_max,
+            silent=math.inf,
+        )[0]
+        return found
+
+    def extend_repr(self) -> str:
+        return (
+            f"input_channels={self.in_channels}, output_channels={self.out_channels}, tau_mem={self.tau_mem}, "
+            f"tau_syn={self.tau_syn}, v_threshold={self.v_threshold}, spikes={self.spikes}, t_max={self.t_max}"
+        )

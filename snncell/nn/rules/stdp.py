@@ -1,0 +1,199 @@
+"""Spike-timing-dependent plasticity (STDP), and a layer whose weights follow it while it runs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from snncell import ops
+from snncell.base.arguments.kinds import Count, FloatDtype
+from snncell.base.arguments.numbers import check_interval
+from snncell.base.arguments.shown import came
+from snncell.cell.cell import Cell
+from snncell.common.initializer import Init, initializer
+from snncell.dtype import float32
+from snncell.errors import ArgumentError, ShapeError
+from snncell.nn.time.multistep import initial_states
+from snncell.tape.parameter import Parameter
+from snncell.tape.tensor import Tensor
+
+__all__ = ["STDP", "PlasticDense"]
+
+
+class STDP(Cell):
+    """One step of pair-based spike-timing-dependent plasticity with exponential traces.
+
+    p = exp(-1 / tau_plus) x                 what earlier presynaptic spikes have left
+    q = exp(-1 / tau_minus) y                what earlier postsynaptic spikes have left
+    w = w + up(w) post p - down(w) q pre     a post after a pre strengthens, a pre after a post weakens
+    x = p + pre                              pairing="all", each spike pairs with all earlier ones
+    x = pre + (1 - pre) p                    pairing="nearest", with the last one only; y alike, of post
+
+    up(w) = a_plus,  down(w) = a_minus                                       bounds=None or "hard"
+    up(w) = a_plus (w_max - w),  down(w) = a_minus (w - w_min)               bounds="soft"
+
+    With bounds="hard", w is then clipped to [w_min, w_max]. Spikes of one and the same step do not pair. The change is
+    the mean over the batch; with a batch of one it is the rule of the paper.
+
+    It is plain operations, and its weights are a state: nothing is written that a caller or `jit` does not see. To
+    change a layer, give its weight to the first step and `ops.assign` it what the last step returned.
+
+    Args:
+        tau_plus, tau_minus: time constants of the traces of pre and post, in steps.
+        a_plus, a_minus: sizes of the changes; negative ones turn the rule round.
+        pairing: "all" or "nearest".
+        bounds: None, "soft" or "hard".
+        w_min, w_max: the bounds of the weights.
+
+    Inputs:
+        pre: (B, I), the spikes that come in, 0 or 1.
+        post: (B, N), the spikes that go out.
+        weight: (N, I), as in `Dense`.
+        x, y: (B, I) and (B, N), the traces; at first from `init_state(pre, post)`.
+
+    Returns:
+        (weight, x, y).
+
+    Raises:
+        ArgumentError: for a time constant that is not positive, an unknown pairing or bounds, or a w_min above w_max.
+        ShapeError: for a weight that is not (N, I).
+
+    Source: Morrison, Diesmann and Gerstner, "Phenomenological models of synaptic plasticity based on spike timing",
+    Biological Cybernetics 2008.
+
+    Example:
+        >>> rule, w = nn.STDP(bounds="soft"), ops.full((2, 3), 0.5)
+        >>> pre, post = (ops.bernoulli(ops.full((50, 1, n), 0.2)) for n in (3, 2))
+        >>> start = (w, *rule.init_state(pre[0], post[0]))
+        >>> (w, x, y), _ = ops.scan(lambda state, spikes: (rule(*spikes, *state), None), start, (pre, post))
+        >>> w.shape
+        (2, 3)
+    """
+
+    def __init__(
+        self,
+        tau_plus: float = 20.0,
+        tau_minus: float = 20.0,
+        a_plus: float = 0.01,
+        a_minus: float = 0.0105,
+        pairing: str = "all",
+        bounds: str | None = "hard",
+        w_min: float = 0.0,
+        w_max: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.tau_plus = check_interval(tau_plus, math.ulp(0.0), math.inf, "STDP", "tau_plus")
+        self.tau_minus = check_interval(tau_minus, math.ulp(0.0), math.inf, "STDP", "tau_minus")
+        self.a_plus = float(a_plus)
+        self.a_minus = float(a_minus)
+        if pairing not in ("all", "nearest"):
+            raise ArgumentError(f'STDP: pairing is "all" or "nearest", not {pairing!r}.')
+        if bounds not in (None, "soft", "hard"):
+            raise ArgumentError(f'STDP: bounds is None, "soft" or "hard", not {bounds!r}.')
+        self.pairing, self.bounds = pairing, bounds
+        self.w_min = float(w_min)
+        self.w_max = float(w_max)
+        if not w_min < w_max:
+            raise ArgumentError(f"STDP: w_min lies below w_max, but they are {w_min} and {w_max}.")
+
+    def construct(
+        self, pre: Tensor, post: Tensor, weight: Tensor, x: Tensor, y: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        if weight.shape != (post.shape[-1], pre.shape[-1]):
+            raise ShapeError(
+                f"STDP: pre of shape {pre.shape} and post of shape {post.shape} need a weight of shape "
+                f"{(post.shape[-1], pre.shape[-1])}, (outputs, inputs) as in Dense; it has {weight.shape}."
+            )
+        pre, post = pre.astype(x.dtype), post.astype(y.dtype)
+        p, q = x * math.exp(-1.0 / self.tau_plus), y * math.exp(-1.0 / self.tau_minus)
+        samples = max(1, pre.shape[0])  # an empty batch changes nothing
+        rise = ops.matmul(post.T, p) * (self.a_plus / samples)
+        fall = ops.matmul(q.T, pre) * (self.a_minus / samples)
+        if self.bounds == "soft":
+            rise, fall = rise * (self.w_max - weight), fall * (weight - self.w_min)
+        weight = weight + rise - fall
+        if self.bounds == "hard":
+            weight = ops.clip(weight, self.w_min, self.w_max)
+        return weight, self._traced(p, pre), self._traced(q, post)
+
+    def _traced(self, trace: Tensor, spike: Tensor) -> Tensor:
+        """The trace with the spikes of this step."""
+        return trace + spike if self.pairing == "all" else spike + (1.0 - spike) * trace
+
+    def init_state(self, pre: Tensor, post: Tensor) -> tuple[Tensor, Tensor]:
+        """No spikes before the first step."""
+        x, y = (ops.zeros_like(s, s.dtype if s.dtype.is_float else float32) for s in (pre, post))
+        return x, y
+
+    def extend_repr(self) -> str:
+        return (
+            f"tau_plus={self.tau_plus}, tau_minus={self.tau_minus}, a_plus={self.a_plus}, a_minus={self.a_minus}, "
+            f"pairing={self.pairing!r}, bounds={self.bounds!r}"
+        )
+
+
+class PlasticDense(Cell):
+    """A layer of neurons whose weights follow a rule of plasticity while it runs.
+
+    out, *states = cell(x weight^T, *states);  weight, *traces = rule(x, out, weight, *traces)
+
+    It is a Cell of one step; run it by `MultiStep`. Its weight is the first state: a run begins with the Parameter
+    `weight`, leaves it as it is, and returns what the rule made of it.
+
+    Args:
+        in_channels, out_channels: I and N.
+        cell: the neuron, of one step.
+        rule: of plasticity: `STDP`, or a Cell with the same `construct` and `init_state`.
+        weight_init: of the Parameter `weight`, (N, I); by default even in [0, 1).
+        dtype: of the Parameter.
+
+    Inputs:
+        x: (B, I), spikes.
+        weight, x_trace, y_trace: (N, I), (B, I), (B, N), the rule's.
+        states: those of the neuron.
+
+    Returns:
+        (out, weight, x_trace, y_trace, *states).
+
+    Raises:
+        ArgumentError: if cell or rule is no Cell.
+
+    Source: as for `STDP`.
+
+    Example:
+        >>> layer = nn.PlasticDense(3, 2, nn.LIFNode(), nn.STDP())
+        >>> x = ops.bernoulli(ops.full((50, 1, 3), 0.2))
+        >>> spikes, (weight, *rest) = nn.MultiStep(layer, return_states=True)(x)
+        >>> _ = ops.assign(layer.weight, weight)  # keep what was learned
+        >>> spikes.shape
+        (50, 1, 2)
+    """
+
+    def __init__(
+        self,
+        in_channels: Count,
+        out_channels: Count,
+        cell: Cell,
+        rule: Any,
+        weight_init: Init | None = None,
+        dtype: FloatDtype = float32,
+    ) -> None:
+        super().__init__()
+        if not isinstance(rule, Cell):
+            raise ArgumentError(f"PlasticDense: rule is a Cell, not {came(rule)}.")
+        shape = (out_channels, in_channels)
+        self.cell = cell
+        self.rule: Any = rule
+        drawn = ops.uniform(shape, 0.0, 1.0) if weight_init is None else initializer(weight_init, shape, dtype)
+        self.weight = Parameter(drawn.astype(dtype), requires_grad=False)
+
+    def construct(
+        self, x: Tensor, weight: Tensor, x_trace: Tensor, y_trace: Tensor, *states: Tensor
+    ) -> tuple[Tensor, ...]:
+        out, *after = self.cell(ops.matmul(x, weight.T), *states)
+        return (out, *self.rule(x, out, weight, x_trace, y_trace), *after)
+
+    def init_state(self, x: Tensor) -> tuple[Tensor, ...]:
+        """The weights as they are, no spikes so far, and the neuron's own initial states."""
+        current = ops.matmul(x, self.weight.T)
+        return (self.weight, *self.rule.init_state(x, current), *initial_states(self.cell, current))

@@ -1,0 +1,1 @@
+"""Cells over time: MultiStep, TimeDistributed, recurrent and stateful neurons, truncated gradients, lengths."""

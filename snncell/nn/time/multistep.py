@@ -1,0 +1,268 @@
+"""MultiStep: run a neuron over time."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import threading
+from typing import Any
+
+from snncell import ops
+from snncell.base.arguments.guard import ours
+from snncell.base.arguments.kinds import Count
+from snncell.base.arguments.shown import came
+from snncell.cell.cell import Cell, without_construct
+from snncell.compiler.jit import Jitted
+from snncell.dtype import float32
+from snncell.errors import ArgumentError, OutsideTensorError, ShapeError
+from snncell.nn.time.axis import check_time_axis
+from snncell.nn.time.lengths import length_mask
+from snncell.ops.control import run_scan
+from snncell.tape import structure
+from snncell.tape.event_lists import EventLists
+from snncell.tape.frames import machinery
+from snncell.tape.state import TRACING
+from snncell.tape.tensor import Tensor
+
+__all__ = ["MultiStep"]
+
+machinery(__file__)
+KEPT_TRACES = 32  # of one MultiStep: for so many shapes of inputs
+
+
+def initial_states(cell: Cell, x: Tensor) -> tuple[Tensor, ...]:
+    """The states of a neuron before its first input `x`: its `init_state`, or zeros for each state it takes."""
+    init_state = getattr(cell, "init_state", None)
+    if init_state is not None:
+        states = init_state(x)
+        states = tuple(states) if isinstance(states, (tuple, list)) else (states,)
+        return states if cell.quantisers is None else cell.quantisers.first(states)
+    dtype = x.dtype if x.dtype.is_float else float32
+    return tuple(ops.zeros_like(x, dtype) for _ in range(count_states(cell)))
+
+
+def count_states(cell: Cell) -> int:
+    """The number of states that a neuron takes: the arguments of its construct after the first."""
+    parameters = _inputs_of(cell)
+    if isinstance(cell, MultiStep):
+        raise ArgumentError(
+            f"MultiStep: the Cell is a MultiStep already, of {type(cell.cell).__name__}, and runs over all time steps. "
+            f"Call it without another MultiStep around it."
+        )
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        raise ArgumentError(
+            f"{type(cell).__name__}: construct takes *args, so the number of states is unknown. Give the Cell a method "
+            f"init_state(x), or pass the states."
+        )
+    return sum(p.default is p.empty for p in parameters) - 1
+
+
+def _inputs_of(cell: Cell) -> list[inspect.Parameter]:
+    """The arguments of a Cell's construct."""
+    if getattr(cell, "construct", None) is None:
+        raise without_construct(cell)
+    return list(inspect.signature(cell.construct).parameters.values())
+
+
+class _Last(threading.local):
+    """The last states of a MultiStep that does not return them, for `Stateful`."""
+
+    cell: MultiStep | None = None  # whose states are asked for on this thread
+    states: tuple[Tensor, ...] | None = None
+    trace: Any = None  # in which they were computed
+
+
+LAST = _Last()
+
+
+def run_with_states(cell: MultiStep, x: Tensor, *states: Tensor) -> Any:
+    """Call a MultiStep as it is, hooks and a subclass's construct included: (output, last states).
+
+    Raises:
+        ArgumentError: for a subclass whose construct does not run that of MultiStep.
+    """
+    before = dict(vars(LAST))
+    LAST.cell, LAST.states = cell, None
+    try:
+        result = cell(x, *states)
+        if cell.return_states:
+            return result
+        last = vars(LAST)["states"]
+        if last is None or LAST.trace is not TRACING.trace:
+            raise ArgumentError(
+                f"Stateful: the construct of {type(cell).__name__} does not run MultiStep's, so its last states are "
+                f"unknown. Set return_states=True, and return (y, states) from it."
+            )
+        return result, last
+    finally:
+        vars(LAST).clear()
+        vars(LAST).update(before)
+
+
+class MultiStep(Cell):
+    """Runs a neuron over time: (T, B, ...) -> (T, B, ...).
+
+    Args:
+        cell: a Cell of one step, `construct(x, *states) -> (output, *states)`.
+        return_states: give `(y, (state, ...))` with the last states, instead of y.
+        checkpoint_every: see `ops.scan`.
+
+    Inputs:
+        x: (T, B, ...).
+        states: the states before the first step; left out, they come from `cell.init_state(x[0])`, or are zeros.
+        lengths: integers (B,), by name: how many steps each sample has; left out, all T. Behind its end a sample's
+            states stay as they were then and its output is 0, whatever x holds there: padding changes no bit.
+
+    Raises:
+        ArgumentError: for another number of states, or a Cell that does not return (output, *states).
+        ShapeError, DTypeError: if a state changes its shape or dtype, naming it.
+        ShapeError: for a vector, which may be the steps of one neuron or the neurons of one step.
+
+    The step is traced once for each kind of inputs, and becomes one forward and one backward kernel if it is
+    elementwise, or elementwise but for products of states and weights; `snncell.explain` says what it became, and why.
+    So Python code in the Cell runs when it is traced, not at each step, and a branch on a value is an error. Python
+    values that the Cell reads are compared at each call, as `snncell.jit` does it, and the step is traced again if one
+    has changed. Random numbers of `np.random` or `random` in a step are an error, because all steps would have the
+    same: use `ops.normal`. So is an attribute that a step both reads and changes: return it as a state. Cells that have
+    hooks or `bprop_debug` are run step by step.
+
+    The output of the Cell may be any structure of Tensors, which is collected as it is: to record potentials next to
+    spikes, write a Cell whose construct returns `((spike, v), *states)`.
+
+    Example:
+        >>> nn.MultiStep(nn.LIFNode(tau=2.0))(ops.ones((8, 1, 3)) * 1.5).shape  # (T, B, N)
+        (8, 1, 3)
+    """
+
+    _over_time = True
+
+    def __init__(self, cell: Cell, return_states: bool = False, checkpoint_every: Count | None = None) -> None:
+        super().__init__()
+        self.cell = cell
+        self.return_states = return_states
+        self.checkpoint_every = checkpoint_every
+
+    def construct(self, x: Tensor | EventLists, *states: Tensor, lengths: Any = None) -> Any:
+        if isinstance(x, EventLists):
+            raise ArgumentError(
+                "MultiStep: x is a Tensor (T, B, ...), not event lists, which layers with weights take: put one before "
+                "it, such as nn.Dense(...) or nn.TimeDistributed(nn.Conv2d(...)). x.to_dense() is a Tensor."
+            )
+        if not isinstance(x, Tensor):
+            raise ArgumentError(f"MultiStep: x is a Tensor (T, B, ...), not {came(x)}; snncell.Tensor(x)?")
+        if x.ndim == 0 or x.shape[0] == 0:
+            raise ArgumentError(f"MultiStep: x is (T, B, ...) with at least one step, its shape is {x.shape}.")
+        if x.ndim == 1:
+            raise ShapeError(
+                f"MultiStep: x is (T, B, ...), its shape is {x.shape}. One step of {x.shape[0]} neurons is "
+                f"x.reshape((1, -1)); {x.shape[0]} steps of one neuron are x.reshape((-1, 1))."
+            )
+        check_time_axis(x, type(self).__name__)
+        there = None
+        if lengths is not None:
+            there = length_mask(x, lengths, "MultiStep")
+            x = ops.select(there, x, 0.0)  # what is NaN there would be NaN in gradients too
+        if LAST.cell is not self or self.return_states:
+            return self._run_loop(x, there, self.return_states, states)
+        y, LAST.states = self._run_loop(x, there, True, states)
+        LAST.trace = TRACING.trace
+        return y
+
+    def _run_loop(self, x: Tensor, there: Tensor | None, with_states: bool, states: tuple[Tensor, ...]) -> Any:
+        if TRACING.trace is not None or TRACING.unfused or self._looked_into():
+            return self._run_steps(x, there, with_states, *states)
+        loop = self._loop or Jitted(self._run_steps, f"MultiStep({type(self.cell).__name__})", KEPT_TRACES)
+        self.__dict__["_loop"] = loop
+        try:
+            return loop(x, there, with_states, *states)  # traced once, not at each call
+        except OutsideTensorError:  # a Cell holds a Tensor that is being differentiated: traced anew
+            return self._run_steps(x, there, with_states, *states)
+
+    def _looked_into(self) -> bool:
+        """True if somebody wants to see every step: by a hook, or by bprop_debug."""
+        return any(cell.is_hooked or cell.bprop_debug for _, cell in self.cell.cells_and_names())
+
+    def _run_steps(self, x: Tensor, there: Tensor | None, with_states: bool, *states: Tensor) -> Any:
+        name = type(self.cell).__name__
+        first = tuple(states) or initial_states(self.cell, x[0])
+        names = self._names_of(first)
+
+        def until_end(carry: tuple[Tensor, ...], both: tuple[Tensor, Tensor]) -> tuple[tuple[Tensor, ...], Any]:
+            now, going_on = both
+            after, out = step(carry, now)
+            kept = [_where(going_on, new, old) for new, old in zip(after, carry, strict=True)]
+            return tuple(kept), structure.map_leaves(lambda part: _where(going_on, part, 0.0), out)
+
+        def step(carry: tuple[Tensor, ...], now: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+            try:
+                result = self.cell(now, *carry)
+            except ShapeError as error:
+                if states or ours(type(self.cell)):
+                    raise
+                begun = ", ".join(f"{state} of shape {s.shape}" for state, s in zip(names, first, strict=True))
+                raise ShapeError(
+                    f"MultiStep: {name}, a step of shape {now.shape} with {begun or 'no state'}, as init_state gives "
+                    f"it: {error}"
+                ).with_traceback(error.__traceback__) from None
+            if not carry and not isinstance(result, tuple):
+                raise ArgumentError(
+                    f"MultiStep: {name}.construct takes no state, and what MultiStep runs has states as arguments and "
+                    f"results: construct(x, v) -> (output, v). What is kept on self does not go from step to step, for "
+                    f"a step is traced once. A Cell without states runs by nn.TimeDistributed, or is called directly."
+                )
+            if not isinstance(result, tuple) or len(result) != len(carry) + 1:
+                got = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
+                raise ArgumentError(
+                    f"MultiStep: {name}.construct took {len(carry)} state(s) and must return "
+                    f"({', '.join(['output', *names])}{'' if names else ','}); it returned {got}."
+                )
+            return tuple(result[1:]), result[0]
+
+        last, y = run_scan(
+            step if there is None else until_end,
+            first,
+            x if there is None else (x, there),
+            checkpoint_every=self.checkpoint_every or (math.isqrt(x.shape[0]) if self._recomputed else None),
+            who=f"MultiStep({name})",
+            names=names,
+            one_by_one=TRACING.trace is None and self._looked_into(),
+        )
+        return (y, last) if with_states else y
+
+    def _names_of(self, states: tuple[Any, ...]) -> list[str]:
+        """The names of the states in construct, after checking that they are as many as it takes, and Tensors."""
+        name = type(self.cell).__name__
+        if len(states) == 1 and isinstance(states[0], (tuple, list)):
+            raise ArgumentError(
+                f"MultiStep: got one {type(states[0]).__name__} of states; pass them one by one, *states."
+            )
+        parameters = _inputs_of(self.cell)[1:]
+        names = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        open_ended = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        least = sum(p.default is p.empty for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
+        if len(states) < least or (len(states) > len(names) and not open_ended):
+            raise ArgumentError(
+                f"MultiStep: {name}.construct takes the state(s) {', '.join(names) or 'none'} after its input, but got "
+                f"{len(states)}. Give one for each, as arguments or from init_state."
+                + (" A Cell without states runs by nn.TimeDistributed, or is called directly." if not names else "")
+            )
+        for position, state in enumerate(states):
+            if not isinstance(state, Tensor):
+                fix = "give each Tensor in it as a state of its own: construct(self, x, v, w)"
+                if isinstance(state, (bool, int, float)):
+                    fix = f"for example ops.full(x.shape, {state!r})"
+                raise ArgumentError(f"MultiStep: a state of {name} is a {type(state).__name__}, not a Tensor; {fix}.")
+            if position >= len(names):
+                names.append(f"number {position}")
+        return names
+
+
+def _where(going_on: Tensor, part: Tensor, otherwise: Any) -> Tensor:
+    """A part of a step (B, ...) where the samples have not ended, (B, 1, ...)."""
+    if part.shape[:1] != going_on.shape[:1]:
+        raise ShapeError(
+            f"MultiStep: with lengths, states and outputs are (B, ...), of each sample; one has shape {part.shape}, of "
+            f"a batch of {going_on.shape[0]}."
+        )
+    selected: Tensor = ops.select(going_on.reshape((*going_on.shape[:1], *(1,) * (part.ndim - 1))), part, otherwise)
+    return selected
