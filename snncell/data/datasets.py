@@ -225,9 +225,8 @@ class SHD(Samples):
     0.125 s on, and doubles at each doubling of the time: 488 microseconds from 0.5 s on, 977 from 1 s on. Events have
     no y, and p = 0.
 
-    Where each sample is, is found out once, by h5py in a process of its own, as HDF5's library does not return from
-    some damaged files; `[i]` then reads two pieces of the file. So a data set can be pickled, forked and used by
-    several threads as it stands.
+    The file is open from the first `[i]` until the data set is deleted. You can pickle a data set, fork the process,
+    and use it from several threads.
 
     Args:
         path: the file, as `shd_train.h5` or `ssc_valid.h5`, unpacked.
@@ -249,11 +248,11 @@ class SHD(Samples):
     sensor_size = hdf5.CHANNELS
 
     def __init__(self, path: Path, *, transform: Transform | None = None) -> None:
-        self._spikes = hdf5.tables(path)
+        self._spikes = hdf5.SpikeFile(path)
         super().__init__(self._spikes.labels, transform)
         numbers = tuple(str(each) for each in range(int(self.labels.max(initial=-1)) + 1))
         self.classes = numbers if self._spikes.keys is None else self._spikes.keys
         self.speakers: Array | None = self._spikes.speakers
 
     def _events(self, number: int) -> Events:
-        return hdf5.sample(self._spikes, number)
+        return self._spikes.sample(number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from itertools import permutations
@@ -180,11 +181,16 @@ def write_shd_like(
         h5py = import_once("h5py")
     except ImportError:
         raise ArgumentError('write_shd_like: HDF5 files need h5py: pip install "snncell[events]" brings it.') from None
+    part = f"{os.fspath(path)}.part"  # HDF5 would not write to a file that a data set has open
     try:
-        with h5py.File(path, "w") as file:
+        with h5py.File(part, "w") as file:
             _write(file, made, h5py.vlen_dtype)
+        os.replace(part, path)
     except OSError as error:
         raise FileError(f"write_shd_like: path {os.fspath(path)!r} cannot be written: {error}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            os.remove(part)
 
 
 def _write(file: Any, made: SHDLike, varying: Callable[[Any], Any]) -> None:
