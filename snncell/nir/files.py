@@ -9,8 +9,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from snncell.arguments.shown import show
 from snncell.errors import NirError
 from snncell.nir.description import Graph, Node, below, edges_of, node_of
@@ -57,7 +55,6 @@ class _Reader:
         self.h5py, self.source, self.size = h5py, source, source.stat().st_size
         self.left = max(MOST_BYTES, 32 * self.size)
         self.seen: set[Any] = set()
-        self.heaps: dict[int, dict[int, bytes]] = {}
 
     def group(self, group: Any, path: str, depth: int) -> dict[str, Any]:
         """All that is in a group."""
@@ -109,52 +106,8 @@ class _Reader:
                 f"{path} would be {item.dtype}{list(item.shape)}, more than a file of this size is trusted with "
                 f"({MOST_BYTES >> 20} MiB, or 32 times its size); if it is right, give the graph: nir.read(...)"
             )
-        if text is not None and text.length is None:
-            return self._text(item, path)
         value = item[()]
         return value.decode("utf8", "replace") if isinstance(value, bytes) else value
-
-    def _text(self, item: Any, path: str) -> Any:
-        """Strings of any length, read here: of damaged ones, HDF5 makes room for gigabytes, or comes to no end.
-
-        Each is 16 bytes, a length, the place of a heap and a number in it: "HDF5 File Format Specification", III.E.
-        """
-        offset, stored = item.id.get_offset(), item.id.get_storage_size()
-        if offset is None or stored != 16 * item.size:
-            raise NirError(f"{path} is text that is not stored in one piece; give the graph: nir.read(...)")
-        raw = np.frombuffer(self._bytes(offset, stored, path), [("length", "<u4"), ("heap", "<u8"), ("number", "<u4")])
-        found = np.empty(item.size, object)
-        for place, (length, heap, number) in enumerate(raw.tolist()):
-            string = self._heap(heap + item.file.userblock_size, path).get(number, b"") if length else b""
-            if len(string) < length:
-                raise NirError(f"{path} is text of {length} bytes, of which {len(string)} are there")
-            found[place] = string[:length]
-            self.left -= length
-        if self.left < 0:
-            raise NirError(f"{path} is more text than a file of this size is trusted with")
-        return found.reshape(item.shape) if item.shape else found[0].decode("utf8", "replace")
-
-    def _heap(self, place: int, path: str) -> dict[int, bytes]:
-        """The strings of a heap, by number."""
-        if place not in self.heaps:
-            head = self._bytes(place, 16, path)
-            if head[:4] != b"GCOL":
-                raise NirError(f"{path} is text from byte {place} of the file, where there is none")
-            data = self._bytes(place, int.from_bytes(head[8:], "little"), path)
-            found, at = dict[int, bytes](), 16
-            while at + 16 <= len(data) and (number := int.from_bytes(data[at : at + 2], "little")):
-                size = int.from_bytes(data[at + 8 : at + 16], "little")
-                found[number] = data[at + 16 : at + 16 + size]
-                at += 16 + -(-size // 8) * 8
-            self.heaps[place] = found
-        return self.heaps[place]
-
-    def _bytes(self, offset: int, count: int, path: str) -> bytes:
-        if offset + count > self.size:
-            raise NirError(f"{path} goes on to byte {offset + count} of a file of {self.size}")
-        with self.source.open("rb") as file:
-            file.seek(offset)
-            return file.read(count)
 
 
 def _parse_node(tree: dict[str, Any], path: str) -> Node | Graph:
