@@ -131,6 +131,13 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"prepare", "neurons", "net", "products"},
         {"export", "fold"},
     ],
+    "nir": [
+        {"graph"},
+        {"interchange", "neurons", "wiring"},
+        {"layers"},
+        {"net", "nodes"},
+        {"reading", "writing"},
+    ],
     "sklearn": [{"network"}, {"estimator"}, {"classifier", "regressor"}],
     "compiler.runtime": [
         {"launches"},
