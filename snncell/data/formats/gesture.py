@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path as File
 from typing import Any, NamedTuple
 
 from snncell.data.events import Events
@@ -30,7 +30,7 @@ class GestureSample(NamedTuple):
 
 def samples(folder: Any, train: bool | None) -> Iterator[GestureSample]:
     """All samples in a folder and below, in the order of their names; of recordings those that a list names."""
-    files = sorted(Path(root, name) for root, _, names in os.walk(folder) for name in names if name[0] != ".")
+    files = sorted(File(root, name) for root, _, names in os.walk(folder) for name in names if name[0] != ".")
     listed = _read_file_list(files, train)
     for file in files:
         if file.suffix == ".aedat" and (listed is None or file.name in listed):
@@ -52,7 +52,7 @@ def read(sample: GestureSample, sensor: tuple[int, int, int]) -> Events:
     return numpy_files.read_npy(path, data, sensor, TableLayout(time_unit="ms"), order="xypt")
 
 
-def _read_file_list(files: list[Path], train: bool | None) -> set[str] | None:
+def _read_file_list(files: list[File], train: bool | None) -> set[str] | None:
     """The recordings of the part that is wanted, if there is a list of them; None are all."""
     name = "trials_to_test.txt" if train is False else "trials_to_train.txt"
     found = next((file for file in files if file.name == name), None)
@@ -61,7 +61,7 @@ def _read_file_list(files: list[Path], train: bool | None) -> set[str] | None:
     return set(contents(found).decode("utf-8", "replace").split())
 
 
-def _cuts(file: Path) -> Iterator[GestureSample]:
+def _cuts(file: File) -> Iterator[GestureSample]:
     """The samples of a recording: class, startTime_usec, endTime_usec, below a header; they may overlap."""
     labels = file.with_name(file.stem + LABELS)
     start = 0
@@ -80,7 +80,7 @@ def _cuts(file: Path) -> Iterator[GestureSample]:
         yield GestureSample(str(file), label - 1, begin, end)
 
 
-def _label_of(file: Path) -> int:
+def _label_of(file: File) -> int:
     """The label that a file is named after, or the folder that it is in."""
     name = file.stem if file.stem.isdigit() else file.parent.name
     if not name.isdigit() or int(name) >= len(CLASSES):
