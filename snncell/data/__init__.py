@@ -24,15 +24,16 @@ from snncell.data.event_lists import to_event_lists as to_event_lists
 from snncell.data.events import Events as Events
 from snncell.data.formats import read_events as read_events
 from snncell.data.frames import to_frames as to_frames
-from snncell.data.loader import Loader as Loader
+from snncell.data.loader import Loader as Loader, in_turn as _in_turn
 from snncell.data.made.camera import EventCamera as EventCamera
-from snncell.data.made.moving_digits import MovingDigits as MovingDigits
-from snncell.data.made.patterns import poisson_patterns as poisson_patterns
-from snncell.data.made.populations import (
+from snncell.data.made.classification import randman as randman
+from snncell.data.made.digits import MovingDigits as MovingDigits
+from snncell.data.made.memory import (
     cue_accumulation as cue_accumulation,
     delayed_match as delayed_match,
     store_recall as store_recall,
 )
+from snncell.data.made.patterns import poisson_patterns as poisson_patterns
 from snncell.data.made.pulses import (
     adding_problem as adding_problem,
     delay_xor as delay_xor,
@@ -40,8 +41,6 @@ from snncell.data.made.pulses import (
 )
 from snncell.data.made.shd_like import SHDLike as SHDLike, write_shd_like as write_shd_like
 from snncell.data.made.yin_yang import yin_yang as yin_yang
-from snncell.data.manifolds import randman as randman
-from snncell.data.order import in_turn as _in_turn
 from snncell.data.padding import padded as padded
 from snncell.data.shipped import digits as digits
 from snncell.data.slices import Sliced as Sliced
@@ -53,34 +52,30 @@ from snncell.data.transforms.arrays import (
     ToVoxelGrid as ToVoxelGrid,
 )
 from snncell.data.transforms.base import Compose as Compose
-from snncell.data.transforms.crops import (
-    CenterCrop as CenterCrop,
-    CropTime as CropTime,
-    DropEventByArea as DropEventByArea,
-    DropEventByTime as DropEventByTime,
-    RandomCrop as RandomCrop,
-)
-from snncell.data.transforms.filters import (
-    Decimation as Decimation,
-    Denoise as Denoise,
-    DropEvent as DropEvent,
-    DropPixel as DropPixel,
-    RefractoryPeriod as RefractoryPeriod,
-)
-from snncell.data.transforms.places import (
+from snncell.data.transforms.coordinates import (
     Downsample as Downsample,
     MergePolarities as MergePolarities,
     RandomFlipLR as RandomFlipLR,
     RandomFlipPolarity as RandomFlipPolarity,
     RandomFlipUD as RandomFlipUD,
-    SpatialJitter as SpatialJitter,
-    UniformNoise as UniformNoise,
-)
-from snncell.data.transforms.times import (
     RandomTimeReversal as RandomTimeReversal,
+    SpatialJitter as SpatialJitter,
     TimeAlignment as TimeAlignment,
     TimeJitter as TimeJitter,
     TimeSkew as TimeSkew,
+    UniformNoise as UniformNoise,
+)
+from snncell.data.transforms.selection import (
+    CenterCrop as CenterCrop,
+    CropTime as CropTime,
+    Decimation as Decimation,
+    Denoise as Denoise,
+    DropEvent as DropEvent,
+    DropEventByArea as DropEventByArea,
+    DropEventByTime as DropEventByTime,
+    DropPixel as DropPixel,
+    RandomCrop as RandomCrop,
+    RefractoryPeriod as RefractoryPeriod,
 )
 from snncell.errors import ArgumentError, ShapeError
 from snncell.tape.event_lists import EventLists as EventLists

@@ -13,7 +13,7 @@ from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came, show, suggest_instance
 from snncell.arguments.vocabulary import Numbers
 from snncell.cell import Cell, HookHandle
-from snncell.data.order import in_turn
+from snncell.data.loader import in_turn
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.sequences import refuse_batch_first, sequences, within_lengths
 from snncell.nn.time import MultiStep

@@ -10,7 +10,7 @@ import numpy as np
 from snncell.arguments.kinds import Size, Within
 from snncell.arguments.vocabulary import Lengths, Numbers
 from snncell.data.events import Events, sensor_of
-from snncell.data.made.seeds import generator, seed_or_draw
+from snncell.data.random_numbers import generator, seed_or_draw
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.binning import RECORD
 from snncell.kernels.camera import find_events

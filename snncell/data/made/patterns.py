@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell.arguments.kinds import MOST, Count, Probability, Within
-from snncell.data.made.seeds import generator, seed_or_draw
+from snncell.data.random_numbers import generator, seed_or_draw
 
 Array = np.ndarray[Any, Any]
 Jitter = Annotated[float, Within(0.0, MOST)]

@@ -11,7 +11,7 @@ import numpy as np
 
 from snncell.arguments.kinds import MOST, Count, Size, Within
 from snncell.data.made.patterns import Jitter
-from snncell.data.made.seeds import generator, seed_or_draw
+from snncell.data.random_numbers import generator, seed_or_draw
 from snncell.errors import ArgumentError
 
 Array = np.ndarray[Any, Any]

@@ -13,7 +13,7 @@ import numpy as np
 from snncell.arguments.kinds import Count, Within
 from snncell.arguments.vocabulary import Path
 from snncell.data.events import Events
-from snncell.data.made.seeds import Seed, generator
+from snncell.data.random_numbers import Seed, generator
 from snncell.errors import ArgumentError, FileError, TensorIndexError
 from snncell.interrupts import import_once
 from snncell.kernels.binning import LINE

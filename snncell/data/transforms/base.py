@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from snncell.arguments.kinds import Size
-from snncell.data.drawing import takes_rng
 from snncell.data.events import Events, as_events
+from snncell.data.random_numbers import takes_rng
 from snncell.errors import ArgumentError
 from snncell.kernels.space import HOST
 from snncell.ops.random import randint

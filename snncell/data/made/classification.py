@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell.arguments.kinds import Count, Positive, Within
-from snncell.data.made.seeds import seed_or_draw
+from snncell.data.random_numbers import seed_or_draw
 from snncell.errors import ArgumentError
 from snncell.kernels.waves import ACCURACY, multiply_waves
 from snncell.ops.base import as_int

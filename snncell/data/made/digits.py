@@ -11,7 +11,7 @@ import numpy as np
 from snncell.arguments.kinds import Count, NotNegative, Within
 from snncell.data.events import Events, sensor_of
 from snncell.data.made.camera import EventCamera, record
-from snncell.data.made.seeds import Seed, generator
+from snncell.data.random_numbers import Seed, generator
 from snncell.data.shipped import digits
 from snncell.errors import ArgumentError, TensorIndexError
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell.arguments.kinds import MOST, Count, Probability, Size, Within
-from snncell.data.made.seeds import generator, seed_or_draw
+from snncell.data.random_numbers import generator, seed_or_draw
 from snncell.errors import ArgumentError
 
 Array = np.ndarray[Any, Any]
