@@ -123,6 +123,19 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"rules"},
         {"diagnose"},
     ],
+    "data": [
+        {"events", "padding", "random_numbers", "workers"},
+        {"formats", "frames", "made"},
+        {"collate", "transforms"},
+        {"cache", "datasets", "loader", "slices"},
+    ],
+    "data.formats": [
+        {"reading"},
+        {"columns"},
+        {"aedat", "bin", "hdf5", "mat", "numpy_files", "prophesee", "text"},
+    ],
+    "data.made": [{"camera", "classification", "shd_like"}, {"digits", "memory"}],
+    "data.transforms": [{"base"}, {"arrays", "coordinates", "selection"}],
     "distributed": [{"cuts", "draws", "ending", "progress"}, {"ranks"}, {"handover", "job", "sums"}, {"gradients"}],
     "quantise": [
         {"quantiser", "scales", "linear", "integer", "problem"},
@@ -371,7 +384,7 @@ LONG_FUNCTIONS = {
     "ops.conv.conv": "a third of it says what each argument means",
     "kernels.cpu.events.add_events": "half of it names its arguments, and says what each means",
     "data.frames.to_frames": "two thirds of it say what a bin is, and what each argument means",
-    "data.made.patterns.poisson_patterns": "two thirds of it say what each argument means",
+    "data.made.classification.poisson_patterns": "two thirds of it say what each argument means",
     "data.made.memory.cue_accumulation": "half of it says what each argument means",
     "data.made.memory.store_recall": "half of it says what each argument means",
     "kernels.cpu.transforms._rows_of_tiles": "a kernel twice: in the words of NumPy, and in the instructions of LLVM",

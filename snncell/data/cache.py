@@ -1,4 +1,4 @@
-"""Samples kept on disk, so that what takes long to read or to transform is done once."""
+"""Cached samples: a disk cache under a fingerprint of the data set and its transforms."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from snncell.kernels.store import files
 from snncell.tape.given import is_array, on_host
 from snncell.tape.tensor import Tensor
 
-# --- A digest of what samples are made of: functions with their code, settings, arrays, files by size and time --------
+# --- fingerprint: functions with their code, settings, arrays, files by size and time ---------------------------------
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, range, slice, type(Ellipsis))
 

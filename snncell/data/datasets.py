@@ -1,4 +1,4 @@
-"""Data sets of events as they lie on the disk: `ds[i]` is (events, label)."""
+"""Data sets of event files: `ds[i]` is (events, label)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from snncell.data.formats.columns import TableLayout, layout_of
 from snncell.data.formats.reading import Array, contents, fault
 from snncell.errors import ArgumentTypeError, TensorIndexError
 
-# --- Where the samples of DVS128 Gesture are: parts of recordings, or files of their own ------------------------------
+# --- DVS128 Gesture: samples are parts of recordings, or files of their own -------------------------------------------
 
 GESTURES = (
     "hand_clapping", "right_hand_wave", "left_hand_wave", "right_arm_clockwise", "right_arm_counter_clockwise",
@@ -96,7 +96,7 @@ def _label_of(file: File) -> int:
     return int(name)
 
 
-# --- Ground of the data sets of event files: samples by index, and recordings in the folders of their classes ---------
+# --- base classes -----------------------------------------------------------------------------------------------------
 
 Transform = Callable[[Events], Any]
 
@@ -194,6 +194,9 @@ def part_of(folder: Path, training: tuple[str, ...], testing: tuple[str, ...], t
     if train not in there:
         raise fault(folder, "", f"a folder {parts[train][0]} is expected, and there is {there[not train].name} only")
     return there[train]
+
+
+# --- data sets --------------------------------------------------------------------------------------------------------
 
 
 class EventFolder(Recordings):

@@ -1,4 +1,4 @@
-"""Batches of a data set, made ahead by workers, in an order that a seed decides."""
+"""Loader: batches of a data set, made ahead by workers, in an order that a seed decides."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ import numpy as np
 
 from snncell.arguments.kinds import Count, Own, Size
 from snncell.arguments.tracebacks import hide_frames
+from snncell.arguments.vocabulary import Numbers
 from snncell.compiler.reached import NUMPYS, PYTHONS, ReachableValues
 from snncell.data.collate import Collate, Waiting, check_dataset, entries, length_of, with_entry
 from snncell.data.padding import quantiles
 from snncell.data.random_numbers import sample_of, takes_rng
 from snncell.data.transforms.base import by_batches
 from snncell.data.workers import make_by_workers
-from snncell.errors import ArgumentError
+from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import HOST
 from snncell.ops.random import randint, randperm
-from snncell.tape.given import with_tensors
+from snncell.tape.given import on_host, with_tensors
 from snncell.tape.state import settings
+from snncell.tape.tensor import Tensor
 
-# --- A batch of its number, made on any thread and in any process -----------------------------------------------------
+# --- a batch from its number, on any thread and in any process --------------------------------------------------------
 
+Array = np.ndarray[Any, Any]
 LOOKED_AT = 256  # samples of which `buckets=` a number takes the lengths
 
 
@@ -156,22 +159,7 @@ class _Step:
         return self.transform(value, rng=generator()) if self.draws else self.transform(value)
 
 
-# --- The samples of batches, in the order in which they are gone through ----------------------------------------------
-
-
-def in_turn(samples: int, batch_size: int, shuffle: bool, drop_last: bool) -> Iterator[np.ndarray[Any, Any]]:
-    """The numbers of the samples of each batch; where they are shuffled, in an order that is drawn at the beginning."""
-    # On the host wherever the network is: they index arrays of NumPy.
-    with settings(space=HOST):
-        order = randperm(samples).asnumpy() if shuffle else np.arange(samples)
-    for start in range(0, samples, batch_size):
-        chosen = order[start : start + batch_size]
-        if drop_last and len(chosen) < batch_size:
-            return
-        yield chosen
-
-
-Array = np.ndarray[Any, Any]
+# --- Loader -----------------------------------------------------------------------------------------------------------
 
 
 def transform_generators(transform: Callable[..., Any]) -> list[Any]:
@@ -434,3 +422,44 @@ def _check_buckets(buckets: Any) -> Any:
     if not lengths or not whole:
         raise ArgumentError(f"Loader: buckets is a number of lengths, or lengths of at least 1, not {buckets!r:.200}.")
     return tuple(sorted({int(one) for one in lengths}))
+
+
+# --- batches of arrays ------------------------------------------------------------------------------------------------
+
+
+def in_turn(samples: int, batch_size: int, shuffle: bool, drop_last: bool) -> Iterator[np.ndarray[Any, Any]]:
+    """The numbers of the samples of each batch; where they are shuffled, in an order that is drawn at the beginning."""
+    # On the host wherever the network is: they index arrays of NumPy.
+    with settings(space=HOST):
+        order = randperm(samples).asnumpy() if shuffle else np.arange(samples)
+    for start in range(0, samples, batch_size):
+        chosen = order[start : start + batch_size]
+        if drop_last and len(chosen) < batch_size:
+            return
+        yield chosen
+
+
+def batches(
+    *arrays: Numbers, batch_size: Count, shuffle: bool = True, drop_last: bool = False
+) -> Iterator[tuple[Tensor, ...]]:
+    """Go through arrays of one length together, a batch at a time, as Tensors.
+
+    Args:
+        arrays: what `Tensor` takes, with the same first axis: arrays of NumPy and other libraries, Tensors, lists.
+        batch_size: how many entries a batch has; the last may have fewer.
+        shuffle: in random order, another one each time (`snncell.set_seed` makes it repeatable).
+        drop_last: leave out a last batch that is not full.
+
+    Raises:
+        ShapeError: if the first axes differ.
+        ArgumentError: for a batch size below 1, or no arrays.
+    """
+    if not arrays or batch_size < 1:
+        raise ArgumentError(f"batches: needs arrays and a batch_size of at least 1, not {batch_size!r}.")
+    sources = [on_host(array) for array in arrays]
+    lengths = {len(source) if source.ndim else 0 for source in sources}
+    if len(lengths) != 1:
+        raise ShapeError(f"batches: the arrays have different lengths {sorted(lengths)}.")
+    (length,) = lengths
+    for chosen in in_turn(length, batch_size, shuffle, drop_last):
+        yield tuple(Tensor(source[chosen]) for source in sources)

@@ -1,4 +1,4 @@
-"""Random numbers of one sample: those of a generator, and snncell's own, whatever thread makes it.
+"""Random numbers of samples: those that transforms draw for a sample, and those that made data consist of.
 
 A process of a Loader also seeds the global generators of NumPy, Python and PyTorch for each sample. All such processes
 begin with the same state, that of their parent, so they would all draw the same numbers, in every pass.
@@ -59,7 +59,7 @@ def _seed_global_generators(mixed: np.random.SeedSequence) -> None:
         torch.manual_seed(int(words[0]))
 
 
-# --- The random numbers of made data: a function of a seed, and of the number of a sample where there is one ----------
+# --- made data: a function of a seed, and of the number of a sample where there is one --------------------------------
 
 Seed = Annotated[int, Within(0)]
 

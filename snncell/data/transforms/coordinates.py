@@ -1,4 +1,4 @@
-"""Events at other places, of other polarities, and noise."""
+"""Transforms of times, coordinates and polarities: skew, jitter, downsampling, flips, and noise."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from snncell.data.transforms.base import (
 )
 from snncell.errors import ArgumentError
 
-# --- Events at other times --------------------------------------------------------------------------------------------
+# --- times ------------------------------------------------------------------------------------------------------------
 
 FAR = 2.0**62  # microseconds
 
@@ -120,6 +120,9 @@ def scale_times(who: str, t: Any, factor: float, offset: float) -> Any:
     if not (np.abs(times) < FAR).all():
         raise ArgumentError(f"{who}: there are no times as large as {factor} t + {offset}.")
     return times.astype(np.int64)
+
+
+# --- coordinates and polarities ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

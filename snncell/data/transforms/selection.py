@@ -1,4 +1,4 @@
-"""Fewer events of a recording: noise, and pixels that say too much."""
+"""Transforms that select events: denoising, dropping and crops."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def _filter_events(who: str, events: Events, rule: Any, number: int) -> Events:
     return part
 
 
-# --- Parts of recordings: in time, and in space -----------------------------------------------------------------------
+# --- crops: in time and in space --------------------------------------------------------------------------------------
 
 MOST = 1 << 16
 
