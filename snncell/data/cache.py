@@ -26,6 +26,8 @@ from snncell.kernels.store import files
 from snncell.tape.given import is_array, on_host
 from snncell.tape.tensor import Tensor
 
+__all__ = ["Cached"]
+
 # --- fingerprint: functions with their code, settings, arrays, files by size and time ---------------------------------
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, range, slice, type(Ellipsis))

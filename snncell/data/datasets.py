@@ -18,6 +18,8 @@ from snncell.data.formats.columns import TableLayout, layout_of
 from snncell.data.formats.reading import Array, contents, fault
 from snncell.errors import ArgumentTypeError, TensorIndexError
 
+__all__ = ["ASLDVS", "CIFAR10DVS", "NMNIST", "SHD", "DVSGesture", "EventFolder", "NCaltech101"]
+
 # --- DVS128 Gesture: samples are parts of recordings, or files of their own -------------------------------------------
 
 GESTURES = (

@@ -11,6 +11,8 @@ from snncell.arguments.shown import brief
 from snncell.errors import ArgumentError
 from snncell.kernels.binning import LINE, RECORD
 
+__all__ = ["Events"]
+
 Array = np.ndarray[Any, Any]
 Sensor = tuple[int, int, int]
 

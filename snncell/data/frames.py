@@ -19,6 +19,8 @@ from snncell.tape.event_lists import EventLists
 from snncell.tape.given import on_host
 from snncell.tape.tensor import place_array, wrap
 
+__all__ = ["to_event_lists", "to_frames"]
+
 Array = np.ndarray[Any, Any]
 Steps = Callable[[Array], int]  # T, of the numbers of steps (B,)
 Ways = tuple[int | None, int | None, int | None]

@@ -26,6 +26,8 @@ from snncell.tape.given import on_host, with_tensors
 from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor
 
+__all__ = ["Loader", "batches"]
+
 # --- a batch from its number, on any thread and in any process --------------------------------------------------------
 
 Array = np.ndarray[Any, Any]

@@ -14,6 +14,8 @@ from snncell.data.formats.columns import PLAIN, TableLayout, layout_of
 from snncell.data.formats.reading import contents, fault
 from snncell.errors import ArgumentError
 
+__all__ = ["read_events"]
+
 MAGIC = {b"#!AER-DAT2.0": aedat.read_2, b"#!AER-DAT3.1": aedat.read_3, b"#!AER-DAT4": aedat.read_4}
 TABLES = {  # which have a Layout
     b"\x93NUMPY": numpy_files.read_npy,

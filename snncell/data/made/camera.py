@@ -16,6 +16,8 @@ from snncell.kernels.binning import RECORD
 from snncell.kernels.camera import find_events
 from snncell.tape.given import on_host
 
+__all__ = ["EventCamera"]
+
 Array = np.ndarray[Any, Any]
 Threshold = Annotated[float, Within(1e-3)]
 Dark = Annotated[float, Within(1e-6)]

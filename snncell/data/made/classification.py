@@ -14,6 +14,8 @@ from snncell.errors import ArgumentError
 from snncell.kernels.waves import ACCURACY, multiply_waves
 from snncell.ops.base import as_int
 
+__all__ = ["poisson_patterns", "randman", "yin_yang"]
+
 Array = np.ndarray[Any, Any]
 
 # --- random manifolds: spike times ------------------------------------------------------------------------------------

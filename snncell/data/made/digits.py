@@ -15,6 +15,8 @@ from snncell.data.made.camera import EventCamera, record
 from snncell.data.random_numbers import Seed, generator
 from snncell.errors import ArgumentError, TensorIndexError
 
+__all__ = ["MovingDigits", "digits"]
+
 Array = np.ndarray[Any, Any]
 
 # --- digits -----------------------------------------------------------------------------------------------------------

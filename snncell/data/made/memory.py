@@ -14,6 +14,8 @@ from snncell.data.made.classification import Jitter
 from snncell.data.random_numbers import generator, seed_or_draw
 from snncell.errors import ArgumentError
 
+__all__ = ["adding_problem", "cue_accumulation", "delay_xor", "delayed_match", "pulse_order", "store_recall"]
+
 Array = np.ndarray[Any, Any]
 Several = Annotated[int, Within(2, MOST)]
 

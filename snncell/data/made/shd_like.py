@@ -18,6 +18,8 @@ from snncell.errors import ArgumentError, FileError, TensorIndexError
 from snncell.interrupts import import_once
 from snncell.kernels.binning import LINE
 
+__all__ = ["SHDLike", "write_shd_like"]
+
 Array = np.ndarray[Any, Any]
 
 SPEAKERS = 12

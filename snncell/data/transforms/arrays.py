@@ -17,6 +17,8 @@ from snncell.data.transforms.base import Array, Transform, check_inside, grid_of
 from snncell.errors import ArgumentError
 from snncell.tape.event_lists import EventLists
 
+__all__ = ["ToEventLists", "ToFrame", "ToImage", "ToTimesurface", "ToVoxelGrid"]
+
 
 @dataclass(frozen=True)
 class ToFrame:

@@ -16,6 +16,8 @@ from snncell.kernels.space import HOST
 from snncell.ops.random import randint
 from snncell.tape.state import settings
 
+__all__ = ["Compose"]
+
 Array = np.ndarray[Any, Any]
 Generator = np.random.Generator
 Draws = Generator | Size | None

@@ -24,6 +24,20 @@ from snncell.data.transforms.base import (
 )
 from snncell.errors import ArgumentError
 
+__all__ = [
+    "Downsample",
+    "MergePolarities",
+    "RandomFlipLR",
+    "RandomFlipPolarity",
+    "RandomFlipUD",
+    "RandomTimeReversal",
+    "SpatialJitter",
+    "TimeAlignment",
+    "TimeJitter",
+    "TimeSkew",
+    "UniformNoise",
+]
+
 # --- times ------------------------------------------------------------------------------------------------------------
 
 FAR = 2.0**62  # microseconds

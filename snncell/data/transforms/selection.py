@@ -26,6 +26,19 @@ from snncell.data.transforms.base import (
 from snncell.errors import ArgumentError
 from snncell.kernels import event_filters
 
+__all__ = [
+    "CenterCrop",
+    "CropTime",
+    "Decimation",
+    "Denoise",
+    "DropEvent",
+    "DropEventByArea",
+    "DropEventByTime",
+    "DropPixel",
+    "RandomCrop",
+    "RefractoryPeriod",
+]
+
 LONGEST = 1 << 62  # microseconds
 
 
