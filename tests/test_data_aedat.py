@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import types
 from pathlib import Path
 
 import event_files as write
@@ -207,3 +208,15 @@ def test_damaged_aedat_4_is_a_file_error(path) -> None:
         except FileError as error:
             refused += str(error).startswith(f"{path}: ")
     assert refused > 5
+
+
+def test_a_panic_of_the_package_aedat_is_a_file_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    class PanicException(BaseException):  # as pyo3's
+        pass
+
+    def panic(path: str) -> None:
+        raise PanicException("called `Option::unwrap()` on a `None` value")
+
+    monkeypatch.setitem(sys.modules, "aedat", types.SimpleNamespace(Decoder=panic))
+    with pytest.raises(FileError, match=r"faery\.aedat4: cannot be read: PanicException: called"):
+        read_events(FAERY)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from snncell import Tensor, data, ops
-from snncell.data.drawing import takes_rng
+from snncell.data.random_numbers import takes_rng
 from snncell.data.transforms.base import by_batches
 from snncell.errors import ArgumentError, ShapeError
 

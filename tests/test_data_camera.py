@@ -12,8 +12,8 @@ import pytest
 import snncell
 from snncell.data import EventCamera, Events, MovingDigits, digits
 from snncell.data.kernels import camera as kernel
-from snncell.data.made import camera as made_camera, moving_digits
-from snncell.data.made.seeds import generator
+from snncell.data.made import camera as made_camera, digits as moving_digits
+from snncell.data.random_numbers import generator
 from snncell.errors import ArgumentError, CallError, ShapeError, TensorIndexError
 
 

@@ -303,6 +303,7 @@ LAYOUTS = {
     "latest": {"libver": "latest", "chunks": (3,)},
     "newest contiguous": {"libver": "latest"},
     "user block": {"userblock_size": 1024},
+    "another filter": {"chunks": (2,), "compression": "lzf"},
 }
 
 
@@ -323,11 +324,43 @@ def test_shd_in_every_layout(tmp_path, layout):
     assert dataset.classes == ("word 0", "word 1", "word 2")
 
 
-def test_tables_that_are_packed_otherwise_are_refused_with_the_mend(tmp_path):
+def read_sample(dataset, number):
+    events, label = dataset[number]
+    return events.tolist(), label
+
+
+OPENED = []  # a data set that forked processes find as it is here
+
+
+def read_opened(number):
+    return read_sample(OPENED[0], number)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_an_shd_with_its_file_open_is_pickled_forked_and_read_by_threads(tmp_path, monkeypatch):
     pytest.importorskip("h5py")
-    write.write_shd(tmp_path / "shd.h5", np.random.default_rng(0), [3, 4], chunks=(2,), compression="lzf")
-    with pytest.raises(FileError, match=r"dataset /spikes/times: it is packed by filter 32000: repack it by h5repack"):
-        data.SHD(tmp_path / "shd.h5")
+    write.write_shd(tmp_path / "shd.h5", np.random.default_rng(0), [*range(0, 3000, 100)])
+    dataset = data.SHD(tmp_path / "shd.h5")
+    expected = [read_sample(dataset, number) for number in range(len(dataset))]
+    again = pickle.loads(pickle.dumps(dataset))
+    assert [read_sample(again, number) for number in range(len(again))] == expected
+    monkeypatch.setattr(sys.modules[__name__], "OPENED", [dataset])
+    numbers = [*range(len(dataset))] * 4
+    with ThreadPoolExecutor(4) as threads:
+        by_threads = threads.map(read_opened, numbers)
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            assert pool.map(read_opened, numbers) == list(by_threads) == expected * 4
+
+
+def test_an_shd_like_file_is_replaced_while_a_data_set_has_it_open(tmp_path):
+    pytest.importorskip("h5py")
+    data.write_shd_like(tmp_path / "words.h5", 3, events=50)
+    dataset = data.SHD(tmp_path / "words.h5")
+    before = read_sample(dataset, 0)
+    data.write_shd_like(tmp_path / "words.h5", 2, seed=1, events=50)
+    assert read_sample(dataset, 0) == before and len(data.SHD(tmp_path / "words.h5")) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["words.h5"]
 
 
 def test_shd_without_names_and_speakers(tmp_path):

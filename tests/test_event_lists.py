@@ -10,7 +10,7 @@ import pytest
 
 import snncell
 from snncell import Tensor, data, nn, ops
-from snncell.data.event_lists import join_event_lists
+from snncell.data.frames import join_event_lists
 from snncell.errors import ArgumentError, DTypeError, GradientError, ShapeError, TensorIndexError
 from snncell.tape.event_lists import EventLists
 

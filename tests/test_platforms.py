@@ -36,7 +36,6 @@ GUARDED = {
     ("tape.state", "os.register_at_fork"): "asks whether it is there: where nothing forks, nothing is to be done",
     ("ops.base", "os.sysconf"): "catches that it is not there",
     ("distributed.job", "os.sched_getaffinity"): "asks whether it is there",
-    ("data.formats.library_reader", "resource"): "a process without a limit where there is none to set",
 }
 
 

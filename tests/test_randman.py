@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import snncell
-from snncell.data import batches, manifolds, randman
+from snncell.data import batches, randman
+from snncell.data.made import classification
 from snncell.errors import ArgumentError
 
 SMALL = {"classes": 3, "units": 5, "samples": 20, "steps": 30}
@@ -65,8 +66,8 @@ def test_a_seed_keeps_its_data():
 
 def surface(z, units, alpha, rng):
     """The units' functions from 0 to 1, (N, units), as their definition has them."""
-    drawn = rng.random((manifolds._harmonics(alpha), 3, units, z.shape[1]))
-    f = manifolds._surface(z[:, None], drawn, alpha)
+    drawn = rng.random((classification._harmonics(alpha), 3, units, z.shape[1]))
+    f = classification._surface(z[:, None], drawn, alpha)
     return (f - f.min(0)) / (f.max(0) - f.min(0))
 
 
@@ -89,8 +90,8 @@ def test_near_points_fire_at_near_times():
 
 def test_a_surface_is_the_product_of_its_sums():
     rng, z = np.random.default_rng(3), np.random.default_rng(4).random((5, 2))
-    assert manifolds._harmonics(2.0) == 31
-    found = manifolds._surface(z[:, None], rng.random((31, 3, 3, 2)), 2.0)
+    assert classification._harmonics(2.0) == 31
+    found = classification._surface(z[:, None], rng.random((31, 3, 3, 2)), 2.0)
     rng = np.random.default_rng(3)
     sums = np.zeros((5, 3, 2))
     for k in range(1, 32):  # (1e-3)^(-1/2) = 31.6
@@ -107,8 +108,8 @@ def by_definition(classes, units, samples, steps, dim, alpha, spikes, fraction, 
     for label in range(classes):
         z = rng.random((samples, dim))
         for _ in range(spikes):
-            drawn = [rng.random((3, units, dim)) for _ in range(manifolds._harmonics(alpha))]
-            f = manifolds._surface(z[:, None], drawn, alpha)
+            drawn = [rng.random((3, units, dim)) for _ in range(classification._harmonics(alpha))]
+            f = classification._surface(z[:, None], drawn, alpha)
             g = (f - f.min(0)) / np.maximum(f.max(0) - f.min(0), np.finfo(float).tiny)
             step = np.minimum(g * (fraction * steps), steps - 1).astype(int)
             patterns[step, label, np.arange(samples)[:, None], np.arange(units)] = 1.0
@@ -148,22 +149,22 @@ def test_the_kernel_changes_no_bit_of_rough_surfaces():
 def test_what_the_kernel_may_have_wrong_is_computed_anew(monkeypatch):
     """With an estimate that is off by up to its bound, the patterns are the same."""
     arguments = {**SMALL, "dim": 2, "alpha": 2.0, "spikes": 1, "fraction": 1.0, "seed": 2}
-    estimate, rng = manifolds._estimate, np.random.default_rng(0)
+    estimate, rng = classification._estimate, np.random.default_rng(0)
 
     def worse(*given):
         f, slack = estimate(*given)
         return f + rng.uniform(-1e-3, 1e-3, f.shape), slack + 1e-3
 
-    monkeypatch.setattr(manifolds, "_estimate", worse)
+    monkeypatch.setattr(classification, "_estimate", worse)
     assert randman(**arguments)[0].tobytes() == by_definition(**arguments)[0].tobytes()
 
 
 @pytest.mark.parametrize(("alpha", "dim", "samples"), [(2.0, 1, 3), (2.0, 4, 520), (30.0, 2, 5)])
 def test_the_estimate_is_within_its_bound(alpha, dim, samples):
     rng = np.random.default_rng(1)
-    z, drawn = rng.random((samples, dim)), rng.random((manifolds._harmonics(alpha), 3, 3, dim))
-    f, slack = manifolds._estimate(z, drawn, alpha)
-    exact = manifolds._surface(z[:, None], drawn, alpha)
+    z, drawn = rng.random((samples, dim)), rng.random((classification._harmonics(alpha), 3, 3, dim))
+    f, slack = classification._estimate(z, drawn, alpha)
+    exact = classification._surface(z[:, None], drawn, alpha)
     assert 0 < np.abs(f - exact).max() < slack < 1e-10
 
 

@@ -1,12 +1,18 @@
-"""Samples kept on disk, so that what takes long to read or to transform is done once."""
+"""Cached samples: a disk cache under a fingerprint of the data set and its transforms."""
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import io
 import json
 import os
+import stat
+import sys
+import types
 import warnings
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,11 +21,247 @@ import numpy as np
 from snncell.base.arguments.kinds import Own
 from snncell.data.collate import check_dataset, entries, with_entry
 from snncell.data.events import Events
-from snncell.data.fingerprint import fingerprint, without_padding
 from snncell.errors import ArgumentError, DTypeError, TensorIndexError
 from snncell.kernels.numba.store import files
 from snncell.tape.conversion import is_array, on_host
 from snncell.tape.tensor import Tensor
+
+__all__ = ["Cached"]
+
+# --- fingerprint: functions with their code, settings, arrays, files by size and time ---------------------------------
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, range, slice, type(Ellipsis))
+
+
+def fingerprint(who: str, apart: Path, **parts: Any) -> str:
+    """A digest of objects, the same in another process as long as they are made of the same.
+
+    Files in the folder `apart` are not part of it.
+
+    Raises:
+        ArgumentError: for an object that nothing can be said of, such as an open file.
+    """
+    digest = _Digest(who, apart)
+    digest.add(parts)
+    return digest.sum.hexdigest()
+
+
+class _Digest:
+    """A digest that grows; each object is added once, and then by its number."""
+
+    def __init__(self, who: str, apart: Path) -> None:
+        self.who, self.apart = who, apart.resolve()
+        self.sum = hashlib.sha256()
+        self.known: dict[int, tuple[int, Any]] = {}  # the object too, so that no other one gets its id
+
+    def add(self, thing: Any) -> None:
+        """Add an object, and what it is made of."""
+        if isinstance(thing, _PLAIN):
+            # Python writes no integers of more than some thousand digits in decimal.
+            self.say(type(thing).__name__, hex(thing) if type(thing) is int else repr(thing))
+            if isinstance(thing, str):
+                self.add_file(thing)
+            return
+        if id(thing) in self.known:
+            self.say("known", str(self.known[id(thing)][0]))
+            return
+        self.known[id(thing)] = len(self.known), thing
+        next(add for kind, add in _KINDS if isinstance(thing, kind))(self, thing)
+
+    def say(self, *words: str) -> None:
+        """Add words, each with its length, so that none runs into the next."""
+        for word in words:
+            self.sum.update(f"{len(word)}:{word}".encode("utf-8", "surrogatepass"))
+
+    def add_file(self, path: str | os.PathLike[str]) -> None:
+        """Add what a file is at present, or those in a folder, if the words are the path of one."""
+        try:
+            status = os.stat(path)
+        except (OSError, ValueError):
+            return
+        if not stat.S_ISDIR(status.st_mode):
+            self.say("file", str(status.st_size), str(status.st_mtime_ns))
+            return
+        for folder, inner, names in os.walk(path):
+            # What is kept may lie in the folder that it is made of.
+            inner[:] = sorted(name for name in inner if Path(folder, name).resolve() != self.apart)
+            for name in sorted(names):
+                self.say(os.path.relpath(os.path.join(folder, name), path))
+                self.add_file(os.path.join(folder, name))
+
+    def add_several(self, things: Any) -> None:
+        """Add a tuple or list."""
+        self.say(type(things).__qualname__, str(len(things)))
+        for thing in things:
+            self.add(thing)
+
+    def add_mapping(self, things: dict[Any, Any]) -> None:
+        """Add a dict, in its order."""
+        self.say("dict", str(len(things)))
+        for name, thing in things.items():
+            self.say(repr(name))
+            self.add(thing)
+
+    def add_set(self, things: Any) -> None:
+        """Add a set, whose order means nothing."""
+        self.say("set", str(len(things)), *sorted(map(repr, things)))
+
+    def add_array(self, array: np.ndarray[Any, Any]) -> None:
+        """Add the elements of an array."""
+        if array.dtype.hasobject:
+            self.add_several(array.ravel().tolist())
+            return
+        self.say(type(array).__name__, str(array.dtype.descr), str(array.shape))
+        self.sum.update(np.ascontiguousarray(without_padding(array)).tobytes())
+        self.add(getattr(array, "sensor_size", None))
+
+    def add_path(self, path: Path) -> None:
+        """Add a path, and the file there."""
+        self.say("path", str(path))
+        self.add_file(path)
+
+    def add_partial(self, one: functools.partial[Any]) -> None:
+        """Add a function with some of its arguments."""
+        self.say("partial")
+        self.add_several([one.func, one.args, one.keywords])
+
+    def add_module(self, module: types.ModuleType) -> None:
+        """Add a module by its name, and its package's version."""
+        self.say("module", module.__name__, _version(module.__name__))
+        if not _version(module.__name__) and getattr(module, "__file__", None):
+            self.add_file(str(module.__file__))
+
+    def add_function(self, function: Any) -> None:
+        """Add a function: its code, what it is given by default, and what it refers to outside of it."""
+        function = getattr(function, "__wrapped__", function)
+        if not isinstance(function, types.FunctionType):
+            self.add(function)
+            return
+        version = _version(function.__module__)
+        self.say("function", str(function.__module__), function.__qualname__, version)
+        if version:  # a package that is installed changes with its version
+            return
+        self.add_code(function.__code__)
+        self.add_several([function.__defaults__, function.__kwdefaults__])
+        for cell in function.__closure__ or ():
+            try:
+                self.add(cell.cell_contents)
+            except ValueError:  # not set yet
+                self.say("empty")
+        for name in _names_in(function.__code__):
+            if name in function.__globals__:
+                self.say("global", name)
+                self.add(function.__globals__[name])
+
+    def add_code(self, code: types.CodeType) -> None:
+        """Add what a function does, without where it stands."""
+        self.say("code", code.co_code.hex(), *code.co_names, *code.co_varnames)
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                self.add_code(constant)
+            elif isinstance(constant, str):  # no path, most likely
+                self.say(constant)
+            else:
+                self.add(constant)
+
+    def add_builtin(self, function: Any) -> None:
+        """Add a function of C, and what it is a method of."""
+        self.say("builtin", str(getattr(function, "__module__", "")), function.__qualname__)
+        owner = getattr(function, "__self__", None)
+        if not isinstance(owner, (types.ModuleType, type)):
+            self.add(owner)
+
+    def add_method(self, method: types.MethodType) -> None:
+        """Add a function and what it is called with."""
+        self.add_several([method.__func__, method.__self__])
+
+    def add_class(self, kind: type) -> None:
+        """Add a class: its functions, and those of the classes that it is made from."""
+        version = _version(kind.__module__)
+        self.say("class", kind.__module__, kind.__qualname__, version)
+        if version:
+            return
+        for name, value in vars(kind).items():
+            if name not in ("__dict__", "__weakref__", "__doc__", "__module__") and not name.startswith("_abc_"):
+                if isinstance(value, (types.GetSetDescriptorType, types.MemberDescriptorType)):
+                    continue
+                self.say("attribute", name)
+                inner = getattr(value, "__func__", value)  # of a static method
+                self.add(inner.fget if isinstance(inner, property) else inner)
+        self.add_several(kind.__bases__)
+
+    def add_object(self, thing: Any) -> None:
+        """Add an object by its class and what a pickle of it would hold."""
+        try:
+            reduced = thing.__reduce_ex__(4)
+        except Exception as error:
+            raise ArgumentError(
+                f"{self.who}: nothing can be said of a {type(thing).__name__} that would tell it from another one "
+                f"({error}). Give key=, words that you change whenever what the samples are made of changes."
+            ) from None
+        self.say("object")
+        self.add(type(thing))
+        if isinstance(reduced, str):
+            self.say(reduced)
+            return
+        build, arguments, *state = reduced
+        parts = [list(part) if hasattr(part, "__next__") else part for part in state]
+        self.add_several([build, list(arguments), *parts])
+
+
+def without_padding(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array with zeros in the padding bytes of its records.
+
+    NumPy leaves padding uninitialized when it joins or masks structured arrays, so that equal records can differ in
+    their bytes.
+    """
+    if array.dtype.names is None:
+        return array
+    clean = np.zeros(array.shape, array.dtype)
+    for name in array.dtype.names:
+        clean[name] = without_padding(np.asarray(array)[name])
+    return clean
+
+
+def _names_in(code: types.CodeType) -> list[str]:
+    """The names that a function and those inside of it may look up outside."""
+    inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return sorted({*code.co_names, *(name for each in inner for name in _names_in(each))})
+
+
+@functools.cache
+def _version(module: str | None) -> str:
+    """The version of the installed package that a module is of; "" of one's own files."""
+    package = (module or "").partition(".")[0]
+    if package in sys.stdlib_module_names and package != "__main__":
+        return "Python " + sys.version.split()[0]
+    if package == "snncell":
+        return str(getattr(sys.modules["snncell"], "__version__", "snncell"))
+    try:
+        # What is installed to be edited, as one's own project may be, has its files elsewhere.
+        file = getattr(sys.modules.get(package), "__file__", None) or ""
+        return metadata.version(package) if "site-packages" in file else ""
+    except metadata.PackageNotFoundError:
+        return f"installed as {package}" if "site-packages" in (file or "") else ""
+
+
+_KINDS: list[tuple[Any, Callable[[_Digest, Any], None]]] = [
+    ((tuple, list), _Digest.add_several),
+    (dict, _Digest.add_mapping),
+    ((set, frozenset), _Digest.add_set),
+    (np.ndarray, _Digest.add_array),
+    (Path, _Digest.add_path),
+    (functools.partial, _Digest.add_partial),
+    (np.ufunc, lambda digest, ufunc: digest.say("ufunc", ufunc.__name__, np.__version__)),
+    (types.ModuleType, _Digest.add_module),
+    (types.MethodType, _Digest.add_method),
+    (types.FunctionType, _Digest.add_function),
+    ((types.BuiltinFunctionType, types.MethodWrapperType, types.WrapperDescriptorType), _Digest.add_builtin),
+    ((types.MethodDescriptorType, types.ClassMethodDescriptorType), _Digest.add_builtin),
+    (type, _Digest.add_class),
+    (object, _Digest.add_object),
+]
+
 
 _PER_FOLDER = 1000  # files, for the sake of file systems and of who looks into it
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.data.event_lists import join_event_lists
+from snncell.data.frames import join_event_lists
 from snncell.data.padding import bucket_of, padded
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.tape.conversion import is_array, on_host

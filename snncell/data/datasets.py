@@ -1,16 +1,203 @@
-"""Data sets of events as they lie on the disk: `ds[i]` is (events, label)."""
+"""Data sets of event files: `ds[i]` is (events, label)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+import operator
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path as File
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
 
 from snncell.base.arguments.kinds import Own, Path
-from snncell.data.events import Events, sensor_of
-from snncell.data.formats import aedat, bin, gesture, hdf5, read_events
-from snncell.data.formats.columns import layout_of
+from snncell.data.events import Events, Sensor, sensor_of
+from snncell.data.formats import aedat, bin, hdf5, numpy_files, read_events
+from snncell.data.formats.columns import TableLayout, layout_of
 from snncell.data.formats.reading import Array, contents, fault
-from snncell.data.samples import Recordings, Samples, Transform, part_of
+from snncell.errors import ArgumentTypeError, TensorIndexError
+
+__all__ = ["ASLDVS", "CIFAR10DVS", "NMNIST", "SHD", "DVSGesture", "EventFolder", "NCaltech101"]
+
+# --- DVS128 Gesture: samples are parts of recordings, or files of their own -------------------------------------------
+
+GESTURES = (
+    "hand_clapping", "right_hand_wave", "left_hand_wave", "right_arm_clockwise", "right_arm_counter_clockwise",
+    "left_arm_clockwise", "left_arm_counter_clockwise", "arm_roll", "air_drums", "air_guitar", "other_gestures",
+)  # fmt: skip
+GESTURE_LABELS = "_labels.csv"
+
+
+class GestureSample(NamedTuple):
+    """A sample: its file, its label, and which times of the file are its own."""
+
+    path: str
+    label: int
+    begin: int = -1
+    end: int = 1 << 62
+
+
+def gesture_samples(folder: Any, train: bool | None) -> Iterator[GestureSample]:
+    """All samples in a folder and below, in the order of their names; of recordings those that a list names."""
+    files = sorted(File(root, name) for root, _, names in os.walk(folder) for name in names if name[0] != ".")
+    listed = _read_file_list(files, train)
+    for file in files:
+        if file.suffix == ".aedat" and (listed is None or file.name in listed):
+            yield from _cuts(file)
+        elif file.suffix in (".npy", ".npz"):
+            yield GestureSample(str(file), _label_of(file))
+
+
+def read_gesture(sample: GestureSample, sensor: tuple[int, int, int]) -> Events:
+    """The events of a sample."""
+    path = sample.path
+    data = contents(path)
+    if path.endswith(".aedat"):
+        if not data.startswith(b"#!AER-DAT3.1"):
+            raise fault(path, "byte 0", "AEDAT 3.1 is expected, which begins with #!AER-DAT3.1")
+        return aedat.read_3(path, data, sensor, sample.begin, sample.end)
+    if path.endswith(".npz"):
+        return numpy_files.read_npz(path, data, sensor)
+    return numpy_files.read_npy(path, data, sensor, TableLayout(time_unit="ms"), order="xypt")
+
+
+def _read_file_list(files: list[File], train: bool | None) -> set[str] | None:
+    """The recordings of the part that is wanted, if there is a list of them; None are all."""
+    name = "trials_to_test.txt" if train is False else "trials_to_train.txt"
+    found = next((file for file in files if file.name == name), None)
+    if found is None:
+        return None
+    return set(contents(found).decode("utf-8", "replace").split())
+
+
+def _cuts(file: File) -> Iterator[GestureSample]:
+    """The samples of a recording: class, startTime_usec, endTime_usec, below a header; they may overlap."""
+    labels = file.with_name(file.stem + GESTURE_LABELS)
+    start = 0
+    for number, line in enumerate(contents(labels).split(b"\n"), 1):
+        place = f"line {number} (byte {start})"
+        start += len(line) + 1
+        row = line.strip().decode("utf-8", "replace")
+        if not row or (number == 1 and not row[0].isdigit()):
+            continue
+        try:
+            label, begin, end = (int(field) for field in row.split(","))
+        except ValueError:
+            raise fault(labels, place, f"class, startTime_usec, endTime_usec are expected, not {row[:80]!r}") from None
+        if not 1 <= label <= len(GESTURES) or not 0 <= begin <= end:
+            raise fault(labels, place, f"a class from 1 to 11, and an end behind a start, are expected, not {row[:80]}")
+        yield GestureSample(str(file), label - 1, begin, end)
+
+
+def _label_of(file: File) -> int:
+    """The label that a file is named after, or the folder that it is in."""
+    name = file.stem if file.stem.isdigit() else file.parent.name
+    if not name.isdigit() or int(name) >= len(GESTURES):
+        raise fault(file, "", "its name, or that of its folder, is expected to be a label from 0 to 10")
+    return int(name)
+
+
+# --- base classes -----------------------------------------------------------------------------------------------------
+
+Transform = Callable[[Events], Any]
+
+
+class Samples:
+    """A data set: `len`, `[i]`, the labels and their classes, the sensor, a transform."""
+
+    sensor_size: Sensor
+    classes: tuple[str, ...]
+
+    def __init__(self, labels: Any, transform: Transform | None) -> None:
+        self.labels = np.asarray(labels, np.int64)
+        self.transform = transform
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        """The events of a sample, transformed, and its label.
+
+        Raises:
+            TensorIndexError: for an index that the data set does not have.
+            ArgumentTypeError: for what is no index; a slice is a list, [ds[i] for i in range(10)].
+            FileError: for a damaged file.
+        """
+        try:
+            number = operator.index(index)
+        except TypeError:
+            raise ArgumentTypeError(
+                f"{type(self).__name__}: an index is an integer, not {index!r:.100}; of a part make a list, "
+                f"[ds[i] for i in range(10)]."
+            ) from None
+        if not -len(self) <= number < len(self):
+            raise TensorIndexError(f"{type(self).__name__}: it has {len(self)} samples, and none has index {number}.")
+        number %= len(self)
+        events = self._events(number)
+        return events if self.transform is None else self.transform(events), int(self.labels[number])
+
+    def _events(self, number: int) -> Events:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        size = "" if not isinstance(vars(self).get("sensor_size", ()), tuple) else f", sensor_size {self.sensor_size}"
+        return f"{type(self).__name__}: {len(self)} samples of {len(self.classes)} classes{size}"
+
+
+class Recordings(Samples):
+    """Samples that are files of their own, in folders that are named after their classes."""
+
+    def __init__(self, folder: Path, suffixes: tuple[str, ...], classes: Any, transform: Transform | None) -> None:
+        own = folders(folder)
+        self.classes = tuple(own) if classes is None else classes
+        unknown = next((name for name in own if name not in self.classes), None)
+        if unknown is not None:
+            raise fault(folder, "", f"a folder for each of {', '.join(self.classes)} is expected, not {unknown!r}")
+        found = [(file, self.classes.index(name)) for name in own for file in files(own[name], suffixes)]
+        if not found:
+            kind = " or ".join(suffixes) or "event"
+            raise fault(folder, "", f"folders of classes, with {kind} files in them, are expected, and there are none")
+        super().__init__([label for _, label in found], transform)
+        self.paths = tuple(str(file) for file, _ in found)
+
+    def _events(self, number: int) -> Events:
+        return read_events(self.paths[number], self.sensor_size)
+
+
+def folders(folder: Path) -> dict[str, File]:
+    """The folders in a folder, by name, in order.
+
+    Raises:
+        FileError: if it is none, or cannot be read.
+    """
+    try:
+        entries = sorted(File(folder).iterdir())
+    except (OSError, ValueError) as error:
+        raise fault(folder, "", f"a folder is expected: {getattr(error, 'strerror', None) or error}") from None
+    return {each.name: each for each in entries if each.is_dir() and not each.name.startswith(".")}
+
+
+def files(folder: File, suffixes: tuple[str, ...]) -> list[File]:
+    """The files in a folder and below, in order; all but hidden ones if there are no suffixes."""
+    found = [File(root, name) for root, _, names in os.walk(folder) for name in names if not name.startswith(".")]
+    return sorted(each for each in found if not suffixes or each.suffix.lower() in suffixes)
+
+
+def part_of(folder: Path, training: tuple[str, ...], testing: tuple[str, ...], train: bool | None) -> Path:
+    """The folder of the part that is wanted, or the folder itself if it has no parts."""
+    own = folders(folder)
+    parts = {True: training, False: testing}
+    there = {which: own[name] for which, names in parts.items() for name in names if name in own}
+    if not there:
+        return folder
+    if train is None:
+        return there.get(True, there.get(False, folder))
+    if train not in there:
+        raise fault(folder, "", f"a folder {parts[train][0]} is expected, and there is {there[not train].name} only")
+    return there[train]
+
+
+# --- data sets --------------------------------------------------------------------------------------------------------
 
 
 class EventFolder(Recordings):
@@ -203,18 +390,18 @@ class DVSGesture(Samples):
     """
 
     sensor_size = aedat.DVS128
-    classes = gesture.CLASSES
+    classes = GESTURES
 
     def __init__(self, folder: Path, train: bool | None = None, *, transform: Transform | None = None) -> None:
         part = part_of(folder, ("train", "ibmGestureTrain"), ("test", "ibmGestureTest"), train)
-        self.samples = tuple(gesture.samples(part, train))
+        self.samples = tuple(gesture_samples(part, train))
         if not self.samples:
             found = "recordings .aedat with _labels.csv, or .npy or .npz by label, are expected, and there are none"
             raise fault(folder, "", found)
         super().__init__([each.label for each in self.samples], transform)
 
     def _events(self, number: int) -> Events:
-        return gesture.read(self.samples[number], self.sensor_size)
+        return read_gesture(self.samples[number], self.sensor_size)
 
 
 class SHD(Samples):
@@ -224,9 +411,8 @@ class SHD(Samples):
     0.125 s on, and doubles at each doubling of the time: 488 microseconds from 0.5 s on, 977 from 1 s on. Events have
     no y, and p = 0.
 
-    Where each sample is, is found out once, by h5py in a process of its own, as HDF5's library does not return from
-    some damaged files; `[i]` then reads two pieces of the file. So a data set can be pickled, forked and used by
-    several threads as it stands.
+    The file is open from the first `[i]` until the data set is deleted. You can pickle a data set, fork the process,
+    and use it from several threads.
 
     Args:
         path: the file, as `shd_train.h5` or `ssc_valid.h5`, unpacked.
@@ -248,11 +434,11 @@ class SHD(Samples):
     sensor_size = hdf5.CHANNELS
 
     def __init__(self, path: Path, *, transform: Transform | None = None) -> None:
-        self._spikes = hdf5.tables(path)
+        self._spikes = hdf5.SpikeFile(path)
         super().__init__(self._spikes.labels, transform)
         numbers = tuple(str(each) for each in range(int(self.labels.max(initial=-1)) + 1))
         self.classes = numbers if self._spikes.keys is None else self._spikes.keys
         self.speakers: Array | None = self._spikes.speakers
 
     def _events(self, number: int) -> Events:
-        return hdf5.sample(self._spikes, number)
+        return self._spikes.sample(number)

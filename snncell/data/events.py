@@ -11,6 +11,8 @@ from snncell.base.arguments.shown import brief
 from snncell.data.kernels.binning import LINE, RECORD
 from snncell.errors import ArgumentError
 
+__all__ = ["Events"]
+
 Array = np.ndarray[Any, Any]
 Sensor = tuple[int, int, int]
 

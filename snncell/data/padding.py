@@ -10,6 +10,8 @@ import numpy as np
 from snncell.errors import ArgumentError, ShapeError
 from snncell.tape.conversion import on_host
 
+__all__ = ["padded"]
+
 Array = np.ndarray[Any, Any]
 
 

@@ -14,6 +14,8 @@ from snncell.data.collate import check_dataset, entries, with_entry
 from snncell.data.events import times_of
 from snncell.errors import ArgumentError, ShapeError, TensorIndexError
 
+__all__ = ["Sliced"]
+
 
 class Sliced:
     """A data set of the slices of another one's recordings, each with the label of its recording.

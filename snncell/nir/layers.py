@@ -11,9 +11,8 @@ from snncell.base.arguments.kinds import Numbers
 from snncell.cell.cell import Cell
 from snncell.dtype import float32
 from snncell.errors import NirError
-from snncell.nir.description import Node
+from snncell.nir.graph import Node, Shape, axes_of, padding_of
 from snncell.nir.neurons import Choices
-from snncell.nir.shapes import Shape, axes_of, padding_of
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 

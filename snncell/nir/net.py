@@ -1,4 +1,4 @@
-"""The Cell that a graph becomes, and the loop that a cycle in it becomes."""
+"""`Net`, the Cell made of a graph of NIR, and the feedback loops in it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from snncell.cell.cell import Cell
 from snncell.compiler.jit import Jitted
 from snncell.dtype import float32
 from snncell.errors import ArgumentError, OutsideTensorError, ShapeError
-from snncell.nir.description import Graph
+from snncell.nir.graph import Graph, Shape
 from snncell.nir.layers import DelayLine
 from snncell.nir.neurons import Choices
-from snncell.nir.shapes import Shape
 from snncell.nir.wiring import Flat, Stage
 from snncell.nn.time.multistep import KEPT_TRACES, initial_states
 from snncell.ops.control import run_scan

@@ -11,7 +11,7 @@ from snncell import nn
 from snncell.cell.cell import Cell
 from snncell.common.ranges import numbers_of
 from snncell.errors import NirError, SnncellError
-from snncell.nir.description import DEFAULTS, FIRING, Node
+from snncell.nir.graph import DEFAULTS, FIRING, Node
 from snncell.nn.dataflow import kind_of
 from snncell.surrogate import ATan
 from snncell.tape.parameter import Parameter

@@ -13,13 +13,11 @@ from snncell import dtype as dtypes, nn
 from snncell.base.arguments.kinds import FloatDtype, Positive
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, NirError
-from snncell.nir.description import FIRING, NEURONS, Graph, Node
-from snncell.nir.files import read_file
+from snncell.nir.graph import FIRING, NEURONS, Graph, Node, Shape, shape_after
+from snncell.nir.interchange import graph_of, read_file
 from snncell.nir.layers import MOST_LATE, Delay, DelayLine, delay_in_steps, layer_of
 from snncell.nir.net import FeedbackLoop, Net
 from snncell.nir.neurons import METHODS, RESETS, Choices, neuron_of
-from snncell.nir.objects import graph_of
-from snncell.nir.shapes import Shape, shape_after
 from snncell.nir.wiring import Flat, Stage, flatten, shapes_of, stages_of
 from snncell.nn.neurons.constants import one_of
 

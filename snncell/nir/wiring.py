@@ -11,8 +11,7 @@ import numpy as np
 
 from snncell.base.signals import import_once
 from snncell.errors import NirError
-from snncell.nir.description import Graph, Node
-from snncell.nir.shapes import Shape
+from snncell.nir.graph import Graph, Node, Shape
 
 Edges = list[tuple[str, str]]
 

@@ -1,4 +1,4 @@
-"""From a Cell to a graph of NIR."""
+"""Export to NIR: `to_nir` runs a Cell with signals, and each of its calls becomes nodes and edges."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ from typing import Annotated, Any, cast
 
 import numpy as np
 
+from snncell import nn
+from snncell.base.arguments.guard import ours
 from snncell.base.arguments.kinds import Own, Positive
 from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, NirError
-from snncell.nir.exported import Writer
+from snncell.nir.graph import DEFAULTS, NEURONS, Graph, Node, Shape, below, shape_after
+from snncell.nir.interchange import package, write_graph
+from snncell.nir.layers import Delay, DelayLine, NirIdentity, layer_of
 from snncell.nir.net import Net
-from snncell.nir.neurons import METHODS
-from snncell.nir.objects import write_graph
-from snncell.nir.package import package
-from snncell.nir.shapes import Shape
-from snncell.nir.walk import Walk, error_of
-from snncell.nn.dataflow import kind_of, name_of_cell, refuse_hooks
-from snncell.nn.neurons.constants import one_of
+from snncell.nir.neurons import METHODS, neuron_of
+from snncell.nir.nodes import Writer, array_of
+from snncell.nir.wiring import flatten, shapes_of, stages_of
+from snncell.nn.dataflow import DataFlow, kind_of, name_of_cell, refuse_hooks, refuse_replacement
+from snncell.nn.neurons.constants import Membrane, one_of
+from snncell.nn.norm.standard import BatchStatistics
+from snncell.tape.value import Signal as Sum
 
 
 def to_nir(
@@ -113,3 +117,298 @@ def _refuse_hooks(net: Cell) -> None:
                 f"{name_of_cell(path, cell)} is quantised, which NIR has no words for. quantise.restore("
                 f"copy.deepcopy(net), rounded=True) is the network with its weights on their grids."
             )
+
+
+# --- the calls of a network as nodes ----------------------------------------------------------------------------------
+
+LEFT_OUT = (
+    *(nn.Dropout, nn.Dropout2d, nn.TimeFixedDropout, nn.TimeFixedDropout2d, nn.Readout),
+    *(nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.GELU, nn.Sigmoid, nn.Tanh, nn.Softplus, nn.Softmax, nn.LogSoftmax),
+)
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.ThresholdBatchNorm)
+
+
+def error_of(text: str) -> NirError:
+    """The error of `to_nir`."""
+    return NirError(f"to_nir: {text}")
+
+
+Signal = tuple[str, ...]  # the nodes whose sum it is
+
+
+class _Calls(DataFlow):
+    """The calls of a network's Cells, each of which becomes nodes."""
+
+    takes = "that NIR has no word for (it may give signals to Cells, and add them)"
+
+    def __init__(self, walk: Walk, net: Cell, path: str, axes: int) -> None:
+        super().__init__(net, error_of, self.takes, path, axes)
+        self.walk = walk
+        # A node has the name of the TimeDistributed or Stateful that its Cell is in.
+        around = [self.paths[id(c)] for _, c in net.cells_and_names() if type(c) in (nn.TimeDistributed, nn.Stateful)]
+        for outer in sorted(around, key=len, reverse=True):
+            inner = below(outer, "cell")
+            for key, place in self.paths.items():
+                if place == inner or place.startswith(f"{inner}."):
+                    self.paths[key] = (outer + place[len(inner) :]).lstrip(".")
+
+    def place(self, cell: Any, kind: type, path: str, sources: Signal) -> Signal | None:
+        """Put the nodes of a Cell behind a signal."""
+        walk = self.walk
+        if kind is nn.Stateful:
+            return self.through(cell.cell, Sum(sources), self.axes).sources
+        if kind is nn.SEWBlock and cell.connect == "ADD":
+            x = Sum(sources)
+            branch = self.through(cell.branch, x, self.axes)
+            return (branch + (x if cell.shortcut is None else self.through(cell.shortcut, x, self.axes))).sources
+        if ours(kind) and kind is not nn.SequentialCell:
+            refuse_replacement(cell, path, error_of, "so it is not what NIR would say of it")
+        if kind is nn.MultiStep and not cell.return_states:
+            return walk.neuron(cell.cell, path, sources)
+        if kind is NirIdentity:
+            return sources
+        if kind in LEFT_OUT:
+            walk.writer.lose(path, cell, "is not said in a graph", "Written is the net without it.")
+            return sources
+        if issubclass(kind, BatchStatistics):
+            return walk.folded(cell, path, sources)
+        nodes = walk.writer.layer(cell, walk.shapes[sources[0]], path, self.axes)
+        return None if nodes is None else walk.chain(path, nodes, sources)[1]
+
+    def unknown(self, cell: Any, path: str) -> Exception:
+        """The exception for a Cell that NIR has no node for."""
+        where = f"{path or 'the net'} is a {type(cell).__name__}"
+        if isinstance(cell, Membrane):
+            return error_of(f"{where}, of one step: nn.MultiStep runs it.")
+        return error_of(f"{where}, for which NIR has no node.")
+
+
+class Walk:
+    """A walk through a net along the signal, which is the sum of what some nodes give."""
+
+    def __init__(self, writer: Writer, prefix: str = "", path: str = "") -> None:
+        self.writer, self.prefix, self.path = writer, prefix, path
+        self.nodes: dict[str, Node | Graph] = {}
+        self.edges: list[tuple[str, str]] = []
+        self.shapes: dict[str, Shape] = {}
+        self.norms: dict[str, tuple[str, Any, Any, Any]] = {}  # name: Cell, gain, mean, beta
+
+    def graph(self, net: Any, shape: Shape) -> Graph:
+        """The graph of a whole net."""
+        if kind_of(net) is Net:
+            refuse_replacement(net, "", error_of, "so it is not what its graph says")
+            inputs = [node for node in net.graph.nodes.values() if isinstance(node, Node) and node.kind == "Input"]
+            if all(node.values["shape"] != shape for node in inputs):
+                raise ArgumentError(f"to_nir: input_shape={shape}, but the graph of the net says {inputs[0].values}.")
+            return update_graph(net, self.writer)
+        end = _Calls(self, net, "", 2).run(self.node("input", Node("Input", {"shape": shape}), ()))
+        self.node("output", Node("Output", {"shape": self.shapes[end[0]]}), end)
+        self.merge()
+        return Graph(dict(self.nodes), self.edges)
+
+    def check(self, graph: Graph) -> dict[str, tuple[Shape, Shape]]:
+        """The shapes of what each node gets and gives, by path."""
+        flat = flatten(graph)
+        stages = stages_of(flat, lambda node: False)
+        before, after = shapes_of(flat, [name for stage in stages for name in stage.names], shape_after)
+        return {path: (before[path], after[path]) for path in flat.nodes}
+
+    # --- nodes --------------------------------------------------------------------------------------------------------
+
+    def node(self, name: str, node: Node, signal: Signal) -> Signal:
+        """Put a node behind a signal; the signal that it gives."""
+        name = self.free(name)
+        node.path = below(self.prefix, name)
+        self.shapes[name] = shape_after(node, self.shapes[signal[0]] if signal else node.values["shape"])
+        self.nodes[name] = node
+        self.edges += [(source, name) for source in self._apart(signal)]
+        return (name,)
+
+    def free(self, name: str) -> str:
+        """A name that no node has yet."""
+        while name in self.nodes or name in self.norms:
+            name += "_"
+        return name
+
+    def _apart(self, signal: Signal) -> Signal:
+        """A signal in which no node counts twice: between two nodes there is one edge."""
+        sources: list[str] = []
+        for name in signal:
+            if name in sources:
+                ones = np.ones(self.shapes[name], np.float32)
+                (name,) = self.node(f"{name}_again", Node("Scale", {"scale": ones}), (name,))
+            sources.append(name)
+        return tuple(sources)
+
+    def chain(self, path: str, nodes: list[Node], signal: Signal) -> tuple[str, Signal]:
+        """Put nodes behind a signal; the name of the first, and the signal that the last gives."""
+        first = ""
+        for number, node in enumerate(nodes):
+            base = path.removeprefix(f"{self.path}.").replace(".", "_") or node.kind.lower()
+            signal = self.node(base if number == 0 else f"{base}_{node.kind.lower()}", node, signal)
+            first = first or signal[0]
+        return first, signal
+
+    # --- Cells --------------------------------------------------------------------------------------------------------
+
+    def neuron(self, cell: Any, path: str, signal: Signal) -> Signal:
+        """A neuron that MultiStep runs, and what comes back to it."""
+        shape = self.shapes[signal[0]]
+        if kind_of(cell) is not nn.Recurrent:
+            layer = self.writer.layer(cell, shape, path, 1)
+            return self.chain(path, layer or self.writer.neuron(cell, shape, path), signal)[1]
+        name = self.free(path.replace(".", "_") or "recurrent")
+        graph = Walk(self.writer, below(self.prefix, name), path).comes_back(cell, path, shape)
+        self.nodes[name] = graph
+        self.shapes[name] = shape
+        self.edges += [(source, name) for source in self._apart(signal)]
+        return (name,)
+
+    def comes_back(self, cell: nn.Recurrent, path: str, shape: Shape) -> Graph:
+        """A neuron and what comes back to it, as a graph in the graph: not all readers know cycles among others."""
+        inner = below(path, "cell")
+        nodes = self.writer.neuron(cell.cell, shape, inner)
+        if nodes[0].kind == "Delay":
+            raise NirError(f'to_nir: {inner} has order="read decay jump"; in a Recurrent, NIR has no word for it.')
+        first, out = self.chain(inner, nodes, self.node("input", Node("Input", {"shape": shape}), ()))
+        back = _Calls(self, cell.feedback, below(path, "feedback"), 1).run(out)
+        if self.shapes[back[0]] != shape:
+            raise NirError(f"to_nir: {path}.feedback gives {list(self.shapes[back[0]])}, it takes {list(shape)}.")
+        self.edges += [(source, first) for source in back]
+        self.node("output", Node("Output", {"shape": shape}), out)
+        self.merge()
+        return Graph(dict(self.nodes), self.edges, {}, self.prefix)
+
+    def folded(self, cell: BatchStatistics, path: str, signal: Signal) -> Signal:
+        """Batch normalisation: a node that `merge` puts into the weights before it."""
+        where = f"to_nir: {name_of_cell(path, cell)}"
+        if kind_of(cell) not in NORMS or cell.use_batch_statistics:
+            raise NirError(f"{where} is another function at each step, or of each batch; NIR has no node for that.")
+        names = ("gamma", "beta", "moving_mean", "moving_variance")
+        gamma, beta, mean, variance = (array_of(getattr(cell, name)).astype(np.float64) for name in names)
+        name = self.free(path.replace(".", "_") or "norm")
+        self.shapes[name] = self.shapes[signal[0]]
+        self.edges += [(source, name) for source in self._apart(signal)]
+        self.norms[name] = where, cell.gain * gamma / np.sqrt(variance + cell.eps), mean, beta
+        return (name,)
+
+    # --- the whole graph ----------------------------------------------------------------------------------------------
+
+    def merge(self) -> None:
+        """Put into the weights before them what NIR has no node for, once it is known where each signal goes."""
+        for name, (where, gain, mean, beta) in self.norms.items():
+            node = self._serving(name)
+            if node is None or node.kind not in ("Affine", "Linear", "Conv1d", "Conv2d"):
+                source = next(a for a, b in self.edges if b == name)
+                raise NirError(
+                    f"{where} is folded into the weights of a Dense or a convolution, but it stands behind "
+                    f"{self.nodes[source]}: put it right behind one, of which nothing else takes the output."
+                )
+            weight = node.values["weight"]
+            if gain.shape != weight.shape[:1]:
+                raise NirError(f"{where} has {gain.size} features, and {node} before it gives {weight.shape[0]}.")
+            bias = node.values.get("bias", np.zeros(weight.shape[0]))
+            node.values["weight"] = (weight * gain.reshape(-1, *(1,) * (weight.ndim - 1))).astype(weight.dtype)
+            node.values["bias"] = ((bias - mean) * gain + beta).astype(weight.dtype)
+            node.kind = "Affine" if node.kind == "Linear" else node.kind
+            node.metadata.pop("has_bias", None)
+            before = next(a for a, b in self.edges if b == name)
+            self.edges = [(before if a == name else a, b) for a, b in self.edges if b != name]
+        for name, graph in self.nodes.items():
+            if isinstance(graph, Graph):
+                self._bias_before(graph, self._serving(name))
+
+    def _serving(self, name: str) -> Node | None:
+        """The only node before one, if it gives its output to that one alone."""
+        sources = [a for a, b in self.edges if b == name]
+        alone = len(sources) == 1 and [a for a, _ in self.edges].count(sources[0]) == 1
+        node = self.nodes.get(sources[0]) if alone else None
+        return node if isinstance(node, Node) else None
+
+    def _bias_before(self, graph: Graph, node: Node | None) -> None:
+        """Move the bias of what comes back to the weights before the neuron, if they are there and serve it alone.
+
+        It is the same current at each step, but some readers have nothing come back in the first one.
+        """
+        (source, _) = next(edge for edge in graph.edges if edge[1] == graph.edges[0][1] and edge[0] != "input")
+        last = graph.nodes[source]
+        if isinstance(last, Node) and last.kind == "Affine" and node is not None and node.kind in ("Affine", "Linear"):
+            bias = last.values.pop("bias")
+            node.values["bias"] = node.values.get("bias", 0) + bias
+            last.kind, node.kind = "Linear", "Affine"
+
+
+# --- a net of from_nir, as its graph with the present numbers ---------------------------------------------------------
+
+
+def update_graph(net: Net, writer: Writer) -> Graph:
+    """The graph of a net, in which what has changed since it was read is what it is now, and all else to the bit."""
+    flat = flatten(net.graph)
+    stages = stages_of(flat, lambda node: False)
+    before, _ = shapes_of(flat, [name for stage in stages for name in stage.names], _fits)
+    # Numbers are those that were read where the Cell is what would be made of them again.
+    as_read = (writer.dt, writer.method) == (net.choices.dt, net.choices.method)
+    return _graph(net, net.graph, before, writer, as_read)
+
+
+def _fits(node: Node, before: Shape) -> Shape:
+    return before if node.kind == "Output" else shape_after(node, before)
+
+
+def _graph(net: Net, graph: Graph, shapes: dict[str, Shape], writer: Writer, as_read: bool) -> Graph:
+    nodes: dict[str, Node | Graph] = {}
+    for name, node in graph.nodes.items():
+        if isinstance(node, Graph):
+            nodes[name] = _graph(net, node, shapes, writer, as_read)
+        elif node.kind in ("Input", "Output"):
+            nodes[name] = Node(node.kind, {"shape": shapes[node.path]}, dict(node.metadata), node.path)
+        else:
+            nodes[name] = _node(net, node, shapes[node.path], writer, as_read)
+    return Graph(nodes, list(graph.edges), dict(graph.metadata), graph.path)
+
+
+def _node(net: Net, node: Node, shape: Shape, writer: Writer, as_read: bool) -> Node:
+    cell = net.of_node(node.path)
+    if isinstance(cell, DelayLine):
+        delay = node.values["delay"] if as_read else cell.steps * writer.dt
+        return Node("Delay", {"delay": np.broadcast_to(delay, shape).copy()}, node.metadata, node.path)
+    now = _describe_cell(cell, node, shape, writer)
+    then = _describe_cell(_again(net, node, shape), node, shape, Writer(writer.dt, writer.method))
+    metadata = {
+        name: value for name, value in node.metadata.items() if name not in ("reset", "compare", "delay", "start")
+    }
+    if now.kind != node.kind and {now.kind, node.kind} != {"Affine", "Linear"}:
+        return Node(now.kind, now.values, metadata | now.metadata, node.path)
+    values = dict(now.values)
+    for name, value in now.values.items():
+        read = node.values.get(name, DEFAULTS.get(name))
+        if not as_read or read is None or not isinstance(value, np.ndarray):
+            continue
+        old = np.asarray(read)
+        if old.size == 1 or old.shape == value.shape:
+            old = np.broadcast_to(old.reshape(()) if old.size == 1 else old, value.shape)
+            same = value == then.values[name]
+            values[name] = old.copy() if same.all() else np.where(same, old, value)
+    return Node(now.kind, values, metadata | now.metadata, node.path)
+
+
+def _describe_cell(cell: Any, node: Node, shape: Shape, writer: Writer) -> Node:
+    """A Cell that one node was made into, as one node."""
+    layers = writer.layer(cell, shape, node.path, 1)
+    nodes = writer.neuron(cell, shape, node.path, node.metadata) if layers is None else layers
+    if len(nodes) != 1:
+        kinds = " and ".join(one.kind for one in nodes)
+        raise NirError(
+            f"to_nir: {node.path} was {node.kind}, and has become {kinds}, for which the graph has no place."
+        )
+    return nodes[0]
+
+
+def _again(net: Net, node: Node, shape: Shape) -> Any:
+    """The Cell that a node is made into."""
+    if node.kind in NEURONS:
+        return neuron_of(node, net.choices)
+    if node.kind == "Delay":
+        steps = np.round(np.asarray(node.values["delay"], np.float64) / net.choices.dt)
+        return Delay(steps, shape, False, net.choices.dtype)
+    return layer_of(node, shape, net.choices)

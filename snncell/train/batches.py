@@ -16,7 +16,7 @@ from snncell.base.arguments.shown import came
 from snncell.base.signals import deferring, take_from
 from snncell.cell.cell import Cell
 from snncell.data import Loader
-from snncell.data.order import in_turn
+from snncell.data.loader import in_turn
 from snncell.errors import ArgumentError, ForkError, ShapeError
 from snncell.kernels.space import IN_USE
 from snncell.nn.time.axis import record_sequences, refuse_samples_as_steps, refuse_time_as_batch

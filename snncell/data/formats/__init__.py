@@ -13,13 +13,15 @@ from snncell.data.formats.columns import PLAIN, TableLayout, layout_of
 from snncell.data.formats.reading import contents, fault
 from snncell.errors import ArgumentError
 
+__all__ = ["read_events"]
+
 MAGIC = {b"#!AER-DAT2.0": aedat.read_2, b"#!AER-DAT3.1": aedat.read_3, b"#!AER-DAT4": aedat.read_4}
 TABLES = {  # which have a Layout
     b"\x93NUMPY": numpy_files.read_npy,
     b"PK\x03\x04": numpy_files.read_npz,
     b"MATLAB 5.0 MAT-file": mat.read,
 }
-HEAD = hdf5.USER_BLOCKS[-1] + 8  # bytes, in which HDF5 begins; its library reads the rest itself
+HEAD = hdf5.USER_BLOCKS[-1] + len(hdf5.SIGNATURE)  # bytes, in which HDF5 begins; h5py reads the rest itself
 REFUSED = {
     b"Event Stream": "Event Stream (.es) is not read: convert it to .csv by the package faery",
     b"#ROSBAG V": "ROS bags are not read: convert the events to .npy by the package rosbags",

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import struct
 from typing import Any
 
 import numpy as np
 
+from snncell.base.signals import import_once
 from snncell.data.events import Events
-from snncell.data.formats.libraries import read_by_library
-from snncell.data.formats.reading import Array, fault, recording
+from snncell.data.formats.reading import PACKED, ROOM, Array, fault, foreign_errors, recording
 from snncell.errors import FileError
 
 DVS128 = (128, 128, 2)
@@ -220,7 +221,33 @@ def _valid(path: Any, words: Array, valid: int, packet: int) -> Array:
 
 def read_4(path: Any, data: bytes, sensor: Any = None) -> Events:
     """The one stream of events of a file, by the package aedat, which opens the file itself."""
-    facts, columns = read_by_library(path, "aedat")
-    width, height, polarities = facts["sensor"]
-    natural = (width, height, polarities) if 0 < width < 1 << 16 and 0 < height < 1 << 16 else None
-    return recording(path, dict(zip("txyp", columns, strict=True)), sensor, lambda number: f"event {number}", natural)
+    try:
+        aedat = import_once("aedat")
+    except ImportError:
+        raise fault(path, "", "AEDAT 4 needs aedat: pip install snncell[events]") from None
+    with foreign_errors(path, ""):
+        size, packets = _packets_4(path, aedat.Decoder(os.fspath(path)), ROOM + PACKED * len(data))
+        columns = {
+            own: np.concatenate([np.zeros(0, np.uint8), *(packet[name] for packet in packets)])
+            for own, name in zip("txyp", ("t", "x", "y", "on"), strict=True)
+        }
+    natural = (*size, 2) if all(0 < each < 1 << 16 for each in size) else None
+    return recording(path, columns, sensor, lambda number: f"event {number}", natural)
+
+
+def _packets_4(path: Any, decoder: Any, room: int) -> tuple[tuple[int, int], list[Array]]:
+    """The width and height of the one stream of events, and its packets, of at most `room` bytes together."""
+    streams = decoder.id_to_stream()
+    events = [number for number, stream in streams.items() if stream.get("type") == "events"]
+    if len(events) != 1:
+        kinds = ", ".join(f"{number} of {stream.get('type')}" for number, stream in sorted(streams.items())) or "none"
+        raise fault(path, "", f"one stream of events is expected, and its streams are {kinds}")
+    packets: list[Array] = []
+    for packet in decoder:
+        if packet["stream_id"] == events[0]:
+            packets.append(packet["events"])
+            room -= packets[-1].nbytes
+            if room < 0:
+                raise fault(path, "", "it unpacks to more than such a file can have: it is damaged, or a bomb")
+    stream = streams[events[0]]
+    return (stream["width"], stream["height"]), packets

@@ -1,179 +1,287 @@
-"""HDF5: the spikes of SHD and SSC, many samples in a file, and columns of events at any paths.
+"""HDF5 by h5py: the spikes of SHD and SSC, with many samples in a file, and columns of events at any path.
 
-h5py finds the tables and columns in a separate process (`libraries.py`). A sample of SHD is two pieces of the file from
-then on, read without HDF5's library: workers have no handle of h5py's, which does not survive a fork.
+HDF5's library trusts a file. So the reader first asks h5py for shapes, dtypes, chunks, filters and links, and refuses
+arrays that are larger than a file of this length can hold. Then it reads.
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from snncell.base.signals import import_once
 from snncell.data.events import Events
 from snncell.data.formats.columns import TableLayout, in_microseconds
-from snncell.data.formats.libraries import read_by_library
-from snncell.data.formats.reading import Array, contents, fault, recording
-from snncell.errors import FileError
+from snncell.data.formats.reading import PACKED, ROOM, Array, contents, fault, foreign_errors, recording
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
-SUPERBLOCK = 56  # bytes of it that are looked into
 USER_BLOCKS = (0, *(512 << n for n in range(8)))  # where a superblock can be
 CHANNELS = (700, 1, 1)
 CLASSES = 1 << 16  # of a file without names: labels are uint16, and data.SHD makes a name for each class
-REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("number", "<u4")])  # of an entry of variable length
 MICROSECONDS = 1e6  # of a second
-
-
-class SpikeTables(NamedTuple):
-    """The tables of a file: of each sample its label, its speaker if the file has one, and where its spikes are."""
-
-    path: str
-    dtypes: tuple[str, str]  # of times and units
-    base: int  # which addresses in the file count from
-    times: Array
-    units: Array
-    labels: Array
-    keys: tuple[str, ...] | None
-    speakers: Array | None
+ECF = 36559  # the number of Prophesee's filter
+LISTED = 24  # datasets of a file that an error lists
 
 
 def is_hdf5(data: bytes) -> bool:
-    """True if there is a superblock, at the beginning or behind a user block."""
+    """True if there is a superblock, at the beginning or after a user block."""
     return any(data.startswith(SIGNATURE, at) for at in USER_BLOCKS)
-
-
-def tables(path: Any) -> SpikeTables:
-    """Everything of a file but the spikes.
-
-    Raises:
-        FileError: without h5py, and if there is no /spikes/times, /spikes/units, /labels, or the file is damaged.
-    """
-    _check_length(path)
-    facts, (times, units, labels, *others) = read_by_library(path, "spikes")
-    speakers = others[0] if others else None
-    keys = None if facts["keys"] is None else tuple(facts["keys"])
-    known = CLASSES if keys is None else len(keys)
-    wrong = (labels < 0) | (labels >= known)
-    if wrong.any():
-        number = int(wrong.argmax())
-        raise fault(
-            path, f"dataset /labels, index {number}", f"a label from 0 to {known - 1} is expected, not {labels[number]}"
-        )
-    if speakers is not None and len(speakers) != len(labels):
-        raise fault(path, "dataset /extra/speaker", f"{len(labels)} speakers are expected, not {len(speakers)}")
-    first, second = facts["dtypes"]
-    times, units = (table.view(REFERENCE)[:, 0] for table in (times, units))
-    return SpikeTables(os.path.abspath(path), (first, second), facts["base"], times, units, labels, keys, speakers)
-
-
-def _check_length(path: Any) -> None:
-    """Compare the file's length with that in its superblock.
-
-    Raises:
-        FileError: for a file that is not there, no HDF5, or cut off.
-    """
-    data = contents(path, USER_BLOCKS[-1] + SUPERBLOCK)
-    length = os.path.getsize(path)
-    at = next((at for at in USER_BLOCKS if data.startswith(SIGNATURE, at)), None)
-    if at is None:
-        gzip = ", and it is packed by gzip: unpack it first" if data.startswith(b"\x1f\x8b") else ""
-        raise fault(path, "byte 0", f"an HDF5 file is expected{gzip}")
-    head = data[at : at + SUPERBLOCK]
-    if len(head) < SUPERBLOCK:
-        raise fault(path, f"byte {at}", f"a superblock is expected, and the file ends at byte {length}")
-    place = {0: 40, 1: 44}.get(head[8], 28)  # of the address of the file's end
-    end = int.from_bytes(head[place : place + 8], "little")
-    if end > length:
-        raise fault(path, f"byte {at + place}", f"a file of {end} bytes is announced, and it ends at byte {length}")
-
-
-# --- samples ----------------------------------------------------------------------------------------------------------
-
-HEAP = 16  # bytes of a collection's header, and of that of an object in it
-SHARED = 1 << 16  # bytes: longer collections have one object
-
-
-def sample(spikes: SpikeTables, index: int) -> Events:
-    """The events of a sample: t in microseconds of however precise seconds, x the unit, p 0."""
-    path = spikes.path
-    try:
-        with open(path, "rb", buffering=0) as file:
-            times = _entry(spikes, file, "times", spikes.dtypes[0], spikes.times[index], index)
-            units = _entry(spikes, file, "units", spikes.dtypes[1], spikes.units[index], index)
-    except OSError as error:
-        raise fault(path, "", f"cannot be read: {error.strerror}") from None
-    place = f"dataset /spikes/times, index {index}"
-    if len(times) != len(units):
-        raise fault(path, place, f"as many times as units are expected, not {len(times)} and {len(units)}")
-    seconds = times.astype(np.float64)
-    if not np.isfinite(seconds).all() or (abs(seconds) >= 1e9).any():
-        raise fault(path, place, "times in seconds are expected, and some are not finite")
-    columns = {"t": np.rint(seconds * MICROSECONDS).astype(np.int64), "x": units, "p": np.zeros(len(units), np.uint8)}
-    return recording(path, columns, CHANNELS, lambda number: f"dataset /spikes/units, index {index}, spike {number}")
-
-
-def _entry(spikes: SpikeTables, file: Any, name: str, dtype: str, reference: Any, index: int) -> Array:
-    """The numbers that an entry of variable length refers to, in one of the file's global heaps."""
-    count = int(reference["length"])
-    if not count:
-        return np.zeros(0, dtype)
-    start = spikes.base + int(reference["address"])
-    size = count * np.dtype(dtype).itemsize
-    length = file.seek(0, os.SEEK_END)
-
-    def refuse(text: str) -> FileError:
-        return fault(spikes.path, f"dataset /spikes/{name}, index {index} (byte {start})", text)
-
-    def piece(at: int, wanted: int) -> bytes:
-        # Compared before anything is read: what is damaged may announce any size.
-        if at + wanted > length:
-            raise refuse(f"{wanted} bytes at byte {at} are expected, and the file ends at byte {length}")
-        file.seek(at)
-        return _whole(file, wanted)
-
-    head = piece(start, 2 * HEAP)
-    whole = int.from_bytes(head[8:HEAP], "little")
-    if head[:5] != b"GCOL\x01" or whole < 2 * HEAP or start + whole > length:
-        raise refuse("a global heap, GCOL, is expected")
-    at = HEAP
-    block = head if whole > SHARED else piece(start, whole)
-    while at + HEAP <= len(block):
-        number = int.from_bytes(block[at : at + 2], "little")
-        own = int.from_bytes(block[at + 8 : at + HEAP], "little")
-        if number == reference["number"]:
-            if own != size or at + HEAP + own > whole:
-                raise refuse(f"{count} numbers of {dtype} are announced, and {own} bytes are there")
-            return np.frombuffer(piece(start + at + HEAP, size), dtype)
-        if number == 0:
-            break  # the room that is left
-        at += HEAP + own + -own % 8
-    raise refuse(f"object {int(reference['number'])} of a global heap is expected, and it is not there")
-
-
-def _whole(file: Any, size: int) -> bytes:
-    """So many bytes of a file without a buffer, which may give them in parts."""
-    parts = []
-    while size > 0 and (part := file.read(size)):
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
 
 
 def read(path: Any, sensor: Any, layout: TableLayout) -> Events:
     """The columns at the paths of `layout`, or the one sample of a file with SHD's layout."""
     if layout.columns is not None:
-        _check_length(path)
-        _, arrays = read_by_library(path, "columns", [str(place) for place in layout.columns.values()])
-        columns = in_microseconds(dict(zip(layout.columns, arrays, strict=True)), layout.time_unit)
+        columns = in_microseconds(_read_columns(path, layout.columns), layout.time_unit)
         return recording(path, columns, sensor, lambda number: f"event {number}")
-    spikes = tables(path)
+    spikes = SpikeFile(path)
     if len(spikes.labels) != 1:
         found = f"one recording is expected, and it has {len(spikes.labels)}: snncell.data.SHD reads them"
         raise fault(path, "dataset /labels", found)
-    events = sample(spikes, 0)
-    if sensor is None:
-        return events
-    columns = {name: events[name] for name in ("t", "x", "p")}
-    return recording(path, columns, sensor, lambda number: f"dataset /spikes/units, index 0, spike {number}")
+    return spikes.sample(0, sensor)
+
+
+# --- spikes: SHD and SSC ----------------------------------------------------------------------------------------------
+
+
+class SpikeFile:
+    """A file with SHD's layout: the label of each sample, its speaker if the file has them, and its spikes.
+
+    The file stays open after the first sample, because opening it takes longer than reading one. A forked process can
+    go on with it: h5py forks under its lock, and HDF5 reads without a position. A pickle leaves it out.
+
+    Attributes:
+        labels, speakers: int64, one for each sample; speakers is None if the file has none.
+        keys: the names of the classes, or None.
+
+    Raises:
+        FileError: without h5py; if /spikes/times, /spikes/units or /labels is missing or not as in SHD; for a damaged
+            file.
+    """
+
+    def __init__(self, path: Any) -> None:
+        self.path = os.path.abspath(path)
+        self.keys: tuple[str, ...] | None = None
+        self.speakers: Array | None = None
+        self._opened: tuple[Any, dict[str, Any]] | None = None
+        with _open(path) as file, foreign_errors(path, ""):
+            counts = [len(dataset) for dataset in _spikes_of(path, file).values()]
+            self.labels = _integers(path, file, "/labels")
+            if {*counts} != {len(self.labels)}:
+                found = f"{counts[0]} in /spikes/times, {counts[1]} in /spikes/units, {len(self.labels)} in /labels"
+                raise fault(path, "dataset /labels", f"as many samples are expected in each of them, not {found}")
+            if "/extra/keys" in file:
+                self.keys = _names(path, file)
+            if "/extra/speaker" in file:
+                self.speakers = _integers(path, file, "/extra/speaker")
+        known = CLASSES if self.keys is None else len(self.keys)
+        wrong = (self.labels < 0) | (self.labels >= known)
+        if wrong.any():
+            number = int(wrong.argmax())
+            found = f"a label from 0 to {known - 1} is expected, not {self.labels[number]}"
+            raise fault(path, f"dataset /labels, index {number}", found)
+        if self.speakers is not None and len(self.speakers) != len(self.labels):
+            found = f"{len(self.labels)} speakers are expected, not {len(self.speakers)}"
+            raise fault(path, "dataset /extra/speaker", found)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_opened": None}
+
+    def sample(self, index: int, sensor: Any = CHANNELS) -> Events:
+        """The events of a sample: t in microseconds of however precise seconds, x the unit, p 0."""
+        times, units = self._read("times", index), self._read("units", index)
+        place = f"dataset /spikes/times, index {index}"
+        if len(times) != len(units):
+            raise fault(self.path, place, f"as many times as units are expected, not {len(times)} and {len(units)}")
+        t = times.astype(np.float64)
+        if not np.isfinite(t).all() or (abs(t) >= 1e9).any():
+            raise fault(self.path, place, "times in seconds are expected, and some are not finite")
+        t = np.rint(t * MICROSECONDS).astype(np.int64)
+        columns = {"t": t, "x": units, "p": np.zeros(len(units), np.uint8)}
+        place = f"dataset /spikes/units, index {index}, spike"
+        return recording(self.path, columns, sensor, lambda number: f"{place} {number}", CHANNELS)
+
+    def _read(self, name: str, index: int) -> Array:
+        with foreign_errors(self.path, f"dataset /spikes/{name}, index {index}"):
+            if self._opened is None:
+                file = _open(self.path)
+                self._opened = file, _spikes_of(self.path, file)
+            numbers: Array = self._opened[1][name][index]
+        return numbers
+
+
+def _open(path: Any) -> Any:
+    """A file of h5py."""
+    try:
+        h5py = import_once("h5py")
+    except ImportError:
+        raise fault(path, "", "HDF5 needs h5py: pip install snncell[events]") from None
+    data = contents(path, USER_BLOCKS[-1] + len(SIGNATURE))
+    if not is_hdf5(data):
+        gzip = ", and it is packed by gzip: unpack it first" if data.startswith(b"\x1f\x8b") else ""
+        raise fault(path, "byte 0", f"an HDF5 file is expected{gzip}")
+    with foreign_errors(path, ""):
+        return h5py.File(path, "r")
+
+
+def _spikes_of(path: Any, file: Any) -> dict[str, Any]:
+    """The two datasets of spikes: a list of any length for each sample."""
+    h5py, found = import_once("h5py"), {}
+    for name, kinds, words in (("times", "f", "floats, in seconds,"), ("units", "iu", "integers")):
+        dataset = found[name] = _dataset(path, file, f"/spikes/{name}")
+        base = h5py.check_vlen_dtype(dataset.dtype)
+        if base is None or np.dtype(base).kind not in kinds or dataset.ndim != 1:
+            expected = f"a list of {words} of any length a sample is expected, not {dataset.dtype}"
+            raise fault(path, f"dataset /spikes/{name}", expected)
+    return found
+
+
+def _dataset(path: Any, file: Any, name: str) -> Any:
+    """A dataset of SHD's layout, checked."""
+    dataset = file.get(name)
+    if not _is_dataset(dataset):
+        of_camera = file.get("/CD/events")
+        if _is_dataset(of_camera):
+            _check(path, file, "dataset /CD/events", of_camera)
+        found = (
+            f"a dataset is expected, as SHD has it, and there is none; read_events reads other layouts by "
+            f'columns={{"t": "events/t", "x": "events/x"}}. {_contents(file)}'
+        )
+        raise fault(path, f"dataset {name}", found)
+    return _check(path, file, f"dataset {name}", dataset)
+
+
+def _integers(path: Any, file: Any, name: str) -> Array:
+    dataset = _dataset(path, file, name)
+    if dataset.dtype.kind not in "iu" or dataset.ndim != 1:
+        found = f"one integer a sample is expected, not {dataset.dtype} of shape {dataset.shape}"
+        raise fault(path, f"dataset {name}", found)
+    with foreign_errors(path, f"dataset {name}"):
+        whole: Array = dataset[()].astype(np.int64)
+    return whole
+
+
+def _names(path: Any, file: Any) -> tuple[str, ...]:
+    """The names of the classes."""
+    dataset = _dataset(path, file, "/extra/keys")
+    if dataset.dtype.hasobject and import_once("h5py").check_string_dtype(dataset.dtype) is None:
+        raise fault(path, "dataset /extra/keys", f"text is expected, not {dataset.dtype}")
+    with foreign_errors(path, "dataset /extra/keys"):
+        names = dataset[()].reshape(-1).tolist()
+        return tuple(name.decode() if isinstance(name, bytes) else str(name) for name in names)
+
+
+# --- columns of any HDF5 file -----------------------------------------------------------------------------------------
+
+
+def _read_columns(path: Any, places: dict[str, str | int]) -> dict[str, Array]:
+    """The columns at some places: the path of a dataset, perhaps followed by a field or the number of a column."""
+    with contextlib.suppress(ImportError):  # it registers filters such as Blosc, if it is installed
+        import_once("hdf5plugin")
+    columns: dict[str, Array] = {}
+    with _open(path) as file, foreign_errors(path, ""):
+        for own, place in places.items():
+            used = sum(column.nbytes for column in columns.values())
+            columns[own] = _column(path, file, str(place), used)
+    return columns
+
+
+def _column(path: Any, file: Any, name: str, used: int) -> Array:
+    parts = [part for part in name.split("/") if part]
+    for length in range(len(parts), 0, -1):
+        dataset = file.get("/".join(parts[:length]))
+        if _is_dataset(dataset):
+            break
+    else:
+        raise fault(path, "", f"there is no dataset {name!r}. {_contents(file)}")
+    rest, place = parts[length:], f"dataset /{'/'.join(parts[:length])}"
+    _check(path, file, place, dataset, used)
+    with foreign_errors(path, place):
+        column = _read_column(path, file, place, dataset, rest)
+    if column.dtype.kind not in "iubf" or column.ndim != 1:
+        raise fault(path, place, f"real numbers along one axis are expected, not {column.dtype}")
+    return column
+
+
+def _read_column(path: Any, file: Any, place: str, dataset: Any, rest: list[str]) -> Array:
+    """The column that `rest`, a field or a number, names in a dataset; without one the dataset itself."""
+    column: Array
+    if dataset.dtype.names is not None and len(rest) == 1 and rest[0] in dataset.dtype.names:
+        column = dataset.fields(rest[0])[()]
+    elif dataset.ndim == 2 and len(rest) == 1 and rest[0].isdecimal() and int(rest[0]) < dataset.shape[1]:
+        column = dataset[:, int(rest[0])]
+    elif rest:
+        raise fault(path, place, f"it has no field or column {'/'.join(rest)!r}. {_contents(file)}")
+    elif dataset.dtype.names is None and dataset.size == max(dataset.shape, default=1):
+        column = dataset[()].reshape(-1)  # MATLAB's vectors have two axes
+    else:
+        raise fault(path, place, f"numbers along one axis are expected. {_contents(file)}")
+    return column
+
+
+# --- checks before anything is read -----------------------------------------------------------------------------------
+
+
+def _is_dataset(thing: Any) -> bool:
+    return isinstance(thing, import_once("h5py").Dataset)
+
+
+def _check(path: Any, file: Any, place: str, dataset: Any, used: int = 0) -> Any:
+    """A dataset whose numbers are in this file, are no more than it can hold, and can be unpacked.
+
+    Args:
+        used: bytes that were read from the file before.
+    """
+    if dataset.file.filename != file.filename or dataset.external or dataset.is_virtual:
+        raise fault(path, place, "its numbers are expected in this file")
+    _refuse_filters(path, place, dataset)
+    room = ROOM + PACKED * os.path.getsize(path) - used
+    size = max(dataset.dtype.itemsize, dataset.id.get_type().get_size())  # one of them may be that of a pointer
+    if dataset.shape is None or dataset.size * size > room:
+        raise fault(path, place, f"shape {dataset.shape} of {dataset.dtype} is more than such a file can have")
+    if math.prod(dataset.chunks or ()) * size > room:
+        raise fault(path, place, f"chunks of {dataset.chunks} of {dataset.dtype} are more than such a file can have")
+    return dataset
+
+
+def _refuse_filters(path: Any, place: str, dataset: Any) -> None:
+    """Refuse data that are packed by a filter that this HDF5 library does not have, and name the remedy."""
+    filters, settings = import_once("h5py").h5z, dataset.id.get_create_plist()
+    for number in range(settings.get_nfilters()):
+        code, _, _, name = settings.get_filter(number)
+        if filters.filter_avail(code):
+            continue
+        if code == ECF:
+            raise fault(path, place, _PROPHESEE)
+        words = name.decode("utf-8", "replace")[:40] or "no name"
+        found = f"it is packed by filter {code} ({words}), which h5py does not have: pip install hdf5plugin"
+        raise fault(path, place, found)
+
+
+_PROPHESEE = (
+    "it is packed by Prophesee's codec ECF: convert the file by metavision_file_to_csv of OpenEB, and read the CSV, or "
+    "set HDF5_PLUGIN_PATH to the folder of their plugin"
+)
+
+
+def _contents(file: Any) -> str:
+    """The datasets of a file, as paths that `columns` takes."""
+    found: list[str] = []
+
+    def note(name: str, thing: Any) -> Any:
+        if _is_dataset(thing):
+            shape = "" if thing.shape is None else "x".join(map(str, thing.shape))
+            if thing.dtype.names is not None:
+                found.extend(f"{name[:60]}/{field[:40]} ({shape})" for field in thing.dtype.names[:8])
+            elif thing.ndim == 2 and 1 < thing.shape[1] <= 8:
+                found.append(f"{name[:60]}/0 to {name[:60]}/{thing.shape[1] - 1} ({thing.dtype} {shape})")
+            else:
+                found.append(f"{name[:60]} ({str(thing.dtype)[:20]} {shape})")
+        return True if len(found) > LISTED else None  # None goes on
+
+    file.visititems(note)
+    more = ", ..." if len(found) > LISTED else ""
+    return f"The file has {', '.join(found[:LISTED]) or 'no datasets'}{more}"

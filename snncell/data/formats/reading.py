@@ -55,7 +55,9 @@ def foreign_errors(path: Any, place: str) -> Iterator[None]:
         yield
     except SnncellError:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # Rust's, of aedat
+            raise
         raise fault(path, place, f"cannot be read: {type(error).__name__}: {error}") from error
 
 

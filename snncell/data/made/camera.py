@@ -11,9 +11,11 @@ from snncell.base.arguments.kinds import Lengths, Numbers, Size, Within
 from snncell.data.events import Events, sensor_of
 from snncell.data.kernels.binning import RECORD
 from snncell.data.kernels.camera import find_events
-from snncell.data.made.seeds import generator, seed_or_draw
+from snncell.data.random_numbers import generator, seed_or_draw
 from snncell.errors import ArgumentError, ShapeError
 from snncell.tape.conversion import on_host
+
+__all__ = ["EventCamera"]
 
 Array = np.ndarray[Any, Any]
 Threshold = Annotated[float, Within(1e-3)]

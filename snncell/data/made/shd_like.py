@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from itertools import permutations
@@ -13,8 +14,10 @@ from snncell.base.arguments.kinds import Count, Path, Within
 from snncell.base.signals import import_once
 from snncell.data.events import Events
 from snncell.data.kernels.binning import LINE
-from snncell.data.made.seeds import Seed, generator
+from snncell.data.random_numbers import Seed, generator
 from snncell.errors import ArgumentError, FileError, TensorIndexError
+
+__all__ = ["SHDLike", "write_shd_like"]
 
 Array = np.ndarray[Any, Any]
 
@@ -179,11 +182,16 @@ def write_shd_like(
         h5py = import_once("h5py")
     except ImportError:
         raise ArgumentError('write_shd_like: HDF5 files need h5py: pip install "snncell[events]" brings it.') from None
+    part = f"{os.fspath(path)}.part"  # HDF5 would not write to a file that a data set has open
     try:
-        with h5py.File(path, "w") as file:
+        with h5py.File(part, "w") as file:
             _write(file, made, h5py.vlen_dtype)
+        os.replace(part, path)
     except OSError as error:
         raise FileError(f"write_shd_like: path {os.fspath(path)!r} cannot be written: {error}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            os.remove(part)
 
 
 def _write(file: Any, made: SHDLike, varying: Callable[[Any], Any]) -> None:

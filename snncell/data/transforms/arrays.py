@@ -10,12 +10,13 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Count, Dtype, FloatDtype, Positive
-from snncell.data.event_lists import make_event_lists
 from snncell.data.events import Events
-from snncell.data.frames import check_bins, make_frames
+from snncell.data.frames import check_bins, make_event_lists, make_frames
 from snncell.data.transforms.base import Array, Transform, check_inside, grid_of, has_rows, places_of, span
 from snncell.errors import ArgumentError
 from snncell.tape.event_lists import EventLists
+
+__all__ = ["ToEventLists", "ToFrame", "ToImage", "ToTimesurface", "ToVoxelGrid"]
 
 
 @dataclass(frozen=True)

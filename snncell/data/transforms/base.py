@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from snncell.base.arguments.kinds import Size
-from snncell.data.drawing import takes_rng
 from snncell.data.events import Events, as_events
+from snncell.data.random_numbers import takes_rng
 from snncell.errors import ArgumentError
 from snncell.kernels.space import HOST
 from snncell.ops.random import randint
 from snncell.tape.state import settings
+
+__all__ = ["Compose"]
 
 Array = np.ndarray[Any, Any]
 Generator = np.random.Generator

@@ -1,4 +1,4 @@
-"""Random numbers of one sample: those of a generator, and snncell's own, whatever thread makes it.
+"""Random numbers of samples: those that transforms draw for a sample, and those that made data consist of.
 
 A process of a Loader also seeds the global generators of NumPy, Python and PyTorch for each sample. All such processes
 begin with the same state, that of their parent, so they would all draw the same numbers, in every pass.
@@ -11,11 +11,15 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from snncell.base.arguments.kinds import Within
+from snncell.errors import ArgumentError
 from snncell.kernels.space import HOST
+from snncell.ops.base import as_int
+from snncell.ops.random import randint
 from snncell.ops.seeds import replaying
 from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor
@@ -53,3 +57,27 @@ def _seed_global_generators(mixed: np.random.SeedSequence) -> None:
     random.seed(words.tobytes())
     if (torch := sys.modules.get("torch")) is not None:
         torch.manual_seed(int(words[0]))
+
+
+# --- made data: a function of a seed, and of the number of a sample where there is one --------------------------------
+
+Seed = Annotated[int, Within(0)]
+
+
+def seed_or_draw(who: str, seed: int | None) -> int:
+    """The seed, or one that `set_seed` decides.
+
+    Raises:
+        ArgumentError: for a seed below 0, or one that is no integer.
+    """
+    if seed is None:
+        with settings(space=HOST):
+            return int(randint(0, 2**62, ()).item())
+    if as_int(seed, who, "seed") < 0:
+        raise ArgumentError(f"{who}: seed is an integer of at least 0, not {seed!r}.")
+    return int(seed)
+
+
+def generator(seed: int, *key: int) -> np.random.Generator:
+    """Random numbers that depend on the seed and the key alone; those of different keys are independent."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))

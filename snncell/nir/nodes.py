@@ -1,4 +1,4 @@
-"""Neurons and layers as nodes of NIR, each by itself."""
+"""Neurons and layers of `snncell.nn` as nodes of NIR."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from snncell.base.arguments.guard import ours
 from snncell.cell.cell import Cell
 from snncell.common.ranges import quote_value
 from snncell.errors import NirError
-from snncell.nir.description import Node
+from snncell.nir.graph import Node, Shape
 from snncell.nir.layers import Delay, Heaviside, Scale
 from snncell.nir.neurons import Equation, constants_of, equation_of
-from snncell.nir.shapes import Shape
 from snncell.nn.dataflow import beyond_threshold, kind_of
 from snncell.ops.conv import padding_widths, tuple_of
 from snncell.ops.seeds import present_key, replaying

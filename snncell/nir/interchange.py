@@ -1,6 +1,6 @@
-"""Files of NIR, which are HDF5: a reader that believes nothing of what it is told.
+"""NIR files, which are HDF5, and graphs of the package nir: both to a `Graph` and back.
 
-The package's own reader follows every link and makes room for whatever a shape says.
+Files are read by h5py. The package nir has a reader too, but it follows every link and allocates whatever a shape says.
 """
 
 from __future__ import annotations
@@ -11,10 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from snncell.base.arguments.shown import show
+from snncell.base.arguments.shown import came, show
+from snncell.base.signals import import_once
 from snncell.errors import NirError
-from snncell.nir.description import Graph, Node, below, edges_of, node_of
-from snncell.nir.package import package
+from snncell.nir.graph import FIELDS, Graph, Node, below, edges_of, node_of
+
+
+def package(name: str, who: str) -> Any:
+    """The package `name`, "nir" or "h5py"."""
+    try:
+        return import_once(name)
+    except ImportError as error:
+        raise NirError(f"{who}: needs the package {name}: pip install snncell[nir] ({error})") from None
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
 
 MOST_BYTES = 2**28  # that may come out of a file, unless it is large itself
 MOST_OBJECTS = 100_000
@@ -57,7 +68,6 @@ class _Reader:
         self.h5py, self.source, self.size = h5py, source, source.stat().st_size
         self.left = max(MOST_BYTES, 32 * self.size)
         self.seen: set[Any] = set()
-        self.heaps: dict[int, dict[int, bytes]] = {}
 
     def group(self, group: Any, path: str, depth: int) -> dict[str, Any]:
         """All that is in a group."""
@@ -109,52 +119,8 @@ class _Reader:
                 f"{path} would be {item.dtype}{list(item.shape)}, more than a file of this size is trusted with "
                 f"({MOST_BYTES >> 20} MiB, or 32 times its size); if it is right, give the graph: nir.read(...)"
             )
-        if text is not None and text.length is None:
-            return self._text(item, path)
         value = item[()]
         return value.decode("utf8", "replace") if isinstance(value, bytes) else value
-
-    def _text(self, item: Any, path: str) -> Any:
-        """Strings of any length, read here: of damaged ones, HDF5 makes room for gigabytes, or comes to no end.
-
-        Each is 16 bytes, a length, the place of a heap and a number in it: "HDF5 File Format Specification", III.E.
-        """
-        offset, stored = item.id.get_offset(), item.id.get_storage_size()
-        if offset is None or stored != 16 * item.size:
-            raise NirError(f"{path} is text that is not stored in one piece; give the graph: nir.read(...)")
-        raw = np.frombuffer(self._bytes(offset, stored, path), [("length", "<u4"), ("heap", "<u8"), ("number", "<u4")])
-        found = np.empty(item.size, object)
-        for place, (length, heap, number) in enumerate(raw.tolist()):
-            string = self._heap(heap + item.file.userblock_size, path).get(number, b"") if length else b""
-            if len(string) < length:
-                raise NirError(f"{path} is text of {length} bytes, of which {len(string)} are there")
-            found[place] = string[:length]
-            self.left -= length
-        if self.left < 0:
-            raise NirError(f"{path} is more text than a file of this size is trusted with")
-        return found.reshape(item.shape) if item.shape else found[0].decode("utf8", "replace")
-
-    def _heap(self, place: int, path: str) -> dict[int, bytes]:
-        """The strings of a heap, by number."""
-        if place not in self.heaps:
-            head = self._bytes(place, 16, path)
-            if head[:4] != b"GCOL":
-                raise NirError(f"{path} is text from byte {place} of the file, where there is none")
-            data = self._bytes(place, int.from_bytes(head[8:], "little"), path)
-            found, at = dict[int, bytes](), 16
-            while at + 16 <= len(data) and (number := int.from_bytes(data[at : at + 2], "little")):
-                size = int.from_bytes(data[at + 8 : at + 16], "little")
-                found[number] = data[at + 16 : at + 16 + size]
-                at += 16 + -(-size // 8) * 8
-            self.heaps[place] = found
-        return self.heaps[place]
-
-    def _bytes(self, offset: int, count: int, path: str) -> bytes:
-        if offset + count > self.size:
-            raise NirError(f"{path} goes on to byte {offset + count} of a file of {self.size}")
-        with self.source.open("rb") as file:
-            file.seek(offset)
-            return file.read(count)
 
 
 def _parse_node(tree: dict[str, Any], path: str) -> Node | Graph:
@@ -178,3 +144,81 @@ def _parse_node(tree: dict[str, Any], path: str) -> Node | Graph:
         inside[name] = _parse_node(node, below(path, name))
     edges = edges_of(pairs.tolist() if getattr(pairs, "size", 0) else [], path)
     return Graph(inside, edges, metadata, path)
+
+
+# --- graphs of the package nir ----------------------------------------------------------------------------------------
+
+
+def graph_of(thing: Any) -> Graph:
+    """A graph of the package nir, as plain data.
+
+    Raises:
+        NirError: for what is no graph, and for nodes that NIR has not.
+    """
+    if type(thing).__name__ != "NIRGraph" or not hasattr(thing, "nodes"):
+        raise NirError(f"takes the path of a file or an nir.NIRGraph, not {came(thing)}.")
+    return _graph(thing, "", 0)
+
+
+def _graph(thing: Any, path: str, depth: int) -> Graph:
+    if depth > MOST_DEPTH:
+        raise NirError(f"graph {path!r}: graphs are nested more than {MOST_DEPTH} deep, or hold themselves.")
+    nodes: dict[str, Node | Graph] = {}
+    for name, node in thing.nodes.items():
+        inside = below(path, str(name))
+        nested = type(node).__name__ == "NIRGraph"
+        nodes[str(name)] = _graph(node, inside, depth + 1) if nested else _node(node, inside)
+    metadata = getattr(thing, "metadata", None)
+    metadata = metadata if isinstance(metadata, dict) else {}
+    return Graph(nodes, edges_of(thing.edges, path), dict(metadata), path)
+
+
+def _node(thing: Any, path: str) -> Node:
+    kind = type(thing).__name__
+    required, optional = FIELDS.get(kind, ((), ()))
+    given = {name: getattr(thing, name, None) for name in (*required, *optional)}
+    if kind in ("Input", "Output"):
+        types = thing.input_type if kind == "Input" else thing.output_type
+        given = {"shape": (types or {}).get(kind.lower())}
+    elif kind == "Flatten":
+        given["input_type"] = (thing.input_type or {}).get("input")
+    return node_of(kind, given, dict(getattr(thing, "metadata", None) or {}), path)  # nir 1.0.4 has none
+
+
+def write_graph(graph: Graph, shapes: dict[str, tuple[Any, Any]], nir: Any) -> Any:
+    """A graph of the package nir; `shapes` has, by path, what goes into each node and what comes out of it."""
+    nodes = {
+        name: write_graph(node, shapes, nir) if isinstance(node, Graph) else _object(node, shapes, nir)
+        for name, node in graph.nodes.items()
+    }
+    # Its check of types knows neither groups nor windows that are no squares; ours has been made.
+    return nir.NIRGraph(nodes=nodes, edges=list(graph.edges), metadata=dict(graph.metadata), type_check=False)
+
+
+def _object(node: Node, shapes: dict[str, tuple[Any, Any]], nir: Any) -> Any:
+    values = dict(node.values)
+    before, after = (np.array(shape) for shape in shapes[node.path])
+    if node.kind in ("Input", "Output"):
+        name = node.kind.lower()
+        made = getattr(nir, node.kind)({name: np.array(values["shape"])})
+        made.metadata = dict(node.metadata)
+        return made
+    if node.kind == "Flatten":
+        values["input_type"] = {"input": before}
+    if "Conv" in node.kind:
+        values["input_shape"] = int(before[1]) if node.kind == "Conv1d" else tuple(int(n) for n in before[1:])
+    if node.kind == "Conv1d":
+        values = {name: _only(value) for name, value in values.items()}
+    if "Pool" in node.kind:
+        values = {name: np.array(value) for name, value in values.items()}
+    try:
+        made = getattr(nir, node.kind)(**values, metadata=dict(node.metadata))
+    except TypeError as error:
+        raise NirError(f"to_nir: the package nir is too old for {node}: {error}. pip install 'nir>=1.0.6'") from None
+    made.input_type, made.output_type = {"input": before}, {"output": after}
+    return made
+
+
+def _only(value: Any) -> Any:
+    """The number of a tuple of one."""
+    return value[0] if isinstance(value, tuple) else value

@@ -1,4 +1,4 @@
-"""Random manifolds: a classification task of spike times, made to measure."""
+"""Synthetic classification data: random manifolds, Yin-Yang and Poisson patterns."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell.base.arguments.kinds import Count, Positive, Within
+from snncell.base.arguments.kinds import MOST, Count, Positive, Probability, Within
 from snncell.data.kernels.waves import ACCURACY, multiply_waves
-from snncell.data.made.seeds import seed_or_draw
+from snncell.data.random_numbers import generator, seed_or_draw
 from snncell.errors import ArgumentError
 from snncell.ops.base import as_int
 
+__all__ = ["poisson_patterns", "randman", "yin_yang"]
+
 Array = np.ndarray[Any, Any]
+
+# --- random manifolds: spike times ------------------------------------------------------------------------------------
 
 PRECISION = 1e-3  # harmonics of a smaller amplitude are left out
 MOST_HARMONICS = 1000
@@ -152,3 +156,136 @@ def _scale_columns(f: Array, low: Array, high: Array) -> Array:
     # A unit whose value is the same for all samples has 0 for them, not NaN.
     unit: Array = (f - low) / np.maximum(high - low, np.finfo(float).tiny)
     return unit
+
+
+# --- Yin-Yang: three classes in a circle, which no line separates -----------------------------------------------------
+
+Radius = Annotated[float, Within(1e-6, 1e6)]  # its square is a float, too
+Word = Annotated[int, Within(0, 2**32 - 1)]  # a seed of NumPy's older generator
+
+
+def yin_yang(
+    samples: Count = 5000, seed: Word = 42, r_small: Positive = 0.1, r_big: Radius = 0.5
+) -> tuple[Array, Array]:
+    """Points of the Yin-Yang sign; the class of each is the part that it lies in, one of two halves or a dot.
+
+    The sign is a circle of radius R = `r_big` around (R, R), with dots of radius r = `r_small` around (R / 2, R) and
+    (3 R / 2, R). With d the distance of a point (x, y) from the left centre and e that from the right one, its class is
+
+        2   a dot    if d < r or e < r,
+        1            otherwise, if d <= R / 2, or y > R and e > R / 2,
+        0            otherwise.
+
+    For each sample the generator draws a class, `randint(3)`, and then points, `rand(2) * 2 * R`, until one lies in the
+    circle and is of that class: the classes come equally often. With seeds 42, 41 and 40 the first 5,000, 1,000 and
+    1,000 samples are the training, validation and test set of the authors, to the bit.
+
+    Args:
+        samples: N.
+        seed: of `numpy.random.RandomState`; other seeds are other points of the same task.
+        r_small: the radius of the dots, from `r_big` / 100 up to, not including, `r_big` / 2.
+        r_big: the radius of the sign, from 1e-6 to 1e6.
+
+    Returns:
+        `(coordinates, labels)`: x, y, 1 - x, 1 - y as float64 (N, 4), for a network without bias, and int64 (N,).
+
+    Raises:
+        ArgumentError: for dots that do not fit into the halves, or are hardly ever met; a seed beyond 32 bits.
+
+    Source: Kriener, Göltz and Petrovici, "The Yin-Yang dataset", NICE 2022, doi:10.1145/3517343.3517380.
+
+    Example:
+        >>> coordinates, labels = snncell.data.yin_yang(samples=4)
+        >>> coordinates[0].round(3).tolist(), labels.tolist()
+        ([0.68, 0.45, 0.32, 0.55], [2, 1, 2, 1])
+    """
+    if not r_big / 100.0 <= r_small < r_big / 2.0:
+        raise ArgumentError(f"yin_yang: r_small is from r_big / 100 to below r_big / 2, not {r_small!r} of {r_big!r}.")
+    random = np.random.RandomState(seed)
+    points, labels = np.empty((samples, 2)), np.empty(samples, np.int64)
+    for number in range(samples):
+        goal = labels[number] = random.randint(3)
+        while True:
+            points[number] = random.rand(2) * 2.0 * r_big
+            x, y = points[number].tolist()
+            if _class_of(x, y, r_small, r_big) == goal:
+                break
+    return np.concatenate([points, 1.0 - points], 1), labels
+
+
+def _class_of(x: float, y: float, small: float, big: float) -> int:
+    """The class of a point; -1 outside of the sign."""
+    if math.sqrt((x - big) ** 2 + (y - big) ** 2) > big:
+        return -1
+    right, left = (math.sqrt((x - part * big) ** 2 + (y - big) ** 2) for part in (1.5, 0.5))
+    if left < small or right < small:
+        return 2
+    return int(left <= 0.5 * big or (y > big and right > 0.5 * big))
+
+
+# --- Poisson patterns: a noisy template for each class ----------------------------------------------------------------
+
+Jitter = Annotated[float, Within(0.0, MOST)]
+
+
+def poisson_patterns(
+    classes: Count = 10,
+    units: Count = 50,
+    samples: Count = 100,
+    steps: Count = 100,
+    rate: Probability = 0.05,
+    jitter: Jitter = 0.0,
+    deletions: Probability = 0.0,
+    insertions: Probability = 0.0,
+    seed: int | None = None,
+) -> tuple[Array, Array]:
+    """Spike patterns that are drawn once for each class, and of which each sample is a disturbed copy.
+
+    In the template of a class each unit fires in each step with probability `rate`. For a sample, each of its spikes
+    is left out with probability `deletions`; the others move by a number of steps drawn from a normal distribution
+    with the standard deviation `jitter`, rounded, and are lost where that leads out of the pattern; and each step of
+    each unit gets a spike with probability `insertions`. Spikes that meet are one. All classes have the same rates, so
+    only when units fire together tells them apart. Make training and test data by one call and cut them apart: another
+    call, another seed, has other templates.
+
+    Args:
+        classes: how many templates.
+        units: how many input neurons.
+        samples: of each class.
+        steps: T.
+        rate: spikes of a unit in a step; at 1 ms a step, 0.05 is 50 Hz.
+        jitter: in steps.
+        deletions: the part of the spikes that is left out.
+        insertions: spikes of a unit in a step that belong to no template.
+        seed: of everything; without it `snncell.set_seed` decides.
+
+    Returns:
+        `(patterns, labels)`: 0 and 1 as float32 (T, N, units), and int64 (N,), in random order, N = classes samples.
+
+    Raises:
+        ArgumentError: for numbers that make no sense.
+
+    Source: Gütig and Sompolinsky, "The tempotron: a neuron that learns spike timing-based decisions", Nature
+    Neuroscience 2006; with jitter, deletions and insertions as in Masquelier, Guyonneau and Thorpe, "Spike timing
+    dependent plasticity finds the start of repeating patterns in continuous spike trains", PLoS ONE 2008.
+
+    Example:
+        >>> patterns, labels = snncell.data.poisson_patterns(classes=3, units=20, samples=4, jitter=1.0, seed=0)
+        >>> patterns.shape, labels.tolist()
+        ((100, 12, 20), [1, 0, 1, 1, 0, 2, 2, 0, 2, 2, 0, 1])
+    """
+    rng = generator(seed_or_draw("poisson_patterns", seed))
+    templates = rng.random((classes, steps, units)) < rate
+    labels = rng.permutation(np.repeat(np.arange(classes), samples))
+    patterns = np.zeros((steps, len(labels), units), np.float32)
+    spikes = [np.nonzero(template) for template in templates]
+    for sample, label in enumerate(labels):
+        step, unit = spikes[label]
+        kept = rng.random(len(step)) >= deletions
+        distance = np.clip(np.rint(jitter * rng.standard_normal(int(kept.sum()))), -steps, steps)
+        moved = step[kept] + distance.astype(np.int64)
+        inside = (moved >= 0) & (moved < steps)
+        patterns[moved[inside], sample, unit[kept][inside]] = 1.0
+    if insertions > 0.0:
+        patterns[rng.random(patterns.shape, np.float32) < insertions] = 1.0
+    return patterns, labels

@@ -1,8 +1,9 @@
-"""Moving digits: the shipped digits in front of an event camera."""
+"""Handwritten digits: the images that the package contains, and an event camera's recordings of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import resources
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -11,11 +12,35 @@ import numpy as np
 from snncell.base.arguments.kinds import Count, NotNegative, Within
 from snncell.data.events import Events, sensor_of
 from snncell.data.made.camera import EventCamera, record
-from snncell.data.made.seeds import Seed, generator
-from snncell.data.shipped import digits
+from snncell.data.random_numbers import Seed, generator
 from snncell.errors import ArgumentError, TensorIndexError
 
+__all__ = ["MovingDigits", "digits"]
+
 Array = np.ndarray[Any, Any]
+
+# --- digits -----------------------------------------------------------------------------------------------------------
+
+
+def digits() -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Handwritten digits: 1,797 grey images of 8 x 8 pixels, 1,438 for training and 359 for testing.
+
+    Every fifth image is a test image, so the same writers are in both parts.
+
+    Returns:
+        `(images, labels), (test_images, test_labels)`: images float32 (N, 8, 8) in [0, 1], labels int64 (N,) in [0, 9].
+
+    Source: E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits" (its test set), UCI Machine Learning
+    Repository, 1998, doi:10.24432/C50P49, CC BY 4.0; the images as scikit-learn bundles them, stored as uint8.
+    """
+    with resources.files("snncell.data").joinpath("digits.npz").open("rb") as file, np.load(file) as stored:
+        images = stored["images"].astype(np.float32) / 16.0
+        labels = stored["labels"].astype(np.int64)
+    test = np.arange(len(labels)) % 5 == 4
+    return (images[~test], labels[~test]), (images[test], labels[test])
+
+
+# --- MovingDigits -----------------------------------------------------------------------------------------------------
 
 PAPER = 0.1  # of the light of the ink
 MOVING = 0.5  # part of a saccade's duration; then the digit rests
