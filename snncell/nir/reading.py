@@ -13,6 +13,7 @@ from snncell import dtype as dtypes, nn
 from snncell.arguments.kinds import Positive
 from snncell.arguments.vocabulary import FloatDtype
 from snncell.cell import Cell
+from snncell.common.ranges import one_of
 from snncell.errors import ArgumentError, NirError
 from snncell.nir.description import FIRING, NEURONS, Graph, Node
 from snncell.nir.files import read_file
@@ -22,7 +23,6 @@ from snncell.nir.neurons import METHODS, RESETS, Choices, neuron_of
 from snncell.nir.objects import graph_of
 from snncell.nir.shapes import Shape, shape_after
 from snncell.nir.wiring import Flat, Stage, flatten, shapes_of, stages_of
-from snncell.nn.neurons.constants import one_of
 
 LARGE = 0.2  # of dt / tau, from which on Euler's step is worth a warning
 # The part of an IF neuron's threshold that all inputs together reach in a step; below it, there is a warning.

@@ -9,6 +9,7 @@ import numpy as np
 from snncell.arguments.kinds import Own, Positive
 from snncell.arguments.shown import came
 from snncell.cell import Cell
+from snncell.common.ranges import one_of
 from snncell.errors import ArgumentError, NirError
 from snncell.nir.exported import Writer
 from snncell.nir.net import Net
@@ -18,7 +19,6 @@ from snncell.nir.package import package
 from snncell.nir.shapes import Shape
 from snncell.nir.walk import Walk, error_of
 from snncell.nn.dataflow import kind_of, name_of_cell, refuse_hooks
-from snncell.nn.neurons.constants import one_of
 
 
 def to_nir(

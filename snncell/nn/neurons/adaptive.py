@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Unpack
 
-from snncell.common.ranges import DECAY
+from snncell.common.ranges import DECAY, one_of
 from snncell.nn.neurons.base import Firing, Neuron
-from snncell.nn.neurons.constants import one_of
 from snncell.tape.tensor import Tensor
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Never, TypedDict
 
 from snncell.arguments.kinds import Own
+from snncell.common.ranges import one_of
 from snncell.errors import CallError, SnncellError
-from snncell.nn.neurons.constants import one_of
 from snncell.nn.neurons.elsewhere import frameworks_with
 from snncell.nn.neurons.firing import DEFAULT, SPIKE_FUNCTION, Thresholded, spike_function
 from snncell.tape.tensor import Tensor

@@ -22,15 +22,6 @@ def from_rest(v: Any, rest: Any) -> Any:
     return v if not isinstance(rest, Tensor) and rest == 0.0 else v - rest
 
 
-def one_of(value: Any, allowed: Sequence[Any], who: str, name: str) -> Any:
-    """An option as it is, after checking that it is one of a few."""
-    if value not in allowed:
-        words = [f'"{word}"' if isinstance(word, str) else repr(word) for word in allowed]
-        known = " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
-        raise ArgumentError(f"{who}: {name} is {known}, not {value!r}.")
-    return value
-
-
 class Membrane(Ranged, Cell):
     """A Cell of one step, `construct(x, *states) -> (output, *states)`, with named constants.
 

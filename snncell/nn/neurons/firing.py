@@ -6,11 +6,11 @@ from typing import Any
 
 from snncell import ops
 from snncell.cell import Cell
-from snncell.common.ranges import FINITE, Range, quote_value
+from snncell.common.ranges import FINITE, Range, one_of, quote_value
 from snncell.dtype import is_storage_only
 from snncell.errors import ArgumentError
 from snncell.interrupts import deferring
-from snncell.nn.neurons.constants import Membrane, one_of
+from snncell.nn.neurons.constants import Membrane
 from snncell.surrogate import relusigmoid
 from snncell.surrogate.base import firing
 from snncell.surrogate.wrappers import Inclusive, Wrapper

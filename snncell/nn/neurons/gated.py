@@ -11,8 +11,7 @@ from snncell.common.held import Constant
 from snncell.common.ranges import GATE, LOGIT, POSITIVE, Range, check_constant, numbers_of
 from snncell.nn.neurons.base import Firing, Neuron
 from snncell.nn.neurons.firing import DEFAULT
-from snncell.nn.neurons.integrate import EulerLeak
-from snncell.nn.neurons.parametric import logit
+from snncell.nn.neurons.integrate import EulerLeak, logit
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Unpack
 
 from snncell.arguments.kinds import Own
-from snncell.common.ranges import POSITIVE, Range
+from snncell.common.ranges import POSITIVE, Range, one_of
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Firing, Neuron
-from snncell.nn.neurons.constants import one_of
 from snncell.tape.tensor import Tensor
 
 KINDS = {  # a, b, c, d of the paper's figure 2

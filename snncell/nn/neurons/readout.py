@@ -9,9 +9,9 @@ import numpy as np
 
 from snncell import ops
 from snncell.cell import Cell
-from snncell.common.ranges import TAU
+from snncell.common.ranges import TAU, one_of
 from snncell.errors import ArgumentError, ShapeError
-from snncell.nn.neurons.constants import Membrane, from_rest, one_of
+from snncell.nn.neurons.constants import Membrane, from_rest
 from snncell.nn.sequences import runs_over
 from snncell.nn.spike_time import FirstSpikeTime
 from snncell.tape.tensor import Tensor, beside

@@ -11,8 +11,7 @@ from snncell.nn.neurons.current import CubaLIFNode
 from snncell.nn.neurons.elsewhere import FrameworkSettings, absent
 from snncell.nn.neurons.exponential import EIFNode
 from snncell.nn.neurons.gated import CLIFNode, KLIFNode
-from snncell.nn.neurons.integrate import LeakyNode, LIFNode
-from snncell.nn.neurons.parametric import ParametricLIFNode
+from snncell.nn.neurons.integrate import LeakyNode, LIFNode, ParametricLIFNode
 from snncell.nn.neurons.quadratic import AdaptiveQIFNode, QIFNode
 from snncell.nn.neurons.readout import LINode
 from snncell.nn.neurons.resonate import ResonateNode
