@@ -114,6 +114,17 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"cuda_groups", "gathered", "scattered", "tile"},
         {"cpu_loop", "cuda_loop"},
     ],
+    "common": [{"initializer", "ranges"}, {"derived", "fields"}, {"held"}],
+    "nn.neurons": [
+        {"convert", "elsewhere"},
+        {"constants"},
+        {"firing"},
+        {"base", "parallel"},
+        {"adaptive", "current", "exponential", "integrate", "izhikevich", "quadratic", "resonate"},
+        {"gated", "readout", "variants"},
+        {"presets"},
+    ],
+    "nn.neurons.presets": [{"nir", "norse", "sinabs", "snntorch", "spikingjelly", "spyx"}],
     "cells": [{"names"}, {"tree", "hooks"}, {"modes", "state"}],
     "report": [
         {"slopes", "findings", "validate"},

@@ -9,6 +9,7 @@ from snncell.arguments.guard import guard as _guard
 from snncell.cell import (
     Cell as Cell,
 )
+from snncell.common.fields import field as field, with_fields as with_fields
 from snncell.common.held import Constant as Constant
 from snncell.common.ranges import Range as Range
 from snncell.nn.accumulation import GradAccumulationCell as GradAccumulationCell, ParameterUpdate as ParameterUpdate

@@ -162,11 +162,6 @@ def _charge_exactly(
         current, carried = synapse(i, inner.gained(x), inner.alpha, inner.order)
         h = inner.beta * from_rest(v, inner.v_rest) + inner.read(current)
         return (h if from_rest(h, inner.v_rest) is h else h + inner.v_rest), carried
-    if isinstance(cell, LINode):
-        x = x if inner.input_gain == 1.0 else x * inner.input_gain
-        leak = from_rest(v, inner.v_rest)
-        by = inner.per_step
-        return (v + by(x - leak, inner.tau) if inner.decay_input else v - by(leak, inner.tau) + x), None
     h = inner.charge(x, v)
     if not isinstance(h, LinearForm):
         raise TypeError

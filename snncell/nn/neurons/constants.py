@@ -9,6 +9,7 @@ from typing import Any
 from snncell import ops
 from snncell.cell import Cell
 from snncell.common.derived import Derived
+from snncell.common.fields import shown_fields
 from snncell.common.held import Ranged, meeting, precision_of
 from snncell.dtype import bfloat16, float16, float32
 from snncell.errors import ArgumentError, ShapeError
@@ -18,7 +19,7 @@ from snncell.tape.tensor import Tensor
 
 
 def from_rest(v: Any, rest: Any) -> Any:
-    """v - rest, and no operation where rest is the number 0."""
+    """v - rest, and no operation where rest is the number 0, which a compiled loop would subtract."""
     return v if not isinstance(rest, Tensor) and rest == 0.0 else v - rest
 
 
@@ -91,9 +92,9 @@ class Membrane(Ranged, Cell):
         """A state of that name, rounded where `snncell.quantise` has states on a grid."""
         return value if self.quantisers is None else self.quantisers.state(name, value)
 
-    def per_step(self, x: Any, tau: Any) -> Any:
-        """x / tau, for an Euler step of length 1; on a grid, x times a multiplier in fixed point."""
-        return x / tau if self.quantisers is None else self.quantisers.divided(x, tau)
+    def gained(self, x: Any) -> Any:
+        """The input times its gain, and no operation where that is the number 1."""
+        return x if not isinstance(self.input_gain, Tensor) and self.input_gain == 1.0 else x * self.input_gain
 
     def filled(self, x: Tensor, value: Any) -> Tensor:
         """A state for the input `x` with one value, or one for each neuron."""
@@ -137,7 +138,8 @@ class Membrane(Ranged, Cell):
 
     def extend_repr(self) -> str:
         values = {name: self.__dict__[name] for name in self._constants}
-        shown = {n: f"Parameter{v.shape}" if isinstance(v, Parameter) else v for n, v in values.items()}
-        return ", ".join(f"{name}={value}" for name, value in shown.items())
+        shown = {n: f"Parameter{v.shape}" if isinstance(v, Parameter) else str(v) for n, v in values.items()}
+        return ", ".join(f"{name}={text}" for name, text in (shown | shown_fields(self) | shown).items())
 
     _constants: tuple[str, ...]
+    input_gain: Any

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from snncell import ops
 from snncell.cell import Cell
-from snncell.common.ranges import TAU, one_of
+from snncell.common.fields import field, with_fields
+from snncell.common.ranges import FINITE, one_of
 from snncell.errors import ArgumentError, ShapeError
-from snncell.nn.neurons.constants import Membrane, from_rest
+from snncell.nn.neurons.constants import Membrane
+from snncell.nn.neurons.integrate import DECAY_INPUT, MEMBRANE_TAU, euler_step
 from snncell.nn.sequences import runs_over
 from snncell.nn.spike_time import FirstSpikeTime
 from snncell.tape.tensor import Tensor, beside
@@ -19,6 +21,7 @@ from snncell.tape.tensor import Tensor, beside
 DECODERS = ("last", "max", "mean", "sum", "exp", "first")
 
 
+@with_fields
 class LINode(Membrane):
     """A leaky integrator that does not spike: a readout of potentials.
 
@@ -26,13 +29,6 @@ class LINode(Membrane):
     v = v - (v - v_rest) / tau + x           without
 
     With decay_input a longer tau weakens the input, too; a memory is learned better with decay_input=False.
-
-    Args:
-        tau: membrane time constant in steps, above 1.
-        decay_input: whether the input is divided by tau too.
-        v_rest: resting potential.
-        input_gain: what the input is multiplied by.
-        learnable: the names of the constants to be learned.
 
     Inputs:
         x, v: the input and the state, of one shape.
@@ -51,22 +47,15 @@ class LINode(Membrane):
         [0.5]
     """
 
-    tau: Any
-    v_rest: Any
-    input_gain: Any
-    ranges: ClassVar = {"tau": TAU}
-
-    def __init__(
-        self, tau: Any = 2.0, decay_input: bool = True, v_rest: Any = 0.0, input_gain: Any = 1.0, learnable: Any = ()
-    ) -> None:
-        super().__init__({"tau": tau, "v_rest": v_rest, "input_gain": input_gain}, learnable)
-        self.decay_input = decay_input
+    tau: Any = MEMBRANE_TAU
+    decay_input: bool = DECAY_INPUT
+    v_rest: Any = field(0.0, FINITE, "resting potential")
+    input_gain: Any = field(1.0, FINITE, "factor of the input")
+    learnable: Any = field((), None, "names of the constants to learn", keep=False)
+    charge = euler_step
 
     def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        x = x if not isinstance(self.input_gain, Tensor) and self.input_gain == 1.0 else x * self.input_gain
-        leak = from_rest(v, self.v_rest)
-        v = v + self.per_step(x - leak, self.tau) if self.decay_input else v - self.per_step(leak, self.tau) + x
-        v = self.on_grid("v", v)
+        v = self.on_grid("v", self.charge(x, v))
         return v, v
 
     def init_state(self, x: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 
 from snncell.arguments.kinds import Positive
 from snncell.arguments.vocabulary import Constant
-from snncell.nn.neurons.base import Firing, Neuron
+from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.convert import positive, steps_from_seconds
 from snncell.nn.neurons.current import CubaLIFNode
@@ -37,7 +37,7 @@ class NirIF(Nir):
     dt: Constant = 1e-4
 
 
-def firing(p: Nir, input_gain: Any) -> Firing:
+def firing(p: Nir, input_gain: Any) -> dict[str, Any]:
     """A spike, which is 1, where v > v_threshold puts v to v_reset."""
     return {
         "input_gain": input_gain,

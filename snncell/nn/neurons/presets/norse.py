@@ -8,7 +8,7 @@ from snncell import ops
 from snncell.arguments.vocabulary import Constant
 from snncell.common.ranges import one_of
 from snncell.nn.neurons.adaptive import ALIFNode
-from snncell.nn.neurons.base import Firing, Neuron
+from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import Membrane, from_rest
 from snncell.nn.neurons.convert import decay_from_rate, euler_from_decay
 from snncell.nn.neurons.current import CubaLIFNode, WithSynapse
@@ -128,7 +128,7 @@ class Norse(FrameworkSettings):
     d: Constant
 
 
-def firing(p: Norse) -> Firing:
+def firing(p: Norse) -> dict[str, Any]:
     """A spike puts the potential to v_reset; the reset of a recurrent cell counts as a constant in the reverse."""
     return {
         "v_threshold": p.v_th,
@@ -175,7 +175,7 @@ def norse_lsnn(p: Norse) -> Membrane:
     The default of tau_adapt_inv is Norse's, 1 / 800 1 / s: 800 s, where the paper has ms.
     """
     alpha, rho = decay_from_rate(p.tau_mem_inv, p.dt), decay_from_rate(p.tau_adapt_inv, p.dt)
-    options: Firing = {"input_gain": 1.0 - alpha, **firing(p)}
+    options: dict[str, Any] = {"input_gain": 1.0 - alpha, **firing(p)}
     node = NorseLSNN(alpha, rho, 1.0, p.beta, **options).resting_at(p.v_leak)
     return WithSynapse(node, decay_from_rate(p.tau_syn_inv, p.dt), "read decay jump")
 
@@ -216,5 +216,5 @@ def norse_li(p: Norse) -> Membrane:
 def norse_izhikevich(p: Norse) -> Neuron:
     """The feed-forward step: Euler for v and u alike, of tau_inv dt, and above the threshold."""
     fires, dt = norse_surrogate(p.method, p.alpha), p.tau_inv * p.dt
-    options: Firing = {"v_threshold": p.v_th, "compare": ">", "surrogate_function": fires}
+    options: dict[str, Any] = {"v_threshold": p.v_th, "compare": ">", "surrogate_function": fires}
     return IzhikevichNode(p.a, p.b, p.c, p.d, dt=dt, substeps=1, order="together", **options)

@@ -11,7 +11,7 @@ from snncell.arguments.vocabulary import Constant
 from snncell.common.ranges import DECAY, Range, one_of
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.adaptive import ALIFNode
-from snncell.nn.neurons.base import Firing, Neuron
+from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.convert import decay_from_tau
 from snncell.nn.neurons.current import CubaLIFNode, WithSynapse
@@ -227,7 +227,7 @@ TRAINED = " min_v_mem train_alphas norm_input"
 OF_FUNCTIONS = " grad_width grad_scale reset_value subtract_value as_shipped"
 
 
-def firing(p: Sinabs, threshold: Any) -> Firing:
+def firing(p: Sinabs, threshold: Any) -> dict[str, Any]:
     """Counts spikes unless spike_fn is "SingleSpike"; the surrogate sees v - threshold.
 
     SingleExponential is grad_scale / w exp(-|v - threshold| / w), with w = grad_width threshold.

@@ -9,7 +9,7 @@ from snncell import ops
 from snncell.arguments.vocabulary import Constant
 from snncell.common.ranges import one_of
 from snncell.errors import ArgumentError, ShapeError
-from snncell.nn.neurons.base import Firing, Neuron
+from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.convert import decay_from_rate, positive
 from snncell.nn.neurons.current import AlphaNode, CubaLIFNode
 from snncell.nn.neurons.elsewhere import FrameworkSettings, absent
@@ -127,7 +127,7 @@ class SnnTorch(FrameworkSettings):
         return self.as_shipped and self.reset_mechanism == "subtract" and not self.reset_delay
 
 
-def firing(p: SnnTorch, delay: str | None) -> Firing:
+def firing(p: SnnTorch, delay: str | None) -> dict[str, Any]:
     """Threshold, reset and spike function; a delayed reset counts as a constant in the reverse."""
     one_of(p.reset_mechanism, ("subtract", "zero", "none"), "like: snntorch", "reset_mechanism")
     learned = {"alpha": p.learn_alpha, "beta": p.learn_beta, "v_threshold": p.learn_threshold}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from snncell.arguments.vocabulary import Constant
-from snncell.nn.neurons.base import Firing, Neuron
+from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.current import CubaLIFNode
 from snncell.nn.neurons.elsewhere import FrameworkSettings, absent
@@ -64,7 +64,7 @@ class SpikingJelly(FrameworkSettings):
     max_spike_count: int = 4
 
 
-def firing(p: SpikingJelly, surrogate: Any = None) -> Firing:
+def firing(p: SpikingJelly, surrogate: Any = None) -> dict[str, Any]:
     """Threshold, reset and spike function, which is `surrogate` if none is given."""
     fires = p.surrogate_function
     return {
