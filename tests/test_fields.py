@@ -8,12 +8,13 @@ import inspect
 import pickle
 import typing
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
 
-from snncell import Parameter, Tensor, nn, ops
+import snncell
+from snncell import Parameter, Tensor, nn, ops, surrogate
 from snncell.common.fields import fields_of
 from snncell.errors import ArgumentError, CallError
 
@@ -44,7 +45,7 @@ class Power(nn.Cell):
     """
 
     scale: float = nn.field(1.0, nn.Range(0.0), "factor")
-    exponent: float = nn.field(meaning="the power")
+    exponent: Annotated[float, nn.field(meaning="the power")]
     hidden: float = nn.field(1.0, keep=False)
     loud: bool = nn.field(False, quiet=True)
 
@@ -54,7 +55,7 @@ class Power(nn.Cell):
 
 def test_the_signature_is_that_of_the_fields():
     parameters = inspect.signature(Cubic).parameters
-    assert list(parameters)[:4] == ["steepness", "centre", "mode", "reset"]
+    assert list(parameters)[:4] == ["steepness", "centre", "mode", "v_threshold"]
     assert [p.kind is p.KEYWORD_ONLY for p in parameters.values()][:4] == [False, False, False, True]
     assert parameters["reset"].default == "zero" and parameters["compare"].default == ">"
     assert list(inspect.signature(nn.Neuron).parameters)[:2] == ["constants", "v_threshold"]
@@ -90,7 +91,7 @@ def test_a_constant_is_checked_when_it_is_made_and_when_it_is_set():
 
 
 def test_what_is_no_argument_is_refused_in_the_words_of_the_class():
-    with pytest.raises(CallError, match="Cubic: there is no option 'tau'; it takes steepness, centre, mode, reset, v_"):
+    with pytest.raises(CallError, match="Cubic: there is no option 'tau'; it takes steepness, centre, mode, v_thr"):
         Cubic(tau=2.0)
     with pytest.raises(CallError, match=r"Power: has no argument scael. Did you mean scale\?"):
         Power(2.0, scael=1.0)
@@ -135,6 +136,35 @@ def test_an_object_can_be_copied_and_pickled():
         assert nn.MultiStep(other)(x).asnumpy().tolist() == expected
         assert repr(other) == repr(node)
     assert Power(2.0)(Tensor([3.0])).item() == 9.0
+
+
+def test_a_field_without_an_annotation_is_one_and_an_unknown_hint_is_none():
+    @nn.with_fields
+    class Plain(nn.Cell):
+        factor = nn.field(2.0, nn.Range(0.0))
+        other: Missing  # noqa: F821
+        count: Annotated[int, "nothing"] = nn.field(1)
+
+        def construct(self, x):
+            return x * self.factor
+
+    assert list(fields_of(Plain)) == ["count", "factor"] and Plain(factor=3.0)(Tensor([1.0])).item() == 3.0
+
+
+def test_a_spike_function_with_fields():
+    @nn.with_fields
+    class Box(surrogate.Surrogate):
+        width: Any = nn.field(0.5, nn.Range(0.0), "half width")
+
+        def bprop(self, x, out, dout):
+            return self.gradients(x, dout, dout * (ops.abs(x) < self.width).astype(x.dtype))
+
+        def primitive(self, x):
+            return ops.clip(x, -self.width, self.width)
+
+    assert repr(Box(0.25)) == "Box(width=0.25)" and snncell.grad(Box(0.25))(Tensor([0.1, 0.3])).tolist() == [1.0, 0.0]
+    with pytest.raises(ArgumentError, match=r"Box: width is a number above 0.0, not -1.0; leave it out for 0.5"):
+        Box(-1.0)
 
 
 def test_a_subclass_with_an_init_of_its_own_hands_options_on():

@@ -16,7 +16,7 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, dataclass_transform, overload
 
@@ -103,7 +103,7 @@ def field(
     another default.
 
     Args:
-        default: its default; an argument without one must be given.
+        default: its default. An argument that must be given is `name: Annotated[type, field(meaning=...)]`.
         range: an `nn.Range` for a constant, the allowed values of an option as a tuple, or None for any value.
         meaning: one line for the docstring.
         learned: "by request": if `learnable` names it; "always", or "never".
@@ -138,9 +138,9 @@ def with_fields(*, kw_only: bool = False, by_place: str = "") -> Callable[[Kind]
 def with_fields(kind: Any = None, /, *, kw_only: bool = False, by_place: str = "") -> Any:
     """Make `__init__`, the section Args of the docstring, and what `repr` shows of the fields of a class.
 
-    Fields of the classes above come after those of the class itself. A method `complete(given)` is called at the end,
-    with all arguments in a dict. A class that defines `__init__(self, ..., **options)` keeps it; its signature then
-    shows the fields in the place of the options.
+    Arguments by place come in the order of a dataclass, those of the classes above first. A method `complete(given)` is
+    called at the end, with all arguments in a dict. A class that defines `__init__(self, ..., **options)` keeps it, and
+    its signature shows the fields in the place of the options.
 
     Args:
         kind: the class.
@@ -169,11 +169,14 @@ def fields_of(kind: type) -> dict[str, Field]:
 
 def _give_fields(kind: Any, kw_only: bool, by_place: tuple[str, ...]) -> Any:
     above, own = fields_of(kind), dict(_own_fields(kind, kw_only))
-    fields = own | {name: one for name, one in above.items() if name not in own}
+    both = above | own
     if by_place:
-        fields = {name: fields[name] for name in by_place} | fields
-        fields = {name: replace(one, kw_only=name not in by_place) for name, one in fields.items()}
-    kind.__fields__ = fields
+        both = {name: replace(both[name], kw_only=False) for name in by_place} | {
+            name: replace(one, kw_only=True) for name, one in both.items() if name not in by_place
+        }
+    placed = [name for name, one in both.items() if not one.kw_only]  # in the order of a dataclass
+    new = [name for name in own if name not in above]
+    kind.__fields__ = {name: both[name] for name in dict.fromkeys([*placed, *new, *above])}
     for name, one in own.items():
         if name in vars(kind):
             delattr(kind, name)
@@ -194,14 +197,22 @@ def _give_fields(kind: Any, kw_only: bool, by_place: tuple[str, ...]) -> Any:
 
 
 def _own_fields(kind: type, kw_only: bool) -> Iterator[tuple[str, Field]]:
-    """The fields in the body of a class: new ones, which are annotated, and new defaults of those above."""
+    """The fields in the body of a class: new ones, and those of the classes above that have another default."""
     above, hints = fields_of(kind), inspect.get_annotations(kind)
-    for name, one in vars(kind).items():
-        if isinstance(one, Field) and name in above and name not in hints:
+    for name in [*hints, *(name for name in vars(kind) if name not in hints)]:
+        one, hint = vars(kind).get(name), hints.get(name, "Any")
+        if "Annotated" in str(hint) and name not in vars(kind):  # an argument without a default
+            one = next((mark for mark in _evaluated(hint, kind).__metadata__ if isinstance(mark, Field)), None)
+            hint = (
+                re.sub(r"^Annotated\[(.+?), .*", r"\1", hint, flags=re.S) if isinstance(hint, str) else hint.__origin__
+            )
+        if not isinstance(one, Field):
+            continue
+        if name in above and name not in hints:
             default = one.default if one.init else above[name].default
             yield name, replace(above[name], default=default, follows=one.follows, init=one.init)
-        elif isinstance(one, Field):
-            yield name, replace(one, name=name, annotation=hints.get(name, "Any"), kw_only=kw_only)
+        else:
+            yield name, replace(one, name=name, annotation=hint, kw_only=kw_only)
 
 
 def _is_constant(kind: type, one: Field) -> bool:
@@ -264,14 +275,15 @@ def _begin(cell: Any, kind: Any, values: dict[str, Any]) -> None:
     who, fields = type(cell).__name__, fields_of(kind)
     follow = [one for one in fields.values() if one.follows and values.get(one.name, 0) is None]
     values |= {one.name: values[one.follows] for one in follow}
-    above = next(base for base in kind.__mro__ if "__init__" in vars(base) and not _is_made(base))
-    takes = inspect.signature(vars(above)["__init__"]).parameters
+    above, takes = _written_init(kind)
     first = {name: values[name] for name in values if name in takes and fields[name].convert is None}
     rest = [fields[name] for name in values if name not in first]
     if "constants" in takes:
         asked = [one for one in rest if _is_constant(kind, one) and one.keep and one.learned == "by request"]
-        first["constants"] = {one.name: values[one.name] for one in asked}
-        rest = [one for one in rest if one.name not in first["constants"]]
+        constants = {one.name: values[one.name] for one in asked}
+        rest = [one for one in rest if one.name not in constants]
+        unpacked = takes["constants"].kind is inspect.Parameter.VAR_KEYWORD
+        first |= constants if unpacked else {"constants": constants}
     above.__init__(cell, **first)
     for one in rest:
         values[one.name] = value = one.prepared(values[one.name], who)
@@ -280,8 +292,8 @@ def _begin(cell: Any, kind: Any, values: dict[str, Any]) -> None:
         if _is_constant(kind, one):
             cell.declare(one.name)
             value = cell.to_learn(one.name, value) if one.learned == "always" else value
-        elif isinstance(one.range, Range) and one.convert is None:
-            value = one.range.check(check_constant(value, who, one.name), who, one.name)
+        elif isinstance(one.range, Range) and one.convert is None and value is not None:
+            value = one.range.check(value if one.range.whole else check_constant(value, who, one.name), who, one.name)
         setattr(cell, one.name, value)
     for one in follow:
         if one.follows in vars(cell) and not isinstance(vars(cell)[one.name], Parameter):
@@ -290,9 +302,12 @@ def _begin(cell: Any, kind: Any, values: dict[str, Any]) -> None:
         cell.complete(values)
 
 
-def _is_made(kind: type) -> bool:
-    """True if the `__init__` of a class was made of its fields, not written by hand."""
-    return getattr(vars(kind)["__init__"], "made_of_fields", False)
+@functools.cache
+def _written_init(kind: type) -> tuple[Any, Mapping[str, inspect.Parameter]]:
+    """The next class whose `__init__` was written by hand, not made of fields, and its arguments."""
+    inits = ((base, vars(base)["__init__"]) for base in kind.__mro__ if "__init__" in vars(base))
+    above = next(base for base, init in inits if not getattr(init, "made_of_fields", False))
+    return above, inspect.signature(vars(above)["__init__"]).parameters
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------

@@ -133,7 +133,7 @@ class Ranged:
     @classmethod
     def hold(cls, ranges: dict[str, Range]) -> None:
         """Make attributes of these names constants with these ranges."""
-        cls.ranges = cls.ranges | {name: one for name, one in ranges.items() if one is not FINITE}
+        cls.ranges = cls.ranges | ranges
         for name in ranges:
             _hold(cls, name)
 

@@ -164,4 +164,4 @@ def _check(value: Any, kind: type, name: str, domain: Range) -> None:
     if not unknown(value) and not domain.holds(value):  # what is traced has no values yet
         every = " in every element" if isinstance(value, Tensor) else ""
         numbers = numbers_of(value).tolist() if every else value
-        raise ArgumentError(f"{kind.__name__}: {name} {domain.text}{every}, not {quote_value(numbers)}{mend}.")
+        raise ArgumentError(f"{kind.__name__}: {name} {domain.words()}{every}, not {quote_value(numbers)}{mend}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -229,7 +229,7 @@ class WithSynapse(Membrane):
         [0. 1. 0. 1.] [1.6875]
     """
 
-    cell: Any = field(meaning="the neuron, a Cell of one step with `init_state`", convert=_neuron)
+    cell: Annotated[Any, field(meaning="the neuron, a Cell of one step with `init_state`", convert=_neuron)]
     alpha: Any = field(0.9, DECAY, "decay of the current, exp(-dt / tau_syn)")
     order: str = ORDER
     learnable: str | Sequence[str] = field((), None, '"alpha", if it is to be learned', keep=False)

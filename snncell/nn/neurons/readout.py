@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,8 @@ import numpy as np
 from snncell import ops
 from snncell.cell import Cell
 from snncell.common.fields import field, with_fields
-from snncell.common.ranges import FINITE, one_of
-from snncell.errors import ArgumentError, ShapeError
+from snncell.common.ranges import FINITE, Range
+from snncell.errors import ShapeError
 from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.integrate import DECAY_INPUT, MEMBRANE_TAU, euler_step
 from snncell.nn.sequences import runs_over
@@ -63,6 +62,10 @@ class LINode(Membrane):
         return self.filled(x, self.v_rest)
 
 
+STEPS = Range(0.0, text="is a positive number of steps")
+
+
+@with_fields
 class Readout(Cell):
     """One number for each output, from its recording over time: (T, B, ...) -> (B, ...).
 
@@ -73,10 +76,6 @@ class Readout(Cell):
     "exp"     1 / T sum over t of exp(-t / tau) v[t]: what comes early counts more
     "first"   the step of the first spike, T - 1 if there is none; in the reverse, one unit more at that step makes it
               one step earlier
-
-    Args:
-        how: which of them.
-        tau: of "exp", in steps; the number of steps if it is left out.
 
     Inputs:
         x: (T, B, ...), potentials, or spikes for "first".
@@ -96,12 +95,11 @@ class Readout(Cell):
         [1. 2.]
     """
 
-    def __init__(self, how: str = "last", tau: float | None = None) -> None:
-        super().__init__()
-        self.how = one_of(how, DECODERS, "Readout", "how")
-        if tau is not None and not 0 < tau < math.inf:
-            raise ArgumentError(f"Readout: tau is a positive number of steps, not {tau!r}.")
-        self.tau = tau
+    how: str = field("last", DECODERS, "which of them")
+    tau: float | None = field(None, STEPS, 'time constant of "exp"; the number of steps if it is left out', quiet=True)
+
+    def complete(self, given: dict[str, Any]) -> None:
+        """Make the decoder of first spikes."""
         self.first = FirstSpikeTime()
 
     def construct(self, x: Tensor) -> Any:
@@ -115,9 +113,6 @@ class Readout(Cell):
         if self.how == "exp":
             return ops.mean(x * over_time(np.exp(-np.arange(len(x)) / (self.tau or len(x))), x), 0)
         return getattr(ops, self.how)(x, 0)
-
-    def extend_repr(self) -> str:
-        return f"{self.how!r}" + ("" if self.tau is None else f", tau={self.tau}")
 
 
 def over_time(values: Any, x: Tensor) -> Tensor:
