@@ -183,6 +183,19 @@ def test_a_subclass_with_an_init_of_its_own_hands_options_on():
         Halved(0.5, other=1)
 
 
+def test_fields_above_reach_an_init_of_a_user_by_its_options():
+    class Written(Cubic):
+        def __init__(self, **options):
+            super().__init__(**options)
+
+    @nn.with_fields
+    class Wide(Written):
+        width: Any = nn.field(2.0, nn.Range(0.0), "width")
+
+    node = Wide(0.1, width=3.0, learnable="steepness", delay="spike")
+    assert node.width == 3.0 and isinstance(node.steepness, Parameter) and node.delay == "spike"
+
+
 def test_hints_are_objects_for_whoever_checks_arguments():
     hints = typing.get_type_hints(nn.LIFNode.__init__)
     assert hints["decay_input"] is bool and hints["reset"] == (str | None) and hints["return"] is type(None)

@@ -11,12 +11,14 @@ The signature of the class, the check of its arguments, its docstring and its `r
 
 from __future__ import annotations
 
+import builtins
 import functools
 import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, dataclass_transform, overload
 
@@ -253,12 +255,12 @@ def _describe(init: Any, kind: Any, first: list[inspect.Parameter]) -> inspect.S
 
 
 def _evaluated(annotation: Any, kind: type) -> Any:
-    """An annotation as an object, in the module of the class that has it."""
+    """An annotation as an object, in the module of the class that has it; Any if it names what is not there."""
+    if not isinstance(annotation, str):
+        return annotation
     for one in kind.__mro__:
-        try:
-            return eval(annotation, vars(sys.modules[one.__module__])) if isinstance(annotation, str) else annotation
-        except NameError:
-            continue
+        with suppress(NameError, AttributeError, TypeError):
+            return eval(annotation, dict(vars(sys.modules.get(one.__module__, builtins))))
     return Any
 
 
@@ -275,15 +277,14 @@ def _begin(cell: Any, kind: Any, values: dict[str, Any]) -> None:
     who, fields = type(cell).__name__, fields_of(kind)
     follow = [one for one in fields.values() if one.follows and values.get(one.name, 0) is None]
     values |= {one.name: values[one.follows] for one in follow}
-    above, takes = _written_init(kind)
+    above, takes, unpacks = _written_init(kind)
     first = {name: values[name] for name in values if name in takes and fields[name].convert is None}
     rest = [fields[name] for name in values if name not in first]
-    if "constants" in takes:
+    if "constants" in (*takes, unpacks):
         asked = [one for one in rest if _is_constant(kind, one) and one.keep and one.learned == "by request"]
         constants = {one.name: values[one.name] for one in asked}
         rest = [one for one in rest if one.name not in constants]
-        unpacked = takes["constants"].kind is inspect.Parameter.VAR_KEYWORD
-        first |= constants if unpacked else {"constants": constants}
+        first |= constants if unpacks == "constants" else {"constants": constants}
     above.__init__(cell, **first)
     for one in rest:
         values[one.name] = value = one.prepared(values[one.name], who)
@@ -303,11 +304,13 @@ def _begin(cell: Any, kind: Any, values: dict[str, Any]) -> None:
 
 
 @functools.cache
-def _written_init(kind: type) -> tuple[Any, Mapping[str, inspect.Parameter]]:
-    """The next class whose `__init__` was written by hand, not made of fields, and its arguments."""
+def _written_init(kind: type) -> tuple[Any, set[str], str]:
+    """The next class whose `__init__` was written by hand, not made of fields; its arguments, and the name of **."""
     inits = ((base, vars(base)["__init__"]) for base in kind.__mro__ if "__init__" in vars(base))
     above = next(base for base, init in inits if not getattr(init, "made_of_fields", False))
-    return above, inspect.signature(vars(above)["__init__"]).parameters
+    takes = inspect.signature(vars(above)["__init__"]).parameters
+    unpacks = next((p.name for p in takes.values() if p.kind is p.VAR_KEYWORD), "")
+    return above, {*takes} - {unpacks} | (fields_of(above).keys() if unpacks else set()), unpacks
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------

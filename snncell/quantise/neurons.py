@@ -11,7 +11,7 @@ import numpy as np
 from snncell.cell import Cell
 from snncell.nn.dataflow import beyond_threshold, overridden
 from snncell.nn.neurons.base import Neuron
-from snncell.nn.neurons.constants import from_rest
+from snncell.nn.neurons.constants import add_rest, from_rest
 from snncell.nn.neurons.current import CubaLIFNode, synapse
 from snncell.nn.neurons.firing import Thresholded
 from snncell.nn.neurons.integrate import IFNode
@@ -160,8 +160,7 @@ def _charge_exactly(
     """The potential before it is rounded, and the current, if there is one."""
     if isinstance(cell, CubaLIFNode):
         current, carried = synapse(i, inner.gained(x), inner.alpha, inner.order)
-        h = inner.beta * from_rest(v, inner.v_rest) + inner.read(current)
-        return (h if from_rest(h, inner.v_rest) is h else h + inner.v_rest), carried
+        return add_rest(inner.beta * from_rest(v, inner.v_rest) + inner.read(current), inner.v_rest), carried
     h = inner.charge(x, v)
     if not isinstance(h, LinearForm):
         raise TypeError

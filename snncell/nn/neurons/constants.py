@@ -23,6 +23,11 @@ def from_rest(v: Any, rest: Any) -> Any:
     return v if not isinstance(rest, Tensor) and rest == 0.0 else v - rest
 
 
+def add_rest(v: Any, rest: Any) -> Any:
+    """v + rest, and no operation where rest is the number 0."""
+    return v if not isinstance(rest, Tensor) and rest == 0.0 else v + rest
+
+
 class Membrane(Ranged, Cell):
     """A Cell of one step, `construct(x, *states) -> (output, *states)`, with named constants.
 
@@ -30,11 +35,12 @@ class Membrane(Ranged, Cell):
     the neurons: one value for a layer, or one for each neuron. Those named in `learnable` become Parameters. A call
     uses them in the precision of its input, float32 or float64.
 
-    A class says in `ranges` what its constants must be: `ranges = {"rho": nn.Range(0.0, 1.0, "both")}`; the others are
-    any finite numbers. A constant is checked when it is made and when it is set, `neuron.rho = 1.2`. What is learned
-    stays in its range: whatever an optimiser, `set_data` or `ops.assign` writes to the Parameter is replaced by the
-    nearest value in it, no nearer to an open end than a thousandth of the first distance. This is the method of
-    projected gradients: the gradient is that of the equations everywhere. `constants_and_ranges` lists all.
+    The range of a field says what a constant must be (`nn.with_fields`); a class without fields says it by name,
+    `ranges = {"rho": nn.Range(0.0, 1.0, "both")}`. The others are any finite numbers. A constant is checked when it is
+    made and when it is set, `neuron.rho = 1.2`. What is learned stays in its range: whatever an optimiser, `set_data`
+    or `ops.assign` writes to the Parameter is replaced by the nearest value in it, no nearer to an open end than a
+    thousandth of the first distance. This is the method of projected gradients: the gradient is that of the equations
+    everywhere. `constants_and_ranges` lists all.
 
     Args:
         constants: by name.

@@ -15,7 +15,7 @@ from snncell.common.fields import field, with_fields
 from snncell.common.ranges import DECAY, FINITE, Range, numbers_of, quote_value, unknown
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Neuron
-from snncell.nn.neurons.constants import Membrane, from_rest
+from snncell.nn.neurons.constants import Membrane, add_rest, from_rest
 from snncell.tape.tensor import Tensor, beside
 
 ORDERS = ("decay jump read", "jump read decay", "jump decay read", "read decay jump")
@@ -84,8 +84,7 @@ class CubaLIFNode(Neuron):
     def construct(self, x: Tensor, v: Tensor, i: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         v, late = self.recall(v)
         current, i = synapse(i, self.gained(x), self.alpha, self.order)
-        h = self.beta * from_rest(v, self.v_rest) + self.read(current)
-        h = h if from_rest(h, self.v_rest) is h else h + self.v_rest
+        h = add_rest(self.beta * from_rest(v, self.v_rest) + self.read(current), self.v_rest)
         return (*self.fired(h, late), i)
 
     def read(self, current: Tensor) -> Any:

@@ -9,7 +9,7 @@ from snncell.arguments.vocabulary import Constant
 from snncell.common.ranges import one_of
 from snncell.nn.neurons.adaptive import ALIFNode
 from snncell.nn.neurons.base import Neuron
-from snncell.nn.neurons.constants import Membrane, from_rest
+from snncell.nn.neurons.constants import Membrane, add_rest, from_rest
 from snncell.nn.neurons.convert import decay_from_rate, euler_from_decay
 from snncell.nn.neurons.current import CubaLIFNode, WithSynapse
 from snncell.nn.neurons.elsewhere import FrameworkSettings, absent
@@ -40,8 +40,7 @@ class NorseLSNN(ALIFNode):
 
     def construct(self, x: Tensor, v: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         a = self.rho * a
-        leaked = self.alpha * from_rest(v, self.v_rest) + self.gained(x)
-        h = leaked if from_rest(leaked, self.v_rest) is leaked else leaked + self.v_rest
+        h = add_rest(self.alpha * from_rest(v, self.v_rest) + self.gained(x), self.v_rest)
         s, v = self.fired(h, None, self.v_threshold + self.beta * a)
         return s, v, a + self.jump * (ops.stop_gradient(s) if self.detach_reset else s)
 
