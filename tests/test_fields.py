@@ -17,6 +17,7 @@ import snncell
 from snncell import Parameter, Tensor, nn, ops, surrogate
 from snncell.common.fields import fields_of
 from snncell.errors import ArgumentError, CallError
+from snncell.nn.dataflow import kind_of
 
 KINDS = [kind for kind in vars(nn).values() if isinstance(kind, type) and fields_of(kind)]
 
@@ -194,6 +195,18 @@ def test_fields_above_reach_an_init_of_a_user_by_its_options():
 
     node = Wide(0.1, width=3.0, learnable="steepness", delay="spike")
     assert node.width == 3.0 and isinstance(node.steepness, Parameter) and node.delay == "spike"
+
+
+def test_a_library_s_neuron_with_another_default_computes_what_it_did():
+    @nn.with_fields
+    class Slow(nn.LIFNode):
+        tau = nn.field(20.0)
+
+        def _complete(self, given):
+            assert given["tau"] == self.tau
+
+    assert kind_of(Slow()) is nn.LIFNode and Slow().tau == 20.0 and Slow(3.0).tau == 3.0
+    assert str(inspect.signature(Slow)).startswith("(tau: 'Any' = 20.0, v_threshold: 'Any' = 1.0, v_reset")
 
 
 def test_hints_are_objects_for_whoever_checks_arguments():

@@ -140,9 +140,9 @@ def with_fields(*, kw_only: bool = False, by_place: str = "") -> Callable[[Kind]
 def with_fields(kind: Any = None, /, *, kw_only: bool = False, by_place: str = "") -> Any:
     """Make `__init__`, the section Args of the docstring, and what `repr` shows of the fields of a class.
 
-    Arguments by place come in the order of a dataclass, those of the classes above first. A method `complete(given)` is
-    called at the end, with all arguments in a dict. A class that defines `__init__(self, ..., **options)` keeps it, and
-    its signature shows the fields in the place of the options.
+    Arguments by place come in the order of a dataclass, those of the classes above first. `_complete(given)`, if there
+    is one, is called at the end, with all arguments in a dict. A class that defines `__init__(self, ..., **options)`
+    keeps it, and its signature shows the fields in the place of the options.
 
     Args:
         kind: the class.
@@ -266,7 +266,7 @@ def _evaluated(annotation: Any, kind: type) -> Any:
 
 def refuse_unknown(kind: type, names: list[str]) -> None:
     """Raise a CallError for arguments that a class does not have."""
-    refuse = getattr(kind, "refuse_options", None)
+    refuse = getattr(kind, "_refuse_options", None)
     if refuse is not None:
         refuse(names)
     refuse_name(kind.__name__, names[0], list(inspect.signature(kind).parameters))
@@ -299,8 +299,8 @@ def _begin(cell: Any, kind: Any, values: dict[str, Any]) -> None:
     for one in follow:
         if one.follows in vars(cell) and not isinstance(vars(cell)[one.name], Parameter):
             setattr(cell, one.name, vars(cell)[one.follows])
-    if hasattr(cell, "complete"):
-        cell.complete(values)
+    if hasattr(cell, "_complete"):
+        cell._complete(values)
 
 
 @functools.cache

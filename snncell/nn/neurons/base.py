@@ -72,7 +72,7 @@ class Neuron(Thresholded):
     def __init__(self, constants: dict[str, Any], **options: Any) -> None:
         shared = fields_of(Neuron)
         if unknown := [name for name in options if name not in shared]:
-            self.refuse_options(unknown)
+            self._refuse_options(unknown)
         given = {name: one.default for name, one in shared.items()} | options
         own = {name: given[name] for name in ("v_threshold", "v_reset", "input_gain")}
         super().__init__(constants | own, given["learnable"])
@@ -94,7 +94,7 @@ class Neuron(Thresholded):
         return self
 
     @classmethod
-    def refuse_options(cls, unknown: list[str]) -> None:
+    def _refuse_options(cls, unknown: list[str]) -> None:
         """Raise a CallError that lists the options of the neuron, and names the frameworks whose words were given."""
         who = cls.__name__
         if cls.own_function and (refused := [name for name in SPIKE_FUNCTION if name in unknown]):

@@ -131,7 +131,7 @@ class AlphaNode(Neuron):
     resets = ("subtract", "zero", None)
     delays = (None, "reset+input", "spike")  # a delayed reset takes the input of its step, too
 
-    def complete(self, given: dict[str, Any]) -> None:
+    def _complete(self, given: dict[str, Any]) -> None:
         """Set alpha anew, now that its lower end is known."""
         self.alpha = self.__dict__["alpha"]
 

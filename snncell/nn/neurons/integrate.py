@@ -220,7 +220,7 @@ class ParametricLIFNode(Neuron):
     v_rest: Any = V_REST
     ranges: ClassVar = {"w": LOGIT}
 
-    def complete(self, given: dict[str, Any]) -> None:
+    def _complete(self, given: dict[str, Any]) -> None:
         """Learn w, of which tau is a function."""
         who, tau = type(self).__name__, given["tau"]
         if isinstance(tau, (Parameter, Derived)):

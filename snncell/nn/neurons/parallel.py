@@ -66,7 +66,7 @@ class PSN(Cell):
     surrogate_function: Any = SPIKES
     compare: Literal[">", ">="] = COMPARE
 
-    def complete(self, given: dict[str, Any]) -> None:
+    def _complete(self, given: dict[str, Any]) -> None:
         """Draw the weights, and make the mask."""
         steps, order = self.steps, self.order
         self.weight = Parameter(initializer(HeUniform(5**0.5), (steps, steps)), name="weight")
@@ -124,7 +124,7 @@ class SlidingPSN(Cell):
     surrogate_function: Any = SPIKES
     compare: Literal[">", ">="] = COMPARE
 
-    def complete(self, given: dict[str, Any]) -> None:
+    def _complete(self, given: dict[str, Any]) -> None:
         """Draw the weights."""
         order = self.order
         halved = Tensor(0.5 ** np.arange(order - 1, -1, -1), float32)

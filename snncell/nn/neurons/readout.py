@@ -98,7 +98,7 @@ class Readout(Cell):
     how: str = field("last", DECODERS, "which of them")
     tau: float | None = field(None, STEPS, 'time constant of "exp"; the number of steps if it is left out', quiet=True)
 
-    def complete(self, given: dict[str, Any]) -> None:
+    def _complete(self, given: dict[str, Any]) -> None:
         """Make the decoder of first spikes."""
         self.first = FirstSpikeTime()
 

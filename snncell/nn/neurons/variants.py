@@ -72,7 +72,7 @@ class ILIFNode(EulerLeak):
     delays = (None,)
     own_function = True
 
-    def complete(self, given: dict[str, Any]) -> None:
+    def _complete(self, given: dict[str, Any]) -> None:
         """Fire by rounding."""
         self.fire_by(Rounding(given["most"]), given["most"])
 
