@@ -79,13 +79,13 @@ V_REST = field(None, FINITE, "resting potential", follows="v_reset")
 
 def euler_step(cell: Any, x: Any, v: Any) -> Any:
     """One Euler step of the membrane equation, of length 1; on a grid 1 / tau is a factor in fixed point."""
-    x, leak = cell.gained(x), from_rest(v, cell.v_rest)
+    x, leak, tau = cell.gained(x), from_rest(v, cell.v_rest), cell.tau
     if cell.quantisers is not None:
-        rate = cell.quantisers.rate(cell.tau)
+        rate = cell.quantisers.rate(tau)
         return v + (x - leak) * rate if cell.decay_input else v - leak * rate + x
     if cell.decay_input:
-        return v + (x - leak) / cell.tau
-    return v - leak / cell.tau + x
+        return v + (x - leak) / tau
+    return v - leak / tau + x
 
 
 class EulerLeak(Neuron):
