@@ -8,9 +8,9 @@ from snncell import ops
 from snncell.common.fields import field, with_fields
 from snncell.common.ranges import FINITE, POSITIVE, TAU
 from snncell.nn.neurons.base import Neuron
+from snncell.nn.neurons.integrate import MEMBRANE_TAU
 from snncell.tape.tensor import Tensor
 
-MEMBRANE_TAU = field(2.0, TAU, "membrane time constant")
 DELTA_T = field(1.0, POSITIVE, "sharpness of the onset of a spike")
 THETA_RH = field(0.8, FINITE, "rheobase threshold, above which the potential runs away")
 V_REST = field(0.0, FINITE, "resting potential")

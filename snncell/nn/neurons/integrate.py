@@ -72,7 +72,7 @@ class IFNode(Neuron):
 
 
 # Fields of neurons with the membrane equation tau dv/dt = -(v - v_rest) + x.
-MEMBRANE_TAU = field(2.0, TAU, "membrane time constant, of which each step keeps 1 - 1 / tau of the potential")
+MEMBRANE_TAU = field(2.0, TAU, "membrane time constant")
 DECAY_INPUT = field(True, None, "whether the input is divided by tau too")
 V_REST = field(None, FINITE, "resting potential", follows="v_reset")
 
@@ -108,7 +108,8 @@ class LIFNode(EulerLeak):
     v = (1 - s) h + s v_reset                reset="value" (v_reset), or "zero" (0)
     v = h                                    reset=None
 
-    The membrane equation tau dv/dt = -(v - v_rest) + x, by one Euler step of length 1.
+    The membrane equation tau dv/dt = -(v - v_rest) + x, by one Euler step of length 1, which keeps 1 - 1 / tau of the
+    potential.
 
     Inputs:
         x, v: the input and the state, of one shape.

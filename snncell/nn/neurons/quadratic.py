@@ -7,9 +7,9 @@ from typing import Any
 from snncell.common.fields import field, with_fields
 from snncell.common.ranges import FINITE, POSITIVE, TAU
 from snncell.nn.neurons.base import Neuron
+from snncell.nn.neurons.integrate import MEMBRANE_TAU
 from snncell.tape.tensor import Tensor
 
-MEMBRANE_TAU = field(2.0, TAU, "membrane time constant")
 V_C = field(0.8, FINITE, "critical potential, above which the potential runs away")
 A0 = field(1.0, POSITIVE, "steepness")
 V_REST = field(0.0, FINITE, "resting potential")
