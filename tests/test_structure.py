@@ -227,6 +227,17 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     "nn.optim": [{"settings"}, {"schedules"}, {"groups"}, {"optimizer"}, {"algorithms"}],
     "nn.rules": [{"eventprop", "online", "stdp"}, {"eprop"}],
     "nn.time": [{"axis", "lengths"}, {"multistep"}, {"recurrent", "stateful", "truncated"}],
+    "common": [{"initializer", "ranges"}, {"derived", "fields"}, {"held"}],
+    "nn.neurons": [
+        {"convert", "elsewhere"},
+        {"constants"},
+        {"firing"},
+        {"base", "parallel"},
+        {"adaptive", "current", "integrate", "izhikevich", "resonate"},
+        {"exponential", "gated", "quadratic", "readout", "variants"},
+        {"presets"},
+    ],
+    "nn.neurons.presets": [{"nir", "norse", "sinabs", "snntorch", "spikingjelly", "spyx"}],
     "report": [
         {"slopes", "findings", "validate"},
         {"facts"},

@@ -1034,24 +1034,8 @@ def entry_for(owner: str, name: str, annotation: Any = None) -> tuple[str, Calla
 
 
 def arguments_of(subject: Subject) -> list[inspect.Parameter]:
-    """The arguments, those that a TypedDict names among them."""
-    found = []
-    for p in subject.signature.parameters.values():
-        if p.kind is p.VAR_KEYWORD:
-            shared = {"Unpack[Options]": ("Options",), "Unpack[Firing]": ("Options", "Firing")}.get(
-                str(p.annotation), ()
-            )
-            for kind in shared:
-                given = inspect.get_annotations(getattr(nn.neurons.base, kind))
-                named = {one.name for one in found}
-                found += [
-                    inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=..., annotation=hint)
-                    for n, hint in given.items()
-                    if n not in named and not named.add(n)
-                ]
-        else:
-            found.append(p)
-    return found
+    """The arguments that have names."""
+    return [p for p in subject.signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
 
 
 def made(one: type, plain: str) -> Any:
@@ -1150,10 +1134,10 @@ def several(count: int, seed: int = 0) -> list[tuple[str, str, str]]:
     ones.
     """
     rng = random.Random(seed)
-    known = [s for s in subjects() if sum(p.kind is not p.VAR_KEYWORD for p in arguments_of(s)) > 1]
+    known = [s for s in subjects() if len(arguments_of(s)) > 1]
     found = []
     for subject in rng.choices(known, k=count):
-        names = [p.name for p in arguments_of(subject) if p.kind is not p.VAR_KEYWORD]
+        names = [p.name for p in arguments_of(subject)]
         chosen = rng.sample(names, rng.randint(2, min(4, len(names))))
         hints = {p.name: p.annotation for p in arguments_of(subject)}
         unusual = [sorted(SENSE[entry_for(subject.owner, name, hints[name])[0]]) or [RIGHT] for name in chosen]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
 import textwrap
 from collections.abc import Iterator
@@ -119,11 +121,40 @@ def merged(first: Any, second: Any) -> Any:
     return griffe.DocstringParameter(name, annotation=annotation, description=first.description, value=value)
 
 
+def take_fields(obj: griffe.Class) -> None:
+    """Give a class with fields the docstring and the signature that they make when it is imported."""
+    kind = getattr(importlib.import_module(obj.parent.path), obj.name)
+    obj.docstring.value = kind.__doc__
+    shown = [
+        griffe.Parameter(
+            p.name,
+            annotation=str(p.annotation),
+            kind=getattr(griffe.ParameterKind, KINDS[p.kind]),
+            default=default_of(p),
+        )
+        for p in inspect.signature(kind.__init__).parameters.values()
+    ]
+    obj.set_member("__init__", griffe.Function("__init__", parameters=griffe.Parameters(*shown), parent=obj))
+
+
+KINDS = {
+    inspect.Parameter.POSITIONAL_OR_KEYWORD: "positional_or_keyword",
+    inspect.Parameter.KEYWORD_ONLY: "keyword_only",
+}
+
+
+def default_of(p: inspect.Parameter) -> str | None:
+    """A default as the page shows it."""
+    return None if p.default is p.empty else repr(p.default)
+
+
 class Docstrings(griffe.Extension):
     """Rewrites every docstring of the package before griffe parses it."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Rewrite the docstring of one object."""
+        if obj.is_class and obj.docstring and any("with_fields" in str(one.value) for one in obj.decorators):
+            take_fields(obj)
         if obj.docstring:
             obj.docstring.value = "\n\n".join(sections(cleaned(obj.docstring.value), obj.is_class))
             for one in obj.docstring.parsed:  # kept: what is changed in it is what is shown

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from snncell.common.derived import Derived
+from snncell.common.fields import Field
 from snncell.common.ranges import FINITE, Range, check_constant, numbers_of
 from snncell.dtype import BY_NUMPY, DType, float32, float64
 from snncell.tape.parameter import Parameter
@@ -70,9 +71,12 @@ _MISSING = object()
 
 
 def _hold(kind: type, name: str) -> None:
-    """Make an attribute of a class a constant, unless it is a property there; a value of the class is its default."""
+    """Make an attribute of a class a constant, unless it is a property there; a value of the class is its default.
+
+    A field is left to `with_fields`.
+    """
     default = getattr(kind, name, _MISSING)
-    if not hasattr(default, "__get__"):
+    if not hasattr(default, "__get__") and not isinstance(default, Field):
         setattr(kind, name, Held(name, default))
 
 
@@ -124,6 +128,13 @@ class Ranged:
             ranges |= vars(base).get("ranges", {})
         cls.ranges = ranges
         for name in vars(cls).get("ranges", {}):
+            _hold(cls, name)
+
+    @classmethod
+    def hold(cls, ranges: dict[str, Range]) -> None:
+        """Make attributes of these names constants with these ranges."""
+        cls.ranges = cls.ranges | ranges
+        for name in ranges:
             _hold(cls, name)
 
     def declare(self, *names: str) -> None:

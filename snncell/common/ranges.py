@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -162,3 +163,12 @@ def check_constant(value: Any, who: str, name: str) -> Any:
     if isinstance(value, int) and abs(value) > sys.float_info.max:
         raise ArgumentError(f"{who}: {name} is a finite number, not one of {len(hex(value)) - 2} hexadecimal digits.")
     return value.item() if isinstance(value, (np.integer, np.floating)) else value
+
+
+def one_of(value: Any, allowed: Sequence[Any], who: str, name: str) -> Any:
+    """An option as it is, after checking that it is one of a few."""
+    if value not in allowed:
+        words = [f'"{word}"' if isinstance(word, str) else repr(word) for word in allowed]
+        known = " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+        raise ArgumentError(f"{who}: {name} is {known}, not {value!r}.")
+    return value

@@ -12,6 +12,7 @@ import numpy as np
 from snncell import dtype as dtypes, nn
 from snncell.base.arguments.kinds import FloatDtype, Positive
 from snncell.cell.cell import Cell
+from snncell.common.ranges import one_of
 from snncell.errors import ArgumentError, NirError
 from snncell.nir.graph import FIRING, NEURONS, Graph, Node, Shape, shape_after
 from snncell.nir.interchange import graph_of, read_file
@@ -19,7 +20,6 @@ from snncell.nir.layers import MOST_LATE, Delay, DelayLine, delay_in_steps, laye
 from snncell.nir.net import FeedbackLoop, Net
 from snncell.nir.neurons import METHODS, RESETS, Choices, neuron_of
 from snncell.nir.wiring import Flat, Stage, flatten, shapes_of, stages_of
-from snncell.nn.neurons.constants import one_of
 
 LARGE = 0.2  # of dt / tau, from which on Euler's step is worth a warning
 # The part of an IF neuron's threshold that all inputs together reach in a step; below it, there is a warning.

@@ -27,6 +27,7 @@ from snncell.tape.value import Signal
 
 # What a subclass may define without changing what a call computes. `__init__` sets attributes, which exporters read.
 _HARMLESS = {"__init__", "__repr__", "extend_repr", "bprop", "primitive", "like", "ranges", "starts"}
+_HARMLESS |= {"__fields__", "_complete"}  # of `with_fields`: the same
 _HARMLESS |= {"__doc__", "__module__", "__qualname__", "__annotations__", "__annotate__", "__annotate_func__"}
 _HARMLESS |= {"__annotations_cache__", "__firstlineno__", "__static_attributes__", "__dict__", "__weakref__"}
 _GENERAL = (Cell, SequentialCell, CellList, CellDict, Membrane, Neuron)  # bases of computations of one's own

@@ -16,7 +16,7 @@ from snncell.kernels.conv.toom_cook import transforms
 from snncell.kernels.conv.winograd import LEAST_CHANNELS
 from snncell.nn.dataflow import beyond_threshold, overridden
 from snncell.nn.neurons.base import Neuron
-from snncell.nn.neurons.constants import from_rest
+from snncell.nn.neurons.constants import add_rest, from_rest
 from snncell.nn.neurons.current import CubaLIFNode, synapse
 from snncell.nn.neurons.firing import Thresholded
 from snncell.nn.neurons.integrate import IFNode
@@ -340,13 +340,7 @@ def _charge_exactly(
     """The potential before it is rounded, and the current, if there is one."""
     if isinstance(cell, CubaLIFNode):
         current, carried = synapse(i, inner.gained(x), inner.alpha, inner.order)
-        h = inner.beta * from_rest(v, inner.v_rest) + inner.read(current)
-        return (h if from_rest(h, inner.v_rest) is h else h + inner.v_rest), carried
-    if isinstance(cell, LINode):
-        x = x if inner.input_gain == 1.0 else x * inner.input_gain
-        leak = from_rest(v, inner.v_rest)
-        by = inner.per_step
-        return (v + by(x - leak, inner.tau) if inner.decay_input else v - by(leak, inner.tau) + x), None
+        return add_rest(inner.beta * from_rest(v, inner.v_rest) + inner.read(current), inner.v_rest), carried
     h = inner.charge(x, v)
     if not isinstance(h, LinearForm):
         raise TypeError

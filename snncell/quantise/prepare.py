@@ -112,10 +112,6 @@ class StateGrids(Cell):
         grids = dict.fromkeys(multipliers, self.multiplier) | dict.fromkeys(POTENTIALS, self.states)
         return {name: _constant(grid, getattr(cell, name)) for name, grid in grids.items() if name in constants}
 
-    def divided(self, x: Any, tau: Any) -> Any:
-        """x / tau, with 1 / tau in fixed point, and not 0."""
-        return x * self.rate(tau)
-
     def rate(self, tau: Any) -> Any:
         """1 / tau in fixed point, at least its step."""
         if not isinstance(tau, Tensor):

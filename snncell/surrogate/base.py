@@ -166,4 +166,4 @@ def check_surrogate_constant(value: Any, kind: type, name: str, domain: Range) -
     if not unknown(value) and not domain.holds(value):  # what is traced has no values yet
         every = " in every element" if isinstance(value, Tensor) else ""
         numbers = numbers_of(value).tolist() if every else value
-        raise ArgumentError(f"{kind.__name__}: {name} {domain.text}{every}, not {quote_value(numbers)}{mend}.")
+        raise ArgumentError(f"{kind.__name__}: {name} {domain.words()}{every}, not {quote_value(numbers)}{mend}.")

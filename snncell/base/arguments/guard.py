@@ -128,7 +128,8 @@ class ArgumentKinds:
         self.rest: tuple[str, Kind] | None = None
         self.function = function
         self.signature = inspect.signature(function)
-        self.open = False  # whether it takes arguments of any name
+        # Whether it takes arguments of any name, or refuses them in words of its own.
+        self.open = getattr(function, "refuses_names", False)
         self.defaults: dict[str, Any] = {}
         self.marks = marks_of(hints)
         runs_code = any(_runs_code(hint) for name, hint in hints.items() if name != "return")

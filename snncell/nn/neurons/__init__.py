@@ -14,21 +14,20 @@ from snncell.nn.neurons.convert import (
     steps_from_seconds as steps_from_seconds,
     tau_from_decay as tau_from_decay,
 )
-from snncell.nn.neurons.current import AlphaNode as AlphaNode, CubaLIFNode as CubaLIFNode
+from snncell.nn.neurons.current import AlphaNode as AlphaNode, CubaLIFNode as CubaLIFNode, WithSynapse as WithSynapse
 from snncell.nn.neurons.exponential import AdExNode as AdExNode, EIFNode as EIFNode
 from snncell.nn.neurons.gated import CLIFNode as CLIFNode, GLIFNode as GLIFNode, KLIFNode as KLIFNode
 from snncell.nn.neurons.integrate import (
     IFNode as IFNode,
     LeakyNode as LeakyNode,
     LIFNode as LIFNode,
+    ParametricLIFNode as ParametricLIFNode,
 )
 from snncell.nn.neurons.izhikevich import IzhikevichNode as IzhikevichNode
 from snncell.nn.neurons.parallel import PSN as PSN, SlidingPSN as SlidingPSN
-from snncell.nn.neurons.parametric import ParametricLIFNode as ParametricLIFNode
 from snncell.nn.neurons.quadratic import AdaptiveQIFNode as AdaptiveQIFNode, QIFNode as QIFNode
 from snncell.nn.neurons.readout import LINode as LINode, Readout as Readout
 from snncell.nn.neurons.resonate import ResonateNode as ResonateNode
-from snncell.nn.neurons.synaptic import WithSynapse as WithSynapse
 from snncell.nn.neurons.variants import (
     ILIFNode as ILIFNode,
     MultiSpikeLIFNode as MultiSpikeLIFNode,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Unpack
+from typing import Any
 
-from snncell.common.ranges import DECAY
-from snncell.nn.neurons.base import Firing, Neuron
-from snncell.nn.neurons.constants import one_of
+from snncell.common.fields import field, with_fields
+from snncell.common.ranges import DECAY, FINITE
+from snncell.nn.neurons.base import Neuron
 from snncell.tape.tensor import Tensor
 
 
+@with_fields
 class ALIFNode(Neuron):
     """Adaptive leaky integrate and fire (the neuron of LSNNs).
 
@@ -18,14 +19,6 @@ class ALIFNode(Neuron):
     s = surrogate(h - A)
     a = rho a + jump s
     v = h - s v_threshold                    reset="subtract"; the others as for every `Neuron`
-
-    Args:
-        alpha: what a step keeps of the potential, from 0 to 1: exp(-dt / tau_m).
-        rho: what a step keeps of the adaptation, from 0 to 1: exp(-dt / tau_a).
-        beta: how much the adaptation raises the threshold.
-        jump: what a spike adds to the adaptation: 1 (e-prop 2020), or 1 - rho (LSNN 2018, sinabs, Spyx).
-        subtracts: "v_threshold" (e-prop 2020), or "threshold", which is A (LSNN 2018, sinabs, Spyx).
-        options: v_threshold, reset and the others of every `Neuron`; delay is None, "reset" or "spike".
 
     By default the reset comes at the end of the step, as in sinabs, and decays with the potential. In the papers it
     comes in the next step and has not decayed, v = alpha v - s v_threshold + x, and so does the jump: delay="reset".
@@ -48,24 +41,18 @@ class ALIFNode(Neuron):
         [1.] [1.] [1.1]
     """
 
-    alpha: Any
-    rho: Any
-    beta: Any
-    jump: Any
-    ranges: ClassVar = {"alpha": DECAY, "rho": DECAY}
+    alpha: Any = field(0.9, DECAY, "decay of the potential, exp(-dt / tau_m)")
+    rho: Any = field(0.97, DECAY, "decay of the adaptation, exp(-dt / tau_a)")
+    beta: Any = field(1.8, FINITE, "rise of the threshold with the adaptation")
+    jump: Any = field(
+        1.0, FINITE, "rise of the adaptation with a spike: 1 (e-prop 2020), or 1 - rho (LSNN 2018, sinabs, Spyx)"
+    )
+    subtracts: str = field(
+        "v_threshold",
+        ("v_threshold", "threshold"),
+        'what "subtract" takes off: e-prop 2020 has v_threshold, LSNN 2018, sinabs and Spyx have A',
+    )
     delays = (None, "reset", "spike")
-
-    def __init__(
-        self,
-        alpha: Any = 0.9,
-        rho: Any = 0.97,
-        beta: Any = 1.8,
-        jump: Any = 1.0,
-        subtracts: str = "v_threshold",
-        **options: Unpack[Firing],
-    ) -> None:
-        super().__init__({"alpha": alpha, "rho": rho, "beta": beta, "jump": jump}, **options)
-        self.subtracts = one_of(subtracts, ("v_threshold", "threshold"), type(self).__name__, "subtracts")
 
     def construct(self, x: Tensor, v: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         threshold = self.v_threshold + self.beta * a

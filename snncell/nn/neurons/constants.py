@@ -9,6 +9,7 @@ from typing import Any
 from snncell import ops
 from snncell.cell.cell import Cell
 from snncell.common.derived import Derived
+from snncell.common.fields import shown_fields
 from snncell.common.held import Ranged, meeting, precision_of
 from snncell.dtype import bfloat16, float16, float32
 from snncell.errors import ArgumentError, ShapeError
@@ -18,17 +19,13 @@ from snncell.tape.tensor import Tensor
 
 
 def from_rest(v: Any, rest: Any) -> Any:
-    """v - rest, and no operation where rest is the number 0."""
+    """v - rest, and no operation where rest is the number 0, which a compiled loop would subtract."""
     return v if not isinstance(rest, Tensor) and rest == 0.0 else v - rest
 
 
-def one_of(value: Any, allowed: Sequence[Any], who: str, name: str) -> Any:
-    """An option as it is, after checking that it is one of a few."""
-    if value not in allowed:
-        words = [f'"{word}"' if isinstance(word, str) else repr(word) for word in allowed]
-        known = " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
-        raise ArgumentError(f"{who}: {name} is {known}, not {value!r}.")
-    return value
+def add_rest(v: Any, rest: Any) -> Any:
+    """v + rest, and no operation where rest is the number 0."""
+    return v if not isinstance(rest, Tensor) and rest == 0.0 else v + rest
 
 
 class Membrane(Ranged, Cell):
@@ -38,11 +35,12 @@ class Membrane(Ranged, Cell):
     the neurons: one value for a layer, or one for each neuron. Those named in `learnable` become Parameters. A call
     uses them in the precision of its input, float32 or float64.
 
-    A class says in `ranges` what its constants must be: `ranges = {"rho": nn.Range(0.0, 1.0, "both")}`; the others are
-    any finite numbers. A constant is checked when it is made and when it is set, `neuron.rho = 1.2`. What is learned
-    stays in its range: whatever an optimiser, `set_data` or `ops.assign` writes to the Parameter is replaced by the
-    nearest value in it, no nearer to an open end than a thousandth of the first distance. This is the method of
-    projected gradients: the gradient is that of the equations everywhere. `constants_and_ranges` lists all.
+    The range of a field says what a constant must be (`nn.with_fields`); a class without fields says it by name,
+    `ranges = {"rho": nn.Range(0.0, 1.0, "both")}`. The others are any finite numbers. A constant is checked when it is
+    made and when it is set, `neuron.rho = 1.2`. What is learned stays in its range: whatever an optimiser, `set_data`
+    or `ops.assign` writes to the Parameter is replaced by the nearest value in it, no nearer to an open end than a
+    thousandth of the first distance. This is the method of projected gradients: the gradient is that of the equations
+    everywhere. `constants_and_ranges` lists all.
 
     Args:
         constants: by name.
@@ -100,9 +98,9 @@ class Membrane(Ranged, Cell):
         """A state of that name, rounded where `snncell.quantise` has states on a grid."""
         return value if self.quantisers is None else self.quantisers.state(name, value)
 
-    def per_step(self, x: Any, tau: Any) -> Any:
-        """x / tau, for an Euler step of length 1; on a grid, x times a multiplier in fixed point."""
-        return x / tau if self.quantisers is None else self.quantisers.divided(x, tau)
+    def gained(self, x: Any) -> Any:
+        """The input times its gain, and no operation where that is the number 1."""
+        return x if not isinstance(self.input_gain, Tensor) and self.input_gain == 1.0 else x * self.input_gain
 
     def filled(self, x: Tensor, value: Any) -> Tensor:
         """A state for the input `x` with one value, or one for each neuron."""
@@ -146,7 +144,8 @@ class Membrane(Ranged, Cell):
 
     def extend_repr(self) -> str:
         values = {name: self.__dict__[name] for name in self._constants}
-        shown = {n: f"Parameter{v.shape}" if isinstance(v, Parameter) else v for n, v in values.items()}
-        return ", ".join(f"{name}={value}" for name, value in shown.items())
+        shown = {n: f"Parameter{v.shape}" if isinstance(v, Parameter) else str(v) for n, v in values.items()}
+        return ", ".join(f"{name}={text}" for name, text in (shown | shown_fields(self) | shown).items())
 
     _constants: tuple[str, ...]
+    input_gain: Any

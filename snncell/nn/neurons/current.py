@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Unpack
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import numpy as np
 
 from snncell import ops
-from snncell.common.ranges import DECAY, Range, numbers_of, quote_value, unknown
+from snncell.base.arguments.shown import show
+from snncell.cell.cell import Cell
+from snncell.common.fields import field, with_fields
+from snncell.common.ranges import DECAY, FINITE, Range, numbers_of, quote_value, unknown
 from snncell.errors import ArgumentError
-from snncell.nn.neurons.base import Firing, Neuron
-from snncell.nn.neurons.constants import from_rest, one_of
+from snncell.nn.neurons.base import Neuron
+from snncell.nn.neurons.constants import Membrane, add_rest, from_rest
 from snncell.tape.tensor import Tensor, beside
 
 ORDERS = ("decay jump read", "jump read decay", "jump decay read", "read decay jump")
+ORDER = field(
+    ORDERS[0],
+    ORDERS,
+    "order of the three parts of a step, in the order snnTorch and SpikingJelly, Norse (the state is the current after "
+    "its decay), sinabs, Norse's LSNN (one step later)",
+)
 
 
 def synapse(i: Any, x: Any, alpha: Any, order: str) -> tuple[Any, Any]:
@@ -34,6 +44,7 @@ def synapse(i: Any, x: Any, alpha: Any, order: str) -> tuple[Any, Any]:
     return i, alpha * i + x
 
 
+@with_fields
 class CubaLIFNode(Neuron):
     """A leaky neuron that is driven by a synaptic current.
 
@@ -43,15 +54,6 @@ class CubaLIFNode(Neuron):
 
     Frameworks carry out the three parts of the first line in different orders, which `order` names: the current decays,
     jumps by the input, and is read by the membrane.
-
-    Args:
-        alpha: what a step keeps of the current, from 0 to 1.
-        beta: what a step keeps of the potential, from 0 to 1.
-        current_gain: what the current is multiplied by when the membrane reads it; 1 - beta makes v follow i.
-        v_rest: resting potential.
-        order: "decay jump read" as above (snnTorch, SpikingJelly); "jump read decay" (Norse: the state is the current
-            after its decay); "jump decay read" (sinabs); "read decay jump" (Norse's LSNN, one step later).
-        options: v_threshold, reset, surrogate_function and the others of every `Neuron`.
 
     Inputs:
         x, v, i: the input, the potential and the current, of one shape.
@@ -70,30 +72,19 @@ class CubaLIFNode(Neuron):
         [0.8] [0.8]
     """
 
-    alpha: Any
-    beta: Any
-    current_gain: Any
-    v_rest: Any
-    ranges: ClassVar = {"alpha": DECAY, "beta": DECAY}
+    alpha: Any = field(0.9, DECAY, "decay of the current")
+    beta: Any = field(0.9, DECAY, "decay of the potential")
+    current_gain: Any = field(
+        1.0, FINITE, "factor of the current when the membrane reads it; 1 - beta makes v follow i"
+    )
+    v_rest: Any = field(0.0, FINITE, "resting potential")
+    order: str = ORDER
     starts = "v_rest"
-
-    def __init__(
-        self,
-        alpha: Any = 0.9,
-        beta: Any = 0.9,
-        current_gain: Any = 1.0,
-        v_rest: Any = 0.0,
-        order: str = "decay jump read",
-        **options: Unpack[Firing],
-    ) -> None:
-        super().__init__({"alpha": alpha, "beta": beta, "current_gain": current_gain, "v_rest": v_rest}, **options)
-        self.order = one_of(order, ORDERS, type(self).__name__, "order")
 
     def construct(self, x: Tensor, v: Tensor, i: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         v, late = self.recall(v)
         current, i = synapse(i, self.gained(x), self.alpha, self.order)
-        h = self.beta * from_rest(v, self.v_rest) + self.read(current)
-        h = h if from_rest(h, self.v_rest) is h else h + self.v_rest
+        h = add_rest(self.beta * from_rest(v, self.v_rest) + self.read(current), self.v_rest)
         return (*self.fired(h, late), i)
 
     def read(self, current: Tensor) -> Any:
@@ -105,6 +96,7 @@ class CubaLIFNode(Neuron):
         return self.filled(x, getattr(self, self.starts)), self.filled(x, 0.0)
 
 
+@with_fields
 class AlphaNode(Neuron):
     """A neuron whose response to an input rises and falls: the difference of two exponentials.
 
@@ -116,12 +108,6 @@ class AlphaNode(Neuron):
     e = e - s v_threshold / k                reset="subtract", which lowers h by v_threshold
 
     The potential has no memory of its own; it is a state so that it can be recorded, and for a delayed reset.
-
-    Args:
-        alpha: what a step keeps of the slow exponential, between 0 and 1.
-        beta: what a step keeps of the fast one, below alpha.
-        options: v_threshold, reset ("subtract", "zero" or None) and the others of every `Neuron`; a delayed
-            reset takes the input of its step, too (delay="reset+input").
 
     Inputs:
         x, e, i, v: the input, the slow and the fast exponential, and the potential, of one shape.
@@ -140,15 +126,14 @@ class AlphaNode(Neuron):
         [1.] [-1.] [0.]
     """
 
-    alpha: Any
-    beta: Any
-    ranges: ClassVar = {"alpha": DECAY, "beta": DECAY}
+    alpha: Any = field(0.9, DECAY, "decay of the slow exponential")
+    beta: Any = field(0.8, DECAY, "decay of the fast one, below alpha")
     resets = ("subtract", "zero", None)
-    delays = (None, "reset+input", "spike")
+    delays = (None, "reset+input", "spike")  # a delayed reset takes the input of its step, too
 
-    def __init__(self, alpha: Any = 0.9, beta: Any = 0.8, **options: Unpack[Firing]) -> None:
-        super().__init__({"alpha": alpha, "beta": beta}, **options)
-        self.alpha = self.__dict__["alpha"]  # now that its lower end is known
+    def _complete(self, given: dict[str, Any]) -> None:
+        """Set alpha anew, now that its lower end is known."""
+        self.alpha = self.__dict__["alpha"]
 
     def range_of(self, name: str) -> Range:
         """The range of a constant: 0 < beta < alpha < 1."""
@@ -200,3 +185,64 @@ class AlphaNode(Neuron):
     def init_state(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Nothing has come in yet."""
         return self.filled(x, 0.0), self.filled(x, 0.0), self.filled(x, 0.0)
+
+
+# --- a synapse before any neuron --------------------------------------------------------------------------------------
+
+
+def _neuron(cell: Any, who: str, name: str) -> Any:
+    """A Cell of one step, after checking that it is one."""
+    if not isinstance(cell, Cell) or not hasattr(cell, "init_state"):
+        raise ArgumentError(f"{who}: {name} is a neuron, an object such as nn.ALIFNode(), not {show(cell)}.")
+    return cell
+
+
+@with_fields(by_place="cell alpha order")
+class WithSynapse(Membrane):
+    """A neuron whose input is a synaptic current, which decays by itself and jumps by what comes in.
+
+    i = alpha i + x
+    s, *states = cell(i, *states)
+
+    The current decays, jumps and is read in the order that `CubaLIFNode` names; CubaLIFNode(alpha, beta) has the spikes
+    and potentials of WithSynapse(LeakyNode(beta), alpha). It is a Cell of one step whose first state is the current;
+    run it by `MultiStep`, which makes one kernel of both.
+
+    Inputs:
+        x, i: the input and the current, of one shape.
+        states: the neuron's own.
+
+    Returns:
+        (s, i, *states).
+
+    Raises:
+        ArgumentError: for what is no neuron, a decay factor outside [0, 1], or an unknown order.
+
+    Source: Neftci, Mostafa, Zenke, "Surrogate Gradient Learning in Spiking Neural Networks", IEEE SPM 2019; the
+    adaptive neurons with synapses of Norse (LSNN, LIFAdEx) and sinabs (ALIF with tau_syn).
+
+    Example:
+        >>> adaptive = nn.WithSynapse(nn.ALIFNode(alpha=0.8), alpha=0.5)
+        >>> spikes, (i, v, a) = nn.MultiStep(adaptive, return_states=True)(ops.ones((4, 1)) * 0.9)
+        >>> print(spikes[:, 0], i)
+        [0. 1. 0. 1.] [1.6875]
+    """
+
+    cell: Annotated[Any, field(meaning="the neuron, a Cell of one step with `init_state`", convert=_neuron)]
+    alpha: Any = field(0.9, DECAY, "decay of the current, exp(-dt / tau_syn)")
+    order: str = ORDER
+    learnable: str | Sequence[str] = field((), None, '"alpha", if it is to be learned', keep=False)
+
+    def construct(self, x: Tensor, i: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
+        current, i = synapse(i, x, self.alpha, self.order)
+        s, *after = self.cell(current, *states)
+        return (s, i, *after)
+
+    def _refuse_shapes(self, x: tuple[int, ...], states: list[tuple[int, ...]]) -> None:
+        """Raise unless the current broadcasts to the input; the neuron looks at its own states."""
+        super()._refuse_shapes(x, states[:1])
+
+    def init_state(self, x: Tensor) -> tuple[Tensor, ...]:
+        """No current, and the neuron's own initial states."""
+        first = self.cell.init_state(x)
+        return (self.filled(x, 0.0), *(first if isinstance(first, tuple) else (first,)))

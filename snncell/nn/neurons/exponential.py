@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Unpack
+from typing import Any
 
 from snncell import ops
-from snncell.common.ranges import POSITIVE, TAU
-from snncell.nn.neurons.base import Firing, Neuron, to_value
+from snncell.common.fields import field, with_fields
+from snncell.common.ranges import FINITE, POSITIVE, TAU
+from snncell.nn.neurons.base import Neuron
+from snncell.nn.neurons.integrate import MEMBRANE_TAU
 from snncell.tape.tensor import Tensor
 
+DELTA_T = field(1.0, POSITIVE, "sharpness of the onset of a spike")
+THETA_RH = field(0.8, FINITE, "rheobase threshold, above which the potential runs away")
+V_REST = field(0.0, FINITE, "resting potential")
 
+
+@with_fields
 class EIFNode(Neuron):
     """Exponential integrate and fire.
 
@@ -17,13 +24,6 @@ class EIFNode(Neuron):
     s and v as for every `Neuron`, by default with reset="value"
 
     The membrane equation tau dv/dt = -(v - v_rest) + delta_t exp((v - theta_rh) / delta_t) + R I, by one Euler step.
-
-    Args:
-        tau: membrane time constant in steps, above 1.
-        delta_t: how sharply a spike sets in.
-        theta_rh: rheobase threshold, above which the potential runs away.
-        v_rest: resting potential.
-        options: v_threshold, reset, surrogate_function and the others of every `Neuron`.
 
     Inputs:
         x, v: the input R I, in units of the potential, and the state, of one shape.
@@ -42,28 +42,19 @@ class EIFNode(Neuron):
         [1.] [-0.1]
     """
 
-    tau: Any
-    delta_t: Any
-    theta_rh: Any
-    v_rest: Any
-    ranges: ClassVar = {"tau": TAU, "delta_t": POSITIVE}
-
-    def __init__(
-        self,
-        tau: Any = 2.0,
-        delta_t: Any = 1.0,
-        theta_rh: Any = 0.8,
-        v_rest: Any = 0.0,
-        **options: Unpack[Firing],
-    ) -> None:
-        own = {"tau": tau, "delta_t": delta_t, "theta_rh": theta_rh, "v_rest": v_rest}
-        super().__init__(own, **to_value(options, -0.1))
+    tau: Any = MEMBRANE_TAU
+    delta_t: Any = DELTA_T
+    theta_rh: Any = THETA_RH
+    v_rest: Any = V_REST
+    v_reset = field(-0.1)
+    reset = field("value")
 
     def charge(self, x: Tensor, v: Tensor) -> Any:
         runaway = self.delta_t * ops.exp((v - self.theta_rh) / self.delta_t)
         return v + (self.gained(x) - (v - self.v_rest) + runaway) / self.tau
 
 
+@with_fields
 class AdExNode(Neuron):
     """Adaptive exponential integrate and fire.
 
@@ -72,12 +63,6 @@ class AdExNode(Neuron):
     s and v as for every `Neuron`, by default with reset="value"
 
     The paper's equations divided by the leak's conductance: x = I / g_L, tau = C / g_L, and w, a, b in its units.
-
-    Args:
-        tau_w: time constant of the adaptation in steps, above 1.
-        a: how strongly the adaptation follows the potential.
-        b: what a spike adds to the adaptation.
-        tau, delta_t, theta_rh, v_rest, options: as for `EIFNode`.
 
     Inputs:
         x, v, w: the input, the potential and the adaptation, of one shape.
@@ -97,29 +82,15 @@ class AdExNode(Neuron):
         11.0
     """
 
-    tau: Any
-    tau_w: Any
-    a: Any
-    b: Any
-    delta_t: Any
-    theta_rh: Any
-    v_rest: Any
-    ranges: ClassVar = {"tau": TAU, "tau_w": TAU, "delta_t": POSITIVE}
-
-    def __init__(
-        self,
-        tau: Any = 2.0,
-        tau_w: Any = 20.0,
-        a: Any = 0.0,
-        b: Any = 0.1,
-        delta_t: Any = 1.0,
-        theta_rh: Any = 0.8,
-        v_rest: Any = 0.0,
-        **options: Unpack[Firing],
-    ) -> None:
-        own = {"tau": tau, "tau_w": tau_w, "a": a, "b": b}
-        own |= {"delta_t": delta_t, "theta_rh": theta_rh, "v_rest": v_rest}
-        super().__init__(own, **to_value(options, -0.1))
+    tau: Any = MEMBRANE_TAU
+    tau_w: Any = field(20.0, TAU, "time constant of the adaptation")
+    a: Any = field(0.0, FINITE, "strength with which the adaptation follows the potential")
+    b: Any = field(0.1, FINITE, "rise of the adaptation with a spike")
+    delta_t: Any = DELTA_T
+    theta_rh: Any = THETA_RH
+    v_rest: Any = V_REST
+    v_reset = field(-0.1)
+    reset = field("value")
 
     def construct(self, x: Tensor, v: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         v, late = self.recall(v)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from snncell import ops
 from snncell.base.signals import deferring
 from snncell.cell.cell import Cell
-from snncell.common.ranges import FINITE, Range, quote_value
+from snncell.common.ranges import FINITE, Range, one_of, quote_value
 from snncell.dtype import is_storage_only
-from snncell.errors import ArgumentError
-from snncell.nn.neurons.constants import Membrane, one_of
+from snncell.errors import ArgumentError, SnncellError
+from snncell.nn.neurons.constants import Membrane
 from snncell.surrogate import relusigmoid
 from snncell.surrogate.base import check_spike_function
 from snncell.surrogate.wrappers import Inclusive, Wrapper
@@ -87,6 +88,34 @@ def spike_function(surrogate_function: Any, compare: str, max_spikes: int | None
     return Inclusive(surrogate_function) if compare == ">=" else surrogate_function
 
 
+# --- equations, which `explain` and generated kernels quote -----------------------------------------------------------
+
+
+def beyond(h: Any, v_threshold: Any) -> Any:
+    """The argument of the spike function."""
+    return h - v_threshold
+
+
+def beyond_in_thresholds(h: Any, v_threshold: Any) -> Any:
+    """The argument of a spike function that counts thresholds."""
+    return h / v_threshold - 1.0
+
+
+def subtract_threshold(h: Any, s: Any, v_threshold: Any) -> Any:
+    """The reset "subtract"."""
+    return h - s * v_threshold
+
+
+def reset_to_zero(h: Any, s: Any) -> Any:
+    """The reset "zero"."""
+    return h * (1.0 - s)
+
+
+def reset_to_value(h: Any, s: Any, v_reset: Any) -> Any:
+    """The reset "value"."""
+    return h * (1.0 - s) + s * v_reset
+
+
 # --- the threshold ----------------------------------------------------------------------------------------------------
 
 SPIKE_FUNCTION = ("surrogate_function", "compare", "max_spikes")  # options: what a spike function is made from
@@ -119,6 +148,7 @@ class Thresholded(Membrane):
     surrogate_function: Any
     max_spikes: int | None
     own_function = False  # whether it has a spike function that is not made from what is given
+    charge: Callable[..., Any]  # a neuron's own, so that another one may have a constant of that name
     one_at_most = False  # whether a step gives one spike at most
     resets: tuple[str | None, ...] = ("subtract", "zero", "value", None)
     delays: tuple[str | None, ...] = (None, "reset", "reset+input", "spike")
@@ -189,11 +219,21 @@ class Thresholded(Membrane):
 
     # --- a step -------------------------------------------------------------------------------------------------------
 
+    def _charge_and_fire(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        if getattr(self, "charge", None) is None:
+            raise SnncellError(
+                f"{type(self).__name__} has neither charge(self, x, v), the equation of h, nor a construct of its own."
+            )
+        v, late = self.recall(v)
+        return self.fired(self.charge(x, v), late)
+
+    # For mypy no method, which a neuron of more states could not override.
+    construct: Callable[..., Any] = _charge_and_fire
+
     def spikes(self, h: Any, threshold: Any = None) -> Any:
         """The number of spikes that the potential gives: 0 or 1, or more with max_spikes."""
         threshold = self.v_threshold if threshold is None else threshold
-        above = h - threshold if self.max_spikes == 1 else h / threshold - 1.0
-        return self.fire_at(above)
+        return self.fire_at((beyond if self.max_spikes == 1 else beyond_in_thresholds)(h, threshold))
 
     def fire_at(self, above: Any) -> Any:
         """The spike function's answer; float16 and bfloat16 stay what they are, though relusigmoid gives float32."""
@@ -203,15 +243,14 @@ class Thresholded(Membrane):
     def after_reset(self, h: Any, spike: Any, drop: Any = None) -> Any:
         """The potential after the reset, from the one before it and the spikes; `drop` in place of v_threshold."""
         s = ops.stop_gradient(spike) if self.detach_reset else spike
-        if self.reset == "subtract":
-            return h - s * (self.v_threshold if drop is None else drop)
         if self.reset is None:
             return h
-        if self.max_spikes != 1:
-            s = ops.minimum(s, 1.0)
-        remaining = h * (1.0 - s)
+        if self.reset == "subtract":
+            return subtract_threshold(h, s, self.v_threshold if drop is None else drop)
+        s = s if self.max_spikes == 1 else ops.minimum(s, 1.0)
         target = self.v_reset if self.reset == "value" else 0.0
-        return remaining if not isinstance(target, Tensor) and target == 0.0 else remaining + s * target
+        to_zero = not isinstance(target, Tensor) and target == 0.0  # a compiled loop would add s * 0
+        return reset_to_zero(h, s) if to_zero else reset_to_value(h, s, target)
 
     def recall(self, v: Tensor, threshold: Any = None) -> tuple[Tensor, Tensor | None]:
         """At the beginning of a step: v, reset if the spike of the step before does it now, and that spike."""

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from snncell import ops
+from snncell.common.fields import field, with_fields
 from snncell.common.held import Constant
 from snncell.common.ranges import GATE, LOGIT, POSITIVE, Range, check_constant, numbers_of
-from snncell.nn.neurons.base import Firing, Neuron
-from snncell.nn.neurons.firing import DEFAULT
-from snncell.nn.neurons.integrate import EulerLeak
-from snncell.nn.neurons.parametric import logit
+from snncell.nn.neurons.base import Neuron
+from snncell.nn.neurons.integrate import DECAY_INPUT, MEMBRANE_TAU, V_REST, EulerLeak, logit
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
 
+@with_fields
 class KLIFNode(EulerLeak):
     """A leaky neuron with a learned gain k and a rectified potential.
 
     h = relu(k u),  u = the charged potential of `LIFNode`
     s = surrogate(h - v_threshold)
     v = the reset of h, as for every `Neuron`;  with scale_reset that of h / k with v_threshold / k
-
-    Args:
-        k: the gain at first, positive; it is learned, one for the layer or an array, one for each neuron.
-        scale_reset: whether k is taken out again before the reset.
-        tau, decay_input, v_rest and options: as for `LIFNode`, by keyword.
 
     Inputs, Returns: x and v, of one shape; (s, v), as for `LIFNode`.
 
@@ -43,23 +38,14 @@ class KLIFNode(EulerLeak):
         [0.8 0. ]
     """
 
-    k: Any
-    ranges: ClassVar = {"k": POSITIVE}
+    tau: Any = MEMBRANE_TAU
+    k: Any = field(
+        1.0, POSITIVE, "the gain at first, for the layer, or an array, one for each neuron", learned="always"
+    )
+    scale_reset: bool = field(False, None, "whether k is taken out again before the reset")
+    decay_input: bool = DECAY_INPUT
+    v_rest: Any = V_REST
     delays = (None,)
-
-    def __init__(
-        self,
-        tau: Any = 2.0,
-        k: Any = 1.0,
-        scale_reset: bool = False,
-        decay_input: bool = True,
-        v_rest: Any = None,
-        **options: Unpack[Firing],
-    ) -> None:
-        super().__init__(tau, decay_input, v_rest, **options)
-        self.declare("k")
-        self.k = self.to_learn("k", k)
-        self.scale_reset = scale_reset
 
     def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         h = ops.relu(self.k * self.charge(x, v))
@@ -69,6 +55,7 @@ class KLIFNode(EulerLeak):
         return s, self.after_reset(h, s)
 
 
+@with_fields
 class CLIFNode(EulerLeak):
     """A leaky neuron with a complementary potential m, which remembers spikes and carries gradients further back.
 
@@ -76,11 +63,6 @@ class CLIFNode(EulerLeak):
     s = surrogate(h - v_threshold)
     m = m sigmoid(h / tau) + s
     v = h - s (v_threshold + sigmoid(m))     reset="subtract"; the others as for every `Neuron`
-
-    Args:
-        tau: membrane time constant in steps, above 1.
-        v_rest: resting potential; v_reset if it is left out.
-        options: v_threshold, reset, surrogate_function and the others of every `Neuron`, without delay.
 
     Inputs:
         x, v, m: the input, the potential and the complementary potential, of one shape.
@@ -100,10 +82,9 @@ class CLIFNode(EulerLeak):
         [0.2689414] [1.]
     """
 
+    tau: Any = MEMBRANE_TAU
+    v_rest: Any = V_REST
     delays = (None,)
-
-    def __init__(self, tau: Any = 2.0, v_rest: Any = None, **options: Unpack[Firing]) -> None:
-        super().__init__(tau, False, v_rest, **options)
 
     def construct(self, x: Tensor, v: Tensor, m: Tensor) -> tuple[Tensor, ...]:
         h = self.charge(x, v)
@@ -120,6 +101,15 @@ class CLIFNode(EulerLeak):
 GATES = ("alpha", "beta", "gamma", "tau", "v_threshold", "linear_decay", "v_subreset", "conduct")
 
 
+def gate(value: Any, who: str, name: str) -> Parameter:
+    """The Parameter whose sigmoid is `value`."""
+    if isinstance(value, Parameter):
+        return value
+    number = numbers_of(GATE.check(check_constant(value, who, name), who, name))
+    return logit(np.log(number) - np.log1p(-number), value, name)
+
+
+@with_fields(by_place=" ".join(GATES) + " detach_reset surrogate_function compare")
 class GLIFNode(Neuron):
     """A gated leaky neuron, which learns what kind of leak, input and reset it has.
 
@@ -131,15 +121,6 @@ class GLIFNode(Neuron):
     Here s on the right is the spike of the step before: gamma chooses between a reset to 0 and one that subtracts,
     alpha between an exponential and a linear leak, beta how much of the input comes in. All are sigmoids of learned
     Parameters, so they stay between 0 and 1.
-
-    Args:
-        alpha, beta, gamma: the gates at first.
-        tau: what a step keeps of the potential under the exponential leak; tau here is the paper's name for a factor.
-        v_threshold: below 1.
-        linear_decay: what a step takes off under the linear leak; the paper has v_threshold / (2 T).
-        v_subreset: what a subtracting reset takes off; v_threshold if it is left out.
-        conduct: what beta leaves of the input. The paper has one for each step; here it is one for all.
-        detach_reset, surrogate_function, compare: as for every `Neuron`.
 
     Each is between 0 and 1: a number for the layer, or an array, one for each neuron.
 
@@ -161,28 +142,34 @@ class GLIFNode(Neuron):
         [1.]
     """
 
+    alpha: Any = field(0.5, None, "gate of the leak: exponential, or linear", convert=gate)
+    beta: Any = field(0.5, None, "gate of the input", convert=gate)
+    gamma: Any = field(0.5, None, "gate of the reset: to 0, or by v_subreset", convert=gate)
+    tau: Any = field(0.25, None, "factor that the exponential leak keeps, as the paper calls it", convert=gate)
+    v_threshold: Any = field(0.5, None, "where it fires", convert=gate)
+    linear_decay: Any = field(0.05, None, "the linear leak of a step; the paper has v_threshold / (2 T)", convert=gate)
+    v_subreset: Any = field(None, None, "size of the reset that subtracts", follows="v_threshold", convert=gate)
+    conduct: Any = field(0.5, None, "what beta leaves of the input; the paper has one for each step", convert=gate)
+    v_reset = reset = delay = input_gain = max_spikes = learnable = field(init=False)
     ranges: ClassVar = dict.fromkeys(GATES, LOGIT)
     one_at_most = True
 
-    def __init__(
-        self,
-        alpha: Any = 0.5,
-        beta: Any = 0.5,
-        gamma: Any = 0.5,
-        tau: Any = 0.25,
-        v_threshold: Any = 0.5,
-        linear_decay: Any = 0.05,
-        v_subreset: Any = None,
-        conduct: Any = 0.5,
-        detach_reset: bool = False,
-        surrogate_function: Any = DEFAULT,
-        compare: str = ">",
-    ) -> None:
-        super().__init__({}, detach_reset=detach_reset, surrogate_function=surrogate_function, compare=compare)
-        v_subreset = v_threshold if v_subreset is None else v_subreset
-        values = (alpha, beta, gamma, tau, v_threshold, linear_decay, v_subreset, conduct)
-        for name, value in zip(GATES, values, strict=True):
-            setattr(self, name, gate(value, name))
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            alpha: Any = ...,
+            beta: Any = ...,
+            gamma: Any = ...,
+            tau: Any = ...,
+            v_threshold: Any = ...,
+            linear_decay: Any = ...,
+            v_subreset: Any = ...,
+            conduct: Any = ...,
+            detach_reset: bool = ...,
+            surrogate_function: Any = ...,
+            compare: str = ...,
+        ) -> None: ...
 
     def range_of(self, name: str) -> Range:
         """The range of a constant; a gate is a logit."""
@@ -211,11 +198,3 @@ class GLIFNode(Neuron):
 
     def extend_repr(self) -> str:
         return f"detach_reset={self.detach_reset}"
-
-
-def gate(value: Any, name: str) -> Parameter:
-    """The Parameter whose sigmoid is `value`."""
-    if isinstance(value, Parameter):
-        return value
-    number = numbers_of(GATE.check(check_constant(value, "GLIFNode", name), "GLIFNode", name))
-    return logit(np.log(number) - np.log1p(-number), value, name)

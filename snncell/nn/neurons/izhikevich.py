@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Unpack
+from typing import Annotated, Any
 
 from snncell.base.arguments.kinds import Own
-from snncell.common.ranges import POSITIVE, Range
+from snncell.common.fields import field, with_fields
+from snncell.common.ranges import FINITE, POSITIVE, Range
 from snncell.errors import ArgumentError
-from snncell.nn.neurons.base import Firing, Neuron
-from snncell.nn.neurons.constants import one_of
+from snncell.nn.neurons.base import Neuron
 from snncell.tape.tensor import Tensor
 
 KINDS = {  # a, b, c, d of the paper's figure 2
@@ -22,6 +22,10 @@ KINDS = {  # a, b, c, d of the paper's figure 2
 }
 
 
+SUBSTEPS = Range(1, 1000, "both", "is a number from 1 on", whole=True)  # each is a part of the program
+
+
+@with_fields
 class IzhikevichNode(Neuron):
     """Izhikevich's neuron of 2003, in mV and ms.
 
@@ -31,17 +35,6 @@ class IzhikevichNode(Neuron):
 
     One step is `substeps` Euler steps of v, then one of u, as in the paper's program; the spike and the reset are at
     its end. The surrogate sees (v - 30) / scale.
-
-    Args:
-        a: rate of the recovery u, 1 / ms.
-        b: how strongly the recovery follows the potential.
-        c: where a spike puts v, mV.
-        d: what a spike adds to u.
-        dt: ms of a step.
-        substeps: of v in a step; the paper has 2 of 0.5 ms.
-        order: "in turn" computes u from the new v, as the paper's program; "together" from the old one (Norse).
-        scale: mV that the surrogate counts as 1.
-        options: v_threshold (30), detach_reset, surrogate_function, compare (">="), input_gain, learnable.
 
     Inputs:
         x, v, u: the input, the potential in mV, and the recovery, of one shape.
@@ -60,37 +53,25 @@ class IzhikevichNode(Neuron):
         5.0
     """
 
-    a: Any
-    b: Any
-    d: Any
-    ranges: ClassVar = {
-        "dt": POSITIVE,
-        "scale": POSITIVE,
-        "substeps": Range(1, 1000, "both", "is a number from 1 on", whole=True),  # each is a part of the program
-    }
+    a: Any = field(0.02, FINITE, "rate of the recovery u, 1 / ms")
+    b: Any = field(0.2, FINITE, "strength with which the recovery follows the potential")
+    c: Any = field(-65.0, None, "potential after a spike, mV", keep=False)
+    d: Any = field(8.0, FINITE, "rise of u with a spike")
+    dt: Annotated[float, Own()] = field(1.0, POSITIVE, "ms of a step", learned="never")
+    substeps: Annotated[int, Own()] = field(
+        2, SUBSTEPS, "steps of v in a step; the paper has 2 of 0.5 ms", learned="never"
+    )
+    scale: Annotated[float, Own()] = field(1.0, POSITIVE, "mV that the surrogate counts as 1", learned="never")
+    order: str = field(
+        "in turn", ("in turn", "together"), "u from the new v, as the paper's program, or from the old one (Norse)"
+    )
+    v_threshold = field(30.0)
+    v_reset = field(None, follows="c")
+    reset = field("value")
+    compare = field(">=")
     resets = ("value",)
     delays = (None,)
     one_at_most = True
-
-    def __init__(
-        self,
-        a: Any = 0.02,
-        b: Any = 0.2,
-        c: Any = -65.0,
-        d: Any = 8.0,
-        dt: Annotated[float, Own()] = 1.0,
-        substeps: Annotated[int, Own()] = 2,
-        scale: Annotated[float, Own()] = 1.0,
-        order: str = "in turn",
-        **options: Unpack[Firing],
-    ) -> None:
-        who = type(self).__name__
-        defaults: Firing = {"v_threshold": 30.0, "compare": ">=", "reset": "value", "v_reset": c, **options}
-        super().__init__({"a": a, "b": b, "d": d}, **defaults)
-        one_of(self.max_spikes, (1,), who, "max_spikes")
-        self.order = one_of(order, ("in turn", "together"), who, "order")
-        self.declare("dt", "scale", "substeps")
-        self.dt, self.scale, self.substeps = dt, scale, substeps
 
     @classmethod
     def named(cls, kind: str, **options: Any) -> IzhikevichNode:

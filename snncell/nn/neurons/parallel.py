@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from snncell import ops
 from snncell.cell.cell import Cell
+from snncell.common.fields import field, with_fields
 from snncell.common.initializer import HeUniform, initializer
 from snncell.common.ranges import Range
 from snncell.dtype import float32
@@ -21,6 +22,17 @@ from snncell.tape.tensor import Tensor, beside
 _COUNT = Range(1, 2**15, "both", "is a whole number from 1 on", whole=True)  # squared, it is that of the weights
 
 
+def _or_atan(value: Any, who: str, name: str) -> Any:
+    return ATan() if value is None else value
+
+
+SPIKES = field(
+    None, None, "the spike function, a Cell; ATan, the paper's, if it is left out", convert=_or_atan, keep=False
+)
+COMPARE = field(">", None, '">" fires above 0, ">=" at it too', keep=False)
+
+
+@with_fields
 class PSN(Cell):
     """Parallel spiking neuron: every step sees all others, by learned weights, and nothing is reset.
 
@@ -28,12 +40,6 @@ class PSN(Cell):
 
     With `order` k it is masked to the last k steps, and so causal: weight[t, t'] counts where t - k < t' <= t.
     It is a layer over whole sequences, not a neuron of one step: it is called directly, without MultiStep.
-
-    Args:
-        steps: T.
-        order: how many steps back it sees; None sees all, also those to come.
-        surrogate_function: the spike function, a Cell; ATan, the paper's, if it is left out.
-        compare: ">" fires above 0, ">=" at it too.
 
     Inputs:
         x: (T, B, ...).
@@ -55,21 +61,20 @@ class PSN(Cell):
 
     whole_sequences = True
 
-    def __init__(
-        self, steps: int, order: int | None = None, surrogate_function: Any = None, compare: Literal[">", ">="] = ">"
-    ) -> None:
-        super().__init__()
-        for name, value in (("steps", steps), ("order", 1 if order is None else order)):
-            _COUNT.check(value, "PSN", name)
-        self.steps, self.order = steps, order
+    steps: Annotated[int, field(range=_COUNT, meaning="T")]
+    order: int | None = field(None, _COUNT, "how many steps back it sees; None sees all, also those to come")
+    surrogate_function: Any = SPIKES
+    compare: Literal[">", ">="] = COMPARE
+
+    def _complete(self, given: dict[str, Any]) -> None:
+        """Draw the weights, and make the mask."""
+        steps, order = self.steps, self.order
         self.weight = Parameter(initializer(HeUniform(5**0.5), (steps, steps)), name="weight")
         self.bias = Parameter(ops.full((steps, 1), -1.0), name="bias")
         self.mask = (
             None if order is None else np.tri(steps, dtype=np.float32) - np.tri(steps, k=-order, dtype=np.float32)
         )
-        self.surrogate_function = spike_function(
-            ATan() if surrogate_function is None else surrogate_function, compare, 1, "PSN"
-        )
+        self.surrogate_function = spike_function(given["surrogate_function"], given["compare"], 1, "PSN")
 
     def construct(self, x: Tensor) -> Tensor:
         check_time_axis(x, type(self).__name__)  # before the check of T, so that `fit` can see that T is the batch size
@@ -80,22 +85,14 @@ class PSN(Cell):
         spike: Tensor = self.surrogate_function(h.reshape(x.shape)).astype(h.dtype)
         return spike
 
-    def extend_repr(self) -> str:
-        return f"steps={self.steps}, order={self.order}"
 
-
+@with_fields
 class SlidingPSN(Cell):
     """Sliding parallel spiking neuron: a step sees the last k inputs, by weights that are the same at every step.
 
     h[t] = sum over j < k of weight[k - 1 - j] x[t - j] + bias;  s = surrogate(h), so -bias is the threshold
 
     Inputs before the first are 0. It is a layer over whole sequences of any length, called directly, without MultiStep.
-
-    Args:
-        order: k, how many steps it sees, the present one among them.
-        exp_init: whether the weights begin as 1, 1/2, 1/4, ... into the past, or else as Linear's do (He, uniform).
-        surrogate_function: the spike function, a Cell; ATan, the paper's, if it is left out.
-        compare: ">" fires above 0, ">=" at it too.
 
     Inputs:
         x: (T, B, ...).
@@ -117,19 +114,24 @@ class SlidingPSN(Cell):
 
     whole_sequences = True
 
-    def __init__(
-        self, order: int, exp_init: bool = True, surrogate_function: Any = None, compare: Literal[">", ">="] = ">"
-    ) -> None:
-        super().__init__()
-        _COUNT.check(order, "SlidingPSN", "order")
-        self.order = order
+    order: Annotated[int, field(range=_COUNT, meaning="k, how many steps it sees, the present one among them")]
+    exp_init: bool = field(
+        True,
+        None,
+        "whether the weights begin as 1, 1/2, 1/4, ... into the past, or else as Linear's do (He, uniform)",
+        keep=False,
+    )
+    surrogate_function: Any = SPIKES
+    compare: Literal[">", ">="] = COMPARE
+
+    def _complete(self, given: dict[str, Any]) -> None:
+        """Draw the weights."""
+        order = self.order
         halved = Tensor(0.5 ** np.arange(order - 1, -1, -1), float32)
         drawn = initializer(HeUniform(5**0.5), (1, order))
-        self.weight = Parameter(halved if exp_init else drawn.reshape((order,)), name="weight")
+        self.weight = Parameter(halved if given["exp_init"] else drawn.reshape((order,)), name="weight")
         self.bias = Parameter(Tensor(-1.0, float32), name="bias")
-        self.surrogate_function = spike_function(
-            ATan() if surrogate_function is None else surrogate_function, compare, 1, "SlidingPSN"
-        )
+        self.surrogate_function = spike_function(given["surrogate_function"], given["compare"], 1, "SlidingPSN")
 
     def construct(self, x: Tensor) -> Tensor:
         if x.ndim == 0 or x.shape[0] == 0:
@@ -146,6 +148,3 @@ class SlidingPSN(Cell):
         with beside(x):
             places, mask = Tensor(np.where(seen, self.order - 1 - back, 0)), Tensor(seen.astype(np.float32))
         return ops.gather(self.weight, places) * mask
-
-    def extend_repr(self) -> str:
-        return f"order={self.order}"

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Unpack
+from typing import Any
 
-from snncell.common.ranges import POSITIVE, TAU
-from snncell.nn.neurons.base import Firing, Neuron, to_value
+from snncell.common.fields import field, with_fields
+from snncell.common.ranges import FINITE, POSITIVE, TAU
+from snncell.nn.neurons.base import Neuron
+from snncell.nn.neurons.integrate import MEMBRANE_TAU
 from snncell.tape.tensor import Tensor
 
+V_C = field(0.8, FINITE, "critical potential, above which the potential runs away")
+A0 = field(1.0, POSITIVE, "steepness")
+V_REST = field(0.0, FINITE, "resting potential")
 
+
+@with_fields
 class QIFNode(Neuron):
     """Quadratic integrate and fire.
 
     h = v + (x + a0 (v - v_rest) (v - v_c)) / tau
     s and v as for every `Neuron`, by default with reset="value"
-
-    Args:
-        tau: membrane time constant in steps, above 1.
-        v_c: critical potential, above which it runs away.
-        a0: steepness, positive.
-        v_rest: resting potential.
-        options: v_threshold, reset, surrogate_function and the others of every `Neuron`.
 
     Inputs, Returns: x and v, of one shape; (s, v), as for `LIFNode`.
 
@@ -35,34 +35,24 @@ class QIFNode(Neuron):
         [0.82]
     """
 
-    tau: Any
-    v_c: Any
-    a0: Any
-    v_rest: Any
-    ranges: ClassVar = {"tau": TAU, "a0": POSITIVE}
-
-    def __init__(
-        self, tau: Any = 2.0, v_c: Any = 0.8, a0: Any = 1.0, v_rest: Any = 0.0, **options: Unpack[Firing]
-    ) -> None:
-        super().__init__({"tau": tau, "v_c": v_c, "a0": a0, "v_rest": v_rest}, **to_value(options, -0.1))
+    tau: Any = MEMBRANE_TAU
+    v_c: Any = V_C
+    a0: Any = A0
+    v_rest: Any = V_REST
+    v_reset = field(-0.1)
+    reset = field("value")
 
     def charge(self, x: Tensor, v: Tensor) -> Any:
         return v + (self.gained(x) + self.a0 * (v - self.v_rest) * (v - self.v_c)) / self.tau
 
 
+@with_fields
 class AdaptiveQIFNode(Neuron):
     """Quadratic integrate and fire with adaptation: Izhikevich's neuron in units of its own.
 
     h = v + (x + a0 (v - v_rest) (v - v_c) - w) / tau
     w = w + (a (h - v_rest) - w) / tau_w + b s
     s and v as for every `Neuron`, by default with reset="value"
-
-    Args:
-        tau_w: time constant of the adaptation in steps, above 1.
-        a: how strongly the adaptation follows the potential.
-        b: what a spike adds to the adaptation.
-        w_rest: the adaptation at first; the equations pull it to 0, as SpikingJelly's do.
-        tau, v_c, a0, v_rest, options: as for `QIFNode`.
 
     Inputs:
         x, v, w: the input, the potential and the adaptation, of one shape.
@@ -81,30 +71,15 @@ class AdaptiveQIFNode(Neuron):
         [1.] [0.5]
     """
 
-    tau: Any
-    tau_w: Any
-    a: Any
-    b: Any
-    v_c: Any
-    a0: Any
-    v_rest: Any
-    w_rest: Any
-    ranges: ClassVar = {"tau": TAU, "tau_w": TAU, "a0": POSITIVE}
-
-    def __init__(
-        self,
-        tau: Any = 2.0,
-        tau_w: Any = 2.0,
-        a: Any = 0.0,
-        b: Any = 0.0,
-        v_c: Any = 0.8,
-        a0: Any = 1.0,
-        v_rest: Any = -0.1,
-        w_rest: Any = 0.0,
-        **options: Unpack[Firing],
-    ) -> None:
-        own = {"tau": tau, "tau_w": tau_w, "a": a, "b": b, "v_c": v_c, "a0": a0, "v_rest": v_rest, "w_rest": w_rest}
-        super().__init__(own, **to_value(options))
+    tau: Any = MEMBRANE_TAU
+    tau_w: Any = field(2.0, TAU, "time constant of the adaptation")
+    a: Any = field(0.0, FINITE, "strength with which the adaptation follows the potential")
+    b: Any = field(0.0, FINITE, "rise of the adaptation with a spike")
+    v_c: Any = V_C
+    a0: Any = A0
+    v_rest: Any = V_REST.but(-0.1)
+    w_rest: Any = field(0.0, FINITE, "the adaptation at first; the equations pull it to 0, as SpikingJelly's do")
+    reset = field("value")
 
     def construct(self, x: Tensor, v: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         v, late = self.recall(v)

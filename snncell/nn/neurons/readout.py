@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from snncell import ops
 from snncell.cell.cell import Cell
-from snncell.common.ranges import TAU
-from snncell.errors import ArgumentError, ShapeError
+from snncell.common.fields import field, with_fields
+from snncell.common.ranges import FINITE, Range
+from snncell.errors import ShapeError
 from snncell.nn.losses.spike_times import FirstSpikeTime
-from snncell.nn.neurons.constants import Membrane, from_rest, one_of
+from snncell.nn.neurons.constants import Membrane
+from snncell.nn.neurons.integrate import DECAY_INPUT, MEMBRANE_TAU, euler_step
 from snncell.nn.time.axis import check_time_axis
 from snncell.tape.tensor import Tensor, beside
 
 DECODERS = ("last", "max", "mean", "sum", "exp", "first")
 
 
+@with_fields
 class LINode(Membrane):
     """A leaky integrator that does not spike: a readout of potentials.
 
@@ -26,13 +28,6 @@ class LINode(Membrane):
     v = v - (v - v_rest) / tau + x           without
 
     With decay_input a longer tau weakens the input, too; a memory is learned better with decay_input=False.
-
-    Args:
-        tau: membrane time constant in steps, above 1.
-        decay_input: whether the input is divided by tau too.
-        v_rest: resting potential.
-        input_gain: what the input is multiplied by.
-        learnable: the names of the constants to be learned.
 
     Inputs:
         x, v: the input and the state, of one shape.
@@ -51,22 +46,15 @@ class LINode(Membrane):
         [0.5]
     """
 
-    tau: Any
-    v_rest: Any
-    input_gain: Any
-    ranges: ClassVar = {"tau": TAU}
-
-    def __init__(
-        self, tau: Any = 2.0, decay_input: bool = True, v_rest: Any = 0.0, input_gain: Any = 1.0, learnable: Any = ()
-    ) -> None:
-        super().__init__({"tau": tau, "v_rest": v_rest, "input_gain": input_gain}, learnable)
-        self.decay_input = decay_input
+    tau: Any = MEMBRANE_TAU
+    decay_input: bool = DECAY_INPUT
+    v_rest: Any = field(0.0, FINITE, "resting potential")
+    input_gain: Any = field(1.0, FINITE, "factor of the input")
+    learnable: Any = field((), None, "names of the constants to learn", keep=False)
+    charge = euler_step
 
     def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        x = x if not isinstance(self.input_gain, Tensor) and self.input_gain == 1.0 else x * self.input_gain
-        leak = from_rest(v, self.v_rest)
-        v = v + self.per_step(x - leak, self.tau) if self.decay_input else v - self.per_step(leak, self.tau) + x
-        v = self.on_grid("v", v)
+        v = self.on_grid("v", self.charge(x, v))
         return v, v
 
     def init_state(self, x: Tensor) -> Tensor:
@@ -74,6 +62,10 @@ class LINode(Membrane):
         return self.filled(x, self.v_rest)
 
 
+STEPS = Range(0.0, text="is a positive number of steps")
+
+
+@with_fields
 class Readout(Cell):
     """One number for each output, from its recording over time: (T, B, ...) -> (B, ...).
 
@@ -84,10 +76,6 @@ class Readout(Cell):
     "exp"     1 / T sum over t of exp(-t / tau) v[t]: what comes early counts more
     "first"   the step of the first spike, T - 1 if there is none; in the reverse, one unit more at that step makes it
               one step earlier
-
-    Args:
-        how: which of them.
-        tau: of "exp", in steps; the number of steps if it is left out.
 
     Inputs:
         x: (T, B, ...), potentials, or spikes for "first".
@@ -107,12 +95,11 @@ class Readout(Cell):
         [1. 2.]
     """
 
-    def __init__(self, how: str = "last", tau: float | None = None) -> None:
-        super().__init__()
-        self.how = one_of(how, DECODERS, "Readout", "how")
-        if tau is not None and not 0 < tau < math.inf:
-            raise ArgumentError(f"Readout: tau is a positive number of steps, not {tau!r}.")
-        self.tau = tau
+    how: str = field("last", DECODERS, "which of them")
+    tau: float | None = field(None, STEPS, 'time constant of "exp"; the number of steps if it is left out', quiet=True)
+
+    def _complete(self, given: dict[str, Any]) -> None:
+        """Make the decoder of first spikes."""
         self.first = FirstSpikeTime()
 
     def construct(self, x: Tensor) -> Any:
@@ -126,9 +113,6 @@ class Readout(Cell):
         if self.how == "exp":
             return ops.mean(x * over_time(np.exp(-np.arange(len(x)) / (self.tau or len(x))), x), 0)
         return getattr(ops, self.how)(x, 0)
-
-    def extend_repr(self) -> str:
-        return f"{self.how!r}" + ("" if self.tau is None else f", tau={self.tau}")
 
 
 def over_time(values: Any, x: Tensor) -> Tensor:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar, Unpack
+from typing import Annotated, Any
 
 from snncell import ops
 from snncell.base.arguments.kinds import Own
+from snncell.common.fields import field, with_fields
 from snncell.common.ranges import NEGATIVE, POSITIVE
-from snncell.nn.neurons.base import Firing, Neuron
+from snncell.nn.neurons.base import Neuron
 from snncell.tape.tensor import Tensor
 
 
+@with_fields
 class ResonateNode(Neuron):
     """Resonate and fire: a complex potential z = u + i v that turns and shrinks.
 
@@ -20,12 +22,6 @@ class ResonateNode(Neuron):
     v = the reset of h, as for every `Neuron`; u stays as it is
 
     The equation dz/dt = (b + i omega) z + I, solved exactly between inputs that are jumps.
-
-    Args:
-        b: how fast the oscillation dies away, negative, 1 / unit of dt.
-        omega: its angular frequency, positive, rad / unit of dt.
-        dt: the length of a step.
-        options: v_threshold, reset, surrogate_function and the others of every `Neuron`.
 
     Inputs:
         x, v, u: the input, the imaginary and the real part, of one shape.
@@ -45,17 +41,9 @@ class ResonateNode(Neuron):
         [0.18]
     """
 
-    b: Any
-    omega: Any
-    dt: Any
-    ranges: ClassVar = {"b": NEGATIVE, "omega": POSITIVE, "dt": POSITIVE}
-
-    def __init__(
-        self, b: Any = -0.2, omega: Any = 1.0, dt: Annotated[float, Own()] = 1.0, **options: Unpack[Firing]
-    ) -> None:
-        super().__init__({"b": b, "omega": omega}, **options)
-        self.declare("dt")
-        self.dt = dt
+    b: Any = field(-0.2, NEGATIVE, "growth of the oscillation, 1 / unit of dt")
+    omega: Any = field(1.0, POSITIVE, "angular frequency, rad / unit of dt")
+    dt: Annotated[float, Own()] = field(1.0, POSITIVE, "length of a step", learned="never")
 
     def construct(self, x: Tensor, v: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         v, late = self.recall(v)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Unpack
+from typing import Annotated, Any
 
 from snncell import ops
 from snncell.base.arguments.kinds import Own
+from snncell.common.fields import field, with_fields
 from snncell.common.ranges import POSITIVE, Range
-from snncell.errors import ArgumentError
-from snncell.nn.neurons.base import Firing
-from snncell.nn.neurons.firing import SPIKE_FUNCTION, Rounding
-from snncell.nn.neurons.integrate import EulerLeak, LeakyNode
+from snncell.nn.neurons.firing import Rounding
+from snncell.nn.neurons.integrate import DECAY_INPUT, MEMBRANE_TAU, V_REST, EulerLeak, LeakyNode
 from snncell.tape.tensor import Tensor
 
 MOST = Range(1, 2**24, "both", "is a whole number from 1 on", whole=True)
 
 
+@with_fields
 class MultiSpikeLIFNode(LeakyNode):
     """A leaky neuron that gives as many spikes in a step as thresholds fit into its potential.
 
@@ -25,11 +25,6 @@ class MultiSpikeLIFNode(LeakyNode):
 
     In the reverse, s has the derivative of one spike at the first threshold. Any `Neuron` counts so with its option
     max_spikes.
-
-    Args:
-        beta: what a step keeps of the potential, from 0 to 1.
-        options: max_spikes (None, which is any number), compare (">="), v_threshold, reset, surrogate_function and the
-            others of every `Neuron`.
 
     Inputs, Returns: x and v, of one shape; (s, v), as for `LIFNode`.
 
@@ -44,24 +39,17 @@ class MultiSpikeLIFNode(LeakyNode):
         [2.] [0.5]
     """
 
-    def __init__(self, beta: Any = 0.9, **options: Unpack[Firing]) -> None:
-        defaults: Firing = {"compare": ">=", "max_spikes": None, **options}
-        super().__init__(beta, **defaults)
+    compare = field(">=")
+    max_spikes = field(None)
 
 
+@with_fields
 class ILIFNode(EulerLeak):
     """Integer leaky integrate and fire: whole numbers of spikes in training, which unfold into spikes on a chip.
 
     h = v - (v - v_rest) / tau + x           as `LIFNode` without decay_input
     s = round(clip(h / v_threshold, 0, D)),  ds/dh = 1 / v_threshold where 0 <= h / v_threshold <= D, else 0
     v = h - s v_threshold                    reset="subtract"; the others where s > 0
-
-    Args:
-        tau: membrane time constant in steps, above 1; 4 / 3 keeps a quarter, as in the paper.
-        most: D, the largest number in a step.
-        v_rest: resting potential; v_reset if it is left out.
-        options: v_threshold, reset and the others of every `Neuron`, without surrogate_function, compare, max_spikes
-            and delay.
 
     Inputs, Returns: x and v, of one shape; (s, v), as for `LIFNode`.
 
@@ -77,26 +65,23 @@ class ILIFNode(EulerLeak):
         [3. 4.]
     """
 
+    tau: Any = MEMBRANE_TAU.but(4.0 / 3.0)  # keeps a quarter, as in the paper
+    most: Annotated[int, Own()] = field(4, None, "D, the largest number in a step", convert=MOST.check, keep=False)
+    v_rest: Any = V_REST
+    surrogate_function = compare = max_spikes = field(init=False)
     delays = (None,)
     own_function = True
 
-    def __init__(
-        self, tau: Any = 4.0 / 3.0, most: Annotated[int, Own()] = 4, v_rest: Any = None, **options: Unpack[Firing]
-    ) -> None:
-        if refused := [name for name in SPIKE_FUNCTION if name in options]:
-            raise ArgumentError(
-                f"ILIFNode: its spike function is its own, and takes no {refused[0]}. Leave it out; most=... is the "
-                f"largest number of spikes."
-            )
-        MOST.check(most, "ILIFNode", "most")
-        super().__init__(tau, False, v_rest, **options)
-        self.fire_by(Rounding(most), most)
+    def _complete(self, given: dict[str, Any]) -> None:
+        """Fire by rounding."""
+        self.fire_by(Rounding(given["most"]), given["most"])
 
     def spikes(self, h: Any, threshold: Any = None) -> Any:
         """The whole number of thresholds nearest to the potential."""
         return self.fire_at(h / (self.v_threshold if threshold is None else threshold))
 
 
+@with_fields
 class RefractoryLIFNode(EulerLeak):
     """A leaky neuron that rests for some steps after a spike.
 
@@ -107,11 +92,6 @@ class RefractoryLIFNode(EulerLeak):
     rho = refractory after a spike, else max(0, rho - 1)
 
     While it rests, the potential stays where the reset put it, and inputs are lost. The counter has no gradient.
-
-    Args:
-        tau: membrane time constant in steps, above 1.
-        refractory: how many steps it rests.
-        decay_input, v_rest and options: as for `LIFNode`, by keyword.
 
     Inputs:
         x, v, rho: the input, the potential and the steps still to rest, of one shape.
@@ -130,21 +110,11 @@ class RefractoryLIFNode(EulerLeak):
         [1. 0. 0. 1. 0. 0.]
     """
 
-    refractory: Any
-    ranges: ClassVar = {"refractory": POSITIVE}
+    tau: Any = MEMBRANE_TAU
+    refractory: Annotated[float, Own()] = field(2.0, POSITIVE, "how many steps it rests", learned="never")
+    decay_input: bool = DECAY_INPUT
+    v_rest: Any = V_REST
     delays = (None,)
-
-    def __init__(
-        self,
-        tau: Any = 2.0,
-        refractory: Annotated[float, Own()] = 2.0,
-        decay_input: bool = True,
-        v_rest: Any = None,
-        **options: Unpack[Firing],
-    ) -> None:
-        super().__init__(tau, decay_input, v_rest, **options)
-        self.declare("refractory")
-        self.refractory = refractory
 
     def construct(self, x: Tensor, v: Tensor, rho: Tensor) -> tuple[Tensor, ...]:
         free = (rho <= 0.0).astype(v.dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from snncell.base.arguments.kinds import Constant, Positive
-from snncell.nn.neurons.base import Firing, Neuron
+from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.convert import positive, steps_from_seconds
 from snncell.nn.neurons.current import CubaLIFNode
@@ -36,7 +36,7 @@ class NirIF(Nir):
     dt: Constant = 1e-4
 
 
-def firing(p: Nir, input_gain: Any) -> Firing:
+def firing(p: Nir, input_gain: Any) -> dict[str, Any]:
     """A spike, which is 1, where v > v_threshold puts v to v_reset."""
     return {
         "input_gain": input_gain,

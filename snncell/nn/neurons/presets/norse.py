@@ -2,21 +2,71 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
+from snncell import ops
 from snncell.base.arguments.kinds import Constant
-from snncell.nn.neurons.base import Firing, Neuron
-from snncell.nn.neurons.constants import Membrane, one_of
+from snncell.common.ranges import one_of
+from snncell.nn.neurons.adaptive import ALIFNode
+from snncell.nn.neurons.base import Neuron
+from snncell.nn.neurons.constants import Membrane, add_rest, from_rest
 from snncell.nn.neurons.convert import decay_from_rate, euler_from_decay
-from snncell.nn.neurons.current import CubaLIFNode
+from snncell.nn.neurons.current import CubaLIFNode, WithSynapse
 from snncell.nn.neurons.elsewhere import FrameworkSettings, absent
 from snncell.nn.neurons.exponential import AdExNode
 from snncell.nn.neurons.integrate import LeakyNode, LIFNode
 from snncell.nn.neurons.izhikevich import IzhikevichNode
-from snncell.nn.neurons.presets.norse_steps import NorseLSNN, NorseRefractory
 from snncell.nn.neurons.readout import LINode
-from snncell.nn.neurons.synaptic import WithSynapse
+from snncell.nn.neurons.variants import RefractoryLIFNode
 from snncell.surrogate import Algebraic, Erf, FastSigmoid, Scaled, SuperSpike, Tanh, Triangle
+from snncell.tape.tensor import Tensor
+
+# --- steps that differ from those of the library ----------------------------------------------------------------------
+
+
+class NorseLSNN(ALIFNode):
+    """LSNN: the adaptation decays before it is looked at, and the potential leaks to a value of its own.
+
+    a' = rho a;  h = v_rest + alpha (v - v_rest) + x;  s = surrogate(h - (v_threshold + a'));  a = a' + jump s
+    """
+
+    v_rest: Any = 0.0
+
+    def resting_at(self, v_rest: Any) -> Self:
+        """The neuron itself, with that resting potential."""
+        self.declare("v_rest")
+        self.v_rest = v_rest
+        return self
+
+    def construct(self, x: Tensor, v: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        a = self.rho * a
+        h = add_rest(self.alpha * from_rest(v, self.v_rest) + self.gained(x), self.v_rest)
+        s, v = self.fired(h, None, self.v_threshold + self.beta * a)
+        return s, v, a + self.jump * (ops.stop_gradient(s) if self.detach_reset else s)
+
+    def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The resting potential, and no adaptation."""
+        return self.filled(x, self.v_rest), self.filled(x, 0.0)
+
+
+class NorseRefractory(RefractoryLIFNode):
+    """LIFRefrac: whether it rests is a spike of the surrogate too, so that the counter has a gradient.
+
+    rests = surrogate(rho);  s = (1 - rests) surrogate(h - v_threshold);  v = (1 - rests) reset(h) + rests v
+    rho = (1 - s) relu(rho - rests) + s refractory
+    """
+
+    def construct(self, x: Tensor, v: Tensor, rho: Tensor) -> tuple[Tensor, ...]:
+        h = self.charge(x, v)
+        s, rests = self.spikes(h), self.fire_at(rho)
+        v = (1.0 - rests) * self.after_reset(h, s) + rests * v
+        s = (1.0 - rests) * s
+        return s, v, (1.0 - s) * ops.relu(rho - rests) + s * self.refractory
+
+    def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The resting potential, and nothing to rest from."""
+        return self.filled(x, self.v_rest), self.filled(x, 0.0)
+
 
 absent(
     "norse",
@@ -77,7 +127,7 @@ class Norse(FrameworkSettings):
     d: Constant
 
 
-def firing(p: Norse) -> Firing:
+def firing(p: Norse) -> dict[str, Any]:
     """A spike puts the potential to v_reset; the reset of a recurrent cell counts as a constant in the reverse."""
     return {
         "v_threshold": p.v_th,
@@ -124,7 +174,7 @@ def norse_lsnn(p: Norse) -> Membrane:
     The default of tau_adapt_inv is Norse's, 1 / 800 1 / s: 800 s, where the paper has ms.
     """
     alpha, rho = decay_from_rate(p.tau_mem_inv, p.dt), decay_from_rate(p.tau_adapt_inv, p.dt)
-    options: Firing = {"input_gain": 1.0 - alpha, **firing(p)}
+    options: dict[str, Any] = {"input_gain": 1.0 - alpha, **firing(p)}
     node = NorseLSNN(alpha, rho, 1.0, p.beta, **options).resting_at(p.v_leak)
     return WithSynapse(node, decay_from_rate(p.tau_syn_inv, p.dt), "read decay jump")
 
@@ -165,5 +215,5 @@ def norse_li(p: Norse) -> Membrane:
 def norse_izhikevich(p: Norse) -> Neuron:
     """The feed-forward step: Euler for v and u alike, of tau_inv dt, and above the threshold."""
     fires, dt = norse_surrogate(p.method, p.alpha), p.tau_inv * p.dt
-    options: Firing = {"v_threshold": p.v_th, "compare": ">", "surrogate_function": fires}
+    options: dict[str, Any] = {"v_threshold": p.v_th, "compare": ">", "surrogate_function": fires}
     return IzhikevichNode(p.a, p.b, p.c, p.d, dt=dt, substeps=1, order="together", **options)

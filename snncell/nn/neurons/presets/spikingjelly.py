@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from snncell.base.arguments.kinds import Constant
-from snncell.nn.neurons.base import Firing, Neuron
+from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.current import CubaLIFNode
 from snncell.nn.neurons.elsewhere import FrameworkSettings, absent
 from snncell.nn.neurons.exponential import EIFNode
 from snncell.nn.neurons.gated import CLIFNode, KLIFNode
-from snncell.nn.neurons.integrate import LeakyNode, LIFNode
-from snncell.nn.neurons.parametric import ParametricLIFNode
+from snncell.nn.neurons.integrate import LeakyNode, LIFNode, ParametricLIFNode
 from snncell.nn.neurons.quadratic import AdaptiveQIFNode, QIFNode
 from snncell.nn.neurons.readout import LINode
 from snncell.nn.neurons.resonate import ResonateNode
@@ -65,7 +64,7 @@ class SpikingJelly(FrameworkSettings):
     max_spike_count: int = 4
 
 
-def firing(p: SpikingJelly, surrogate: Any = None) -> Firing:
+def firing(p: SpikingJelly, surrogate: Any = None) -> dict[str, Any]:
     """Threshold, reset and spike function, which is `surrogate` if none is given."""
     fires = p.surrogate_function
     return {

@@ -6,7 +6,7 @@ from typing import Any
 
 from snncell.base.arguments.kinds import Constant
 from snncell.nn.neurons.adaptive import ALIFNode
-from snncell.nn.neurons.base import Firing, Neuron
+from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.convert import euler_from_decay
 from snncell.nn.neurons.current import CubaLIFNode
@@ -42,7 +42,7 @@ class Spyx(FrameworkSettings):
     activation: Any = None
 
 
-def firing(p: Spyx) -> Firing:
+def firing(p: Spyx) -> dict[str, Any]:
     """The spike comes in the step after the potential has crossed the threshold, and with it the reset."""
     surrogate = FastSigmoid(25.0) if p.activation is None else p.activation
     return {"v_threshold": p.threshold, "surrogate_function": surrogate, "delay": "spike"}

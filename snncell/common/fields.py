@@ -1,0 +1,361 @@
+"""Fields: constants and options of a class, each declared once, with its default, its range and its meaning.
+
+    @with_fields
+    class Cubic(nn.Neuron):
+        '''h = v - steepness v^3 + x'''
+
+        steepness: Any = field(0.5, Range(0.0), "how strongly a high potential is pulled back")
+
+The signature of the class, the check of its arguments, its docstring and its `repr` follow from the fields.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar, dataclass_transform, overload
+
+from snncell.base.arguments.guard import refuse_name
+from snncell.base.arguments.kinds import join_with_or
+from snncell.common.ranges import FINITE, Range, check_constant, one_of
+from snncell.tape.parameter import Parameter
+
+Kind = TypeVar("Kind", bound=type)
+REQUIRED = inspect.Parameter.empty
+
+
+@dataclass(frozen=True)
+class Field:
+    """A constant or an option of a class; `field` says what its attributes are.
+
+    `name`, `annotation` and `kw_only` are those of the class in which it stands.
+    """
+
+    default: Any = REQUIRED
+    range: Range | tuple[Any, ...] | None = None
+    meaning: str = ""
+    learned: Literal["by request", "always", "never"] = "by request"
+    follows: str = ""
+    convert: Callable[[Any, str, str], Any] | None = None
+    read: Callable[[Any], Any] | None = None
+    keep: bool = True
+    quiet: bool = False
+    init: bool = True
+    name: str = ""
+    annotation: Any = Any
+    kw_only: bool = False
+
+    def but(self, default: Any) -> Any:
+        """The same field with another default."""
+        return replace(self, default=default)
+
+    def text(self) -> str:
+        """Its line in a docstring: meaning, range and default."""
+        words = ""
+        if isinstance(self.range, Range) and self.range.words() != FINITE.words():
+            words = f", {self.range.words().removeprefix('is ')}"
+        if isinstance(self.range, tuple):
+            words = f": {join_with_or([_quoted(one) for one in self.range])}"
+        shown = self.follows or ("" if self.default is REQUIRED else _quoted(self.default))
+        return f"{self.meaning}{words}." + (f" Default: {shown}." if shown else "")
+
+    def parameter(self) -> inspect.Parameter:
+        """Its place in the signature."""
+        kind = inspect.Parameter.KEYWORD_ONLY if self.kw_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return inspect.Parameter(self.name, kind, default=self.default, annotation=self.annotation)
+
+    def prepared(self, value: Any, who: str) -> Any:
+        """A value as the class keeps it, after checking it."""
+        if self.convert is not None:
+            return self.convert(value, who, self.name)
+        if isinstance(self.range, tuple):
+            return one_of(value, self.range, who, self.name)
+        return value
+
+
+def _quoted(value: Any) -> str:
+    if isinstance(value, str):
+        return f'"{value}"'
+    return f"{type(value).__name__}()" if hasattr(value, "construct") else repr(value)
+
+
+def field(
+    default: Any = REQUIRED,
+    range: Any = None,
+    meaning: str = "",
+    *,
+    learned: Literal["by request", "always", "never"] = "by request",
+    follows: str = "",
+    convert: Callable[[Any, str, str], Any] | None = None,
+    read: Callable[[Any], Any] | None = None,
+    keep: bool = True,
+    quiet: bool = False,
+    init: bool = True,
+) -> Any:
+    """Declare a constant or an option of a class; `with_fields` makes its signature, checks, docstring and repr of it.
+
+    In a class body `name: type = field(...)` declares a field, and `name = field(default)` gives one of a class above
+    another default.
+
+    Args:
+        default: its default. An argument that must be given is `name: Annotated[type, field(meaning=...)]`.
+        range: an `nn.Range` for a constant, the allowed values of an option as a tuple, or None for any value.
+        meaning: one line for the docstring.
+        learned: "by request": if `learnable` names it; "always", or "never".
+        follows: the name of another constant, whose value, learned or not, stands for this one if it is None.
+        convert: a function (value, class name, name) that checks an argument and returns what is kept.
+        read: for an argument that is not kept as it is: a function of the object that computes its present value.
+        keep: whether it becomes an attribute.
+        quiet: whether `repr` leaves it out while it has its default.
+        init: False for a field of a class above that is no argument of this class.
+
+    Example:
+        >>> @nn.with_fields
+        ... class Cubic(nn.Neuron):
+        ...     steepness: object = nn.field(0.5, nn.Range(0.0), "pull on a high potential")
+        ...
+        ...     def charge(self, x, v):
+        ...         return v - self.steepness * v * v * v + x
+        >>> Cubic(0.25, reset="zero").steepness
+        0.25
+    """
+    return Field(default, range, meaning, learned, follows, convert, read, keep and read is None, quiet, init)
+
+
+# --- classes ----------------------------------------------------------------------------------------------------------
+
+
+@overload
+def with_fields(kind: Kind, /) -> Kind: ...
+@overload
+def with_fields(*, kw_only: bool = False, by_place: str = "") -> Callable[[Kind], Kind]: ...
+@dataclass_transform(eq_default=False)
+def with_fields(kind: Any = None, /, *, kw_only: bool = False, by_place: str = "") -> Any:
+    """Make `__init__`, the section Args of the docstring, and what `repr` shows of the fields of a class.
+
+    Arguments by place come in the order of a dataclass, those of the classes above first. `_complete(given)`, if there
+    is one, is called at the end, with all arguments in a dict. A class that defines `__init__(self, ..., **options)`
+    keeps it, and its signature shows the fields in the place of the options.
+
+    Args:
+        kind: the class.
+        kw_only: whether its fields can only be given by name.
+        by_place: the names of those that can be given by place, in their order; the others are given by name.
+
+    Example:
+        >>> @nn.with_fields
+        ... class Power(nn.Cell):
+        ...     exponent: float = nn.field(2.0, meaning="what the input is raised to")
+        ...
+        ...     def construct(self, x):
+        ...         return x**self.exponent
+        >>> Power(3.0)
+        Power(exponent=3.0)
+    """
+    if kind is None:
+        return functools.partial(_give_fields, kw_only=kw_only, by_place=tuple(by_place.split()))
+    return _give_fields(kind, kw_only, ())
+
+
+def fields_of(kind: type) -> dict[str, Field]:
+    """The fields of a class by name, those of its own first."""
+    return getattr(kind, "__fields__", {})
+
+
+def _give_fields(kind: Any, kw_only: bool, by_place: tuple[str, ...]) -> Any:
+    above, own = fields_of(kind), dict(_own_fields(kind, kw_only))
+    both = above | own
+    if by_place:
+        both = {name: replace(both[name], kw_only=False) for name in by_place} | {
+            name: replace(one, kw_only=True) for name, one in both.items() if name not in by_place
+        }
+    placed = [name for name, one in both.items() if not one.kw_only]  # in the order of a dataclass
+    new = [name for name in own if name not in above]
+    kind.__fields__ = {name: both[name] for name in dict.fromkeys([*placed, *new, *above])}
+    for name, one in own.items():
+        if name in vars(kind):
+            delattr(kind, name)
+        if one.read is not None:
+            setattr(kind, name, property(one.read, doc=one.meaning))
+    if hasattr(kind, "hold"):
+        ranges = {one.name: one.range for one in own.values() if _is_constant(kind, one) and one.keep}
+        kind.hold(ranges | {name: one for name, one in kind.ranges.items() if name in own})
+    if "__init__" in vars(kind):
+        _describe(kind.__init__, kind, list(inspect.signature(kind.__init__).parameters.values())[:-1])
+    else:
+        kind.__init__ = _make_init(kind)
+    if getattr(kind, "extend_repr", None) is None or kind.extend_repr.__qualname__ == "Cell.extend_repr":
+        kind.extend_repr = _extend_repr
+    if kind.__doc__:
+        kind.__doc__ = _with_arguments(inspect.cleandoc(kind.__doc__), kind, above)
+    return kind
+
+
+def _own_fields(kind: type, kw_only: bool) -> Iterator[tuple[str, Field]]:
+    """The fields in the body of a class: new ones, and those of the classes above that have another default."""
+    above, hints = fields_of(kind), inspect.get_annotations(kind)
+    for name in [*hints, *(name for name in vars(kind) if name not in hints)]:
+        one, hint = vars(kind).get(name), hints.get(name, "Any")
+        if "Annotated" in str(hint) and name not in vars(kind):  # an argument without a default
+            one = next((mark for mark in _evaluated(hint, kind).__metadata__ if isinstance(mark, Field)), None)
+            hint = (
+                re.sub(r"^Annotated\[(.+?), .*", r"\1", hint, flags=re.S) if isinstance(hint, str) else hint.__origin__
+            )
+        if not isinstance(one, Field):
+            continue
+        if name in above and name not in hints:
+            default = one.default if one.init else above[name].default
+            yield name, replace(above[name], default=default, follows=one.follows, init=one.init)
+        else:
+            yield name, replace(one, name=name, annotation=hint, kw_only=kw_only)
+
+
+def _is_constant(kind: type, one: Field) -> bool:
+    return isinstance(one.range, Range) and hasattr(kind, "hold") and one.convert is None
+
+
+# --- __init__ ---------------------------------------------------------------------------------------------------------
+
+
+def _make_init(kind: Any) -> Callable[..., None]:
+    """The `__init__` of a class with fields."""
+
+    def __init__(self: Any, *args: Any, **given: Any) -> None:  # noqa: N807 (it becomes the class's)
+        if unknown := [name for name in given if name not in signature.parameters]:
+            refuse_unknown(type(self), unknown)
+        bound = signature.bind(self, *args, **given)
+        bound.apply_defaults()
+        values = dict(bound.arguments)
+        _begin(values.pop("self"), kind, values)
+
+    this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    signature = _describe(__init__, kind, [this])
+    __init__.made_of_fields = True  # type: ignore[attr-defined]
+    return __init__
+
+
+def _describe(init: Any, kind: Any, first: list[inspect.Parameter]) -> inspect.Signature:
+    """Give `__init__` the signature that its class's fields make, after its own parameters."""
+    names = [p.name for p in first]
+    parameters = [one.parameter() for one in fields_of(kind).values() if one.init and one.name not in names]
+    parameters.sort(key=lambda p: p.kind)
+    signature = inspect.Signature([*first, *parameters], return_annotation=None)
+    hints = {p.name: _evaluated(p.annotation, kind) for p in signature.parameters.values() if p.name != "self"}
+    init.__signature__, init.__annotations__ = signature, hints | {"return": None}
+    init.__module__, init.__qualname__ = kind.__module__, f"{kind.__qualname__}.__init__"
+    init.refuses_names = True  # in words of its own
+    return signature
+
+
+def _evaluated(annotation: Any, kind: type) -> Any:
+    """An annotation as an object, in the module of the class that has it; Any if it names what is not there."""
+    if not isinstance(annotation, str):
+        return annotation
+    for one in kind.__mro__:
+        with suppress(NameError, AttributeError, TypeError):
+            return eval(annotation, dict(vars(sys.modules.get(one.__module__, builtins))))
+    return Any
+
+
+def refuse_unknown(kind: type, names: list[str]) -> None:
+    """Raise a CallError for arguments that a class does not have."""
+    refuse = getattr(kind, "_refuse_options", None)
+    if refuse is not None:
+        refuse(names)
+    refuse_name(kind.__name__, names[0], list(inspect.signature(kind).parameters))
+
+
+def _begin(cell: Any, kind: Any, values: dict[str, Any]) -> None:
+    """Set the fields of a new object: those that the `__init__` above takes by that, and then the others."""
+    who, fields = type(cell).__name__, fields_of(kind)
+    follow = [one for one in fields.values() if one.follows and values.get(one.name, 0) is None]
+    values |= {one.name: values[one.follows] for one in follow}
+    above, takes, unpacks = _written_init(kind)
+    first = {name: values[name] for name in values if name in takes and fields[name].convert is None}
+    rest = [fields[name] for name in values if name not in first]
+    if "constants" in (*takes, unpacks):
+        asked = [one for one in rest if _is_constant(kind, one) and one.keep and one.learned == "by request"]
+        constants = {one.name: values[one.name] for one in asked}
+        rest = [one for one in rest if one.name not in constants]
+        first |= constants if unpacks == "constants" else {"constants": constants}
+    above.__init__(cell, **first)
+    for one in rest:
+        values[one.name] = value = one.prepared(values[one.name], who)
+        if not one.keep:
+            continue
+        if _is_constant(kind, one):
+            cell.declare(one.name)
+            value = cell.to_learn(one.name, value) if one.learned == "always" else value
+        elif isinstance(one.range, Range) and one.convert is None and value is not None:
+            value = one.range.check(value if one.range.whole else check_constant(value, who, one.name), who, one.name)
+        setattr(cell, one.name, value)
+    for one in follow:
+        if one.follows in vars(cell) and not isinstance(vars(cell)[one.name], Parameter):
+            setattr(cell, one.name, vars(cell)[one.follows])
+    if hasattr(cell, "_complete"):
+        cell._complete(values)
+
+
+@functools.cache
+def _written_init(kind: type) -> tuple[Any, set[str], str]:
+    """The next class whose `__init__` was written by hand, not made of fields; its arguments, and the name of **."""
+    inits = ((base, vars(base)["__init__"]) for base in kind.__mro__ if "__init__" in vars(base))
+    above = next(base for base, init in inits if not getattr(init, "made_of_fields", False))
+    takes = inspect.signature(vars(above)["__init__"]).parameters
+    unpacks = next((p.name for p in takes.values() if p.kind is p.VAR_KEYWORD), "")
+    return above, {*takes} - {unpacks} | (fields_of(above).keys() if unpacks else set()), unpacks
+
+
+# --- texts ------------------------------------------------------------------------------------------------------------
+
+
+def shown_fields(cell: Any) -> dict[str, str]:
+    """What `repr` shows of an object's fields: those that are attributes, but Cells, which it shows by themselves."""
+    shown = {}
+    for name, one in fields_of(type(cell)).items():
+        value = vars(cell).get(name, REQUIRED)
+        if value is REQUIRED or not one.init or hasattr(value, "construct"):
+            continue
+        if isinstance(value, Parameter):
+            shown[name] = f"Parameter{value.shape}"
+        elif not (one.quiet and type(value) is type(one.default) and value == one.default):
+            shown[name] = repr(value)
+    return shown
+
+
+def _extend_repr(self: Any) -> str:
+    return ", ".join(f"{name}={text}" for name, text in shown_fields(self).items())
+
+
+_SECTION = re.compile(r"^(Args|Inputs|Returns|Raises|Attributes|Note|Source|Example)\b.*:", re.M)
+
+
+def _with_arguments(doc: str, kind: type, above: dict[str, Field]) -> str:
+    """A docstring with a section Args that tells of the fields of a class."""
+    fields = {name: one for name, one in fields_of(kind).items() if one.init}
+    same = [n for n, one in fields.items() if n in above and (one.default, one.follows) == _start(above[n])]
+    entries = [f"{name}: {one.text()}" for name, one in fields.items() if name not in same]
+    for names in textwrap.wrap(", ".join(same), 80):  # a line each, which a reader of docstrings finds the colon in
+        first = next(base for base in reversed(kind.__mro__) if same[0] in fields_of(base))
+        entries.append(f"{names.removesuffix(',')}: as for every `{first.__name__}`.")
+    text = textwrap.indent("\n".join(map(_wrapped, entries)), "    ")
+    section = _SECTION.search(doc)
+    if section is not None and section[1] == "Args":
+        return f"{doc[: section.end()]}\n{text}{doc[section.end() :]}"
+    place = len(doc) if section is None else section.start()
+    return f"{doc[:place].rstrip()}\n\nArgs:\n{text}\n\n{doc[place:]}".rstrip()
+
+
+def _wrapped(entry: str) -> str:
+    return textwrap.fill(entry, 112, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+
+
+def _start(one: Field) -> tuple[Any, str]:
+    return one.default, one.follows
