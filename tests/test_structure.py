@@ -258,10 +258,11 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     "energy": [{"counts", "hardware"}, {"estimate"}, {"picture"}],
     "monitoring": [{"layers"}, {"recorder"}, {"monitor"}],
     "data": [
-        {"events", "kernels", "padding", "random_numbers", "workers"},
+        {"kernels", "padding", "random_numbers", "workers"},
+        {"events"},
         {"formats", "frames", "made"},
-        {"collate", "transforms"},
-        {"cache", "datasets", "loader", "slices"},
+        {"collate", "datasets", "transforms"},
+        {"cache", "loader", "slices"},
     ],
     "data.formats": [
         {"reading"},
