@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from snncell import ops
-from snncell.base.arguments.kinds import Count, Own, Positive
-from snncell.base.arguments.numbers import check_interval
+from snncell.base.arguments.kinds import Count, Own, Positive, check_interval
 from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ParameterError, ShapeError

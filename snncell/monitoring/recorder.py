@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from snncell import ops
-from snncell.base.arguments.numbers import check_count
+from snncell.base.arguments.kinds import check_count
 from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, RecordError, ShapeError

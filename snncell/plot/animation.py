@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.base.arguments.numbers import check_positive
+from snncell.base.arguments.kinds import check_positive
 from snncell.errors import ArgumentError, ShapeError
 from snncell.plot.axes import COLOURS, LARGE, axes_or_new, set_title
 from snncell.plot.legends import legend

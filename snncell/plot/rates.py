@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.base.arguments.numbers import check_count
+from snncell.base.arguments.kinds import check_count
 from snncell.errors import ArgumentError, ShapeError
 from snncell.plot.axes import (
     SMALL,

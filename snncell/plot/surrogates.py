@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.base.arguments.kinds import Numbers
-from snncell.base.arguments.numbers import check_count, check_positive
+from snncell.base.arguments.kinds import Numbers, check_count, check_positive
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.plot.axes import COLOURS, axes_or_new, label_axis, legend_label, line_style, second_axis, set_title

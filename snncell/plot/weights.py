@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell.base.arguments.kinds import Own
-from snncell.base.arguments.numbers import check_count
+from snncell.base.arguments.kinds import Own, check_count
 from snncell.base.arguments.shown import came, show
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError

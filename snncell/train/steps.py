@@ -9,8 +9,7 @@ from typing import Annotated, Any, Protocol
 
 from snncell import ops
 from snncell.amp import LossScaler
-from snncell.base.arguments.kinds import Own
-from snncell.base.arguments.numbers import check_positive
+from snncell.base.arguments.kinds import Own, check_positive
 from snncell.base.plugins import plugin
 from snncell.cell.cell import Cell
 from snncell.compiler.jit import Jitted, jit

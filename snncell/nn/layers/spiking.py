@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from snncell import dtype as dtypes, ops
-from snncell.base.arguments.kinds import Constant, Count, FloatDtype
-from snncell.base.arguments.numbers import check_count
+from snncell.base.arguments.kinds import Constant, Count, FloatDtype, check_count
 from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
 from snncell.common.held import Ranged

@@ -6,8 +6,7 @@ import math
 from typing import Any
 
 from snncell import dtype as dtypes, ops
-from snncell.base.arguments.kinds import Count
-from snncell.base.arguments.numbers import check_count, check_interval, check_positive
+from snncell.base.arguments.kinds import Count, check_count, check_interval, check_positive
 from snncell.cell.cell import Cell
 from snncell.common.initializer import initializer
 from snncell.errors import ShapeError

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.guard import Unlike
-from snncell.base.arguments.kinds import Count, FloatDtype, Lengths, NotNegative, Probability
-from snncell.base.arguments.numbers import check_count
+from snncell.base.arguments.kinds import Count, FloatDtype, Lengths, NotNegative, Probability, check_count
 from snncell.cell.cell import Cell
 from snncell.common.initializer import Init, initializer
 from snncell.errors import ArgumentError, ShapeError

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from snncell import dtype as dtypes, ops
-from snncell.base.arguments.numbers import check_interval
+from snncell.base.arguments.kinds import check_interval
 from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ParameterError

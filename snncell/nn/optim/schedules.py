@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell import dtype as dtypes, ops
-from snncell.base.arguments.kinds import Count, NotNegative, Own, Positive
-from snncell.base.arguments.numbers import check_interval
+from snncell.base.arguments.kinds import Count, NotNegative, Own, Positive, check_interval
 from snncell.base.arguments.shown import show, suggest_instance
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ArgumentTypeError

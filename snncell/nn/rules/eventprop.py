@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes, ops
-from snncell.base.arguments.kinds import Count, Extended, FloatDtype
-from snncell.base.arguments.numbers import check_count
+from snncell.base.arguments.kinds import Count, Extended, FloatDtype, check_count
 from snncell.cell.cell import Cell
 from snncell.common.initializer import Init, Normal, initializer
 from snncell.errors import ArgumentError, DTypeError, ShapeError

@@ -6,8 +6,7 @@ import math
 from typing import Any
 
 from snncell import ops
-from snncell.base.arguments.kinds import Count, FloatDtype
-from snncell.base.arguments.numbers import check_interval
+from snncell.base.arguments.kinds import Count, FloatDtype, check_interval
 from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
 from snncell.common.initializer import Init, initializer
