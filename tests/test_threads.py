@@ -432,7 +432,8 @@ def test_children_that_are_forked_while_threads_run_kernels_or_compile_run_a_net
 
 STUCK = """
 import os, signal, sys, threading
-from snncell import forks, jit, ops
+from snncell import jit, ops
+from snncell.base import forks
 from snncell.errors import ForkError
 
 forks.PATIENCE = 0.2
@@ -839,7 +840,7 @@ def stay():
     ready.set()
     leave.wait()
 
-from snncell import forks
+from snncell.base import forks
 forks.PATIENCE = 0.1  # it does not leave before the fork
 thread = threading.Thread(target=BLAS.run, args=(stay,))
 thread.start()
