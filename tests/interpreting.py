@@ -16,7 +16,7 @@ import pytest
 from snncell.compiler.backends import cpu_loop
 from snncell.compiler.backends.cpu_groups import KernelSource, emit
 from snncell.compiler.ir.program import Program
-from snncell.compiler.passes.canonicalise import from_trace
+from snncell.compiler.passes.canonicalise import canonical_program
 from snncell.compiler.runtime import launches as launching
 from snncell.compiler.schedule.fuse import fuse
 from snncell.tape import structure
@@ -31,7 +31,7 @@ def traced(fn: Any, *args: Tensor) -> Program:
     with tracing_to(trace), recording_on(None):
         out = fn(*[trace.new_input(x.shape, x.asnumpy().dtype) for x in args])
         outputs = [trace.lift(leaf) for leaf in structure.flatten(out)[0]]
-    return from_trace(trace, outputs)
+    return canonical_program(trace, outputs)
 
 
 def op_names(program: Program) -> list[str]:

@@ -11,7 +11,7 @@ from test_scan import XS, C, W, close, looped, normal, plain
 
 import snncell
 from snncell import Parameter, Tensor, grad, jit, nn, ops, value_and_grad
-from snncell.compiler.passes.canonicalise import program_of
+from snncell.compiler.passes.canonicalise import canonical_step
 from snncell.compiler.pipeline import optimise
 from snncell.kernels.products import costs
 
@@ -28,7 +28,7 @@ def kept_step(step: Any, init: Any = C, xs: Any = XS) -> Any:
 def kept(step: Any, init: Any = C, xs: Any = XS) -> list[tuple[str, tuple[int, ...]]]:
     """The values that a scan's forward stores for its reverse: the operation of each, and its shape for one step."""
     forward = kept_step(step, init, xs)
-    program = program_of(forward.op.loop.body)
+    program = canonical_step(forward.op.loop.body)
     made = {out: s.op.name for s in program.instructions for out in s.outputs}
     values = program.outputs[len(forward.op.loop.body.after) :]
     last = {id(y) for y in forward.op.loop.body.saved}
@@ -79,7 +79,7 @@ def test_products_are_stored_whatever_their_shape() -> None:
 
 def test_a_result_is_not_stored_once_more() -> None:
     step = kept_step(lambda c, x: (lambda n: (c * 0.5 + n, n))(ops.tanh(x + c)))
-    values = program_of(step.op.loop.body).outputs[1:]
+    values = canonical_step(step.op.loop.body).outputs[1:]
     assert len(values) == 2 and values[0] is values[1]  # the result, as what the reverse takes
 
 

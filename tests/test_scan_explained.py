@@ -18,7 +18,7 @@ import snncell
 from snncell import Parameter, Tensor, explain, grad, jit, nn, ops, testing, value_and_grad
 from snncell.compiler.backends import cpu_loop
 from snncell.compiler.backends.cpu_loop import BLOCK, STACK
-from snncell.compiler.passes.canonicalise import program_of
+from snncell.compiler.passes.canonicalise import canonical_step
 from snncell.errors import ArgumentError, BpropError, DTypeError, ShapeError, TraceError
 
 __all__ = ["plain"]  # a fixture
@@ -259,7 +259,7 @@ def test_results_and_sums_that_nothing_needs_are_not_computed():
 
     (forward,) = scans(last, XS)
     assert len(forward.outputs) == 1
-    assert [step.op.name for step in program_of(forward.op.loop.body).instructions] == ["mul", "add"]
+    assert [step.op.name for step in canonical_step(forward.op.loop.body).instructions] == ["mul", "add"]
     p = Parameter(NEURON.asnumpy() * 1.0)
     (reverse,) = scans(grad(lambda x: ops.scan(lambda c, x: (c * p + ops.tanh(x * p), None), C, x)[0]), XS)
     assert len(reverse.outputs) == 2  # of the state and of x, no sum for p

@@ -18,11 +18,11 @@ from contextlib import nullcontext
 from typing import Any
 
 from snncell.base.config import FINITE
-from snncell.compiler.explain import report_on_passes
+from snncell.compiler.explain import explain_stages
 from snncell.compiler.ir.program import interpret, program_of_trace
-from snncell.compiler.passes.canonicalise import canonicalise, from_trace
+from snncell.compiler.passes.canonicalise import canonical_program, canonicalise
 from snncell.compiler.runtime.plan import Plan, Plans
-from snncell.compiler.state.dependencies import Dependencies, cells_in, state_read_by
+from snncell.compiler.state.dependencies import Dependencies, find_cells, state_read_by
 from snncell.compiler.state.python_state import PythonState
 from snncell.errors import GradientError
 from snncell.tape import structure
@@ -149,7 +149,7 @@ class TracedVjp:
         with TRACING_LOCK:
             if orders not in self._plans:
                 outputs = [*self.outs, *self.residuals(orders)]
-                self._plans[orders] = Plans(from_trace(self.trace, [x._data for x in outputs]))
+                self._plans[orders] = Plans(canonical_program(self.trace, [x._data for x in outputs]))
         plans = self._plans[orders]
         if TRACING.trace is not None:
             return tuple(interpret(plans.program, arguments))
@@ -295,7 +295,7 @@ class Compiled:
                 stand_ins = [x if n in self.constant else watch_input(x) for n, x in enumerate(stand_ins)]
             pairs = zip(stand_ins, entries, strict=True)
             stand_ins = [x if entry is None else wrap(x._data, entry) for x, entry in pairs]
-            trace.cells.update(cells_in(arguments, fn))  # fn may read attributes of Cells without calling them
+            trace.cells.update(find_cells(arguments, fn))  # fn may read attributes of Cells without calling them
             args, kwargs = structure.unflatten(arguments, stand_ins)
             outs, self.structure_of_out = structure.flatten(fn(*args, **kwargs))
             structure.refuse_results(self.structure_of_out, who)
@@ -337,7 +337,7 @@ class Compiled:
 
     def explain_passes(self, arrays: Sequence[Any]) -> str:
         """The Program after each pass, for these arguments; on a tape there is none."""
-        return report_on_passes(self.traced, self.plan(arrays).space)
+        return explain_stages(self.traced, self.plan(arrays).space)
 
     def plan(self, arrays: Sequence[Any]) -> Plan:
         """The plan to replay for these arguments; on a tape there is none."""

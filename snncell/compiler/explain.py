@@ -27,7 +27,7 @@ from snncell.tape.value import Value
 # --- launches ---------------------------------------------------------------------------------------------------------
 
 
-def report(name: str, plan: Plan) -> str:
+def explain_plan(name: str, plan: Plan) -> str:
     """Explain a plan: a summary, the launches in order, and the Program that they came from."""
     loops = sum(isinstance(launch, (Launch, DeviceLaunch)) for launch in plan.launches)
     calls = [launch for launch in plan.launches if isinstance(launch, OperationCall)]
@@ -206,7 +206,7 @@ def _specs(values: Sequence[Value]) -> str:
 # --- passes -----------------------------------------------------------------------------------------------------------
 
 
-def report_on_passes(program: Program, space: Space) -> str:
+def explain_stages(program: Program, space: Space) -> str:
     """A traced Program after each pass, then the step of each loop in it; of a pass that changes nothing, its name."""
     lines, last = _stage_lines(stages(program, space))
     return "\n".join([*lines, *_body_lines(last)]).rstrip()
@@ -244,7 +244,7 @@ def _body_lines(program: Program) -> list[str]:
 # --- signatures -------------------------------------------------------------------------------------------------------
 
 
-def difference(old: Any, new: Any) -> str:
+def signature_difference(old: Any, new: Any) -> str:
     """Name the difference of two signatures as the caller sees it."""
     (*before, tree, specs), (*now, new_tree, new_specs) = old, new
     if before != now:

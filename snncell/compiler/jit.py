@@ -15,8 +15,8 @@ from snncell.base.arguments.shown import came, show
 from snncell.base.arguments.tracebacks import hide_frames
 from snncell.base.config import FINITE
 from snncell.compiler.compiled import Compiled
-from snncell.compiler.explain import difference, report
-from snncell.compiler.state.values import same
+from snncell.compiler.explain import explain_plan, signature_difference
+from snncell.compiler.state.values import same_value
 from snncell.errors import ArgumentError, DTypeError, JitPickleError, ShapeError, TraceError
 from snncell.tape import structure
 from snncell.tape.conversion import TENSORS, with_tensors
@@ -245,7 +245,7 @@ class Jitted:
         """Raise if the function changes, at each call, a value that it reads: a trace cannot carry that out."""
         # What has the same value after each trace, such as `self.shape = x.shape`, does not count them.
         before, now = outdated.own_changes, compiled.own_changes
-        counting = [x.words for spot, x in now.items() if spot in before and not same(x.now, before[spot].now)]
+        counting = [x.words for spot, x in now.items() if spot in before and not same_value(x.now, before[spot].now)]
         if counting:
             raise TraceError(
                 f"jit({self.name}): {counting[0]} is read and changed by the function at each call, and a compiled "
@@ -263,7 +263,8 @@ class Jitted:
             cause = f"{outdated.changed()} is changed between the calls. Make what changes an argument or a Parameter"
         else:
             other = [known for known in self.compiled if known != signature][-1]
-            cause = f"{difference(other, signature)}. Pad to a few shapes, or pass a number that changes as a Tensor"
+            changed = signature_difference(other, signature)
+            cause = f"{changed}. Pad to a few shapes, or pass a number that changes as a Tensor"
         warnings.warn(
             f"jit({self.name}): is traced for the {STORM + 1}th time: {cause}; each trace takes as long as many calls.",
             RuntimeWarning,
@@ -274,7 +275,7 @@ class Jitted:
         """Explain the compiled function for these arguments, as text; see `explain`."""
         with recording_on(None):
             compiled, leaves = self.lookup(args, kwargs)
-        return report(self.name, compiled.plan([leaf._data for leaf in leaves]))
+        return explain_plan(self.name, compiled.plan([leaf._data for leaf in leaves]))
 
     def explain_passes(self, *args: Any, **kwargs: Any) -> str:
         """Its Program for these arguments after each pass, as text; see `explain_passes`."""

@@ -23,7 +23,7 @@ import numpy as np
 
 from snncell.compiler.ir.loop import Body, LoopOperation
 from snncell.compiler.ir.program import find_used_values
-from snncell.compiler.passes.canonicalise import from_trace, program_of
+from snncell.compiler.passes.canonicalise import canonical_program, canonical_step
 from snncell.compiler.pipeline import choose_saved
 from snncell.compiler.state.dependencies import state_read_by
 from snncell.compiler.state.values import Change, Spot
@@ -105,7 +105,7 @@ def _differ(one: Body, other: Body) -> bool:
     """True if two traces of a step compute different things, from the same states."""
     if len(one.carry) != len(other.carry):
         return False  # the first did not know all states
-    if str(program_of(one)) != str(program_of(other)):
+    if str(canonical_step(one)) != str(canonical_step(other)):
         return True
     pairs = zip(one.captured, other.captured, strict=True)
     return any(a._data is not b._data and not np.array_equal(a._data, b._data, equal_nan=True) for a, b in pairs)
@@ -148,7 +148,7 @@ def _captures(trace: BodyTrace, outs: Sequence[Tensor], known: int) -> tuple[lis
 # --- the backward step ------------------------------------------------------------------------------------------------
 
 
-def saving(body: Body) -> Body:
+def save_for_backward(body: Body) -> Body:
     """The same body, which collects the values that its backward step reads."""
     try:
         with recording_on(None):
@@ -228,7 +228,7 @@ def lacks_states(body: Body, reverse: Reverse) -> bool:
     The latter may where the backward step itself does not: a bprop may call a Cell, which has a bprop of its own.
     """
     own = reverse.body
-    program, states = program_of(own), [x._data for x in body.carry]
+    program, states = canonical_step(own), [x._data for x in body.carry]
     if not find_used_values(program).difference(program.inputs).isdisjoint(states):
         return True
     needed = find_needed_inputs(own.trace, own.outs, body.carry, [*own.xs, *own.consts])
@@ -294,5 +294,5 @@ def find_needed_inputs(
         operands += [x._data for x in among if x._entry is None]
     inside = [x for x in operands if isinstance(x, Value) and x.trace in trace.lineage]
     known = {x._data for x in given}
-    looked_at = find_used_values(from_trace(trace, inside, known))
+    looked_at = find_used_values(canonical_program(trace, inside, known))
     return (needed | looked_at.intersection(x._data for x in among)) - known

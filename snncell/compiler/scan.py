@@ -31,12 +31,12 @@ from snncell.compiler.linearise import (
     find_needed_inputs,
     lacks_states,
     linearise,
-    saving,
+    save_for_backward,
     trace_body,
 )
 from snncell.compiler.lower import Lowered
 from snncell.compiler.nan_replay import ReplayedSteps, look_at_gradients, look_at_results
-from snncell.compiler.passes.canonicalise import program_of
+from snncell.compiler.passes.canonicalise import canonical_step
 from snncell.compiler.schedule.loop import LoopSchedule, obstacle, schedule
 from snncell.kernels.space import DEVICE, HOST, Space
 from snncell.tape.backward import zeros_of
@@ -51,7 +51,7 @@ from snncell.tape.transforms import vjp
 from snncell.tape.value import Value
 
 
-def run(
+def run_scan(
     f: StepFunction,
     carry: Sequence[Tensor],
     xs: Sequence[Tensor],
@@ -96,7 +96,7 @@ def _bind_loop(loop: Loop, inputs: list[Tensor], steps: int) -> tuple[Scan, Sequ
     body = loop.body
     taped = RECORDING.tape is not None and body.trace.tape is not None and any(x._entry is not None for x in inputs)
     if taped and loop.interval is None and loop.recompute is None:
-        loop = replace(loop, body=saving(body))
+        loop = replace(loop, body=save_for_backward(body))
     scan = Scan(loop if taped else replace(loop, interval=None))
     return scan, scan.bind(*inputs, steps=steps)
 
@@ -158,7 +158,7 @@ class Scan(LoopOperation):
 
     def inside(self) -> list[str]:
         """The body's Program."""
-        return str(program_of(self.loop.body)).splitlines()
+        return str(canonical_step(self.loop.body)).splitlines()
 
     def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
         """The form the loop took, and why."""
@@ -312,10 +312,10 @@ def _drop_unused(
 
     Those stay that are `needed` by gradients of higher orders. Gives the body, and the inputs that are left.
     """
-    used = find_used_values(program_of(body)) | needed
+    used = find_used_values(canonical_step(body)) | needed
     if recompute is not None:
         forward = recompute.forward
-        used |= find_used_values(program_of(forward)) | {x._data for x in forward.carry}
+        used |= find_used_values(canonical_step(forward)) | {x._data for x in forward.carry}
     flags = [True] * len(body.carry) + [x._data in used for x in (*body.xs, *body.consts)]
     xs, consts = ([x for x in kind if x._data in used] for kind in (body.xs, body.consts))
     return replace(body, xs=xs, consts=consts), list(compress(inputs, flags))
@@ -364,7 +364,7 @@ class Nested:
     def _most(self) -> int:
         """The elements of the largest result of a step."""
         if self._widest is None:
-            results = [x for instruction in program_of(self.loop.body).instructions for x in instruction.outputs]
+            results = [x for instruction in canonical_step(self.loop.body).instructions for x in instruction.outputs]
             self._widest = max((math.prod(x.shape) for x in results), default=0)
         return self._widest
 

@@ -11,7 +11,7 @@ import numpy as np
 from snncell import ops
 from snncell.compiler.ir.formula import Elementwise, Reduction
 from snncell.compiler.ir.product import Dot, Product
-from snncell.compiler.passes.canonicalise import from_trace
+from snncell.compiler.passes.canonicalise import canonical_program
 from snncell.errors import SnncellError
 from snncell.monitoring.layers import WEIGHTED
 from snncell.monitoring.recorder import Array, Inputs, RecordedCall, Update
@@ -251,7 +251,7 @@ def operations_of(update: Update, weighted: tuple[type, ...] = ()) -> Operations
     except SnncellError:
         return None
     multiplications, additions = 0.0, 0.0
-    for step in from_trace(trace, outputs).instructions:
+    for step in canonical_program(trace, outputs).instructions:
         if apart and isinstance(step.op, (Dot, Product)):
             continue
         of_step = _in_step(step)

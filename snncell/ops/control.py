@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from snncell.base.arguments.kinds import Count, Numbers, Own
 from snncell.base.arguments.shown import came, show
 from snncell.compiler.nan_replay import in_step
-from snncell.compiler.scan import run as scanned
+from snncell.compiler.scan import run_scan as scanned
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.ops.base import as_int, astype
 from snncell.ops.joining import stack, unstack

@@ -21,7 +21,7 @@ from snncell.compiler.backends.tile import KernelBlock, Scratch
 from snncell.compiler.ir.formula import is_elementwise
 from snncell.compiler.ir.program import values_in
 from snncell.compiler.schedule.loop import LoopSchedule
-from snncell.compiler.schedule.phases import Phase, Stores, phases_of, space_of
+from snncell.compiler.schedule.phases import Phase, Stores, common_shape, phases_of
 from snncell.kernels import loops
 from snncell.kernels.arrays import empty
 from snncell.kernels.numba.build import build
@@ -181,7 +181,7 @@ class CPULoop:
             for instruction in (*self.instructions, *self.recomputed)
             for x in (*values_in(instruction), *instruction.outputs)
         ]
-        phase = Phase(space_of([*self.carry, *self.after, *self.sequences, *self.summed, *inside]))
+        phase = Phase(common_shape([*self.carry, *self.after, *self.sequences, *self.summed, *inside]))
         phase.instructions = instructions
         return [phase]
 

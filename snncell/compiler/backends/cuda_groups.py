@@ -70,13 +70,13 @@ def emit_cuda(group: FusionGroup, uniform: set[Value]) -> CUDAKernel:
 
     body = Statements(functions=CUDA)
     for n, operand in enumerate(arrays):
-        body.load(operand.value, load(operand.value, f"a{n}", _place(operand.shape, sizes)))
+        body.load(operand.value, load_element(operand.value, f"a{n}", _place(operand.shape, sizes)))
     for instruction in group.instructions:
         if isinstance(instruction.op, Elementwise):
             body.compute(instruction)
     for n, operand in enumerate(outputs):
         if operand.value not in reductions:
-            body.lines.append(store(operand.value, f"o{n}", _place(sizes, sizes), body.names[operand.value]))
+            body.lines.append(store_element(operand.value, f"o{n}", _place(sizes, sizes), body.names[operand.value]))
     sums = [n for n, operand in enumerate(outputs) if operand.value in reductions]
     joined = [
         reduction_of(f"o{n}", body.names[reductions[outputs[n].value].inputs[0]], reductions[outputs[n].value])
@@ -117,24 +117,24 @@ def chunks_of(count: int, terms: int) -> list[int]:
     return rounds
 
 
-def load(value: Value, array: str, place: str) -> str:
+def load_element(value: Value, array: str, place: str) -> str:
     """The expression of an element of a flat array, in the dtype it is computed in; booleans are bytes."""
     return LOAD.get(value.dtype.name, "{0}").format(f"{array}[{place}]")
 
 
-def store(value: Value, array: str, place: str, element: str) -> str:
+def store_element(value: Value, array: str, place: str, element: str) -> str:
     """The statement that puts an element, which has a name, into a flat array."""
     return f"{array}[{place}] = " + STORE.get(value.dtype.name, "{0}").format(element)
 
 
 def _load_sum(value: Value, array: str, place: str) -> str:
     """The expression of a part of a sum, which stays in the dtype it is computed in."""
-    return load(value, array, place) if value.dtype.kind == "b" else f"{array}[{place}]"
+    return load_element(value, array, place) if value.dtype.kind == "b" else f"{array}[{place}]"
 
 
 def _store_sum(value: Value, array: str, place: str, element: str) -> str:
     """The statement that puts a sum or a part of one into a flat array."""
-    return store(value, array, place, element) if value.dtype.kind == "b" else f"{array}[{place}] = {element}"
+    return store_element(value, array, place, element) if value.dtype.kind == "b" else f"{array}[{place}] = {element}"
 
 
 def _place(shape: tuple[int, ...], sizes: tuple[int, ...]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.compiler.backends.cuda_groups import add_term, begin_sums, load, store
+from snncell.compiler.backends.cuda_groups import add_term, begin_sums, load_element, store_element
 from snncell.compiler.backends.expressions import (
     Statements,
     as_scalar,
@@ -25,7 +25,7 @@ from snncell.compiler.backends.expressions import (
 from snncell.compiler.backends.index_space import IndexSpace
 from snncell.compiler.ir.program import values_in
 from snncell.compiler.schedule.loop import LoopSchedule
-from snncell.compiler.schedule.phases import space_of
+from snncell.compiler.schedule.phases import common_shape
 from snncell.kernels.cuda.build import build
 from snncell.kernels.cuda.elementwise import THREADS
 from snncell.kernels.cuda.runtime import runtime
@@ -75,7 +75,7 @@ class CUDALoop:
             for x in (*values_in(instruction), *instruction.outputs)
         ]
         results = [*self.after, *self.sequences, *self.summed]
-        self.shape = space_of([*self.carry, *results, *inside])
+        self.shape = common_shape([*self.carry, *results, *inside])
         self.name = "cuda_scan_" + "".join(c if c.isalnum() else "_" for c in schedule.who)[:44]
         self._places()
         self._emit()
@@ -98,11 +98,11 @@ class CUDALoop:
         for axis in reversed(axes):
             lines += [f"g{axis} = j % n{axis}", f"j = j // n{axis}"]
         for n, value in enumerate(self.fixed):
-            lines.append(f"d{n} = {load(value, f'a{n}', self.place[value])}")
-        lines += [f"w{n} = {load(value, f'c{n}', f'i * m{n}')}" for n, value in enumerate(self.carry)]
+            lines.append(f"d{n} = {load_element(value, f'a{n}', self.place[value])}")
+        lines += [f"w{n} = {load_element(value, f'c{n}', f'i * m{n}')}" for n, value in enumerate(self.carry)]
         lines += begin_sums(list(map(sum_of_elements, self.summed)))
         lines += self._recomputing() if self.recompute else self._straight()
-        lines += [store(value, f"last{n}", "i", f"w{n}") for n, value in enumerate(self.carry)]
+        lines += [store_element(value, f"last{n}", "i", f"w{n}") for n, value in enumerate(self.carry)]
         lines += [f"q{n}[i] = z{n}" for n in range(len(self.summed))]
         self._finish(["i = cuda.grid(1)", "if i < n:", *indent(lines)])
 
@@ -121,7 +121,9 @@ class CUDALoop:
             later.append(f"y{n}_{AHEAD - 1} = {self._row(value, 'far')}")
         lines += later
         if self.storing:
-            checkpoint = [store(x, f"p{n}", "(turn // every) * n + i", f"w{n}") for n, x in enumerate(self.carry)]
+            checkpoint = [
+                store_element(x, f"p{n}", "(turn // every) * n + i", f"w{n}") for n, x in enumerate(self.carry)
+            ]
             lines += ["if turn % every == 0:", *indent(checkpoint)]
         variables = {value: f"w{n}" for n, value in enumerate(self.carry)} | {value: f"r{n}" for n, value in used}
         lines += self._step(self.instructions, variables, "", self._results)
@@ -135,7 +137,7 @@ class CUDALoop:
     def _row(self, value: Value, step: str) -> str:
         """The thread's element of a sequence at a step."""
         n = self.rows.index(value)
-        return load(value, f"x{n}", f"{step} * h{n} + {self.place[value]}")
+        return load_element(value, f"x{n}", f"{step} * h{n} + {self.place[value]}")
 
     def _used(self) -> list[tuple[int, Value]]:
         """The sequences that the loop itself takes; the others belong to the forward that is run again."""
@@ -157,12 +159,15 @@ class CUDALoop:
             lines = [f"k{n} = {names[value]}" for n, value in enumerate(after)]
             if len(lines) > 1:  # in one assignment: a state may become another, as in v, u = u, v
                 lines = [", ".join(f"k{n}" for n in numbers) + " = " + ", ".join(names[value] for value in after)]
-            return [*lines, *(store(x, f"kept{n}", "(turn + 1) * n + i", f"k{n}") for n, x in enumerate(self.stored))]
+            return [
+                *lines,
+                *(store_element(x, f"kept{n}", "(turn + 1) * n + i", f"k{n}") for n, x in enumerate(self.stored)),
+            ]
 
-        once = [f"k{n} = {load(x, f'p{n}', 'segment * n + i')}" for n, x in enumerate(self.stored)]
-        once += [store(x, f"kept{n}", "i", f"k{n}") for n, x in enumerate(self.stored)]
+        once = [f"k{n} = {load_element(x, f'p{n}', 'segment * n + i')}" for n, x in enumerate(self.stored)]
+        once += [store_element(x, f"kept{n}", "i", f"k{n}") for n, x in enumerate(self.stored)]
         recomputed = [place, *self._step(self.recomputed, variables, "again", following), "turn += 1"]
-        back = [place, *(f"k{n} = {load(x, f'kept{n}', 'turn * n + i')}" for n, x in enumerate(self.stored))]
+        back = [place, *(f"k{n} = {load_element(x, f'kept{n}', 'turn * n + i')}" for n, x in enumerate(self.stored))]
         own = {**variables, **{value: f"w{n}" for n, value in enumerate(self.carry)}}
         back += [*self._step(self.instructions, own, "", self._results), "turn -= 1"]
         segment = ["first = segment * every", "length = min(every, steps - first)", *once, "turn = 0"]
@@ -177,7 +182,7 @@ class CUDALoop:
 
     def _results(self, names: dict[Value, str]) -> list[str]:
         """The results, the sums, and the states that a step leaves."""
-        lines = [store(x, f"o{n}", "t * n + i", names[x]) for n, x in enumerate(self.sequences)]
+        lines = [store_element(x, f"o{n}", "t * n + i", names[x]) for n, x in enumerate(self.sequences)]
         for n, value in enumerate(self.summed):
             lines += add_term(n, sum_of_elements(value, term=names[value]))
         if self.carry:

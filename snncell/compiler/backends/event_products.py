@@ -54,7 +54,7 @@ LEAST_BLOCKS, NARROW = 16, 128  # so many blocks at least, if their strips have 
 LEAST_ELEMENTS = 512
 
 
-def rows_of_events(instruction: Instruction, known: dict[Value, Any]) -> RowsOfEvents | None:
+def gather_rows(instruction: Instruction, known: dict[Value, Any]) -> RowsOfEvents | None:
     """A product before a loop as rows that the loop adds up, where it has few events."""
     x, *lists, matrix = (known[value] for value in instruction.inputs)
     return gather_events(as_rows(x), lists, matrix)

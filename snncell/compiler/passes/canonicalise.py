@@ -68,11 +68,11 @@ def canonicalise(program: Program) -> Program:
     return transform(CANONICAL, program)
 
 
-def from_trace(trace: Trace, outputs: list[Value], known: Collection[Value] = frozenset()) -> Program:
+def canonical_program(trace: Trace, outputs: list[Value], known: Collection[Value] = frozenset()) -> Program:
     """Build the canonical Program of a finished trace. No instruction of it computes `known` Values."""
     return canonicalise(program_of_trace(trace, outputs, known=known))
 
 
-def program_of(body: Body) -> Program:
+def canonical_step(body: Body) -> Program:
     """Build the canonical Program of a loop's step."""
     return canonicalise(body.program())

@@ -16,7 +16,7 @@ from snncell.compiler.ir.loop import LoopOperation, with_body
 from snncell.compiler.ir.product import EVENTS, PRODUCT_OF_EVENTS, Contraction, Dot, EventOperation, casts_bytes
 from snncell.compiler.ir.program import Program, users_of
 from snncell.compiler.ir.views import CONTIGUOUS
-from snncell.compiler.passes.canonicalise import program_of
+from snncell.compiler.passes.canonicalise import canonical_step
 from snncell.tape.tensor import wrap
 from snncell.tape.tracing import Instruction
 from snncell.tape.value import Value
@@ -121,7 +121,7 @@ def _with_bools(
     assert isinstance(instruction.op, LoopOperation)  # the caller's choice
     body = instruction.op.loop.body
     ys, outputs, first = list(body.ys), list(instruction.outputs), len(body.after)
-    inside = program_of(body)
+    inside = canonical_step(body)
     makers = {inner.outputs[0]: inner for inner in inside.instructions}
     for n, value in enumerate(inside.outputs[first : first + len(ys)]):
         cast, out = makers.get(value), instruction.outputs[first + n]

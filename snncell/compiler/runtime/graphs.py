@@ -171,6 +171,6 @@ def _value(parameter: Parameter) -> Any:
     return DEVICE.taken(parameter.value_in(DEVICE), f"Parameter {parameter.name!r}")
 
 
-def pays(launches: int, copied: int) -> bool:
+def graph_pays(launches: int, copied: int) -> bool:
     """True if one request for so many launches saves more time than copying the inputs takes."""
     return launches * LAUNCH > 2 * copied / COPIED + LAUNCH

@@ -13,7 +13,7 @@ import numpy as np
 
 from snncell.compiler.backends.cpu_loop import CPULoop
 from snncell.compiler.backends.cuda_loop import CUDALoop
-from snncell.compiler.backends.event_products import events_by_column, rows_of_events
+from snncell.compiler.backends.event_products import events_by_column, gather_rows
 from snncell.compiler.ir.program import values_in
 from snncell.compiler.runtime.stepwise import StepLoop
 from snncell.compiler.runtime.together import AllStepsPlan, over_all_steps
@@ -63,7 +63,7 @@ class LoopRun:
         schedule = self.schedule
         self._run_over_time(schedule.prologue)
         for instruction in schedule.products:
-            rows = rows_of_events(instruction, self.known) if gathers(loop, instruction) else None
+            rows = gather_rows(instruction, self.known) if gathers(loop, instruction) else None
             if rows is None:
                 self._run_over_time([instruction])
             else:

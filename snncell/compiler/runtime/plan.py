@@ -18,7 +18,7 @@ import snncell.compiler.runtime.eager_cuda  # noqa: F401
 from snncell.compiler.ir.product import Product
 from snncell.compiler.ir.program import Program, last_uses
 from snncell.compiler.pipeline import optimise
-from snncell.compiler.runtime.graphs import RecordedPlan, pays
+from snncell.compiler.runtime.graphs import RecordedPlan, graph_pays
 from snncell.compiler.runtime.launches import (
     DeviceLaunch,
     Launch,
@@ -157,7 +157,7 @@ class Plan:
             *(v for p, v in self.program.parameters.items() if p not in self.program.written),
         ]
         copied = sum(math.prod(value.shape) * value.dtype.itemsize for value in copied_in)
-        if not pays(launches, copied):
+        if not graph_pays(launches, copied):
             return None
         written = [parameter for parameter, _ in self.written]
         return RecordedPlan(self.computed, [parameter for parameter, _ in self.parameters], written)

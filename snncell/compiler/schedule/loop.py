@@ -21,7 +21,7 @@ from snncell.compiler.ir.product import Dot, ProductOfEvents, along_rows
 from snncell.compiler.ir.program import outside_of, values_in
 from snncell.compiler.passes.simplify import leading_to
 from snncell.compiler.pipeline import take_apart
-from snncell.compiler.schedule.phases import Shape, space_of
+from snncell.compiler.schedule.phases import Shape, common_shape
 from snncell.kernels.products.gathers import may_pay
 from snncell.tape.tracing import Instruction
 from snncell.tape.value import Value
@@ -208,7 +208,7 @@ def obstacle(schedule: LoopSchedule) -> str | None:
     if products:
         return _obstacle_to_rows(schedule, instructions, products, outgoing)
     try:
-        space = space_of(
+        space = common_shape(
             [*outgoing, *(x for instruction in instructions for x in (*values_in(instruction), *instruction.outputs))]
         )
     except ValueError:

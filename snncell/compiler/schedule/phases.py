@@ -23,7 +23,7 @@ from snncell.tape.value import Value
 Shape = tuple[int, ...]
 
 
-def space_of(values: Iterable[Value]) -> Shape:
+def common_shape(values: Iterable[Value]) -> Shape:
     """The shape that all of them broadcast to."""
     return np.broadcast_shapes(*(value.shape for value in values))
 

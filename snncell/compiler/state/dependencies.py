@@ -95,7 +95,7 @@ def state_read_by(roots: Iterable[Any], who: str, every: str = "each call") -> I
         states.refuse_draws(who, every)
 
 
-def cells_in(arguments: Any, fn: Any) -> dict[Any, None]:
+def find_cells(arguments: Any, fn: Any) -> dict[Any, None]:
     """The Cells among the fixed arguments, the one that `fn` is a method of, and all below them."""
     owners = [*structure.statics(arguments), getattr(fn, "__self__", None)]
     trees = [owner for owner in owners if hasattr(owner, "cells_and_names") and not isinstance(owner, type)]

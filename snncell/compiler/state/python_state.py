@@ -12,7 +12,17 @@ from typing import Any
 
 from snncell.base.arguments.guard import warn_of
 from snncell.compiler.state.reach import CONTAINERS, NUMBERS, ReachableValues
-from snncell.compiler.state.values import MISSING, Change, Spot, in_slot, items, name_of, of_cell, same, snapshot
+from snncell.compiler.state.values import (
+    MISSING,
+    Change,
+    Spot,
+    cell_value,
+    freeze_array,
+    in_slot,
+    items,
+    name_of,
+    same_value,
+)
 from snncell.errors import TraceError
 from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Trace
@@ -43,7 +53,7 @@ class PythonState(ReachableValues):
             try:
                 for take, mapping, values in present:
                     now = take(mapping)
-                    if not all(map(is_, now, values)) and not all(map(same, now, values)):
+                    if not all(map(is_, now, values)) and not all(map(same_value, now, values)):
                         return False
             except KeyError:
                 return False
@@ -51,16 +61,16 @@ class PythonState(ReachableValues):
                 if not mapping.keys().isdisjoint(names):
                     return False
             for cell, _, value in variables:
-                if of_cell(cell) is not value and not same(of_cell(cell), value):
+                if cell_value(cell) is not value and not same_value(cell_value(cell), value):
                     return False
             for container, ids, inside in containers:
                 there = items(container)
-                if list(map(id, there)) != ids and not (len(there) == len(ids) and all(map(same, there, inside))):
+                if list(map(id, there)) != ids and not (len(there) == len(ids) and all(map(same_value, there, inside))):
                     return False
             for array, before in arrays:
-                if snapshot(array) != before:
+                if freeze_array(array) != before:
                     return False
-            return all(same(in_slot(one, name), value) for one, name, value in slots)
+            return all(same_value(in_slot(one, name), value) for one, name, value in slots)
 
         return unchanged
 
@@ -70,18 +80,18 @@ class PythonState(ReachableValues):
         for holder in self._holders.values():
             found |= holder.changes()
         for cell, name, value in self._variables:
-            if not same(now := of_cell(cell), value):
+            if not same_value(now := cell_value(cell), value):
                 found[id(cell), ""] = Change(name, now)
         for one, name, value in self._slots.values():
-            if not same(now := in_slot(one, name), value):
+            if not same_value(now := in_slot(one, name), value):
                 found[id(one), name] = Change(f"{type(one).__name__}.{name}", now)
         for container, _, inside in self._containers:
             there = items(container)
-            if len(there) != len(inside) or not all(map(same, there, inside)):
+            if len(there) != len(inside) or not all(map(same_value, there, inside)):
                 words = f"a {type(container).__name__}{self._called(container)}"
                 found[id(container), ""] = Change(words, tuple(there))
         for array, before in self._arrays:
-            if (now := snapshot(array)) != before:
+            if (now := freeze_array(array)) != before:
                 found[id(array), ""] = Change(f"an array{self._called(array)}", now)
         return found
 
@@ -119,7 +129,7 @@ class PythonState(ReachableValues):
             f"{holder.words}{name}"
             for holder in self._holders.values()
             for name, value in holder.numbers.items()
-            if type(now := holder.mapping.get(name)) in NUMBERS and not same(now, value)
+            if type(now := holder.mapping.get(name)) in NUMBERS and not same_value(now, value)
         ]
         for name in changed:
             warn_of(
@@ -142,7 +152,7 @@ class PythonState(ReachableValues):
     def refuse_leaks(self, trace: Trace | None, who: str) -> None:
         """Raise if an object, variable or container holds a Tensor of this trace: it has no value later."""
         for cell, name, value in self._variables:
-            if holds_traced_tensor(of_cell(cell), trace):
+            if holds_traced_tensor(cell_value(cell), trace):
                 if isinstance(cell, ContextVar):
                     cell.set(None if value is MISSING else value)
                 else:

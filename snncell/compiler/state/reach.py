@@ -46,11 +46,11 @@ from snncell.compiler.state.values import (
     Holder,
     Spot,
     attributes_of,
+    cell_value,
+    freeze_array,
     id_of,
     in_slot,
     items,
-    of_cell,
-    snapshot,
 )
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
@@ -195,7 +195,7 @@ class ReachableValues:
             self.parameters |= {value: None} if isinstance(value, Parameter) else {}
             self._waiting += (value._entry.hooks or {}).values() if value._entry is not None else []
         elif isinstance(value, (np.ndarray, *BUFFERS)):
-            self._arrays.append((value, snapshot(value)))
+            self._arrays.append((value, freeze_array(value)))
             self._waiting += value.ravel().tolist() if isinstance(value, np.ndarray) and value.dtype.hasobject else []
             self._visit_subclass(value, kind)
         elif isinstance(value, random.SystemRandom):
@@ -213,8 +213,8 @@ class ReachableValues:
             self._waiting += [value.default_factory] if isinstance(value, defaultdict) else []
             self._visit_subclass(value, kind)
         elif isinstance(value, ContextVar):
-            self._variables.append((value, value.name, of_cell(value)))
-            self._waiting.append(of_cell(value))
+            self._variables.append((value, value.name, cell_value(value)))
+            self._waiting.append(cell_value(value))
         elif isinstance(value, Iterator) and kind.__module__ in ("builtins", "itertools"):
             self._iterators.append(value)
         elif isinstance(value, (staticmethod, classmethod, property, cached_property)):
@@ -233,7 +233,7 @@ class ReachableValues:
             own = attributes_of(value)
             self._waiting += [own["fn"]] if "fn" in own else _leading_on(own.values())  # `fn` of what is jitted
         elif library(kind.__module__) and any(hasattr(kind, name) for name in ON_HOST):
-            self._arrays.append((value, snapshot(value)))
+            self._arrays.append((value, freeze_array(value)))
         else:
             self._waiting += [value._value_] if isinstance(value, Enum) else []
             self._waiting += [value()] if isinstance(value, ReferenceType) else []
@@ -283,7 +283,7 @@ class ReachableValues:
             self._waiting.append(os.environ)
         elif "__name__" in value.__globals__ and library(value.__globals__["__name__"]):
             # Of a library, the functions and objects that it was given: `grad(fn)`, the loss of a training step.
-            self._waiting += _leading_on(map(of_cell, value.__closure__ or ()))
+            self._waiting += _leading_on(map(cell_value, value.__closure__ or ()))
         else:
             self._read_code(value)
             if value.__dict__:  # attributes of a function, such as `loss.weight`
@@ -324,7 +324,7 @@ class ReachableValues:
         self._read_slots(function, defaults)  # the attributes too, because they may be replaced
         self._waiting += function.__defaults__ or ()
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-            value = of_cell(cell)
+            value = cell_value(cell)
             if name in names.free or name in names.stored:
                 self._variables.append((cell, name, value))
             if name in names.free or (name in names.appended and not isinstance(value, _APPENDABLE)):
@@ -347,7 +347,7 @@ class ReachableValues:
         known = [sys.modules.get(x) for name in names.modules for x in (name, f"{package}.{name}")]
         modules = [module for module in known if module is not None]
         self._waiting += modules
-        free = [of_cell(cell) for cell in function.__closure__ or ()]
+        free = [cell_value(cell) for cell in function.__closure__ or ()]
         modules += [
             value for value in free if issubclass(type(value), ModuleType)
         ]  # imported by the enclosing function

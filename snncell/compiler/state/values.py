@@ -60,11 +60,11 @@ class Holder:
     def changes(self) -> Iterator[tuple[Spot, Change]]:
         """The values that changed, by the place where they are."""
         for name, value in self.values.items():
-            if not same(now := self.mapping.get(name, MISSING), value):
+            if not same_value(now := self.mapping.get(name, MISSING), value):
                 yield (self.id, name), Change(f"{self.words}{name}", now)
 
 
-def same(now: Any, then: Any) -> bool:
+def same_value(now: Any, then: Any) -> bool:
     """True if a trace with one value is right for the other: identical, or equal numbers or strings."""
     if now is then:
         return True
@@ -72,7 +72,7 @@ def same(now: Any, then: Any) -> bool:
         return False
     if isinstance(now, _SIMPLE):  # by repr: 0.0 is not -0.0, and NaN is NaN
         return repr(now) == repr(then)
-    return isinstance(now, tuple) and len(now) == len(then) and all(map(same, now, then))
+    return isinstance(now, tuple) and len(now) == len(then) and all(map(same_value, now, then))
 
 
 def items(container: Any) -> list[Any]:
@@ -80,7 +80,7 @@ def items(container: Any) -> list[Any]:
     return [*container, *container.values()] if isinstance(container, dict) else list(container)
 
 
-def on_host(array: Any) -> np.ndarray[Any, Any]:
+def array_on_host(array: Any) -> np.ndarray[Any, Any]:
     """The elements of an array, of another library's too; shared with it where that is possible."""
     if isinstance(array, np.ndarray):
         return array
@@ -91,15 +91,15 @@ def on_host(array: Any) -> np.ndarray[Any, Any]:
         return np.asarray(array.float())
 
 
-def snapshot(array: Any) -> tuple[Any, ...]:
+def freeze_array(array: Any) -> tuple[Any, ...]:
     """The shape, the dtype and a copy of the elements of an array; of other memory its bytes."""
     if isinstance(array, BUFFERS):
         return (), None, memoryview(cast(Any, array)).tobytes()
-    here = on_host(array)
+    here = array_on_host(array)
     return here.shape, here.dtype, here.tobytes()
 
 
-def of_cell(cell: CellType | ContextVar[Any]) -> Any:
+def cell_value(cell: CellType | ContextVar[Any]) -> Any:
     """The value of a closure's variable, or of a ContextVar, which may have none yet."""
     if isinstance(cell, ContextVar):
         return cell.get(MISSING)
