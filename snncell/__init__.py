@@ -110,9 +110,9 @@ _OF_TRAIN = (
 
 _register("training on ranks", "snncell.distributed.training:train_on_ranks")
 _register("run context", "snncell.mindspore.run_context:RunContext")
-_register("monitoring.costs", "snncell.energy.estimate:layer_costs")
-_register("monitoring.synops", "snncell.energy.estimate:synops_per_sample")
-_register("monitoring.energy", "snncell.energy.estimate:energy_estimator")
+_register("costs of layers", "snncell.energy.estimate:layer_costs")
+_register("synaptic operations", "snncell.energy.estimate:synops_per_sample")
+_register("energy estimate", "snncell.energy.estimate:energy_estimator")
 
 _guard(globals())
 _install()

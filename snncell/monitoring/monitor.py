@@ -212,7 +212,7 @@ class Monitor:
         Raises:
             RecordError: if their inputs were not recorded.
         """
-        costs: dict[str, Any] = plugin("monitoring.costs")(self._recorder.neurons, self._counted())
+        costs: dict[str, Any] = plugin("costs of layers")(self._recorder.neurons, self._counted())
         return costs
 
     def synops(self) -> float:
@@ -221,7 +221,7 @@ class Monitor:
         Raises:
             RecordError: if inputs were not recorded.
         """
-        synops: float = plugin("monitoring.synops")(self._recorder.neurons, self._counted())
+        synops: float = plugin("synaptic operations")(self._recorder.neurons, self._counted())
         return synops
 
     def energy(self, hardware: Any = "45nm", baseline: Any = None, reuse: bool = True) -> Any:
@@ -237,7 +237,7 @@ class Monitor:
             ArgumentError: for unknown hardware.
             RecordError: if inputs, or the spikes of a layer, were not recorded.
         """
-        estimate = plugin("monitoring.energy")(hardware, baseline, reuse)
+        estimate = plugin("energy estimate")(hardware, baseline, reuse)
         call = self._counted(weights=False)
         return estimate(self._recorder.neurons, call, self.spikes, partial(self._recorder.there, call))
 
