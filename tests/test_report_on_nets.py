@@ -9,6 +9,7 @@ from sick_nets import REFUSED, SICKNESSES, sick
 
 import snncell
 from snncell import Tensor, errors, nn, ops, plot, testing
+from snncell.nn.time.lengths import mean_over_time
 from snncell.report.diagnose import diagnose
 from snncell.report.findings import KINDS
 from snncell.report.probe import examine
@@ -64,7 +65,7 @@ class UntilTheEnd(nn.Cell):
         self.weights, self.neuron, self.out = nn.Dense(4, 12, bias_init=bias), nn.MultiStep(neuron), nn.Dense(12, 3)
 
     def construct(self, x, lengths):
-        return self.out(nn.sequences.mean_over_time(self.neuron(self.weights(x)), lengths, "net"))
+        return self.out(mean_over_time(self.neuron(self.weights(x)), lengths, "net"))
 
 
 @pytest.mark.parametrize("bias", [-0.5, 0.0, 2.0])
