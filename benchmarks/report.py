@@ -3,8 +3,8 @@
     python benchmarks/report.py [--part "held out"] [--healthy 50] [--sick 2] [--markdown FILE]
 
 A healthy network is one whose loss falls when it is trained, and is lower than with other samples' labels; a sick one
-has one of the sicknesses of `tests/sick_nets.py` planted in it, from mild to strong. Limits of the report were chosen
-on the tuning seeds and on the examples; what counts are those held out. A sickness is named if a warning or
+has one of the sicknesses of `tests/support/sick_nets.py` planted in it, from mild to strong. Limits of the report were
+chosen on the tuning seeds and on the examples; what counts are those held out. A sickness is named if a warning or
 an alarm is of one of its kinds, or the report refuses the batch with an error that names it. Any warning or alarm about
 a healthy network is a false one.
 
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from timing import tell
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # the networks are the tests' own
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))  # the networks are the tests' own
 
 from drawn_nets import healthy
 from sick_nets import REFUSED, SICKNESSES, sick

@@ -12,15 +12,26 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiers import chosen
 
-import snncell
-from snncell.kernels.numba import build
-from snncell.kernels.numba.native import kernel_of
+# Modules of tests/support and tests/tables, and test files that other ones import, are found by their names. The folder
+# tests itself must not be on the path, because its folders have the names of packages, such as nir and sklearn.
+TESTS = Path(__file__).parent
+sys.path[:] = [path for path in sys.path if path != str(TESTS)]
+sys.path += [
+    str(TESTS / "support"),
+    str(TESTS / "tables"),
+    *sorted({str(file.parent) for file in TESTS.glob("*/test_*.py")}),
+]
+
+from tiers import chosen  # noqa: E402
+
+import snncell  # noqa: E402
+from snncell.kernels.numba import build  # noqa: E402
+from snncell.kernels.numba.native import kernel_of  # noqa: E402
 
 # Another matplotlib draws the same figure with other pixels. After a change that is meant to be seen:
-# pytest tests/test_plot_*.py --mpl-generate-path=tests/baseline, and look at what came of it.
-PICTURES = (Path(__file__).parent / "baseline" / "MATPLOTLIB").read_text(encoding="utf-8").strip()
+# pytest tests/plot/test_plot_*.py --mpl-generate-path=tests/baseline, and look at what came of it.
+PICTURES = (TESTS / "baseline" / "MATPLOTLIB").read_text(encoding="utf-8").strip()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,13 +1,12 @@
 """Tests of the CUDA backend on what this process has: Numba's simulator (`NUMBA_ENABLE_CUDASIM=1 pytest tests/device`),
-or a card. With CUDA_KERNELS=FILE, what the simulator was given to run is written there, for `tests/test_cuda_ptx.py` to
-compile.
+or a card. With CUDA_KERNELS=FILE, the kernels that the simulator ran are written to that file;
+`tests/kernels/test_cuda_ptx.py` compiles them.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,6 @@ from snncell.errors import DeviceError
 from snncell.kernels.cuda import build
 from snncell.kernels.cuda.runtime import runtime
 from snncell.kernels.scalar.functions import CUDA_IMPORTS, SIMULATOR_IMPORTS, is_simulated
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # cases and tables that the CPU's tests have too
 
 _kernels: dict[Any, tuple[str, str, Any]] = {}
 

@@ -1,0 +1,19 @@
+"""Kernels stay within their arrays, and read nothing that they have not written."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from snncell.kernels.numba import policy
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="its protected pages are asked for as on Linux")
+@pytest.mark.skipif(not policy.compiles(), reason="it is what compiled code does that nobody else checks")
+def test_no_kernel_touches_what_is_beside_its_arrays() -> None:
+    script = Path(__file__).parents[1] / "support" / "guarded.py"
+    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # it imports cases of other tests
+    ran = subprocess.run([sys.executable, str(script), "100"], env=paths, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr[-3000:]
