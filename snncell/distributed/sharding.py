@@ -25,8 +25,8 @@ def shard_slices(samples: int, shards: int) -> list[slice]:
 
     None has a single one unless the batch has: of one sample a batch normalisation has no variance.
 
-    >>> from snncell.distributed.sharding import slices
-    >>> [[(one.start, one.stop) for one in slices(samples, 4)] for samples in (10, 5)]
+    >>> from snncell.distributed.sharding import shard_slices
+    >>> [[(one.start, one.stop) for one in shard_slices(samples, 4)] for samples in (10, 5)]
     [[(0, 3), (3, 6), (6, 8), (8, 10)], [(0, 3), (3, 5), (5, 5), (5, 5)]]
     """
     used = min(shards, max(1, samples // 2))
@@ -111,8 +111,8 @@ def rank_nodes(shards: int, ranks: int) -> list[list[Node]]:
     The sum of all shards is that of the first half and that of the second, and so on down to single ones: what a rank
     adds by itself is part of the same sum on any number of ranks.
 
-    >>> from snncell.distributed.sharding import nodes
-    >>> nodes(4, 2), nodes(4, 3)
+    >>> from snncell.distributed.sharding import rank_nodes
+    >>> rank_nodes(4, 2), rank_nodes(4, 3)
     ([[(0, 2)], [(2, 4)]], [[(0, 2)], [(2, 3)], [(3, 4)]])
     """
     owner = [shard * ranks // shards for shard in range(shards)]
