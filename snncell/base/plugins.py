@@ -1,8 +1,8 @@
 """Plug-ins: classes and functions of side products that the core uses without importing them.
 
-The core imports none of `mindspore`, `nir`, `quantise`, `distributed` and `sklearn`. Where it needs a class of one of
-them, it asks for it by a key, and `snncell/__init__.py` registers the module that defines it. For example, `train.fit`
-asks for the "run context" because `on_train_begin(self, run_context)` of a callback takes MindSpore's RunContext.
+The core imports none of `mindspore`, `nir`, `quantise`, `energy`, `distributed` and `sklearn`. If it needs a class of
+one of them, it asks for it by a key, and `snncell/__init__.py` registers the module that defines it. For example,
+`train.fit` asks for the "run context" because `on_train_begin(self, run_context)` takes MindSpore's RunContext.
 """
 
 from __future__ import annotations

@@ -168,11 +168,11 @@ def check_constant(value: Any, who: str, name: str) -> Any:
 def one_of(value: Any, allowed: Sequence[Any], who: str, name: str) -> Any:
     """An option as it is, after checking that it is one of a few."""
     try:
-        known_value = value in allowed
-    except Exception:  # an array: its comparison has no truth value
-        known_value = False
-    if not known_value:
+        is_allowed = value in allowed
+    except Exception:  # an array, or a traced Tensor: the comparison has no truth value, so it is refused below
+        is_allowed = False
+    if not is_allowed:
         words = [f'"{word}"' if isinstance(word, str) else repr(word) for word in allowed]
-        known = " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
-        raise ArgumentError(f"{who}: {name} is {known}, not {quote_value(value)}.")
+        choices = " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+        raise ArgumentError(f"{who}: {name} is {choices}, not {quote_value(value)}.")
     return value
