@@ -352,7 +352,7 @@ CASES = {
         exploding_update,
         r"mul gives inf at entry \(0, 0\) \(and 3 more, of 4\), of finite operands: it starts here \(Parameter "
         r"'0\.weight' \(Dense\.weight\)\)\.",
-        r"optim\.py:\d+: ",
+        r"algorithms\.py:\d+: ",
         r"in SGD$",
         None,
         (0, 0),
