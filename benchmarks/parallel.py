@@ -15,14 +15,14 @@ import numpy as np
 
 import snncell
 from snncell import Tensor, ops
-from snncell.compiler.backends import cpu_groups
+from snncell.compiler.backends import groups
 
 SIZES = (2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 256_000, 1_000_000)
 
 
 def built(function: Callable[..., Any], x: Tensor, parallel: bool) -> Any:
     """`function` jitted for `x` with one kind of loop, whatever its size."""
-    cpu_groups.PARALLEL_SIZE = 1 if parallel else 10**12
+    groups.PARALLEL_SIZE = 1 if parallel else 10**12
     jitted = snncell.jit(function)
     jitted(x)
     return jitted

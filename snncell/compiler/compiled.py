@@ -20,10 +20,9 @@ from typing import Any
 from snncell.base.config import FINITE
 from snncell.compiler.explain import explain_stages
 from snncell.compiler.ir.program import interpret, program_of_trace
-from snncell.compiler.passes.canonicalise import canonical_program, canonicalise
+from snncell.compiler.passes.simplify import canonical_program, canonicalise
 from snncell.compiler.runtime.plan import Plan, Plans
-from snncell.compiler.state.dependencies import Dependencies, find_cells, state_read_by
-from snncell.compiler.state.python_state import PythonState
+from snncell.compiler.state.python_state import Dependencies, PythonState, find_cells, state_read_by
 from snncell.errors import GradientError
 from snncell.tape import structure
 from snncell.tape.backward import pullback, watch_input, zeros_of

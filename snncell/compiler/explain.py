@@ -8,17 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from snncell.compiler.backends.cuda_groups import emit_cuda
-from snncell.compiler.ir.formula import MAX_INSTRUCTIONS, Elementwise, Reduction, can_compile
+from snncell.compiler.backends.groups import emit_cuda
+from snncell.compiler.fuse import fuse
 from snncell.compiler.ir.loop import Body, LoopOperation
+from snncell.compiler.ir.operations import MAX_INSTRUCTIONS, Elementwise, Reduction, can_compile
 from snncell.compiler.ir.product import choice_in_loop
 from snncell.compiler.ir.program import Program, by_line
-from snncell.compiler.lower import Lowered
 from snncell.compiler.pipeline import optimise, stages, stages_of_body
 from snncell.compiler.runtime.launches import DeviceLaunch, Launch, OperationCall, Segments, bytes_moved
-from snncell.compiler.runtime.loop_run import adds_up, gathers
+from snncell.compiler.runtime.loop_run import Lowered, adds_up, gathers
 from snncell.compiler.runtime.plan import Plan
-from snncell.compiler.schedule.fuse import fuse
 from snncell.kernels.space import DEVICE, HOST, Space
 from snncell.tape import structure
 from snncell.tape.tracing import Instruction

@@ -23,9 +23,9 @@ import numpy as np
 
 from snncell.compiler.ir.loop import Body, LoopOperation
 from snncell.compiler.ir.program import find_used_values
-from snncell.compiler.passes.canonicalise import canonical_program, canonical_step
+from snncell.compiler.passes.simplify import canonical_program, canonical_step
 from snncell.compiler.pipeline import choose_saved
-from snncell.compiler.state.dependencies import state_read_by
+from snncell.compiler.state.python_state import state_read_by
 from snncell.compiler.state.values import Change, Spot
 from snncell.errors import GradientError, TraceError
 from snncell.tape.backward import ancestors, pullback, watch_input, zeros_of

@@ -15,16 +15,20 @@ from collections.abc import Iterator, Sequence
 
 from snncell.compiler.ir.loop import Body, LoopParts, Step
 from snncell.compiler.ir.program import Program
-from snncell.compiler.passes.begin_early import begin_early
-from snncell.compiler.passes.canonicalise import CANONICAL, Pass, run_passes, transform
-from snncell.compiler.passes.event_lists import share_event_lists, spikes_as_bool
-from snncell.compiler.passes.fuse_into_loops import fuse_into_loops
+from snncell.compiler.passes.fuse_into_loops import fuse_into_loops, multiply_in_loops
 from snncell.compiler.passes.hoist import hoist
-from snncell.compiler.passes.multiply_in_loops import multiply_in_loops
-from snncell.compiler.passes.product_layout import make_contiguous
+from snncell.compiler.passes.product_operands import make_contiguous, share_event_lists, spikes_as_bool
 from snncell.compiler.passes.push_reductions import push_reductions
 from snncell.compiler.passes.rematerialise import rematerialise
-from snncell.compiler.passes.simplify import eliminate_dead_code, fold_constants
+from snncell.compiler.passes.simplify import (
+    CANONICAL,
+    Pass,
+    begin_early,
+    eliminate_dead_code,
+    fold_constants,
+    run_passes,
+    transform,
+)
 from snncell.kernels.space import HOST, Space
 from snncell.tape.value import Value
 

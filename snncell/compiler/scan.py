@@ -34,10 +34,10 @@ from snncell.compiler.linearise import (
     save_for_backward,
     trace_body,
 )
-from snncell.compiler.lower import Lowered
 from snncell.compiler.nan_replay import ReplayedSteps, look_at_gradients, look_at_results
-from snncell.compiler.passes.canonicalise import canonical_step
-from snncell.compiler.schedule.loop import LoopSchedule, obstacle, schedule
+from snncell.compiler.passes.simplify import canonical_step
+from snncell.compiler.runtime.loop_run import Lowered
+from snncell.compiler.schedule import LoopSchedule, obstacle, schedule
 from snncell.kernels.space import DEVICE, HOST, Space
 from snncell.tape.backward import zeros_of
 from snncell.tape.parameter import assign_all, commit

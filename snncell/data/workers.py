@@ -30,7 +30,7 @@ from typing import Any
 
 from snncell.base.forks import after_fork, in_child
 from snncell.base.signals import deferring, take_from
-from snncell.compiler.state.random_states import LOADING
+from snncell.compiler.state.python_state import LOADING
 from snncell.errors import ArgumentError, ForkError, WorkerError
 
 Make = Callable[[int, list[bool]], Any]

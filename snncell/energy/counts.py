@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell import ops
-from snncell.compiler.ir.formula import Elementwise, Reduction
+from snncell.compiler.ir.operations import Elementwise, Reduction
 from snncell.compiler.ir.product import Dot, Product
-from snncell.compiler.passes.canonicalise import canonical_program
+from snncell.compiler.passes.simplify import canonical_program
 from snncell.errors import SnncellError
 from snncell.monitoring.layers import WEIGHTED
 from snncell.monitoring.recorder import Array, Inputs, RecordedCall, Update

@@ -17,7 +17,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import NotNegative, Numbers
-from snncell.compiler.ir.formula import Elementwise
+from snncell.compiler.ir.operations import Elementwise
 from snncell.errors import ArgumentError
 from snncell.ops.base import as_float, as_tensor, astype, elementwise, number_or_tensor, same_dtype
 from snncell.ops.logic import (

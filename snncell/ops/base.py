@@ -14,7 +14,7 @@ from snncell import dtype as dtypes
 from snncell.base.arguments.guard import refuse_name
 from snncell.base.arguments.kinds import Dtype, Numbers
 from snncell.base.arguments.shown import brief, from_inside, show
-from snncell.compiler.ir.formula import Cast, Elementwise
+from snncell.compiler.ir.operations import Cast, Elementwise
 from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError, SnncellError
 from snncell.kernels import fft
 from snncell.tape.event_lists import EventLists

@@ -12,7 +12,7 @@ from typing import Any
 
 from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Count, Lengths, Numbers, PadMode, Size
-from snncell.compiler.ir.convolution import Convolution, ConvolutionBack, ConvolutionWeight
+from snncell.compiler.ir.product import Convolution, ConvolutionBack, ConvolutionWeight
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import joining, shape as sh
 from snncell.ops.arithmetic import conj

@@ -19,7 +19,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.base.text import percent
-from snncell.compiler.ir.convolution import Convolution, ConvolutionWeight
+from snncell.compiler.ir.product import Convolution, ConvolutionWeight
 from snncell.errors import ShapeError
 from snncell.kernels.conv import direct, im2col
 from snncell.kernels.products import csr, matmul

@@ -57,7 +57,7 @@ def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 
 
 def _by_columns(x: Tensor) -> bool:
-    """True for the transpose of a matrix that lies row by row. In a trace `passes/product_layout.py` looks."""
+    """True for the transpose of a matrix that lies row by row. In a trace `passes/product_operands.py` looks."""
     return isinstance(x._data, np.ndarray) and x._data.flags.f_contiguous and not x._data.flags.c_contiguous
 
 
@@ -113,7 +113,7 @@ def _bytes_and_floats(x: Tensor, y: Tensor) -> bool:
     """True for rows of bytes and a matrix of floats on the CPU, which are multiplied as they are.
 
     The events are found in the bytes; only where there are too many of them a float copy is made, and not kept for the
-    gradient. In a trace `passes/event_lists.py` does the same.
+    gradient. In a trace `passes/product_operands.py` does the same.
     """
     rows, matrix = x._data, y._data
     if TRACING.trace is not None or not isinstance(rows, np.ndarray) or not isinstance(matrix, np.ndarray):

@@ -14,7 +14,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Dtype, Numbers
-from snncell.compiler.ir.formula import Reduction, Sum
+from snncell.compiler.ir.operations import Reduction, Sum
 from snncell.errors import DTypeError, ShapeError
 from snncell.kernels import sums
 from snncell.kernels.cuda import scan as lines

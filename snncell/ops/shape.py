@@ -13,7 +13,7 @@ import numpy as np
 
 from snncell.base.arguments.kinds import Lengths, Numbers
 from snncell.base.arguments.shown import show
-from snncell.compiler.ir.views import Broadcast, Reshape, Transpose
+from snncell.compiler.ir.operations import Broadcast, Reshape, Transpose
 from snncell.errors import ShapeError
 from snncell.ops.base import as_axes, as_axis, as_int, as_ints, as_tensor
 from snncell.tape.event_lists import EventLists

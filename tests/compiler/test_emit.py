@@ -15,7 +15,7 @@ import pytest
 from interpreting import emitted, run_plainly, whole_numbers
 
 from snncell import Tensor, ops
-from snncell.compiler.backends.index_space import join_axes
+from snncell.compiler.backends.expressions import join_axes
 from snncell.ops.base import Function
 
 FAMILIES = [importlib.import_module(f"snncell.ops.{found.name}") for found in pkgutil.iter_modules(ops.__path__)]

@@ -10,7 +10,7 @@ import pytest
 from interpreting import emitted, run_plainly, whole_numbers
 
 from snncell import Tensor, ops
-from snncell.compiler.backends import cpu_groups as emitter
+from snncell.compiler.backends import groups as emitter
 from snncell.kernels.numba.policy import PARALLEL_SIZE
 
 LENGTHS = [0, 1, 15, 16, 17, 31, 33, 1025]

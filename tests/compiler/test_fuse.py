@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from interpreting import interpreted, launches, traced
 
 from snncell import Parameter, Tensor, explain, grad, jit, nn, ops
-from snncell.compiler.ir.formula import MAX_INSTRUCTIONS, Elementwise, Reduction
+from snncell.compiler.fuse import FusionGroup, fuse
+from snncell.compiler.ir.operations import MAX_INSTRUCTIONS, Elementwise, Reduction
 from snncell.compiler.ir.program import Program
-from snncell.compiler.schedule.fuse import FusionGroup, fuse
 
 __all__ = ["interpreted"]  # a fixture
 

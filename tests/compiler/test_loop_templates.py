@@ -13,7 +13,7 @@ from interpreting import interpreted
 
 import snncell
 from snncell import Tensor, jit, nn, ops
-from snncell.compiler.backends import cpu_groups, cpu_loop, cuda_groups
+from snncell.compiler.backends import cpu_loop, groups
 from snncell.compiler.backends.cuda_loop import CUDALoop
 from snncell.compiler.explain import kernels_on_device
 from snncell.kernels import loops
@@ -123,7 +123,7 @@ def test_a_template_is_chosen(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     def missing(*_: Any, **__: Any) -> Any:
         raise AssertionError(f"{name} was chosen")
 
-    assert name in inspect.getsource(cpu_loop if name.startswith("scan") else cpu_groups)
+    assert name in inspect.getsource(cpu_loop if name.startswith("scan") else groups)
     monkeypatch.setattr(loops, name, missing)
     fn, arrays, _ = ROWS[name]
     with pytest.raises(Exception, match=f"{name} was chosen"):
@@ -133,9 +133,9 @@ def test_a_template_is_chosen(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
 # --- the device's -----------------------------------------------------------------------------------------------------
 
 ON_DEVICE = {
-    "_map": (cuda_groups, "map_loop"),
-    "_sum": (cuda_groups, "reduce_rows"),
-    "_join": (cuda_groups, "reduce_all"),
+    "_map": (groups, "map_loop"),
+    "_sum": (groups, "reduce_rows"),
+    "_join": (groups, "reduce_all"),
     "_straight": (CUDALoop, "scan_loop"),
     "_recomputing": (CUDALoop, "scan_recomputing"),
 }

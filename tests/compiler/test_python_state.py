@@ -34,7 +34,7 @@ from random_cases import random_cases
 
 import snncell
 from snncell import Tensor, jit, nn, ops, train
-from snncell.compiler.state import random_states, reach
+from snncell.compiler.state import python_state, reach
 from snncell.errors import TraceError
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -544,11 +544,11 @@ def test_random_numbers_of_pytorch_in_another_thread_are_no_fault_of_the_trace(t
 
 def test_ctrl_c_leaves_no_thread_of_a_loader_paused(monkeypatch):
     lock = threading.RLock()
-    monkeypatch.setitem(random_states.LOADING, -1, lock)
+    monkeypatch.setitem(python_state.LOADING, -1, lock)
     for interrupted in (False, True):
-        with contextlib.suppress(KeyboardInterrupt), random_states.pause_loading() as paused:
+        with contextlib.suppress(KeyboardInterrupt), python_state.pause_loading() as paused:
             assert paused and lock._is_owned()
-            with random_states.pause_loading():  # of a trace within the trace
+            with python_state.pause_loading():  # of a trace within the trace
                 assert lock._is_owned()
             assert lock._is_owned()
             if interrupted:

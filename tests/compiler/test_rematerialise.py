@@ -11,7 +11,7 @@ from test_scan import XS, C, W, close, looped, normal, plain
 
 import snncell
 from snncell import Parameter, Tensor, grad, jit, nn, ops, value_and_grad
-from snncell.compiler.passes.canonicalise import canonical_step
+from snncell.compiler.passes.simplify import canonical_step
 from snncell.compiler.pipeline import optimise
 from snncell.kernels.products import costs
 

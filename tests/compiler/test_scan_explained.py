@@ -18,7 +18,7 @@ import snncell
 from snncell import Parameter, Tensor, explain, grad, jit, nn, ops, testing, value_and_grad
 from snncell.compiler.backends import cpu_loop
 from snncell.compiler.backends.cpu_loop import BLOCK, STACK
-from snncell.compiler.passes.canonicalise import canonical_step
+from snncell.compiler.passes.simplify import canonical_step
 from snncell.errors import ArgumentError, BpropError, DTypeError, ShapeError, TraceError
 
 __all__ = ["plain"]  # a fixture

@@ -11,7 +11,6 @@ from ranks.pretended import Mpi
 
 import snncell
 from snncell import Tensor, distributed, nn, ops, train
-from snncell.compiler.runtime import graphs
 from snncell.distributed import ending, job, sums
 
 
@@ -28,9 +27,7 @@ def _alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("wrap", [lambda fn: fn, snncell.jit], ids=["eager", "jit"])
 def test_a_step_with_means_is_that_of_the_cpu_at_each_run(wrap: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        graphs, "graph_pays", lambda *_: True
-    )  # as if a graph were worth it: exchanges are part of none
+    # As if a graph were worth it: exchanges are part of none.
     monkeypatch.setattr("snncell.compiler.runtime.plan.graph_pays", lambda *_: True)
     here = nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LIFNode(tau=2.0)), nn.Dense(4, 2))
     there = copy.deepcopy(here).to("gpu")

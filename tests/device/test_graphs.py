@@ -9,7 +9,7 @@ import pytest
 
 import snncell
 from snncell import Parameter, Tensor, explain, jit, nn, ops, value_and_grad
-from snncell.compiler.runtime import graphs
+from snncell.compiler.runtime import plan as plans
 from snncell.errors import DeviceError
 from snncell.kernels.cuda.runtime import runtime
 
@@ -97,8 +97,8 @@ def test_results_may_be_what_the_next_step_takes(always: list[Any]) -> None:
 
 def test_nothing_is_copied_for_those_who_let_go(always: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     parted: list[Any] = []
-    part = graphs.Lent.part
-    monkeypatch.setattr(graphs.Lent, "part", lambda self: parted.append(self) or part(self))
+    part = plans.Lent.part
+    monkeypatch.setattr(plans.Lent, "part", lambda self: parted.append(self) or part(self))
     p = Parameter(normal(3))
 
     @jit
@@ -147,9 +147,9 @@ def test_what_cannot_be_recorded_runs_plainly_and_says_so(always: list[Any], mon
 
 
 def test_recordings_pay_where_launches_take_longer_than_copies() -> None:
-    assert graphs.graph_pays(20, 1000)
-    assert not graphs.graph_pays(1, 0)
-    assert not graphs.graph_pays(3, 1 << 30)
+    assert plans.graph_pays(20, 1000)
+    assert not plans.graph_pays(1, 0)
+    assert not plans.graph_pays(3, 1 << 30)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

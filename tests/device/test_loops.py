@@ -11,7 +11,7 @@ from test_scan import CASES, ERRORS, Case, check_stored, close, gradients, loope
 
 import snncell
 from snncell import Parameter, Tensor, explain, grad, jit, nn, ops, surrogate, testing, value_and_grad
-from snncell.compiler.backends import cuda_groups as threads
+from snncell.compiler.backends import groups as threads
 from snncell.errors import DeviceError
 from snncell.tape import structure
 

@@ -17,7 +17,7 @@ from ranks.pretended import Mpi, on_ranks
 
 import snncell
 from snncell import Parameter, Tensor, distributed, nn, ops, train
-from snncell.compiler.passes.begin_early import begin_early
+from snncell.compiler.passes.simplify import begin_early
 from snncell.compiler.pipeline import optimise
 from snncell.distributed import ending, job, ranks as progress_module, sums
 from snncell.distributed.gradients import hand_over

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from snncell.compiler.backends import cpu_loop
-from snncell.compiler.backends.cpu_groups import KernelSource, emit
+from snncell.compiler.backends.groups import KernelSource, emit
+from snncell.compiler.fuse import fuse
 from snncell.compiler.ir.program import Program
-from snncell.compiler.passes.canonicalise import canonical_program
+from snncell.compiler.passes.simplify import canonical_program
 from snncell.compiler.runtime import launches as launching
-from snncell.compiler.schedule.fuse import fuse
 from snncell.tape import structure
 from snncell.tape.state import recording_on, tracing_to
 from snncell.tape.tensor import Tensor

@@ -5,7 +5,7 @@ import pytest
 from neuron_table import NEURONS
 
 from snncell import Parameter, Tensor, grad, jit, nn, ops, surrogate, testing
-from snncell.compiler.lower import Lowered
+from snncell.compiler.runtime.loop_run import Lowered
 from snncell.errors import ArgumentError, GradientCheckError
 from snncell.testing import through_time
 

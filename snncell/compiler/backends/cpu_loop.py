@@ -18,10 +18,9 @@ from snncell import dtype as dtypes
 from snncell.compiler.backends.event_products import BOUNDS, Gathered, Scattered
 from snncell.compiler.backends.expressions import as_scalar, cost_of, far_of, file_head, kind_of, sum_of_elements
 from snncell.compiler.backends.tile import KernelBlock, Scratch
-from snncell.compiler.ir.formula import is_elementwise
+from snncell.compiler.ir.operations import is_elementwise
 from snncell.compiler.ir.program import values_in
-from snncell.compiler.schedule.loop import LoopSchedule
-from snncell.compiler.schedule.phases import Phase, Stores, common_shape, phases_of
+from snncell.compiler.schedule import LoopSchedule, Phase, Stores, common_shape, phases_of
 from snncell.kernels import loops
 from snncell.kernels.arrays import empty
 from snncell.kernels.numba.build import build

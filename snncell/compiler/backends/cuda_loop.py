@@ -14,18 +14,17 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.compiler.backends.cuda_groups import add_term, begin_sums, load_element, store_element
 from snncell.compiler.backends.expressions import (
+    IndexSpace,
     Statements,
     as_scalar,
     cuda_head,
     kind_of,
     sum_of_elements,
 )
-from snncell.compiler.backends.index_space import IndexSpace
+from snncell.compiler.backends.groups import add_term, begin_sums, load_element, store_element
 from snncell.compiler.ir.program import values_in
-from snncell.compiler.schedule.loop import LoopSchedule
-from snncell.compiler.schedule.phases import common_shape
+from snncell.compiler.schedule import LoopSchedule, common_shape
 from snncell.kernels.cuda.build import build
 from snncell.kernels.cuda.elementwise import THREADS
 from snncell.kernels.cuda.runtime import runtime

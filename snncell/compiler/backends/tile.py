@@ -29,9 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from snncell.compiler.backends.expressions import Statements, comment_on, kind_of
-from snncell.compiler.backends.index_space import IndexSpace
-from snncell.compiler.schedule.phases import Phase, Shape, Stores
+from snncell.compiler.backends.expressions import IndexSpace, Statements, comment_on, kind_of
+from snncell.compiler.schedule import Phase, Shape, Stores
 from snncell.dtype import DType
 from snncell.kernels import loops
 from snncell.tape.tracing import Instruction

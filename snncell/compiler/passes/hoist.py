@@ -20,8 +20,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from snncell import dtype as dtypes
-from snncell.compiler.ir.formula import is_elementwise
 from snncell.compiler.ir.loop import LoopParts, Step
+from snncell.compiler.ir.operations import is_elementwise
 from snncell.compiler.ir.program import Program, values_in
 from snncell.tape.tracing import Instruction
 from snncell.tape.value import Value

@@ -18,12 +18,18 @@ from __future__ import annotations
 from typing import Any
 
 from snncell import dtype as dtypes
-from snncell.compiler.ir.convolution import BilinearOperation, Convolution, ConvolutionBack, ConvolutionWeight
-from snncell.compiler.ir.formula import Sum
-from snncell.compiler.ir.product import Contraction, Dot, Product
+from snncell.compiler.ir.operations import Broadcast, Reshape, Sum
+from snncell.compiler.ir.product import (
+    BilinearOperation,
+    Contraction,
+    Convolution,
+    ConvolutionBack,
+    ConvolutionWeight,
+    Dot,
+    Product,
+)
 from snncell.compiler.ir.program import Program, users_of
-from snncell.compiler.ir.views import Broadcast, Reshape
-from snncell.compiler.passes.canonicalise import canonicalise
+from snncell.compiler.passes.simplify import canonicalise
 from snncell.tape.primitive import Primitive
 from snncell.tape.tracing import Instruction
 from snncell.tape.value import Value

@@ -1,24 +1,28 @@
-"""Simplification: merge equal instructions, drop identities, fold constants, remove dead code.
+"""Simplification: merge equal instructions, drop identities, fold constants, remove dead code; and canonical Programs.
 
     before: a = exp(x); b = exp(x); c = neg(neg(a)); d = sin(x); return mul(c, b)
     after:  a = exp(x);                                          return mul(a, a)
 
-All of them keep the bits of every result.
+All of them keep the bits of every result. Canonical Programs merge equal instructions, so that exactly one instruction
+computes an expression, and the users of its Value are all the users of the expression. Other passes rely on that. The
+order of the canonical passes matters, because a merged instruction leaves a dead result. `turn_contractions` runs after
+common subexpression elimination, when only one of several equal transposes is left.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.compiler.ir.formula import Cast, Elementwise
-from snncell.compiler.ir.loop import LoopOperation
-from snncell.compiler.ir.program import Program, rename_inputs, substitute
-from snncell.compiler.ir.views import Broadcast, Reshape, Transpose
-from snncell.tape.tracing import Instruction
+from snncell.compiler.ir.loop import Body, LoopOperation
+from snncell.compiler.ir.operations import Broadcast, Cast, Elementwise, Reshape, Transpose
+from snncell.compiler.ir.product import Contraction
+from snncell.compiler.ir.program import Program, program_of_trace, rename_inputs, substitute, users_of, values_in
+from snncell.kernels.space import DEVICE, HOST, Space
+from snncell.tape.tracing import Instruction, Trace
 from snncell.tape.value import Value
 
 FOLDED_BYTES = 1 << 20  # a larger result is computed at each run rather than held
@@ -163,6 +167,44 @@ def _bytes_of(value: Value) -> int:
     return math.prod(value.shape) * int(value.dtype.itemsize)
 
 
+# --- contractions -----------------------------------------------------------------------------------------------------
+
+
+def turn_contractions(program: Program) -> Program:
+    """Have a contraction whose result is only transposed give the transpose itself.
+
+        before: c = contraction(x, dy); dw = transpose(c)
+        after:  dw = contraction of the other order(x, dy)
+
+    A product computes either order of its result at the same speed. For example, the gradient of a layer `x @ w.T` has
+    this form. A contraction with another user stays.
+    """
+    made_by = {
+        instruction.outputs[0]: instruction
+        for instruction in program.instructions
+        if isinstance(instruction.op, Contraction)
+    }
+    if not made_by:
+        return program
+    users = users_of(program)
+    transposes: dict[Value, Instruction] = {}
+    for value in made_by:
+        match users.get(value):
+            case [Instruction() as user] if isinstance(user.op, Transpose) and user.attrs["axes"] == (1, 0):
+                transposes[value] = user
+    dropped = set(map(id, transposes.values()))
+    instructions: list[Instruction] = []
+    for instruction in program.instructions:
+        if id(instruction) in dropped:
+            continue
+        transpose = transposes.get(instruction.outputs[0]) if instruction.outputs else None  # a loop may give nothing
+        if transpose is not None and isinstance(instruction.op, Contraction):
+            instruction = Instruction(instruction.op.other, instruction.inputs, instruction.attrs, instruction.line)
+            instruction.outputs = transpose.outputs
+        instructions.append(instruction)
+    return program._replace(instructions=instructions)
+
+
 # --- dead code --------------------------------------------------------------------------------------------------------
 
 
@@ -192,3 +234,91 @@ def eliminate_dead_code(program: Program) -> Program:
 def leading_to(instructions: list[Instruction], results: list[Value]) -> list[Instruction]:
     """Select the instructions that `results` depend on."""
     return eliminate_dead_code(Program([], {}, [], instructions, results, {})).instructions
+
+
+# --- order ------------------------------------------------------------------------------------------------------------
+
+
+def begin_early(program: Program) -> Program:
+    """Move the instructions that an `early` operation needs before all others.
+
+        before: d1 = d2 @ w2.T; g2 = x2.T @ d2; g1 = x1.T @ d1; send(g2); send(g1)
+        after:  g2 = x2.T @ d2; send(g2); d1 = d2 @ w2.T; g1 = x1.T @ d1; send(g1)
+
+    This pays if the operation runs in the background while later instructions run, for example an exchange with other
+    processes. It costs fusion, because loops before and after the operation can no longer be one loop. It also costs
+    memory, because all other instructions come last.
+    """
+    maker = {value: number for number, instruction in enumerate(program.instructions) for value in instruction.outputs}
+    order: dict[int, None] = {}  # numbers of instructions
+    for number, instruction in enumerate(program.instructions):
+        if instruction.op.early:
+            leading, found = [number], {number}
+            while leading:
+                makers = {maker[x] for x in values_in(program.instructions[leading.pop()]) if x in maker}
+                leading += makers - found - order.keys()
+                found |= makers
+            order |= dict.fromkeys(sorted(found - order.keys()))
+    order |= dict.fromkeys(range(len(program.instructions)))
+    return program._replace(instructions=[program.instructions[number] for number in order])
+
+
+# --- canonical Programs -----------------------------------------------------------------------------------------------
+
+
+class Pass(NamedTuple):
+    """A function Program -> Program, with its contract.
+
+    Attributes:
+        run: the function. It returns a new Program, or the same; it changes none.
+        needs: the properties of a Program that it requires.
+        leaves: the properties of a Program that it guarantees.
+        spaces: where the Program's arrays may be.
+    """
+
+    run: Callable[[Program], Program]
+    needs: str
+    leaves: str
+    spaces: tuple[Space, ...] = (HOST, DEVICE)
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.run.__name__
+
+
+def run_passes(passes: Sequence[Pass], program: Program, space: Space = HOST) -> Iterator[tuple[str, Program]]:
+    """Run passes for arrays that are in `space`: each pass's name with the Program that it leaves."""
+    for each in passes:
+        if space in each.spaces:
+            program = each.run(program)
+            yield each.name, program
+
+
+def transform(passes: Sequence[Pass], program: Program, space: Space = HOST) -> Program:
+    """The Program that passes leave."""
+    *_, (_, last) = [("", program), *run_passes(passes, program, space)]
+    return last
+
+
+CANONICAL = (
+    Pass(eliminate_common_subexpressions, "", "no two instructions compute the same"),
+    Pass(drop_identities, "", "no instruction gives its operand once more"),
+    Pass(turn_contractions, "equal transposes are one", "a contraction that is only transposed gives the transpose"),
+    Pass(eliminate_dead_code, "", "a result depends on each instruction"),
+)
+
+
+def canonicalise(program: Program) -> Program:
+    """Merge equal instructions, drop identities, turn contractions, and remove dead instructions."""
+    return transform(CANONICAL, program)
+
+
+def canonical_program(trace: Trace, outputs: list[Value], known: Collection[Value] = frozenset()) -> Program:
+    """Build the canonical Program of a finished trace. No instruction of it computes `known` Values."""
+    return canonicalise(program_of_trace(trace, outputs, known=known))
+
+
+def canonical_step(body: Body) -> Program:
+    """Build the canonical Program of a loop's step."""
+    return canonicalise(body.program())

@@ -15,7 +15,7 @@ from snncell.compiler.ir.loop import LoopParts
 from snncell.compiler.ir.program import Program, outside_of
 from snncell.compiler.passes.simplify import leading_to
 from snncell.compiler.runtime.plan import Plan
-from snncell.compiler.schedule.loop import LoopSchedule, RecomputeSchedule
+from snncell.compiler.schedule import LoopSchedule, RecomputeSchedule
 from snncell.dtype import compute_dtype, far
 from snncell.kernels.space import HOST, Space
 from snncell.kernels.sums import NEAR

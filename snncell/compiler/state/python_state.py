@@ -5,13 +5,23 @@ A trace keeps these values as constants. A call compares them; if one has change
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import ctypes
+import random
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from operator import is_
 from typing import Any
 
+import numpy as np
+
 from snncell.base.arguments.guard import warn_of
-from snncell.compiler.state.reach import CONTAINERS, NUMBERS, ReachableValues
+from snncell.base.forks import after_fork
+from snncell.compiler.state.reach import CONTAINERS, MOST, NUMBERS, NUMPYS, PYTHONS, ReachableValues
 from snncell.compiler.state.values import (
     MISSING,
     Change,
@@ -23,7 +33,9 @@ from snncell.compiler.state.values import (
     name_of,
     same_value,
 )
-from snncell.errors import TraceError
+from snncell.errors import SnncellError, TraceError
+from snncell.tape import structure
+from snncell.tape.hooks import numbers
 from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Trace
 from snncell.tape.value import Value
@@ -215,3 +227,188 @@ def holds_traced_tensor(value: Any, trace: Trace | None, depth: int = 3) -> bool
     if depth and issubclass(kind, CONTAINERS):
         return any(holds_traced_tensor(x, trace, depth - 1) for x in items(value))
     return False
+
+
+_NAMES = {id(NUMPYS): "np.random", id(PYTHONS): "Python's random"}
+_PATIENCE = 2.0  # seconds that a trace waits for each thread that loads data to end the sample it is at
+_LOOK = 0.005  # seconds in which a thread that draws all the time is noticed
+
+# For each thread that loads data, by its identifier, the lock that it holds while it runs the user's transforms.
+LOADING: dict[int, Any] = {}
+after_fork(LOADING.clear)  # a child has none of these threads
+
+
+@contextmanager
+def pause_loading() -> Iterator[bool]:
+    """Pause the threads that load data, which may draw from the generators that all threads share.
+
+    Yields True if all of them pause. A thread that loads data itself pauses no other one, because two of them could
+    wait for each other.
+    """
+    loads = threading.get_ident() in LOADING
+    # A trace within a trace finds the locks owned, and leaves them to the outer one.
+    locks = [] if loads else [lock for lock in list(LOADING.values()) if not lock._is_owned()]
+    try:
+        yield all(lock.acquire(timeout=_PATIENCE) for lock in locks) and not loads
+    finally:  # by ownership, because Ctrl-C may come directly after an acquisition
+        for lock in locks:
+            if lock._is_owned():
+                lock.release()
+
+
+class RandomStates:
+    """The states of random generators before a trace: NumPy's and Python's own, and those that the function reads."""
+
+    def __init__(self, state: PythonState, alone: bool) -> None:
+        self.state = state
+        self.alone = alone  # whether no thread that loads data runs meanwhile
+        of_all = state_of if state.draws else _position_of
+        self.before = [(x, of_all, of_all(x)) for x in (NUMPYS, PYTHONS)]
+        self.before += [(x, state_of, state_of(x)) for x in state.generators if id(x) not in _NAMES]
+        if (torch := sys.modules.get("torch")) is not None and hasattr(torch, "default_generator"):
+            self.before.append((torch.default_generator, _of_torch, _of_torch(torch.default_generator)))
+
+    def refuse_draws(self, who: str, every: str = "each call") -> None:
+        """Raise if one of them has been advanced since: the numbers would be constants of the trace."""
+        for name in sorted(self.state.unseeded):
+            raise _draw_error(who, f"{name}(), which gets no seed,", every)
+        for generator, of, before in self.before:
+            if of(generator) == before:
+                continue
+            named = id(generator) in _NAMES and self.state.draws  # by the code of the function itself
+            shared = id(generator) in _NAMES or of is _of_torch
+            if shared and not named and self._drawn_by_others(generator, of):
+                continue
+            name = _NAMES.get(id(generator), f"a {type(generator).__name__}")
+            raise _draw_error(who, "PyTorch's random numbers" if of is _of_torch else name, every)
+
+    def _drawn_by_others(self, generator: Any, of: Any) -> bool:
+        """True if another thread may have drawn: one that loads data, or one that goes on drawing now."""
+        if not self.alone or threading.active_count() == 1:
+            return not self.alone
+        present = of(generator)
+        time.sleep(_LOOK)
+        return bool(of(generator) != present)
+
+
+def _draw_error(who: str, name: str, every: str) -> TraceError:
+    return TraceError(
+        f"{who}: draws from {name} while it is traced. That happens once, so {every} would have the same numbers. Draw "
+        f"with ops.normal(x.shape, 0.0, 1.0) or ops.uniform(x.shape), which give new numbers each time; or pass the "
+        f"noise as an argument."
+    )
+
+
+def _position_of(generator: Any) -> Any:
+    """The position of NumPy's or Python's own generator: it changes by a draw, and takes 10 us, not 200, to read."""
+    if generator is PYTHONS:
+        _, words, following = generator.getstate()
+        return words[0], words[-1], following
+    bits = generator._bit_generator
+    if type(bits) is not np.random.MT19937:
+        return state_of(generator)
+    # The fields of the object after its reference count: one of them is a normal number that is kept for the next draw.
+    fields, header = type(generator).__basicsize__, object.__basicsize__
+    kept = ctypes.string_at(id(generator) + header, fields - header)
+    return ctypes.string_at(bits.ctypes.state_address, 2500) + kept
+
+
+def _of_torch(generator: Any) -> Any:
+    return bytes(generator.get_state().numpy())
+
+
+def state_of(generator: Any) -> Any:
+    """The state of a random generator, as values that can be compared."""
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if isinstance(generator, np.random.RandomState):
+        return _frozen(generator.get_state(legacy=False))
+    return _frozen(generator.state if isinstance(generator, np.random.BitGenerator) else generator.bit_generator.state)
+
+
+def _frozen(state: Any) -> Any:
+    if isinstance(state, dict):
+        return tuple((key, _frozen(value)) for key, value in state.items())
+    return state.tobytes() if isinstance(state, np.ndarray) else state
+
+
+class Dependencies:
+    """The state that a trace depends on, as it is when this is made.
+
+    Args:
+        trace: finished.
+        state: the values that the traced functions read.
+    """
+
+    def __init__(self, trace: Trace, state: PythonState) -> None:
+        state.include(trace.cells)
+        self.state = state
+        self.versions = [(cell, cell.version) for cell in {**trace.cells, **state.cells}]
+        # A target may be read as an argument alone, and a setting without the value.
+        parameters = {**trace.parameters, **trace.gradient_targets, **state.parameters}
+        self.parameters = [(p, p.requires_grad, p.limits, numbers(p._entry)) for p in parameters]
+        self._values_unchanged = state.guard(trace.cells)
+
+    def unchanged(self) -> bool:
+        """True if no Cell, no setting of a Parameter and no value that was read has been changed since."""
+        for cell, version in self.versions:  # at each call of what was traced: loops, which cost less than generators
+            if cell.version != version:
+                return False
+        for parameter, trained, limits, hooks in self.parameters:
+            if parameter.requires_grad != trained or parameter.limits != limits or hooks != numbers(parameter._entry):
+                return False
+        return self._values_unchanged()
+
+    def changed(self) -> str:
+        """The change, for a report."""
+        for cell, version in self.versions:
+            if cell.version != version:
+                return f"an attribute of {type(cell).__name__}"
+        for parameter, trained, limits, hooks in self.parameters:
+            if parameter.requires_grad != trained:
+                return f"requires_grad of Parameter {parameter.name!r}"
+            if hooks != numbers(parameter._entry):
+                return f"a hook on Parameter {parameter.name!r}"
+            if parameter.limits != limits:
+                return f"the range of Parameter {parameter.name!r}"
+        return next((change.words for change in self.state.changes().values()), "a value that it reads")
+
+
+@contextmanager
+def state_read_by(roots: Iterable[Any], who: str, every: str = "each call") -> Iterator[PythonState]:
+    """The Python state that functions can read, around their trace; random numbers that are drawn in it are refused.
+
+    Args:
+        roots: the functions, and objects that they are given.
+        who: the function that traces, for errors.
+        every: the unit that would have the same random numbers.
+    """
+    state = PythonState(roots)
+    state.refuse_iterators(who)
+    if not state.complete:
+        warnings.warn(
+            f"{who}: the function can read more than {MOST:,} Python objects; changes of the others are not noticed. "
+            f"Pass what it reads as an argument, or keep it in arrays or Tensors.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    with pause_loading() as alone:
+        states = RandomStates(state, alone)
+        try:
+            yield state
+        except TraceError:
+            raise
+        except SnncellError:  # for example for the dtype of NumPy's noise, which is not to be drawn at all
+            try:
+                states.refuse_draws(who, every)
+            except TraceError as draw:
+                raise draw from None
+            raise
+        states.refuse_draws(who, every)
+
+
+def find_cells(arguments: Any, fn: Any) -> dict[Any, None]:
+    """The Cells among the fixed arguments, the one that `fn` is a method of, and all below them."""
+    owners = [*structure.statics(arguments), getattr(fn, "__self__", None)]
+    trees = [owner for owner in owners if hasattr(owner, "cells_and_names") and not isinstance(owner, type)]
+    return {cell: None for tree in trees for _, cell in tree.cells_and_names()}

@@ -39,11 +39,11 @@ from weakref import ProxyTypes, ReferenceType
 import numpy as np
 
 from snncell.base.arguments.kinds import ON_HOST
-from snncell.compiler.state.names import Names, names_in
 from snncell.compiler.state.values import (
     BUFFERS,
     MISSING,
     Holder,
+    Names,
     Spot,
     attributes_of,
     cell_value,
@@ -51,6 +51,7 @@ from snncell.compiler.state.values import (
     id_of,
     in_slot,
     items,
+    names_in,
 )
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor

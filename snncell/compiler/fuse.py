@@ -14,9 +14,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from snncell.compiler.ir.formula import MAX_INSTRUCTIONS, Elementwise, Reduction, loop_shape
+from snncell.compiler.ir.operations import MAX_INSTRUCTIONS, Broadcast, Elementwise, Reduction, loop_shape
 from snncell.compiler.ir.program import Program, values_in
-from snncell.compiler.ir.views import Broadcast
 from snncell.tape.tracing import Instruction
 from snncell.tape.value import Value
 

@@ -1,25 +1,84 @@
-"""Event lists: the elements of a matrix of spikes that are not zero, found once for all products of the matrix.
+"""Operands of products: one order in memory, and one list of events, for all products that take a matrix.
 
-Spikes go into the product of the next layer and, in the backward pass, into the gradient of its weights. Each of these
-products would search the whole matrix. A search in booleans or bytes reads a quarter of what it reads in floats.
+To copy an array into another order, element by element across memory, costs time, so an operand of several products is
+copied once. Spikes go into the product of the next layer and, in the backward pass, into the gradient of its weights:
+each of these products would search the whole matrix for events, the elements that are not zero. A search in booleans or
+bytes reads a quarter of what it reads in floats.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 
-from snncell.compiler.ir.convolution import BilinearOperation
-from snncell.compiler.ir.formula import Cast
 from snncell.compiler.ir.loop import LoopOperation, with_body
-from snncell.compiler.ir.product import EVENTS, PRODUCT_OF_EVENTS, Contraction, Dot, EventOperation, casts_bytes
-from snncell.compiler.ir.program import Program, users_of
-from snncell.compiler.ir.views import CONTIGUOUS
-from snncell.compiler.passes.canonicalise import canonical_step
+from snncell.compiler.ir.operations import CONTIGUOUS, Cast, Reshape
+from snncell.compiler.ir.product import (
+    EVENTS,
+    PRODUCT_OF_EVENTS,
+    BilinearOperation,
+    Contraction,
+    Dot,
+    EventOperation,
+    casts_bytes,
+)
+from snncell.compiler.ir.program import Program, users_of, with_inputs
+from snncell.compiler.passes.simplify import canonical_step
 from snncell.tape.tensor import wrap
 from snncell.tape.tracing import Instruction
 from snncell.tape.value import Value
+
+
+def make_contiguous(program: Program) -> Program:
+    """Copy an operand of several products once into one order in memory, if its elements may be scattered.
+
+        before: x = transpose(z); y = dot(x, w); ...; dw = contraction(x, dy)
+        after:  x = transpose(z); c = contiguous(x); y = dot(c, w); ...; dw = contraction(c, dy)
+
+    A product copies an operand of more than two axes that has been transposed or broadcast, for example batch-first
+    data that several layers take. Inputs of the Program may be scattered too, which is unknown before it runs; if they
+    are not, the instruction costs nothing. An operand of one product is left to that product.
+    """
+    makers = {out: instruction for instruction in program.instructions for out in instruction.outputs}
+    uses = Counter(x for instruction in program.instructions for x in _operands_as_rows(instruction))
+    scattered = {x for x, count in uses.items() if count > 1 and _may_scatter(x, makers)}
+    if not scattered:
+        return program
+    contiguous: dict[Value, Value] = {}
+    instructions: list[Instruction] = []
+    for instruction in program.instructions:
+        rows = [x for x in _operands_as_rows(instruction) if x in scattered]
+        for x in dict.fromkeys(x for x in rows if x not in contiguous):
+            copy = Instruction(CONTIGUOUS, (x,), {}, instruction.line)
+            copy.outputs = (Value(x.trace, x.shape, x.dtype),)
+            contiguous[x] = copy.outputs[0]
+            instructions.append(copy)
+        instructions.append(
+            with_inputs(instruction, tuple(contiguous.get(x, x) for x in instruction.inputs)) if rows else instruction
+        )
+    return program._replace(instructions=instructions)
+
+
+def _operands_as_rows(instruction: Instruction) -> list[Value]:
+    """The operands of more than two axes that a product takes as matrices."""
+    operands = (
+        instruction.inputs[:1]
+        if isinstance(instruction.op, Dot)
+        else instruction.inputs
+        if isinstance(instruction.op, Contraction)
+        else ()
+    )
+    return [x for x in operands if len(x.shape) > 2]
+
+
+def _may_scatter(x: Value, makers: dict[Value, Instruction]) -> bool:
+    maker = makers.get(x)
+    return maker is None or (maker.op.view and not isinstance(maker.op, Reshape))
+
+
+# --- event lists ------------------------------------------------------------------------------------------------------
 
 
 def share_event_lists(program: Program) -> Program:

@@ -24,7 +24,8 @@ from snncell import dtype as dtypes
 from snncell.errors import ArgumentError, ShapeError, SnncellError
 from snncell.kernels import sums
 from snncell.kernels.scalar.functions import LOOP, NUMPY, SLOW
-from snncell.tape.primitive import Primitive
+from snncell.kernels.space import space_of
+from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.tracing import Instruction
 from snncell.tape.value import Value
 
@@ -89,7 +90,7 @@ class Elementwise(Primitive):
         return [(shape, np.dtype(bool) if self.rule in ("compare", "test", "logical") else dtype)]
 
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """A kernel of its own (`compiler/runtime/eager_cuda.py`, which stands above)."""
+        """A kernel of its own (`compiler/runtime/launches.py`, which stands above)."""
         raise NotImplementedError
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
@@ -165,7 +166,7 @@ class Reduction(Primitive):
         self.start = start
 
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """A kernel of its own (`compiler/runtime/eager_cuda.py`, which stands above)."""
+        """A kernel of its own (`compiler/runtime/launches.py`, which stands above)."""
         raise NotImplementedError
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
@@ -284,3 +285,61 @@ class _Fill(ast.NodeTransformer):
 
 def _expression(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
+
+
+class Reshape(Primitive):
+    """The same elements in the same order."""
+
+    as_stored = EVERYWHERE
+    view = additive = True
+
+    def __init__(self) -> None:
+        super().__init__("reshape", lambda x, shape: x.reshape(shape))
+
+    def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+        """Each step in that shape."""
+        return arrays[0].reshape(len(arrays[0]), *attrs["shape"])
+
+
+class Transpose(Primitive):
+    """The same elements with their axes in another order."""
+
+    as_stored = EVERYWHERE
+    view = additive = True
+
+    def __init__(self) -> None:
+        super().__init__("transpose", lambda x, axes: x.transpose(axes))
+
+    def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+        """Each step so."""
+        return arrays[0].transpose((0, *(axis + 1 for axis in attrs["axes"])))
+
+
+class Broadcast(Primitive):
+    """The same elements along further axes, or along axes of length 1."""
+
+    as_stored = EVERYWHERE
+    view = additive = True
+
+    def __init__(self) -> None:
+        super().__init__("broadcast_to", lambda x, shape: np.broadcast_to(x, shape))
+
+    def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+        """Each step so: new axes go between the steps and their axes."""
+        (x,), shape = arrays, attrs["shape"]
+        new = (1,) * (len(shape) + 1 - x.ndim)
+        return np.broadcast_to(x.reshape(len(x), *new, *x.shape[1:]), (len(x), *shape))
+
+
+class Contiguous(Primitive):
+    """The same elements, one after another in memory: the array itself where they are so already."""
+
+    as_stored = EVERYWHERE
+    view = True
+    differentiable = False
+
+    def __init__(self) -> None:
+        super().__init__("contiguous", lambda x: space_of(x).contiguous(x))
+
+
+CONTIGUOUS = Contiguous()
