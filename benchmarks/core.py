@@ -26,7 +26,7 @@ from timing import fresh, in_turns, medians
 
 import snncell
 from snncell import Tensor, nn, ops
-from snncell.tape.tape import Tape
+from snncell.tape.state import Tape
 
 
 def import_time() -> dict[str, float]:

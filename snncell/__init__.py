@@ -23,7 +23,7 @@ from typing import Any as _Any
 
 from snncell import amp as amp, common as common, dtype as dtype, nn as nn, ops as ops, surrogate as surrogate
 from snncell.base.arguments.guard import guard as _guard
-from snncell.base.arguments.names import install as _install, missing_from as _missing_from
+from snncell.base.arguments.names import install as _install, missing_from as _missing_from, register as _register
 from snncell.base.config import (
     GRAPH_MODE as GRAPH_MODE,
     PYNATIVE_MODE as PYNATIVE_MODE,
@@ -32,7 +32,6 @@ from snncell.base.config import (
     set_deterministic as set_deterministic,
     set_device as set_device,
 )
-from snncell.base.plugins import register as _register
 from snncell.compiler.jit import (
     JitConfig as JitConfig,
     explain as explain,
@@ -53,7 +52,7 @@ from snncell.dtype import (
     int64 as int64,
     uint8 as uint8,
 )
-from snncell.io.checkpoint import (
+from snncell.io import (
     load_checkpoint as load_checkpoint,
     load_param_into_net as load_param_into_net,
     save_checkpoint as save_checkpoint,
@@ -109,7 +108,7 @@ _OF_TRAIN = (
 )  # MindSpore has them here too
 
 _register("training on ranks", "snncell.distributed.training:train_on_ranks")
-_register("run context", "snncell.mindspore.run_context:RunContext")
+_register("run context", "snncell.mindspore.callbacks:RunContext")
 _register("costs of layers", "snncell.energy.estimate:layer_costs")
 _register("synaptic operations", "snncell.energy.estimate:synops_per_sample")
 _register("energy estimate", "snncell.energy.estimate:energy_estimator")

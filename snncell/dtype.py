@@ -12,8 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from snncell.base.text import cut
-from snncell.errors import DTypeError
+from snncell.errors import DTypeError, cut
 
 
 class DType:

@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 import pickle
+import re
 from typing import TYPE_CHECKING
-
-from snncell.base.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+QUOTE = 200  # characters of what an error quotes: a name, a value, a path
+MESSAGE = 4000  # characters of a whole message
+_MORE = f"{{{QUOTE + 1},}}"
+# A quotation opens behind no letter and before no space: what stands between two quotations is none.
+_LONG = re.compile(
+    rf"""(?<![\w)\]])'(?=\S)(?:[^'\\]|\\.){_MORE}'|(?<![\w)\]])"(?=\S)(?:[^"\\]|\\.){_MORE}"|\S{_MORE}""", re.DOTALL
+)
+
+
+def cut(text: str, most: int = QUOTE) -> str:
+    """A text of at most about `most` characters: of a longer one the beginning, the end, and its length."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most * 2 // 3]}...({len(text)} characters)...{text[-(most // 6) :]}"
+
+
+def _shorten(message: str) -> str:
+    """A message whose quotations and runs without a space are cut, and then the whole message."""
+    return message if len(message) <= QUOTE else cut(_LONG.sub(lambda quotation: cut(quotation[0]), message), MESSAGE)
 
 
 class SnncellError(Exception):
@@ -21,7 +41,7 @@ class SnncellError(Exception):
     told = False  # whether it says in which call it was, if it came from inside of one
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(shorten(arg) if isinstance(arg, str) else arg for arg in args))
+        super().__init__(*(_shorten(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class ShapeError(SnncellError, ValueError):

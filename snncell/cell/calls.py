@@ -1,20 +1,40 @@
-"""Calls of Cells: inputs by name, arguments that do not fit, and the calls that are running."""
+"""Calls of Cells: their inputs, the calls that are running, and the backward pass of a Cell that has a `bprop`."""
 
 from __future__ import annotations
 
+import difflib
 import inspect
+import itertools
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from types import FunctionType
 from typing import Any, NamedTuple
 
 from snncell.base.arguments.guard import ours, plan_of
 from snncell.base.arguments.kinds import REFUSED, Kind
 from snncell.base.arguments.shown import brief, from_inside
-from snncell.errors import ArgumentError, CallError, SnncellError
-from snncell.tape.conversion import as_data, is_array
-from snncell.tape.frames import machinery
-from snncell.tape.tensor import Tensor
+from snncell.base.config import FINITE
+from snncell.base.frames import machinery, traceback_at
+from snncell.errors import (
+    ArgumentError,
+    BpropError,
+    CallError,
+    GradientError,
+    NotFiniteError,
+    SnncellError,
+    TraceError,
+)
+from snncell.ops.seeds import present_key, replaying
+from snncell.tape import structure
+from snncell.tape.backward import conform, zeros_of
+from snncell.tape.parameter import Parameter
+from snncell.tape.primitive import as_read, custom, rebuilt
+from snncell.tape.state import RECORDING, TRACING, Entry, settings
+from snncell.tape.structure import as_data, is_array
+from snncell.tape.tensor import Tensor, beside
+from snncell.testing import compare_reverse
 
 machinery(__file__)
 
@@ -152,3 +172,257 @@ def order_inputs(
             names.append(name)
             values.append(value)
     return names, values
+
+
+# --- custom backward passes -------------------------------------------------------------------------------------------
+
+# The rules are strict, because a wrong gradient shows nowhere else: a count, shape, dtype or key that does not fit is
+# an error that names the Cell, the input, and the mend.
+
+OTHER_NAMES = ("backward", "grad", "vjp")  # of the gradient, in other frameworks
+
+
+def refuse_other_names(kind: type) -> None:
+    """Raise for a class of Cells that defines its gradient by another name, or a misspelling of bprop, and no bprop.
+
+    Raises:
+        BpropError: naming the class, the method, and bprop.
+    """
+    own = list(itertools.takewhile(lambda base: not ours(base), kind.__mro__))
+    if any("bprop" in vars(base) for base in own):
+        return
+    for name, value in ((name, value) for base in own for name, value in vars(base).items()):
+        plain = name.lower().replace("_", "")
+        close = plain[:1] == "b" and difflib.SequenceMatcher(None, plain, "bprop").ratio() >= 0.8
+        if isinstance(value, _METHODS) and (name in OTHER_NAMES or "backprop" in plain or close):
+            raise BpropError(
+                f"{kind.__name__} has a method {name}, which nothing calls: a Cell gives its gradient by bprop(self, "
+                f"*inputs, out, dout), a tuple with a gradient for each input. Rename {name} to bprop; a method for "
+                f"something else needs another name."
+            )
+
+
+_METHODS = (FunctionType, staticmethod, classmethod)
+
+
+def run_with_bprop(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call `cell.construct` as one entry of the tape, whose reverse is `cell.bprop`.
+
+    Raises:
+        BpropError: if the signature of bprop does not fit that of construct, or has dout before out.
+    """
+    names, values = order_inputs(cell.construct, args, kwargs)
+    if len(names) not in cell._checked_counts:  # with *args or defaults, calls differ in their number of inputs
+        _check_signature(cell, names)
+        cell._checked_counts.add(len(names))
+
+    def forward() -> Any:
+        call = CellCall(cell)
+        CALLS.forward.append(call)
+        try:
+            return cell.construct(*args, **kwargs), call.saved
+        finally:
+            CALLS.forward.pop()
+
+    if RECORDING.tape is None:
+        return as_read(forward()[0])
+    key = present_key() if cell.bprop_debug else None
+    leaves, tree = structure.flatten(values)
+    # All trainable ones are inputs of the entry: a gradient asked for and not given is an error, not a silent zero.
+    parameters = list(dict.fromkeys([*cell.trainable_params(), *getattr(cell, "internal_params", ())]))
+    return custom(_Reverse(cell, names, tree, parameters, key), forward, [*leaves, *parameters])[0]
+
+
+def _check_signature(cell: Any, names: list[str]) -> None:
+    signature, needed = inspect.signature(cell.bprop), ", ".join(["self", *names, "out", "dout"])
+    try:
+        signature.bind(*[None] * (len(names) + 2))
+    except TypeError as error:
+        raise BpropError(
+            f"{type(cell).__name__}.bprop does not fit construct: it must take ({needed}); {error}."
+        ) from None
+    places = [p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if places[len(names) : len(names) + 2] == ["dout", "out"]:  # it would take each for the other
+        raise BpropError(
+            f"{type(cell).__name__}.bprop takes dout before out; the result comes first, then its gradient: ({needed})."
+        )
+
+
+class _Reverse:
+    """The reverse of one call of a Cell that has a bprop."""
+
+    def __init__(self, cell: Any, names: list[str], tree: Any, parameters: list[Parameter], key: Any) -> None:
+        self.cell = cell
+        self.name = type(cell).__name__
+        self.names = names
+        self.tree = tree  # the structure of the inputs
+        self.parameters = parameters  # of the Cell and all below it: hidden inputs
+        self.key = key  # where the random numbers stood before the call, for bprop_debug
+
+    def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
+        """Call the bprop, check what it returns, and give a gradient for each leaf and each Parameter."""
+        _, tree_of_out = entry.attrs
+        count = len(entry.inputs) - len(self.parameters)
+        inputs = structure.unflatten(self.tree, entry.inputs[:count])
+        out, saved = structure.unflatten(tree_of_out, rebuilt(entry))
+        # Saved values are further outputs of the entry: a second order that reaches one arrives as its gradient.
+        saved_count = len(structure.flatten(saved)[0])
+        if saved_count and any(dout is not None for dout in douts[-saved_count:]):
+            raise self.error(
+                "a second-order gradient reaches a value kept by save_for_bprop, through which none flows. Compute the "
+                "value again in bprop, or return it from construct as an output"
+            )
+        filled = [zeros_of(s, douts) if d is None else d for d, s in zip(douts, entry.specs, strict=True)]
+        dout, _ = structure.unflatten(tree_of_out, filled)
+        # What a bprop makes is where the gradient is; the Cells that it calls are no part of the forward.
+        with beside(*filled), settings(watch=None):
+            returned = self._call(inputs, out, dout, saved)
+        grads, of_parameters = self._split(returned)
+        leaves = self._gradients_of_inputs(inputs, grads)
+        if self.cell.bprop_debug:
+            self._debug(entry.inputs[:count], inputs, dout, leaves, of_parameters)
+        return [*leaves, *(self._gradient_of_parameter(p, of_parameters) for p in self.parameters)]
+
+    def _call(self, inputs: list[Any], out: Any, dout: Any, saved: Any) -> Any:
+        CALLS.backward.append(CellCall(self.cell, saved))
+        try:
+            return self.cell.bprop(*inputs, out, dout)
+        except Exception as error:
+            error.add_note(f"raised in the bprop of {self.name}")
+            raise
+        finally:
+            CALLS.backward.pop()
+
+    def error(self, text: str) -> BpropError:
+        """A BpropError about this Cell, whose traceback ends at the bprop."""
+        return BpropError(f"The bprop of {self.name}: {text}.").with_traceback(traceback_at(self.cell.bprop))
+
+    def _split(self, returned: Any) -> tuple[tuple[Any, ...], dict[Parameter, Tensor]]:
+        """The returned gradients, as those of inputs and of internal_params."""
+        internal = tuple(getattr(self.cell, "internal_params", ()))
+        of_parameters: dict[Parameter, Tensor] = {}
+        if self._is_pair(returned):
+            returned, of_parameters = returned
+        if not isinstance(returned, tuple):
+            raise self.error(
+                f"returned a {type(returned).__name__}; it must return a tuple with a gradient for each input. "
+                f"For a single input write: return (dx,)"
+            )
+        if len(returned) != len(self.names):
+            inputs = ", ".join(self.names)
+            raise self.error(
+                f"returned {len(returned)} gradient(s) for {len(self.names)} input(s) ({inputs}); return one for each, "
+                f"None where there is none"
+            )
+        for parameter in of_parameters:
+            if not any(parameter is p for p in internal):  # by identity: == of Tensors goes element by element
+                name = parameter.name if isinstance(parameter, Parameter) else repr(parameter)
+                raise self.error(
+                    f"returned a gradient for {name}, which is not in self.internal_params; list the Parameter there, "
+                    f"and use the Parameter itself as the key"
+                )
+        for parameter in internal:
+            if parameter not in of_parameters:
+                raise self.error(
+                    f"returned no gradient for Parameter {parameter.name!r} of self.internal_params; return "
+                    f"(gradients, {{self.{self._path_of(parameter)}: gradient, ...}})"
+                )
+            of_parameters[parameter] = self._fitted(
+                of_parameters[parameter], parameter, f"Parameter {parameter.name!r}"
+            )
+        return returned, of_parameters
+
+    def _path_of(self, parameter: Parameter) -> str:
+        paths = (path for path, p in self.cell.parameters_and_names() if p is parameter)
+        return next(paths, parameter.name)
+
+    def _is_pair(self, returned: Any) -> bool:
+        """True if it is (gradients, {parameter: gradient}), not two gradients of which the second is a dict's."""
+        if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[0], tuple)):
+            return False
+        of_parameters = returned[1]
+        by_parameter = isinstance(of_parameters, dict) and all(isinstance(key, Parameter) for key in of_parameters)
+        a_dict_input = len(self.names) == 2 and isinstance(self.tree.children[1], structure.Branch)
+        return isinstance(of_parameters, dict) and (by_parameter or not a_dict_input)
+
+    def _gradients_of_inputs(self, inputs: list[Any], grads: tuple[Any, ...]) -> list[Tensor | None]:
+        """A gradient for each Tensor in the inputs, checked and fitted to it."""
+        gradients: list[Tensor | None] = []
+        for name, value, grad in zip(self.names, inputs, grads, strict=True):
+            leaves, tree = structure.flatten(value)
+            if grad is None:
+                gradients += [None] * len(leaves)
+            elif not leaves:
+                raise self.error(
+                    f"returned a {type(grad).__name__} for input {name!r}, which is a {type(value).__name__} and no "
+                    f"Tensor; return None in its place"
+                )
+            elif isinstance(value, Tensor):
+                gradients.append(self._fitted(grad, value, f"input {name!r}"))
+            else:
+                try:
+                    parts = structure.match_tensors(tree, grad, f"the gradient for input {name!r}")
+                except GradientError as error:
+                    raise self.error(f"{error} A gradient must have the structure of the input") from None
+                gradients += [self._fitted(g, x, f"input {name!r}") for g, x in zip(parts, leaves, strict=True)]
+        return gradients
+
+    def _fitted(self, grad: Any, x: Tensor, what: str) -> Any:
+        if grad is None:
+            return None
+        if not isinstance(grad, Tensor):
+            raise self.error(f"returned a {type(grad).__name__} for {what}; a gradient is a Tensor or None")
+        if grad.dtype is not x.dtype and not (grad.dtype.category == x.dtype.category == 2):
+            raise self.error(
+                f"returned a gradient of dtype {grad.dtype} for {what} of dtype {x.dtype}; "
+                + ("return None for an input that is not a float" if not x.dtype.is_float else "return floats")
+            )
+        for watch in FINITE:
+            watch.gradient(f"the bprop of {self.name}", what, grad)
+        try:
+            return conform(grad, x.shape, x._data.dtype)
+        except NotFiniteError:
+            raise
+        except SnncellError:
+            raise self.error(
+                f"returned a gradient of shape {grad.shape} for {what} of shape {x.shape}; it must have the input's "
+                f"shape, or one that broadcasting the input gives"
+            ) from None
+
+    def _gradient_of_parameter(self, parameter: Parameter, of_parameters: dict[Parameter, Tensor]) -> Any:
+        if parameter in of_parameters:
+            return of_parameters[parameter]
+
+        def refuse() -> Tensor:
+            raise self.error(
+                f"the gradient of Parameter {parameter.name!r} is asked for, but the bprop gives none. Either list it "
+                f"in self.internal_params and return (gradients, {{parameter: gradient}}), or leave it out of the "
+                f"weights (requires_grad=False)"
+            )
+
+        return refuse
+
+    def _debug(
+        self,
+        tensors: Sequence[Tensor],
+        inputs: list[Any],
+        dout: Any,
+        leaves: list[Tensor | None],
+        of_parameters: dict[Parameter, Any],
+    ) -> None:
+        """Compare the values with the reference; the random numbers are those of the call."""
+        if TRACING.trace is not None:
+            raise TraceError(
+                f"{self.name}.bprop_debug compares values, which do not exist while jit traces. Run eagerly."
+            )
+        filled = [zeros_of((x.shape, x._data.dtype)) if g is None else g for g, x in zip(leaves, tensors, strict=True)]
+        gradients = [*structure.unflatten(self.tree, filled), *of_parameters.values()]
+        with settings(tape=None, watch=None), replaying(self.key) if self.key is not None else nullcontext():
+            try:
+                douts = structure.flatten(dout)[0]
+                compare_reverse(self.cell, inputs, douts, gradients, tuple(of_parameters), rtol=1e-3, atol=1e-5)
+            except AssertionError as error:
+                raise BpropError(str(error)) from None
+
+
+machinery(__file__)

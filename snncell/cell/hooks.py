@@ -16,9 +16,8 @@ from snncell.base.arguments.shown import came, show
 from snncell.errors import ArgumentTypeError, GradientError, SnncellError
 from snncell.tape import structure
 from snncell.tape.backward import conform, zeros_of
-from snncell.tape.custom import custom
-from snncell.tape.state import RECORDING
-from snncell.tape.tape import Entry
+from snncell.tape.primitive import custom
+from snncell.tape.state import RECORDING, Entry
 from snncell.tape.tensor import Tensor
 
 _numbers = itertools.count()

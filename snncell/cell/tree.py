@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 from snncell.base.arguments.guard import warn_of
 from snncell.base.arguments.names import missing_of_cell
 from snncell.base.arguments.shown import came
-from snncell.errors import ArgumentTypeError, MissingNameError, NameClashError, SnncellError
-from snncell.tape.conversion import refuse_for_parameter
+from snncell.errors import ArgumentTypeError, AssignError, MissingNameError, NameClashError, SnncellError
 from snncell.tape.parameter import Home, Owner, Parameter, refuse_same_names
 from snncell.tape.tensor import Tensor
 
@@ -196,7 +195,7 @@ class Tree:
             if isinstance(value, Tensor):
                 old.assign(value, f"{type(self).__name__}.{name} = tensor")
                 return
-            refuse_for_parameter(self, name, value)
+            _refuse_for_parameter(self, name, value)
         if name in self._buffers and not (value is None or isinstance(value, Tensor)):
             raise ArgumentTypeError(f"{type(self).__name__}.{name} is a buffer: a Tensor or None, not {came(value)}.")
         object.__setattr__(self, name, value)
@@ -451,3 +450,14 @@ def _find_in_containers(value: Any, depth: int = 3) -> Iterator[Any]:
             yield x
         elif depth and isinstance(x, (dict, list, tuple)):
             yield from _find_in_containers(x, depth - 1)
+
+
+def _refuse_for_parameter(cell: Any, name: str, value: Any) -> None:
+    """Raise an AssignError for an attribute of a Cell that is a Parameter and is set to something else."""
+    kind = "None" if value is None else f"a {type(value).__name__}"
+    mend = f"Write to it by self.{name}.set_data(value), or delete it first."
+    if value is None and hasattr(cell, f"has_{name}"):
+        mend = f"A layer without it is made so: {type(cell).__name__}(..., has_{name}=False)."
+    elif value is None:
+        mend = f"To do without it, delete it first: del self.{name}."
+    raise AssignError(f"{type(cell).__name__}.{name} is a Parameter; {kind} in its place would not be trained. {mend}")

@@ -26,22 +26,22 @@ from snncell.compiler.state.python_state import Dependencies, PythonState, find_
 from snncell.errors import GradientError
 from snncell.tape import structure
 from snncell.tape.backward import pullback, watch_input, zeros_of
-from snncell.tape.custom import custom
 from snncell.tape.event_lists import EventLists, refuse_gradient
-from snncell.tape.hooks import call_outside, register_hook
-from snncell.tape.primitive import rebuilt
+from snncell.tape.hooks import Events, Note, NotedResults, call_outside, noting, register_hook
+from snncell.tape.primitive import custom, rebuilt
 from snncell.tape.state import (
     CHECKING,
     RECORDING,
     TRACING,
     TRACING_LOCK,
+    Entry,
+    Hook,
+    Tape,
     record_on,
     recording_on,
     set_smooth,
     tracing_to,
 )
-from snncell.tape.tape import Entry, Hook, Tape
-from snncell.tape.taps import Events, Note, NotedResults, noting
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Trace
 

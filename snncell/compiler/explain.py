@@ -20,8 +20,8 @@ from snncell.compiler.runtime.loop_run import Lowered, adds_up, gathers
 from snncell.compiler.runtime.plan import Plan
 from snncell.kernels.space import DEVICE, HOST, Space
 from snncell.tape import structure
+from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
-from snncell.tape.value import Value
 
 # --- launches ---------------------------------------------------------------------------------------------------------
 

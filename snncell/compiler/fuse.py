@@ -16,8 +16,8 @@ from typing import Any
 
 from snncell.compiler.ir.operations import MAX_INSTRUCTIONS, Broadcast, Elementwise, Reduction, loop_shape
 from snncell.compiler.ir.program import Program, values_in
+from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
-from snncell.tape.value import Value
 
 RECIPE = 4  # instructions, at most, that a loop repeats of another
 

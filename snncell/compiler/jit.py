@@ -12,17 +12,16 @@ from typing import Annotated, Any, Literal
 
 from snncell.base.arguments.kinds import Own
 from snncell.base.arguments.shown import came, show
-from snncell.base.arguments.tracebacks import hide_frames
 from snncell.base.config import FINITE
+from snncell.base.frames import hide_frames
 from snncell.compiler.compiled import Compiled
 from snncell.compiler.explain import explain_plan, signature_difference
 from snncell.compiler.state.values import same_value
 from snncell.errors import ArgumentError, DTypeError, JitPickleError, ShapeError, TraceError
 from snncell.tape import structure
-from snncell.tape.conversion import TENSORS, with_tensors
-from snncell.tape.state import CHECKING, RECORDING, TRACING, recording_on
+from snncell.tape.state import CHECKING, RECORDING, TRACING, Value, recording_on, stale
+from snncell.tape.structure import TENSORS, with_tensors
 from snncell.tape.tensor import Tensor, snapshot
-from snncell.tape.value import Value, stale
 
 # --- options of MindSpore ---------------------------------------------------------------------------------------------
 

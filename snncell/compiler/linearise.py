@@ -29,15 +29,12 @@ from snncell.compiler.state.python_state import state_read_by
 from snncell.compiler.state.values import Change, Spot
 from snncell.errors import GradientError, TraceError
 from snncell.tape.backward import ancestors, pullback, watch_input, zeros_of
-from snncell.tape.custom import Composite
+from snncell.tape.hooks import Note, NotedResults, noting
 from snncell.tape.parameter import Parameter
-from snncell.tape.primitive import Primitive
-from snncell.tape.state import RECORDING, TRACING, recording_on, tracing_to
-from snncell.tape.tape import Tape
-from snncell.tape.taps import Note, NotedResults, noting
+from snncell.tape.primitive import Composite, Primitive
+from snncell.tape.state import RECORDING, TRACING, Tape, Value, recording_on, tracing_to
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import BodyTrace
-from snncell.tape.value import Value
 
 StepFunction = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
 

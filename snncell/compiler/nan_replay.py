@@ -17,11 +17,9 @@ from typing import Any, NamedTuple
 from snncell.base.signals import Restoring, undoing
 from snncell.errors import NotFiniteError
 from snncell.tape.backward import pullback, watch_input, zeros_of
-from snncell.tape.finite import Fault, Spot, at_home, is_paused, pause_watch, spot_in
+from snncell.tape.finite import Fault, SourceLine, Spot, at_home, is_paused, pause_watch, spot_in
 from snncell.tape.parameter import Parameter
-from snncell.tape.source_location import SourceLine
-from snncell.tape.state import EFFECTS_LOCK, record_on, recording_on, settings
-from snncell.tape.tape import Tape
+from snncell.tape.state import EFFECTS_LOCK, Tape, record_on, recording_on, settings
 from snncell.tape.tensor import Tensor, beside, wrap
 
 # --- the steps --------------------------------------------------------------------------------------------------------

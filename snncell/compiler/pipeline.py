@@ -30,7 +30,7 @@ from snncell.compiler.passes.simplify import (
     transform,
 )
 from snncell.kernels.space import HOST, Space
-from snncell.tape.value import Value
+from snncell.tape.state import Value
 
 PROGRAM_PASSES = (
     *CANONICAL,

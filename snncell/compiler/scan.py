@@ -40,15 +40,13 @@ from snncell.compiler.runtime.loop_run import Lowered
 from snncell.compiler.schedule import LoopSchedule, obstacle, schedule
 from snncell.kernels.space import DEVICE, HOST, Space
 from snncell.tape.backward import zeros_of
+from snncell.tape.hooks import Events
 from snncell.tape.parameter import assign_all, commit
 from snncell.tape.primitive import EVERYWHERE, one_after_another, rebuilt, repeat_over_time, steps_of
-from snncell.tape.state import CHECKING, EFFECTS_LOCK, RECORDING, TRACING, in_turn
-from snncell.tape.tape import Entry
-from snncell.tape.taps import Events
+from snncell.tape.state import CHECKING, EFFECTS_LOCK, RECORDING, TRACING, Entry, Value, in_turn
 from snncell.tape.tensor import Tensor, beside
 from snncell.tape.tracing import Instruction
 from snncell.tape.transforms import vjp
-from snncell.tape.value import Value
 
 
 def run_scan(
@@ -64,7 +62,7 @@ def run_scan(
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Trace `f`, and run it over the sequences: the last state, and the collected results.
 
-    `names` are the names of the states, for errors; `events` are to be those of this run (`tape/taps.py`).
+    `names` are the names of the states, for errors; `events` are to be those of this run (`tape/hooks.py`).
     """
     with beside(*carry, *xs):  # new arrays of the body are where its operands are
         body, written = trace_body(f, carry, xs, backwards, who)

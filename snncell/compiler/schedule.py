@@ -24,8 +24,8 @@ from snncell.compiler.ir.program import outside_of, values_in
 from snncell.compiler.passes.simplify import leading_to
 from snncell.compiler.pipeline import take_apart
 from snncell.kernels.products.gathers import may_pay
+from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
-from snncell.tape.value import Value
 
 
 @dataclass(frozen=True, eq=False)

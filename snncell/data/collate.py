@@ -10,8 +10,8 @@ import numpy as np
 from snncell.data.frames import join_event_lists
 from snncell.data.padding import bucket_of, padded
 from snncell.errors import ArgumentError, DTypeError, ShapeError
-from snncell.tape.conversion import is_array, on_host
 from snncell.tape.event_lists import EventLists
+from snncell.tape.structure import is_array, on_host
 from snncell.tape.tensor import Tensor, to_array
 
 Array = np.ndarray[Any, Any]

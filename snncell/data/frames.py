@@ -14,8 +14,8 @@ from snncell.data.kernels.binning import BITS, MOST, count_events, list_events, 
 from snncell.data.padding import grid_length
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.kernels.products.csr import Rows, check, move_rows
-from snncell.tape.conversion import on_host
 from snncell.tape.event_lists import EventLists
+from snncell.tape.structure import on_host
 from snncell.tape.tensor import place_array, wrap
 
 __all__ = ["to_event_lists", "to_frames"]

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeGuard
 import numpy as np
 
 from snncell.base.arguments.kinds import Count, Numbers, Own, Size
-from snncell.base.arguments.tracebacks import hide_frames
+from snncell.base.frames import hide_frames
 from snncell.compiler.state.reach import NUMPYS, PYTHONS, ReachableValues
 from snncell.data.collate import Collate, Waiting, check_dataset, entries, length_of, with_entry
 from snncell.data.padding import quantiles
@@ -21,8 +21,8 @@ from snncell.data.workers import make_by_workers
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import HOST
 from snncell.ops.random import randint, randperm
-from snncell.tape.conversion import on_host, with_tensors
 from snncell.tape.state import settings
+from snncell.tape.structure import on_host, with_tensors
 from snncell.tape.tensor import Tensor
 
 __all__ = ["Loader", "batches"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
-from snncell.tape.conversion import on_host
+from snncell.tape.structure import on_host
 
 __all__ = ["padded"]
 

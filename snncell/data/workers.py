@@ -28,8 +28,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from snncell.base.forks import after_fork, in_child
-from snncell.base.signals import deferring, take_from
+from snncell.base.signals import after_fork, deferring, in_child, take_from
 from snncell.compiler.state.python_state import LOADING
 from snncell.errors import ArgumentError, ForkError, WorkerError
 

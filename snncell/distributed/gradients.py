@@ -17,9 +17,9 @@ from snncell.distributed.sharding import Cutter, aside, draw_for_shard, shard_sl
 from snncell.distributed.sums import VectorLayout, sums_of
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import DEVICE, HOST, move_to_space, space_of
-from snncell.tape.conversion import as_data
 from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.state import TRACING
+from snncell.tape.structure import as_data
 from snncell.tape.tensor import Tensor, wrap
 
 

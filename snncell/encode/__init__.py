@@ -9,8 +9,8 @@ Their `lengths` (B,) is the number of steps of each sample: the rest is padding 
 
 # ruff: noqa: F403 (each module lists in `__all__` what it shows)
 
-from snncell.base.arguments.exports import export as _export
 from snncell.base.arguments.guard import guard as _guard
+from snncell.base.arguments.names import export as _export
 from snncell.encode.decoders import *
 from snncell.encode.encoders import *
 

@@ -19,10 +19,9 @@ from snncell.nn.layers.linear import Dense
 from snncell.nn.norm.over_time import NeuNorm
 from snncell.nn.norm.standard import BatchStatistics, LayerNorm
 from snncell.tape import structure
-from snncell.tape.state import settings
+from snncell.tape.state import Value, settings
 from snncell.tape.tracing import Instruction, Trace
 from snncell.tape.transforms import grad
-from snncell.tape.value import Value
 
 FREE = frozenset({"cast", "neg", "logical_not", "isnan", "isfinite"})  # bits that are read in another way
 ADDITIONS = frozenset(

@@ -9,8 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from snncell.base.arguments.kinds import Extended, NotNegative
-from snncell.base.arguments.shown import show
-from snncell.base.text import nearest
+from snncell.base.arguments.shown import nearest, show
 from snncell.errors import ArgumentError
 
 # --- what has been published ------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from snncell.base import config
-from snncell.base.forks import after_fork
+from snncell.base.signals import after_fork
 
 # Smaller arrays are left to the C library, which keeps their memory too; larger ones it gives back to the system each
 # time, and a page that comes anew costs as much as filling it.

@@ -22,7 +22,6 @@ from snncell.mindspore import context as context
 from snncell.mindspore.callbacks import *
 from snncell.mindspore.metrics import *
 from snncell.mindspore.model import *
-from snncell.mindspore.run_context import *
 from snncell.mindspore.training_cells import *
 
 _guard(globals())

@@ -14,11 +14,11 @@ from snncell.cell.cell import Cell
 from snncell.cell.modes import phases
 from snncell.compiler.jit import jit
 from snncell.errors import ArgumentError
+from snncell.mindspore.callbacks import RunContext
 from snncell.mindspore.metrics import Loss, Metric, as_metrics
-from snncell.mindspore.run_context import RunContext
 from snncell.mindspore.training_cells import TrainOneStepCell
 from snncell.nn.optim.optimizer import Optimizer
-from snncell.tape.conversion import as_data
+from snncell.tape.structure import as_data
 from snncell.train.callbacks import Callback, Result, Training, sort_callbacks
 from snncell.train.fit import fit
 from snncell.train.loss_scale import as_scaler

@@ -11,10 +11,10 @@ All but the first line are names of `snncell.energy`, which is imported when one
 
 import typing as _typing
 
-from snncell.base.arguments.exports import export_lazily as _export_lazily
 from snncell.base.arguments.guard import guard as _guard
+from snncell.base.arguments.names import export_lazily as _export_lazily
+from snncell.base.frames import machinery as _machinery
 from snncell.monitoring.monitor import Monitor as Monitor
-from snncell.tape.frames import machinery as _machinery
 
 if _typing.TYPE_CHECKING:
     from snncell.energy import (

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.base.plugins import plugin
+from snncell.base.arguments.names import plugin
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, RecordError
 from snncell.monitoring.layers import Neurons, gives_spikes, spike_function_of, spike_functions

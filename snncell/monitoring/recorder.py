@@ -21,8 +21,8 @@ from snncell.nn.time.lengths import find_lengths
 from snncell.ops.base import as_tensor
 from snncell.tape import structure
 from snncell.tape.event_lists import EventLists
+from snncell.tape.hooks import Event, Label, note, tap
 from snncell.tape.state import settings
-from snncell.tape.taps import Event, Label, note, tap
 from snncell.tape.tensor import Tensor, wrap
 
 Array = np.ndarray[Any, Any]

@@ -9,7 +9,7 @@ import numpy as np
 
 from snncell import nn
 from snncell.cell.cell import Cell
-from snncell.common.ranges import numbers_of
+from snncell.cell.ranges import numbers_of
 from snncell.errors import NirError, SnncellError
 from snncell.nir.graph import DEFAULTS, FIRING, Node
 from snncell.nn.dataflow import kind_of

@@ -9,7 +9,7 @@ import numpy as np
 from snncell import nn
 from snncell.base.arguments.guard import ours
 from snncell.cell.cell import Cell
-from snncell.common.ranges import quote_value
+from snncell.cell.ranges import quote_value
 from snncell.errors import NirError
 from snncell.nir.graph import Node, Shape
 from snncell.nir.layers import Delay, Heaviside, Scale

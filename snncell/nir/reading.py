@@ -12,7 +12,7 @@ import numpy as np
 from snncell import dtype as dtypes, nn
 from snncell.base.arguments.kinds import FloatDtype, Positive
 from snncell.cell.cell import Cell
-from snncell.common.ranges import one_of
+from snncell.cell.ranges import one_of
 from snncell.errors import ArgumentError, NirError
 from snncell.nir.graph import FIRING, NEURONS, Graph, Node, Shape, shape_after
 from snncell.nir.interchange import graph_of, read_file

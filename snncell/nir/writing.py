@@ -11,7 +11,7 @@ from snncell.base.arguments.guard import ours
 from snncell.base.arguments.kinds import Own, Positive
 from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
-from snncell.common.ranges import one_of
+from snncell.cell.ranges import one_of
 from snncell.errors import ArgumentError, NirError
 from snncell.nir.graph import DEFAULTS, NEURONS, Graph, Node, Shape, below, shape_after
 from snncell.nir.interchange import package, write_graph
@@ -23,7 +23,7 @@ from snncell.nir.wiring import flatten, shapes_of, stages_of
 from snncell.nn.dataflow import DataFlow, kind_of, name_of_cell, refuse_hooks, refuse_replacement
 from snncell.nn.neurons.constants import Membrane
 from snncell.nn.norm.standard import BatchStatistics
-from snncell.tape.value import Signal as Sum
+from snncell.tape.structure import Signal as Sum
 
 
 def to_nir(

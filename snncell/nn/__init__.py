@@ -10,12 +10,12 @@ Training Cells, which `snncell.mindspore` defines:
 
 import typing as _typing
 
-from snncell.base.arguments.exports import export as _export, export_lazily as _export_lazily
 from snncell.base.arguments.guard import guard as _guard
+from snncell.base.arguments.names import export as _export, export_lazily as _export_lazily
 from snncell.cell.cell import Cell as Cell
-from snncell.common.fields import field as field, with_fields as with_fields
-from snncell.common.held import Constant as Constant
-from snncell.common.ranges import Range as Range
+from snncell.cell.fields import field as field, with_fields as with_fields
+from snncell.cell.held import Constant as Constant
+from snncell.cell.ranges import Range as Range
 from snncell.nn.container import *
 from snncell.nn.layers.activations import *
 from snncell.nn.layers.conv import *

@@ -13,8 +13,8 @@ from typing import Any
 from snncell.base.arguments.guard import ours
 from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
+from snncell.cell.held import Held
 from snncell.cell.modes import phases
-from snncell.common.held import Held
 from snncell.errors import SnncellError
 from snncell.nn.container import CellDict, CellList, SequentialCell
 from snncell.nn.neurons.base import Neuron
@@ -23,7 +23,7 @@ from snncell.nn.neurons.firing import Counting
 from snncell.nn.time.axis import TimeDistributed
 from snncell.surrogate import Inclusive, Scaled, Surrogate, relusigmoid
 from snncell.tape.state import settings
-from snncell.tape.value import Signal
+from snncell.tape.structure import Signal
 
 # What a subclass may define without changing what a call computes. `__init__` sets attributes, which exporters read.
 _HARMLESS = {"__init__", "__repr__", "extend_repr", "bprop", "primitive", "like", "ranges", "starts"}

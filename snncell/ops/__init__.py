@@ -3,6 +3,7 @@
 # ruff: noqa: F403 (each module lists in `__all__` what it shows)
 
 from snncell.base.arguments.guard import guard as _guard
+from snncell.base.frames import machinery as _machinery
 from snncell.ops import methods as methods
 from snncell.ops.activation import *
 from snncell.ops.arithmetic import *
@@ -32,7 +33,6 @@ from snncell.ops.shape import *
 from snncell.ops.sorting import *
 from snncell.ops.trigonometry import *
 from snncell.tape.forward import jvp as jvp
-from snncell.tape.frames import machinery as _machinery
 from snncell.tape.hooks import HookBackward as HookBackward
 from snncell.tape.recompute import recompute as recompute
 from snncell.tape.transforms import (

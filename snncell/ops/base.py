@@ -19,9 +19,8 @@ from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError, Snn
 from snncell.kernels import fft
 from snncell.tape.event_lists import EventLists
 from snncell.tape.primitive import EVERYWHERE, Primitive
-from snncell.tape.state import RECORDING, TRACING, requested_dtype
+from snncell.tape.state import RECORDING, TRACING, Value, requested_dtype, stale
 from snncell.tape.tensor import Tensor, snapshot
-from snncell.tape.value import Value, stale
 
 __all__ = ["cast"]
 

@@ -14,13 +14,13 @@ from snncell.ops.base import as_int, astype
 from snncell.ops.joining import stack, unstack
 from snncell.ops.shape import transpose
 from snncell.tape import structure
-from snncell.tape.custom import as_read
+from snncell.tape.hooks import Events, Note, NotedResults, noting
 from snncell.tape.parameter import Parameter
-from snncell.tape.recording import wraps
+from snncell.tape.primitive import as_read
 from snncell.tape.state import TRACING
-from snncell.tape.taps import Events, Note, NotedResults, noting
 from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import BodyTrace
+from snncell.tape.transforms import wraps
 
 __all__ = ["HyperMap", "Map", "assign", "assign_add", "assign_sub", "depend", "scan", "vmap"]
 

@@ -17,9 +17,8 @@ from snncell.kernels.space import HOST, move_to_space, space_by_name, space_of
 from snncell.ops import creation as new, joining, logic as lg, random, reduce, scattering, shape as sh
 from snncell.ops.base import Axis, as_axis, as_int, as_tensor, astype
 from snncell.tape.primitive import EVERYWHERE, Primitive
-from snncell.tape.state import TRACING
+from snncell.tape.state import TRACING, Value
 from snncell.tape.tensor import Tensor, beside, snapshot
-from snncell.tape.value import Value
 
 Grads = Sequence[Any]
 NAMES = tuple(dtype.name for dtype in ALL)

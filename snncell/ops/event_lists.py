@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.base.text import percent
+from snncell.base.arguments.shown import percent
 from snncell.compiler.ir.product import Convolution, ConvolutionWeight
 from snncell.errors import ShapeError
 from snncell.kernels.conv import direct, im2col

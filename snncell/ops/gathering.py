@@ -30,8 +30,8 @@ from snncell.tape.primitive import (
     repeat_over_time,
     with_axis_of_steps,
 )
+from snncell.tape.state import Value
 from snncell.tape.tensor import Tensor, beside
-from snncell.tape.value import Value
 
 __all__ = ["gather", "gather_elements", "gather_nd", "index_select", "one_hot"]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from snncell.base.arguments.guard import check_arguments
 from snncell.base.arguments.names import missing_of_tensor
+from snncell.base.frames import user_line
 from snncell.errors import DTypeError, ShapeError
 from snncell.ops import (
     activation,
@@ -31,11 +32,9 @@ from snncell.ops import (
 )
 from snncell.ops.conv import fold, unfold
 from snncell.tape import structure
-from snncell.tape.frames import user_line
 from snncell.tape.hooks import register_hook
-from snncell.tape.state import RECORDING, TRACING
+from snncell.tape.state import RECORDING, TRACING, Value
 from snncell.tape.tensor import Tensor, snapshot
-from snncell.tape.value import Value
 
 
 def _flip_operands(function: Any) -> Any:

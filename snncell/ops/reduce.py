@@ -34,8 +34,7 @@ from snncell.ops.base import (
     to_compute_dtype,
 )
 from snncell.ops.gathering import gather_elements
-from snncell.tape.custom import Composite
-from snncell.tape.primitive import axis_behind_steps, with_axis_of_steps
+from snncell.tape.primitive import Composite, axis_behind_steps, with_axis_of_steps
 from snncell.tape.tensor import Tensor, beside, snapshot
 from snncell.tape.transforms import stop_gradient
 

@@ -20,8 +20,8 @@ Each takes arrays or Tensors, (T, N) or (T, B, ...), or what `snncell.monitor` h
 
 import typing as _typing
 
-from snncell.base.arguments.exports import export_lazily as _export_lazily
 from snncell.base.arguments.guard import guard as _guard
+from snncell.base.arguments.names import export_lazily as _export_lazily
 from snncell.plot.animation import animate as animate
 from snncell.plot.gradients import gradient_flow as gradient_flow, gradient_norms as gradient_norms
 from snncell.plot.membranes import membrane as membrane

@@ -10,7 +10,7 @@ import numpy as np
 
 from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, RecordError, ShapeError, SnncellError
-from snncell.tape.conversion import is_array, on_host
+from snncell.tape.structure import is_array, on_host
 
 Array = np.ndarray[Any, Any]
 

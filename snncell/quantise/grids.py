@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from snncell import ops
 from snncell.base.arguments.kinds import Own, Positive, Within
 from snncell.base.arguments.shown import came
-from snncell.common.ranges import Range
+from snncell.cell.ranges import Range
 from snncell.errors import ArgumentError
 from snncell.quantise.quantiser import (
     Grid,

@@ -15,7 +15,7 @@ import numpy as np
 
 from snncell.base.arguments.kinds import Path
 from snncell.errors import ArgumentError, CheckpointError, ShapeError
-from snncell.io.checkpoint import read_arrays, write_arrays
+from snncell.io import read_arrays, write_arrays
 
 Array = Any  # of NumPy
 Pairs = tuple[tuple[int, int], ...]

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from snncell.cell.calls import run_with_bprop
 from snncell.cell.cell import Cell
-from snncell.cell.reverse import run_with_bprop
 from snncell.ops.seeds import present_key, replaying
 from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor

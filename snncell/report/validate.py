@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from snncell.base.arguments.shown import came, show
-from snncell.base.text import cut
 from snncell.cell.cell import Cell
-from snncell.errors import ArgumentError, CallError, SnncellError
+from snncell.errors import ArgumentError, CallError, SnncellError, cut
 from snncell.nn.optim.optimizer import Optimizer
-from snncell.tape.conversion import is_array
 from snncell.tape.event_lists import EventLists
+from snncell.tape.structure import is_array
 from snncell.tape.tensor import Tensor
 
 Loss = Callable[..., Any]

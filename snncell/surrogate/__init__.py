@@ -7,8 +7,8 @@ are Parameters are learned. Within `surrogate.smooth()` every one of them runs i
 
 # ruff: noqa: F403 (each module lists in `__all__` what it shows)
 
-from snncell.base.arguments.exports import export as _export
 from snncell.base.arguments.guard import guard as _guard
+from snncell.base.arguments.names import export as _export
 from snncell.surrogate.base import *
 from snncell.surrogate.exponential import *
 from snncell.surrogate.gaussian import *

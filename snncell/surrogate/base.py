@@ -11,9 +11,8 @@ import numpy as np
 from snncell import ops
 from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
-from snncell.common.derived import Derived
-from snncell.common.held import Ranged
-from snncell.common.ranges import Range, check_constant, numbers_of, quote_value, unknown
+from snncell.cell.held import Ranged
+from snncell.cell.ranges import Derived, Range, check_constant, numbers_of, quote_value, unknown
 from snncell.errors import ArgumentError
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import RECORDING

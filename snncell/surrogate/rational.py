@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from snncell import ops
-from snncell.common.ranges import Range
+from snncell.cell.ranges import Range
 from snncell.surrogate.base import Constant, Surrogate
 from snncell.tape.tensor import Tensor
 

@@ -8,7 +8,7 @@ from typing import Any
 from snncell import ops
 from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
-from snncell.common.derived import Derived
+from snncell.cell.ranges import Derived
 from snncell.errors import ArgumentError
 from snncell.surrogate.base import Surrogate
 from snncell.surrogate.sigmoidal import Sigmoid

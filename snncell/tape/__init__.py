@@ -1,1 +1,5 @@
-"""Tensor, Parameter, Primitive, the tape, tracing, and the transformations that take gradients. Knows no operation."""
+"""The tape: Tensor, Parameter, Primitive, tracing, functions of gradients. It knows no operation."""
+
+from snncell.base.frames import machinery
+
+machinery(__file__)

@@ -14,11 +14,10 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.base.arguments.shown import came
+from snncell.base.frames import Reversing, tells
 from snncell.errors import GradientError, ShapeError
 from snncell.kernels.space import DEVICE, IN_USE, move_to_space
-from snncell.tape.frames import Reversing, tells
-from snncell.tape.state import CHECKING, settings
-from snncell.tape.tape import Entry
+from snncell.tape.state import CHECKING, Entry, settings
 from snncell.tape.tensor import Tensor, wrap
 
 

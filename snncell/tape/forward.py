@@ -19,10 +19,9 @@ from snncell.base.arguments.shown import came
 from snncell.errors import DTypeError, GradientError, ShapeError
 from snncell.kernels.space import DEVICE, move_to_space
 from snncell.tape import structure
-from snncell.tape.recording import Recording, has_float, without_aux
-from snncell.tape.state import record_on
-from snncell.tape.tape import Tape
+from snncell.tape.state import Tape, record_on
 from snncell.tape.tensor import Tensor, wrap
+from snncell.tape.transforms import Recording, has_float, without_aux
 
 
 class LinearMap:

@@ -15,8 +15,7 @@ from snncell.base.arguments.shown import show
 from snncell.base.signals import Write, hold_attributes, undoing, write
 from snncell.errors import ArgumentError, AssignError, DTypeError, ParameterError, ShapeError, TensorIndexError
 from snncell.kernels.space import HOST, Space, move_to_space, space_by_name, space_of
-from snncell.tape.state import RECORDING, TRACING, Undo
-from snncell.tape.tape import Entry
+from snncell.tape.state import RECORDING, TRACING, Entry, Undo
 from snncell.tape.tensor import Tensor, beside, snapshot, to_array, wrap
 
 # --- names ------------------------------------------------------------------------------------------------------------

@@ -15,10 +15,9 @@ from snncell.tape import structure
 from snncell.tape.backward import zeros_of
 from snncell.tape.parameter import Parameter, commit, together
 from snncell.tape.primitive import tracked_outputs
-from snncell.tape.recording import Recording
-from snncell.tape.state import RECORDING, TRACING, Undo, add_entry, present_settings, record_on, settings
-from snncell.tape.tape import Entry, Tape
+from snncell.tape.state import RECORDING, TRACING, Entry, Tape, Undo, add_entry, present_settings, record_on, settings
 from snncell.tape.tensor import Tensor, snapshot, wrap
+from snncell.tape.transforms import Recording
 
 
 def recompute(block: Annotated[Callable[..., Any], Own()], *args: Any, **kwargs: Any) -> Any:

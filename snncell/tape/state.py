@@ -1,10 +1,10 @@
-"""The state of each thread, in three objects: recording, tracing and checking.
+"""The tape, the Values of traces, and the state of each thread: what is recorded, traced and checked now.
 
-    RECORDING   the tape and the log of overwritten values; where new Tensors are made
-    TRACING     the trace that collects a Program; how loops over time run
-    CHECKING    monitors, and the settings of gradient checks
+    y = x * w; z = exp(y)       tape: mul(x, w), exp(y)
+    backward from dz:           exp.pull -> dy;  mul.pull -> dx, dw
 
-Read a field as an attribute (`RECORDING.tape`); set it in the body of a `with` statement (`with settings(tape=None):`).
+The Tensors that came out of an Entry keep it alive, and so do the entries that used them. The tape holds weak
+references only, so an entry that nothing needs any more is gone before the backward pass (`backward.py`) begins.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Protocol
@@ -20,16 +20,186 @@ from typing import Any, Protocol
 from snncell import dtype as dtypes
 from snncell.base import config
 from snncell.base.config import FINITE
-from snncell.base.forks import in_child
-from snncell.base.signals import Write, hold_attributes, hold_together
+from snncell.base.signals import Write, hold_attributes, hold_together, in_child
+from snncell.errors import TraceError
 from snncell.kernels.arrays import quiet_runner
 from snncell.kernels.space import DEVICE, HOST, Space
-from snncell.tape.tape import Entry, Tape
-from snncell.tape.value import TraceLike
+
+Hook = Callable[[Any], Any]  # of a gradient: returns another one, or None to leave it
+Hooks = dict[int, tuple[int, Hook]]  # by number: the index of the output, and the function
+
+
+class Operation(Protocol):
+    """An operation, as far as the tape uses it."""
+
+    @property
+    def name(self) -> str:
+        """Its name in errors."""
+        ...
+
+    def pull(self, entry: Any, douts: list[Any]) -> Sequence[Any]:
+        """The gradients of the inputs: each a Tensor, None for zero, or a function that computes it on demand.
+
+        Args:
+            entry: the call of the operation.
+            douts: the gradient of each output, a Tensor, or None for zero.
+        """
+
+
+class Entry:
+    """One operation that was carried out: its parents, and the values that its `bprop` needs.
+
+    Args:
+        op: the operation; None for a source of gradients.
+        attrs: its options.
+        parents: for each input the entry that it came out of, or None if no gradient flows there.
+        indices: for each input its number among the outputs of that entry.
+        inputs: for each input its value, or None if the bprop does not need it.
+        outputs: the output arrays if the bprop needs them, else None.
+        specs: shape and dtype of each output.
+    """
+
+    __slots__ = (
+        "__weakref__", "attrs", "hooks", "indices", "inputs", "line", "op", "outputs", "parents", "released", "specs",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        op: Operation | None,
+        attrs: Any,
+        parents: list[Entry | None],
+        indices: list[int],
+        inputs: Any,
+        outputs: Any,
+        specs: Sequence[tuple[tuple[int, ...], Any]],
+    ) -> None:
+        self.op = op
+        self.attrs = attrs
+        self.parents = parents
+        self.indices = indices
+        self.inputs = inputs
+        self.outputs = outputs
+        self.released = False  # set by `clear`, because an entry without parents looks the same
+        self.line = ""  # the user's line, if it was traced
+        self.hooks: Hooks | None = None
+        self.specs = specs
+
+    @classmethod
+    def source(cls, data: Any) -> Entry:
+        """An entry without parents: gradients are taken with respect to it."""
+        return cls(None, None, [], [], (), None, ((data.shape, data.dtype),))
+
+    def clear(self) -> None:
+        """Drop all references, so that a Tensor that a user keeps does not keep a whole graph."""
+        self.parents, self.indices, self.inputs = [], [], ()
+        self.outputs = None
+        self.released = True
+
+
+class Tape:
+    """The entries of one recording; see `state.record_on` for how tapes nest.
+
+    Attributes:
+        entries: weak references, in the order of the forward pass.
+        depth: the number of nested tapes, this one included: the highest order of gradients that you can take.
+    """
+
+    __slots__ = ("depth", "entries")
+
+    def __init__(self) -> None:
+        self.entries: list[weakref.ref[Entry]] = []
+        self.depth = 1
+
+    def live(self) -> list[Entry]:
+        """The entries that something still refers to, in the order of the forward pass."""
+        return [entry for reference in self.entries if (entry := reference()) is not None]
+
+
+# --- traces -----------------------------------------------------------------------------------------------------------
+
+
+def stale() -> TraceError:
+    """The error for a traced Tensor that is used after its trace has ended."""
+    return TraceError(
+        "This Tensor belongs to a function that snncell.jit traced earlier, or to a step that MultiStep, scan or vmap "
+        "traced. It has no value outside, where it was kept, for example in a list. Return it from the function."
+    )
+
+
+class TraceLike(Protocol):
+    """A trace: the instructions of a function that runs on Values. `tracing.Trace` and its subclasses are traces."""
+
+    count: int  # of its Values
+    line: str  # of the last instruction
+    eager: bool  # whether the loop whose body it traces runs at once
+    cells: dict[Any, None]  # the Cells that were called
+    written: dict[Any, Any]  # by Parameter: the Value that it gets
+    gradient_targets: dict[Any, None]  # the Parameters that inner gradients are taken of
+
+    def outside(self, inputs: Any) -> bool:
+        """Whether an operation on these inputs belongs outside of this trace."""
+
+    def stepping_out(self) -> AbstractContextManager[Any]:
+        """A context outside of this trace."""
+
+    def record(self, op: Any, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+        """Append an instruction, and return its Value, or a tuple of them."""
+
+    def note(self, x: Any) -> None:
+        """Note a result with its place on the tape."""
+
+    def lift(self, x: Any) -> Any:
+        """The Value that stands for a Tensor."""
+
+    def present(self, parameter: Any) -> Any:
+        """The value that a Parameter has at this point of the function."""
+
+    def write(self, parameter: Any, value: Any) -> None:
+        """Note that a Parameter gets a value."""
+
+    def needs_value(self, what: str) -> TraceError:
+        """The error for Python code that needs the elements of a traced Tensor."""
+
+    def made_inside(self, what: str) -> TraceError:
+        """The error for a Parameter that the traced function makes."""
+
+
+class Value:
+    """A variable of a Program: the shape and dtype of an array that there will be when the Program runs."""
+
+    __slots__ = ("dtype", "number", "shape", "trace")
+    __array_ufunc__ = None  # NumPy is to refuse it, not to make an array of one object
+
+    def __init__(self, trace: TraceLike, shape: tuple[int, ...], dtype: Any) -> None:
+        self.trace = trace
+        self.shape = shape
+        self.dtype = dtype
+        self.number = trace.count
+        trace.count += 1
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise stale()
+
+    @property
+    def spec(self) -> tuple[tuple[int, ...], Any]:
+        """Shape and dtype."""
+        return self.shape, self.dtype
+
+    def __repr__(self) -> str:
+        return f"%{self.number}:{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+# --- the state of each thread -----------------------------------------------------------------------------------------
+
+#     RECORDING   the tape and the log of overwritten values; where new Tensors are made
+#     TRACING     the trace that collects a Program; how loops over time run
+#     CHECKING    monitors, and the settings of gradient checks
+#
+# Read a field as an attribute (`RECORDING.tape`); set it in the body of a `with`: `with settings(tape=None):`.
 
 
 class Watch(Protocol):
-    """A monitor of the calls of Cells. `taps.py` has the labels and events of its notes."""
+    """A monitor of the calls of Cells. `hooks.py` has the labels and events of its notes."""
 
     wishes: Hashable  # its selection of each quantity
 
@@ -69,7 +239,7 @@ class _RecordingState(threading.local):
 
 class _TracingState(threading.local):
     trace: TraceLike | None = None
-    notes: list[Any] | None = None  # the notes of monitors in a traced function; see `taps.py`
+    notes: list[Any] | None = None  # the notes of monitors in a traced function; see `hooks.py`
     step: int | None = None  # the time step of a loop that goes step by step
     unfused = False  # whether loops over time go step by step, and jitted functions run as they are
 
@@ -98,7 +268,7 @@ def here() -> Space:
 EFFECTS_LOCK: Any = threading.RLock()  # held while Parameters are read, computed with, and written
 TRACING_LOCK: Any = threading.RLock()  # held while what several threads share is traced or planned
 if hasattr(os, "register_at_fork"):  # a thread that the child does not have may have held them
-    # Registered after the fork's own locks (`base/forks.py`), so a turn is waited for before they are taken: a child
+    # Registered after the fork's own locks (`base/signals.py`), so a turn is waited for before they are taken: a child
     # draws what its parent would.
     os.register_at_fork(before=lambda: in_turn(), after_in_child=lambda: in_child(EFFECTS_LOCK, TRACING_LOCK))
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from snncell.base.arguments.kinds import ARRAYS
 from snncell.base.arguments.shown import came, show
-from snncell.base.text import cut
 from snncell.dtype import NUMBERS
-from snncell.errors import GradientError, TraceError
+from snncell.errors import GradientError, MissingNameError, SnncellError, TraceError, cut
 from snncell.tape.tensor import Tensor
 
 
@@ -312,3 +312,106 @@ def _paths(structure: Any, name: str) -> list[str]:
     return [
         path for key, child in zip(keys, structure.children, strict=True) for path in _paths(child, f"{name}[{key!r}]")
     ]
+
+
+# --- arrays and numbers in the place of Tensors -----------------------------------------------------------------------
+
+Array = np.ndarray[Any, Any]
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), tuple, list, dict, type, np.generic, Tensor)
+_NUMBERS = (bool, int, float, complex, np.generic)
+
+
+def is_array(x: Any) -> bool:
+    """True if x is an array, of NumPy or of another library; a number, a list or a Tensor is none."""
+    if isinstance(x, np.ndarray):
+        return True
+    return not isinstance(x, _PLAIN) and any(hasattr(type(x), name) for name in ARRAYS)
+
+
+def with_tensors(tree: Any) -> Any:
+    """`tree` with a Tensor in the place of each array in it, through tuples, lists and dicts."""
+    if is_array(tree):
+        return Tensor(tree)
+    if isinstance(tree, dict):
+        return {key: with_tensors(value) for key, value in tree.items()}
+    if isinstance(tree, (tuple, list)):
+        return _like(tree, [with_tensors(item) for item in tree])
+    return tree
+
+
+def as_data(tree: Any) -> Any:
+    """`with_tensors`, for what can only be data: numbers, and lists and tuples of nothing but numbers, count too.
+
+    [[0, 1], [2, 3]] becomes one Tensor; [Tensor, Tensor] stays a list.
+    """
+    if isinstance(tree, _NUMBERS) or (isinstance(tree, (tuple, list)) and tree and _of_numbers(tree)):
+        return Tensor(tree)
+    if hasattr(type(tree), "to_dense"):
+        return with_tensors(tree)  # event lists, whose shape is no data
+    if isinstance(tree, dict):
+        return {key: as_data(value) for key, value in tree.items()}
+    if isinstance(tree, (tuple, list)):
+        return _like(tree, [as_data(item) for item in tree])
+    return with_tensors(tree)
+
+
+def on_host(x: Any) -> Array:
+    """The elements of `Tensor(x)` as a NumPy array; an array of NumPy is returned as it is."""
+    return x if isinstance(x, np.ndarray) else (x if isinstance(x, Tensor) else Tensor(x)).asnumpy()
+
+
+def _like(container: Any, items: list[Any]) -> Any:
+    """A tuple or list of these items, of the class of the other one."""
+    kind = type(container)
+    return kind(*items) if hasattr(kind, "_fields") else kind(items)  # a named tuple takes its fields one by one
+
+
+def _of_numbers(tree: Any) -> bool:
+    if isinstance(tree, (tuple, list)):
+        return all(map(_of_numbers, tree))
+    return isinstance(tree, _NUMBERS)
+
+
+class Signal:
+    """The sum of the outputs of some Cells, in place of a Tensor; see `nn/dataflow.py`.
+
+    You can add Signals and pass them to Cells. Everything else raises, because an exporter would lose it.
+
+    Args:
+        sources: the outputs, as the exporter names them.
+    """
+
+    __slots__ = ("sources",)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, sources: tuple[Any, ...]) -> None:
+        self.sources = sources
+
+    def __add__(self, other: Any) -> Signal:
+        if isinstance(other, Signal):
+            return Signal((*self.sources, *other.sources))
+        if type(other) is int and other == 0:  # where `sum` begins
+            return self
+        raise SnncellError(f"a signal plus {came(other)}")
+
+    __radd__ = __iadd__ = __add__
+
+    def __getattr__(self, name: str) -> Any:
+        raise MissingNameError(f"{name!r} of a signal")
+
+    def _refuse_arithmetic(self, *_: Any) -> Any:
+        raise SnncellError("arithmetic other than the sum of signals")
+
+    def _refuse_value(self, *_: Any) -> Any:
+        raise SnncellError("a decision by the values, or the type, of a signal")
+
+    __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __matmul__ = __rmatmul__ = _refuse_arithmetic
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = _refuse_arithmetic
+    __neg__ = __pos__ = __abs__ = __getitem__ = __setitem__ = _refuse_arithmetic
+    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __invert__ = _refuse_arithmetic
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse_value
+    __bool__ = __len__ = __iter__ = __contains__ = __float__ = __int__ = __index__ = _refuse_value
+
+
+TENSORS = frozenset([Tensor, Signal])  # the types of arguments that need no conversion

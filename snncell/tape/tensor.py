@@ -14,9 +14,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import ON_HOST
-from snncell.base.arguments.shown import show
-from snncell.base.markup import array
-from snncell.base.text import cut
+from snncell.base.arguments.shown import array, show
 from snncell.dtype import DType
 from snncell.errors import (
     ArgumentError,
@@ -27,13 +25,12 @@ from snncell.errors import (
     ShapeError,
     SnncellError,
     TensorIndexError,
+    cut,
 )
 from snncell.kernels.cuda import exchange
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE, HOST, IN_USE, move_to_space, space_by_name, space_of
-from snncell.tape.state import TRACING, here, settings
-from snncell.tape.tape import Entry
-from snncell.tape.value import stale
+from snncell.tape.state import TRACING, Entry, here, settings, stale
 
 
 class Tensor:

@@ -17,14 +17,12 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from snncell.base.frames import user_line
 from snncell.errors import OutsideTensorError, TraceError
-from snncell.tape.frames import user_line
 from snncell.tape.parameter import Parameter
 from snncell.tape.primitive import Primitive
-from snncell.tape.state import RECORDING, TRACING, settings
-from snncell.tape.tape import Tape
+from snncell.tape.state import RECORDING, TRACING, Tape, Value, settings, stale
 from snncell.tape.tensor import Tensor, snapshot, wrap
-from snncell.tape.value import Value, stale
 
 _MENDS = {
     "if/while/bool() on a Tensor": "Choose element by element with ops.select(condition, a, b) instead of if (with "

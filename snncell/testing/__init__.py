@@ -5,7 +5,7 @@ find is an object to print; what is wrong is an error that says where, and, by e
 """
 
 from snncell.base.arguments.guard import guard as _guard
-from snncell.tape.frames import machinery
+from snncell.base.frames import machinery
 from snncell.tape.state import unfused
 from snncell.testing.bprops import check_bprop
 from snncell.testing.compare import compare_reverse

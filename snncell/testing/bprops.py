@@ -12,8 +12,8 @@ from snncell.base.arguments.shown import came
 from snncell.errors import ArgumentError, BpropError, GradientCheckError, GradientError
 from snncell.ops.seeds import present_key, replaying
 from snncell.tape import structure
-from snncell.tape.conversion import as_data
 from snncell.tape.parameter import Parameter
+from snncell.tape.structure import as_data
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import vjp
 from snncell.testing.calls import choose_weights

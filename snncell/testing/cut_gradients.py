@@ -13,10 +13,9 @@ import numpy as np
 from snncell.errors import GradientCheckError, SnncellError
 from snncell.ops.seeds import replaying
 from snncell.tape import structure
-from snncell.tape.recording import Recording
-from snncell.tape.state import set_smooth, unfused
-from snncell.tape.tape import Entry
+from snncell.tape.state import Entry, set_smooth, unfused
 from snncell.tape.tensor import Tensor
+from snncell.tape.transforms import Recording
 from snncell.testing.calls import Called, ObservedNet
 from snncell.testing.precision import is_real
 from snncell.testing.problem import Problem

@@ -8,10 +8,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from snncell.dtype import float64, is_float
-from snncell.tape.conversion import is_array
 from snncell.tape.parameter import Parameter
-from snncell.tape.state import recording_on, settings
-from snncell.tape.tape import Entry
+from snncell.tape.state import Entry, recording_on, settings
+from snncell.tape.structure import is_array
 from snncell.tape.tensor import Tensor
 
 _VERSIONS = itertools.count(-(10**15), 10**9)  # of Cells that are checked: no other state of theirs has such a number

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from snncell.errors import GradientCheckError
 from snncell.tape import structure
-from snncell.tape.source_location import SourceLine, place_at
+from snncell.tape.finite import SourceLine, place_at
 
 
 class Site(NamedTuple):

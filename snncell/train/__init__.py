@@ -25,8 +25,8 @@ save_state, load_state               a training as a file, to be continued to th
 
 import typing as _typing
 
-from snncell.base.arguments.exports import export_lazily as _export_lazily
 from snncell.base.arguments.guard import guard as _guard
+from snncell.base.arguments.names import export_lazily as _export_lazily
 from snncell.train.average import *
 from snncell.train.batches import *
 from snncell.train.callbacks import *
@@ -45,7 +45,6 @@ if _typing.TYPE_CHECKING:
     from snncell.mindspore.callbacks import *
     from snncell.mindspore.metrics import *
     from snncell.mindspore.model import *
-    from snncell.mindspore.run_context import *
 
 _OF_MINDSPORE = (
     "Accuracy",

@@ -9,9 +9,8 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 from snncell.base.arguments.kinds import Own, misfit
-from snncell.base.arguments.shown import came
-from snncell.base.plugins import plugin
-from snncell.base.text import nearest
+from snncell.base.arguments.names import plugin
+from snncell.base.arguments.shown import came, nearest
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ArgumentTypeError
 from snncell.nn.optim.optimizer import Optimizer

@@ -14,7 +14,7 @@ import numpy as np
 from snncell.base.arguments.kinds import Count
 from snncell.data import Loader
 from snncell.errors import ArgumentError, CheckpointError
-from snncell.io.checkpoint import path_to_write
+from snncell.io import path_to_write
 from snncell.train.batches import Batches
 from snncell.train.callbacks import Callback, Training
 from snncell.train.state import Stored, is_count, is_number

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from snncell.amp.scaling import Values, all_finite, values_of
+from snncell.amp import Values, all_finite, values_of
 from snncell.cell.cell import Cell
 from snncell.errors import TrainingError
-from snncell.tape.conversion import as_data, is_array, on_host
 from snncell.tape.parameter import Parameter, assign_all
+from snncell.tape.structure import as_data, is_array, on_host
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import value_and_grad
 from snncell.train.batches import Batches

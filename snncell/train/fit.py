@@ -12,7 +12,7 @@ from snncell.base.arguments.shown import came, show
 from snncell.cell.cell import Cell
 from snncell.cell.modes import phases
 from snncell.errors import ArgumentError
-from snncell.io.checkpoint import path_to_write
+from snncell.io import path_to_write
 from snncell.nn.optim.optimizer import Optimizer
 from snncell.tape.tensor import Tensor
 from snncell.train.batches import as_batches

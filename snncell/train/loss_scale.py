@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.amp import LossScaler, StaticLossScaler, all_finite, step_if
-from snncell.amp.scaling import put_back_unless, values_of
+from snncell.amp import LossScaler, StaticLossScaler, all_finite, put_back_unless, step_if, values_of
 from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, CheckpointError, TrainingError

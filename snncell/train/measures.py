@@ -19,8 +19,8 @@ from snncell.nn.time.lengths import find_lengths, length_mask, takes_lengths
 from snncell.nn.time.multistep import MultiStep
 from snncell.ops.base import as_tensor
 from snncell.tape import structure
-from snncell.tape.conversion import as_data
 from snncell.tape.event_lists import EventLists
+from snncell.tape.structure import as_data
 from snncell.tape.tensor import Tensor
 from snncell.train.metrics import accuracy as share_right, over_time
 

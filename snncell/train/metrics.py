@@ -12,8 +12,7 @@ import numpy as np
 
 from snncell import ops
 from snncell.base.arguments.kinds import Count, Numbers
-from snncell.base.arguments.shown import came, show
-from snncell.base.text import nearest
+from snncell.base.arguments.shown import came, nearest, show
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ArgumentTypeError, DTypeError, RecordError, ShapeError
 from snncell.monitoring import Monitor

@@ -13,8 +13,7 @@ from itertools import islice
 from types import FrameType
 from typing import Any
 
-from snncell.amp import LossScaler
-from snncell.amp.scaling import Values, values_of
+from snncell.amp import LossScaler, Values, values_of
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, CheckpointError
 from snncell.tape.tensor import Tensor

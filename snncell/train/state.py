@@ -15,7 +15,7 @@ import numpy as np
 from snncell.cell.cell import Cell
 from snncell.cell.state import replace_buffers
 from snncell.errors import CheckpointError
-from snncell.io.checkpoint import read_arrays, write_arrays
+from snncell.io import read_arrays, write_arrays
 from snncell.nn.optim.optimizer import Optimizer
 from snncell.nn.time.stateful import Stateful
 from snncell.ops.seeds import assign_seed, present_key, set_seed

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Protocol
 from snncell import ops
 from snncell.amp import LossScaler
 from snncell.base.arguments.kinds import Own, check_positive
-from snncell.base.plugins import plugin
+from snncell.base.arguments.names import plugin
 from snncell.cell.cell import Cell
 from snncell.compiler.jit import Jitted, jit
 from snncell.errors import ArgumentError

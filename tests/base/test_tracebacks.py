@@ -8,9 +8,9 @@ import pytest
 
 import snncell
 from snncell import Tensor, data, nn, ops, train
-from snncell.base.arguments.tracebacks import PACKAGE
+from snncell.base.frames import PACKAGE
 from snncell.errors import ArgumentError, BpropError, ShapeError, SnncellError
-from snncell.tape import recording
+from snncell.tape import transforms
 
 X = Tensor(np.ones((6, 2, 4), np.float32))
 Y = Tensor(np.zeros(2, np.int32))
@@ -171,7 +171,7 @@ def test_all_frames_are_shown_on_request():
 
 
 def test_an_internal_fault_keeps_its_frames(monkeypatch):
-    monkeypatch.setattr(recording, "pullback", {}.__getitem__)
+    monkeypatch.setattr(transforms, "pullback", {}.__getitem__)
     with pytest.raises(TypeError, match="__getitem__") as caught:
         snncell.grad(lambda x: x.sum())(X)
     assert any(frame.filename.startswith(PACKAGE) for frame in frames_of(caught.value))

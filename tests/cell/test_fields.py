@@ -15,7 +15,7 @@ import pytest
 
 import snncell
 from snncell import Parameter, Tensor, nn, ops, surrogate
-from snncell.common.fields import fields_of
+from snncell.cell.fields import fields_of
 from snncell.errors import ArgumentError, CallError
 from snncell.nn.dataflow import kind_of
 

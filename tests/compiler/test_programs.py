@@ -20,7 +20,7 @@ from programs.shrink import shrunk
 from programs.syntax import Call, Custom, Let, Neuron, Run, Scan, nodes
 
 from snncell.ops import activation
-from snncell.tape import custom
+from snncell.tape import primitive
 
 __all__ = ["interpreted"]  # a fixture
 
@@ -151,14 +151,14 @@ def test_a_parameter_given_back_by_an_operation_is_found_and_made_small(torch, m
 
 
 def test_a_custom_reverse_that_is_lost_in_loops_is_found_and_made_small(interpreted, monkeypatch):
-    plain = custom.custom
+    plain = primitive.custom
 
     def losing(op, forward, inputs, attrs=None):
-        if custom.TRACING.trace is not None and all(type(x) is not custom.Tensor for x in inputs):
+        if primitive.TRACING.trace is not None and all(type(x) is not primitive.Tensor for x in inputs):
             return forward()
         return plain(op, forward, inputs, attrs)
 
-    monkeypatch.setattr("snncell.cell.reverse.custom", losing)
+    monkeypatch.setattr("snncell.cell.calls.custom", losing)
     program, failure = first_failure(range(100), kinds=("gradient",), torch=False)
     text = minimised(program, failure)
     assert "def bprop" in text and text.count("\n") < 90

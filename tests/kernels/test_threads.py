@@ -433,14 +433,14 @@ def test_children_that_are_forked_while_threads_run_kernels_or_compile_run_a_net
 STUCK = """
 import os, signal, sys, threading
 from snncell import jit, ops
-from snncell.base import forks
+from snncell.base import signals
 from snncell.errors import ForkError
 
-forks.PATIENCE = 0.2
+signals.PATIENCE = 0.2
 ready, done = threading.Event(), threading.Event()
 
 def hold():
-    with forks.BUILDING:
+    with signals.BUILDING:
         ready.set()
         done.wait()
 
@@ -840,8 +840,8 @@ def stay():
     ready.set()
     leave.wait()
 
-from snncell.base import forks
-forks.PATIENCE = 0.1  # it does not leave before the fork
+from snncell.base import signals
+signals.PATIENCE = 0.1  # it does not leave before the fork
 thread = threading.Thread(target=BLAS.run, args=(stay,))
 thread.start()
 ready.wait()

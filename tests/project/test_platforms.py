@@ -29,7 +29,7 @@ NAMES = {
 
 # Where one is used all the same, and what keeps it from other systems.
 GUARDED = {
-    ("base.forks", "os.register_at_fork"): "asks whether it is there: where nothing forks, nothing is to be done",
+    ("base.signals", "os.register_at_fork"): "asks whether it is there: where nothing forks, nothing is to be done",
     ("kernels.numba.store.folder", "os.geteuid"): "Windows has returned before",
     ("kernels.numba.store.folder", "os.getuid"): "asks whether it is there",
     ("kernels.numba.store.files", "os.kill"): "Windows has returned before; there, it would end the process",

@@ -9,7 +9,7 @@ import snncell
 from snncell import Tensor, errors, nn, ops, train
 from snncell.plot.sources import as_array
 from snncell.report.validate import parts
-from snncell.tape.conversion import as_data, is_array, with_tensors
+from snncell.tape.structure import as_data, is_array, with_tensors
 
 try:
     import torch

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from snncell import Tensor, nn, ops
-from snncell.tape.state import RECORDING
-from snncell.tape.tape import Entry
+from snncell.tape.state import RECORDING, Entry
 
 
 def f64(value):

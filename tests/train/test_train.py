@@ -12,7 +12,7 @@ import snncell
 from snncell import Tensor, nn, ops, train
 from snncell.base.arguments.shown import LOSSES
 from snncell.errors import ArgumentError, ArgumentTypeError, CheckpointError, DTypeError, ShapeError, TrainingError
-from snncell.io.checkpoint import read_arrays, write_arrays
+from snncell.io import read_arrays, write_arrays
 from snncell.train import state
 
 STEPS, FEATURES, CLASSES = 4, 6, 3

@@ -21,9 +21,8 @@ import numpy as np
 from snncell.base.arguments.elsewhere import ARGUMENTS
 from snncell.base.arguments.kinds import REFUSED, UNFIT, Kind, kind_of, refusal
 from snncell.base.arguments.names import missing_from
-from snncell.base.arguments.shown import brief, from_inside
-from snncell.base.arguments.tracebacks import hide_frames
-from snncell.base.text import nearest
+from snncell.base.arguments.shown import brief, from_inside, nearest
+from snncell.base.frames import hide_frames
 from snncell.errors import (
     ArgumentError,
     ArgumentTypeError,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -17,8 +18,9 @@ from types import ModuleType
 from typing import Any
 
 from snncell.base.arguments.elsewhere import CELL, MODULES, PATHS, TENSOR
-from snncell.base.text import cut, nearest
-from snncell.errors import MissingImportError, MissingNameError
+from snncell.base.arguments.shown import nearest, plain_name
+from snncell.base.signals import import_once
+from snncell.errors import MissingImportError, MissingNameError, cut
 
 
 def suggest_name(name: str, table: dict[str, str], own: Iterable[str], before: str) -> str:
@@ -29,22 +31,17 @@ def suggest_name(name: str, table: dict[str, str], own: Iterable[str], before: s
     return f". Did you mean {before}{near}?" if near else "."
 
 
-def _plain(name: str) -> str:
-    """Without case and underscores: fast_sigmoid is FastSigmoid."""
-    return name.lower().replace("_", "")
-
-
 def _names_in(module: str) -> list[str]:
     """The names that a module has, and those that it imports when they are first used."""
     names = vars(sys.modules[module])
-    return [*dict.fromkeys((*names, *names.get("__all__", ())))]
+    return [*names.get("__all__", names)]
 
 
 def suggest_in(module: str, name: str) -> str:
     """The rest of the sentence for a name that a module does not have."""
     table = MODULES.get(module, {})
     own = _names_in(module)
-    if name not in table and _plain(name) not in map(_plain, own):  # a relu of nn is one of ops
+    if name not in table and plain_name(name) not in map(plain_name, own):  # a relu of nn is one of ops
         homes = [other for other in MODULES if other in sys.modules and name in _names_in(other)]
         if homes and not name.startswith("_"):
             return f"; it is {homes[0].rpartition('.')[2]}.{name}."
@@ -119,3 +116,64 @@ def install() -> None:
     """Have Python ask it, after all others."""
     if not any(isinstance(finder, Elsewhere) for finder in sys.meta_path):
         sys.meta_path.append(Elsewhere())
+
+
+def export(face: dict[str, Any]) -> None:
+    """Give a package `__all__`, and end its docstring with the same names, below the first line of each one's file.
+
+    Args:
+        face: the package's globals(), before `guard`, after which functions say that they are the package's own.
+    """
+    names = [name for name, one in face.items() if not name.startswith("_") and not isinstance(one, ModuleType)]
+    face["__all__"] = sorted(names)
+    if face["__doc__"] is None:  # python -OO
+        return
+    families: dict[str, list[str]] = {}
+    for name in names:
+        home = face[name].__module__
+        inside = home.startswith(f"{face['__name__']}.")
+        heading = (sys.modules[home].__doc__ or home).splitlines()[0] if inside else "From other packages."
+        families.setdefault(heading, []).append(name)
+    lists = [
+        f"{heading}\n{textwrap.indent(textwrap.fill(', '.join(family), 116), '    ')}"
+        for heading, family in families.items()
+    ]
+    face["__doc__"] = "\n\n".join([face["__doc__"].rstrip(), *lists])
+
+
+def export_lazily(face: dict[str, Any], home: str, names: Sequence[str]) -> None:
+    """Let a package show names of a module that is imported when one of them is first used.
+
+    The core imports none of the side products, but its public packages show some of their names. For example,
+    `nn.TrainOneStepCell` is defined in `snncell.mindspore`.
+
+    Args:
+        face: the package's globals(), after `export` where it has one, before `guard`.
+        home: the module that defines the names.
+        names: the names, which `__all__` and `dir()` list as well.
+    """
+    here = [name for name, one in face.items() if not name.startswith("_") and not isinstance(one, ModuleType)]
+    face["__all__"] = sorted([*face.get("__all__", here), *names])
+    missing = missing_from(face["__name__"])
+
+    def __getattr__(name: str) -> Any:  # noqa: N807 (it becomes the module's)
+        if name not in names:
+            return missing(name)
+        face[name] = getattr(importlib.import_module(home), name)
+        return face[name]
+
+    face["__getattr__"], face["__dir__"] = __getattr__, lambda: sorted({*face, *names})
+
+
+_HOMES: dict[str, str] = {}
+
+
+def register(key: str, home: str) -> None:
+    """Let `plugin(key)` return an attribute of a module, "module:name", which is imported at that time."""
+    _HOMES[key] = home
+
+
+def plugin(key: str) -> Any:
+    """The class or function that is registered under a key."""
+    module, _, name = _HOMES[key].partition(":")
+    return getattr(import_once(module), name)

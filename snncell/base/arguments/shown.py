@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import re
+from collections.abc import Iterable, Sequence
+from html import escape
 from typing import Any
 
-from snncell.base.text import QUOTE, cut
 from snncell.errors import (
+    QUOTE,
     ArgumentError,
     ArgumentTypeError,
     DTypeError,
@@ -15,6 +18,7 @@ from snncell.errors import (
     ShapeError,
     SnncellError,
     TensorIndexError,
+    cut,
 )
 
 _AT = re.compile(r"^<.* at 0x[0-9a-fA-F]+>$")  # of an object without a repr of its own
@@ -128,3 +132,77 @@ def from_inside(error: SnncellError, who: str, arguments: str) -> SnncellError |
 def _names_one_of(names: list[str], text: str) -> bool:
     # Not in the code of a mend: "take ops.real(x) first", "convert it by x.astype('int64')".
     return any(re.search(rf"\b{name}\b(?!\)|\.\w)", text) for name in names)
+
+
+def percent(part: float) -> str:
+    """A part of one, in two digits."""
+    return f"{100 * part:.2g} %"
+
+
+_LIKENESS = 0.75  # of two names that one may take for each other: random_split and RandomFlipUD have 0.70
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The name that a misspelt one is nearest to, for "Did you mean ...?"; None if none is near.
+
+    Case, underscores and hyphens do not count: fast_sigmoid is FastSigmoid.
+    """
+    plain = {plain_name(one): one for one in names}
+    near = difflib.get_close_matches(plain_name(name)[:100], plain, 1, _LIKENESS)
+    return plain[near[0]] if near else None
+
+
+def plain_name(name: str) -> str:
+    """A name without case, underscores, hyphens and spaces."""
+    return re.sub("[-_ ]", "", name.lower())
+
+
+# --- HTML for notebooks -----------------------------------------------------------------------------------------------
+
+# All text in it is escaped. A notebook has its own colours, light or dark: none are given here.
+_LEFT, _RIGHT = "text-align: left; vertical-align: top", "text-align: right; vertical-align: top"
+
+
+class Markup(str):
+    """HTML, in which text is escaped already."""
+
+    __slots__ = ()
+
+
+def markup(part: str) -> Markup:
+    """Text as HTML; what is HTML as it is."""
+    return part if isinstance(part, Markup) else Markup(escape(part).replace("\n", "<br>"))
+
+
+def join_parts(parts: Iterable[str]) -> Markup:
+    """Several pieces in a row."""
+    return Markup("".join(map(markup, parts)))
+
+
+def element(tag: str, *parts: str, style: str = "") -> Markup:
+    """An element around pieces."""
+    return Markup(f"<{tag}{f' style={chr(34)}{escape(style)}{chr(34)}' if style else ''}>{join_parts(parts)}</{tag}>")
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0, headed: bool = True) -> Markup:
+    """A table, whose last so many columns are of numbers; without its head inside another one of the same columns."""
+    styles = [_LEFT] * (len(head) - numbers) + [_RIGHT] * numbers
+
+    def row(tag: str, cells: Sequence[str]) -> Markup:
+        return element("tr", *(element(tag, cell, style=style) for cell, style in zip(cells, styles, strict=True)))
+
+    body = (row("td", cells) for cells in rows)
+    return element("table", element("thead", row("th", head)) if headed else Markup(), element("tbody", *body))
+
+
+def fold_details(summary: str, content: str, shown: bool = False) -> Markup:
+    """A summary, at a click on which the content is shown, or hidden."""
+    return Markup(f"<details{' open' if shown else ''}>{element('summary', summary)}{markup(content)}</details>")
+
+
+def array(title: str, facts: dict[str, str], values: str) -> Markup:
+    """An array: facts about it by name, and some of its values."""
+    words = join_parts(
+        part for name, text in facts.items() for part in (Markup(" &middot; "), f"{name} {text}".strip())
+    )
+    return element("div", element("b", title), words, element("pre", values, style="margin: .2em 0 0 0"))

@@ -28,8 +28,8 @@ from snncell.kernels.numba.policy import PARALLEL_SIZE
 from snncell.kernels.products.gathers import RowsOfEvents
 from snncell.kernels.scalar.functions import ROW_IMPORTS
 from snncell.kernels.space import HOST
+from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
-from snncell.tape.value import Value
 
 # Elements per block. The rows of a block are read and written in long runs, and its state stays in the second-level
 # cache: measured, 4096 is within 10 % of the best. Small nets get smaller blocks, so that all threads have some.

@@ -31,8 +31,8 @@ from snncell.kernels.cuda.runtime import runtime
 from snncell.kernels.loops import indent
 from snncell.kernels.scalar.functions import CUDA
 from snncell.kernels.space import DEVICE
+from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
-from snncell.tape.value import Value
 
 LEGEND = """
 # c0, c1, ...  the states before the first step, with m0, ...: 1, or 0 if one element stands for all

@@ -38,8 +38,8 @@ from snncell.compiler.ir.product import as_rows, is_turned
 from snncell.kernels import loops
 from snncell.kernels.arrays import empty
 from snncell.kernels.products.gathers import RowsOfEvents, SortedEvents, rows_of_events as gather_events, sort_events
+from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
-from snncell.tape.value import Value
 
 # The rows and columns of a unit of a kernel over elements: a block is many rows, or a part of one.
 GATHER_HEAD = (

@@ -35,8 +35,8 @@ from snncell.kernels import loops
 from snncell.kernels.loops import Reduced, indent
 from snncell.kernels.numba.policy import PARALLEL_SIZE
 from snncell.kernels.scalar.functions import CUDA, LOAD, STORE
+from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
-from snncell.tape.value import Value
 
 LEAST_PART = 64  # elements of which there is a part, where there is one for each result and slice
 

@@ -33,8 +33,8 @@ from snncell.compiler.backends.expressions import IndexSpace, Statements, commen
 from snncell.compiler.schedule import Phase, Shape, Stores
 from snncell.dtype import DType
 from snncell.kernels import loops
+from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
-from snncell.tape.value import Value
 
 # --- operands ---------------------------------------------------------------------------------------------------------
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from snncell.compiler.ir.program import Program, program_of_trace
 from snncell.tape.primitive import Primitive
+from snncell.tape.state import Value
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import BodyTrace, Instruction
-from snncell.tape.value import Value
 
 # --- the body ---------------------------------------------------------------------------------------------------------
 

@@ -26,8 +26,8 @@ from snncell.kernels import sums
 from snncell.kernels.scalar.functions import LOOP, NUMPY, SLOW
 from snncell.kernels.space import space_of
 from snncell.tape.primitive import EVERYWHERE, Primitive
+from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
-from snncell.tape.value import Value
 
 MAX_INSTRUCTIONS = 64  # per loop: registers run out long before, and compile time grows faster than linearly
 # The dtypes of generated loops: complex numbers are left to NumPy.

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.base.text import percent
+from snncell.base.arguments.shown import percent
 from snncell.compiler.ir.operations import Cast, Sum
 from snncell.dtype import BYTES, FLOATS, compute_dtype
 from snncell.kernels.conv import direct, events, im2col, winograd

@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from snncell.tape.parameter import Parameter, assign_all
+from snncell.tape.state import Value
 from snncell.tape.tensor import Tensor, snapshot, wrap
 from snncell.tape.tracing import Instruction, Trace
-from snncell.tape.value import Value
 
 
 class Program(NamedTuple):

@@ -21,9 +21,9 @@ from snncell.compiler.ir.product import Dot, ProductOfEvents, along_rows
 from snncell.compiler.ir.program import Program, users_of, values_in
 from snncell.compiler.passes.simplify import eliminate_dead_code
 from snncell.kernels.products.gathers import may_pay
+from snncell.tape.state import Value
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Instruction
-from snncell.tape.value import Value
 
 
 def fuse_into_loops(program: Program) -> Program:

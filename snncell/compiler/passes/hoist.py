@@ -23,8 +23,8 @@ from snncell import dtype as dtypes
 from snncell.compiler.ir.loop import LoopParts, Step
 from snncell.compiler.ir.operations import is_elementwise
 from snncell.compiler.ir.program import Program, values_in
+from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
-from snncell.tape.value import Value
 
 
 def hoist(program: Program) -> Program:

@@ -26,9 +26,9 @@ from snncell.compiler.ir.product import (
 )
 from snncell.compiler.ir.program import Program, users_of, with_inputs
 from snncell.compiler.passes.simplify import canonical_step
+from snncell.tape.state import Value
 from snncell.tape.tensor import wrap
 from snncell.tape.tracing import Instruction
-from snncell.tape.value import Value
 
 
 def make_contiguous(program: Program) -> Program:

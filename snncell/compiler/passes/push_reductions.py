@@ -31,8 +31,8 @@ from snncell.compiler.ir.product import (
 from snncell.compiler.ir.program import Program, users_of
 from snncell.compiler.passes.simplify import canonicalise
 from snncell.tape.primitive import Primitive
+from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
-from snncell.tape.value import Value
 
 DEPTH = 50  # layers that a sum is taken through at a time
 

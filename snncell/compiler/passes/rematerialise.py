@@ -24,10 +24,10 @@ from snncell.compiler.ir.loop import Body, Step
 from snncell.compiler.ir.product import Product
 from snncell.compiler.ir.program import Program, values_in
 from snncell.compiler.passes.simplify import leading_to
-from snncell.tape.taps import beyond_taps
+from snncell.tape.hooks import beyond_taps
+from snncell.tape.state import Value
 from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Instruction
-from snncell.tape.value import Value
 
 UNBOUNDED = 1 << 62  # the capacity of edges that must not be cut
 # Capacities are on the Values, a flow's are on edges: so each Value is an edge from (value, "in") to (value, "out").

@@ -22,8 +22,8 @@ from snncell.compiler.ir.operations import Broadcast, Cast, Elementwise, Reshape
 from snncell.compiler.ir.product import Contraction
 from snncell.compiler.ir.program import Program, program_of_trace, rename_inputs, substitute, users_of, values_in
 from snncell.kernels.space import DEVICE, HOST, Space
+from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction, Trace
-from snncell.tape.value import Value
 
 FOLDED_BYTES = 1 << 20  # a larger result is computed at each run rather than held
 

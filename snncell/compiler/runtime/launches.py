@@ -32,9 +32,8 @@ from snncell.kernels.numba.launcher import grain_of
 from snncell.kernels.numba.policy import PARALLEL_SIZE
 from snncell.kernels.numba.segments import Segment
 from snncell.kernels.space import DEVICE, HOST
-from snncell.tape.state import TRACING_LOCK
+from snncell.tape.state import TRACING_LOCK, Value
 from snncell.tape.tracing import Instruction, Trace
-from snncell.tape.value import Value
 
 
 class Slots(dict[Value, int]):

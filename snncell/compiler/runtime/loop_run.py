@@ -27,8 +27,8 @@ from snncell.compiler.schedule import LoopSchedule, is_on_sums, obstacle
 from snncell.dtype import is_storage_only
 from snncell.kernels.space import DEVICE, HOST, IN_USE, Space, space_of
 from snncell.tape.primitive import EVERYWHERE, Primitive
+from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
-from snncell.tape.value import Value
 
 LoopKernel = CPULoop | CUDALoop | StepLoop
 

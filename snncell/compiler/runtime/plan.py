@@ -38,8 +38,7 @@ from snncell.kernels.numba.progress import listening
 from snncell.kernels.numba.threads import BLAS
 from snncell.kernels.space import DEVICE, HOST, IN_USE, Space, space_of
 from snncell.tape.parameter import Parameter, commit
-from snncell.tape.state import EFFECTS_LOCK, TRACING_LOCK, here, in_turn, quietly
-from snncell.tape.value import Value
+from snncell.tape.state import EFFECTS_LOCK, TRACING_LOCK, Value, here, in_turn, quietly
 
 
 class Plan:

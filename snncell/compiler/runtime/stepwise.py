@@ -19,7 +19,7 @@ from snncell.compiler.schedule import LoopSchedule, RecomputeSchedule
 from snncell.dtype import compute_dtype, far
 from snncell.kernels.space import HOST, Space
 from snncell.kernels.sums import NEAR
-from snncell.tape.value import Value
+from snncell.tape.state import Value
 
 
 class StepLoop:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from snncell.base.arguments.guard import warn_of
-from snncell.base.forks import after_fork
+from snncell.base.signals import after_fork
 from snncell.compiler.state.reach import CONTAINERS, MOST, NUMBERS, NUMPYS, PYTHONS, ReachableValues
 from snncell.compiler.state.values import (
     MISSING,
@@ -36,9 +36,9 @@ from snncell.compiler.state.values import (
 from snncell.errors import SnncellError, TraceError
 from snncell.tape import structure
 from snncell.tape.hooks import numbers
+from snncell.tape.state import Value
 from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Trace
-from snncell.tape.value import Value
 
 LARGE = 1 << 24  # bytes of an array, above which its comparison at each call is worth a warning
 

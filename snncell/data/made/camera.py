@@ -13,7 +13,7 @@ from snncell.data.kernels.binning import RECORD
 from snncell.data.kernels.camera import find_events
 from snncell.data.random_numbers import generator, seed_or_draw
 from snncell.errors import ArgumentError, ShapeError
-from snncell.tape.conversion import on_host
+from snncell.tape.structure import on_host
 
 __all__ = ["EventCamera"]
 

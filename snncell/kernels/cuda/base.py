@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from snncell.base.forks import after_fork
+from snncell.base.signals import after_fork
 from snncell.errors import DeviceMemoryError
 from snncell.kernels.arrays import ArrayPool
 from snncell.kernels.cuda.blocks import (

@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from snncell.base.forks import after_fork, in_child
-from snncell.base.signals import import_once
+from snncell.base.signals import after_fork, import_once, in_child
 from snncell.errors import DeviceError
 from snncell.kernels.cuda.runtime import is_simulated, runtime
 from snncell.kernels.cuda.simulated import SimulatedKernel

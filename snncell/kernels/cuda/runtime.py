@@ -7,8 +7,7 @@ import os
 import threading
 from typing import Any
 
-from snncell.base.forks import after_fork, in_child
-from snncell.base.signals import import_once
+from snncell.base.signals import after_fork, import_once, in_child
 from snncell.errors import DeviceError
 from snncell.kernels.cuda.base import Matrix as Matrix, MemoryBlock as MemoryBlock, Place as Place, Runtime as Runtime
 from snncell.kernels.cuda.driver import FORKED, DriverRuntime

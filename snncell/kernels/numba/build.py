@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from snncell.base.forks import BUILDING, let_fork, refuse_unfinished
-from snncell.base.signals import deferring
+from snncell.base.signals import BUILDING, deferring, let_fork, refuse_unfinished
 from snncell.kernels.numba import policy, progress, store
 from snncell.kernels.numba.code import code_of, digest_of, function_of, keep, of_slots, source_of, without_comments
 from snncell.kernels.numba.launcher import share

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.base.forks import BUILDING, RUNNING, after_fork, in_child, let_fork, refuse_unfinished
-from snncell.base.signals import deferring
+from snncell.base.signals import BUILDING, RUNNING, after_fork, deferring, in_child, let_fork, refuse_unfinished
 from snncell.kernels.intrinsics.arguments import call
 from snncell.kernels.intrinsics.builtins import least
 from snncell.kernels.numba import policy

@@ -14,8 +14,7 @@ from types import FunctionType, SimpleNamespace
 from typing import Any
 
 from snncell import dtype as dtypes
-from snncell.base.forks import BUILDING, let_fork
-from snncell.base.signals import deferring, import_once
+from snncell.base.signals import BUILDING, deferring, import_once, let_fork
 from snncell.errors import ArgumentError
 from snncell.kernels.numba.native import Code, Linked
 

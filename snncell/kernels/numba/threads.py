@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.base.forks import RUNNING, after_fork, let_fork
-from snncell.base.signals import import_once
+from snncell.base.signals import RUNNING, after_fork, import_once, let_fork
 from snncell.kernels.numba.policy import number_of_threads
 
 

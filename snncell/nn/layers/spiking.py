@@ -11,9 +11,9 @@ from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import Constant, Count, FloatDtype, check_count
 from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
-from snncell.common.held import Ranged
+from snncell.cell.held import Ranged
+from snncell.cell.ranges import DECAY, Range
 from snncell.common.initializer import Init, initializer
-from snncell.common.ranges import DECAY, Range
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.time.axis import check_time_axis
 from snncell.ops.gathering import hot

@@ -1,6 +1,6 @@
 """Spiking neurons: Cells of one time step, `construct(x, *states) -> (output, *states)`, one file for each family."""
 
-from snncell.base.arguments.exports import export as _export
+from snncell.base.arguments.names import export as _export
 from snncell.nn.neurons import presets as presets
 from snncell.nn.neurons.adaptive import ALIFNode as ALIFNode
 from snncell.nn.neurons.base import Neuron as Neuron

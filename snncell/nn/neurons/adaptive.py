@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from snncell.common.fields import field, with_fields
-from snncell.common.ranges import DECAY, FINITE
+from snncell.cell.fields import field, with_fields
+from snncell.cell.ranges import DECAY, FINITE
 from snncell.nn.neurons.base import Neuron
 from snncell.tape.tensor import Tensor
 

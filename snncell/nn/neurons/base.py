@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from snncell.base.arguments.kinds import Own
-from snncell.common.fields import field, fields_of, with_fields
-from snncell.common.ranges import FINITE, one_of
+from snncell.cell.fields import field, fields_of, with_fields
+from snncell.cell.ranges import FINITE, one_of
 from snncell.errors import ArgumentError, CallError
 from snncell.nn.neurons.elsewhere import frameworks_with
 from snncell.nn.neurons.firing import DEFAULT, SPIKE_FUNCTION, Thresholded, spike_function

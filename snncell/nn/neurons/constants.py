@@ -8,9 +8,9 @@ from typing import Any
 
 from snncell import ops
 from snncell.cell.cell import Cell
-from snncell.common.derived import Derived
-from snncell.common.fields import shown_fields
-from snncell.common.held import Ranged, meeting, precision_of
+from snncell.cell.fields import shown_fields
+from snncell.cell.held import Ranged, meeting, precision_of
+from snncell.cell.ranges import Derived
 from snncell.dtype import bfloat16, float16, float32
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.neurons.elsewhere import make_like

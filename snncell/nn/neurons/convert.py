@@ -24,8 +24,7 @@ import numpy as np
 
 from snncell import ops
 from snncell.base.arguments.kinds import Constant, Positive
-from snncell.common.derived import Derived
-from snncell.common.ranges import POSITIVE, Range, numbers_of, quote_value, unknown
+from snncell.cell.ranges import POSITIVE, Derived, Range, numbers_of, quote_value, unknown
 from snncell.errors import ArgumentError
 from snncell.tape.tensor import Tensor
 

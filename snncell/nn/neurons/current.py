@@ -11,8 +11,8 @@ import numpy as np
 from snncell import ops
 from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
-from snncell.common.fields import field, with_fields
-from snncell.common.ranges import DECAY, FINITE, Range, numbers_of, quote_value, unknown
+from snncell.cell.fields import field, with_fields
+from snncell.cell.ranges import DECAY, FINITE, Range, numbers_of, quote_value, unknown
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import Membrane, add_rest, from_rest

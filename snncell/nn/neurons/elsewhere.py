@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from snncell.base.arguments.guard import plan_of
-from snncell.common.derived import Derived
+from snncell.cell.ranges import Derived
 from snncell.errors import ArgumentError, SnncellError
 from snncell.tape.parameter import Parameter
 

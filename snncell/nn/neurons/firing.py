@@ -8,7 +8,7 @@ from typing import Any
 from snncell import ops
 from snncell.base.signals import deferring
 from snncell.cell.cell import Cell
-from snncell.common.ranges import FINITE, Range, one_of, quote_value
+from snncell.cell.ranges import FINITE, Range, one_of, quote_value
 from snncell.dtype import is_storage_only
 from snncell.errors import ArgumentError, SnncellError
 from snncell.nn.neurons.constants import Membrane

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from snncell import ops
-from snncell.common.fields import field, with_fields
-from snncell.common.held import Constant
-from snncell.common.ranges import GATE, LOGIT, POSITIVE, Range, check_constant, numbers_of
+from snncell.cell.fields import field, with_fields
+from snncell.cell.held import Constant
+from snncell.cell.ranges import GATE, LOGIT, POSITIVE, Range, check_constant, numbers_of
 from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.integrate import DECAY_INPUT, MEMBRANE_TAU, V_REST, EulerLeak, logit
 from snncell.tape.parameter import Parameter

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from snncell import ops
-from snncell.common.derived import Derived
-from snncell.common.fields import field, with_fields
-from snncell.common.held import Constant
-from snncell.common.ranges import DECAY, FINITE, LOGIT, TAU, check_constant, numbers_of
+from snncell.cell.fields import field, with_fields
+from snncell.cell.held import Constant
+from snncell.cell.ranges import DECAY, FINITE, LOGIT, TAU, Derived, check_constant, numbers_of
 from snncell.dtype import float32
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Neuron

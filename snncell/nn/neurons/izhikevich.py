@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from snncell.base.arguments.kinds import Own
-from snncell.common.fields import field, with_fields
-from snncell.common.ranges import FINITE, POSITIVE, Range
+from snncell.cell.fields import field, with_fields
+from snncell.cell.ranges import FINITE, POSITIVE, Range
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Neuron
 from snncell.tape.tensor import Tensor

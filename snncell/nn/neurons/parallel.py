@@ -8,9 +8,9 @@ import numpy as np
 
 from snncell import ops
 from snncell.cell.cell import Cell
-from snncell.common.fields import field, with_fields
+from snncell.cell.fields import field, with_fields
+from snncell.cell.ranges import Range
 from snncell.common.initializer import HeUniform, initializer
-from snncell.common.ranges import Range
 from snncell.dtype import float32
 from snncell.errors import ShapeError
 from snncell.nn.neurons.firing import spike_function

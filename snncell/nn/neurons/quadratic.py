@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from snncell.common.fields import field, with_fields
-from snncell.common.ranges import FINITE, POSITIVE, TAU
+from snncell.cell.fields import field, with_fields
+from snncell.cell.ranges import FINITE, POSITIVE, TAU
 from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.integrate import MEMBRANE_TAU
 from snncell.tape.tensor import Tensor

@@ -8,8 +8,8 @@ import numpy as np
 
 from snncell import ops
 from snncell.cell.cell import Cell
-from snncell.common.fields import field, with_fields
-from snncell.common.ranges import FINITE, Range
+from snncell.cell.fields import field, with_fields
+from snncell.cell.ranges import FINITE, Range
 from snncell.errors import ShapeError
 from snncell.nn.losses.spike_times import FirstSpikeTime
 from snncell.nn.neurons.constants import Membrane

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from snncell import ops
 from snncell.base.arguments.kinds import Own
-from snncell.common.fields import field, with_fields
-from snncell.common.ranges import NEGATIVE, POSITIVE
+from snncell.cell.fields import field, with_fields
+from snncell.cell.ranges import NEGATIVE, POSITIVE
 from snncell.nn.neurons.base import Neuron
 from snncell.tape.tensor import Tensor
 

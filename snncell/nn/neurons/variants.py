@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from snncell import ops
 from snncell.base.arguments.kinds import Own
-from snncell.common.fields import field, with_fields
-from snncell.common.ranges import POSITIVE, Range
+from snncell.cell.fields import field, with_fields
+from snncell.cell.ranges import POSITIVE, Range
 from snncell.nn.neurons.firing import Rounding
 from snncell.nn.neurons.integrate import DECAY_INPUT, MEMBRANE_TAU, V_REST, EulerLeak, LeakyNode
 from snncell.tape.tensor import Tensor

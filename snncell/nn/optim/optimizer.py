@@ -12,17 +12,15 @@ from typing import Annotated, Any
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.guard import nearest_argument, ours
 from snncell.base.arguments.kinds import NotNegative, Positive, Within
-from snncell.base.arguments.shown import show
-from snncell.base.markup import element, join_parts, table
-from snncell.base.text import cut
+from snncell.base.arguments.shown import element, join_parts, show, table
+from snncell.base.frames import Updating, tells
 from snncell.dtype import DType
-from snncell.errors import ArgumentError, DeviceError, ParameterError, ShapeError
+from snncell.errors import ArgumentError, DeviceError, ParameterError, ShapeError, cut
 from snncell.kernels.space import IN_USE
 from snncell.nn.container import CellList
 from snncell.nn.optim.groups import ParameterGroup, group_parameters
 from snncell.nn.optim.schedules import Rate
 from snncell.nn.optim.settings import Settings, settings_of
-from snncell.tape.frames import Updating, tells
 from snncell.tape.parameter import Parameter, together
 from snncell.tape.state import EFFECTS_LOCK, TRACING, Undo
 from snncell.tape.tensor import Tensor

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import Count, FloatDtype
 from snncell.cell.cell import Cell
-from snncell.common.held import Ranged
+from snncell.cell.held import Ranged
+from snncell.cell.ranges import Range
 from snncell.common.initializer import Init, Normal
-from snncell.common.ranges import Range
 from snncell.nn.layers.linear import Dense, create_parameter
 from snncell.nn.rules.online import (
     DECAY_RANGE,

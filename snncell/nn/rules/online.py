@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import Count, FloatDtype
 from snncell.cell.cell import Cell
-from snncell.common.held import Ranged
+from snncell.cell.held import Ranged
+from snncell.cell.ranges import Range
 from snncell.common.initializer import Init, Uniform
-from snncell.common.ranges import Range
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layers.linear import FAN_IN_UNIFORM, create_parameter
 from snncell.surrogate import ATan

@@ -11,6 +11,7 @@ from snncell import ops
 from snncell.base.arguments.guard import ours
 from snncell.base.arguments.kinds import Count
 from snncell.base.arguments.shown import came
+from snncell.base.frames import machinery
 from snncell.cell.cell import Cell, without_construct
 from snncell.compiler.jit import Jitted
 from snncell.dtype import float32
@@ -20,7 +21,6 @@ from snncell.nn.time.lengths import length_mask
 from snncell.ops.control import run_scan
 from snncell.tape import structure
 from snncell.tape.event_lists import EventLists
-from snncell.tape.frames import machinery
 from snncell.tape.state import TRACING
 from snncell.tape.tensor import Tensor
 

@@ -16,8 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from snncell.base.forks import after_fork
-from snncell.base.signals import signal_waits
+from snncell.base.signals import after_fork, signal_waits
 from snncell.kernels.numba.store import files
 
 LONGEST = 120.0  # seconds that a claim is respected for, and that anybody waits

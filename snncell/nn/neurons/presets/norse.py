@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from snncell import ops
 from snncell.base.arguments.kinds import Constant
-from snncell.common.ranges import one_of
+from snncell.cell.ranges import one_of
 from snncell.nn.neurons.adaptive import ALIFNode
 from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import Membrane, add_rest, from_rest

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from snncell import ops
 from snncell.base.arguments.kinds import Constant, Count, Positive
-from snncell.common.ranges import DECAY, Range, one_of
+from snncell.cell.ranges import DECAY, Range, one_of
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.adaptive import ALIFNode
 from snncell.nn.neurons.base import Neuron

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from snncell import ops
 from snncell.base.arguments.kinds import Constant
-from snncell.common.ranges import one_of
+from snncell.cell.ranges import one_of
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.convert import decay_from_rate, positive

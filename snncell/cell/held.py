@@ -10,14 +10,12 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from snncell.common.derived import Derived
-from snncell.common.fields import Field
-from snncell.common.ranges import FINITE, Range, check_constant, numbers_of
+from snncell.cell.fields import Field
+from snncell.cell.ranges import FINITE, Derived, Range, check_constant, numbers_of
 from snncell.dtype import BY_NUMPY, DType, float32, float64
 from snncell.tape.parameter import Parameter
-from snncell.tape.state import TRACING
+from snncell.tape.state import TRACING, Value
 from snncell.tape.tensor import Tensor, wrap
-from snncell.tape.value import Value
 
 
 class Constant(NamedTuple):

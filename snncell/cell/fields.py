@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeVar, dataclass_transform, overload
 
 from snncell.base.arguments.guard import refuse_name
 from snncell.base.arguments.kinds import join_with_or
-from snncell.common.ranges import FINITE, Range, check_constant, one_of
+from snncell.cell.ranges import FINITE, Range, check_constant, one_of
 from snncell.tape.parameter import Parameter
 
 Kind = TypeVar("Kind", bound=type)

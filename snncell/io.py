@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from snncell import dtype as dtypes
+from snncell.base.arguments.guard import guard as _guard
 from snncell.base.arguments.kinds import Own
 from snncell.base.arguments.shown import came, show
 from snncell.base.signals import import_once
@@ -21,6 +22,8 @@ from snncell.kernels.numba.store import files
 from snncell.tape.parameter import Parameter, assign_all, fits, refuse_equal_names, together
 from snncell.tape.state import Undo
 from snncell.tape.tensor import Tensor
+
+__all__ = ["load_checkpoint", "load_param_into_net", "save_checkpoint"]
 
 
 def _argument(who: str) -> str:
@@ -292,3 +295,6 @@ def load_param_into_net(
         replace_buffers(written, [(*buffers[path], parameter_dict[path]) for path in shared if path in buffers])
         written.clear()
     return missing, unused
+
+
+_guard(globals(), own=True)
