@@ -202,7 +202,7 @@ class Recorded(Mapping[str, Array]):
 
 
 class Recorder:
-    """The watcher of a network for a monitor (`tape.taps.Watch`).
+    """The watcher of a network for a monitor (`tape.state.Watch`).
 
     Args:
         neurons: those of the network.

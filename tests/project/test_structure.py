@@ -358,7 +358,7 @@ def test_imports_inside_functions_are_listed_with_a_reason() -> None:
     assert found == LOCAL.keys()
 
 
-# Packages beside the core: a user imports them, or the core asks for a class of theirs by `base.plugins.plugin`.
+# Packages beside the core: a user imports them, or the core asks for a class of theirs by `base.arguments.names.plugin`.
 SIDE_PRODUCTS = {"mindspore", "nir", "quantise", "energy", "distributed", "sklearn"}
 PROGRAMS = {"", "demo", "__main__"}  # the face shows everything, and the others are programs like a user's
 
@@ -372,7 +372,7 @@ def test_the_core_imports_no_side_product() -> None:
 
 
 def test_the_search_for_imports_sees_each_kind() -> None:
-    assert "tape.value" in set(imported("tape.primitive", inside_functions=False))
+    assert "tape.state" in set(imported("tape.primitive", inside_functions=False))
     assert "dtype" in set(imported("tape.tensor", inside_functions=False))  # from snncell import dtype as dtypes
     assert "nn" in set(imported("", inside_functions=False))  # under TYPE_CHECKING
 
@@ -384,7 +384,7 @@ def test_frames_are_looked_into_in_one_file_only() -> None:
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and node.attr == "f_locals"
     }
-    assert readers == {"tape.frames"}  # functions say there what theirs mean
+    assert readers == {"base.frames"}  # functions say there what theirs mean
 
 
 LAZY_NAMES = """
