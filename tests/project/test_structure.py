@@ -358,7 +358,7 @@ def test_imports_inside_functions_are_listed_with_a_reason() -> None:
     assert found == LOCAL.keys()
 
 
-# Packages beside the core: a user imports them, or the core asks for a class of theirs by `base.arguments.names.plugin`.
+# Packages beside the core: a user imports them, or the core asks for one of their classes by `names.plugin`.
 SIDE_PRODUCTS = {"mindspore", "nir", "quantise", "energy", "distributed", "sklearn"}
 PROGRAMS = {"", "demo", "__main__"}  # the face shows everything, and the others are programs like a user's
 
@@ -368,7 +368,7 @@ def test_the_core_imports_no_side_product() -> None:
         if room_of(module) in SIDE_PRODUCTS | PROGRAMS:
             continue
         for target in [*imported(module, inside_functions=False), *imported(module, inside_functions=True)]:
-            assert room_of(target) not in SIDE_PRODUCTS, f"{module} imports {target}; see base/plugins.py"
+            assert room_of(target) not in SIDE_PRODUCTS, f"{module} imports {target}; see plugin in base/arguments/names.py"
 
 
 def test_the_search_for_imports_sees_each_kind() -> None:
