@@ -368,7 +368,9 @@ def test_the_core_imports_no_side_product() -> None:
         if room_of(module) in SIDE_PRODUCTS | PROGRAMS:
             continue
         for target in [*imported(module, inside_functions=False), *imported(module, inside_functions=True)]:
-            assert room_of(target) not in SIDE_PRODUCTS, f"{module} imports {target}; see plugin in base/arguments/names.py"
+            assert room_of(target) not in SIDE_PRODUCTS, (
+                f"{module} imports {target}; see plugin in base/arguments/names.py"
+            )
 
 
 def test_the_search_for_imports_sees_each_kind() -> None:
