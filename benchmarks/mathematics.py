@@ -39,7 +39,7 @@ SOURCE = """
 import math
 import numpy as np
 
-from snncell.kernels.scalar import mathematics
+from snncell.kernels import scalar as mathematics
 
 
 def applied(start, stop, x, out):

@@ -12,9 +12,9 @@ import snncell
 from snncell.base.signals import import_once
 from snncell.errors import ArgumentError, CacheError, DeviceError
 from snncell.kernels.cuda.runtime import runtime
+from snncell.kernels.numba import store
+from snncell.kernels.numba.files import cache_folder, refuse
 from snncell.kernels.numba.policy import PARALLEL_SIZE, threading_layer
-from snncell.kernels.numba.store import bound
-from snncell.kernels.numba.store.folder import cache_folder, refuse
 
 
 def _version(package: str) -> str:
@@ -44,13 +44,13 @@ def _cache() -> dict[str, str]:
     folder = cache_folder()
     if folder is None:
         return {"cache folder": "none: this user has no home folder; SNNCELL_CACHE_DIR names one"}
-    count, size = bound.size(folder)
+    count, size = store.size(folder)
     rows = {"cache folder": str(folder)}
     try:
-        most = f"{bound.size_limit() / bound.MEGABYTE:g} MB"
+        most = f"{store.size_limit() / store.MEGABYTE:g} MB"
     except ArgumentError as error:
-        return rows | {"cache size": f"{size / bound.MEGABYTE:.1f} MB, {count} files", "cache bound": str(error)}
-    return rows | {"cache size": f"{size / bound.MEGABYTE:.1f} of {most}, {count} files"}
+        return rows | {"cache size": f"{size / store.MEGABYTE:.1f} MB, {count} files", "cache bound": str(error)}
+    return rows | {"cache size": f"{size / store.MEGABYTE:.1f} of {most}, {count} files"}
 
 
 def cache(clear: bool) -> int:
@@ -62,8 +62,8 @@ def cache(clear: bool) -> int:
         except CacheError as error:
             print(error, file=sys.stderr)
             return 1
-        count, size = bound.clear(folder)
-        print(f"removed {count} files, {size / bound.MEGABYTE:.1f} MB, from {folder}")
+        count, size = store.clear(folder)
+        print(f"removed {count} files, {size / store.MEGABYTE:.1f} MB, from {folder}")
         return 0
     for name, value in _cache().items():
         print(f"{name:<14}{value}")

@@ -18,7 +18,7 @@ from snncell.base.signals import import_once
 from snncell.cell.cell import Cell
 from snncell.cell.state import replace_buffers
 from snncell.errors import CheckpointError, DTypeError, ParameterError
-from snncell.kernels.numba.store import files
+from snncell.kernels.numba import files
 from snncell.tape.parameter import Parameter, assign_all, fits, refuse_equal_names, together
 from snncell.tape.state import Undo
 from snncell.tape.tensor import Tensor

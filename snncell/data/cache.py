@@ -22,7 +22,7 @@ from snncell.base.arguments.kinds import Own
 from snncell.data.collate import check_dataset, entries, with_entry
 from snncell.data.events import Events
 from snncell.errors import ArgumentError, DTypeError, TensorIndexError
-from snncell.kernels.numba.store import files
+from snncell.kernels.numba import files
 from snncell.tape.structure import is_array, on_host
 from snncell.tape.tensor import Tensor
 

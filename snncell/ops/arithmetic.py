@@ -1,6 +1,6 @@
 """Arithmetic, element by element: each operation is its formula and, right under it, its bprop.
 
-In a formula, names such as `exp` or `where` mean scalar functions (`kernels/scalar/functions.py`); in a bprop they are
+In a formula, names such as `exp` or `where` mean scalar functions (`kernels/scalar.py`); in a bprop they are
 the operations of this package. Conventions where a derivative does not exist: abs'(0) = 0, a tie of maximum or minimum
 splits 0.5 / 0.5, clip's is 0 outside and 1 on its bounds. NaN passes through everything.
 

@@ -16,7 +16,7 @@ from snncell.base.arguments.kinds import Dtype, Numbers
 from snncell.base.arguments.shown import brief, from_inside, show
 from snncell.compiler.ir.operations import Cast, Elementwise
 from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError, SnncellError
-from snncell.kernels import fft
+from snncell.kernels.products import device
 from snncell.tape.event_lists import EventLists
 from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.state import RECORDING, TRACING, Value, requested_dtype, stale
@@ -232,7 +232,7 @@ class _Cast(Cast):
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
         (x,) = arrays
         if x.dtype.kind == "c" and attrs["dtype"].kind not in "cb":  # as booleans they are 0 or not
-            x = fft.real(x)
+            x = device.real(x)
         return x if x.dtype == attrs["dtype"] else super().on_device([x], attrs)
 
 

@@ -14,7 +14,7 @@ from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Numbers
 from snncell.base.signals import import_once
 from snncell.errors import ShapeError
-from snncell.kernels import fft as complexes
+from snncell.kernels.products import device as complexes
 from snncell.ops.base import as_float, as_int, astype, primitive, to_compute_dtype
 from snncell.ops.creation import zeros_like
 from snncell.tape.primitive import with_axis_of_steps

@@ -23,10 +23,10 @@ import numpy as np
 
 from snncell.base.arguments.kinds import Count, Lengths, Numbers, PadMode
 from snncell.errors import ArgumentError, ShapeError
+from snncell.kernels import pooling
 from snncell.kernels.conv import im2col
-from snncell.kernels.cuda import indexing, scan
-from snncell.kernels.pooling import pool as pooling
-from snncell.kernels.pooling.windows import Windows
+from snncell.kernels.cuda import functions, indexing
+from snncell.kernels.pooling import Windows
 from snncell.kernels.space import DEVICE
 from snncell.ops import arithmetic, creation as new
 from snncell.ops.base import as_float, as_int, astype, to_compute_dtype
@@ -121,14 +121,14 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, windows: Windows, divisor: int,
 @_max_pool.def_there
 def _(x: Any, windows: Windows) -> Any:
     view = _view_windows(x, windows, -math.inf)
-    places = scan.argmax(view, view.ndim - 1)
+    places = functions.argmax(view, view.ndim - 1)
     return indexing.pick(view, places), DEVICE.cast(places, pooling.place_dtype(windows))
 
 
 @_largest.def_there
 def _(x: Any, windows: Windows) -> Any:
     view = _view_windows(x, windows, -math.inf)
-    return indexing.pick(view, scan.argmax(view, view.ndim - 1))
+    return indexing.pick(view, functions.argmax(view, view.ndim - 1))
 
 
 @_unpool.def_there

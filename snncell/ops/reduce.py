@@ -17,8 +17,8 @@ from snncell.base.arguments.kinds import Dtype, Numbers
 from snncell.compiler.ir.operations import Reduction, Sum
 from snncell.errors import DTypeError, ShapeError
 from snncell.kernels import sums
-from snncell.kernels.cuda import scan as lines
-from snncell.kernels.scalar.functions import LOOP
+from snncell.kernels.cuda import functions as lines
+from snncell.kernels.scalar import LOOP
 from snncell.kernels.space import DEVICE
 from snncell.ops import arithmetic, creation as new, exponentials, joining, logic as lg, shape as sh
 from snncell.ops.base import (

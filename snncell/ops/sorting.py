@@ -11,7 +11,7 @@ import numpy as np
 from snncell.base.arguments.kinds import Count, Numbers
 from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, DTypeError, ShapeError
-from snncell.kernels.cuda import sort as rows
+from snncell.kernels.cuda import indexing as rows
 from snncell.ops import joining, logic as lg, shape as sh
 from snncell.ops.base import as_axis, as_float, as_int, as_tensor, primitive, same_dtype
 from snncell.ops.gathering import gather, gather_elements

@@ -12,7 +12,7 @@ import numpy as np
 from snncell import nn
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
-from snncell.kernels.conv.toom_cook import transforms
+from snncell.kernels.conv.transforms import transforms
 from snncell.kernels.conv.winograd import LEAST_CHANNELS
 from snncell.nn.dataflow import beyond_threshold, overridden
 from snncell.nn.neurons.base import Neuron

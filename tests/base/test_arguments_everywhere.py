@@ -16,8 +16,7 @@ import snncell
 from snncell import Parameter, Tensor, data, monitoring, nn, ops, surrogate, train
 from snncell.base.arguments.guard import plan_of
 from snncell.errors import ArgumentError, ArgumentTypeError, CallError, DeviceMemoryError, SnncellError
-from snncell.kernels.numba import build
-from snncell.kernels.numba.store import folder
+from snncell.kernels.numba import build, files
 from snncell.nn.neurons.elsewhere import PRESETS
 
 PUBLIC = wrong_calls.public()
@@ -305,9 +304,9 @@ def test_a_variable_of_the_environment_is_checked_where_all_is_in_the_cache_too(
 def test_a_misspelt_variable_of_the_environment_is_told(monkeypatch):
     monkeypatch.setenv("SNNCELL_CACHEDIR", "here")
     monkeypatch.setenv("SNNCELL_PANELS", "1")
-    folder.warn_of_misspelt.cache_clear()
+    files.warn_of_misspelt.cache_clear()
     with pytest.warns(
         RuntimeWarning, match="SNNCELL_CACHEDIR is no variable of snncell; is SNNCELL_CACHE_DIR meant"
     ) as all:
-        folder.warn_of_misspelt()
+        files.warn_of_misspelt()
     assert len(all) == 1

@@ -19,7 +19,7 @@ import pytest
 from snncell import Tensor, data, ops
 from snncell.data.events import Events
 from snncell.errors import ArgumentError, DTypeError, ShapeError
-from snncell.kernels.numba.store import files
+from snncell.kernels.numba import files
 
 RNG = np.random.default_rng(0)
 

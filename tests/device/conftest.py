@@ -15,7 +15,7 @@ import pytest
 from snncell.errors import DeviceError
 from snncell.kernels.cuda import build
 from snncell.kernels.cuda.runtime import runtime
-from snncell.kernels.scalar.functions import CUDA_IMPORTS, SIMULATOR_IMPORTS, is_simulated
+from snncell.kernels.scalar import CUDA_IMPORTS, SIMULATOR_IMPORTS, is_simulated
 
 _kernels: dict[Any, tuple[str, str, Any]] = {}
 

@@ -14,7 +14,7 @@ from test_vmap import INDICES, LOOKUPS
 import snncell as ms
 from snncell import Tensor, nn, ops
 from snncell.errors import ArgumentError, DeviceError, TensorIndexError
-from snncell.kernels.cuda import scan as lines
+from snncell.kernels.cuda import functions as lines
 from snncell.tape import structure
 
 Arrays = list[np.ndarray[Any, Any]]

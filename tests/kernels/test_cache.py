@@ -22,10 +22,9 @@ from llvmlite import binding
 import snncell
 from snncell import Tensor, jit
 from snncell.errors import CacheError, SnncellError
-from snncell.kernels.numba import build as builder, code as codes, store
+from snncell.kernels.numba import build as builder, code as codes, files, store
 from snncell.kernels.numba.code import digest_of
 from snncell.kernels.numba.native import Code
-from snncell.kernels.numba.store import files, folder as folders
 
 SCRIPT = """
 import sys
@@ -236,7 +235,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache folder for this test alone."""
     chosen = tmp_path / "below" / "kernels"
     monkeypatch.setenv("SNNCELL_CACHE_DIR", str(chosen))
-    monkeypatch.setattr(folders, "_warned", False)
+    monkeypatch.setattr(files, "_warned", False)
     monkeypatch.setattr(builder, "_built", {})
     return chosen
 
@@ -467,7 +466,7 @@ def test_a_folder_that_is_opened_to_others_later_is_refused_too(folder: Path) ->
 )
 def test_whom_a_folder_may_belong_to(owner: str, mode: int, said: str | None) -> None:
     number = {"own": os.geteuid(), "root": 0, "another": os.geteuid() + 1}[owner]
-    doubt = folders.doubt(os.stat_result((stat.S_IFDIR | mode, 0, 0, 1, number, 0, 0, 0, 0, 0)))
+    doubt = files.doubt(os.stat_result((stat.S_IFDIR | mode, 0, 0, 1, number, 0, 0, 0, 0, 0)))
     assert doubt is None if said is None else doubt is not None and said in doubt
 
 
@@ -502,7 +501,7 @@ def blocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     chosen = tmp_path / "file" / "kernels"
     monkeypatch.setenv("SNNCELL_CACHE_DIR", str(chosen))
-    monkeypatch.setattr(folders, "_warned", False)
+    monkeypatch.setattr(files, "_warned", False)
     monkeypatch.setattr(builder, "_built", {})
     return chosen
 

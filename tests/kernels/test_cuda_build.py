@@ -23,9 +23,8 @@ from snncell.dtype import bool_, float16, float32, float64, int32, int64
 from snncell.errors import CacheError, DeviceError
 from snncell.kernels.cuda import build as cuda_build
 from snncell.kernels.cuda.build import build, ptx_of, resources
-from snncell.kernels.numba import policy
-from snncell.kernels.numba.store import files, folder as folders
-from snncell.kernels.scalar.functions import is_simulated
+from snncell.kernels.numba import files, policy
+from snncell.kernels.scalar import is_simulated
 
 NEEDED = ("numba_cuda", "cuda.bindings.nvvm", "cuda.bindings.nvjitlink")
 
@@ -332,7 +331,7 @@ def test_a_folder_that_cannot_be_written_is_done_without(kept: Kept, monkeypatch
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(files, "write", refused)
-    monkeypatch.setattr(folders, "_warned", False)
+    monkeypatch.setattr(files, "_warned", False)
     with pytest.warns(RuntimeWarning, match="cannot be written .*are not kept"):
         name, cubin = kept.again()
     assert name == "axpy" and cubin[:4] == b"\x7fELF"

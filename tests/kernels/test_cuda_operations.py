@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from snncell.kernels.conv import im2col as windows
-from snncell.kernels.cuda import arrays, arrays as copies, elementwise as each, indexing, philox, scan as lines
+from snncell.kernels.cuda import arrays, arrays as copies, build as each, functions as lines, indexing, philox
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.cuda.build import ptx_of, resources
-from snncell.kernels.scalar.functions import is_simulated
+from snncell.kernels.scalar import is_simulated
 
 pytestmark = [
     pytest.mark.skipif(

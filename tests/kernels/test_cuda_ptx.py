@@ -17,7 +17,7 @@ import pytest
 from snncell import Parameter, Tensor, grad, nn, ops, value_and_grad
 from snncell.compiler.explain import kernels_on_device
 from snncell.compiler.jit import Jitted
-from snncell.kernels.scalar.functions import is_simulated
+from snncell.kernels.scalar import is_simulated
 
 pytestmark = [
     pytest.mark.skipif(

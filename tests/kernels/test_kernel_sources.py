@@ -12,7 +12,7 @@ from numpy import exp
 
 from snncell import dtype as dtypes
 from snncell.kernels.conv import transforms
-from snncell.kernels.conv.toom_cook import Tiling
+from snncell.kernels.conv.transforms import Tiling
 from snncell.kernels.intrinsics.builtins import inline, least
 from snncell.kernels.numba.build import build
 from snncell.kernels.numba.code import source_of
@@ -75,7 +75,7 @@ def test_a_name_may_be_the_result_of_a_call() -> None:
     tiling = Tiling((3, 3), (1, 1), 1)
     source = source_of(turn, transform=functools.partial(transforms.of_weights, tiling))
     assert "from snncell.kernels.conv.transforms import of_weights\n" in source
-    assert "from snncell.kernels.conv.toom_cook import Tiling\n" in source
+    assert "from snncell.kernels.conv.transforms import Tiling\n" in source
     assert f"\ntransform = of_weights({tiling!r})\n" in source
     assert "transform =" not in source_of(turn)  # None is left to the caller
 

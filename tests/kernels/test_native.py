@@ -15,8 +15,7 @@ import pytest
 from snncell import dtype as dtypes
 from snncell.kernels import loops
 from snncell.kernels.numba import policy
-from snncell.kernels.numba.build import build
-from snncell.kernels.numba.launcher import PARTS, grain_of
+from snncell.kernels.numba.build import PARTS, build, grain_of
 from snncell.kernels.numba.native import Code, link
 
 HEAD = "import numpy as np\n\n\n"

@@ -18,8 +18,7 @@ import pytest
 
 from snncell import __main__ as commands
 from snncell.errors import ArgumentError, CacheError
-from snncell.kernels.numba import store
-from snncell.kernels.numba.store import bound, claims, files, folder as folders
+from snncell.kernels.numba import files, store
 
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="Windows: no such files, and modes say nothing")
 ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
@@ -33,8 +32,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     chosen.mkdir(mode=0o700)
     monkeypatch.setenv("SNNCELL_CACHE_DIR", str(chosen))
     monkeypatch.delenv("SNNCELL_CACHE_MB", raising=False)
-    monkeypatch.setattr(folders, "_warned", False)
-    monkeypatch.setattr(bound, "_written", {})
+    monkeypatch.setattr(files, "_warned", False)
+    monkeypatch.setattr(store, "_written", {})
     return chosen
 
 
@@ -150,8 +149,8 @@ def test_whatever_lies_in_the_folder_is_neither_believed_nor_waited_for(folder: 
             store.release(path)
         source = folder / name(1, ".py")
         assert store.write_source(source, SOURCE) != (source == where and thing.startswith("a folder"))
-        bound.tidy(folder, 0.0)
-        bound.clear(folder)
+        store.tidy(folder, 0.0)
+        store.clear(folder)
     assert len(said) <= 1 and all(issubclass(each.category, RuntimeWarning) for each in said)
     assert (beside.read_bytes() if beside.is_file() else None) == before  # nothing was written through a link
     assert {path.name for path in folder.iterdir()} <= {where.name}
@@ -171,7 +170,7 @@ def test_what_is_no_folder_in_the_folders_place_is_done_without(
     if thing == "a link to nothing" and below:
         pytest.skip("the system follows links above the folder")
     monkeypatch.setenv("SNNCELL_CACHE_DIR", str(chosen))
-    monkeypatch.setattr(folders, "_warned", False)
+    monkeypatch.setattr(files, "_warned", False)
     with promptly(), pytest.warns(RuntimeWarning, match="cannot be written.*Set SNNCELL_CACHE_DIR") as said:
         assert [store.place_of("x.py") for _ in range(2)] == [(chosen / "x.py", False)] * 2
     assert len(said) == 1
@@ -201,7 +200,7 @@ HOME = pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="the folde
 @pytest.fixture
 def unnamed(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.delenv("SNNCELL_CACHE_DIR")
-    monkeypatch.setattr(folders, "_warned", False)
+    monkeypatch.setattr(files, "_warned", False)
     return monkeypatch
 
 
@@ -210,9 +209,9 @@ def unnamed(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 def test_a_relative_folder_of_the_system_counts_for_nothing(unnamed: pytest.MonkeyPatch, relative: str) -> None:
     unnamed.setenv("XDG_CACHE_HOME", relative)
     unnamed.setenv("HOME", "/home/somebody")
-    assert store.cache_folder() == Path("/home/somebody/.cache/snncell")
+    assert files.cache_folder() == Path("/home/somebody/.cache/snncell")
     unnamed.setenv("XDG_CACHE_HOME", "/caches")
-    assert store.cache_folder() == Path("/caches/snncell")
+    assert files.cache_folder() == Path("/caches/snncell")
 
 
 @HOME
@@ -226,7 +225,7 @@ def test_a_user_without_a_home_works_without_a_folder(unnamed: pytest.MonkeyPatc
     unnamed.delenv("XDG_CACHE_HOME", raising=False)
     unnamed.delenv("HOME") if home is None else unnamed.setenv("HOME", home)
     unnamed.setattr(pwd, "getpwuid", unknown)
-    assert store.cache_folder() is None
+    assert files.cache_folder() is None
     with pytest.warns(RuntimeWarning, match="has no home folder.*Set SNNCELL_CACHE_DIR") as said:
         assert [store.place_of("x.py") for _ in range(2)] == [(Path("x.py"), False)] * 2
     assert len(said) == 1
@@ -295,7 +294,7 @@ def test_a_relative_folder_of_a_folder_that_is_gone_is_done_without(
 
     monkeypatch.setattr(os, "getcwd", gone)
     monkeypatch.setenv("SNNCELL_CACHE_DIR", f"relative-{tmp_path.name}")
-    assert store.cache_folder() is None
+    assert files.cache_folder() is None
 
 
 # --- how large it becomes ---------------------------------------------------------------------------------------------
@@ -312,12 +311,12 @@ def filled(folder: Path, count: int, size: int = 1000) -> list[Path]:
 
 def test_what_was_not_used_for_longest_goes_first(folder: Path) -> None:
     paths = filled(folder, 30)
-    bound.tidy(folder, 30_000.0)
+    store.tidy(folder, 30_000.0)
     assert all(path.exists() for path in paths)
-    bound.tidy(folder, 29_999.0)
+    store.tidy(folder, 29_999.0)
     left = [path for path in paths if path.exists()]
     assert left == paths[-26:]  # down to nine tenths
-    bound.tidy(folder, 0.0)
+    store.tidy(folder, 0.0)
     assert list(folder.iterdir()) == []
 
 
@@ -333,7 +332,7 @@ def test_to_read_a_file_is_to_use_it(folder: Path) -> None:
     assert set(sorted(paths, key=times.__getitem__)[-2:]) == set(paths[:2])
     assert store.read_sealed(paths[1], KEY) == CODE
     assert {path: path.stat().st_mtime_ns for path in paths} == times  # the next use within the hour writes nothing
-    bound.tidy(folder, 3000.0)
+    store.tidy(folder, 3000.0)
     assert paths[0].exists() and paths[1].exists() and not paths[2].exists()
 
 
@@ -349,10 +348,10 @@ def test_files_that_are_not_ours_stay(folder: Path) -> None:
         os.utime(folder / each, (1.0, 1.0))
     (folder / name(7)).mkdir()
     filled(folder, 3)
-    bound.tidy(folder, 0.0)
+    store.tidy(folder, 0.0)
     assert {path.name for path in folder.iterdir()} == {*FOREIGN, name(7)}
     filled(folder, 3)
-    assert bound.size(folder) == (3, 3000) and bound.clear(folder) == (3, 3000)
+    assert store.size(folder) == (3, 3000) and store.clear(folder) == (3, 3000)
     assert {path.name for path in folder.iterdir()} == {*FOREIGN, name(7)}
 
 
@@ -380,7 +379,7 @@ def test_what_dead_processes_were_writing_goes(folder: Path) -> None:
 
 def test_the_folder_is_looked_through_once_and_then_now_and_then(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[float] = []
-    monkeypatch.setattr(bound, "tidy", lambda _, most: looks.append(most))
+    monkeypatch.setattr(store, "tidy", lambda _, most: looks.append(most))
     monkeypatch.setenv("SNNCELL_CACHE_MB", "1")
     for number in range(40):
         store.write_sealed(folder / name(number), KEY, bytes(5000))
@@ -393,7 +392,7 @@ def test_the_folder_is_looked_through_once_and_then_now_and_then(folder: Path, m
 )
 def test_the_bound_is_what_is_asked_for(monkeypatch: pytest.MonkeyPatch, given: str, megabytes: float) -> None:
     monkeypatch.setenv("SNNCELL_CACHE_MB", given)
-    assert bound.size_limit() == megabytes * (1 << 20)
+    assert store.size_limit() == megabytes * (1 << 20)
 
 
 @pytest.mark.parametrize("given", ["much", "-1", "nan", "512MB", "x" * 100_000])
@@ -426,7 +425,7 @@ def test_the_commands_show_and_empty_it(folder: Path, capsys: pytest.CaptureFixt
 CLAIMING = """
 import sys, time
 from pathlib import Path
-from snncell.kernels.numba import store
+from snncell.kernels.numba import files, store
 path = Path(sys.argv[1])
 store.claim(path, lambda: print("waits", flush=True))
 found = store.read_sealed(path, b"key")
@@ -490,7 +489,7 @@ def test_nobody_waits_for_ever(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     place = folder / (path.name + ".claim")
     with process(path) as other:
         assert other.stdout.readline() == "makes\n"
-        monkeypatch.setattr(claims, "LONGEST", 0.2)
+        monkeypatch.setattr(store, "LONGEST", 0.2)
         told: list[int] = []
         os.utime(place, (time.time() + 1000,) * 2)  # by a clock that runs ahead
         store.claim(path, lambda: told.append(1))
@@ -577,7 +576,7 @@ def test_many_at_once_lose_nothing(folder: Path) -> None:
                 assert store.read_sealed(path, KEY) in (None, code)
                 store.write_sealed(path, KEY, code)
                 if turn % 10 == seed:
-                    bound.clear(folder) if seed % 2 else bound.tidy(folder, 30_000.0)
+                    store.clear(folder) if seed % 2 else store.tidy(folder, 30_000.0)
         except BaseException as error:
             failures.append(error)
 

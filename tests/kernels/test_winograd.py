@@ -13,7 +13,7 @@ from test_conv import by, compiled, drawn, three
 from snncell import Tensor, ops
 from snncell.kernels.conv import direct, im2col, transforms, winograd
 from snncell.kernels.conv.planes import Axis, Shape
-from snncell.kernels.conv.toom_cook import LONGEST, Tiling, points, transforms as matrices
+from snncell.kernels.conv.transforms import LONGEST, Tiling, points, transforms as matrices
 
 WINDOWS = list(itertools.product(range(1, LONGEST + 1), repeat=2))
 

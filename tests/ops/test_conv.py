@@ -15,7 +15,7 @@ import snncell
 from snncell import Tensor, nn, ops, testing
 from snncell.kernels.conv import direct, events, im2col, winograd
 from snncell.kernels.conv.planes import Axis, Shape
-from snncell.kernels.numba import launcher
+from snncell.kernels.numba import build
 from snncell.kernels.numba.policy import number_of_threads
 
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
@@ -110,7 +110,7 @@ def test_bits_do_not_depend_on_who_computes_which_part(path: str, work: int, mon
             first = three(direct, x, weight, dout, options)
             threads = number_of_threads()
             with monkeypatch.context() as patch:
-                patch.setattr(launcher, "PARALLEL_WORK", work)
+                patch.setattr(build, "PARALLEL_WORK", work)
                 numba.set_num_threads(1)
                 try:
                     again = three(direct, x, weight, dout, options)

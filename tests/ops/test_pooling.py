@@ -15,10 +15,9 @@ from random_cases import random_cases
 import snncell
 from snncell import Tensor, nn, ops
 from snncell.errors import ArgumentError
+from snncell.kernels import pooling
 from snncell.kernels.numba import policy
-from snncell.kernels.pooling import pool as pooling
-from snncell.kernels.pooling.loops import LANES, UNROLLED
-from snncell.kernels.pooling.windows import Windows
+from snncell.kernels.pooling import LANES, UNROLLED, Windows
 from snncell.ops import pool
 
 SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)

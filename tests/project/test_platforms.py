@@ -30,9 +30,9 @@ NAMES = {
 # Where one is used all the same, and what keeps it from other systems.
 GUARDED = {
     ("base.signals", "os.register_at_fork"): "asks whether it is there: where nothing forks, nothing is to be done",
-    ("kernels.numba.store.folder", "os.geteuid"): "Windows has returned before",
-    ("kernels.numba.store.folder", "os.getuid"): "asks whether it is there",
-    ("kernels.numba.store.files", "os.kill"): "Windows has returned before; there, it would end the process",
+    ("kernels.numba.files", "os.geteuid"): "Windows has returned before",
+    ("kernels.numba.files", "os.getuid"): "asks whether it is there",
+    ("kernels.numba.files", "os.kill"): "Windows has returned before; there, it would end the process",
     ("tape.state", "os.register_at_fork"): "asks whether it is there: where nothing forks, nothing is to be done",
     ("ops.base", "os.sysconf"): "catches that it is not there",
     ("distributed.job", "os.sched_getaffinity"): "asks whether it is there",

@@ -19,14 +19,14 @@ from test_conv import PATHS, by, drawn, three
 from test_pooling import drawn as drawn_windows
 
 from snncell.data.kernels import binning, event_filters
+from snncell.kernels import pooling
 from snncell.kernels.conv import direct, events, im2col, winograd
 from snncell.kernels.eventprop import spike_times
 from snncell.kernels.eventprop.adjoint import send_back
-from snncell.kernels.pooling import pool
 from snncell.kernels.products import gathers, matmul
 
 NO_ACCESS = 0  # PROT_NONE
-WITH_SCRATCH = (binning, events, direct, gathers, pool, matmul, spike_times, winograd)
+WITH_SCRATCH = (binning, events, direct, gathers, pooling, matmul, spike_times, winograd)
 
 
 class Guards:
@@ -77,12 +77,12 @@ def pools(rng: Any, guards: Guards) -> None:
     """The largest elements and sums of windows, and their reverses, which are adjoint to them."""
     case = drawn_windows(int(rng.integers(1 << 30)))
     x = guards.copy(rng.normal(size=case.shape).astype(np.float32))
-    best, places = pool.max_pool(x, case.windows)
-    np.testing.assert_array_equal(best, pool.largest(x, case.windows))
-    total, slope = pool.sum_pool(x, case.windows, 1), guards.copy(rng.normal(size=best.shape).astype(np.float32))
-    back = pool.unpool(slope, guards.copy(places), case.windows, case.shape[2:])
-    picked = pool.pick(x, guards.copy(places), case.windows)
-    share = pool.spread(slope, case.windows, 1, case.shape[2:])
+    best, places = pooling.max_pool(x, case.windows)
+    np.testing.assert_array_equal(best, pooling.largest(x, case.windows))
+    total, slope = pooling.sum_pool(x, case.windows, 1), guards.copy(rng.normal(size=best.shape).astype(np.float32))
+    back = pooling.unpool(slope, guards.copy(places), case.windows, case.shape[2:])
+    picked = pooling.pick(x, guards.copy(places), case.windows)
+    share = pooling.spread(slope, case.windows, 1, case.shape[2:])
     for here, there in ((picked, back), (total, share)):
         a, b = (here * slope).sum(dtype=np.float64), (there * x).sum(dtype=np.float64)
         same(a, b, 10.0 * np.abs(here * slope).sum())

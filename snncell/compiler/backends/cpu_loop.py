@@ -26,7 +26,7 @@ from snncell.kernels.arrays import empty
 from snncell.kernels.numba.build import build
 from snncell.kernels.numba.policy import PARALLEL_SIZE
 from snncell.kernels.products.gathers import RowsOfEvents
-from snncell.kernels.scalar.functions import ROW_IMPORTS
+from snncell.kernels.scalar import ROW_IMPORTS
 from snncell.kernels.space import HOST
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction

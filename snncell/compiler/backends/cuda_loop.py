@@ -25,11 +25,10 @@ from snncell.compiler.backends.expressions import (
 from snncell.compiler.backends.groups import add_term, begin_sums, load_element, store_element
 from snncell.compiler.ir.program import values_in
 from snncell.compiler.schedule import LoopSchedule, common_shape
-from snncell.kernels.cuda.build import build
-from snncell.kernels.cuda.elementwise import THREADS
+from snncell.kernels.cuda.build import THREADS, build
 from snncell.kernels.cuda.runtime import runtime
 from snncell.kernels.loops import indent
-from snncell.kernels.scalar.functions import CUDA
+from snncell.kernels.scalar import CUDA
 from snncell.kernels.space import DEVICE
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction

@@ -20,7 +20,7 @@ from snncell.compiler.fuse import FusionGroup
 from snncell.compiler.ir.operations import Cast, Elementwise, Reduction, Sum
 from snncell.kernels import loops
 from snncell.kernels.numba.policy import CALL_COST
-from snncell.kernels.scalar.functions import CUDA_IMPORTS, LOOP, LOOP_IMPORTS, SIMULATOR_IMPORTS, is_simulated
+from snncell.kernels.scalar import CUDA_IMPORTS, LOOP, LOOP_IMPORTS, SIMULATOR_IMPORTS, is_simulated
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
 

@@ -34,7 +34,7 @@ from snncell.compiler.ir.operations import Elementwise, Reduction, Sum
 from snncell.kernels import loops
 from snncell.kernels.loops import Reduced, indent
 from snncell.kernels.numba.policy import PARALLEL_SIZE
-from snncell.kernels.scalar.functions import CUDA, LOAD, STORE
+from snncell.kernels.scalar import CUDA, LOAD, STORE
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
 

@@ -1,6 +1,6 @@
 """The two kinds of operations that the compiler can look into: elementwise formulas, and reductions.
 
-A formula is written once, as a plain Python function of operators and of the names in `kernels/scalar/functions.py`.
+A formula is written once, as a plain Python function of operators and of the names in `kernels/scalar.py`.
 Eagerly it runs as it stands, with those names bound to NumPy's functions; in a generated loop its expression is copied
 in, with the names bound to scalar functions and its literals cast to the precision of the operands.
 """
@@ -23,7 +23,7 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.errors import ArgumentError, ShapeError, SnncellError
 from snncell.kernels import sums
-from snncell.kernels.scalar.functions import LOOP, NUMPY, SLOW
+from snncell.kernels.scalar import LOOP, NUMPY, SLOW
 from snncell.kernels.space import space_of
 from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.state import Value
@@ -130,7 +130,7 @@ class Elementwise(Primitive):
         Args:
             operands: the texts in the places of the arguments.
             literal: the name that casts a number in it.
-            names: the names of its functions, `LOOP` or `CUDA` of `kernels/scalar/functions.py`.
+            names: the names of its functions, `LOOP` or `CUDA` of `kernels/scalar.py`.
         """
         key = (literal, names is LOOP)
         if key not in self._templates:

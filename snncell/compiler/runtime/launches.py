@@ -23,12 +23,10 @@ from snncell.compiler.fuse import FusionGroup
 from snncell.compiler.ir.operations import Elementwise, Reduction, loop_shape_of_any
 from snncell.compiler.ir.product import Product
 from snncell.errors import DeviceError
-from snncell.kernels.cuda.build import build as build_for_cuda
-from snncell.kernels.cuda.elementwise import THREADS
+from snncell.kernels.cuda.build import THREADS, build as build_for_cuda
 from snncell.kernels.cuda.runtime import runtime
 from snncell.kernels.numba import segments
-from snncell.kernels.numba.build import build
-from snncell.kernels.numba.launcher import grain_of
+from snncell.kernels.numba.build import build, grain_of
 from snncell.kernels.numba.policy import PARALLEL_SIZE
 from snncell.kernels.numba.segments import Segment
 from snncell.kernels.space import DEVICE, HOST

@@ -9,13 +9,11 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.kernels.arrays import empty
-from snncell.kernels.intrinsics.arguments import words_at
 from snncell.kernels.intrinsics.builtins import call_once, inline
 from snncell.kernels.intrinsics.copies import clear
-from snncell.kernels.intrinsics.elements import row, tail
+from snncell.kernels.intrinsics.elements import row, tail, words_at
 from snncell.kernels.intrinsics.panels import lowest, others
-from snncell.kernels.numba.build import build_function
-from snncell.kernels.numba.launcher import parts_of
+from snncell.kernels.numba.build import build_function, parts_of
 
 # --- Kernels: a unit is a recording -----------------------------------------------------------------------------------
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.kernels.intrinsics.elements import row
-from snncell.kernels.numba.build import build_function
-from snncell.kernels.numba.launcher import grain_of
+from snncell.kernels.numba.build import build_function, grain_of
 
 # --- Kernel: a unit is a pixel ----------------------------------------------------------------------------------------
 

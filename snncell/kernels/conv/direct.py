@@ -38,9 +38,8 @@ from snncell.kernels.conv.planes import (
 from snncell.kernels.intrinsics.builtins import least
 from snncell.kernels.intrinsics.copies import fill_planes, put_rows, zero
 from snncell.kernels.intrinsics.elements import row, tail
-from snncell.kernels.intrinsics.tiles import add_products, multiply_rows
-from snncell.kernels.numba.build import build_function
-from snncell.kernels.numba.launcher import parts_of
+from snncell.kernels.intrinsics.panels import add_products, multiply_rows
+from snncell.kernels.numba.build import build_function, parts_of
 from snncell.kernels.numba.policy import compiles
 from snncell.kernels.products.csr import Rows, fill_rows
 

@@ -36,8 +36,7 @@ from snncell.kernels.intrinsics.builtins import least
 from snncell.kernels.intrinsics.copies import move, zero
 from snncell.kernels.intrinsics.elements import row, strip, tail
 from snncell.kernels.intrinsics.panels import VECTORS, add_rows, turn
-from snncell.kernels.numba.build import build_function
-from snncell.kernels.numba.launcher import parts_of
+from snncell.kernels.numba.build import build_function, parts_of
 from snncell.kernels.products.csr import Rows
 
 # --- Kernels ----------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from snncell.kernels.cuda.arrays import DeviceArray, empty
-from snncell.kernels.cuda.elementwise import as_parts, kernel, launch, parameters_of, parts_of
+from snncell.kernels.cuda.build import as_parts, kernel, launch, parameters_of, parts_of
 from snncell.kernels.products import matmul
 
 # --- On the device: a thread for each element that windows overlap in -------------------------------------------------

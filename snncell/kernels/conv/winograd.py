@@ -1,7 +1,7 @@
 """Winograd convolutions: fewer multiplications, and a rule for the sizes where they are faster.
 
 An image is cut into tiles of 2x2 results, which overlap where the window reaches beyond them. Each is transformed to as
-many points as it has elements (`toom_cook.py`, `transforms.py`). At each point there is then a product of matrices: of
+many points as it has elements (`transforms.py`). At each point there is then a product of matrices: of
 weights (outputs, channels) by tiles (channels, tiles) for results, or of a gradient (outputs, tiles) by tiles for the
 gradient of weights. The tiles of some images follow each other without a gap, and a part of the images is small enough
 for the cache.
@@ -23,13 +23,12 @@ from snncell import dtype as dtypes
 from snncell.kernels.arrays import empty
 from snncell.kernels.conv import transforms
 from snncell.kernels.conv.planes import LANES, Axis, Shape, flat
-from snncell.kernels.conv.toom_cook import LONGEST, WIDE, Tiling, points
+from snncell.kernels.conv.transforms import LONGEST, WIDE, Tiling, points
 from snncell.kernels.intrinsics.builtins import least
 from snncell.kernels.intrinsics.copies import zero
 from snncell.kernels.intrinsics.elements import row, tail
-from snncell.kernels.intrinsics.tiles import add_products, multiply_rows
-from snncell.kernels.numba.build import build_function
-from snncell.kernels.numba.launcher import parts_of
+from snncell.kernels.intrinsics.panels import add_products, multiply_rows
+from snncell.kernels.numba.build import build_function, parts_of
 
 # --- Kernels ----------------------------------------------------------------------------------------------------------
 

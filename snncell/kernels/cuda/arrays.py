@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from snncell.errors import DeviceError, ShapeError, TensorIndexError
-from snncell.kernels.cuda.elementwise import bits_of, kernel, launch, parameters_of
-from snncell.kernels.cuda.runtime import MemoryBlock, runtime
+from snncell.kernels.cuda.base import MemoryBlock
+from snncell.kernels.cuda.build import bits_of, kernel, launch, parameters_of
+from snncell.kernels.cuda.runtime import runtime
 
 # --- Strides of views, in elements, and indices written out -----------------------------------------------------------
 

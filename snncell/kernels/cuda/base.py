@@ -1,25 +1,45 @@
-"""The common part of a card and its simulator: blocks of memory from a pool, and the list of what they can do."""
+"""The common part of a CUDA card and its simulator: memory from a pool, recordings, and what they can do."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from snncell.base.signals import after_fork
-from snncell.errors import DeviceMemoryError
+from snncell.errors import DeviceError, DeviceMemoryError
 from snncell.kernels.arrays import ArrayPool
-from snncell.kernels.cuda.blocks import (
-    MemoryBlock as MemoryBlock,
-    NotRecordable as NotRecordable,
-    OutOfMemory as OutOfMemory,
-    readable,
-)
-from snncell.kernels.cuda.recording import GraphRecorder
 
-Place: TypeAlias = tuple[MemoryBlock, int]  # a block, and how many bytes behind its start
+
+class MemoryBlock:
+    """Memory on the device, freed when nothing refers to it; `Runtime.release` keeps it for another use instead."""
+
+    __slots__ = ("_free", "bytes", "owner", "pointer", "pool", "size")
+
+    def __init__(
+        self,
+        pointer: int,
+        size: int,
+        free: Callable[[MemoryBlock], None] | None = None,
+        bytes: Any = None,
+        owner: Any = None,
+    ) -> None:
+        self.pointer = pointer
+        self.size = size  # in bytes, of which there may be more than were asked for
+        self.bytes = bytes  # the memory itself, as NumPy's array, in the simulator
+        self.owner = owner  # what keeps somebody else's memory alive
+        self.pool: Any = None  # where it goes back to
+        self._free = free  # called with the block when it dies; None for memory that somebody else owns
+
+    def __del__(self) -> None:
+        if self._free is not None:
+            self._free(self)
+
+
+Place: TypeAlias = tuple[MemoryBlock, int]  # a block, and how many bytes after its start
 
 
 class Matrix(NamedTuple):
@@ -32,25 +52,60 @@ class Matrix(NamedTuple):
     turned: bool = False  # whether what is stored is its transpose
 
 
-class Runtime(GraphRecorder):
-    """A device: its memory, its one stream (whatever is asked for happens in that order), and its libraries."""
+class NotRecordable(DeviceError):  # noqa: N818 - what is raised is a refusal
+    """Something that cannot be part of a recording."""
+
+
+class OutOfMemory(DeviceMemoryError):  # noqa: N818 - the driver's name
+    """The device has no memory of that size: what `allocate` answers by emptying the pool."""
+
+
+class Arena:
+    """The memory blocks of one recording: they stay where they are as long as it lives."""
+
+    def __init__(self, allocate: Callable[[int], MemoryBlock]) -> None:
+        self._allocate = allocate
+        self._free: dict[int, list[MemoryBlock]] = {}
+
+    def take(self, size: int) -> MemoryBlock:
+        """A block of at least `size` bytes."""
+        blocks = self._free.get(size)
+        return blocks.pop() if blocks else self._allocate(size)
+
+    def give(self, block: MemoryBlock) -> None:
+        """Keep a block for this recording's next use."""
+        block.pool = None  # while it lies here: it and the arena would keep each other
+        self._free.setdefault(block.size, []).append(block)
+
+
+class Runtime:
+    """A device: its memory, its one stream (whatever is asked for happens in that order), and its libraries.
+
+    While a thread records (`record`), the device notes what that thread asks for instead of doing it.
+    """
 
     name: str  # what it calls itself
     capability: tuple[int, int]  # its compute capability, (8, 0) for instance
     stream: int | None = None  # the number by which other libraries know the stream; None where there is none
     lost = False  # whether this is a forked child, which cannot use the device of its parent
+    recorded = False  # whether there ever was a recording
 
     def __init__(self) -> None:
-        super().__init__()
+        self._local = threading.local()  # the arena of each thread that has one
+        self._threads: set[int] = set()  # that have used the device
         self._total = 0
         self._unsettled: list[Any] = []  # memory that was let go of while something was recorded
-        self._counting = threading.RLock()  # a block may die, and be counted, while this thread counts another
+        self._begin()
         after_fork(self._in_child)  # before the pool does so: it drops its blocks in the child
         self._pool = ArrayPool(self._counted, limit=None)
 
+    def _begin(self) -> None:
+        self._recording = threading.RLock()  # held around whatever is put on the stream, and around a recording
+        self._recorder: int | None = None
+        self._counting = threading.RLock()  # a block may die, and be counted, while this thread counts another
+
     def _in_child(self) -> None:
-        self._counting = threading.RLock()  # a thread that the child does not have may have held it
-        self._begin_recordings()
+        self._begin()  # a thread that the child does not have may have held the locks
 
     # --- memory ---
 
@@ -129,7 +184,67 @@ class Runtime(GraphRecorder):
         """The bytes that the device has free, and in all."""
         raise NotImplementedError
 
-    # --- what other libraries share ---
+    # --- recordings of what the device is asked for, to be played as one: CUDA graphs ---
+
+    def new_arena(self) -> Arena:
+        """Memory for a recording: while it is made, there must be enough in it."""
+        return Arena(self._new_outside_of_recordings)
+
+    def _new_outside_of_recordings(self, size: int) -> MemoryBlock:
+        self._refuse_to_record("it needs new memory each time")
+        return self._counted(size)
+
+    @contextmanager
+    def allocating_from(self, arena: Arena) -> Iterator[None]:
+        """Take this thread's blocks from `arena` in the body; they go back there."""
+        self._local.arena = arena
+        try:
+            yield
+        finally:
+            self._local.arena = None
+
+    @property
+    def recording(self) -> bool:
+        """True if what this thread asks for is recorded instead of done."""
+        return self._recorder == threading.get_ident()
+
+    def record(self, run: Callable[[], None]) -> Any:
+        """Record what `run` asks the device for; `play` does it as often as one likes, at the same addresses.
+
+        NotRecordable is raised if something of it needs the host in between, or memory of its own.
+        """
+        with self._recording:
+            self._recorder = threading.get_ident()
+            self.recorded = True
+            try:
+                return self._recorded(run)
+            finally:
+                self._recorder = None
+                memory, self._unsettled = self._unsettled, []  # it dies when this returns
+                if memory and not (self.lost or self._pool.ended):
+                    self._wait_for_all()
+
+    def play(self, recording: Any) -> None:
+        """Do what was recorded."""
+        raise NotImplementedError
+
+    def _recorded(self, run: Callable[[], None]) -> Any:
+        raise NotImplementedError
+
+    def _refuse_to_record(self, what: str) -> None:
+        if self.recording:
+            raise NotRecordable(what)
+
+    def in_order(self) -> AbstractContextManager[Any]:
+        """Hold the stream: what is asked for in the body is not part of another thread's recording."""
+        return self._recording
+
+    # --- what threads and other libraries share ---
+
+    @property
+    def shared(self) -> bool:
+        """True if more than one thread has used the device."""
+        return len(self._threads) > 1
 
     def settle(self, memory: Any, everywhere: bool = False) -> None:
         """Wait until nothing that was asked for uses shared memory; with `everywhere`, nothing on any stream."""
@@ -137,11 +252,6 @@ class Runtime(GraphRecorder):
             self._unsettled.append(memory)  # nobody may wait now
         elif not (self.lost or self._pool.ended):
             (self._wait_for_all if everywhere else self.synchronize)()
-
-    def _let_go(self) -> None:
-        memory, self._unsettled = self._unsettled, []  # it dies when this returns
-        if memory and not (self.lost or self._pool.ended):
-            self._wait_for_all()
 
     def _wait_for_all(self) -> None:
         self.synchronize()
@@ -190,16 +300,7 @@ class Runtime(GraphRecorder):
         raise NotImplementedError
 
     def matmul(
-        self,
-        out: Matrix,
-        a: Matrix,
-        b: Matrix,
-        sizes: tuple[int, int, int],
-        *,
-        dtype: Any,
-        batch: int = 1,
-        tf32: bool = False,
-        accumulate: bool = False,
+        self, out: Matrix, a: Matrix, b: Matrix, sizes: tuple[int, int, int], dtype: Any, batch: int = 1
     ) -> None:
         """`out = a @ b` for matrices (m, n) = (m, k) @ (k, n), or for a batch of them.
 
@@ -207,21 +308,11 @@ class Runtime(GraphRecorder):
             out: not turned.
             sizes: (m, n, k).
             dtype: of all three: float16 and bfloat16 (added up in float32), float32, float64, complex64 or complex128.
-            tf32: whether float32 may be multiplied with 10 bits after the point, which is faster.
-            accumulate: add to `out` instead of replacing it.
         """
         raise NotImplementedError
 
     def fft(
-        self,
-        kind: str,
-        source: Place,
-        target: Place,
-        length: int,
-        batch: int,
-        *,
-        double: bool = False,
-        inverse: bool = False,
+        self, kind: str, source: Place, target: Place, length: int, batch: int, double: bool, inverse: bool
     ) -> None:
         """Fourier transforms along the last axis of contiguous arrays, (batch, ...); neither way divides by the length.
 
@@ -238,3 +329,11 @@ class Runtime(GraphRecorder):
 def as_bytes(array: Any) -> Any:
     """The bytes of a C-contiguous NumPy array, not copied."""
     return array.reshape(-1, copy=False).view(np.uint8)
+
+
+def readable(size: int) -> str:
+    """A number of bytes for people."""
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size >= 1 << power:
+            return f"{size / (1 << power):.1f} {unit}"
+    return f"{size} bytes"

@@ -16,7 +16,8 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.errors import ArgumentError, DeviceError, DTypeError
 from snncell.kernels.cuda.arrays import DeviceArray
-from snncell.kernels.cuda.runtime import MemoryBlock, is_simulated, runtime
+from snncell.kernels.cuda.base import MemoryBlock
+from snncell.kernels.cuda.runtime import is_simulated, runtime
 
 CPU, CUDA = 1, 2  # DLPack's numbers for kinds of devices
 

@@ -16,18 +16,16 @@ WORKSPACE = 1 << 25  # bytes: what cuBLAS asks for on the largest cards
 PLANS = 64  # transforms of so many shapes are kept prepared
 
 
-def _library(name: str, purpose: str) -> Any:
-    """A module of bindings, or a DeviceError if it is not installed."""
+def _library(name: str, purpose: str, start: bool = False) -> Any:
+    """A module of bindings, and with `start` what its `create` gives, or a DeviceError if it cannot be loaded."""
     try:
-        return import_once(f"nvmath.bindings.{name}")
-    except ImportError as error:
-        raise _not_there(purpose, error) from error
-
-
-def _not_there(purpose: str, error: Exception) -> DeviceError:
-    return DeviceError(
-        f'{purpose} on the GPU need a library that cannot be loaded ({error}). pip install "snncell[cuda]" brings it.'
-    )
+        module = import_once(f"nvmath.bindings.{name}")
+        return module.create() if start else module
+    except Exception as error:  # of one kind where the library is missing, of another where it does not start
+        raise DeviceError(
+            f"{purpose} on the GPU need a library that cannot be loaded ({error}). "
+            'pip install "snncell[cuda]" brings it.'
+        ) from error
 
 
 # --- products ---------------------------------------------------------------------------------------------------------
@@ -84,16 +82,7 @@ class Blas:
         self._factors = {kind[2]: (np.zeros(1, kind[2]), np.ones(1, kind[2])) for kind in KINDS.values()}
 
     def matmul(
-        self,
-        out: Matrix,
-        a: Matrix,
-        b: Matrix,
-        sizes: tuple[int, int, int],
-        *,
-        dtype: Any,
-        batch: int = 1,
-        tf32: bool = False,
-        accumulate: bool = False,
+        self, out: Matrix, a: Matrix, b: Matrix, sizes: tuple[int, int, int], dtype: Any, batch: int = 1
     ) -> None:
         """See `Runtime.matmul`."""
         name = np.dtype(dtype).name
@@ -108,8 +97,6 @@ class Blas:
             cublas = self._bindings
             element, way, factor = KINDS[name]
             kind = int(self._types[element])
-            if tf32 and name == "float32":
-                way = "COMPUTE_32F_FAST_TF32"
             gemm = gemm_arguments(out, a, b, sizes)
             transposed = (int(cublas.Operation.T if turned else cublas.Operation.N) for turned in gemm.turned)
             operands = [
@@ -121,19 +108,15 @@ class Blas:
                 *(self._handle, *transposed, *gemm.sizes, one),
                 *operands[0],
                 *operands[1],
-                one if accumulate else zero,  # with 0, what is there is not even read
+                zero,  # times what is in `out`, which then is not even read
                 *operands[2],
                 *(batch, int(cublas.ComputeType[way]), int(cublas.GemmAlgo.DEFAULT)),
             )
 
     def _begin(self) -> None:
-        purpose = "Matrix products"
-        cublas = _library("cublas", purpose)
+        cublas = _library("cublas", "Matrix products")
         self._device.enter()
-        try:
-            self._handle = cublas.create()
-        except Exception as error:  # of one kind where the library is missing, of another where it does not start
-            raise _not_there(purpose, error) from error
+        self._handle = _library("cublas", "Matrix products", start=True)
         self._types = import_once("nvmath").CudaDataType
         cublas.set_stream(self._handle, self._device.stream)
         # With memory of its own a product gives the same bits each time; the stream must be known before.
@@ -164,15 +147,7 @@ class Fft:
         self._plans: OrderedDict[tuple[str, int, int], _Plan] = OrderedDict()
 
     def run(
-        self,
-        kind: str,
-        source: Place,
-        target: Place,
-        length: int,
-        batch: int,
-        *,
-        double: bool = False,
-        inverse: bool = False,
+        self, kind: str, source: Place, target: Place, length: int, batch: int, double: bool, inverse: bool
     ) -> None:
         """See `Runtime.fft`."""
         if not batch:
@@ -214,10 +189,7 @@ class Fft:
         half = length // 2 + 1
         read = half if name in ("C2R", "Z2D") else length
         written = half if name in ("R2C", "D2Z") else length
-        try:
-            handle = cufft.create()
-        except Exception as error:
-            raise _not_there("Fourier transforms", error) from error
+        handle = _library("cufft", "Fourier transforms", start=True)
         cufft.set_auto_allocation(handle, 0)  # the memory to work in comes from the pool
         kind = int(cufft.Type[name])
         work = cufft.make_plan_many64(handle, 1, [length], [read], 1, read, [written], 1, written, kind, batch)

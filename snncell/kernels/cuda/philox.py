@@ -16,8 +16,8 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
-from snncell.kernels.cuda.elementwise import kernel, launch, parameters_of
-from snncell.kernels.cuda.indexing import argsort
+from snncell.kernels.cuda.build import kernel, launch, parameters_of
+from snncell.kernels.cuda.indexing import argsort_keys
 
 _ROUNDS = 10
 _MULTIPLIERS = 0xD2E7470EE14C6C93, 0xCA5A826395121157
@@ -105,7 +105,7 @@ def integers(key: DeviceArray, shape: Sequence[int], low: int, high: int) -> Dev
 def permutation(key: DeviceArray, n: int) -> DeviceArray:
     """The order of `n` words, without their last bit."""
     words = _fill_statements([f"i8({word} >> u8(1))" for word in _WORDS])
-    return argsort(_draw_on_device("words", key, (n,), np.dtype(np.int64), words, 4))
+    return argsort_keys(_draw_on_device("words", key, (n,), np.dtype(np.int64), words, 4))
 
 
 def _draw_on_device(

@@ -131,16 +131,7 @@ class SimulatedRuntime(Runtime):
 
     @_later
     def matmul(
-        self,
-        out: Matrix,
-        a: Matrix,
-        b: Matrix,
-        sizes: tuple[int, int, int],
-        *,
-        dtype: Any,
-        batch: int = 1,
-        tf32: bool = False,
-        accumulate: bool = False,
+        self, out: Matrix, a: Matrix, b: Matrix, sizes: tuple[int, int, int], dtype: Any, batch: int = 1
     ) -> None:
         """Products by NumPy; halves are multiplied and added up as float32, as the card's are."""
         m, n, k = sizes
@@ -148,20 +139,11 @@ class SimulatedRuntime(Runtime):
         target = _view_matrices(out, m, n, batch, dtype)
         left, right = (x.astype(dtypes.compute_dtype(x.dtype), copy=False) for x in (left, right))
         with np.errstate(all="ignore"):
-            product = np.matmul(left, right)
-            target[...] = target + product if accumulate else product
+            target[...] = np.matmul(left, right)
 
     @_later
     def fft(
-        self,
-        kind: str,
-        source: Place,
-        target: Place,
-        length: int,
-        batch: int,
-        *,
-        double: bool = False,
-        inverse: bool = False,
+        self, kind: str, source: Place, target: Place, length: int, batch: int, double: bool, inverse: bool
     ) -> None:
         """Fourier transforms by SciPy."""
         transforms: Any = import_once("scipy.fft")
@@ -170,14 +152,14 @@ class SimulatedRuntime(Runtime):
         real, complex_ = (np.float64, np.complex128) if double else (np.float32, np.complex64)
         read = _flat(source, np.dtype(real if kind == "r2c" else complex_))[: batch * shapes[0]]
         written = _flat(target, np.dtype(real if kind == "c2r" else complex_))[: batch * shapes[1]]
-        function: Callable[..., Any] = {
+        functions = {
             "c2c": transforms.ifft if inverse else transforms.fft,
             "r2c": transforms.rfft,
             "c2r": transforms.irfft,
-        }[kind]
+        }
         norm = "forward" if kind == "c2r" or inverse else "backward"  # the way on which SciPy would divide
         if batch:
-            written[:] = function(read.reshape(batch, shapes[0]), n=length, norm=norm).reshape(-1)
+            written[:] = functions[kind](read.reshape(batch, shapes[0]), n=length, norm=norm).reshape(-1)
 
 
 def _together(function: Any, grid: int, threads: int, values: Sequence[Any], shared: int) -> None:

@@ -12,8 +12,8 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
-from snncell.kernels.cuda.elementwise import kernel, launch, parameters_of
-from snncell.kernels.cuda.sort import argsort
+from snncell.kernels.cuda.build import kernel, launch, parameters_of
+from snncell.kernels.cuda.indexing import argsort
 from snncell.kernels.eventprop.adjoint import least_slope
 from snncell.kernels.space import DEVICE
 

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from snncell.kernels.intrinsics.builtins import LazyModule, call_once, declare_type, int_constant, least, lowers, types
+from snncell.kernels.intrinsics.builtins import (
+    LazyModule,
+    Vectors,
+    call_once,
+    declare_type,
+    int_constant,
+    least,
+    lowers,
+    types,
+)
 from snncell.kernels.intrinsics.elements import tail
-from snncell.kernels.intrinsics.vectors import Vectors
 
 cgutils: Any = LazyModule("numba.core.cgutils")
 

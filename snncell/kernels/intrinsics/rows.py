@@ -13,8 +13,17 @@ from typing import Any
 
 from snncell.kernels.intrinsics.builtins import call_once, inline, least
 from snncell.kernels.intrinsics.elements import copy, line_of, strip, tail
-from snncell.kernels.intrinsics.panels import VECTORS, WORD, add_rows, bits_of, lowest, others, store
-from snncell.kernels.intrinsics.tiles import VECTORS_OF_TILE, tile_4
+from snncell.kernels.intrinsics.panels import (
+    VECTORS,
+    VECTORS_OF_TILE,
+    WORD,
+    add_rows,
+    bits_of,
+    lowest,
+    others,
+    store,
+    tile_4,
+)
 
 GROUP = 4  # rows that are multiplied together
 STRIP = 256  # columns that are added up before the next: with GROUP rows, 4 kB of the first-level cache

@@ -25,11 +25,11 @@ from typing import Any
 
 from snncell.base.signals import import_once
 from snncell.kernels.intrinsics import builtins
-from snncell.kernels.numba import policy, progress, store
+from snncell.kernels.numba import files, policy, progress, store
 from snncell.kernels.numba.native import Code, Linked, link
 
 # Modules whose functions kernels import; `library_digest` covers them.
-LIBRARY = tuple(f"snncell.kernels.{name}" for name in ("intrinsics.", "scalar.", "conv.toom_cook", "conv.transforms"))
+LIBRARY = tuple(f"snncell.kernels.{name}" for name in ("intrinsics.", "scalar", "conv.transforms"))
 # Settings that change the code that Numba makes, beside its version and the processor.
 _SETTINGS = (
     *("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DISABLE_INTEL_SVML"),
@@ -97,7 +97,7 @@ def of_slots(name: str, source: str, signature: Sequence[Any]) -> str:
         kinds.append(f"{dtype}[{kind[1]}]" if isinstance(kind, tuple) else dtype)
     names = ", ".join(re.findall(r"\w+", head[1])[2:])
     lines = [
-        "from snncell.kernels.intrinsics.arguments import arguments",
+        "from snncell.kernels.intrinsics.elements import arguments",
         "",
         "arguments_of = arguments(" + repr(" ".join(kinds)) + ")",
         "",
@@ -189,15 +189,9 @@ def library_digest() -> str:
     """A hash of the modules that affect the code of a generated file, besides the file itself."""
     # Those that it may import, the templates of loops, and the one that compiles it.
     folder = Path(__file__).parents[1]
-    files = [
-        folder / "numba/passes.py",
-        folder / "loops.py",
-        folder / "conv/toom_cook.py",
-        folder / "conv/transforms.py",
-    ]
-    for package in ("intrinsics", "scalar"):
-        files += sorted((folder / package).glob("*.py"))
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    modules = [folder / name for name in ("numba/passes.py", "loops.py", "scalar.py", "conv/transforms.py")]
+    modules += sorted((folder / "intrinsics").glob("*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in modules)).hexdigest()
 
 
 def without_comments(source: str) -> str:
@@ -207,7 +201,7 @@ def without_comments(source: str) -> str:
 
 def keep(name: str, source: str, code: str) -> tuple[Path, bool]:
     """Put a generated file in the cache folder, and say so where that is wanted: its path, and whether that worked."""
-    tell = store.debugging()
+    tell = files.debugging()
     path, writable = store.place_of(f"{name}_{digest_of(code)}.py")
     writable = writable and store.write_source(path, source)
     if writable and tell:

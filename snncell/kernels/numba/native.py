@@ -1,7 +1,7 @@
 """Compiled kernels: machine code that is linked into this process, and called by its address.
 
 All kernels have one signature, `(start, stop, slots)`: which units of their work to carry out, and the address of their
-arguments (`intrinsics/arguments.py`). So a call from Python packs those and calls a C function, and one launcher shares
+arguments (`intrinsics/elements.py`). So a call from Python packs those and calls a C function, and one launcher shares
 the units of any kernel among threads. To link code that is there, LLVM's linker alone is needed: Numba is imported only
 if something is compiled, or shared among threads, or if the code calls Numba's runtime.
 """

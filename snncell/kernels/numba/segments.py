@@ -14,7 +14,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.errors import KernelMemoryError
-from snncell.kernels.intrinsics.arguments import call, word_at
+from snncell.kernels.intrinsics.elements import call, word_at
 from snncell.kernels.numba.build import build
 from snncell.kernels.numba.code import source_of
 
@@ -44,7 +44,7 @@ def run_segments(start: Any, stop: Any, table: Any, failed: Any) -> None:
         first = end
 
 
-_HEAD = object.__basicsize__  # of every Python object; behind it NumPy's have what `intrinsics/arguments.py` says
+_HEAD = object.__basicsize__  # of every Python object; behind it NumPy's have what `intrinsics/elements.py` says
 _WORD = 8
 _ELEMENTS, _AXES = _HEAD // _WORD, _HEAD // _WORD + 2  # the words of a record that kernels read
 _RECORD = _AXES + 1

@@ -17,7 +17,7 @@ from snncell import dtype as dtypes
 from snncell.errors import TensorIndexError
 from snncell.kernels.arrays import empty
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty as empty_on_device
-from snncell.kernels.cuda.elementwise import as_bits, bits_of, kernel, launch, parameters_of
+from snncell.kernels.cuda.build import as_bits, bits_of, kernel, launch, parameters_of
 from snncell.kernels.intrinsics.builtins import least
 from snncell.kernels.intrinsics.elements import row
 from snncell.kernels.intrinsics.panels import DEPTH

@@ -19,12 +19,14 @@ reduction and minimax approximation; S. Moshier, Cephes, expf.c, for the two par
 
 from __future__ import annotations
 
+import os
 from math import atan as atan_f8, erf as erf_f8  # noqa: F401 - for generated loops, as what is not used here of NumPy
 from typing import Any
 
 import numpy as np
 from numpy import exp as exp_f8, expm1 as expm1_f8, log as log_f8, log1p as log1p_f8, tanh as tanh_f8  # noqa: F401
 
+from snncell.base.signals import import_once
 from snncell.kernels.intrinsics.builtins import bitcast, inline
 
 # Constants are NumPy's scalars, for Python's would widen float32 to float64 and int32 to int64 in Numba.
@@ -298,3 +300,117 @@ def atan_f4(x: Any) -> Any:
     p = w * (even + u * odd)
     quarter = _HALF_PI if t > 0.0 else -_HALF_PI
     return np.float32(quarter - p if beyond else p)
+
+
+def _erf(x: Any) -> Any:
+    result = import_once("scipy.special").erf(x)  # on first use: importing it takes a tenth of a second
+    return result if result.dtype == x.dtype else result.astype(x.dtype)  # it computes float16 in double
+
+
+def _sigmoid(x: Any) -> Any:
+    # It is 0 where exp(-x) overflows, a little before the result would be (x < -88 in float32); the form that is right
+    # there takes twice as long on arrays, and in loops there is one of our own.
+    return 1 / (1 + np.exp(-x))
+
+
+# What a formula's names mean on NumPy arrays: NumPy's functions, most of them by the same name.
+NUMPY: dict[str, Any] = {
+    **{name: getattr(np, name) for name in ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tanh")},
+    **{name: getattr(np, name) for name in ("floor", "ceil", "round", "sign", "minimum", "maximum")},
+    **{name: getattr(np, name) for name in ("where", "logical_not")},
+    "abs": abs,  # of a number a number: NumPy's would be a float64, which no longer takes the precision of arrays
+    "atan": np.arctan,
+    "conj": np.conjugate,
+    "erf": _erf,
+    "sigmoid": _sigmoid,
+}
+
+# Calls that take several times as long as an addition.
+SLOW = frozenset(("exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "atan", "erf", "sigmoid"))
+
+# The same names in a loop, on scalars: {0}, {1}, ... are the arguments, {cast} brings a number to their precision.
+LOOP: dict[str, str] = {
+    **{name: f"mathematics.{name}_{{cast}}({{0}})" for name in sorted(SLOW - {"sin", "cos"})},
+    **{name: name + "({0})" for name in ("sqrt", "sin", "cos", "floor", "ceil")},
+    "round": "rint({0})",
+    "abs": "abs({0})",
+    "where": "({1} if {0} else {2})",
+    "minimum": "({0} if ({0} <= {1}) | ({0} != {0}) else {1})",  # a NaN on either side comes through
+    "maximum": "({0} if ({0} >= {1}) | ({0} != {0}) else {1})",
+    "sign": "({cast}(1) if {0} > {cast}(0) else (-{cast}(1) if {0} < {cast}(0) else {0} + {cast}(0)))",  # NaN stays
+    "logical_not": "(not {0})",
+    **{name: f"mathematics.{name}_f4({{0}})" for name in ("float16", "bfloat16")},  # rounded to one
+}
+
+# The same on CUDA, where the device's own functions are as fast as ours would be. They are cast: in the simulator they
+# are NumPy's, and a Python number would be computed with in double precision.
+CUDA: dict[str, str] = {
+    **LOOP,
+    **{name: f"{{cast}}({name}({{0}}))" for name in ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tanh")},
+    **{name: f"{{cast}}({name}({{0}}))" for name in ("atan", "erf")},
+    "sigmoid": "({cast}(1) / ({cast}(1) + {cast}(exp(-{0}))))",
+    **{name: f"{name}_{{cast}}({{0}})" for name in ("floor", "ceil", "rint")},
+    "round": "rint_{cast}({0})",
+    "conj": "({0}).conjugate()",
+}
+# How a CUDA kernel takes an element from memory (`dtype.in_memory`), and how it puts there what has a name: a number is
+# rounded to the nearest bfloat16, of two to the even one, and NaN stays NaN.
+LOAD = {
+    "bool": "{0} != 0",
+    "float16": "np.float32({0})",
+    "bfloat16": "int_as_float(np.int32({0}) << np.int32(16))",
+}
+STORE = {
+    "bool": "np.uint8({0})",
+    "float16": "np.float16({0})",
+    "bfloat16": (
+        "np.uint16((float_as_int({0}) + 32767 + (float_as_int({0}) >> 16 & 1)) >> 16 if {0} == {0} else 32704)"
+    ),
+}
+CUDA |= {name: LOAD[name].format(STORE[name]) for name in ("float16", "bfloat16")}  # rounded to one
+CUDA_IMPORTS = """\
+from math import atan, cos, erf, exp, expm1, log, log1p, sin, sqrt, tanh
+
+import numpy as np
+from numba import cuda
+from numba.cuda.libdevice import (
+    ceil as ceil_f8, ceilf as ceil_f4, float_as_int, floor as floor_f8, floorf as floor_f4, int_as_float,
+    rint as rint_f8, rintf as rint_f4,
+)
+"""
+# In the simulator NumPy's: Python's raise where the device gives infinities.
+SIMULATOR_IMPORTS = """\
+import numpy as np
+from numba import cuda
+from numpy import arctan as atan, cos, exp, expm1, log, log1p, sin, sqrt, tanh
+from numpy import ceil as ceil_f4, floor as floor_f4, rint as rint_f4
+from numpy import ceil as ceil_f8, floor as floor_f8, rint as rint_f8
+from scipy.special import erf
+
+
+def int_as_float(bits):
+    return np.int32(bits).view(np.float32)
+
+
+def float_as_int(number):
+    return np.float32(number).view(np.int32)
+"""
+
+# The head of every generated file: where the names above come from.
+LOOP_IMPORTS = """\
+import numpy as np
+from numpy import ceil, cos, floor, rint, sin, sqrt
+
+from snncell.kernels import scalar as mathematics
+from snncell.kernels.intrinsics.builtins import least
+from snncell.kernels.intrinsics.elements import copy, fill, lanes, prefetch, row, scalar, strip, tail
+"""
+
+
+# What the head of a file with products of rows imports besides.
+ROW_IMPORTS = "from snncell.kernels.intrinsics import rows\n"
+
+
+def is_simulated() -> bool:
+    """True if CUDA kernels are run by Numba's simulator, on the CPU."""
+    return os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"

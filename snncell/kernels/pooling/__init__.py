@@ -1,1 +1,0 @@
-"""Pooling on the CPU."""

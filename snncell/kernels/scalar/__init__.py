@@ -1,1 +1,0 @@
-"""Scalar functions of formulas: exp, tanh, erf and others, for NumPy, loops and CUDA."""
