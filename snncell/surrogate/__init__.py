@@ -10,12 +10,8 @@ are Parameters are learned. Within `surrogate.smooth()` every one of them runs i
 from snncell.base.arguments.guard import guard as _guard
 from snncell.base.arguments.names import export as _export
 from snncell.surrogate.base import *
-from snncell.surrogate.exponential import *
-from snncell.surrogate.gaussian import *
-from snncell.surrogate.piecewise import *
-from snncell.surrogate.rational import *
-from snncell.surrogate.sigmoidal import *
-from snncell.surrogate.unbounded import *
+from snncell.surrogate.curves import *
+from snncell.surrogate.pieces import *
 from snncell.surrogate.wrappers import *
 from snncell.tape.state import smooth as smooth
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from snncell import ops
+from snncell.base.arguments.kinds import Own
 from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
+from snncell.cell.fields import field
 from snncell.cell.held import Ranged
 from snncell.cell.ranges import Derived, Range, check_constant, numbers_of, quote_value, unknown
 from snncell.errors import ArgumentError
@@ -20,10 +22,15 @@ from snncell.tape.tensor import Tensor
 
 __all__ = ["Surrogate"]
 
-Constant = float | Tensor
+Constant = Annotated[float | Tensor, Own()]  # checked where it is set
 
 POSITIVE = Range(0.0, text="is positive and finite")
 NOT_NEGATIVE = Range(0.0, closed="low", text="is not negative and finite")
+
+
+def constant(default: float, meaning: str, range: Range = POSITIVE) -> Any:
+    """A constant of a spike function, as a field of its class."""
+    return field(default, range, f"{meaning} (learned if it is a Parameter)")
 
 
 class Surrogate(Ranged, Cell):
@@ -75,8 +82,21 @@ class Surrogate(Ranged, Cell):
         return self.ranges.get(name, POSITIVE)
 
     def check_constant(self, name: str, value: Any) -> None:
-        """Refuse a value that a constant cannot have, before it is set."""
-        check_surrogate_constant(value, type(self), name, self.range_of(name))
+        """Refuse what is no constant, or out of its range, before it is set; the error names the default."""
+        who, domain = type(self).__name__, self.range_of(name)
+        default = getattr(inspect.signature(type(self)).parameters.get(name), "default", None)
+        mend = f"; leave it out for {default}" if type(default) in (int, float) else ""
+        if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating, Tensor)):
+            raise ArgumentError(f"{who}: {name} is a number, a Tensor or a Parameter, not {quote_value(value)}{mend}.")
+        if RECORDING.tape is not None and type(value) is Tensor and value._entry is not None:
+            raise ArgumentError(
+                f"{who}: {name} is a Tensor that is being differentiated, and no gradient would reach it; give a "
+                f"Parameter, which is learned, or ops.stop_gradient({name})."
+            )
+        if not unknown(value) and not domain.holds(value):  # what is traced has no values yet
+            every = " in every element" if isinstance(value, Tensor) else ""
+            numbers = numbers_of(value).tolist() if every else value
+            raise ArgumentError(f"{who}: {name} {domain.words()}{every}, not {quote_value(numbers)}{mend}.")
 
     def checked(self, name: str, value: Any) -> Any:
         """A constant as it is held, a number, a Tensor or a Parameter, after checking that it is in its range."""
@@ -147,22 +167,3 @@ def check_spike_function(surrogate_function: Any, who: str) -> Any:
             f"or a Cell around one, not {show(surrogate_function)}."
         )
     return surrogate_function
-
-
-def check_surrogate_constant(value: Any, kind: type, name: str, domain: Range) -> None:
-    """Refuse what is no constant, or out of its range, with the default as the mend."""
-    parameter = inspect.signature(kind).parameters.get(name)
-    mend = f"; leave it out for {parameter.default}" if parameter and type(parameter.default) in (int, float) else ""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating, Tensor)):
-        raise ArgumentError(
-            f"{kind.__name__}: {name} is a number, a Tensor or a Parameter, not {quote_value(value)}{mend}."
-        )
-    if RECORDING.tape is not None and type(value) is Tensor and value._entry is not None:
-        raise ArgumentError(
-            f"{kind.__name__}: {name} is a Tensor that is being differentiated, and no gradient would reach it; give a "
-            f"Parameter, which is learned, or ops.stop_gradient({name})."
-        )
-    if not unknown(value) and not domain.holds(value):  # what is traced has no values yet
-        every = " in every element" if isinstance(value, Tensor) else ""
-        numbers = numbers_of(value).tolist() if every else value
-        raise ArgumentError(f"{kind.__name__}: {name} {domain.words()}{every}, not {quote_value(numbers)}{mend}.")

@@ -11,7 +11,7 @@ from snncell.cell.cell import Cell
 from snncell.cell.ranges import Derived
 from snncell.errors import ArgumentError
 from snncell.surrogate.base import Surrogate
-from snncell.surrogate.sigmoidal import Sigmoid
+from snncell.surrogate.curves import Sigmoid
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
@@ -51,11 +51,7 @@ class Inclusive(Wrapper):
     Args:
         surrogate_function: a spike function that fires where x > 0. What its construct does is not used.
 
-    Inputs:
-        x: potential minus threshold, any shape.
-
-    Returns:
-        1 where x >= 0, else 0, in the shape and dtype of x.
+    Inputs, Returns: x, the potential minus the threshold; 1 where x >= 0, else 0, in the shape and dtype of x.
 
     Raises:
         ArgumentError: if `surrogate_function` is no such object, or one that fires by a rule of its own.
@@ -92,11 +88,7 @@ class Scaled(Wrapper):
         surrogate_function: a spike function.
         scale: the factor, positive.
 
-    Inputs:
-        x: potential minus threshold, any shape.
-
-    Returns:
-        The spikes of the other one.
+    Inputs, Returns: x, the potential minus the threshold; the spikes of the other one.
 
     Raises:
         ArgumentError: if `surrogate_function` is no spike function, or `scale` not a positive, finite number.
@@ -148,11 +140,7 @@ class StochasticSpike(Wrapper):
         surrogate_function: the escape function, a spike function whose primitive rises from 0 to 1; Sigmoid() if left
             out.
 
-    Inputs:
-        x: potential minus threshold, any shape.
-
-    Returns:
-        The spikes, 0 or 1, in the shape and dtype of x.
+    Inputs, Returns: x, the potential minus the threshold; the spikes, 0 or 1, in the shape and dtype of x.
 
     Raises:
         ArgumentError: if `surrogate_function` is no spike function.

@@ -160,7 +160,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     ],
     "surrogate": [
         {"base"},
-        {"exponential", "gaussian", "piecewise", "rational", "sigmoidal", "unbounded"},
+        {"curves", "pieces"},
         {"wrappers"},
     ],
     "encode": [
