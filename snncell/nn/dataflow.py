@@ -17,9 +17,8 @@ from snncell.cell.held import Held
 from snncell.cell.modes import phases
 from snncell.errors import SnncellError
 from snncell.nn.container import CellDict, CellList, SequentialCell
-from snncell.nn.neurons.base import Neuron
+from snncell.nn.neurons.base import Counting, Neuron
 from snncell.nn.neurons.constants import Membrane
-from snncell.nn.neurons.firing import Counting
 from snncell.nn.time.axis import TimeDistributed
 from snncell.surrogate import Inclusive, Scaled, Surrogate, relusigmoid
 from snncell.tape.state import settings

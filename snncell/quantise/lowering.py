@@ -18,7 +18,6 @@ from snncell.nn.dataflow import beyond_threshold, overridden
 from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import add_rest, from_rest
 from snncell.nn.neurons.current import CubaLIFNode, synapse
-from snncell.nn.neurons.firing import Thresholded
 from snncell.nn.neurons.integrate import IFNode
 from snncell.nn.neurons.readout import LINode
 from snncell.quantise import integer
@@ -299,7 +298,7 @@ def _refuse_others(cell: Any, place: ExportedCell) -> None:
     plain = (Neuron.construct, IFNode.construct, CubaLIFNode.construct)
     same = isinstance(cell, Neuron) and any(type(cell).construct is one for one in plain)
     parts = ("fired", "recall", "spikes", "after_reset", "fire_at") if same else ()
-    own = [name for name in parts if getattr(type(cell), name) is not getattr(Thresholded, name)] + replaced
+    own = [name for name in parts if getattr(type(cell), name) is not getattr(Neuron, name)] + replaced
     if not same or own or cell.own_function:
         what = f"its {own[0]} is its own" if own and own[0] != "construct" else "its step is its own"
         refuse_export(place, f"{what}, and there is no integer step for it", f"use {KNOWN}")

@@ -9,7 +9,7 @@ from neuron_table import NEURONS
 import snncell
 from snncell import Tensor, nn, ops, surrogate, testing
 from snncell.errors import ArgumentError, CallError, ShapeError, SnncellError
-from snncell.nn.neurons.firing import Counting, Rounding
+from snncell.nn.neurons.base import Counting, Rounding
 
 # --- what is refused --------------------------------------------------------------------------------------------------
 

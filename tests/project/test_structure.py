@@ -198,8 +198,8 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     "nn.neurons": [
         {"convert", "elsewhere"},
         {"constants"},
-        {"firing"},
-        {"base", "parallel"},
+        {"base"},
+        {"parallel"},
         {"adaptive", "current", "integrate", "izhikevich", "resonate"},
         {"exponential", "gated", "quadratic", "readout", "variants"},
         {"presets"},

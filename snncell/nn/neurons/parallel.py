@@ -13,7 +13,7 @@ from snncell.cell.ranges import Range
 from snncell.common.initializer import HeUniform, initializer
 from snncell.dtype import float32
 from snncell.errors import ShapeError
-from snncell.nn.neurons.firing import spike_function
+from snncell.nn.neurons.base import spike_function
 from snncell.nn.time.axis import check_time_axis
 from snncell.surrogate import ATan
 from snncell.tape.parameter import Parameter

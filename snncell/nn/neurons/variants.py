@@ -8,7 +8,7 @@ from snncell import ops
 from snncell.base.arguments.kinds import Own
 from snncell.cell.fields import field, with_fields
 from snncell.cell.ranges import POSITIVE, Range
-from snncell.nn.neurons.firing import Rounding
+from snncell.nn.neurons.base import Rounding
 from snncell.nn.neurons.integrate import DECAY_INPUT, MEMBRANE_TAU, V_REST, EulerLeak, LeakyNode
 from snncell.tape.tensor import Tensor
 
