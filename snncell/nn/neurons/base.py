@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from snncell import ops
 from snncell.base.arguments.kinds import Own
@@ -146,8 +146,8 @@ class Neuron(Membrane):
 
     resets: ClassVar[tuple[str | None, ...]] = ("subtract", "zero", "value", None)
     delays: ClassVar[tuple[str | None, ...]] = (None, "reset", "reset+input", "spike")
-    own_function: ClassVar[bool] = False  # whether its spike function is not made from what is given
-    one_at_most: ClassVar[bool] = False  # whether a step gives one spike at most
+    own_function = False  # whether its spike function is not made from what is given
+    one_at_most = False  # whether a step gives one spike at most
 
     v_threshold: Any = field(1.0, FINITE, 'where it fires: positive, with reset="value" above v_reset')
     v_reset: Any = field(0.0, FINITE, 'where reset="value" puts the potential')
@@ -282,16 +282,16 @@ class Neuron(Membrane):
 
     # --- a step -------------------------------------------------------------------------------------------------------
 
-    def _charge_and_fire(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        if getattr(self, "charge", None) is None:
-            raise SnncellError(
-                f"{type(self).__name__} has neither charge(self, x, v), the equation of h, nor a construct of its own."
-            )
-        v, late = self.recall(v)
-        return self.fired(self.charge(x, v), late)
+    if not TYPE_CHECKING:  # which would have a neuron of more states take x and v alone
 
-    # For mypy no method, which a neuron of more states could not override.
-    construct: ClassVar[Callable[..., Any]] = _charge_and_fire
+        def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+            if getattr(self, "charge", None) is None:
+                who = type(self).__name__
+                raise SnncellError(
+                    f"{who} has neither charge(self, x, v), the equation of h, nor a construct of its own."
+                )
+            v, late = self.recall(v)
+            return self.fired(self.charge(x, v), late)
 
     def spikes(self, h: Any, threshold: Any = None) -> Any:
         """The number of spikes that the potential gives: 0 or 1, or more with max_spikes."""
