@@ -11,6 +11,7 @@ The signature of the class, the check of its arguments, its docstring and its `r
 
 from __future__ import annotations
 
+import ast
 import builtins
 import functools
 import inspect
@@ -205,9 +206,7 @@ def _own_fields(kind: type, kw_only: bool) -> Iterator[tuple[str, Field]]:
         one, hint = vars(kind).get(name), hints.get(name, "Any")
         if "Annotated" in str(hint) and name not in vars(kind):  # an argument without a default
             one = next((mark for mark in _evaluated(hint, kind).__metadata__ if isinstance(mark, Field)), None)
-            hint = (
-                re.sub(r"^Annotated\[(.+?), .*", r"\1", hint, flags=re.S) if isinstance(hint, str) else hint.__origin__
-            )
+            hint = _first_of(hint) if isinstance(hint, str) else hint.__origin__
         if not isinstance(one, Field):
             continue
         if name in above and name not in hints:
@@ -215,6 +214,12 @@ def _own_fields(kind: type, kw_only: bool) -> Iterator[tuple[str, Field]]:
             yield name, replace(above[name], default=default, follows=one.follows, init=one.init)
         else:
             yield name, replace(one, name=name, annotation=hint, kw_only=kw_only)
+
+
+def _first_of(annotated: str) -> str:
+    """The type in the text of an `Annotated[type, field(...)]`, as it is written."""
+    subscript: Any = ast.parse(annotated, mode="eval").body
+    return ast.get_source_segment(annotated, subscript.slice.elts[0]) or ""
 
 
 def _is_constant(kind: type, one: Field) -> bool:
@@ -340,10 +345,12 @@ _SECTION = re.compile(r"^(Args|Inputs|Returns|Raises|Attributes|Note|Source|Exam
 def _with_arguments(doc: str, kind: type, above: dict[str, Field]) -> str:
     """A docstring with a section Args that tells of the fields of a class."""
     fields = {name: one for name, one in fields_of(kind).items() if one.init}
-    same = [n for n, one in fields.items() if n in above and (one.default, one.follows) == _start(above[n])]
+    bases = [base for base in reversed(kind.__mro__[1:]) if not base.__name__.startswith("_")]  # that users can look up
+    known = {name for base in bases for name in fields_of(base)}
+    same = [n for n, one in fields.items() if n in known and (one.default, one.follows) == _start(above[n])]
     entries = [f"{name}: {one.text()}" for name, one in fields.items() if name not in same]
     for names in textwrap.wrap(", ".join(same), 80):  # a line each, which a reader of docstrings finds the colon in
-        first = next(base for base in reversed(kind.__mro__) if same[0] in fields_of(base))
+        first = next(base for base in bases if same[0] in fields_of(base))
         entries.append(f"{names.removesuffix(',')}: as for every `{first.__name__}`.")
     text = textwrap.indent("\n".join(map(_wrapped, entries)), "    ")
     section = _SECTION.search(doc)

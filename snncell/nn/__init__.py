@@ -21,7 +21,6 @@ from snncell.nn.layers.activations import *
 from snncell.nn.layers.conv import *
 from snncell.nn.layers.dropout import *
 from snncell.nn.layers.linear import *
-from snncell.nn.layers.pooling import *
 from snncell.nn.layers.reshaping import *
 from snncell.nn.layers.rnn import *
 from snncell.nn.layers.spiking import *

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar
 
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import Constant, Count, Extended, FloatDtype, NotNegative, Positive
 from snncell.cell.cell import Cell
+from snncell.common.fields import field, fields_of, with_fields
 from snncell.errors import ArgumentError, ShapeError
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
@@ -41,245 +43,171 @@ __all__ = [
 ]
 
 
-class ReLU(Cell):
+class _Activation(Cell):
+    """The base of activations: an operation, called with the input and the fields of the class in their order."""
+
+    operation: ClassVar[Callable[..., Tensor]]
+
+    def __init_subclass__(cls, operation: Callable[..., Tensor] | None = None, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if operation is not None:
+            cls.operation = staticmethod(operation)
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.operation(x, *(getattr(self, name) for name in fields_of(type(self))))
+
+
+class ReLU(_Activation, operation=ops.relu):
     """Rectified linear unit (ReLU): max(x, 0)."""
 
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.relu(x)
 
-
-class ReLU6(Cell):
+class ReLU6(_Activation, operation=ops.relu6):
     """ReLU limited to 6: min(max(x, 0), 6)."""
 
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.relu6(x)
+
+class SiLU(_Activation, operation=ops.silu):
+    """Sigmoid linear unit (SiLU, swish): x / (1 + exp(-x))."""
 
 
-class LeakyReLU(Cell):
+class Mish(_Activation, operation=ops.mish):
+    """Mish: x tanh(log(1 + exp(x)))."""
+
+
+class Sigmoid(_Activation, operation=ops.sigmoid):
+    """Logistic sigmoid: 1 / (1 + exp(-x))."""
+
+
+class LogSigmoid(_Activation, operation=ops.logsigmoid):
+    """Logarithm of the sigmoid: log(1 / (1 + exp(-x)))."""
+
+
+class HSigmoid(_Activation, operation=ops.hardsigmoid):
+    """Hard sigmoid: (x + 3) / 6, limited to [0, 1]."""
+
+
+class HSwish(_Activation, operation=ops.hardswish):
+    """Hard swish: x (x + 3) / 6 between -3 and 3, 0 below and x above."""
+
+
+class Tanh(_Activation, operation=ops.tanh):
+    """Hyperbolic tangent."""
+
+
+class Tanhshrink(_Activation, operation=ops.tanhshrink):
+    """Tanh shrinkage: x - tanh(x)."""
+
+
+class Softsign(_Activation, operation=ops.softsign):
+    """Softsign: x / (1 + |x|)."""
+
+
+class SeLU(_Activation, operation=ops.selu):
+    """Scaled ELU (SELU): 1.0507 elu(x, 1.67326)."""
+
+
+@with_fields
+class LeakyReLU(_Activation, operation=ops.leaky_relu):
     """Leaky ReLU: x where x > 0, else alpha x."""
 
-    def __init__(self, alpha: float = 0.2) -> None:
-        super().__init__()
-        self.alpha = alpha
-
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.leaky_relu(x, self.alpha)
-
-    def extend_repr(self) -> str:
-        return f"alpha={self.alpha}"
+    alpha: float = field(0.2, meaning="slope of the negative part")
 
 
+@with_fields
+class ELU(_Activation, operation=ops.elu):
+    """Exponential linear unit (ELU): x where x > 0, else alpha (exp(x) - 1)."""
+
+    alpha: float = field(1.0, meaning="factor of the negative part")
+
+
+class CELU(ELU, operation=ops.celu):
+    """Continuously differentiable ELU (CELU): x where x > 0, else alpha (exp(x / alpha) - 1), alpha not 0."""
+
+    def _complete(self, given: dict[str, Any]) -> None:
+        if self.alpha == 0:
+            raise ArgumentError("CELU: alpha is a number other than 0, by which x is divided.")
+
+
+@with_fields
 class GELU(Cell):
-    """Gaussian error linear unit (GELU): x Phi(x); approximated by tanh if `approximate`."""
+    """Gaussian error linear unit (GELU): x Phi(x)."""
 
-    def __init__(self, approximate: bool = True) -> None:
-        super().__init__()
-        self.approximate = approximate
+    approximate: bool = field(True, meaning="whether Phi is approximated by tanh")
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.gelu(x, "tanh" if self.approximate else "none")
 
-
-class Sigmoid(Cell):
-    """Logistic sigmoid: 1 / (1 + exp(-x))."""
-
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.sigmoid(x)
+    def extend_repr(self) -> str:
+        return ""
 
 
-class Tanh(Cell):
-    """Hyperbolic tangent."""
+@with_fields
+class Softplus(_Activation, operation=ops.softplus):
+    """Softplus: log(1 + exp(beta x)) / beta. See `ops.softplus`."""
 
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.tanh(x)
-
-
-class Softplus(Cell):
-    """Softplus: log(1 + exp(beta x)) / beta; x where beta x exceeds `threshold`, if given. See `ops.softplus`."""
-
-    def __init__(self, beta: Positive = 1.0, threshold: float | None = None) -> None:
-        super().__init__()
-        self.beta, self.threshold = beta, threshold
-
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.softplus(x, self.beta, self.threshold)
+    beta: Positive = field(1.0, meaning="steepness")
+    threshold: float | None = field(None, meaning="where beta x exceeds it, if given, the result is x")
 
     def extend_repr(self) -> str:
         return "" if (self.beta, self.threshold) == (1.0, None) else f"beta={self.beta}, threshold={self.threshold}"
 
 
-class SiLU(Cell):
-    """Sigmoid linear unit (SiLU, swish): x / (1 + exp(-x))."""
-
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.silu(x)
-
-
-class Mish(Cell):
-    """Mish: x tanh(log(1 + exp(x)))."""
-
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.mish(x)
-
-
-class Softsign(Cell):
-    """Softsign: x / (1 + |x|)."""
-
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.softsign(x)
-
-
-class LogSigmoid(Cell):
-    """Logarithm of the sigmoid: log(1 / (1 + exp(-x)))."""
-
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.logsigmoid(x)
-
-
-class Tanhshrink(Cell):
-    """Tanh shrinkage: x - tanh(x)."""
-
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.tanhshrink(x)
-
-
-class GLU(Cell):
-    """Gated linear unit (GLU): a / (1 + exp(-b)), where a and b are the halves of x along an axis."""
-
-    def __init__(self, axis: int = -1) -> None:
-        super().__init__()
-        self.axis = axis
-
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.glu(x, self.axis)
-
-    def extend_repr(self) -> str:
-        return f"axis={self.axis}"
-
-
-class Softmax(Cell):
-    """Softmax: exp(x) / sum(exp(x)) along an axis."""
-
-    def __init__(self, axis: int = -1) -> None:
-        super().__init__()
-        self.axis = axis
-
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.softmax(x, self.axis)
-
-
-class LogSoftmax(Softmax):
-    """Logarithm of the softmax along an axis: log(softmax(x))."""
-
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.log_softmax(x, self.axis)
-
-
-class Softmin(Softmax):
-    """Softmin: exp(-x) / sum(exp(-x)) along an axis."""
-
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.softmin(x, self.axis)
-
-
-class ELU(Cell):
-    """Exponential linear unit (ELU): x where x > 0, else alpha (exp(x) - 1)."""
-
-    operation = staticmethod(ops.elu)
-
-    def __init__(self, alpha: float = 1.0) -> None:
-        super().__init__()
-        self.alpha = alpha
-
-    def construct(self, x: Tensor) -> Tensor:
-        return self.operation(x, self.alpha)
-
-    def extend_repr(self) -> str:
-        return f"alpha={self.alpha}"
-
-
-class CELU(ELU):
-    """Continuously differentiable ELU (CELU): x where x > 0, else alpha (exp(x / alpha) - 1)."""
-
-    operation = staticmethod(ops.celu)
-
-    def __init__(self, alpha: float = 1.0) -> None:
-        if alpha == 0:
-            raise ArgumentError("CELU: alpha is a number other than 0, by which x is divided.")
-        super().__init__(alpha)
-
-
-class SeLU(Cell):
-    """Scaled ELU (SELU): 1.0507 elu(x, 1.67326)."""
-
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.selu(x)
-
-
-class Hardtanh(Cell):
-    """Hard tanh: x limited to [min_val, max_val]."""
-
-    def __init__(self, min_val: float = -1.0, max_val: float = 1.0) -> None:
-        super().__init__()
-        if not min_val < max_val:
-            raise ArgumentError(f"Hardtanh: min_val={min_val!r} must be below max_val={max_val!r}.")
-        self.min_val, self.max_val = min_val, max_val
-
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.hardtanh(x, self.min_val, self.max_val)
-
-    def extend_repr(self) -> str:
-        return f"min_val={self.min_val}, max_val={self.max_val}"
-
-
-class HSigmoid(Cell):
-    """Hard sigmoid: (x + 3) / 6, limited to [0, 1]."""
-
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.hardsigmoid(x)
-
-
-class HSwish(Cell):
-    """Hard swish: x (x + 3) / 6 between -3 and 3, 0 below and x above."""
-
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.hardswish(x)
-
-
-class HShrink(Cell):
+@with_fields
+class HShrink(_Activation, operation=ops.hardshrink):
     """Hard shrinkage: x where |x| > lambd, else 0."""
 
-    operation = staticmethod(ops.hardshrink)
-
-    def __init__(self, lambd: NotNegative = 0.5) -> None:
-        super().__init__()
-        self.lambd = lambd
-
-    def construct(self, x: Tensor) -> Tensor:
-        return self.operation(x, self.lambd)
-
-    def extend_repr(self) -> str:
-        return f"lambd={self.lambd}"
+    lambd: NotNegative = field(0.5, meaning="largest |x| that becomes 0")
 
 
-class SoftShrink(HShrink):
+class SoftShrink(HShrink, operation=ops.softshrink):
     """Soft shrinkage: x moved towards 0 by lambd, and 0 where |x| <= lambd."""
 
-    operation = staticmethod(ops.softshrink)
+
+@with_fields
+class Hardtanh(_Activation, operation=ops.hardtanh):
+    """Hard tanh: x limited to [min_val, max_val]."""
+
+    min_val: float = field(-1.0, meaning="smallest result")
+    max_val: float = field(1.0, meaning="largest result, above min_val")
+
+    def _complete(self, given: dict[str, Any]) -> None:
+        if not self.min_val < self.max_val:
+            raise ArgumentError(f"Hardtanh: min_val={self.min_val!r} must be below max_val={self.max_val!r}.")
 
 
+@with_fields
 class Threshold(Cell):
     """Threshold: x where x > threshold, else `value`, with no gradient there."""
 
-    def __init__(self, threshold: Extended, value: float) -> None:
-        super().__init__()
-        self.threshold, self.value = threshold, value
+    threshold: Annotated[Extended, field(meaning="number that x must exceed")]
+    value: Annotated[float, field(meaning="result elsewhere")]
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.select(ops.gt(x, self.threshold), x, self.value)
 
+
+@with_fields
+class GLU(_Activation, operation=ops.glu):
+    """Gated linear unit (GLU): a / (1 + exp(-b)), where a and b are the halves of x along an axis."""
+
+    axis: int = field(-1, meaning="axis that is halved")
+
+
+@with_fields
+class Softmax(_Activation, operation=ops.softmax):
+    """Softmax: exp(x) / sum(exp(x)) along an axis."""
+
+    axis: int = field(-1, meaning="axis of the sum")
+
     def extend_repr(self) -> str:
-        return f"threshold={self.threshold}, value={self.value}"
+        return ""
+
+
+class LogSoftmax(Softmax, operation=ops.log_softmax):
+    """Logarithm of the softmax along an axis: log(softmax(x))."""
+
+
+class Softmin(Softmax, operation=ops.softmin):
+    """Softmin: exp(-x) / sum(exp(-x)) along an axis."""
 
 
 class PReLU(Cell):

@@ -1,67 +1,84 @@
-"""Convolutions. Names and defaults are MindSpore's."""
+"""Convolution and pooling layers, over (N, C, L) and (N, C, H, W). Names and defaults are MindSpore's."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar
 
 from snncell import dtype as dtypes, ops
+from snncell.base.arguments.guard import Unlike
 from snncell.base.arguments.kinds import Count, FloatDtype, Lengths, PadMode
 from snncell.cell.cell import Cell
+from snncell.common.fields import field, with_fields
 from snncell.common.initializer import Init, Uniform
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layers.linear import FAN_IN_UNIFORM, create_parameter
 from snncell.ops.conv import padding_widths, tuple_of
+from snncell.ops.pool import Sizes
 from snncell.tape.event_lists import EventLists
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
-__all__ = ["Conv1d", "Conv2d", "Conv2dTranspose"]
+__all__ = [
+    "AdaptiveAvgPool1d",
+    "AdaptiveAvgPool2d",
+    "AdaptiveMaxPool1d",
+    "AdaptiveMaxPool2d",
+    "AvgPool1d",
+    "AvgPool2d",
+    "Conv1d",
+    "Conv2d",
+    "Conv2dTranspose",
+    "MaxPool1d",
+    "MaxPool2d",
+    "SumPool2d",
+]
+
+# --- convolution ------------------------------------------------------------------------------------------------------
 
 
+@with_fields
 class _Conv(Cell):
     """The base of convolutions over `axes` axes."""
 
-    axes: int
+    axes: ClassVar[int]
+    in_channels: Annotated[Count, field(meaning="C")]
+    out_channels: Annotated[Count, field(meaning="O")]
+    kernel_size: Annotated[Lengths, field(meaning="K, for each axis")]
+    stride: Lengths = field(1, meaning="distance between windows, in elements")
+    pad_mode: PadMode = field(
+        "same", meaning='"same" (output length ceil(L / stride)), "valid" (no padding) or "pad" (by `padding`)'
+    )
+    padding: Lengths = field(0, meaning='elements on both sides, with pad_mode "pad"')
+    dilation: Lengths = field(1, meaning="distance between the elements of a window")
+    group: Count = field(1, meaning="into how many parts the channels are divided")
+    has_bias: bool = field(False, meaning="whether there is a bias; not by default, as in MindSpore")
+    weight_init: Init | None = field(None, meaning="by default even within 1 / sqrt(fan in)", keep=False)
+    bias_init: Init | None = field(None, meaning="the same default", keep=False)
+    dtype: FloatDtype = field(dtypes.float32, meaning="of the Parameters", keep=False)
     bias: Parameter | None = None  # without a bias, as in MindSpore
 
-    def __init__(
-        self,
-        in_channels: Count,
-        out_channels: Count,
-        kernel_size: Lengths,
-        stride: Lengths = 1,
-        pad_mode: PadMode = "same",
-        padding: Lengths = 0,
-        dilation: Lengths = 1,
-        group: Count = 1,
-        has_bias: bool = False,
-        weight_init: Init | None = None,
-        bias_init: Init | None = None,
-        dtype: FloatDtype = dtypes.float32,
-    ) -> None:
-        super().__init__()
+    def _complete(self, given: dict[str, Any]) -> None:
         who = type(self).__name__
-        self.in_channels = in_channels
-        self.out_channels = out_channels
-        self.group = group
-        if in_channels % group or out_channels % group:
+        if self.in_channels % self.group or self.out_channels % self.group:
             raise ArgumentError(
-                f"{who}: group={group} must divide in_channels={in_channels} and out_channels={out_channels}."
+                f"{who}: group={self.group} must divide in_channels={self.in_channels} and "
+                f"out_channels={self.out_channels}."
             )
-        self.kernel_size = tuple_of(kernel_size, self.axes, who, "kernel_size", 1)
-        self.stride, self.pad_mode, self.padding, self.dilation = stride, pad_mode, padding, dilation
-        steps, spread = (tuple_of(n, self.axes, who, "stride or dilation", 1) for n in (stride, dilation))
-        padding_widths(
-            self.kernel_size, self.kernel_size, steps, spread, pad_mode, padding, who
-        )  # refuses what is wrong
-        self.has_bias = has_bias
+        self.kernel_size = tuple_of(self.kernel_size, self.axes, who, "kernel_size", 1)
+        steps, spread = self._of_each_axis()
+        padding_widths(self.kernel_size, self.kernel_size, steps, spread, self.pad_mode, self.padding, who)
         shape = self.weight_shape()
-        self.weight = create_parameter(weight_init, FAN_IN_UNIFORM, shape, dtype)
-        if has_bias:
-            self.bias = create_parameter(
-                bias_init, Uniform(1 / math.sqrt(math.prod(shape[1:]))), (out_channels,), dtype
-            )
+        self.weight = create_parameter(given["weight_init"], FAN_IN_UNIFORM, shape, given["dtype"])
+        if self.has_bias:
+            even = Uniform(1 / math.sqrt(math.prod(shape[1:])))
+            self.bias = create_parameter(given["bias_init"], even, (self.out_channels,), given["dtype"])
+
+    def _of_each_axis(self) -> list[tuple[int, ...]]:
+        """Stride and dilation, a number for each axis."""
+        who = type(self).__name__
+        return [tuple_of(n, self.axes, who, "stride or dilation", 1) for n in (self.stride, self.dilation)]
 
     def weight_shape(self) -> tuple[int, ...]:
         """Output channels, input channels of a group, and the window."""
@@ -89,9 +106,7 @@ class _Conv(Cell):
         return (ops.conv1d if self.axes == 1 else ops.conv2d)(x, self.weight, **options)
 
     def extend_repr(self) -> str:
-        stride, dilation = (
-            tuple_of(n, self.axes, type(self).__name__, "stride or dilation", 1) for n in (self.stride, self.dilation)
-        )
+        stride, dilation = self._of_each_axis()
         return (
             f"input_channels={self.in_channels}, output_channels={self.out_channels}, kernel_size={self.kernel_size}, "
             f"stride={stride}, pad_mode={self.pad_mode}, padding={self.padding}, dilation={dilation}, "
@@ -99,18 +114,9 @@ class _Conv(Cell):
         )
 
 
+@with_fields
 class Conv1d(_Conv):
     """1D convolution over (N, C, L), see `ops.conv1d`; weight (O, C // group, K).
-
-    Args:
-        in_channels, out_channels: C and O.
-        kernel_size: K.
-        stride, dilation: in elements.
-        pad_mode: "same" (output length ceil(L / stride)), "valid" (no padding) or "pad" (by `padding`).
-        padding: elements on both sides, with pad_mode "pad".
-        group: into how many parts the channels are divided.
-        has_bias: whether there is a bias; not by default, as in MindSpore.
-        weight_init, bias_init: by default even within 1 / sqrt(fan in).
 
     Raises:
         ShapeError: naming this Cell, for an input of another shape.
@@ -120,45 +126,29 @@ class Conv1d(_Conv):
     axes = 1
 
 
+@with_fields
 class Conv2d(_Conv):
     """2D convolution over (N, C, H, W), see `ops.conv2d`; weight (O, C // group, KH, KW).
 
-    Its arguments are those of `Conv1d`, each an int or a pair; `padding` may be (top, bottom, left, right).
+    Lengths are an int or a pair; `padding` may be (top, bottom, left, right).
     """
 
     axes = 2
 
 
+@with_fields(
+    by_place="in_channels out_channels kernel_size stride pad_mode padding output_padding dilation group has_bias "
+    "weight_init bias_init dtype"
+)
 class Conv2dTranspose(_Conv):
     """Transposed 2D convolution, (N, C, H, W) -> larger images; see `ops.conv_transpose2d`.
 
-    It is the adjoint of a convolution; weight (in_channels, out_channels // group, KH, KW). Its arguments are those of
-    `Conv2d`; with pad_mode "same" the output has length H stride; `output_padding` is for pad_mode "pad".
+    It is the adjoint of a convolution; weight (in_channels, out_channels // group, KH, KW). Lengths are as for
+    `Conv2d`; with pad_mode "same" the output has length H stride.
     """
 
     axes = 2
-
-    def __init__(
-        self,
-        in_channels: Count,
-        out_channels: Count,
-        kernel_size: Lengths,
-        stride: Lengths = 1,
-        pad_mode: PadMode = "same",
-        padding: Lengths = 0,
-        output_padding: Lengths = 0,
-        dilation: Lengths = 1,
-        group: Count = 1,
-        has_bias: bool = False,
-        weight_init: Init | None = None,
-        bias_init: Init | None = None,
-        dtype: FloatDtype = dtypes.float32,
-    ) -> None:
-        super().__init__(
-            in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias, weight_init,
-            bias_init, dtype,
-        )  # fmt: skip
-        self.output_padding = output_padding
+    output_padding: Lengths = field(0, meaning='elements to add at the end of each axis, with pad_mode "pad"')
 
     def weight_shape(self) -> tuple[int, ...]:
         """Input channels, output channels of a group, and the window."""
@@ -167,3 +157,168 @@ class Conv2dTranspose(_Conv):
     def convolved(self, x: Any, **options: Any) -> Tensor:
         """The operation itself."""
         return ops.conv_transpose2d(x, self.weight, output_padding=self.output_padding, **options)
+
+
+# --- pooling ----------------------------------------------------------------------------------------------------------
+
+
+def _stride_warning(who: str, given: Mapping[str, Any]) -> str:
+    """The warning for a window of several elements without a stride."""
+    size = given["kernel_size"]
+    if "stride" in given or all(length == 1 for length in (size if isinstance(size, (list, tuple)) else (size,))):
+        return ""
+    return (
+        f"{who}: stride is 1 by default, as in MindSpore, where PyTorch's is the kernel_size: write "
+        f"{who}({size}, stride={size}) for windows that do not overlap, or {who}({size}, stride=1) for this one."
+    )
+
+
+Window = Annotated[Lengths, Unlike(_stride_warning)]
+
+
+@with_fields
+class _Pool(Cell):
+    """The base of pools: an operation on each window. Its further options are kept together."""
+
+    operation: ClassVar[Callable[..., Tensor]]
+    kernel_size: Window = field(1, meaning="length of a window along each axis: an int, or one for each axis")
+    stride: Lengths = field(1, meaning="distance between windows")
+    pad_mode: PadMode = field(
+        "valid", meaning='"same" (output length ceil(L / stride)), "valid" (no padding) or "pad"', keep=False
+    )
+    padding: Lengths = field(0, meaning='elements on both sides, with pad_mode "pad"', keep=False)
+
+    def _complete(self, given: dict[str, Any]) -> None:
+        self.options = {name: value for name, value in given.items() if name not in ("kernel_size", "stride")}
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.operation(x, self.kernel_size, self.stride, **self.options)
+
+    def extend_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, pad_mode={self.options['pad_mode'].upper()}"
+
+
+CEIL_MODE = field(False, meaning="whether a last window may reach beyond the end", keep=False)
+COUNT_INCLUDE_PAD = field(True, meaning="whether elements of the padding count in the mean", keep=False)
+
+
+@with_fields
+class _MaxPool(_Pool):
+    """The base of pools that take the largest element of each window."""
+
+    dilation: Lengths = field(1, meaning="distance between the elements of a window", keep=False)
+    ceil_mode: bool = CEIL_MODE
+
+
+@with_fields
+class MaxPool2d(_MaxPool):
+    """Max pooling: the largest element of each window of (N, C, H, W); see `ops.max_pool2d`.
+
+    stride is 1 by default, as in MindSpore. An ArgumentWarning says so where you leave it out, because the default in
+    PyTorch is kernel_size.
+    """
+
+    operation = staticmethod(ops.max_pool2d)
+
+
+@with_fields
+class MaxPool1d(_MaxPool):
+    """Max pooling: the largest element of each window of (N, C, L); see `ops.max_pool1d`. stride is 1 by default."""
+
+    operation = staticmethod(ops.max_pool1d)
+
+
+@with_fields
+class AvgPool2d(_Pool):
+    """Average pooling: the mean of each window of (N, C, H, W); see `ops.avg_pool2d`. stride is 1 by default."""
+
+    operation = staticmethod(ops.avg_pool2d)
+    ceil_mode: bool = CEIL_MODE
+    count_include_pad: bool = COUNT_INCLUDE_PAD
+    divisor_override: Count | None = field(None, meaning="number to divide by, if not the window's size", keep=False)
+
+
+@with_fields
+class AvgPool1d(_Pool):
+    """Average pooling: the mean of each window of (N, C, L); see `ops.avg_pool1d`. stride is 1 by default."""
+
+    operation = staticmethod(ops.avg_pool1d)
+    ceil_mode: bool = CEIL_MODE
+    count_include_pad: bool = COUNT_INCLUDE_PAD
+
+
+@with_fields
+class SumPool2d(_Pool):
+    """Sum pooling: the sum of each window of (N, C, H, W), the number of spikes in it. stride is 1 by default.
+
+    Padding adds nothing, in either of its modes. Spikes over time, (T, B, C, H, W), go through `TimeDistributed`.
+
+    Raises:
+        ShapeError: for an input that is not (N, C, H, W).
+
+    Source: the pooling of event cameras' tools, where it merges pixels without losing events (sinabs, NIR's SumPool2d).
+
+    Example:
+        >>> nn.SumPool2d(2, 2)(ops.ones((1, 1, 4, 4))).asnumpy().tolist()
+        [[[[4.0, 4.0], [4.0, 4.0]]]]
+    """
+
+    operation = staticmethod(ops.sum_pool2d)
+
+
+# --- pooling to a given size ------------------------------------------------------------------------------------------
+
+
+class _AdaptivePool(Cell):
+    """The base of pools whose output has a given size."""
+
+    operation: ClassVar[Callable[..., Tensor]]
+
+    def __init__(self, output_size: Sizes | None) -> None:
+        super().__init__()
+        if not isinstance(output_size, int) and output_size is not None and len(output_size) != 2:
+            raise ArgumentError(f"{type(self).__name__}: output_size is an int or a pair, not {output_size!r}.")
+        self.output_size = output_size
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.operation(x, self.output_size)
+
+    def extend_repr(self) -> str:
+        return f"output_size={self.output_size}"
+
+
+class _AdaptivePool1d(_AdaptivePool):
+    def __init__(self, output_size: Count) -> None:
+        super().__init__(output_size)
+
+
+class AdaptiveAvgPool1d(_AdaptivePool1d):
+    """Adaptive average pooling of (N, C, L): means of `output_size` windows; see `ops.adaptive_avg_pool1d`."""
+
+    operation = staticmethod(ops.adaptive_avg_pool1d)
+
+
+class AdaptiveAvgPool2d(_AdaptivePool):
+    """Adaptive average pooling of (N, C, H, W): means of windows that cover it evenly; see `ops.adaptive_avg_pool2d`.
+
+    Args:
+        output_size: an int or a pair; None in it leaves an axis as it is.
+
+    Example:
+        >>> nn.AdaptiveAvgPool2d(1)(ops.ones((2, 3, 5, 7))).shape
+        (2, 3, 1, 1)
+    """
+
+    operation = staticmethod(ops.adaptive_avg_pool2d)
+
+
+class AdaptiveMaxPool1d(_AdaptivePool1d):
+    """Adaptive max pooling of (N, C, L), in `output_size` windows; see `ops.adaptive_max_pool1d`."""
+
+    operation = staticmethod(ops.adaptive_max_pool1d)
+
+
+class AdaptiveMaxPool2d(_AdaptivePool):
+    """Adaptive max pooling of (N, C, H, W); its argument is that of `AdaptiveAvgPool2d`."""
+
+    operation = staticmethod(ops.adaptive_max_pool2d)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import Count, FloatDtype
 from snncell.cell.cell import Cell
+from snncell.common.fields import field, with_fields
 from snncell.common.initializer import HeUniform, Init, Initializer, Uniform, initializer
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layers.activations import find_activation
@@ -27,17 +28,9 @@ def create_parameter(init: Any, default: Initializer, shape: tuple[int, ...], dt
     return Parameter(initializer(default if init is None else init, shape, dtype))
 
 
+@with_fields
 class Dense(Cell):
     """Dense (fully connected) layer: y = activation(x W^T + b), over the last axis.
-
-    Args:
-        in_channels: length of the last axis of x.
-        out_channels: length of the last axis of y.
-        weight_init: of W, (out_channels, in_channels); by default even within 1 / sqrt(in_channels).
-        bias_init: of b, (out_channels,); the same default.
-        has_bias: whether there is b.
-        activation: a name ("relu", ...) or a Cell.
-        dtype: of the Parameters.
 
     Raises:
         ShapeError: naming this Cell, if the last axis of x is not in_channels.
@@ -47,26 +40,24 @@ class Dense(Cell):
         (1, 4)
     """
 
+    in_channels: Annotated[Count, field(meaning="length of the last axis of x")]
+    out_channels: Annotated[Count, field(meaning="length of the last axis of y")]
+    weight_init: Init | None = field(
+        None, meaning="of W, (out_channels, in_channels); by default even within 1 / sqrt(in_channels)", keep=False
+    )
+    bias_init: Init | None = field(None, meaning="of b, (out_channels,); the same default", keep=False)
+    has_bias: bool = field(True, meaning="whether there is b")
+    activation: str | Callable[..., Any] | None = field(None, meaning='a name ("relu", ...) or a Cell', keep=False)
+    dtype: FloatDtype = field(dtypes.float32, meaning="of the Parameters", keep=False)
     bias: Parameter | None = None  # without a bias, as in MindSpore
 
-    def __init__(
-        self,
-        in_channels: Count,
-        out_channels: Count,
-        weight_init: Init | None = None,
-        bias_init: Init | None = None,
-        has_bias: bool = True,
-        activation: str | Callable[..., Any] | None = None,
-        dtype: FloatDtype = dtypes.float32,
-    ) -> None:
-        super().__init__()
-        self.in_channels = in_channels
-        self.out_channels = out_channels
-        self.has_bias = has_bias
-        self.weight = create_parameter(weight_init, FAN_IN_UNIFORM, (out_channels, in_channels), dtype)
-        if has_bias:
-            self.bias = create_parameter(bias_init, Uniform(1 / math.sqrt(in_channels)), (out_channels,), dtype)
-        self.activation = find_activation(activation, "Dense")
+    def _complete(self, given: dict[str, Any]) -> None:
+        shape, dtype = (self.out_channels, self.in_channels), given["dtype"]
+        self.weight = create_parameter(given["weight_init"], FAN_IN_UNIFORM, shape, dtype)
+        if self.has_bias:
+            even = Uniform(1 / math.sqrt(self.in_channels))
+            self.bias = create_parameter(given["bias_init"], even, shape[:1], dtype)
+        self.activation = find_activation(given["activation"], "Dense")
 
     def construct(self, x: Tensor | EventLists) -> Tensor:
         if x.shape[-1:] != (self.in_channels,):
@@ -119,16 +110,9 @@ class Linear(Dense):
         super().__init__(in_features, out_features, weight_init, bias_init, bias, None, dtype)
 
 
+@with_fields
 class BiDense(Cell):
     """Bilinear layer: y_o = x1^T W_o x2 + b_o, over the last axes.
-
-    Args:
-        in1_channels, in2_channels: lengths of the last axes of x1 and x2.
-        out_channels: length of the last axis of y.
-        weight_init: of W, (out_channels, in1_channels, in2_channels); by default even within 1 / sqrt(in1_channels).
-        bias_init: of b, (out_channels,); the same default.
-        has_bias: whether there is b.
-        dtype: of the Parameters.
 
     Inputs:
         x1: (..., in1_channels).
@@ -142,25 +126,26 @@ class BiDense(Cell):
         (5, 2)
     """
 
+    in1_channels: Annotated[Count, field(meaning="length of the last axis of x1")]
+    in2_channels: Annotated[Count, field(meaning="length of the last axis of x2")]
+    out_channels: Annotated[Count, field(meaning="length of the last axis of y")]
+    weight_init: Init | None = field(
+        None, meaning="of W, (out_channels, in1_channels, in2_channels); by default even within 1 / sqrt(in1_channels)",
+        keep=False,
+    )  # fmt: skip
+    bias_init: Init | None = field(None, meaning="of b, (out_channels,); the same default", keep=False)
+    has_bias: bool = field(True, meaning="whether there is b")
+    dtype: FloatDtype = field(dtypes.float32, meaning="of the Parameters", keep=False)
     bias: Parameter | None = None  # without a bias, as in MindSpore
 
-    def __init__(
-        self,
-        in1_channels: Count,
-        in2_channels: Count,
-        out_channels: Count,
-        weight_init: Init | None = None,
-        bias_init: Init | None = None,
-        has_bias: bool = True,
-        dtype: FloatDtype = dtypes.float32,
-    ) -> None:
-        super().__init__()
-        self.in1_channels, self.in2_channels, self.out_channels = in1_channels, in2_channels, out_channels
-        self.has_bias = has_bias
-        even = Uniform(1 / math.sqrt(in1_channels))
-        self.weight = create_parameter(weight_init, even, (out_channels, in1_channels, in2_channels), dtype)
-        if has_bias:
-            self.bias = create_parameter(bias_init, even, (out_channels,), dtype)
+    def _complete(self, given: dict[str, Any]) -> None:
+        shape, even = (
+            (self.out_channels, self.in1_channels, self.in2_channels),
+            Uniform(1 / math.sqrt(self.in1_channels)),
+        )
+        self.weight = create_parameter(given["weight_init"], even, shape, given["dtype"])
+        if self.has_bias:
+            self.bias = create_parameter(given["bias_init"], even, shape[:1], given["dtype"])
 
     def construct(self, x1: Tensor, x2: Tensor) -> Tensor:
         if x1.shape[-1:] != (self.in1_channels,) or x2.shape[-1:] != (self.in2_channels,):
@@ -199,36 +184,26 @@ class Bilinear(BiDense):
         super().__init__(in1_features, in2_features, out_features, has_bias=bias, dtype=dtype)
 
 
+@with_fields
 class Embedding(Cell):
-    """Embedding: rows of a table, looked up by integers: (...) -> (..., embedding_size).
+    """Embedding: rows of a table, looked up by integers: (...) -> (..., embedding_size)."""
 
-    Args:
-        vocab_size: the number of rows.
-        embedding_size: their length.
-        use_one_hot: kept for MindSpore's signature; a lookup is a gather either way.
-        embedding_table: how the table begins.
-        dtype: of the table.
-        padding_idx: a row that begins at zero and whose gradient is zero.
-    """
+    vocab_size: Annotated[Count, field(meaning="the number of rows")]
+    embedding_size: Annotated[Count, field(meaning="their length")]
+    use_one_hot: bool = field(
+        False, meaning="kept for MindSpore's signature; a lookup is a gather either way", keep=False
+    )
+    embedding_table: Init = field("normal", meaning="how the table begins", keep=False)
+    dtype: FloatDtype = field(dtypes.float32, meaning="of the table", keep=False)
+    padding_idx: int | None = field(None, meaning="a row that begins at zero and whose gradient is zero")
 
-    def __init__(
-        self,
-        vocab_size: Count,
-        embedding_size: Count,
-        use_one_hot: bool = False,
-        embedding_table: Init = "normal",
-        dtype: FloatDtype = dtypes.float32,
-        padding_idx: int | None = None,
-    ) -> None:
-        super().__init__()
-        self.vocab_size = vocab_size
-        self.embedding_size = embedding_size
-        if padding_idx is not None and not 0 <= padding_idx < vocab_size:
-            raise ArgumentError(f"Embedding: padding_idx={padding_idx} is no row of a table of {vocab_size}.")
-        self.padding_idx = padding_idx
-        table = Parameter(initializer(embedding_table, (vocab_size, embedding_size), dtype))
-        if padding_idx is not None:
-            table[padding_idx] = 0.0
+    def _complete(self, given: dict[str, Any]) -> None:
+        row, size = self.padding_idx, self.vocab_size
+        if row is not None and not 0 <= row < size:
+            raise ArgumentError(f"Embedding: padding_idx={row} is no row of a table of {size}.")
+        table = Parameter(initializer(given["embedding_table"], (size, self.embedding_size), given["dtype"]))
+        if row is not None:
+            table[row] = 0.0
         self.embedding_table = table
 
     def construct(self, indices: Tensor) -> Tensor:

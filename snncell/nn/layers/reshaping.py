@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from snncell import ops
 from snncell.base.arguments.kinds import Count, Extended, Positive, Size
 from snncell.cell.cell import Cell
+from snncell.common.fields import field, with_fields
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.padding import Mode
 from snncell.ops.resample import Interpolation
@@ -37,13 +38,9 @@ __all__ = [
 _MODES: dict[str, Mode] = {"CONSTANT": "constant", "REFLECT": "reflect", "SYMMETRIC": "symmetric"}
 
 
+@with_fields
 class Pad(Cell):
     """Padding: elements around x.
-
-    Args:
-        paddings: ((before, after), ...), a pair for each axis from the first on.
-        mode: "CONSTANT" for zeros, or from x itself, as of a, b, c: "REFLECT" (c b | a b c | b a) or "SYMMETRIC"
-            (b a | a b c | c b).
 
     Raises:
         ShapeError: for an input with another number of axes.
@@ -53,21 +50,23 @@ class Pad(Cell):
         [[0.0, 1.0, 1.0, 0.0, 0.0]]
     """
 
-    def __init__(
-        self,
-        paddings: Sequence[tuple[Size, Size]],
-        mode: Literal["CONSTANT", "REFLECT", "SYMMETRIC"] = "CONSTANT",
-    ) -> None:
-        super().__init__()
-        self.paddings, self.mode = tuple(map(tuple, paddings)), mode
+    paddings: Annotated[
+        Sequence[tuple[Size, Size]],
+        field(
+            meaning="((before, after), ...), a pair for each axis from the first on",
+            convert=lambda pairs, who, name: tuple(map(tuple, pairs)),
+        ),
+    ]
+    mode: Literal["CONSTANT", "REFLECT", "SYMMETRIC"] = field(
+        "CONSTANT",
+        meaning='"CONSTANT" for zeros, or from x itself, as of a, b, c: "REFLECT" (c b | a b c | b a) or "SYMMETRIC" '
+        "(b a | a b c | c b)",
+    )
 
     def construct(self, x: Tensor) -> Tensor:
         if x.ndim != len(self.paddings):
             raise ShapeError(f"{self!r}: the input has shape {x.shape}; paddings are for {len(self.paddings)} axes.")
         return ops.pad(x, self.paddings, _MODES[self.mode])
-
-    def extend_repr(self) -> str:
-        return f"paddings={self.paddings}, mode={self.mode!r}"
 
 
 class _PadLast(Cell):
@@ -145,14 +144,9 @@ class ReplicationPad2d(_PadLast):
 # --- other sizes ------------------------------------------------------------------------------------------------------
 
 
+@with_fields
 class Upsample(Cell):
     """Resampling to another size; see `ops.interpolate`.
-
-    Args:
-        size: the lengths of the axes after the channels: an int or one for each.
-        scale_factor: or by how much each is longer than before.
-        mode: "nearest", "linear" of (N, C, L), "bilinear" of (N, C, H, W).
-        align_corners: of "linear" and "bilinear": whether the middles of the outermost pixels stay where they were.
 
     Raises:
         ArgumentError: if not one of `size` and `scale_factor` is given.
@@ -162,17 +156,18 @@ class Upsample(Cell):
         [[[1.0, 1.0, 2.0, 2.0]]]
     """
 
-    def __init__(
-        self,
-        size: Count | Sequence[Count] | None = None,
-        scale_factor: Positive | Sequence[Positive] | None = None,
-        mode: Interpolation = "nearest",
-        align_corners: bool | None = None,
-    ) -> None:
-        super().__init__()
-        if (size is None) == (scale_factor is None):
+    size: Count | Sequence[Count] | None = field(
+        None, meaning="the lengths of the axes after the channels: an int or one for each"
+    )
+    scale_factor: Positive | Sequence[Positive] | None = field(None, meaning="or the factor of each length")
+    mode: Interpolation = field("nearest", meaning='"nearest", "linear" of (N, C, L), "bilinear" of (N, C, H, W)')
+    align_corners: bool | None = field(
+        None, meaning='of "linear" and "bilinear": whether the middles of the outermost pixels stay where they were'
+    )
+
+    def _complete(self, given: dict[str, Any]) -> None:
+        if (self.size is None) == (self.scale_factor is None):
             raise ArgumentError("Upsample: give size or scale_factor, and not both.")
-        self.size, self.scale_factor, self.mode, self.align_corners = size, scale_factor, mode, align_corners
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.interpolate(x, self.size, self.scale_factor, self.mode, self.align_corners)
@@ -182,32 +177,24 @@ class Upsample(Cell):
         return f"{wanted}, mode={self.mode!r}"
 
 
+@with_fields
 class PixelShuffle(Cell):
     """Pixel shuffle: r^2 channels as r x r pixels, (N, C r^2, H, W) -> (N, C, H r, W r)."""
 
-    def __init__(self, upscale_factor: Count) -> None:
-        super().__init__()
-        self.upscale_factor = upscale_factor
+    upscale_factor: Annotated[Count, field(meaning="r")]
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.pixel_shuffle(x, self.upscale_factor)
 
-    def extend_repr(self) -> str:
-        return f"upscale_factor={self.upscale_factor}"
 
-
+@with_fields
 class PixelUnshuffle(Cell):
     """Inverse of pixel shuffle: r x r pixels as r^2 channels, (N, C, H r, W r) -> (N, C r^2, H, W)."""
 
-    def __init__(self, downscale_factor: Count) -> None:
-        super().__init__()
-        self.downscale_factor = downscale_factor
+    downscale_factor: Annotated[Count, field(meaning="r")]
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.pixel_unshuffle(x, self.downscale_factor)
-
-    def extend_repr(self) -> str:
-        return f"downscale_factor={self.downscale_factor}"
 
 
 # --- axes -------------------------------------------------------------------------------------------------------------
@@ -220,23 +207,23 @@ class Identity(Cell):
         return snapshot(x) if isinstance(x, Tensor) else x
 
 
+@with_fields
 class Flatten(Cell):
     """Flatten: the axes from `start_dim` to `end_dim` as one; by default all but the batch."""
 
-    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
-        super().__init__()
-        self.start_dim, self.end_dim = start_dim, end_dim
+    start_dim: int = field(1, meaning="first of the axes")
+    end_dim: int = field(-1, meaning="last of the axes")
 
     def construct(self, x: Tensor | EventLists) -> Tensor | EventLists:
         return ops.flatten(x, self.start_dim, self.end_dim)
 
+    def extend_repr(self) -> str:
+        return ""
 
+
+@with_fields
 class Unflatten(Cell):
     """Unflatten: one axis as several.
-
-    Args:
-        axis: which one.
-        unflattened_size: their lengths, whose product is that of the axis; one may be -1.
 
     Raises:
         ShapeError: for lengths that do not fit.
@@ -246,15 +233,17 @@ class Unflatten(Cell):
         (4, 2, 3)
     """
 
-    def __init__(self, axis: int, unflattened_size: Sequence[int]) -> None:
-        super().__init__()
-        self.axis, self.unflattened_size = axis, tuple(unflattened_size)
+    axis: Annotated[int, field(meaning="which one")]
+    unflattened_size: Annotated[
+        Sequence[int],
+        field(
+            meaning="their lengths, whose product is that of the axis; one may be -1",
+            convert=lambda lengths, who, name: tuple(lengths),
+        ),
+    ]
 
     def construct(self, x: Tensor) -> Tensor:
         if not -x.ndim <= self.axis < x.ndim:
             raise ShapeError(f"{self!r}: the input has shape {x.shape}, which has no axis {self.axis}.")
         axis = self.axis % x.ndim
         return x.reshape((*x.shape[:axis], *self.unflattened_size, *x.shape[axis + 1 :]))
-
-    def extend_repr(self) -> str:
-        return f"axis={self.axis}, unflattened_size={self.unflattened_size}"
