@@ -183,7 +183,7 @@ def winograd_growth(cell: Any) -> float:
     if channels < LEAST_CHANNELS or cell.kernel_size == (1, 1):
         return 1.0
     stride = cell.stride if isinstance(cell.stride, (list, tuple)) else (cell.stride,) * 2
-    return math.prod(_of_axis(int(k), int(s)) for k, s in zip(cell.kernel_size, stride, strict=True))
+    return math.prod(_of_axis(int(k), int(s)) for k, s in zip(cell.window, stride, strict=True))
 
 
 def _of_axis(window: int, stride: int) -> float:

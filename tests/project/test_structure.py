@@ -185,11 +185,11 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"dataflow"},
     ],
     "nn.layers": [
-        {"activations", "dropout", "pooling", "reshaping", "rnn", "spiking"},
+        {"activations", "dropout", "reshaping", "rnn", "spiking"},
         {"linear"},
         {"conv"},
     ],
-    "nn.losses": [{"regularisers", "standard"}, {"spikes"}, {"spike_times"}],
+    "nn.losses": [{"standard"}, {"regularisers", "spikes"}, {"spike_times"}],
     "nn.norm": [{"standard"}, {"over_time"}],
     "nn.optim": [{"settings"}, {"schedules"}, {"groups"}, {"optimizer"}, {"algorithms"}],
     "nn.rules": [{"eventprop", "online", "stdp"}, {"eprop"}],

@@ -66,14 +66,19 @@ class _Conv(Cell):
                 f"{who}: group={self.group} must divide in_channels={self.in_channels} and "
                 f"out_channels={self.out_channels}."
             )
-        self.kernel_size = tuple_of(self.kernel_size, self.axes, who, "kernel_size", 1)
+        window = self.kernel_size = self.window
         steps, spread = self._of_each_axis()
-        padding_widths(self.kernel_size, self.kernel_size, steps, spread, self.pad_mode, self.padding, who)
+        padding_widths(window, window, steps, spread, self.pad_mode, self.padding, who)
         shape = self.weight_shape()
         self.weight = create_parameter(given["weight_init"], FAN_IN_UNIFORM, shape, given["dtype"])
         if self.has_bias:
             even = Uniform(1 / math.sqrt(math.prod(shape[1:])))
             self.bias = create_parameter(given["bias_init"], even, (self.out_channels,), given["dtype"])
+
+    @property
+    def window(self) -> tuple[int, ...]:
+        """The lengths of the window."""
+        return tuple_of(self.kernel_size, self.axes, type(self).__name__, "kernel_size", 1)
 
     def _of_each_axis(self) -> list[tuple[int, ...]]:
         """Stride and dilation, a number for each axis."""
@@ -82,7 +87,7 @@ class _Conv(Cell):
 
     def weight_shape(self) -> tuple[int, ...]:
         """Output channels, input channels of a group, and the window."""
-        return self.out_channels, self.in_channels // self.group, *self.kernel_size
+        return self.out_channels, self.in_channels // self.group, *self.window
 
     def construct(self, x: Tensor | EventLists) -> Tensor:
         if x.ndim != self.axes + 2 or x.shape[1] != self.in_channels:
@@ -152,7 +157,7 @@ class Conv2dTranspose(_Conv):
 
     def weight_shape(self) -> tuple[int, ...]:
         """Input channels, output channels of a group, and the window."""
-        return self.in_channels, self.out_channels // self.group, *self.kernel_size
+        return self.in_channels, self.out_channels // self.group, *self.window
 
     def convolved(self, x: Any, **options: Any) -> Tensor:
         """The operation itself."""

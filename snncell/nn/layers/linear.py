@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import Count, FloatDtype
@@ -65,10 +65,10 @@ class Dense(Cell):
                 f"{self!r}: the input has shape {x.shape}; its last axis must have length in_channels = "
                 f"{self.in_channels}."
             )
-        out = ops.matmul(x, self.weight.T)
+        out, activation = ops.matmul(x, self.weight.T), cast(Any, self.activation)
         if self.has_bias:
             out = out + self.bias
-        return out if self.activation is None else self.activation(out)
+        return out if activation is None else activation(out)
 
     def extend_repr(self) -> str:
         activation = f", activation={self.activation}" if isinstance(self.activation, Cell) else ""

@@ -5,12 +5,14 @@ A count is a neuron's number of spikes in a sample, sum_t s; the rate is the cou
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import NotNegative
 from snncell.cell.cell import Cell
+from snncell.common.fields import field, with_fields
 from snncell.errors import ShapeError
+from snncell.nn.losses.standard import as_number
 from snncell.nn.time.lengths import sum_over_time, zero_after_end
 from snncell.ops.base import as_float, as_tensor
 from snncell.tape.tensor import Tensor
@@ -24,12 +26,13 @@ __all__ = [
 ]
 
 
-class _Regulariser(Cell):
-    """A strength, and spikes (T, B, ...)."""
+STRENGTH = field(1.0, meaning="a factor", convert=as_number)
 
-    def __init__(self, strength: NotNegative) -> None:
-        super().__init__()
-        self.strength = float(strength)
+
+class _Regulariser(Cell):
+    """The base of regularisers: a strength, and spikes (T, B, ...)."""
+
+    strength: float
 
     def spikes(self, x: Any, lengths: Any) -> Tensor:
         """`x`, if it has time and batch; 0 after the end of each sample."""
@@ -41,15 +44,10 @@ class _Regulariser(Cell):
             )
         return zero_after_end(spikes, lengths, type(self).__name__)
 
-    def extend_repr(self) -> str:
-        return f"strength={self.strength}"
 
-
+@with_fields
 class L1RateSparsity(_Regulariser):
     """L1 penalty of spikes: strength * sum s, so that each spike costs the same.
-
-    Args:
-        strength: of one spike.
 
     Inputs:
         spikes: (T, B, N...).
@@ -66,21 +64,17 @@ class L1RateSparsity(_Regulariser):
         12.0
     """
 
-    def __init__(self, strength: NotNegative = 1e-5) -> None:
-        super().__init__(strength)
+    strength: NotNegative = field(1e-5, meaning="cost of one spike", convert=as_number)
 
     def construct(self, spikes: Tensor, lengths: Any = None) -> Tensor:
         return sum_over_time(self.spikes(spikes, lengths)).sum() * self.strength
 
 
+@with_fields
 class SilenceRegulariser(_Regulariser):
     """Lower bound of spike counts, for each neuron: strength * sum_n max(0, minimum - mean_b count)^2.
 
     A neuron costs nothing if it fires at least `minimum` times in the mean over the batch.
-
-    Args:
-        minimum: spikes per sample.
-        strength: a factor.
 
     Inputs, Raises: as for `L1RateSparsity`.
 
@@ -91,27 +85,20 @@ class SilenceRegulariser(_Regulariser):
         5.0
     """
 
-    def __init__(self, minimum: NotNegative, strength: NotNegative = 1.0) -> None:
-        super().__init__(strength)
-        self.minimum = float(minimum)
+    minimum: Annotated[NotNegative, field(meaning="spikes per sample", convert=as_number)]
+    strength: NotNegative = STRENGTH
 
     def construct(self, spikes: Tensor, lengths: Any = None) -> Tensor:
         lacking = ops.relu(self.minimum - sum_over_time(self.spikes(spikes, lengths)).mean(0))
         return ops.square(lacking).sum() * self.strength
 
-    def extend_repr(self) -> str:
-        return f"minimum={self.minimum}, {super().extend_repr()}"
 
-
+@with_fields
 class SparsityRegulariser(_Regulariser):
     """Upper bound of spike counts, for each sample: strength * sum_b huber(max(0, mean_n count - maximum)).
 
     huber(a) = a^2 / 2 up to 1, a - 1 / 2 above. A sample costs nothing if the layer's neurons fire at most `maximum`
     times in the mean; a single neuron may fire often.
-
-    Args:
-        maximum: spikes per neuron.
-        strength: a factor.
 
     Inputs:
         spikes: (T, B, N...); all axes after the batch are neurons, of a convolution too.
@@ -126,9 +113,8 @@ class SparsityRegulariser(_Regulariser):
         5.0
     """
 
-    def __init__(self, maximum: NotNegative, strength: NotNegative = 1.0) -> None:
-        super().__init__(strength)
-        self.maximum = float(maximum)
+    maximum: Annotated[NotNegative, field(meaning="spikes per neuron", convert=as_number)]
+    strength: NotNegative = STRENGTH
 
     def construct(self, spikes: Tensor, lengths: Any = None) -> Tensor:
         counts = sum_over_time(self.spikes(spikes, lengths))
@@ -136,18 +122,12 @@ class SparsityRegulariser(_Regulariser):
         square = ops.minimum(excess, 1.0)
         return (0.5 * ops.square(square) + (excess - square)).sum() * self.strength
 
-    def extend_repr(self) -> str:
-        return f"maximum={self.maximum}, {super().extend_repr()}"
 
-
+@with_fields
 class TargetRateRegulariser(_Regulariser):
     """Target firing rate of each neuron: strength * sum_n (rate - target)^2.
 
     The rate of a neuron is its number of spikes in the batch per step; with `lengths`, per step that a sample has.
-
-    Args:
-        target: spikes per step.
-        strength: a factor.
 
     Inputs, Raises: as for `L1RateSparsity`.
 
@@ -159,9 +139,8 @@ class TargetRateRegulariser(_Regulariser):
         0.75
     """
 
-    def __init__(self, target: NotNegative, strength: NotNegative = 1.0) -> None:
-        super().__init__(strength)
-        self.target = float(target)
+    target: Annotated[NotNegative, field(meaning="spikes per step", convert=as_number)]
+    strength: NotNegative = STRENGTH
 
     def construct(self, spikes: Tensor, lengths: Any = None) -> Tensor:
         counted = self.spikes(spikes, lengths)
@@ -173,16 +152,10 @@ class TargetRateRegulariser(_Regulariser):
             rate = (sum_over_time(wide).sum(0) / steps).astype(counted.dtype)
         return ops.square(rate - self.target).sum() * self.strength
 
-    def extend_repr(self) -> str:
-        return f"target={self.target}, {super().extend_repr()}"
 
-
+@with_fields
 class CountBoundRegulariser(_Regulariser):
     """Target spike count of each neuron: sum_n k_n / 2 (mean_b count - target)^2, k_n = upper above it, lower below it.
-
-    Args:
-        target: spikes per sample.
-        upper, lower: what firing too often and too rarely costs; 0 leaves that side free.
 
     Inputs, Raises: as for `L1RateSparsity`.
 
@@ -195,10 +168,12 @@ class CountBoundRegulariser(_Regulariser):
         6.0
     """
 
-    def __init__(self, target: NotNegative, upper: NotNegative = 1.0, lower: NotNegative = 0.0) -> None:
-        super().__init__(float(upper))
-        self.target = float(target)
-        self.lower = float(lower)
+    target: Annotated[NotNegative, field(meaning="spikes per sample", convert=as_number)]
+    upper: NotNegative = field(1.0, meaning="cost of firing too often; 0 leaves that side free", keep=False)
+    lower: NotNegative = field(0.0, meaning="cost of firing too rarely; 0 leaves that side free", convert=as_number)
+
+    def _complete(self, given: dict[str, Any]) -> None:
+        self.strength = float(given["upper"])
 
     def construct(self, spikes: Tensor, lengths: Any = None) -> Tensor:
         beyond = sum_over_time(self.spikes(spikes, lengths)).mean(0) - self.target

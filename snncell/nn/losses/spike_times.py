@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from snncell import ops
 from snncell.base.arguments.kinds import Count, Extended, Numbers, Positive, Reduction, Share
 from snncell.cell.cell import Cell
+from snncell.common.fields import field, with_fields
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layers.spiking import SynapseFilter
-from snncell.nn.losses.spikes import ClassLoss, CrossEntropyOverTime
-from snncell.nn.losses.standard import ReducibleLoss
+from snncell.nn.losses.spikes import FOR_SAMPLES, ClassLoss, CrossEntropyOverTime
+from snncell.nn.losses.standard import CLASS_WEIGHT, SMOOTHING, ReducibleLoss, as_number
 from snncell.nn.time.lengths import length_mask, step_mask, steps_per_sample, zero_after_end
 from snncell.nn.time.multistep import MultiStep
 from snncell.ops.base import as_tensor
@@ -24,6 +25,7 @@ __all__ = ["CETemporalLoss", "FirstSpikeTime", "MSETemporalLoss", "SpikeTimes", 
 # --- spike times ------------------------------------------------------------------------------------------------------
 
 
+@with_fields
 class FirstSpikeTime(Cell):
     """The step of each neuron's first spike: (T, ...) -> (...), from 0; a silent neuron counts as firing at the end.
 
@@ -32,9 +34,6 @@ class FirstSpikeTime(Cell):
 
     The time is a step function of the spikes, so its gradient is custom: more output where the neuron fired makes it
     fire earlier. A silent neuron has its gradient at the last step; nothing else could wake it.
-
-    Args:
-        silent: the time of a neuron without spikes, at least T - 1; by default T - 1.
 
     Inputs:
         spikes: (T, ...), floats; a spike is what is above 0.
@@ -52,9 +51,9 @@ class FirstSpikeTime(Cell):
         (3.0, [[0.0, 0.0], [-1.0, 0.0], [0.0, -1.0]])
     """
 
-    def __init__(self, silent: Extended | None = None) -> None:
-        super().__init__()
-        self.silent = silent
+    silent: Extended | None = field(
+        None, meaning="time of a neuron without spikes, at least T - 1; if it is None, T - 1"
+    )
 
     def construct(self, spikes: Tensor) -> Tensor:
         if spikes.ndim == 0 or not spikes.shape[0]:
@@ -72,18 +71,13 @@ class FirstSpikeTime(Cell):
         there = ops.equal(_step_numbers(spikes), ops.minimum(out, spikes.shape[0] - 1.0))
         return (ops.select(there, -dout, 0.0),)
 
-    def extend_repr(self) -> str:
-        return f"silent={self.silent}"
 
-
+@with_fields
 class SpikeTimes(Cell):
     """The steps of each neuron's first spikes: (T, ...) -> (count, ...), from 0; those that are missing count as T - 1.
 
     As `FirstSpikeTime` for the n-th spike, n = 1 ... count: d t_n / d s[t] = -1 at t = t_n, 0 elsewhere. Missing spikes
     all have their gradients at T - 1.
-
-    Args:
-        count: how many.
 
     Inputs:
         spikes: (T, ...), floats; a spike is what is above 0.
@@ -100,9 +94,7 @@ class SpikeTimes(Cell):
         [[1.0, 2.0], [3.0, 3.0]]
     """
 
-    def __init__(self, count: Count) -> None:
-        super().__init__()
-        self.count = count
+    count: Annotated[Count, field(meaning="how many")]
 
     def construct(self, spikes: Tensor) -> Tensor:
         if spikes.ndim == 0 or not spikes.shape[0]:
@@ -115,9 +107,6 @@ class SpikeTimes(Cell):
     def bprop(self, spikes: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
         there = ops.equal(_step_numbers(spikes), out.expand_dims(1))
         return (ops.select(there, -dout.expand_dims(1), 0.0).sum(0),)
-
-    def extend_repr(self) -> str:
-        return f"count={self.count}"
 
 
 def _step_numbers(spikes: Tensor) -> Tensor:
@@ -146,14 +135,11 @@ def times_until_end(spike_time: Cell, spikes: Tensor, lengths: Any) -> Tensor:
 # --- losses -----------------------------------------------------------------------------------------------------------
 
 
+@with_fields
 class CETemporalLoss(CrossEntropyOverTime):
     """Cross entropy of first-spike times, the earlier the better: CE(-t_f, y), or CE(1 / (t_f + 1), y).
 
     t_f is `FirstSpikeTime`: a silent neuron counts as firing at T - 1, and has its gradient there.
-
-    Args:
-        inverse: "negate" for -t_f, "reciprocal" for 1 / (t_f + 1).
-        weight, label_smoothing, reduction: as for `CERateLoss`.
 
     Inputs:
         outputs, labels, lengths: as for `CERateLoss`. With lengths a silent neuron counts as firing at the last step of
@@ -171,17 +157,13 @@ class CETemporalLoss(CrossEntropyOverTime):
         0.3133
     """
 
-    def __init__(
-        self,
-        inverse: str = "negate",
-        weight: Numbers | None = None,
-        label_smoothing: Share = 0.0,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(None, weight, label_smoothing, reduction)
-        if inverse not in ("negate", "reciprocal"):
-            raise ArgumentError(f'CETemporalLoss: inverse is "negate" or "reciprocal", not {inverse!r}.')
-        self.inverse = inverse
+    inverse: str = field("negate", ("negate", "reciprocal"), "whether the logits are -t_f or 1 / (t_f + 1)")
+    weight: Numbers | None = CLASS_WEIGHT
+    label_smoothing: Share = SMOOTHING
+    reduction: Reduction = FOR_SAMPLES
+
+    def _complete(self, given: dict[str, Any]) -> None:
+        super()._complete(given)
         self.first_spike_time = FirstSpikeTime()
 
     def construct(self, outputs: Tensor, labels: Tensor, lengths: Any = None) -> Tensor:
@@ -213,17 +195,11 @@ class CETemporalLoss(CrossEntropyOverTime):
         return f"inverse={self.inverse!r}, {super().extend_repr()}"
 
 
+@with_fields
 class MSETemporalLoss(ClassLoss):
     """Squared error of first-spike times: mean ((t_f - target) / T)^2.
 
     t_f is `FirstSpikeTime`: a silent neuron counts as firing at T - 1, and has its gradient there.
-
-    Args:
-        on_target: for class numbers: when the label's neuron is to fire first, in steps; negative counts from the end.
-        off_target: when the others are; -1, the default, is T - 1, where they may as well be silent. Both may be
-            sequences of one length F, for the first F spikes.
-        tolerance: times closer than this to their target, in steps, do not count.
-        reduction: "mean", "sum" or "none", which gives (B, C), or (F, B, C).
 
     Inputs:
         outputs: spikes (T, B, C).
@@ -243,22 +219,30 @@ class MSETemporalLoss(ClassLoss):
         0.0625
     """
 
-    def __init__(
-        self,
-        on_target: float | Sequence[float] = 0.0,
-        off_target: float | Sequence[float] = -1.0,
-        tolerance: float = 0.0,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(None, reduction)
-        if not tolerance >= 0.0:
-            raise ArgumentError(f"MSETemporalLoss: tolerance is a number of steps, not {tolerance!r}.")
-        self.tolerance = tolerance
+    on_target: float | Sequence[float] = field(
+        0.0,
+        meaning="for class numbers: when the label's neuron is to fire first, in steps; negative counts from the end",
+        keep=False,
+    )
+    off_target: float | Sequence[float] = field(
+        -1.0,
+        meaning="when the others are; -1 is T - 1, where they may as well be silent. Both may be sequences of one "
+        "length F, for the first F spikes",
+        keep=False,
+    )
+    tolerance: float = field(0.0, meaning="times closer than this to their target, in steps, do not count")
+    reduction: Reduction = field("mean", meaning='"mean", "sum" or "none", which gives (B, C), or (F, B, C)')
+
+    def _complete(self, given: dict[str, Any]) -> None:
+        super()._complete(given)
+        if not self.tolerance >= 0.0:
+            raise ArgumentError(f"MSETemporalLoss: tolerance is a number of steps, not {self.tolerance!r}.")
+        targets = on_target, off_target = given["on_target"], given["off_target"]
         self.spike_time: Cell = FirstSpikeTime()
-        if isinstance(on_target, (int, float)) and isinstance(off_target, (int, float)):
-            self.wanted = [(on_target, off_target)]
+        if all(isinstance(target, (int, float)) for target in targets):
+            self.wanted = [targets]
             return
-        on, off = (list(t) if isinstance(t, Sequence) else [] for t in (on_target, off_target))
+        on, off = (list(target) if isinstance(target, Sequence) else [] for target in targets)
         if len(on) != len(off) or not on:
             raise ArgumentError(
                 f"MSETemporalLoss: on_target and off_target are two numbers, or two sequences of one length, a time "
@@ -302,6 +286,7 @@ class MSETemporalLoss(ClassLoss):
         return f"(on, off)={self.wanted}, tolerance={self.tolerance}, {super().extend_repr()}"
 
 
+@with_fields
 class VanRossumLoss(ReducibleLoss):
     """The van Rossum distance of spike trains: the squared difference of the trains, each blurred by a decaying kernel.
 
@@ -310,10 +295,6 @@ class VanRossumLoss(ReducibleLoss):
     A spike too much costs c = (1 / tau) / (1 - e^(-2 / tau)), which is 1 / 2 for a long tau; one that is d steps late
     2 c (1 - e^(-d / tau)); less near the end, where the last step cuts kernels off. A short tau compares single spikes,
     a long one compares counts. The kernel is one loop over time, forward and backward.
-
-    Args:
-        tau: time constant of the kernel in steps, positive.
-        reduction: over the trains: "mean", "sum" or "none", which gives (B, ...).
 
     Inputs:
         outputs, targets: spikes (T, B, ...), of one shape.
@@ -331,9 +312,10 @@ class VanRossumLoss(ReducibleLoss):
         0.7516
     """
 
-    def __init__(self, tau: Positive = 10.0, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction)
-        self.tau = float(tau)
+    tau: Positive = field(10.0, meaning="time constant of the kernel in steps", convert=as_number)
+    reduction: Reduction = field("mean", meaning='over the trains: "mean", "sum" or "none", which gives (B, ...)')
+
+    def _complete(self, given: dict[str, Any]) -> None:
         self.blur = MultiStep(SynapseFilter(self.tau))
 
     def construct(self, outputs: Tensor, targets: Tensor, lengths: Any = None) -> Tensor:

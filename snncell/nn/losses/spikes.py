@@ -15,8 +15,9 @@ import numpy as np
 
 from snncell import ops
 from snncell.base.arguments.kinds import Numbers, Reduction, Share
+from snncell.common.fields import field, with_fields
 from snncell.errors import ArgumentError, DTypeError, ShapeError
-from snncell.nn.losses.standard import ReducibleLoss
+from snncell.nn.losses.standard import CLASS_WEIGHT, SMOOTHING, ReducibleLoss, as_number
 from snncell.nn.time.lengths import max_over_time, mean_over_time, steps_per_sample, sum_over_time, zero_after_end
 from snncell.ops.base import as_tensor
 from snncell.ops.gathering import hot, label_words
@@ -33,19 +34,20 @@ __all__ = [
 ]
 
 
+NUM_CLASSES = field(None, meaning="how many classes the output neurons stand for; by default each neuron for one")
+FOR_SAMPLES = field("mean", meaning='"mean", "sum" or "none", which gives (B,)')
+FOR_CLASSES = field("mean", meaning='"mean", "sum" or "none", which gives (B, C)')
+
+
 class ClassLoss(ReducibleLoss):
-    """The base of losses of outputs (T, B, C) and class numbers (B,).
+    """The base of losses of outputs (T, B, C) and class numbers (B,); some have `num_classes`."""
 
-    Args:
-        num_classes: how many classes the output neurons stand for; by default each neuron for one.
-        reduction: "mean", "sum" or "none".
-    """
+    num_classes: int | None
 
-    def __init__(self, num_classes: int | None = None, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction)
-        if num_classes is not None and (not isinstance(num_classes, int) or num_classes < 1):
-            raise ArgumentError(f"{type(self).__name__}: num_classes is an integer of at least 1, not {num_classes!r}.")
-        self.num_classes = num_classes
+    def _complete(self, given: dict[str, Any]) -> None:
+        self.num_classes = wanted = given.get("num_classes")
+        if wanted is not None and (not isinstance(wanted, int) or wanted < 1):
+            raise ArgumentError(f"{type(self).__name__}: num_classes is an integer of at least 1, not {wanted!r}.")
 
     def outputs(self, x: Tensor, lengths: Any = None) -> Tensor:
         """`x`, (T, B, N), with the neurons of a class added up: (T, B, C); 0 after the end of each sample."""
@@ -93,16 +95,8 @@ class ClassLoss(ReducibleLoss):
 class CrossEntropyOverTime(ClassLoss):
     """A cross entropy: -log p[label], weighted by class, with smoothed labels."""
 
-    def __init__(
-        self,
-        num_classes: int | None = None,
-        weight: Numbers | None = None,
-        label_smoothing: Share = 0.0,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(num_classes, reduction)
-        self.weight = weight
-        self.label_smoothing = label_smoothing
+    weight: Numbers | None
+    label_smoothing: float
 
     def at_each_step(self, outputs: Tensor, lengths: Any) -> Tensor:
         """The mean over the steps of log p[t], (B, C)."""
@@ -127,14 +121,9 @@ class CrossEntropyOverTime(ClassLoss):
         return each.sum() / (hard * weight).sum() if self.reduction == "mean" else self.reduced(each)
 
 
+@with_fields
 class CERateLoss(CrossEntropyOverTime):
     """Cross entropy at each step, then the mean over time: (1 / T) sum_t CE(s[t], y).
-
-    Args:
-        num_classes: how many classes the neurons stand for; the outputs of a class are added up at each step.
-        weight: (C,), a weight for each class; the mean is then over the sum of weights.
-        label_smoothing: e in [0, 1): labels are mixed with e / C for each class.
-        reduction: "mean", "sum" or "none", which gives (B,).
 
     Inputs:
         outputs: spikes (T, B, C).
@@ -152,19 +141,20 @@ class CERateLoss(CrossEntropyOverTime):
         1.3863
     """
 
+    num_classes: int | None = NUM_CLASSES
+    weight: Numbers | None = CLASS_WEIGHT
+    label_smoothing: Share = SMOOTHING
+    reduction: Reduction = FOR_SAMPLES
+
     def construct(self, outputs: Tensor, labels: Tensor, lengths: Any = None) -> Tensor:
         return self.likelihood(self.at_each_step(outputs, lengths), labels)
 
 
+@with_fields
 class TETLoss(CrossEntropyOverTime):
     """Temporal efficient training: the cross entropy of a readout at each step, and a pull towards one potential.
 
     (1 - a) (1 / T) sum_t CE(x[t], y) + a (1 / T) sum_t mean_c (x[t] - phi)^2, with a = mse_weight, phi = mse_target.
-
-    Args:
-        mse_weight: a in [0, 1]; the paper takes 0.05 for most data sets, and phi = 1, the threshold.
-        mse_target: phi.
-        weight, label_smoothing, reduction: as for `CERateLoss`.
 
     Inputs:
         outputs: (T, B, C), what the last layer gives at each step.
@@ -182,18 +172,18 @@ class TETLoss(CrossEntropyOverTime):
         1.317
     """
 
-    def __init__(
-        self,
-        mse_weight: float = 0.0,
-        mse_target: float = 1.0,
-        weight: Numbers | None = None,
-        label_smoothing: Share = 0.0,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(None, weight, label_smoothing, reduction)
-        if not 0.0 <= mse_weight <= 1.0:
-            raise ArgumentError(f"TETLoss: mse_weight lies in [0, 1], not {mse_weight!r}.")
-        self.mse_weight, self.mse_target = mse_weight, mse_target
+    mse_weight: float = field(
+        0.0, meaning="a in [0, 1]; the paper takes 0.05 for most data sets, and phi = 1, the threshold"
+    )
+    mse_target: float = field(1.0, meaning="phi")
+    weight: Numbers | None = CLASS_WEIGHT
+    label_smoothing: Share = SMOOTHING
+    reduction: Reduction = FOR_SAMPLES
+
+    def _complete(self, given: dict[str, Any]) -> None:
+        super()._complete(given)
+        if not 0.0 <= self.mse_weight <= 1.0:
+            raise ArgumentError(f"TETLoss: mse_weight lies in [0, 1], not {self.mse_weight!r}.")
 
     def construct(self, outputs: Tensor, labels: Tensor, lengths: Any = None) -> Tensor:
         entropy = self.likelihood(self.at_each_step(outputs, lengths), labels)
@@ -207,13 +197,14 @@ class TETLoss(CrossEntropyOverTime):
         return f"mse_weight={self.mse_weight}, mse_target={self.mse_target}, {super().extend_repr()}"
 
 
+@with_fields
 class CECountLoss(CrossEntropyOverTime):
     """Cross entropy of the sums over time: CE(sum_t s[t], y).
 
     Of spikes it takes their counts; of membrane potentials, with label_smoothing=0.3, it is integral_crossentropy of
     Spyx.
 
-    Args, Inputs, Raises: as for `CERateLoss`.
+    Inputs, Raises: as for `CERateLoss`.
 
     Source: ce_count_loss of snnTorch, which takes the mean of weighted losses over the batch, and not over the sum of
     weights as PyTorch's NLLLoss and this one do.
@@ -224,15 +215,18 @@ class CECountLoss(CrossEntropyOverTime):
         0.3133
     """
 
+    num_classes: int | None = NUM_CLASSES
+    weight: Numbers | None = CLASS_WEIGHT
+    label_smoothing: Share = SMOOTHING
+    reduction: Reduction = FOR_SAMPLES
+
     def construct(self, outputs: Tensor, labels: Tensor, lengths: Any = None) -> Tensor:
         return self.likelihood(ops.log_softmax(sum_over_time(self.outputs(outputs, lengths)), 1), labels)
 
 
+@with_fields
 class CEMaxMembraneLoss(CrossEntropyOverTime):
     """Cross entropy of the highest potentials: CE(max_t u[t], y). Steps of equal height share the gradient.
-
-    Args:
-        weight, label_smoothing, reduction: as for `CERateLoss`.
 
     Inputs:
         outputs: membrane potentials (T, B, C).
@@ -246,10 +240,9 @@ class CEMaxMembraneLoss(CrossEntropyOverTime):
         0.1269
     """
 
-    def __init__(
-        self, weight: Numbers | None = None, label_smoothing: Share = 0.0, reduction: Reduction = "mean"
-    ) -> None:
-        super().__init__(None, weight, label_smoothing, reduction)
+    weight: Numbers | None = CLASS_WEIGHT
+    label_smoothing: Share = SMOOTHING
+    reduction: Reduction = FOR_SAMPLES
 
     def construct(self, outputs: Tensor, labels: Tensor, lengths: Any = None) -> Tensor:
         most = max_over_time(self.outputs(outputs, lengths), lengths, "CEMaxMembraneLoss")
@@ -259,34 +252,30 @@ class CEMaxMembraneLoss(CrossEntropyOverTime):
 # --- squared errors ---------------------------------------------------------------------------------------------------
 
 
+@with_fields
 class _TargetRateLoss(ClassLoss):
     """The class's neurons are to fire at correct_rate, the others at incorrect_rate, in spikes per step."""
 
-    def __init__(
-        self,
-        correct_rate: float = 1.0,
-        incorrect_rate: float = 0.0,
-        num_classes: int | None = None,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(num_classes, reduction)
-        for name, rate in (("correct_rate", correct_rate), ("incorrect_rate", incorrect_rate)):
+    correct_rate: float = field(1.0, meaning="of the label's neuron, in [0, 1] spikes per step")
+    incorrect_rate: float = field(0.0, meaning="of the other neurons")
+    num_classes: int | None = NUM_CLASSES
+    reduction: Reduction = FOR_CLASSES
+
+    def _complete(self, given: dict[str, Any]) -> None:
+        super()._complete(given)
+        for name in ("correct_rate", "incorrect_rate"):
+            rate = given[name]
             if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0.0 <= rate <= 1.0:
                 raise ArgumentError(f"{type(self).__name__}: {name} lies in [0, 1] spikes per step, not {rate!r}.")
-        self.correct_rate, self.incorrect_rate = correct_rate, incorrect_rate
 
     def extend_repr(self) -> str:
         return f"correct_rate={self.correct_rate}, incorrect_rate={self.incorrect_rate}, {super().extend_repr()}"
 
 
+@with_fields
 class MSECountLoss(_TargetRateLoss):
     """Squared error of spike counts: MSE(sum_t s[t], n) / T, n = floor(T correct_rate) for the label's neuron,
-    floor(T incorrect_rate) for the others.
-
-    Args:
-        correct_rate, incorrect_rate: in [0, 1] spikes per step.
-        num_classes: how many classes the neurons stand for; those of a class count together, and n is that of all.
-        reduction: "mean", "sum" or "none", which gives (B, C).
+    floor(T incorrect_rate) for the others. The neurons of a class count together, and n is that of all.
 
     Inputs:
         outputs: spikes (T, B, C).
@@ -319,13 +308,11 @@ class MSECountLoss(_TargetRateLoss):
         return ops.gather(Tensor(counts, outputs.dtype), steps.astype("int64"))
 
 
+@with_fields
 class MSERateLoss(_TargetRateLoss):
     """Squared error of rates: MSE(mean_t s[t], r), r = correct_rate for the label's neuron, incorrect_rate otherwise.
 
-    Args:
-        correct_rate, incorrect_rate: in [0, 1] spikes per step.
-        num_classes: how many classes the neurons stand for; the rate of a class is the mean of its neurons'.
-        reduction: "mean", "sum" or "none", which gives (B, C).
+    The rate of a class of several neurons is their mean.
 
     Inputs, Raises: as for `MSECountLoss`.
 
@@ -343,12 +330,9 @@ class MSERateLoss(_TargetRateLoss):
         return self.reduced(ops.square(rate - (self.one_hot(labels, rate) * (on - off) + off)))
 
 
+@with_fields
 class MSEMembraneLoss(ClassLoss):
     """Squared error of membrane potentials at each step, then the mean over time: (1 / T) sum_t MSE(u[t], target).
-
-    Args:
-        on_target, off_target: for class numbers: the potential of the label's neuron, and of the others.
-        reduction: "mean", "sum" or "none", which gives (B, C).
 
     Inputs:
         outputs: membrane potentials (T, B, C).
@@ -367,15 +351,14 @@ class MSEMembraneLoss(ClassLoss):
         0.0
     """
 
-    def __init__(self, on_target: float = 1.0, off_target: float = 0.0, reduction: Reduction = "mean") -> None:
-        super().__init__(None, reduction)
-        self.on_target, self.off_target = float(on_target), float(off_target)
+    on_target: float = field(1.0, meaning="for class numbers: the potential of the label's neuron", convert=as_number)
+    off_target: float = field(0.0, meaning="the potential of the others", convert=as_number)
+    reduction: Reduction = FOR_CLASSES
 
     def construct(self, outputs: Tensor, targets: Tensor, lengths: Any = None) -> Tensor:
         v = self.outputs(outputs, lengths)
-        apart = zero_after_end(
-            v - self._potentials(as_tensor(targets, "MSEMembraneLoss"), v), lengths, "MSEMembraneLoss"
-        )
+        target = self._potentials(as_tensor(targets, "MSEMembraneLoss"), v)
+        apart = zero_after_end(v - target, lengths, "MSEMembraneLoss")
         return self.reduced(mean_over_time(ops.square(apart), lengths, "MSEMembraneLoss"))
 
     def _potentials(self, targets: Tensor, v: Tensor) -> Tensor:

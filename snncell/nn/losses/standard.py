@@ -5,11 +5,13 @@ Each has `reduction`: "mean" (the default), "sum" or "none".
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
 
 from snncell import ops
 from snncell.base.arguments.kinds import NotNegative, Numbers, Positive, Reduction, Share
 from snncell.cell.cell import Cell
+from snncell.common.fields import field, fields_of, with_fields
 from snncell.errors import DTypeError, ShapeError
 from snncell.ops.base import as_tensor
 from snncell.ops.loss import class_losses, reduce_losses, refuse_shapes
@@ -36,12 +38,26 @@ __all__ = [
 ]
 
 
+MEAN = field("mean", meaning='"mean", "sum" or "none"')
+NONE = field("none", meaning='"none", the default as in MindSpore, "mean" or "sum"')
+CLASS_WEIGHT = field(None, meaning="(C,), a weight for each class; the mean is then over the sum of weights")
+IGNORED = field(-100, meaning="a label that does not count")
+ELEMENT_WEIGHT = field(None, meaning="of each element; what broadcasts to the inputs")
+SMOOTHING = field(0.0, meaning="e in [0, 1): labels are mixed with e / C for each class")
+
+
+def as_number(value: Any, who: str, name: str) -> float:
+    """An argument as a Python float, to convert a field."""
+    return float(value)
+
+
 class ReducibleLoss(Cell):
     """The base of losses: the losses of all elements are reduced to their mean or sum, or stay as they are."""
 
-    def __init__(self, reduction: Reduction = "mean") -> None:
-        super().__init__()
-        self.reduction = reduction
+    reduction: Reduction
+
+    def extend_repr(self) -> str:
+        return ""
 
     def reduced(self, each: Tensor) -> Tensor:
         """All elements' losses as one number, or as they are."""
@@ -62,67 +78,72 @@ class ReducibleLoss(Cell):
         return logits, labels
 
 
+class _OfOperation(Cell):
+    """The base of losses that are an operation, which takes the fields of the class by name."""
+
+    operation: ClassVar[Callable[..., Tensor]]
+
+    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return self.operation(logits, labels, **{name: getattr(self, name) for name in fields_of(type(self))})
+
+    def extend_repr(self) -> str:
+        return ""
+
+
 # --- differences ------------------------------------------------------------------------------------------------------
 
 
+@with_fields
 class MSELoss(ReducibleLoss):
     """Mean squared error (MSE): (logits - labels)^2."""
+
+    reduction: Reduction = MEAN
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         logits, labels = self.of_one_shape(logits, labels)
         return ops.mse_loss(logits, labels, self.reduction)
 
 
+@with_fields
 class L1Loss(ReducibleLoss):
     """Mean absolute error (L1): |logits - labels|."""
+
+    reduction: Reduction = MEAN
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         logits, labels = self.of_one_shape(logits, labels)
         return ops.l1_loss(logits, labels, self.reduction)
 
 
-class HuberLoss(ReducibleLoss):
+@with_fields
+class HuberLoss(_OfOperation):
     """Huber loss: d^2 / 2 where d = |logits - labels| is at most delta, else delta (d - delta / 2)."""
 
-    def __init__(self, reduction: Reduction = "mean", delta: Positive = 1.0) -> None:
-        super().__init__(reduction)
-        self.delta = delta
-
-    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return ops.huber_loss(logits, labels, self.reduction, self.delta)
+    operation = staticmethod(ops.huber_loss)
+    reduction: Reduction = MEAN
+    delta: Positive = field(1.0, meaning="where the parabola ends")
 
 
-class SmoothL1Loss(ReducibleLoss):
-    """Smooth L1 loss: d^2 / (2 beta) where d = |logits - labels| is at most beta, else d - beta / 2.
+@with_fields
+class SmoothL1Loss(_OfOperation):
+    """Smooth L1 loss: d^2 / (2 beta) where d = |logits - labels| is at most beta, else d - beta / 2."""
 
-    Args:
-        beta: where the parabola ends; 0 for the distance itself.
-        reduction: "none", the default as in MindSpore, "mean" or "sum".
-    """
-
-    def __init__(self, beta: NotNegative = 1.0, reduction: Reduction = "none") -> None:
-        super().__init__(reduction)
-        self.beta = beta
-
-    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return ops.smooth_l1_loss(logits, labels, self.beta, self.reduction)
+    operation = staticmethod(ops.smooth_l1_loss)
+    beta: NotNegative = field(1.0, meaning="where the parabola ends; 0 for the distance itself")
+    reduction: Reduction = NONE
 
 
+@with_fields(kw_only=True)
 class GaussianNLLLoss(ReducibleLoss):
     """Gaussian negative log-likelihood: (log v + (logits - labels)^2 / v) / 2 with v = max(var, eps).
-
-    Args:
-        full: whether log(2 pi) / 2 is added.
-        eps: the least variance.
-        reduction: "mean", "sum" or "none".
 
     Inputs:
         logits, labels, var: of one shape.
     """
 
-    def __init__(self, *, full: bool = False, eps: Positive = 1e-6, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction)
-        self.full, self.eps = full, eps
+    full: bool = field(False, meaning="whether log(2 pi) / 2 is added")
+    eps: Positive = field(1e-6, meaning="the least variance")
+    reduction: Reduction = MEAN
 
     def construct(self, logits: Tensor, labels: Tensor, var: Tensor) -> Tensor:
         return ops.gaussian_nll_loss(logits, labels, var, self.full, self.eps, self.reduction)
@@ -131,14 +152,9 @@ class GaussianNLLLoss(ReducibleLoss):
 # --- classes ----------------------------------------------------------------------------------------------------------
 
 
+@with_fields
 class CrossEntropyLoss(ReducibleLoss):
     """Cross entropy of classes: -log softmax(logits)[label], weighted by class.
-
-    Args:
-        weight: (C,), a weight for each class; the mean is then over the sum of weights.
-        ignore_index: a label that does not count.
-        reduction: "mean", "sum" or "none".
-        label_smoothing: e in [0, 1): labels are mixed with e / C for each class.
 
     Inputs:
         logits: (N, C) or (N, C, ...).
@@ -150,39 +166,24 @@ class CrossEntropyLoss(ReducibleLoss):
         DTypeError: for float labels that are no probabilities of the logits' shape.
     """
 
-    def __init__(
-        self,
-        weight: Numbers | None = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
-        label_smoothing: Share = 0.0,
-    ) -> None:
-        super().__init__(reduction)
-        self.weight = weight
-        self.ignore_index = ignore_index
-        self.label_smoothing = label_smoothing
+    weight: Numbers | None = CLASS_WEIGHT
+    ignore_index: int = IGNORED
+    reduction: Reduction = MEAN
+    label_smoothing: Share = SMOOTHING
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         logits, labels = self.tensors(logits, labels)
         refuse_shapes("CrossEntropyLoss", logits, labels)
-        return class_losses(
-            "CrossEntropyLoss",
+        log_p, options = (
             ops.log_softmax(logits, 1),
-            labels,
-            self.weight,
-            self.ignore_index,
-            self.reduction,
-            self.label_smoothing,
+            (self.weight, self.ignore_index, self.reduction, self.label_smoothing),
         )
+        return class_losses("CrossEntropyLoss", log_p, labels, *options)
 
 
-class NLLLoss(ReducibleLoss):
+@with_fields
+class NLLLoss(_OfOperation):
     """Negative log-likelihood of classes: -logits[label], weighted by class, for log-probabilities; see `ops.nll_loss`.
-
-    Args:
-        weight: (C,), a weight for each class; the mean is then over the sum of weights.
-        ignore_index: a label that does not count.
-        reduction: "mean", "sum" or "none".
 
     Inputs:
         logits: (N, C) or (N, C, ...), as `LogSoftmax(1)` gives them.
@@ -194,20 +195,15 @@ class NLLLoss(ReducibleLoss):
         DTypeError: for labels that are no integers.
     """
 
-    def __init__(self, weight: Numbers | None = None, ignore_index: int = -100, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction)
-        self.weight, self.ignore_index = weight, ignore_index
-
-    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return ops.nll_loss(logits, labels, self.weight, self.ignore_index, self.reduction)
+    operation = staticmethod(ops.nll_loss)
+    weight: Numbers | None = CLASS_WEIGHT
+    ignore_index: int = IGNORED
+    reduction: Reduction = MEAN
 
 
+@with_fields
 class SoftmaxCrossEntropyWithLogits(ReducibleLoss):
     """Cross entropy, -sum over classes of y log softmax(logits), not reduced by default, as in MindSpore.
-
-    Args:
-        sparse: True for class numbers, integers (N,); False for probabilities (N, C).
-        reduction: "none", "mean" or "sum".
 
     Inputs:
         logits: (N, C).
@@ -221,9 +217,8 @@ class SoftmaxCrossEntropyWithLogits(ReducibleLoss):
         (2,)
     """
 
-    def __init__(self, sparse: bool = False, reduction: Reduction = "none") -> None:
-        super().__init__(reduction)
-        self.sparse = sparse
+    sparse: bool = field(False, meaning="True for class numbers, integers (N,); False for probabilities (N, C)")
+    reduction: Reduction = NONE
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         logits, labels = self.tensors(logits, labels)
@@ -245,12 +240,9 @@ class SoftmaxCrossEntropyWithLogits(ReducibleLoss):
 # --- probabilities ----------------------------------------------------------------------------------------------------
 
 
-class BCELoss(ReducibleLoss):
+@with_fields
+class BCELoss(_OfOperation):
     """Binary cross entropy of probabilities p: -(y log p + (1 - y) log(1 - p)); see `ops.binary_cross_entropy`.
-
-    Args:
-        weight: of each element; what broadcasts to the inputs.
-        reduction: "mean", "sum" or "none".
 
     Inputs:
         logits: p in [0, 1].
@@ -260,23 +252,16 @@ class BCELoss(ReducibleLoss):
         ShapeError: for shapes that do not fit.
     """
 
-    def __init__(self, weight: Numbers | None = None, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction)
-        self.weight = weight
-
-    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return ops.binary_cross_entropy(logits, labels, self.weight, self.reduction)
+    operation = staticmethod(ops.binary_cross_entropy)
+    weight: Numbers | None = ELEMENT_WEIGHT
+    reduction: Reduction = MEAN
 
 
-class BCEWithLogitsLoss(ReducibleLoss):
+@with_fields
+class BCEWithLogitsLoss(_OfOperation):
     """Binary cross entropy of logits: -(w y log p + (1 - y) log(1 - p)) with p = sigmoid(logits).
 
     It is exact for large logits.
-
-    Args:
-        reduction: "mean", "sum" or "none".
-        weight: of each element; what broadcasts to the inputs.
-        pos_weight: w, of the positive part; what broadcasts to the inputs.
 
     Inputs:
         logits: any shape.
@@ -290,131 +275,97 @@ class BCEWithLogitsLoss(ReducibleLoss):
         0.3466
     """
 
-    def __init__(
-        self, reduction: Reduction = "mean", weight: Numbers | None = None, pos_weight: Numbers | None = None
-    ) -> None:
-        super().__init__(reduction)
-        self.weight, self.pos_weight = weight, pos_weight
-
-    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return ops.binary_cross_entropy_with_logits(logits, labels, self.weight, self.pos_weight, self.reduction)
+    operation = staticmethod(ops.binary_cross_entropy_with_logits)
+    reduction: Reduction = MEAN
+    weight: Numbers | None = ELEMENT_WEIGHT
+    pos_weight: Numbers | None = field(None, meaning="w, of the positive part; what broadcasts to the inputs")
 
 
-class KLDivLoss(Cell):
-    """Kullback-Leibler divergence: labels (log labels - logits), where logits are log-probabilities; see `ops.kl_div`.
+@with_fields
+class KLDivLoss(_OfOperation):
+    """Kullback-Leibler divergence: labels (log labels - logits), for log-probabilities; see `ops.kl_div`."""
 
-    Args:
-        reduction: "mean" over all elements, "batchmean" for the sum over the batch's length, "sum" or "none".
-    """
-
-    def __init__(self, reduction: Literal["mean", "sum", "none", "batchmean"] = "mean") -> None:
-        super().__init__()
-        self.reduction = reduction
-
-    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return ops.kl_div(logits, labels, self.reduction)
+    operation = staticmethod(ops.kl_div)
+    reduction: Literal["mean", "sum", "none", "batchmean"] = field(
+        "mean", meaning='"mean" over all elements, "batchmean" for the sum over the batch\'s length, "sum" or "none"'
+    )
 
 
-class PoissonNLLLoss(ReducibleLoss):
-    """Poisson negative log-likelihood: exp(logits) - labels logits; see `ops.poisson_nll_loss`.
+@with_fields
+class PoissonNLLLoss(_OfOperation):
+    """Poisson negative log-likelihood: exp(logits) - labels logits; see `ops.poisson_nll_loss`."""
 
-    Args:
-        log_input: whether logits are the logarithm of the rate, or the rate itself.
-        full: whether Stirling's formula for log(labels!) is added.
-        eps: added to the rate, whose logarithm is taken without `log_input`.
-        reduction: "mean", "sum" or "none".
-    """
-
-    def __init__(
-        self, log_input: bool = True, full: bool = False, eps: Positive = 1e-8, reduction: Reduction = "mean"
-    ) -> None:
-        super().__init__(reduction)
-        self.log_input, self.full, self.eps = log_input, full, eps
-
-    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return ops.poisson_nll_loss(logits, labels, self.log_input, self.full, self.eps, self.reduction)
+    operation = staticmethod(ops.poisson_nll_loss)
+    log_input: bool = field(True, meaning="whether logits are the logarithm of the rate, or the rate itself")
+    full: bool = field(False, meaning="whether Stirling's formula for log(labels!) is added")
+    eps: Positive = field(1e-8, meaning="added to the rate, whose logarithm is taken without `log_input`")
+    reduction: Reduction = MEAN
 
 
 # --- margins ----------------------------------------------------------------------------------------------------------
 
 
-class SoftMarginLoss(ReducibleLoss):
+@with_fields
+class SoftMarginLoss(_OfOperation):
     """Soft margin loss: log(1 + exp(-labels logits)), for labels of 1 and -1."""
 
-    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return ops.soft_margin_loss(logits, labels, self.reduction)
+    operation = staticmethod(ops.soft_margin_loss)
+    reduction: Reduction = MEAN
 
 
-class HingeEmbeddingLoss(ReducibleLoss):
+@with_fields
+class HingeEmbeddingLoss(_OfOperation):
     """Hinge embedding loss: logits where labels are 1, max(0, margin - logits) where they are -1."""
 
-    def __init__(self, margin: float = 1.0, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction)
-        self.margin = margin
-
-    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return ops.hinge_embedding_loss(logits, labels, self.margin, self.reduction)
+    operation = staticmethod(ops.hinge_embedding_loss)
+    margin: float = field(1.0, meaning="from which on logits of the label -1 cost nothing")
+    reduction: Reduction = MEAN
 
 
+@with_fields
 class MarginRankingLoss(ReducibleLoss):
     """Margin ranking loss: max(0, -target (input1 - input2) + margin), for targets of 1 and -1."""
 
-    def __init__(self, margin: float = 0.0, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction)
-        self.margin = margin
+    margin: float = field(0.0, meaning="how far apart the inputs are to be")
+    reduction: Reduction = MEAN
 
     def construct(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         return ops.margin_ranking_loss(input1, input2, target, self.margin, self.reduction)
 
 
+@with_fields
 class CosineEmbeddingLoss(ReducibleLoss):
     """Cosine embedding loss: 1 - cos where target is 1, max(0, cos - margin) where it is -1.
 
     See `ops.cosine_embedding_loss`.
-
-    Args:
-        margin: how similar vectors may be that should not be.
-        reduction: "mean", "sum" or "none".
 
     Inputs:
         input1, input2: (N, D).
         target: 1 or -1, (N,).
     """
 
-    def __init__(self, margin: float = 0.0, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction)
-        self.margin = margin
+    margin: float = field(0.0, meaning="how similar vectors may be that should not be")
+    reduction: Reduction = MEAN
 
     def construct(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         return ops.cosine_embedding_loss(input1, input2, target, self.margin, self.reduction)
 
 
+@with_fields
 class TripletMarginLoss(ReducibleLoss):
     """Triplet margin loss: max(0, d(anchor, positive) - d(anchor, negative) + margin).
 
     See `ops.triplet_margin_loss`.
 
-    Args:
-        p: the order of the distance d.
-        swap: take d(positive, negative) where that is smaller than d(anchor, negative).
-        eps: keeps the distance of equal vectors off 0.
-        reduction: "mean", "sum" or "none".
-        margin: how much nearer the positive is to be.
-
     Inputs:
         anchor, positive, negative: vectors (..., D) of one shape.
     """
 
-    def __init__(
-        self,
-        p: Positive = 2.0,
-        swap: bool = False,
-        eps: NotNegative = 1e-6,
-        reduction: Reduction = "mean",
-        margin: float = 1.0,
-    ) -> None:
-        super().__init__(reduction)
-        self.p, self.swap, self.eps, self.margin = p, swap, eps, margin
+    p: Positive = field(2.0, meaning="the order of the distance d")
+    swap: bool = field(False, meaning="take d(positive, negative) where that is smaller than d(anchor, negative)")
+    eps: NotNegative = field(1e-6, meaning="keeps the distance of equal vectors off 0")
+    reduction: Reduction = MEAN
+    margin: float = field(1.0, meaning="how much nearer the positive is to be")
 
     def construct(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         return ops.triplet_margin_loss(
