@@ -16,8 +16,8 @@ from snncell.errors import SnncellError
 from snncell.monitoring.layers import WEIGHTED
 from snncell.monitoring.recorder import Array, Inputs, RecordedCall, Update
 from snncell.nn.layers.linear import Dense
-from snncell.nn.norm.over_time import NeuNorm
-from snncell.nn.norm.standard import BatchStatistics, LayerNorm
+from snncell.nn.layers.norm import BatchStatistics, LayerNorm
+from snncell.nn.layers.norm_over_time import NeuNorm
 from snncell.tape import structure
 from snncell.tape.state import Value, settings
 from snncell.tape.tracing import Instruction, Trace

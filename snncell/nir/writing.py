@@ -21,8 +21,8 @@ from snncell.nir.neurons import METHODS, neuron_of
 from snncell.nir.nodes import Writer, array_of
 from snncell.nir.wiring import flatten, shapes_of, stages_of
 from snncell.nn.dataflow import DataFlow, kind_of, name_of_cell, refuse_hooks, refuse_replacement
+from snncell.nn.layers.norm import BatchStatistics
 from snncell.nn.neurons.constants import Membrane
-from snncell.nn.norm.standard import BatchStatistics
 from snncell.tape.structure import Signal as Sum
 
 

@@ -19,8 +19,9 @@ from snncell.cell.ranges import Range as Range
 from snncell.nn.container import *
 from snncell.nn.layers.activations import *
 from snncell.nn.layers.conv import *
-from snncell.nn.layers.dropout import *
 from snncell.nn.layers.linear import *
+from snncell.nn.layers.norm import *
+from snncell.nn.layers.norm_over_time import *
 from snncell.nn.layers.reshaping import *
 from snncell.nn.layers.rnn import *
 from snncell.nn.layers.spiking import *
@@ -29,10 +30,7 @@ from snncell.nn.losses.spike_times import *
 from snncell.nn.losses.spikes import *
 from snncell.nn.losses.standard import *
 from snncell.nn.neurons import *
-from snncell.nn.norm.over_time import *
-from snncell.nn.norm.standard import *
 from snncell.nn.optim.algorithms import *
-from snncell.nn.optim.groups import *
 from snncell.nn.optim.optimizer import *
 from snncell.nn.optim.schedules import *
 from snncell.nn.rules.eprop import *

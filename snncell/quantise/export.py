@@ -15,7 +15,7 @@ from snncell.cell.cell import Cell
 from snncell.dtype import float64
 from snncell.errors import ArgumentError
 from snncell.nn.dataflow import DataFlow, Sources, kind_of, name_of_cell, refuse_hooks, refuse_replacement
-from snncell.nn.norm.standard import BatchStatistics
+from snncell.nn.layers.norm import BatchStatistics
 from snncell.quantise import integer
 from snncell.quantise.grids import Uniform
 from snncell.quantise.integer import IntegerNet

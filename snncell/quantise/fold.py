@@ -11,7 +11,7 @@ from snncell import nn
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.dataflow import kind_of, name_of_cell, refuse_hooks, refuse_replacement
-from snncell.nn.norm.standard import BatchStatistics
+from snncell.nn.layers.norm import BatchStatistics
 from snncell.quantise.prepare import LAYERS
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor

@@ -1,7 +1,11 @@
-"""Learning-rate schedules: exponential, cosine and polynomial decay, warm-up, constant pieces."""
+"""Learning-rate schedules: exponential, cosine and polynomial decay, warm-up, constant pieces.
+
+Their settings, and those of optimisers, can be changed: attributes are checked like the arguments of the constructor.
+"""
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
 from collections.abc import Iterable, Sequence
@@ -10,11 +14,21 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell import dtype as dtypes, ops
-from snncell.base.arguments.kinds import Count, NotNegative, Own, Positive, check_interval
+from snncell.base.arguments.guard import ours, plan_of
+from snncell.base.arguments.kinds import (
+    REFUSED,
+    UNFIT,
+    Count,
+    Kind,
+    NotNegative,
+    Own,
+    Positive,
+    check_interval,
+    refusal,
+)
 from snncell.base.arguments.shown import show, suggest_instance
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ArgumentTypeError
-from snncell.nn.optim.settings import Settings
 from snncell.tape.tensor import Tensor
 
 __all__ = [
@@ -26,6 +40,47 @@ __all__ = [
     "WarmUpLR",
 ]
 
+# --- settings that can be changed -------------------------------------------------------------------------------------
+
+_SETTINGS: dict[type, dict[str, Kind]] = {}  # of each class
+
+
+def settings_of(kind: type) -> dict[str, Kind]:
+    """The settings of a class by name: arguments of its constructor, and of those of the package's classes above it."""
+    if kind not in _SETTINGS:
+        classes = [one for one in kind.__mro__ if "__init__" in vars(one) and one is not Cell and ours(one)]
+        plans = [plan_of(inspect.unwrap(vars(one)["__init__"])) for one in reversed(classes) if issubclass(one, Cell)]
+        _SETTINGS[kind] = {name: one for plan in plans for name, one in plan.names.items() if name != "self"}
+    return _SETTINGS[kind]
+
+
+class Settings(Cell):
+    """A Cell whose settings can be changed: they are checked as its constructor checks them, by its annotations."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if (kind := settings_of(type(self)).get(name)) is None:
+            super().__setattr__(name, value)
+            return
+        taken, before = kind.take(value), vars(self).get(name)
+        if taken is REFUSED or taken is UNFIT:
+            error = ArgumentTypeError if taken is REFUSED else ArgumentError
+            raise error(refusal(type(self).__name__, name, kind, value, ...))
+        super().__setattr__(name, taken)
+        try:
+            self.settle()
+        except ArgumentError:
+            super().__setattr__(name, before)
+            raise
+
+    def settle(self) -> None:
+        """Check settings against each other and make what they need, after each change; also while it is being made.
+
+        Raises:
+            ArgumentError: for settings that exclude each other; the change is undone.
+        """
+
+
+# --- schedules --------------------------------------------------------------------------------------------------------
 
 _OF_EVERY_CELL = vars(Cell())
 

@@ -11,7 +11,7 @@ from snncell.cell.cell import Cell
 from snncell.common.initializer import initializer
 from snncell.errors import ShapeError
 from snncell.nn.layers.linear import FAN_IN_UNIFORM, create_parameter
-from snncell.nn.norm.standard import BatchStatistics, narrow_result, widen
+from snncell.nn.layers.norm import BatchStatistics, narrow_result, widen
 from snncell.nn.time.axis import check_time_axis
 from snncell.nn.time.lengths import length_mask, sum_over_time
 from snncell.ops.base import as_float

@@ -1,1 +1,0 @@
-"""Normalisation: batch, layer, group and instance normalisation, and those of spiking networks."""
