@@ -9,7 +9,7 @@ from snncell import dtype as dtypes, ops
 from snncell.base.arguments.guard import ByName
 from snncell.base.arguments.kinds import Constant, Count, Extended, FloatDtype, NotNegative, Positive, Probability
 from snncell.cell.cell import Cell
-from snncell.common.fields import field, fields_of, with_fields
+from snncell.cell.fields import field, fields_of, with_fields
 from snncell.dtype import float32
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.time.axis import check_time_axis

@@ -10,7 +10,7 @@ from snncell import dtype as dtypes, ops
 from snncell.base.arguments.guard import Unlike
 from snncell.base.arguments.kinds import Count, FloatDtype, Lengths, PadMode
 from snncell.cell.cell import Cell
-from snncell.common.fields import field, with_fields
+from snncell.cell.fields import field, with_fields
 from snncell.common.initializer import Init, Uniform
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layers.linear import FAN_IN_UNIFORM, create_parameter

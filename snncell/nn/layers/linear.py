@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import Count, FloatDtype
 from snncell.cell.cell import Cell
-from snncell.common.fields import field, with_fields
+from snncell.cell.fields import field, with_fields
 from snncell.common.initializer import HeUniform, Init, Initializer, Uniform, initializer
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layers.activations import find_activation

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from snncell import ops
 from snncell.base.arguments.kinds import Count, Extended, Positive, Size
 from snncell.cell.cell import Cell
-from snncell.common.fields import field, with_fields
+from snncell.cell.fields import field, with_fields
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.padding import Mode
 from snncell.ops.resample import Interpolation

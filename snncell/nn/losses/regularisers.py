@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import NotNegative
 from snncell.cell.cell import Cell
-from snncell.common.fields import field, with_fields
+from snncell.cell.fields import field, with_fields
 from snncell.errors import ShapeError
 from snncell.nn.losses.standard import as_number
 from snncell.nn.time.lengths import sum_over_time, zero_after_end

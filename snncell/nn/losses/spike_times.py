@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from snncell import ops
 from snncell.base.arguments.kinds import Count, Extended, Numbers, Positive, Reduction, Share
 from snncell.cell.cell import Cell
-from snncell.common.fields import field, with_fields
+from snncell.cell.fields import field, with_fields
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layers.spiking import SynapseFilter
 from snncell.nn.losses.spikes import FOR_SAMPLES, ClassLoss, CrossEntropyOverTime

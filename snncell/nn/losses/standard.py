@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 from snncell import ops
 from snncell.base.arguments.kinds import NotNegative, Numbers, Positive, Reduction, Share
 from snncell.cell.cell import Cell
-from snncell.common.fields import field, fields_of, with_fields
+from snncell.cell.fields import field, fields_of, with_fields
 from snncell.errors import DTypeError, ShapeError
 from snncell.ops.base import as_tensor
 from snncell.ops.loss import class_losses, reduce_losses, refuse_shapes
