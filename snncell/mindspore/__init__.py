@@ -10,15 +10,17 @@ Metric, Accuracy, Loss, MAE, MSE     metrics as objects; TopKCategoricalAccuracy
 WithLossCell, TrainOneStepCell       a training step as a Cell; WithEvalCell, WithGradCell, ForwardValueAndGrad,
                                      GradAccumulationCell, ParameterUpdate
 context                              the module of settings
+primitives                           the module of primitive classes, `ops.ReLU()`
 
 You can also import them from where MindSpore has them: `snncell.Model`, `snncell.train.LossMonitor`,
-`snncell.nn.TrainOneStepCell`, `snncell.context`. These packages import this one when such a name is first used.
+`snncell.nn.TrainOneStepCell`, `snncell.ops.ReLU`, `snncell.context`. These packages import this one when such a name is
+first used.
 """
 
 # ruff: noqa: F403 (each module lists in `__all__` what it shows)
 
 from snncell.base.arguments.guard import guard as _guard
-from snncell.mindspore import context as context
+from snncell.mindspore import context as context, primitives as primitives
 from snncell.mindspore.callbacks import *
 from snncell.mindspore.metrics import *
 from snncell.mindspore.model import *

@@ -2,6 +2,9 @@
 
 # ruff: noqa: F403 (each module lists in `__all__` what it shows)
 
+import typing as _typing
+
+from snncell.base.arguments.exports import export_lazily as _export_lazily
 from snncell.base.arguments.guard import guard as _guard
 from snncell.base.frames import machinery as _machinery
 from snncell.ops import methods as methods
@@ -23,7 +26,6 @@ from snncell.ops.loss import *
 from snncell.ops.norms import *
 from snncell.ops.padding import *
 from snncell.ops.pool import *
-from snncell.ops.primitives import *
 from snncell.ops.random import *
 from snncell.ops.reduce import *
 from snncell.ops.resample import *
@@ -44,5 +46,19 @@ from snncell.tape.transforms import (
     vjp as vjp,
 )
 
+if _typing.TYPE_CHECKING:
+    from snncell.mindspore.primitives import *
+
+_PRIMITIVE_CLASSES = (
+    "Abs", "Add", "Argmax", "Assign", "BatchMatMul", "Cast", "Ceil", "Concat", "Conv2D", "Cos", "CumSum", "Div",
+    "Dropout", "Dropout2D", "Equal", "Erf", "Exp", "ExpandDims", "Expm1", "Fill", "Floor", "Gather", "GeLU", "Greater",
+    "GreaterEqual", "Less", "LessEqual", "Log", "Log1p", "LogSoftmax", "LogicalAnd", "LogicalNot", "LogicalOr",
+    "MatMul", "Maximum", "Minimum", "Mul", "Neg", "NotEqual", "OneHot", "OnesLike", "Pow", "ReLU", "ReLU6", "RealDiv",
+    "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Round", "Rsqrt", "Select", "Sigmoid",
+    "Sign", "Sin", "Softmax", "Softplus", "Split", "Sqrt", "Square", "Squeeze", "Stack", "Sub", "Tanh", "Transpose",
+    "ZerosLike",
+)  # fmt: skip
+
 _machinery(__file__)
+_export_lazily(globals(), "snncell.mindspore.primitives", _PRIMITIVE_CLASSES)
 _guard(globals())

@@ -48,14 +48,9 @@ def gelu(x: Numbers, approximate: Literal["none", "tanh"] = "none") -> Tensor:
     return mul(x * 0.5, tanh((x + x * square(x) * 0.044715) * math.sqrt(2.0 / math.pi)) + 1.0)
 
 
-@elementwise("float")
+@elementwise("float", bprop=lambda x, _out, dout: (dout * sigmoid(x),))
 def _softplus(x: Any) -> Any:
     return maximum(x, 0.0) + log1p(exp(-abs(x)))
-
-
-@_softplus.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (dout * sigmoid(x),)
 
 
 def softplus(x: Numbers, beta: Positive = 1.0, threshold: float | None = None) -> Tensor:
@@ -71,15 +66,10 @@ def softplus(x: Numbers, beta: Positive = 1.0, threshold: float | None = None) -
     return result if threshold is None else where(mul(x, beta) > threshold, x, result)
 
 
-@elementwise("float")
+@elementwise("float", bprop=lambda x, _out, dout: (dout * sigmoid(-x),))
 def logsigmoid(x: Any) -> Any:
     """log(1 / (1 + exp(-x))), exact where the sigmoid underflows."""
     return minimum(x, 0.0) - log1p(exp(-abs(x)))
-
-
-@logsigmoid.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (dout * sigmoid(-x),)
 
 
 @elementwise("float")
@@ -106,15 +96,10 @@ def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return (dout * (t + x * (1.0 - square(t)) * sigmoid(x)),)
 
 
-@elementwise("float")
+@elementwise("float", bprop=lambda x, _out, dout: (dout / square(abs(x) + 1.0),))
 def softsign(x: Any) -> Any:
     """x / (1 + |x|)."""
     return x / (1.0 + abs(x))
-
-
-@softsign.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (dout / square(abs(x) + 1.0),)
 
 
 def tanhshrink(x: Numbers) -> Tensor:
@@ -150,27 +135,17 @@ def glu(x: Numbers, axis: int = -1) -> Tensor:
 # --- straight lines: rectifiers ---------------------------------------------------------------------------------------
 
 
-@elementwise("same")
+@elementwise("same", bprop=lambda x, _out, dout: (where(x > 0, dout, 0.0),))
 def relu(x: Any) -> Any:
     """x where x > 0, else 0."""
     return where(x <= 0, 0, x)  # in this order, a NaN stays
 
 
-@relu.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (where(x > 0, dout, 0.0),)
-
-
-@elementwise("same")
+# 0 at both corners, as relu has it at 0.
+@elementwise("same", bprop=lambda x, _out, dout: (where(logical_and(x > 0, x < 6), dout, 0.0),))
 def relu6(x: Any) -> Any:
     """x limited to [0, 6]."""
     return where(x <= 0, 0, where(x >= 6, 6, x))
-
-
-# 0 at both corners, as relu has it at 0.
-@relu6.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (where(logical_and(x > 0, x < 6), dout, 0.0),)
 
 
 @elementwise("float")
@@ -234,18 +209,13 @@ def hardtanh(x: Numbers, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     return _hardtanh(x, min_val, max_val)
 
 
-@elementwise("float")
+@elementwise("float", bprop=lambda x, _out, dout: (where(abs(x) < 3, dout / 6.0, 0.0),))
 def hardsigmoid(x: Any) -> Any:
     """(x + 3) / 6, limited to [0, 1]."""
     return where(x <= -3, 0, where(x >= 3, 1, x / 6 + 0.5))
 
 
-@hardsigmoid.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (where(abs(x) < 3, dout / 6.0, 0.0),)
-
-
-@elementwise("float")
+@elementwise("float", bprop=lambda x, _out, dout: (where(x <= -3, 0.0, where(x >= 3, dout, dout * (x / 3.0 + 0.5))),))
 def hardswish(x: Any) -> Any:
     """x hardsigmoid(x): 0 below -3, x above 3, and x (x + 3) / 6 between.
 
@@ -254,19 +224,9 @@ def hardswish(x: Any) -> Any:
     return where(x <= -3, 0, where(x >= 3, x, x * (x / 6 + 0.5)))
 
 
-@hardswish.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (where(x <= -3, 0.0, where(x >= 3, dout, dout * (x / 3.0 + 0.5))),)
-
-
-@elementwise("float")
+@elementwise("float", bprop=lambda x, width, _out, dout: (lambda: where(abs(x) <= width, 0.0, dout), None))
 def _hardshrink(x: Any, width: Any) -> Any:
     return where(abs(x) <= width, 0, x)
-
-
-@_hardshrink.def_bprop
-def _(x: Tensor, width: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return lambda: where(abs(x) <= width, 0.0, dout), None
 
 
 def hardshrink(x: Numbers, lambd: NotNegative = 0.5) -> Tensor:

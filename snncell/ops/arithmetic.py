@@ -46,7 +46,7 @@ Grads = Sequence[Any]
 # --- sums, products, quotients ----------------------------------------------------------------------------------------
 
 
-@elementwise("same", complex_numbers=True, booleans=True)
+@elementwise("same", complex_numbers=True, booleans=True, bprop=lambda _x, _y, _out, dout: (dout, dout))
 def add(x: Any, y: Any) -> Any:
     """x + y."""
     return x + y
@@ -55,23 +55,13 @@ def add(x: Any, y: Any) -> Any:
 add.additive = True
 
 
-@add.def_bprop
-def _(_x: Tensor, _y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return dout, dout
-
-
-@elementwise("same", complex_numbers=True)
+@elementwise("same", complex_numbers=True, bprop=lambda _x, _y, _out, dout: (dout, lambda: -dout))
 def sub(x: Any, y: Any) -> Any:
     """x - y."""
     return x - y
 
 
 sub.additive = True
-
-
-@sub.def_bprop
-def _(_x: Tensor, _y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return dout, lambda: -dout
 
 
 @elementwise("same", complex_numbers=True, booleans=True)
@@ -112,31 +102,21 @@ def _(_x: Tensor, y: Tensor, out: Tensor, dout: Tensor) -> Grads:
     return lambda: dout / conj(y), lambda: -dout * conj(out / y)
 
 
-@elementwise("same")
+# Constant between its jumps.
+@elementwise("same", bprop=lambda _x, _y, _out, _dout: (None, None))
 def floor_div(x: Any, y: Any) -> Any:
     """The largest integer not above x / y."""
     return x // y
 
 
-# Constant between its jumps.
-@floor_div.def_bprop
-def _(_x: Tensor, _y: Tensor, _out: Tensor, _dout: Tensor) -> Grads:
-    return None, None
-
-
-@elementwise("same")
+# The derivatives between the jumps, at which there are none.
+@elementwise("same", bprop=lambda x, y, _out, dout: (dout, lambda: -dout * floor_div(x, y)))
 def mod(x: Any, y: Any) -> Any:
     """x - y * floor(x / y): the remainder has the sign of y."""
     return x % y
 
 
-# The derivatives between the jumps, at which there are none.
-@mod.def_bprop
-def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return dout, lambda: -dout * floor_div(x, y)
-
-
-@elementwise("same", complex_numbers=True)
+@elementwise("same", complex_numbers=True, bprop=lambda _x, _out, dout: (-dout,))
 def neg(x: Any) -> Any:
     """-x."""
     return -x
@@ -145,27 +125,17 @@ def neg(x: Any) -> Any:
 neg.additive = True
 
 
-@neg.def_bprop
-def _(_x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (-dout,)
-
-
 subtract, multiply, divide, true_divide = sub, mul, div, div
 floor_divide, remainder, negative = floor_div, mod, neg
 
 
-@elementwise("same")
+# The derivatives between the jumps, at which there are none.
+@elementwise("same", bprop=lambda x, y, _out, dout: (dout, lambda: -dout * trunc(x / y)))
 def fmod(x: Any, y: Any) -> Any:
     """x - y * trunc(x / y): the remainder has the sign of x; `mod` has that of y."""
     # Numbers of one sign: `%` rounds nothing, and neither operand is negated that has no counterpart, as -128 has none.
     # `x - x - y` is -y: NumPy refuses a negative Python number for an unsigned x. An infinite x gives NaN anyway.
     return where((x < 0) == (y < 0), x % y, where(x < 0, x % (x - x - y), -(-x % y)))
-
-
-# The derivatives between the jumps, at which there are none.
-@fmod.def_bprop
-def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return dout, lambda: -dout * trunc(x / y)
 
 
 def reciprocal(x: Numbers) -> Tensor:
@@ -215,14 +185,9 @@ def conj(x: Numbers) -> Any:
     return _conj(tensor) if tensor.dtype.category == 3 else snapshot(tensor)
 
 
-@elementwise("same", complex_numbers=True)
+@elementwise("same", complex_numbers=True, bprop=lambda _x, _out, dout: (_conj(dout),))
 def _conj(x: Any) -> Any:
     return conj(x)
-
-
-@_conj.def_bprop
-def _(_x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (_conj(dout),)
 
 
 @elementwise("same", complex_numbers=True)
@@ -239,15 +204,10 @@ def _(x: Tensor, out: Tensor, dout: Tensor) -> Grads:
     return (dout * sign(x),)
 
 
-@elementwise("same")
+@elementwise("same", bprop=lambda _x, _out, _dout: (None,))
 def sign(x: Any) -> Any:
     """-1, 0 or 1."""
     return sign(x)
-
-
-@sign.def_bprop
-def _(_x: Tensor, _out: Tensor, _dout: Tensor) -> Grads:
-    return (None,)
 
 
 @elementwise("test")
@@ -259,17 +219,12 @@ def signbit(x: Any) -> Any:
 signbit.no_gradient()
 
 
-@elementwise("float")
+@elementwise("float", bprop=lambda x, y, _out, dout: (dout * where(signbit(y), -1.0, 1.0) * sign(x), None))
 def _copysign(x: Any, y: Any) -> Any:
     return where((y < 0) | (1.0 / y < 0), -abs(x), abs(x))
 
 
 _copysign.name = "copysign"
-
-
-@_copysign.def_bprop
-def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return dout * where(signbit(y), -1.0, 1.0) * sign(x), None
 
 
 def copysign(x: Numbers, y: Numbers) -> Tensor:
@@ -289,17 +244,13 @@ def sgn(x: Numbers) -> Tensor:
     return direction
 
 
-@elementwise("same")
+# constant on both sides of its jump
+@elementwise("same", bprop=lambda x, _values, _out, dout: (None, lambda: where(equal(x, 0), dout, 0.0)))
 def _heaviside(x: Any, values: Any) -> Any:
     return where(x > 0, 1, where(x == 0, values, where(x < 0, 0, x)))
 
 
 _heaviside.name = "heaviside"
-
-
-@_heaviside.def_bprop
-def _(x: Tensor, _values: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return None, lambda: where(equal(x, 0), dout, 0.0)  # constant on both sides of its jump
 
 
 def heaviside(x: Numbers, values: Numbers) -> Tensor:
@@ -432,15 +383,11 @@ for _step in (floor, ceil, round):  # constant between their jumps
         return (None,)
 
 
-@elementwise("whole")
+# constant between its jumps
+@elementwise("whole", bprop=lambda _x, _out, _dout: (None,))
 def trunc(x: Any) -> Any:
     """The integer next to x towards 0; no gradient."""
     return where(x < 0, ceil(x), floor(x))
-
-
-@trunc.def_bprop
-def _(_x: Tensor, _out: Tensor, _dout: Tensor) -> Grads:
-    return (None,)  # constant between its jumps
 
 
 def frac(x: Numbers) -> Tensor:

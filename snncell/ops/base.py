@@ -31,20 +31,28 @@ _NUMBERS = (bool, int, float, complex)
 
 
 class Function(Elementwise):
-    """An elementwise operation as users call it: operands of any dtype, arrays and Python numbers among them."""
+    """An elementwise operation as users call it: operands of any dtype, arrays and Python numbers among them.
+
+    Args:
+        formula, rule: see `Elementwise`.
+        complex_numbers: whether it takes complex numbers, for which its bprop is right.
+        booleans: with the rule "same", whether it takes booleans and gives one.
+        integer_loops: whether a loop may compute it on integers; not where NumPy refuses some of their values.
+        whole_numbers: whether it takes nothing but integers and booleans.
+    """
 
     def __init__(
         self,
         formula: Callable[..., Any],
         rule: str,
-        complex_numbers: bool,
-        booleans: bool,
-        integer_loops: bool,
-        whole_numbers: bool,
+        complex_numbers: bool = False,
+        booleans: bool = False,
+        integer_loops: bool = True,
+        whole_numbers: bool = False,
     ) -> None:
         super().__init__(formula, rule)
-        self.complex_numbers = complex_numbers  # whether the reverse is right for them
-        self.booleans = booleans or rule != "same"  # whether the formula of booleans is a boolean
+        self.complex_numbers = complex_numbers
+        self.booleans = booleans or rule != "same"
         self.integer_loops = integer_loops
         self.whole_numbers = whole_numbers
         self.operands = formula.__code__.co_varnames[: self.arity]
@@ -168,22 +176,23 @@ def same_dtype(operands: Sequence[Any], name: str, floating: bool = False, widen
 
 
 def elementwise(
-    rule: str,
-    complex_numbers: bool = False,
-    booleans: bool = False,
-    integer_loops: bool = True,
-    whole_numbers: bool = False,
+    rule: str, bprop: Callable[..., Sequence[Any]] | None = None, **options: bool
 ) -> Callable[[Callable[..., Any]], Function]:
-    """Declare an elementwise operation by its formula; for the rules see `Elementwise`.
+    """Declare an elementwise operation by its formula and its bprop, if that is one expression; else see `def_bprop`.
 
     Args:
-        rule: how dtypes behave.
-        complex_numbers: whether it takes complex numbers, its reverse being right for them.
-        booleans: with the rule "same", whether it takes booleans and gives one.
-        integer_loops: whether a loop may compute it on integers; not where NumPy refuses some of their values.
-        whole_numbers: whether it takes nothing but integers and booleans.
+        rule: how dtypes behave, see `Elementwise`.
+        bprop: see `Primitive.def_bprop`.
+        options: those of `Function`.
     """
-    return lambda formula: Function(formula, rule, complex_numbers, booleans, integer_loops, whole_numbers)
+
+    def declare(formula: Callable[..., Any]) -> Function:
+        operation = Function(formula, rule, **options)
+        if bprop is not None:
+            operation.def_bprop(bprop)
+        return operation
+
+    return declare
 
 
 def primitive(evaluate: Callable[..., Any]) -> Primitive:

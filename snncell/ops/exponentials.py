@@ -26,15 +26,10 @@ Grads = Sequence[Any]
 # --- powers and roots -------------------------------------------------------------------------------------------------
 
 
-@elementwise("same", complex_numbers=True)
+@elementwise("same", complex_numbers=True, bprop=lambda x, _out, dout: (dout * conj(x) * 2,))
 def square(x: Any) -> Any:
     """x * x."""
     return x * x
-
-
-@square.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (dout * conj(x) * 2,)
 
 
 @elementwise("same", integer_loops=False)
@@ -90,16 +85,11 @@ def _double(x: Any, argument: str) -> Any:
     return astype(given, dtypes.float64)
 
 
-@elementwise("float")
+# Infinite at 0, as the derivative is; `root` has a finite gradient there.
+@elementwise("float", bprop=lambda _x, out, dout: (dout * 0.5 / out,))
 def sqrt(x: Any) -> Any:
     """The square root."""
     return sqrt(x)
-
-
-# Infinite at 0, as the derivative is; `root` has a finite gradient there.
-@sqrt.def_bprop
-def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
-    return (dout * 0.5 / out,)
 
 
 @elementwise("float")
@@ -114,134 +104,80 @@ def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
     return (where(equal(out, 0.0), 0.0, dout * 0.5 / where(equal(out, 0.0), 1.0, out)),)
 
 
-@elementwise("float")
+@elementwise("float", bprop=lambda x, out, dout: (dout * -0.5 * out / x,))
 def rsqrt(x: Any) -> Any:
     """1 / sqrt(x)."""
     return 1.0 / sqrt(x)
 
 
-@rsqrt.def_bprop
-def _(x: Tensor, out: Tensor, dout: Tensor) -> Grads:
-    return (dout * -0.5 * out / x,)
-
-
 # --- exponentials -----------------------------------------------------------------------------------------------------
 
 
-@elementwise("float")
+@elementwise("float", bprop=lambda _x, out, dout: (dout * out,))
 def exp(x: Any) -> Any:
     """e ** x."""
     return exp(x)
 
 
-@exp.def_bprop
-def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
-    return (dout * out,)
-
-
-@elementwise("float")
+# the peak is a constant to its callers
+@elementwise("float", bprop=lambda _x, _peak, out, dout: (dout * out, None))
 def exp_below(x: Any, peak: Any) -> Any:
     """exp(x - peak), and 1 where x is the peak, of which the infinite ones have no difference."""
     return where(x == peak, 1.0, exp(x - peak))
 
 
-@exp_below.def_bprop
-def _(_x: Tensor, _peak: Tensor, out: Tensor, dout: Tensor) -> Grads:
-    return dout * out, None  # the peak is a constant to its callers
-
-
-@elementwise("float")
+# e ** x from the output, to the rounding of 1: far below 0 it is 0.
+@elementwise("float", bprop=lambda _x, out, dout: (dout * (out + 1.0),))
 def expm1(x: Any) -> Any:
     """e ** x - 1, exact near 0."""
     return expm1(x)
 
 
-# e ** x from the output, to the rounding of 1: far below 0 it is 0.
-@expm1.def_bprop
-def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
-    return (dout * (out + 1.0),)
-
-
-@elementwise("float")
+@elementwise("float", bprop=lambda _x, out, dout: (dout * out * math.log(2.0),))
 def exp2(x: Any) -> Any:
     """2 ** x."""
     return 2.0**x
 
 
-@exp2.def_bprop
-def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
-    return (dout * out * math.log(2.0),)
-
-
-@elementwise("float")
+@elementwise("float", bprop=lambda _x, out, dout: (dout * out * (1.0 - out),))
 def sigmoid(x: Any) -> Any:
     """1 / (1 + exp(-x))."""
     return sigmoid(x)
 
 
-@sigmoid.def_bprop
-def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
-    return (dout * out * (1.0 - out),)
-
-
 # --- logarithms -------------------------------------------------------------------------------------------------------
 
 
-@elementwise("float")
+@elementwise("float", bprop=lambda x, _out, dout: (dout / x,))
 def log(x: Any) -> Any:
     """The natural logarithm."""
     return log(x)
 
 
-@log.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (dout / x,)
-
-
-@elementwise("float")
+@elementwise("float", bprop=lambda x, _out, dout: (dout / (x + 1.0),))
 def log1p(x: Any) -> Any:
     """log(1 + x), exact near 0."""
     return log1p(x)
 
 
-@log1p.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (dout / (x + 1.0),)
-
-
-@elementwise("float")
+@elementwise("float", bprop=lambda x, _out, dout: (dout / (x * math.log(2.0)),))
 def log2(x: Any) -> Any:
     """The logarithm to the base 2."""
     return log(x) / 0.6931471805599453
 
 
-@log2.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (dout / (x * math.log(2.0)),)
-
-
-@elementwise("float")
+@elementwise("float", bprop=lambda x, _out, dout: (dout / (x * math.log(10.0)),))
 def log10(x: Any) -> Any:
     """The logarithm to the base 10."""
     return log(x) / 2.302585092994046
 
 
-@log10.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (dout / (x * math.log(10.0)),)
-
-
-@elementwise("float")
+@elementwise("float", bprop=lambda x, _out, dout: (dout / (x * (1.0 - x)),))
 def _logit(x: Any) -> Any:
     return log(x) - log1p(-x)
 
 
 _logit.name = "logit"
-
-
-@_logit.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (dout / (x * (1.0 - x)),)
 
 
 def logit(x: Numbers, eps: Share | None = None) -> Tensor:
@@ -284,15 +220,10 @@ def _(x: Tensor, y: Tensor, share: Any, _out: Tensor, dout: Tensor) -> Grads:
 # --- the error function, its complement and inverse -------------------------------------------------------------------
 
 
-@elementwise("float")
+@elementwise("float", bprop=lambda x, _out, dout: (dout * exp(-square(x)) * (2.0 / math.sqrt(math.pi)),))
 def erf(x: Any) -> Any:
     """The error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x."""
     return erf(x)
-
-
-@erf.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (dout * exp(-square(x)) * (2.0 / math.sqrt(math.pi)),)
 
 
 def _special(name: str, x: Any) -> Any:

@@ -22,70 +22,40 @@ Grads = Sequence[Any]
 # --- angles -----------------------------------------------------------------------------------------------------------
 
 
-@elementwise("float")
+@elementwise("float", bprop=lambda x, _out, dout: (dout * cos(x),))
 def sin(x: Any) -> Any:
     """The sine of an angle in radians."""
     return sin(x)
 
 
-@sin.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (dout * cos(x),)
-
-
-@elementwise("float")
+@elementwise("float", bprop=lambda x, _out, dout: (-dout * sin(x),))
 def cos(x: Any) -> Any:
     """The cosine of an angle in radians."""
     return cos(x)
 
 
-@cos.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (-dout * sin(x),)
-
-
-@elementwise("float")
+@elementwise("float", bprop=lambda x, _out, dout: (dout / (square(x) + 1.0),))
 def atan(x: Any) -> Any:
     """The arc tangent in radians."""
     return atan(x)
 
 
-@atan.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (dout / (square(x) + 1.0),)
-
-
-@elementwise("float")
+@elementwise("float", bprop=lambda _x, out, dout: (dout * (square(out) + 1.0),))
 def tan(x: Any) -> Any:
     """The tangent of an angle in radians."""
     return sin(x) / cos(x)
 
 
-@tan.def_bprop
-def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
-    return (dout * (square(out) + 1.0),)
-
-
-@elementwise("float")
+@elementwise("float", bprop=lambda x, _out, dout: (dout * rsqrt((1.0 - x) * (x + 1.0)),))
 def asin(x: Any) -> Any:
     """The arc sine in radians, in [-pi/2, pi/2]; NaN outside of [-1, 1]."""
     return atan(x / sqrt((1.0 - x) * (1.0 + x)))
 
 
-@asin.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (dout * rsqrt((1.0 - x) * (x + 1.0)),)
-
-
-@elementwise("float")
+@elementwise("float", bprop=lambda x, _out, dout: (-dout * rsqrt((1.0 - x) * (x + 1.0)),))
 def acos(x: Any) -> Any:
     """The arc cosine in radians, in [0, pi]; NaN outside of [-1, 1]."""
     return 2.0 * atan(sqrt((1.0 - x) / (1.0 + x)))
-
-
-@acos.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (-dout * rsqrt((1.0 - x) * (x + 1.0)),)
 
 
 # The quotient of the smaller by the larger does not overflow; from there on to the right part of the circle. Of equal
@@ -151,41 +121,26 @@ def rad2deg(x: Numbers) -> Tensor:
 # --- hyperbolic functions ---------------------------------------------------------------------------------------------
 
 
-@elementwise("float")
+@elementwise("float", bprop=lambda _x, out, dout: (dout * (1.0 - square(out)),))
 def tanh(x: Any) -> Any:
     """The hyperbolic tangent."""
     return tanh(x)
 
 
-@tanh.def_bprop
-def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
-    return (dout * (1.0 - square(out)),)
-
-
-@elementwise("float")
+@elementwise("float", bprop=lambda x, _out, dout: (dout * cosh(x),))
 def sinh(x: Any) -> Any:
     """The hyperbolic sine, (e^x - e^-x) / 2, exact near 0."""
     return 0.5 * (expm1(x) - expm1(-x))
 
 
-@sinh.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (dout * cosh(x),)
-
-
-@elementwise("float")
+@elementwise("float", bprop=lambda x, _out, dout: (dout * sinh(x),))
 def cosh(x: Any) -> Any:
     """The hyperbolic cosine, (e^x + e^-x) / 2."""
     return 0.5 * (exp(x) + exp(-x))
 
 
-@cosh.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (dout * sinh(x),)
-
-
 # From 10^9 on x^2 + 1 is x^2, and would overflow further on.
-@elementwise("float")
+@elementwise("float", bprop=lambda x, _out, dout: (dout / hypot(x, 1.0),))
 def asinh(x: Any) -> Any:
     """The inverse of sinh, log(x + sqrt(x^2 + 1)), exact near 0."""
     return sign(x) * where(
@@ -193,31 +148,16 @@ def asinh(x: Any) -> Any:
     )
 
 
-@asinh.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (dout / hypot(x, 1.0),)
-
-
-@elementwise("float")
+@elementwise("float", bprop=lambda x, _out, dout: (dout * rsqrt(x - 1.0) * rsqrt(x + 1.0),))
 def acosh(x: Any) -> Any:
     """The inverse of cosh, log(x + sqrt(x^2 - 1)), exact near 1; NaN below 1."""
     return where(x > 1e9, log(x) + 0.6931471805599453, log1p(x - 1.0 + sqrt(x - 1.0) * sqrt(x + 1.0)))
 
 
-@acosh.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (dout * rsqrt(x - 1.0) * rsqrt(x + 1.0),)
-
-
-@elementwise("float")
+@elementwise("float", bprop=lambda x, _out, dout: (dout / ((1.0 - x) * (x + 1.0)),))
 def atanh(x: Any) -> Any:
     """The inverse of tanh, log((1 + x) / (1 - x)) / 2, exact near 0; NaN outside of [-1, 1]."""
     return sign(x) * 0.5 * log1p(2.0 * abs(x) / (1.0 - abs(x)))
-
-
-@atanh.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (dout / ((1.0 - x) * (x + 1.0)),)
 
 
 arctan, arccos, arcsin, arccosh, arcsinh, arctanh, arctan2 = atan, acos, asin, acosh, asinh, atanh, atan2

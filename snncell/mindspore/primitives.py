@@ -1,0 +1,244 @@
+"""MindSpore's primitive classes: an operation as an object that is made first and called later, `ops.Sigmoid()(x)`.
+
+Users find them in `snncell.ops`, which imports this module when one of them is first used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import isfunction
+from typing import Any, ClassVar
+
+from snncell.base.arguments.guard import guard, plan_of
+from snncell.base.arguments.kinds import Count, Lengths, Numbers, PadMode, Probability
+from snncell.errors import ArgumentError
+from snncell.ops import (
+    activation,
+    arithmetic,
+    creation as new,
+    exponentials,
+    gathering,
+    joining,
+    linalg,
+    logic as lg,
+    random,
+    reduce,
+    shape as sh,
+    trigonometry,
+)
+from snncell.ops.base import as_axis, as_int, as_tensor, astype, probability
+from snncell.ops.control import assign
+from snncell.ops.conv import conv2d
+from snncell.tape.tensor import Tensor
+
+
+class PrimitiveClass:
+    """An operation whose options are given when it is made and whose operands when it is called."""
+
+    function: ClassVar[Callable[..., Any]]
+
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+
+    def __call__(self, *operands: Any, **named: Any) -> Any:
+        function, who = type(self).function, type(self).__name__
+        if not isfunction(function):  # elementwise operations check their operands themselves
+            return function(*operands, **named, **self.options)
+        plan = plan_of(function)
+        operands = plan.taken(who, operands, named)
+        try:
+            return function(*operands, **named, **self.options)
+        except Exception as error:
+            plan.tell(error, who, operands, named | self.options)
+            raise
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.options.items())})"
+
+
+# --- classes of an operation and at most one option -------------------------------------------------------------------
+
+
+class _Plain(PrimitiveClass):
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class _Axis(PrimitiveClass):
+    def __init__(self, axis: int = 0) -> None:
+        super().__init__(axis=axis)
+
+
+class _LastAxis(PrimitiveClass):
+    def __init__(self, axis: int = -1) -> None:
+        super().__init__(axis=axis)
+
+
+class _Reduce(PrimitiveClass):
+    def __init__(self, keep_dims: bool = False) -> None:
+        super().__init__(keepdims=keep_dims)
+
+    def __call__(self, x: Numbers, axis: Lengths = ()) -> Any:  # () for all axes, as in MindSpore
+        return type(self).function(x, axis, **self.options)
+
+
+def _class_of(name: str, function: Callable[..., Any], kind: type[PrimitiveClass] = _Plain) -> type[PrimitiveClass]:
+    doc = f"The operation `ops.{getattr(function, '__name__', name)}` as an object."
+    return type(name, (kind,), {"function": staticmethod(function), "__doc__": doc, "__module__": __name__})
+
+
+Abs = _class_of("Abs", arithmetic.abs)
+Add = _class_of("Add", arithmetic.add)
+Argmax = _class_of("Argmax", reduce.argmax, _LastAxis)
+Assign = _class_of("Assign", assign, PrimitiveClass)
+Cast = _class_of("Cast", astype)
+Ceil = _class_of("Ceil", arithmetic.ceil)
+Concat = _class_of("Concat", joining.concat, _Axis)
+Cos = _class_of("Cos", trigonometry.cos)
+CumSum = _class_of("CumSum", reduce.cumsum, PrimitiveClass)
+Div = _class_of("Div", arithmetic.div)
+Equal = _class_of("Equal", lg.equal)
+Erf = _class_of("Erf", exponentials.erf)
+Exp = _class_of("Exp", exponentials.exp)
+ExpandDims = _class_of("ExpandDims", sh.expand_dims)
+Expm1 = _class_of("Expm1", exponentials.expm1)
+Fill = _class_of("Fill", new.fill)
+Floor = _class_of("Floor", arithmetic.floor)
+Gather = _class_of("Gather", gathering.gather)
+Greater = _class_of("Greater", lg.greater)
+GreaterEqual = _class_of("GreaterEqual", lg.greater_equal)
+Less = _class_of("Less", lg.less)
+LessEqual = _class_of("LessEqual", lg.less_equal)
+Log = _class_of("Log", exponentials.log)
+Log1p = _class_of("Log1p", exponentials.log1p)
+LogSoftmax = _class_of("LogSoftmax", reduce.log_softmax, _LastAxis)
+LogicalAnd = _class_of("LogicalAnd", lg.logical_and)
+LogicalNot = _class_of("LogicalNot", lg.logical_not)
+LogicalOr = _class_of("LogicalOr", lg.logical_or)
+Maximum = _class_of("Maximum", arithmetic.maximum)
+Minimum = _class_of("Minimum", arithmetic.minimum)
+Mul = _class_of("Mul", arithmetic.mul)
+Neg = _class_of("Neg", arithmetic.neg)
+NotEqual = _class_of("NotEqual", lg.not_equal)
+OneHot = _class_of("OneHot", gathering.one_hot, _LastAxis)
+OnesLike = _class_of("OnesLike", new.ones_like)
+Pow = _class_of("Pow", exponentials.pow)
+ReLU = _class_of("ReLU", activation.relu)
+ReLU6 = _class_of("ReLU6", activation.relu6)
+RealDiv = _class_of("RealDiv", arithmetic.div)
+ReduceMax = _class_of("ReduceMax", reduce.max, _Reduce)
+ReduceMean = _class_of("ReduceMean", reduce.mean, _Reduce)
+ReduceMin = _class_of("ReduceMin", reduce.min, _Reduce)
+ReduceProd = _class_of("ReduceProd", reduce.prod, _Reduce)
+ReduceSum = _class_of("ReduceSum", reduce.sum, _Reduce)
+Reshape = _class_of("Reshape", sh.reshape)
+Round = _class_of("Round", arithmetic.round)
+Rsqrt = _class_of("Rsqrt", exponentials.rsqrt)
+Select = _class_of("Select", lg.where)
+Sigmoid = _class_of("Sigmoid", exponentials.sigmoid)
+Sign = _class_of("Sign", arithmetic.sign)
+Sin = _class_of("Sin", trigonometry.sin)
+Softmax = _class_of("Softmax", reduce.softmax, _LastAxis)
+Softplus = _class_of("Softplus", activation.softplus)
+Sqrt = _class_of("Sqrt", exponentials.sqrt)
+Square = _class_of("Square", exponentials.square)
+Stack = _class_of("Stack", joining.stack, _Axis)
+Sub = _class_of("Sub", arithmetic.sub)
+Tanh = _class_of("Tanh", trigonometry.tanh)
+Transpose = _class_of("Transpose", sh.transpose)
+ZerosLike = _class_of("ZerosLike", new.zeros_like)
+
+
+# --- classes with more options, or another form of their operation ----------------------------------------------------
+
+
+class MatMul(PrimitiveClass):
+    """`ops.matmul`, with either operand transposed first."""
+
+    def __init__(self, transpose_a: bool = False, transpose_b: bool = False) -> None:
+        super().__init__(transpose_a=transpose_a, transpose_b=transpose_b)
+
+    def __call__(self, x: Numbers, y: Numbers) -> Tensor:
+        x, y = as_tensor(x, type(self).__name__), as_tensor(y, type(self).__name__, "y")
+        if self.options["transpose_a"]:
+            x = sh.swapaxes(x, -1, -2)
+        if self.options["transpose_b"]:
+            y = sh.swapaxes(y, -1, -2)
+        return linalg.matmul(x, y)
+
+
+class BatchMatMul(MatMul):
+    """`MatMul` of batches of matrices."""
+
+
+class Squeeze(PrimitiveClass):
+    """`ops.squeeze`."""
+
+    function = staticmethod(sh.squeeze)
+
+    def __init__(self, axis: Lengths = ()) -> None:
+        super().__init__(axis=None if axis == () else axis)  # MindSpore's () stands for all axes
+
+
+class GeLU(_Plain):
+    """`ops.gelu` by tanh, as MindSpore's primitive has it."""
+
+    @staticmethod
+    def function(x: Numbers) -> Tensor:
+        """The operation."""
+        return activation.gelu(x, "tanh")
+
+
+class Split(PrimitiveClass):
+    """`ops.split` into `output_num` equal pieces."""
+
+    def __init__(self, axis: int = 0, output_num: Count = 1) -> None:
+        if as_int(output_num, "Split", "output_num") < 1:
+            raise ArgumentError(f"Split: output_num is at least 1, not {output_num}.")
+        super().__init__(axis=axis, output_num=output_num)
+
+    def __call__(self, x: Any) -> tuple[Tensor, ...]:
+        tensor, count = as_tensor(x, "Split"), self.options["output_num"]
+        axis = as_axis(self.options["axis"], tensor.ndim, "Split")
+        return joining.split(tensor, [tensor.shape[axis] // count] * count, axis)
+
+
+class Conv2D(PrimitiveClass):
+    """`ops.conv2d` without a bias."""
+
+    def __init__(
+        self,
+        out_channel: Count,
+        kernel_size: Lengths,
+        pad_mode: PadMode = "valid",
+        pad: Lengths = 0,
+        stride: Lengths = 1,
+        dilation: Lengths = 1,
+        group: Count = 1,
+    ) -> None:
+        super().__init__(pad_mode=pad_mode, padding=pad, stride=stride, dilation=dilation, groups=group)
+
+    def __call__(self, x: Any, weight: Any) -> Tensor:
+        return conv2d(x, weight, **self.options)
+
+
+class Dropout2D(PrimitiveClass):
+    """Sets whole channels to 0 with probability 1 - keep_prob, at every call; returns (result, mask).
+
+    See `ops.dropout2d`.
+    """
+
+    function = staticmethod(random.dropout2d)
+
+    def __init__(self, keep_prob: Probability = 0.5) -> None:
+        super().__init__(keep_prob=probability(keep_prob, type(self).__name__, "keep_prob"))
+
+
+class Dropout(Dropout2D):
+    """`ops.dropout`, always on, with the probability of keeping an element. Returns the result alone."""
+
+    def __call__(self, x: Any) -> Tensor:
+        return random.dropout(x, 1.0 - self.options["keep_prob"])
+
+
+guard(globals(), own=True)
