@@ -26,7 +26,7 @@ from snncell.errors import (
     SnncellError,
     TraceError,
 )
-from snncell.ops.seeds import present_key, replaying
+from snncell.ops.random import present_key, replaying
 from snncell.tape import structure
 from snncell.tape.backward import conform, zeros_of
 from snncell.tape.parameter import Parameter

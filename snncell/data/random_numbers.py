@@ -19,8 +19,7 @@ from snncell.base.arguments.kinds import Within
 from snncell.errors import ArgumentError
 from snncell.kernels.space import HOST
 from snncell.ops.base import as_int
-from snncell.ops.random import randint
-from snncell.ops.seeds import replaying
+from snncell.ops.random import randint, replaying
 from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor
 

@@ -14,7 +14,7 @@ from snncell.base.signals import import_once
 from snncell.distributed.ranks import Ranks
 from snncell.errors import ArgumentError, RankError
 from snncell.kernels.numba.policy import set_number_of_threads
-from snncell.ops.seeds import go_on_from, present_key
+from snncell.ops.random import go_on_from, present_key
 from snncell.tape.state import TRACING
 
 SHARDS = 4

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ArgumentError
-from snncell.ops.seeds import go_on_from, present_key
+from snncell.ops.random import go_on_from, present_key
 from snncell.tape.event_lists import EventLists
 from snncell.tape.structure import flatten, unflatten
 from snncell.tape.tensor import Tensor

@@ -21,7 +21,7 @@ from snncell.distributed.sums import VectorLayout, Vectors, sum_over_shards, sum
 from snncell.errors import ArgumentError, RankError
 from snncell.nn.optim.optimizer import Optimizer
 from snncell.nn.time.stateful import Stateful
-from snncell.ops.seeds import present_key, replaying
+from snncell.ops.random import present_key, replaying
 from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.structure import flatten
 from snncell.tape.tensor import Tensor

@@ -16,7 +16,6 @@ from snncell.ops import (
     activation,
     arithmetic,
     creation as new,
-    exponentials,
     gathering,
     joining,
     linalg,
@@ -24,7 +23,7 @@ from snncell.ops import (
     random,
     reduce,
     shape as sh,
-    trigonometry,
+    transcendental as tr,
 )
 from snncell.ops.base import as_axis, as_int, as_tensor, astype, probability
 from snncell.ops.control import assign
@@ -94,14 +93,14 @@ Assign = _class_of("Assign", assign, PrimitiveClass)
 Cast = _class_of("Cast", astype)
 Ceil = _class_of("Ceil", arithmetic.ceil)
 Concat = _class_of("Concat", joining.concat, _Axis)
-Cos = _class_of("Cos", trigonometry.cos)
+Cos = _class_of("Cos", tr.cos)
 CumSum = _class_of("CumSum", reduce.cumsum, PrimitiveClass)
 Div = _class_of("Div", arithmetic.div)
 Equal = _class_of("Equal", lg.equal)
-Erf = _class_of("Erf", exponentials.erf)
-Exp = _class_of("Exp", exponentials.exp)
+Erf = _class_of("Erf", tr.erf)
+Exp = _class_of("Exp", tr.exp)
 ExpandDims = _class_of("ExpandDims", sh.expand_dims)
-Expm1 = _class_of("Expm1", exponentials.expm1)
+Expm1 = _class_of("Expm1", tr.expm1)
 Fill = _class_of("Fill", new.fill)
 Floor = _class_of("Floor", arithmetic.floor)
 Gather = _class_of("Gather", gathering.gather)
@@ -109,8 +108,8 @@ Greater = _class_of("Greater", lg.greater)
 GreaterEqual = _class_of("GreaterEqual", lg.greater_equal)
 Less = _class_of("Less", lg.less)
 LessEqual = _class_of("LessEqual", lg.less_equal)
-Log = _class_of("Log", exponentials.log)
-Log1p = _class_of("Log1p", exponentials.log1p)
+Log = _class_of("Log", tr.log)
+Log1p = _class_of("Log1p", tr.log1p)
 LogSoftmax = _class_of("LogSoftmax", reduce.log_softmax, _LastAxis)
 LogicalAnd = _class_of("LogicalAnd", lg.logical_and)
 LogicalNot = _class_of("LogicalNot", lg.logical_not)
@@ -122,7 +121,7 @@ Neg = _class_of("Neg", arithmetic.neg)
 NotEqual = _class_of("NotEqual", lg.not_equal)
 OneHot = _class_of("OneHot", gathering.one_hot, _LastAxis)
 OnesLike = _class_of("OnesLike", new.ones_like)
-Pow = _class_of("Pow", exponentials.pow)
+Pow = _class_of("Pow", tr.pow)
 ReLU = _class_of("ReLU", activation.relu)
 ReLU6 = _class_of("ReLU6", activation.relu6)
 RealDiv = _class_of("RealDiv", arithmetic.div)
@@ -133,18 +132,18 @@ ReduceProd = _class_of("ReduceProd", reduce.prod, _Reduce)
 ReduceSum = _class_of("ReduceSum", reduce.sum, _Reduce)
 Reshape = _class_of("Reshape", sh.reshape)
 Round = _class_of("Round", arithmetic.round)
-Rsqrt = _class_of("Rsqrt", exponentials.rsqrt)
+Rsqrt = _class_of("Rsqrt", tr.rsqrt)
 Select = _class_of("Select", lg.where)
-Sigmoid = _class_of("Sigmoid", exponentials.sigmoid)
+Sigmoid = _class_of("Sigmoid", tr.sigmoid)
 Sign = _class_of("Sign", arithmetic.sign)
-Sin = _class_of("Sin", trigonometry.sin)
+Sin = _class_of("Sin", tr.sin)
 Softmax = _class_of("Softmax", reduce.softmax, _LastAxis)
 Softplus = _class_of("Softplus", activation.softplus)
-Sqrt = _class_of("Sqrt", exponentials.sqrt)
-Square = _class_of("Square", exponentials.square)
+Sqrt = _class_of("Sqrt", tr.sqrt)
+Square = _class_of("Square", tr.square)
 Stack = _class_of("Stack", joining.stack, _Axis)
 Sub = _class_of("Sub", arithmetic.sub)
-Tanh = _class_of("Tanh", trigonometry.tanh)
+Tanh = _class_of("Tanh", tr.tanh)
 Transpose = _class_of("Transpose", sh.transpose)
 ZerosLike = _class_of("ZerosLike", new.zeros_like)
 

@@ -355,13 +355,11 @@ class Recorder:
         counts = counts[: self._samples]
         if series.array(name).shape[1:2] != counts.shape:
             return None
-        found: np.ndarray[Any, Any] = series.steps()[:, None] < counts
-        return found
+        return series.steps()[:, None] < counts
 
     def numbers(self, name: str, count: int) -> np.ndarray[Any, Any]:
         """The numbers in their layer of the `count` neurons that were recorded."""
-        neurons: np.ndarray[Any, Any] = self._in_layer(self._sizes[name]) if name in self._sizes else np.arange(count)
-        return neurons
+        return self._in_layer(self._sizes[name]) if name in self._sizes else np.arange(count)
 
     def _in_layer(self, count: int, label: Label | None = None) -> Any:
         if isinstance(self._places, int):

@@ -16,7 +16,7 @@ from snncell.nir.layers import Delay, Heaviside, Scale
 from snncell.nir.neurons import Equation, constants_of, equation_of
 from snncell.nn.dataflow import beyond_threshold, kind_of
 from snncell.ops.conv import padding_widths, tuple_of
-from snncell.ops.seeds import present_key, replaying
+from snncell.ops.random import present_key, replaying
 from snncell.tape.tensor import Tensor
 
 Loss = tuple[str, str]  # what NIR cannot say, and what is written

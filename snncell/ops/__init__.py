@@ -14,7 +14,6 @@ from snncell.ops.base import *
 from snncell.ops.control import *
 from snncell.ops.conv import *
 from snncell.ops.creation import *
-from snncell.ops.exponentials import *
 from snncell.ops.fft import *
 from snncell.ops.gathering import *
 from snncell.ops.indexing import *
@@ -28,12 +27,9 @@ from snncell.ops.padding import *
 from snncell.ops.pool import *
 from snncell.ops.random import *
 from snncell.ops.reduce import *
-from snncell.ops.resample import *
-from snncell.ops.scattering import *
-from snncell.ops.seeds import *
 from snncell.ops.shape import *
 from snncell.ops.sorting import *
-from snncell.ops.trigonometry import *
+from snncell.ops.transcendental import *
 from snncell.tape.forward import jvp as jvp
 from snncell.tape.hooks import HookBackward as HookBackward
 from snncell.tape.recompute import recompute as recompute

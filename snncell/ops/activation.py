@@ -1,6 +1,6 @@
 """Activation functions, element by element. A NaN passes through all of them.
 
-`sigmoid` is in `exponentials`, next to its inverse `logit`; `softmax` is in `reduce`.
+`sigmoid` is in `transcendental`, next to its inverse `logit`; `softmax` is in `reduce`.
 
 Where two forms meet in a kink, the derivative there is that of the flat one, as relu'(0) = 0.
 """
@@ -8,19 +8,17 @@ Where two forms meet in a kink, the derivative there is that of the flat one, as
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, Literal
 
 from snncell.base.arguments.kinds import NotNegative, Numbers, Positive
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.arithmetic import abs, maximum, minimum, mul, sign, sub
-from snncell.ops.base import as_axis, as_float, as_tensor, elementwise
-from snncell.ops.exponentials import erf, exp, expm1, log1p, sigmoid, square
+from snncell.ops.base import Grads, as_axis, as_float, as_tensor, elementwise
 from snncell.ops.joining import split
 from snncell.ops.logic import logical_and, where
 from snncell.ops.reduce import softmax
 from snncell.ops.shape import reshape
-from snncell.ops.trigonometry import tanh
+from snncell.ops.transcendental import erf, exp, expm1, log1p, sigmoid, square, tanh
 from snncell.tape.tensor import Tensor
 
 __all__ = [
@@ -28,7 +26,6 @@ __all__ = [
     "mish", "prelu", "relu", "relu6", "selu", "silu", "softmin", "softplus", "softshrink", "softsign", "tanhshrink",
 ]  # fmt: skip
 
-Grads = Sequence[Any]
 
 # --- smooth -----------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Arithmetic, element by element: each operation is its formula and, right under it, its bprop.
+"""Arithmetic, element by element: an operation is its formula, with its bprop in the decorator or right under it.
 
 In a formula, names such as `exp` or `where` mean scalar functions (`kernels/scalar.py`); in a bprop they are
 the operations of this package. Conventions where a derivative does not exist: abs'(0) = 0, a tie of maximum or minimum
@@ -10,7 +10,6 @@ and another operand may be the only one that needs one, it is a function, called
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import NotNegative, Numbers
 from snncell.compiler.ir.operations import Elementwise
 from snncell.errors import ArgumentError
-from snncell.ops.base import as_float, as_tensor, astype, elementwise, number_or_tensor, same_dtype
+from snncell.ops.base import Grads, as_float, as_tensor, astype, elementwise, number_or_tensor, same_dtype
 from snncell.ops.logic import (
     equal,
     greater,
@@ -41,8 +40,6 @@ __all__ = [
     "subtract", "true_divide", "trunc",
 ]  # fmt: skip
 
-Grads = Sequence[Any]
-
 # --- sums, products, quotients ----------------------------------------------------------------------------------------
 
 
@@ -52,25 +49,16 @@ def add(x: Any, y: Any) -> Any:
     return x + y
 
 
-add.additive = True
-
-
 @elementwise("same", complex_numbers=True, bprop=lambda _x, _y, _out, dout: (dout, lambda: -dout))
 def sub(x: Any, y: Any) -> Any:
     """x - y."""
     return x - y
 
 
-sub.additive = True
-
-
 @elementwise("same", complex_numbers=True, booleans=True)
 def mul(x: Any, y: Any) -> Any:
     """x * y."""
     return x * y
-
-
-mul.proportional = lambda inputs, varying: sum(varying) == 1
 
 
 @mul.def_bprop
@@ -82,9 +70,6 @@ def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 def div(x: Any, y: Any) -> Any:
     """x / y; integers are divided as float32."""
     return x / y
-
-
-div.proportional = lambda inputs, varying: list(varying) == [True, False]
 
 
 def _quotient(x: Any, y: Any) -> Any:
@@ -102,10 +87,9 @@ def _(_x: Tensor, y: Tensor, out: Tensor, dout: Tensor) -> Grads:
     return lambda: dout / conj(y), lambda: -dout * conj(out / y)
 
 
-# Constant between its jumps.
 @elementwise("same", bprop=lambda _x, _y, _out, _dout: (None, None))
 def floor_div(x: Any, y: Any) -> Any:
-    """The largest integer not above x / y."""
+    """The largest integer not above x / y; constant between its jumps, so no gradient."""
     return x // y
 
 
@@ -122,47 +106,34 @@ def neg(x: Any) -> Any:
     return -x
 
 
-neg.additive = True
-
-
+add.additive = sub.additive = neg.additive = True
+mul.proportional = lambda inputs, varying: sum(varying) == 1
+div.proportional = lambda inputs, varying: list(varying) == [True, False]
 subtract, multiply, divide, true_divide = sub, mul, div, div
 floor_divide, remainder, negative = floor_div, mod, neg
 
 
-# The derivatives between the jumps, at which there are none.
-@elementwise("same", bprop=lambda x, y, _out, dout: (dout, lambda: -dout * trunc(x / y)))
-def fmod(x: Any, y: Any) -> Any:
-    """x - y * trunc(x / y): the remainder has the sign of x; `mod` has that of y."""
-    # Numbers of one sign: `%` rounds nothing, and neither operand is negated that has no counterpart, as -128 has none.
-    # `x - x - y` is -y: NumPy refuses a negative Python number for an unsigned x. An infinite x gives NaN anyway.
-    return where((x < 0) == (y < 0), x % y, where(x < 0, x % (x - x - y), -(-x % y)))
-
-
 def reciprocal(x: Numbers) -> Tensor:
     """1 / x."""
-    quotient: Tensor = div(1, as_tensor(x, "reciprocal"))
-    return quotient
+    return div(1, as_tensor(x, "reciprocal"))
 
 
 def lerp(x: Numbers, end: Numbers, weight: Numbers) -> Tensor:
     """x + weight * (end - x): from x, at weight 0, to `end`, at 1."""
     start = as_float(x, "lerp")
-    result: Tensor = start + (number_or_tensor(end, "lerp", "end") - start) * number_or_tensor(weight, "lerp", "weight")
-    return result
+    return add(start, (number_or_tensor(end, "lerp", "end") - start) * number_or_tensor(weight, "lerp", "weight"))
 
 
 def addcmul(x: Numbers, tensor1: Numbers, tensor2: Numbers, value: Numbers = 1) -> Tensor:
     """x + value * tensor1 * tensor2."""
     product = mul(as_tensor(tensor1, "addcmul", "tensor1"), tensor2)
-    result: Tensor = as_tensor(x, "addcmul") + (product if _is_one(value) else product * value)
-    return result
+    return as_tensor(x, "addcmul") + (product if _is_one(value) else product * value)
 
 
 def addcdiv(x: Numbers, tensor1: Numbers, tensor2: Numbers, value: Numbers = 1) -> Tensor:
     """x + value * tensor1 / tensor2."""
     quotient = div(as_tensor(tensor1, "addcdiv", "tensor1"), tensor2)
-    result: Tensor = as_tensor(x, "addcdiv") + (quotient if _is_one(value) else quotient * value)
-    return result
+    return as_tensor(x, "addcdiv") + (quotient if _is_one(value) else quotient * value)
 
 
 def _is_one(value: Any) -> bool:
@@ -185,7 +156,7 @@ def conj(x: Numbers) -> Any:
     return _conj(tensor) if tensor.dtype.category == 3 else snapshot(tensor)
 
 
-@elementwise("same", complex_numbers=True, bprop=lambda _x, _out, dout: (_conj(dout),))
+@elementwise("same", complex_numbers=True, bprop=lambda _x, _out, dout: (conj(dout),))
 def _conj(x: Any) -> Any:
     return conj(x)
 
@@ -219,44 +190,38 @@ def signbit(x: Any) -> Any:
 signbit.no_gradient()
 
 
-@elementwise("float", bprop=lambda x, y, _out, dout: (dout * where(signbit(y), -1.0, 1.0) * sign(x), None))
+@elementwise(
+    "float", name="copysign", bprop=lambda x, y, _out, dout: (dout * where(signbit(y), -1.0, 1.0) * sign(x), None)
+)
 def _copysign(x: Any, y: Any) -> Any:
     return where((y < 0) | (1.0 / y < 0), -abs(x), abs(x))
 
 
-_copysign.name = "copysign"
-
-
 def copysign(x: Numbers, y: Numbers) -> Tensor:
     """|x| with the sign of y, that of -0.0 too."""
-    result: Tensor = _copysign(*_same_dtype_tensors(x, y, "copysign"))
-    return result
+    return _copysign(*_same_dtype_tensors(x, y, "copysign"))
 
 
 def sgn(x: Numbers) -> Tensor:
     """The sign of x; of a complex number its direction, x / |x|, and 0 of 0."""
     tensor = as_tensor(x, "sgn")
     if tensor.dtype.category != 3:
-        signs: Tensor = sign(tensor)
-        return signs
+        return sign(tensor)
     length = abs(tensor)
-    direction: Tensor = tensor / where(equal(length, 0.0), 1.0, length)
-    return direction
+    return tensor / where(equal(length, 0.0), 1.0, length)
 
 
-# constant on both sides of its jump
-@elementwise("same", bprop=lambda x, _values, _out, dout: (None, lambda: where(equal(x, 0), dout, 0.0)))
+# Constant on both sides of its jump.
+@elementwise(
+    "same", name="heaviside", bprop=lambda x, _values, _out, dout: (None, lambda: where(equal(x, 0), dout, 0.0))
+)
 def _heaviside(x: Any, values: Any) -> Any:
     return where(x > 0, 1, where(x == 0, values, where(x < 0, 0, x)))
 
 
-_heaviside.name = "heaviside"
-
-
 def heaviside(x: Numbers, values: Numbers) -> Tensor:
     """0 where x < 0, 1 where x > 0, and `values` where it is 0."""
-    result: Tensor = _heaviside(*_same_dtype_tensors(x, values, "heaviside"))
-    return result
+    return _heaviside(*_same_dtype_tensors(x, values, "heaviside"))
 
 
 def _same_dtype_tensors(x: Any, y: Any, name: str) -> list[Tensor]:
@@ -338,8 +303,7 @@ def fmin(x: Numbers, y: Numbers) -> Tensor:
 
 def _ignore_nan(function: Any, x: Any, y: Any, name: str) -> Tensor:
     a, b = _same_dtype_tensors(x, y, name)
-    result: Tensor = where(isnan(a), b, where(isnan(b), a, function(a, b)))
-    return result
+    return where(isnan(a), b, where(isnan(b), a, function(a, b)))
 
 
 def isclose(
@@ -355,35 +319,27 @@ def isclose(
     return logical_or(result, logical_and(isnan(a), isnan(b))) if equal_nan else result
 
 
-# --- rounding ---------------------------------------------------------------------------------------------------------
+# --- rounding: constant between its jumps, so its gradient is 0 -------------------------------------------------------
 
 
-@elementwise("whole")
+@elementwise("whole", bprop=lambda _x, _out, _dout: (None,))
 def floor(x: Any) -> Any:
     """The largest integer not above x; no gradient."""
     return floor(x)
 
 
-@elementwise("whole")
+@elementwise("whole", bprop=lambda _x, _out, _dout: (None,))
 def ceil(x: Any) -> Any:
     """The smallest integer not below x; no gradient."""
     return ceil(x)
 
 
-@elementwise("whole")
+@elementwise("whole", bprop=lambda _x, _out, _dout: (None,))
 def round(x: Any) -> Any:
     """The nearest integer, halves to even; no gradient."""
     return round(x)
 
 
-for _step in (floor, ceil, round):  # constant between their jumps
-
-    @_step.def_bprop
-    def _(_x: Tensor, _out: Tensor, _dout: Tensor) -> Grads:
-        return (None,)
-
-
-# constant between its jumps
 @elementwise("whole", bprop=lambda _x, _out, _dout: (None,))
 def trunc(x: Any) -> Any:
     """The integer next to x towards 0; no gradient."""
@@ -393,5 +349,13 @@ def trunc(x: Any) -> Any:
 def frac(x: Numbers) -> Tensor:
     """The fractional part, x - trunc(x), with the sign of x; 0 for integers."""
     tensor = as_tensor(x, "frac")
-    rest: Tensor = tensor - trunc(tensor)
-    return rest
+    return tensor - trunc(tensor)
+
+
+# The derivatives between the jumps, at which there are none.
+@elementwise("same", bprop=lambda x, y, _out, dout: (dout, lambda: -dout * trunc(x / y)))
+def fmod(x: Any, y: Any) -> Any:
+    """x - y * trunc(x / y): the remainder has the sign of x; `mod` has that of y."""
+    # Numbers of one sign: `%` rounds nothing, and neither operand is negated that has no counterpart, as -128 has none.
+    # `x - x - y` is -y: NumPy refuses a negative Python number for an unsigned x. An infinite x gives NaN anyway.
+    return where((x < 0) == (y < 0), x % y, where(x < 0, x % (x - x - y), -(-x % y)))

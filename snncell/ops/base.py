@@ -25,6 +25,7 @@ from snncell.tape.tensor import Tensor, snapshot
 __all__ = ["cast"]
 
 Axis = int | tuple[int, ...] | None
+Grads = Sequence[Any]  # what a bprop returns: a gradient, a function that gives one, or None for each input
 _NUMBERS = (bool, int, float, complex)
 
 # --- operations -------------------------------------------------------------------------------------------------------
@@ -39,6 +40,7 @@ class Function(Elementwise):
         booleans: with the rule "same", whether it takes booleans and gives one.
         integer_loops: whether a loop may compute it on integers; not where NumPy refuses some of their values.
         whole_numbers: whether it takes nothing but integers and booleans.
+        name: in errors and Programs; without it, that of the formula.
     """
 
     def __init__(
@@ -49,8 +51,10 @@ class Function(Elementwise):
         booleans: bool = False,
         integer_loops: bool = True,
         whole_numbers: bool = False,
+        name: str = "",
     ) -> None:
         super().__init__(formula, rule)
+        self.name = name or self.name
         self.complex_numbers = complex_numbers
         self.booleans = booleans or rule != "same"
         self.integer_loops = integer_loops
@@ -176,13 +180,13 @@ def same_dtype(operands: Sequence[Any], name: str, floating: bool = False, widen
 
 
 def elementwise(
-    rule: str, bprop: Callable[..., Sequence[Any]] | None = None, **options: bool
+    rule: str, bprop: Callable[..., Sequence[Any]] | None = None, **options: Any
 ) -> Callable[[Callable[..., Any]], Function]:
-    """Declare an elementwise operation by its formula and its bprop, if that is one expression; else see `def_bprop`.
+    """Declare an elementwise operation by its formula and its bprop.
 
     Args:
         rule: how dtypes behave, see `Elementwise`.
-        bprop: see `Primitive.def_bprop`.
+        bprop: one line of operations defined before; see `Primitive.def_bprop`, which takes any other.
         options: those of `Function`.
     """
 

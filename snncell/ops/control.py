@@ -326,8 +326,7 @@ def _front_to_axis(tree: Any, axis: int | None) -> Any:
 def _move_axis(x: Tensor, source: int, target: int) -> Tensor:
     order = [n for n in range(x.ndim) if n != source]
     order.insert(target, source)
-    moved: Tensor = x if source == target else transpose(x, tuple(order))
-    return moved
+    return x if source == target else transpose(x, tuple(order))
 
 
 # --- maps over tuples and lists ---------------------------------------------------------------------------------------
@@ -413,8 +412,8 @@ def depend(value: Tensor, expr: Any) -> Tensor:
         >>> ops.depend(Tensor(2.0), ops.assign(p, 3.0)).item(), p.item()
         (2.0, 3.0)
     """
-    result: Tensor = as_read(value)
-    return result
+    read: Tensor = as_read(value)
+    return read
 
 
 def assign(variable: Annotated[Parameter, Own()], value: Numbers) -> Parameter:

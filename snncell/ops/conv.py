@@ -7,7 +7,6 @@ reverse of the other two: so there are gradients of any order.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from snncell import dtype as dtypes
@@ -16,7 +15,7 @@ from snncell.compiler.ir.product import Convolution, ConvolutionBack, Convolutio
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import joining, shape as sh
 from snncell.ops.arithmetic import conj
-from snncell.ops.base import as_float, as_int, as_ints, as_tensor, astype, same_dtype
+from snncell.ops.base import Grads, as_float, as_int, as_ints, as_tensor, astype, same_dtype
 from snncell.ops.event_lists import convolve_lists
 from snncell.ops.indexing import put_primitive
 from snncell.ops.padding import pad
@@ -26,7 +25,6 @@ from snncell.tape.tensor import Tensor
 
 __all__ = ["conv", "conv1d", "conv2d", "conv_transpose2d", "fold", "unfold"]
 
-Grads = Sequence[Any]
 Ints = tuple[int, ...]
 _conv, _conv_back, _conv_weight = Convolution(), ConvolutionBack(), ConvolutionWeight()
 _conv_weight.total = sum_primitive
@@ -382,5 +380,4 @@ def fold(
         total = placed if total is None else total + placed
     assert total is not None  # a window has an element
     (above, left), (height, width) = places.padding, image
-    result: Tensor = total[:, :, above : above + height, left : left + width]
-    return result
+    return total[:, :, above : above + height, left : left + width]

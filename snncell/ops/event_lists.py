@@ -24,11 +24,10 @@ from snncell.errors import ShapeError
 from snncell.kernels.conv import direct, im2col
 from snncell.kernels.products import csr, matmul
 from snncell.ops import shape as sh
-from snncell.ops.base import as_tensor, astype
+from snncell.ops.base import Grads, as_tensor, astype
 from snncell.tape.event_lists import EventLists, OfLists, refuse_gradient
 from snncell.tape.tensor import Tensor
 
-Grads = Sequence[Any]
 Ints = tuple[int, ...]
 
 

@@ -5,7 +5,8 @@ Each transform is linear; its reverse is its adjoint, which is again a transform
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,33 +16,23 @@ from snncell.base.arguments.kinds import Numbers
 from snncell.base.signals import import_once
 from snncell.errors import ShapeError
 from snncell.kernels.products import device as complexes
-from snncell.ops.base import as_float, as_int, astype, primitive, to_compute_dtype
+from snncell.ops.base import Grads, as_float, as_int, astype, to_compute_dtype
 from snncell.ops.creation import zeros_like
-from snncell.tape.primitive import with_axis_of_steps
+from snncell.tape.primitive import Primitive, with_axis_of_steps
 from snncell.tape.tensor import Tensor, beside, snapshot
 
 __all__ = ["fft", "ifft", "imag", "irfft", "real", "rfft"]
 
-Grads = Sequence[Any]
+
+def _transform(name: str, there: Callable[..., Any]) -> Primitive:
+    """A function of `scipy.fft`, which is imported on first use because that takes a while."""
+    op = Primitive(name, lambda *args, **options: getattr(import_once("scipy.fft"), name)(*args, **options))
+    op.def_there(there)
+    return op
 
 
-def _scipy_fft() -> Any:
-    return import_once("scipy.fft")  # on first use: importing it takes a while
-
-
-@primitive
-def _fft(x: Any) -> Any:
-    return _scipy_fft().fft(x)
-
-
-@primitive
-def _ifft(x: Any) -> Any:
-    return _scipy_fft().ifft(x)
-
-
-@_fft.def_there
-def _(x: Any) -> Any:
-    return complexes.fft(x)
+_fft, _ifft = _transform("fft", complexes.fft), _transform("ifft", partial(complexes.fft, inverse=True))
+_rfft, _irfft = _transform("rfft", complexes.rfft), _transform("irfft", complexes.irfft)
 
 
 @_fft.def_bprop
@@ -49,29 +40,9 @@ def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return (ifft(dout) * x.shape[-1],)
 
 
-@_ifft.def_there
-def _(x: Any) -> Any:
-    return complexes.fft(x, inverse=True)
-
-
 @_ifft.def_bprop
 def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return (fft(dout) / x.shape[-1],)
-
-
-@primitive
-def _rfft(x: Any) -> Any:
-    return _scipy_fft().rfft(x)
-
-
-@primitive
-def _irfft(x: Any, n: int) -> Any:
-    return _scipy_fft().irfft(x, n)
-
-
-@_rfft.def_there
-def _(x: Any) -> Any:
-    return complexes.rfft(x)
 
 
 @_rfft.def_bprop
@@ -79,11 +50,6 @@ def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     n = x.shape[-1]
     # irfft counts every frequency but the first (and, for even n, the last) twice; the sum has each once.
     return (_irfft.bind(dout / _multiplicity(n, dout), n=n) * n,)
-
-
-@_irfft.def_there
-def _(x: Any, n: int) -> Any:
-    return complexes.irfft(x, n)
 
 
 @_irfft.def_bprop
@@ -104,16 +70,12 @@ def _multiplicity(n: int, like: Tensor) -> Tensor:
 
 def fft(x: Numbers) -> Tensor:
     """The complex spectrum of a real or complex signal, `(..., N)`."""
-    tensor = _signal(x, "fft")
-    result: Tensor = _fft.bind(astype(tensor, _complex_of(tensor)))
-    return result
+    return _of_complex(_fft, x)
 
 
 def ifft(x: Numbers) -> Tensor:
     """The complex signal of a spectrum, the reverse of `fft`."""
-    tensor = _signal(x, "ifft")
-    result: Tensor = _ifft.bind(astype(tensor, _complex_of(tensor)))
-    return result
+    return _of_complex(_ifft, x)
 
 
 def rfft(x: Numbers) -> Tensor:
@@ -135,7 +97,12 @@ def irfft(x: Numbers, n: int | None = None) -> Tensor:
     length = 2 * (tensor.shape[-1] - 1) if n is None else as_int(n, "irfft", "n")
     if tensor.shape[-1] != length // 2 + 1 or length < 1:
         raise ShapeError(f"irfft: {tensor.shape[-1]} frequencies are not those of a signal of length {length}.")
-    result: Tensor = _irfft.bind(astype(tensor, _complex_of(tensor)), n=length)
+    return _of_complex(_irfft, tensor, n=length)
+
+
+def _of_complex(op: Primitive, x: Any, **options: int) -> Tensor:
+    signal = _signal(x, op.name)
+    result: Tensor = op.bind(astype(signal, _complex_of(signal)), **options)
     return result
 
 
@@ -150,40 +117,22 @@ def _complex_of(x: Tensor) -> Any:
     return dtypes.complex128 if x.dtype in (dtypes.float64, dtypes.complex128) else dtypes.complex64
 
 
-@primitive
-def _real(x: Any) -> Any:
-    return x.real
-
-
-@primitive
-def _imag(x: Any) -> Any:
-    return x.imag
-
-
-@_real.def_there
-def _(x: Any) -> Any:
-    return complexes.real(x)
-
+_real, _imag = Primitive("real", lambda x: x.real), Primitive("imag", lambda x: x.imag)
+_real.def_there(complexes.real)
+_imag.def_there(complexes.imag)
 
 for _op in (_fft, _ifft, _rfft, _irfft, _real, _imag):
     with_axis_of_steps(_op)  # transforms go along the last axis
 
 
-# The tape makes it complex, with an imaginary part of 0.
 @_real.def_bprop
 def _(_x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (dout,)
+    return (dout,)  # the tape makes it complex, with an imaginary part of 0
 
 
-@_imag.def_there
-def _(x: Any) -> Any:
-    return complexes.imag(x)
-
-
-# The gradient with respect to a + ib is dL/da + i dL/db.
 @_imag.def_bprop
 def _(_x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (astype(dout, _complex_of(dout)) * 1j,)
+    return (astype(dout, _complex_of(dout)) * 1j,)  # the gradient with respect to a + ib is dL/da + i dL/db
 
 
 def real(x: Numbers) -> Tensor:

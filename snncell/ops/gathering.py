@@ -20,7 +20,7 @@ from snncell.kernels.cuda import indexing, indexing as lookups
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE, IN_USE, space_of
 from snncell.ops import joining, logic as lg, shape as sh
-from snncell.ops.base import as_axis, as_int, as_tensor, astype, primitive
+from snncell.ops.base import Grads, as_axis, as_int, as_tensor, astype, primitive
 from snncell.ops.creation import array_beside
 from snncell.tape.primitive import (
     EVERYWHERE,
@@ -35,7 +35,6 @@ from snncell.tape.tensor import Tensor, beside
 
 __all__ = ["gather", "gather_elements", "gather_nd", "index_select", "one_hot"]
 
-Grads = Sequence[Any]
 
 # --- slices along an axis ---------------------------------------------------------------------------------------------
 
@@ -116,9 +115,7 @@ def _scatter_add(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any
     return out
 
 
-@_scatter_add.def_there
-def _(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any:
-    return indexing.scatter_add(x, indices, axis, shape)
+_scatter_add.def_there(indexing.scatter_add)
 
 
 @_scatter_add.def_bprop
@@ -306,8 +303,7 @@ def count_from_zero(index: Tensor, length: int, beyond: int, name: str) -> Tenso
     if not isinstance(index._data, Value):
         return positive
     inside = lg.logical_and(positive >= 0, positive < length)
-    result: Tensor = lg.where(inside, positive, beyond)
-    return result
+    return lg.where(inside, positive, beyond)
 
 
 def positions_along(x: Tensor, axis: int, index: Tensor, name: str) -> Tensor:
@@ -325,8 +321,7 @@ def positions_along(x: Tensor, axis: int, index: Tensor, name: str) -> Tensor:
         if a != axis:
             own += (np.arange(n) * strides[a]).reshape([n if b == a else 1 for b in range(x.ndim)])
     counted = count_from_zero(index, x.shape[axis], x.size, name)
-    result: Tensor = counted * strides[axis] + array_beside(own, index)
-    return result
+    return counted * strides[axis] + array_beside(own, index)
 
 
 def positions_of_slices(shape: tuple[int, ...], indices: Sequence[Tensor], name: str) -> Tensor:
@@ -369,13 +364,17 @@ def gather_nd(x: Numbers, indices: Numbers) -> Tensor:
         [2.0, 3.0]
     """
     tensor = as_tensor(x, "gather_nd")
-    points = as_positions(tensor, indices, "gather_nd", "indices")
-    if not points.ndim or not 1 <= points.shape[-1] <= tensor.ndim:
+    return take_points(tensor, as_points(tensor, indices, "gather_nd"), "gather_nd")
+
+
+def as_points(x: Tensor, indices: Any, name: str) -> tuple[Tensor, ...]:
+    """The positions along the first axes of `x` that the last axis of `indices` holds, a Tensor for each axis."""
+    points = as_positions(x, indices, name, "indices")
+    if not points.ndim or not 1 <= points.shape[-1] <= x.ndim:
         raise ShapeError(
-            f"gather_nd: indices have shape {points.shape}; the last axis names positions along 1 to {tensor.ndim} "
-            f"axes of x."
+            f"{name}: indices have shape {points.shape}; the last axis names positions along 1 to {x.ndim} axes of x."
         )
-    return take_points(tensor, joining.unstack(points, -1), "gather_nd")
+    return joining.unstack(points, -1)
 
 
 def take_points(x: Tensor, indices: Sequence[Tensor], name: str) -> Tensor:

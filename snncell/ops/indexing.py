@@ -1,4 +1,4 @@
-"""Indexing by NumPy's rules, `x[...]`, and masks.
+"""Indexing by NumPy's rules, `x[...]`, masks, and scatter.
 
 The number of elements that a mask chooses depends on its values, so that no Program can hold them: outside of traced
 functions they are computed at once, with gradients. Inside, `ops.where` chooses element by element and keeps the shape.
@@ -9,23 +9,36 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from snncell.base.arguments.kinds import Numbers
 from snncell.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
+from snncell.kernels.cuda import indexing as scatters
+from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE
-from snncell.ops import arithmetic, logic as lg, shape as sh
-from snncell.ops.base import as_axis, as_int, as_tensor
-from snncell.ops.gathering import gather, take_points
+from snncell.ops import arithmetic, creation as new, logic as lg, shape as sh
+from snncell.ops.base import Grads, as_axis, as_int, as_tensor, same_dtype
+from snncell.ops.gathering import (
+    as_points,
+    as_positions,
+    count_from_zero,
+    gather,
+    positions_along,
+    positions_of_slices,
+    scatter_add_primitive,
+    take_points,
+)
 from snncell.ops.reduce import cumsum
-from snncell.tape.primitive import moving, with_axis_of_steps
+from snncell.tape.primitive import moving, one_after_another, repeat_over_time, with_axis_of_steps
 from snncell.tape.tensor import Tensor, beside, snapshot
 
-__all__ = ["argwhere", "masked_fill", "masked_scatter", "masked_select", "nonzero", "sequence_mask"]
+__all__ = [
+    "argwhere", "index_fill", "index_put", "masked_fill", "masked_scatter", "masked_select", "nonzero", "scatter",
+    "scatter_add", "sequence_mask", "tensor_scatter_add", "tensor_scatter_elements",
+]  # fmt: skip
 
-Grads = Sequence[Any]
 
 # --- slices, integers, positions: x[...] ------------------------------------------------------------------------------
 
@@ -187,8 +200,7 @@ def sequence_mask(lengths: Numbers, maxlen: int, axis: int = -1) -> Tensor:
         steps = Tensor(np.arange(count, dtype=np.int64))
     shape = [1] * (tensor.ndim + 1)
     shape[number] = steps.size
-    mask: Tensor = lg.less(steps.reshape(shape), tensor.expand_dims(number))
-    return mask
+    return lg.less(steps.reshape(shape), tensor.expand_dims(number))
 
 
 def masked_fill(x: Numbers, mask: Numbers, value: Numbers) -> Tensor:
@@ -198,8 +210,7 @@ def masked_fill(x: Numbers, mask: Numbers, value: Numbers) -> Tensor:
         DTypeError: for a mask that is not of booleans.
     """
     tensor = as_tensor(x, "masked_fill")
-    result: Tensor = lg.where(_mask(mask, "masked_fill"), value, tensor)
-    return result
+    return lg.where(_mask(mask, "masked_fill"), value, tensor)
 
 
 def masked_scatter(x: Numbers, mask: Numbers, source: Numbers) -> Tensor:
@@ -217,8 +228,7 @@ def masked_scatter(x: Numbers, mask: Numbers, source: Numbers) -> Tensor:
     if not taken.size:
         return snapshot(tensor)
     numbers = sh.reshape(cumsum(sh.ravel(chosen), 0) - 1, tensor.shape)
-    result: Tensor = lg.where(chosen, gather(taken, arithmetic.clip(numbers, 0, taken.size - 1)), tensor)
-    return result
+    return lg.where(chosen, gather(taken, arithmetic.clip(numbers, 0, taken.size - 1)), tensor)
 
 
 def masked_select(x: Numbers, mask: Numbers) -> Tensor:
@@ -269,3 +279,147 @@ def argwhere(x: Numbers) -> Tensor:
     found = nonzero(x)
     assert isinstance(found, Tensor)
     return found
+
+
+# --- scatter: write, or add, elements at positions that Tensors hold --------------------------------------------------
+
+
+@moving
+def write_positions(x: Any, positions: Any, values: Any) -> Any:
+    """A copy of x (N,) with `values` (K,) at `positions` (K,); of several values for one position the last one."""
+    out = np.array(x)
+    out[positions] = values
+    return out
+
+
+write_positions.name = "scatter"
+write_positions.def_there(scatters.put)
+
+
+def _write_over_time(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+    if any(isinstance(x, DeviceArray) for x in arrays):
+        return one_after_another(scatters.put, arrays, varying, attrs)
+    x, positions, values = repeat_over_time(arrays, varying)
+    out = np.array(x)
+    out[np.arange(len(x))[:, None], positions] = values
+    return out
+
+
+write_positions.over_time = _write_over_time
+
+
+@write_positions.def_bprop
+def _(_x: Tensor, positions: Tensor, _values: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    def of_values() -> Tensor:
+        # The value that is in the result is the last one for its position; those before it get nothing.
+        numbers = new.array_beside(np.arange(positions.size), positions)
+        last = gather(
+            write_positions.bind(new.array_beside(np.zeros(dout.size, np.int64), positions), positions, numbers),
+            positions,
+        )
+        return lg.where(lg.equal(last, numbers), gather(dout, positions), 0.0)
+
+    return lambda: write_positions.bind(dout, positions, new.zeros_like(positions, dout.dtype)), None, of_values
+
+
+def _write_at(
+    x: Tensor, positions: Tensor, values: Any, name: str, accumulate: bool, values_are: str = "src"
+) -> Tensor:
+    """`x` with `values`, stretched to the shape of `positions`, written or added at flat positions."""
+    same = same_dtype([x, as_tensor(values, name, values_are)], name)
+    if same[0].dtype is not x.dtype:
+        raise DTypeError(
+            f"{name}: values of dtype {same[1].dtype} do not fit a Tensor of dtype {x.dtype}. Convert one of them: "
+            f"values.astype({x.dtype.name!r})."
+        )
+    try:
+        spread = sh.broadcast_to(same[1], positions.shape)
+    except ShapeError:
+        raise ShapeError(f"{name}: values of shape {same[1].shape} for positions of shape {positions.shape}.") from None
+    flat, places, numbers = sh.ravel(x), sh.ravel(positions), sh.ravel(spread)
+    if accumulate:
+        new_flat: Tensor = flat + scatter_add_primitive.bind(numbers, places, axis=0, shape=(x.size,))
+    else:
+        new_flat = write_positions.bind(flat, places, numbers)
+    return sh.reshape(new_flat, x.shape)
+
+
+def scatter(x: Numbers, axis: int, index: Numbers, src: Numbers) -> Tensor:
+    """`x` with the elements of `src` written along an axis: out[index[i, j], j] = src[i, j] for axis 0.
+
+    Args:
+        x: any shape; it stays as it is.
+        axis: the axis.
+        index: integers, as in `gather_elements`. Of several values for one place the last one counts, and gets the
+            gradient.
+        src: numbers of the shape of the index, or one that broadcasts to it.
+
+    Raises:
+        ShapeError, DTypeError: for an index or values that do not fit.
+        TensorIndexError: for a position out of range.
+    """
+    return _scatter(x, axis, index, src, "scatter", False)
+
+
+def tensor_scatter_elements(
+    x: Numbers, indices: Numbers, updates: Numbers, axis: int = 0, reduction: Literal["none", "add"] = "none"
+) -> Tensor:
+    """`scatter` with the axis last, or with reduction="add" `scatter_add`."""
+    return (scatter_add if reduction == "add" else scatter)(x, axis, indices, updates)
+
+
+def scatter_add(x: Numbers, axis: int, index: Numbers, src: Numbers) -> Tensor:
+    """`x` with the elements of `src` added along an axis, where `scatter` writes them; all for one place count."""
+    return _scatter(x, axis, index, src, "scatter_add", True)
+
+
+def _scatter(x: Numbers, axis: int, index: Numbers, src: Numbers, name: str, accumulate: bool) -> Tensor:
+    tensor = as_tensor(x, name)
+    places = as_positions(tensor, index, name)
+    number = as_axis(axis, tensor.ndim, name)
+    return _write_at(tensor, positions_along(tensor, number, places, name), src, name, accumulate)
+
+
+def tensor_scatter_add(x: Numbers, indices: Numbers, updates: Numbers) -> Tensor:
+    """`x` with slices added at points, the last axis of `indices` having the positions along the first axes of x."""
+    tensor = as_tensor(x, "tensor_scatter_add")
+    return index_put(tensor, as_points(tensor, indices, "tensor_scatter_add"), updates, True)
+
+
+def index_put(x: Numbers, indices: Any, values: Numbers, accumulate: bool = False) -> Tensor:
+    """`x` with `values` written, or added, at x[indices[0], indices[1], ...].
+
+    Args:
+        x: any shape; it stays as it is.
+        indices: a Tensor of integers for each of the first axes of x, broadcast to one shape.
+        values: numbers that broadcast to the shape of x[indices].
+        accumulate: add them, all of those for one place; else the last one counts.
+
+    Raises:
+        ArgumentError: for no indices, or more than x has axes.
+        ShapeError, DTypeError: for values that do not fit.
+        TensorIndexError: for a position out of range.
+    """
+    tensor = as_tensor(x, "index_put")
+    if not isinstance(indices, (tuple, list)) or not 1 <= len(indices) <= tensor.ndim:
+        raise ArgumentError(f"index_put: indices is a tuple of 1 to {tensor.ndim} Tensors, one for each axis of x.")
+    named = [as_positions(tensor, index, "index_put", f"indices[{i}]") for i, index in enumerate(indices)]
+    points = positions_of_slices(tensor.shape, named, "index_put")
+    inner = math.prod(tensor.shape[len(named) :])
+    rest = tensor.shape[len(named) :]
+    places = sh.reshape(points, (*points.shape, *(1,) * len(rest))) * inner + new.array_beside(
+        np.arange(inner).reshape(rest), points
+    )
+    return _write_at(tensor, places, values, "index_put", accumulate, "values")
+
+
+def index_fill(x: Numbers, axis: int, index: Numbers, value: Numbers) -> Tensor:
+    """`x` with `value` in the slices along an axis at the positions of a vector."""
+    tensor = as_tensor(x, "index_fill")
+    places = as_positions(tensor, index, "index_fill")
+    number = as_axis(axis, tensor.ndim, "index_fill")
+    length = tensor.shape[number]
+    counted = count_from_zero(sh.ravel(places), length, length, "index_fill")
+    hits = scatter_add_primitive.bind(new.ones_like(counted), counted, axis=0, shape=(length,))
+    filled = sh.reshape(hits > 0, tuple(length if a == number else 1 for a in range(tensor.ndim)))
+    return masked_fill(tensor, filled, value)

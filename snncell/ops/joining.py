@@ -11,7 +11,7 @@ from snncell.base.arguments.kinds import Count, Lengths, Numbers
 from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import shape as sh
-from snncell.ops.base import as_axis, as_int, as_ints, as_shape, as_tensor, same_dtype
+from snncell.ops.base import Grads, as_axis, as_int, as_ints, as_shape, as_tensor, same_dtype
 from snncell.tape.primitive import EVERYWHERE, Primitive, axis_behind_steps, moving, with_axis_of_steps
 from snncell.tape.tensor import Tensor, snapshot
 
@@ -20,7 +20,6 @@ __all__ = [
     "tile", "unbind", "unstack", "vstack",
 ]  # fmt: skip
 
-Grads = Sequence[Any]
 
 # --- joining and splitting --------------------------------------------------------------------------------------------
 
@@ -179,8 +178,7 @@ def narrow(x: Numbers, axis: int, start: int, length: int) -> Tensor:
     begin = first + n if first < 0 else first
     if begin < 0 or count < 0 or begin + count > n:
         raise ShapeError(f"narrow: {count} from {first} on do not lie in axis {number} of x, of length {n}.")
-    part: Tensor = tensor[(slice(None),) * number + (slice(begin, begin + count),)]
-    return part
+    return tensor[(slice(None),) * number + (slice(begin, begin + count),)]
 
 
 def chunk(x: Numbers, chunks: Count, axis: int = 0) -> tuple[Tensor, ...]:

@@ -19,7 +19,7 @@ from snncell.kernels.numba.threads import BLAS
 from snncell.kernels.products import device as device_einsum
 from snncell.ops import creation as new, reduce, shape as sh
 from snncell.ops.arithmetic import conj
-from snncell.ops.base import as_int, as_tensor, number_or_tensor, same_dtype
+from snncell.ops.base import Grads, as_int, as_tensor, number_or_tensor, same_dtype
 from snncell.ops.event_lists import multiply_lists
 from snncell.ops.logic import where
 from snncell.ops.padding import pad
@@ -33,7 +33,6 @@ __all__ = [
     "mm", "mv", "outer", "trace", "tril", "triu",
 ]  # fmt: skip
 
-Grads = Sequence[Any]
 _batched, _dot, _contraction, _turned = Product(), Dot(), Contraction(), Contraction(turned=True)
 _batched.total = _dot.total = _contraction.total = _turned.total = reduce.sum_primitive
 _contraction.other, _turned.other = _turned, _contraction
@@ -293,8 +292,7 @@ def diag(x: Numbers, diagonal: int = 0) -> Tensor:
     padded = pad(tensor, (abs(shift), 0)) if shift else tensor
     # Selected, not multiplied by 0 and 1: infinities stay where they are.
     line = sh.reshape(padded, (1, n) if shift >= 0 else (n, 1))
-    result: Tensor = where(new.array_beside(np.eye(n, k=shift, dtype=bool), tensor), line, _zero(tensor))
-    return result
+    return where(new.array_beside(np.eye(n, k=shift, dtype=bool), tensor), line, _zero(tensor))
 
 
 def tril(x: Numbers, diagonal: int = 0) -> Tensor:
@@ -314,8 +312,7 @@ def _triangle(x: Numbers, shift: int, upper: bool, name: str) -> Tensor:
     ones = np.ones(tensor.shape[-2:], bool)
     offset = as_int(shift, name, "diagonal")
     mask = np.triu(ones, offset) if upper else np.tril(ones, offset)
-    result: Tensor = where(new.array_beside(mask, tensor), tensor, _zero(tensor))
-    return result
+    return where(new.array_beside(mask, tensor), tensor, _zero(tensor))
 
 
 def _zero(x: Tensor) -> bool | int:
@@ -342,8 +339,7 @@ def outer(x: Numbers, vec2: Numbers) -> Tensor:
     a, b = as_tensor(x, "outer"), as_tensor(vec2, "outer", "vec2")
     if a.ndim != 1 or b.ndim != 1:
         raise ShapeError(f"outer: takes two vectors, not shapes {a.shape} and {b.shape}.")
-    product: Tensor = sh.reshape(a, (a.size, 1)) * b
-    return product
+    return sh.reshape(a, (a.size, 1)) * b
 
 
 def inner(x: Numbers, other: Numbers) -> Tensor:
@@ -354,8 +350,7 @@ def inner(x: Numbers, other: Numbers) -> Tensor:
     """
     a, b = _as_operands(x, other, "inner")
     if not a.ndim or not b.ndim:
-        product: Tensor = a * b
-        return product
+        return a * b
     if a.shape[-1] != b.shape[-1]:
         raise ShapeError(f"inner: the last axes of shapes {a.shape} and {b.shape} differ.")
     flat = matmul(_flatten_to_rows(a), sh.transpose(_flatten_to_rows(b)))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from snncell.base.arguments.kinds import Numbers
 from snncell.dtype import DType, uint8
 from snncell.errors import DTypeError
-from snncell.ops.base import Function, as_tensor, elementwise
+from snncell.ops.base import Function, Grads, as_tensor, elementwise
 from snncell.tape.tensor import Tensor
 
 __all__ = [
@@ -18,7 +18,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _discrete(rule: str, **options: bool) -> Callable[[Callable[..., Any]], Function]:
+def _discrete(rule: str, **options: Any) -> Callable[[Callable[..., Any]], Function]:
     """Declare an elementwise operation through which no gradient flows: its results are steps."""
 
     def declare(formula: Callable[..., Any]) -> Function:
@@ -135,8 +135,7 @@ def bitwise_not(x: Numbers) -> Tensor:
     tensor = as_tensor(x, "bitwise_not")
     if tensor.dtype.category > 1:
         raise DTypeError(f"bitwise_not: takes integers or booleans, not {tensor.dtype}. Compare first: x > 0.")
-    turned: Tensor = bitwise_xor(tensor, True if tensor.dtype.category == 0 else _all_bits(tensor.dtype))
-    return turned
+    return bitwise_xor(tensor, True if tensor.dtype.category == 0 else _all_bits(tensor.dtype))
 
 
 @elementwise("select", complex_numbers=True)
@@ -147,7 +146,7 @@ def where(condition: Any, x: Any, y: Any) -> Any:
 
 # Choices, not products with a mask: 0 times a gradient that is inf would be NaN.
 @where.def_bprop
-def _(condition: Tensor, _x: Tensor, _y: Tensor, _out: Tensor, dout: Tensor) -> Sequence[Any]:
+def _(condition: Tensor, _x: Tensor, _y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return None, lambda: where(condition, dout, 0.0), lambda: where(condition, 0.0, dout)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, Literal
 
 from snncell import dtype as dtypes
@@ -11,12 +10,12 @@ from snncell.base.arguments.kinds import NotNegative, Numbers, Positive, Reducti
 from snncell.errors import DTypeError, ShapeError
 from snncell.ops.activation import _softplus, relu
 from snncell.ops.arithmetic import abs, clip, maximum, minimum, mul, sub
-from snncell.ops.base import as_float, as_tensor, astype, elementwise, to_compute_dtype
-from snncell.ops.exponentials import exp, log, log1p, rsqrt, square
+from snncell.ops.base import Grads, as_float, as_tensor, astype, elementwise, to_compute_dtype
 from snncell.ops.gathering import gather, hot, label_words
 from snncell.ops.logic import equal, not_equal, select, where
 from snncell.ops.norms import norm
 from snncell.ops.reduce import log_softmax, mean, sum
+from snncell.ops.transcendental import exp, log, log1p, rsqrt, square
 from snncell.tape.tensor import Tensor
 
 __all__ = [
@@ -25,7 +24,6 @@ __all__ = [
     "nll_loss", "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss", "triplet_margin_loss",
 ]  # fmt: skip
 
-Grads = Sequence[Any]
 
 # --- shared functions ------------------------------------------------------------------------------------------------
 

@@ -1,22 +1,32 @@
-"""Attach operators and methods to Tensor, one floor above it, so that Tensor and the operations form no circle."""
+"""Operators and methods of Tensor: attached here, above the operations, so that Tensor and these form no circle.
+
+First the methods without a function in `ops`; one that differs from the function of its name ends in `_method`.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import math
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from snncell import dtype as dtypes
 from snncell.base.arguments.guard import check_arguments
+from snncell.base.arguments.kinds import Dtype, Extended, Lengths, NotNegative, Numbers
 from snncell.base.arguments.names import missing_of_tensor
+from snncell.base.arguments.shown import show
 from snncell.base.frames import user_line
-from snncell.errors import DTypeError, ShapeError
+from snncell.errors import ArgumentError, AssignError, CallError, DTypeError, ShapeError
+from snncell.kernels.space import HOST, move_to_space, space_by_name, space_of
 from snncell.ops import (
     activation,
     arithmetic,
     base,
-    conversions,
+    conv,
     creation as new,
-    exponentials,
     gathering,
     indexing,
     joining,
@@ -25,20 +35,275 @@ from snncell.ops import (
     norms,
     random,
     reduce,
-    scattering,
     shape as sh,
     sorting,
-    trigonometry,
+    transcendental,
 )
-from snncell.ops.conv import fold, unfold
-from snncell.tape import structure
-from snncell.tape.hooks import register_hook
+from snncell.ops.base import Axis, Grads, as_axis, as_int, as_tensor, astype
+from snncell.tape import hooks, structure
+from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.state import RECORDING, TRACING, Value
-from snncell.tape.tensor import Tensor, snapshot
+from snncell.tape.tensor import Tensor, beside, snapshot
+
+# --- dtypes and devices -----------------------------------------------------------------------------------------------
+
+_DTYPES = {
+    "bool": dtypes.bool_,
+    "byte": dtypes.uint8,
+    "short": dtypes.int16,
+    "int": dtypes.int32,
+    "long": dtypes.int64,
+    "half": dtypes.float16,
+    "bfloat16": dtypes.bfloat16,
+    "float": dtypes.float32,
+    "double": dtypes.float64,
+}
 
 
-def _flip_operands(function: Any) -> Any:
-    return lambda x, y: function(y, x)
+def _conversion_to(target: dtypes.DType, name: str) -> Any:
+    """The method that converts to a dtype."""
+
+    def convert(x: Tensor) -> Tensor:
+        return astype(x, target)
+
+    convert.__name__ = name
+    convert.__doc__ = f"The elements as {target.name}; the gradient is converted back."
+    return convert
+
+
+def type_method(x: Tensor, dtype: Dtype | None = None) -> Any:
+    """The name of the dtype, "Float32"; with a dtype, the elements converted to it."""
+    return str(x.dtype) if dtype is None else astype(x, dtype)
+
+
+def type_as(x: Tensor, other: Numbers) -> Tensor:
+    """The elements in the dtype of another Tensor."""
+    return astype(x, as_tensor(other, "type_as", "other").dtype)
+
+
+class _To(Primitive):
+    """A copy in another place; its reverse brings the gradient back."""
+
+    def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        return self.evaluate(*arrays, **attrs)
+
+
+_to = _To("to", lambda x, source, target: move_to_space(x, space_by_name(target, "to")))
+_to.as_stored = EVERYWHERE
+_to.watched = False  # nothing is computed
+
+
+@_to.def_bprop
+def _(_x: Tensor, _out: Tensor, dout: Tensor, *, source: str, target: str) -> Grads:
+    return (to(dout, source),)
+
+
+def to(x: Any, target: Any) -> Tensor:
+    """`x` on "cpu" or "gpu", or converted to a dtype: itself if it is so already. Gradients flow through it.
+
+    Raises:
+        DeviceError: for another name, or without a GPU, naming the missing part.
+        TraceError: for a device inside a traced function, which runs where its arguments are.
+    """
+    tensor = as_tensor(x, "to")
+    if isinstance(target, (dtypes.DType, np.dtype, type)) or (
+        isinstance(target, str) and target in [dtype.name for dtype in dtypes.ALL]
+    ):
+        return astype(tensor, target)
+    space = space_by_name(target, "Tensor.to")
+    if isinstance(tensor._data, Value):
+        assert TRACING.trace is not None  # else `as_tensor` has refused it
+        raise TRACING.trace.needs_value("to()")
+    if space_of(tensor._data) is space:
+        return snapshot(tensor)
+    source = "cpu" if space is not HOST else "gpu"  # the other one, where the reverse brings the gradient
+    result: Tensor = _to.bind(tensor, source=source, target=space.device)
+    return result
+
+
+def _itself(x: Tensor) -> Tensor:
+    return snapshot(as_tensor(x, "Tensor"))
+
+
+_SHORT: dict[str, tuple[str, Any]] = {
+    "numpy": ("The elements as a read-only NumPy array, `asnumpy()` under its other name.", lambda x: x.asnumpy()),
+    "numel": ("The number of elements.", lambda x: x.size),
+    "dim": ("The number of axes.", lambda x: x.ndim),
+    "is_complex": ("True for complex64 and complex128.", lambda x: x.dtype.category == 3),
+    "is_floating_point": ("True for float16, bfloat16, float32 and float64.", lambda x: x.dtype.category == 2),
+    "contiguous": ("The Tensor itself: operations lay their operands out as they need them.", _itself),
+    "copy": (
+        "A Tensor of the same values, through which gradients flow. It shares the memory, which is read-only.",
+        _itself,
+    ),
+    "value": ("The Tensor itself; of a Parameter its present value.", _itself),
+}
+
+
+def stride(x: Tensor, dim: int | None = None) -> Any:
+    """Elements from one to the next along each axis, a tuple; or along one of them."""
+    steps = tuple(n // x.itemsize for n in x.strides)
+    return steps if dim is None else steps[as_axis(dim, x.ndim, "stride", "dim")]
+
+
+def is_contiguous(x: Tensor) -> bool:
+    """True if the elements lie in memory in their order."""
+    expected = [x.itemsize * math.prod(x.shape[a + 1 :]) for a in range(x.ndim)]
+    return x.size < 2 or all(n == 1 or s == e for n, s, e in zip(x.shape, x.strides, expected, strict=True))
+
+
+def init_data(x: Tensor, slice_index: Any = None, shape: Any = None, opt_shard_group: Any = None) -> Tensor:
+    """The Tensor itself: `initializer` draws the values when it is called.
+
+    MindSpore's arguments, for a part of a Tensor on one of several machines, are refused, but for the Tensor's shape.
+    """
+    if slice_index is not None or opt_shard_group is not None or (shape is not None and tuple(shape) != x.shape):
+        raise ArgumentError(
+            f"init_data: a Tensor is whole here, and has its values: those of shape {x.shape}. Write init_data()."
+        )
+    return _itself(x)
+
+
+def assign_value(x: Tensor, value: Any) -> Tensor:
+    """A write, which is for Parameters alone: any other Tensor raises an AssignError."""
+    raise AssignError(
+        f"assign_value: a Tensor of shape {x.shape} does not change. Make it a Parameter, snncell.Parameter(x), to "
+        f"which assign_value and set_data write; or use the new value in its place."
+    )
+
+
+def from_numpy(array: Any) -> Tensor:
+    """A Tensor with the elements of a NumPy array, copied, so that later writes to the array do not reach it."""
+    if not isinstance(array, np.ndarray):
+        raise DTypeError(f"Tensor.from_numpy: array is an array of NumPy, not {show(array)}; Tensor(data) takes it.")
+    return Tensor(array)
+
+
+# --- shapes -----------------------------------------------------------------------------------------------------------
+
+
+def flatten_method(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """The elements along the axes from `start_dim` to `end_dim` as one axis; by default all of them."""
+    return sh.flatten(x, start_dim, end_dim)
+
+
+def view(x: Tensor, *shape: Any) -> Tensor:
+    """The same elements in the same order as another shape, `reshape` under its other name."""
+    return sh.reshape(x, *shape)
+
+
+def view_as(x: Tensor, other: Numbers) -> Tensor:
+    """The same elements in the shape of another Tensor."""
+    return sh.reshape(x, as_tensor(other, "view_as", "other").shape)
+
+
+def expand_as(x: Tensor, other: Numbers) -> Tensor:
+    """The elements stretched to the shape of another Tensor."""
+    return sh.broadcast_to(x, as_tensor(other, "expand_as", "other").shape)
+
+
+def repeat(x: Tensor, *repeats: Any) -> Tensor:
+    """The Tensor so often along each axis, as `tile` gives it; NumPy's repeat is `repeat_interleave`."""
+    counts = sh.as_lengths(repeats)
+    if len(counts) < x.ndim:
+        raise ShapeError(f"repeat: {len(counts)} number(s) for a Tensor of shape {x.shape}; give one for each axis.")
+    return joining.tile(x, tuple(counts))
+
+
+def select_method(x: Tensor, dim: int, index: int) -> Tensor:
+    """The slice at a position along an axis, without it."""
+    axis = as_axis(dim, x.ndim, "select", "dim")
+    return x[(slice(None),) * axis + (as_int(index, "select", "index"),)]
+
+
+def where_method(x: Tensor, condition: Numbers, y: Numbers) -> Tensor:
+    """The elements where a condition holds, else those of y."""
+    return lg.where(condition, x, y)
+
+
+def scatter_add_method(x: Tensor, *given: Any, **named: Any) -> Tensor:
+    """`tensor_scatter_add(indices, updates)`, or with three arguments `ops.scatter_add(axis, index, src)`."""
+    named = {"axis" if name == "dim" else name: value for name, value in named.items()}
+    ways: dict[tuple[str, ...], Any] = {
+        ("indices", "updates"): indexing.tensor_scatter_add,
+        ("axis", "index", "src"): indexing.scatter_add,
+    }
+    for names, way in ways.items():
+        places = dict(zip(names, given, strict=False))
+        if len(given) + len(named) == len(names) and {*places, *named} == {*names}:
+            added: Tensor = way(x, **places, **named)
+            return added
+    raise CallError(f"scatter_add: takes (indices, updates) or (dim, index, src), not {show((*given, *named))}.")
+
+
+def _extreme(best: Any, place: Any, which: str) -> Any:
+    def method(
+        x: Tensor, axis: Axis = None, keepdims: bool = False, *, return_indices: bool = False, dim: int | None = None
+    ) -> Any:
+        if dim is not None:
+            if axis is not None:
+                raise ArgumentError(f"{best.__name__}: axis={axis} and dim={dim} are one argument; give one of them.")
+            axis, return_indices = dim, True
+        if not return_indices:
+            return best(x, axis, keepdims)
+        if isinstance(axis, tuple):
+            raise ArgumentError(
+                f"return_indices: a position is along one axis, or in the flattened Tensor, not {axis}."
+            )
+        return best(x, axis, keepdims), place(x, axis, keepdims)
+
+    method.__name__ = best.__name__
+    method.__doc__ = f"""The {which} element, NaN if one is.
+
+    With `return_indices` a pair with its position along one axis, or in all. `dim` in place of `axis` gives the pair
+    too, as `max(dim=1)` of PyTorch and MindSpore does.
+    """
+    return method
+
+
+max_method = _extreme(reduce.max, reduce.argmax, "largest")
+min_method = _extreme(reduce.min, reduce.argmin, "smallest")
+
+
+def new_zeros(x: Tensor, *size: Any, dtype: Dtype | None = None) -> Tensor:
+    """Zeros of a shape, where this Tensor is, in its dtype unless another is given."""
+    return new_full(x, sh.as_lengths(size), 0, dtype)
+
+
+def new_ones(x: Tensor, *size: Any, dtype: Dtype | None = None) -> Tensor:
+    """Ones of a shape, where this Tensor is, in its dtype unless another is given."""
+    return new_full(x, sh.as_lengths(size), 1, dtype)
+
+
+def new_full(x: Tensor, size: Lengths, fill_value: Numbers, dtype: Dtype | None = None) -> Tensor:
+    """A number in each place of a shape, where this Tensor is, in its dtype unless another is given."""
+    with beside(x):
+        return new.full(size, fill_value, x.dtype if dtype is None else dtype)
+
+
+def uniform_method(x: Tensor, from_: Extended = 0.0, to: Extended = 1.0) -> Tensor:
+    """Numbers spread evenly from `from_` up to but without `to`, of the shape and dtype of this Tensor."""
+    return _draw_like(random.uniform, x, from_, to)
+
+
+def normal_method(x: Tensor, mean: float = 0.0, stddev: NotNegative = 1.0) -> Tensor:
+    """Numbers of the normal distribution, of the shape and dtype of this Tensor."""
+    return _draw_like(random.normal, x, mean, stddev)
+
+
+def _draw_like(draw: Any, x: Tensor, *settings: float) -> Tensor:
+    drawn_as = dtypes.float64 if x.dtype is dtypes.float64 else dtypes.float32
+    with beside(x):
+        return astype(draw(x.shape, *settings, drawn_as), x.dtype if x.dtype.is_float else drawn_as)
+
+
+def bernoulli_method(x: Tensor, p: Numbers = 0.5) -> Tensor:
+    """1 with probability p, else 0, in the shape and dtype of this Tensor; p is a number, or a Tensor of them."""
+    chances = sh.broadcast_to(astype(as_tensor(p, "bernoulli", "p"), dtypes.float32), x.shape)
+    return astype(random.bernoulli(chances), x.dtype)
+
+
+# --- operators and methods --------------------------------------------------------------------------------------------
 
 
 def _operator(function: Any) -> Any:
@@ -52,44 +317,42 @@ def _operator(function: Any) -> Any:
     return method
 
 
-# Python's name of an operator: NumPy's, and the operation.
+# NumPy's name of an operator: Python's, and the operation.
 _ARITHMETIC: dict[str, tuple[str, Any]] = {
     "add": ("add", arithmetic.add),
-    "sub": ("subtract", arithmetic.sub),
-    "mul": ("multiply", arithmetic.mul),
-    "truediv": ("divide", arithmetic.div),
-    "floordiv": ("floor_divide", arithmetic.floor_div),
-    "mod": ("remainder", arithmetic.mod),
-    "pow": ("power", exponentials.pow),
+    "subtract": ("sub", arithmetic.sub),
+    "multiply": ("mul", arithmetic.mul),
+    "divide": ("truediv", arithmetic.div),
+    "floor_divide": ("floordiv", arithmetic.floor_div),
+    "remainder": ("mod", arithmetic.mod),
+    "power": ("pow", transcendental.pow),
     "matmul": ("matmul", linalg.matmul),
-    "and": ("bitwise_and", lg.bitwise_and),
-    "or": ("bitwise_or", lg.bitwise_or),
-    "xor": ("bitwise_xor", lg.bitwise_xor),
+    "bitwise_and": ("and", lg.bitwise_and),
+    "bitwise_or": ("or", lg.bitwise_or),
+    "bitwise_xor": ("xor", lg.bitwise_xor),
 }
-
-_COMPARISONS: dict[str, tuple[str, Any]] = {
-    "lt": ("less", lg.less),
-    "le": ("less_equal", lg.less_equal),
-    "gt": ("greater", lg.greater),
-    "ge": ("greater_equal", lg.greater_equal),
-    "eq": ("equal", lg.equal),
-    "ne": ("not_equal", lg.not_equal),
+_COMPARISONS = {
+    "less": "lt",
+    "less_equal": "le",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "equal": "eq",
+    "not_equal": "ne",
 }
-
-_UFUNCS: dict[str, Any] = dict([*_ARITHMETIC.values(), *_COMPARISONS.values()])
+_UFUNCS = {name: function for name, (_, function) in _ARITHMETIC.items()}
+_UFUNCS |= {name: getattr(lg, name) for name in _COMPARISONS}
 
 
 def _attach() -> None:
-    for name, (_, function) in _ARITHMETIC.items():
+    for name, function in _ARITHMETIC.values():
         setattr(Tensor, f"__{name}__", _operator(function))
-        setattr(Tensor, f"__r{name}__", _operator(_flip_operands(function)))
+        setattr(Tensor, f"__r{name}__", _operator(lambda x, y, function=function: function(y, x)))
     # Beside None or a str, == and != are answered as Python answers them: False and True.
-    for name, (_, function) in _COMPARISONS.items():
-        setattr(Tensor, f"__{name}__", _operator(function))
+    for ufunc, name in _COMPARISONS.items():
+        setattr(Tensor, f"__{name}__", _operator(_UFUNCS[ufunc]))
     for name, function in {"neg": arithmetic.neg, "pos": snapshot, "abs": arithmetic.abs, "invert": _invert}.items():
         setattr(Tensor, f"__{name}__", _method(function))
     setattr(Tensor, "__getitem__", indexing.getitem)
-    setattr(Tensor, "flatten", _method(_flatten, "flatten"))
     setattr(Tensor, "__array_ufunc__", _array_ufunc)
     setattr(Tensor, "__array_function__", _array_function)
     setattr(Tensor, "__getattr__", missing_of_tensor)
@@ -98,18 +361,18 @@ def _attach() -> None:
     setattr(Tensor, "H", property(_adjoint, doc="The conjugate transpose of a matrix."))
     for module, names in _METHODS.items():
         for name in names.split():
-            # A method that differs from the function of its name is called so in `conversions`.
-            own = vars(module).get(f"{name}_method") or getattr(module, name)
-            setattr(Tensor, name, _method(own, name))
-    for name in conversions.DTYPES:
-        setattr(Tensor, name, _method(conversions.conversion_method(name), name))
+            setattr(Tensor, name, _method(getattr(module, name), name))
+    for function in _OWN:
+        name = function.__name__.removesuffix("_method")
+        setattr(Tensor, name, _method(function, name))
+    for name, (doc, function) in _SHORT.items():
+        function.__doc__ = doc
+        setattr(Tensor, name, _method(function, name))
+    for name, dtype in _DTYPES.items():
+        setattr(Tensor, name, _method(_conversion_to(dtype, name), name))
     for name, other in _SAME.items():
         setattr(Tensor, name, getattr(Tensor, other))
-    for function in (fold, unfold, register_hook):
-        setattr(Tensor, function.__name__, _method(function))
-    setattr(
-        Tensor, "from_numpy", staticmethod(check_arguments(conversions.from_numpy, Tensor.__module__, "from_numpy"))
-    )
+    setattr(Tensor, "from_numpy", staticmethod(check_arguments(from_numpy, Tensor.__module__, "from_numpy")))
 
 
 def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
@@ -139,7 +402,6 @@ def _takes_arrays(name: str) -> DTypeError:
 
 
 def _adjoint(x: Tensor) -> Tensor:
-    """The conjugate transpose of a matrix."""
     if x.ndim != 2:
         raise ShapeError(f"H: the conjugate transpose is that of a matrix (N, M), the shape is {x.shape}.")
     adjoint: Tensor = arithmetic.conj(sh.transpose(x))
@@ -149,11 +411,6 @@ def _adjoint(x: Tensor) -> Tensor:
 def _invert(x: Tensor) -> Tensor:
     """Logical not of booleans, the bits turned over of integers."""
     return lg.logical_not(x) if x.dtype.category == 0 else -x - 1
-
-
-def _flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """The elements along the axes from `start_dim` to `end_dim` as one axis; by default all of them."""
-    return sh.flatten(x, start_dim, end_dim)
 
 
 def _method(function: Any, name: str = "") -> Any:
@@ -182,14 +439,13 @@ _SPELLINGS = (
     ("hook", "hook_fn"),
 )
 
-_LENGTHS = ("shape", "size", "axis", "repeats")  # of which a method takes several, one by one or in a tuple
-
 
 def _accept_spellings(method: Any) -> Any:
     """A method whose arguments may be given by either of their names."""
     parameters = inspect.signature(method).parameters
     known = list(parameters)[1:]  # after the Tensor
-    several = next((name for name, p in parameters.items() if p.kind is p.VAR_POSITIONAL and name in _LENGTHS), None)
+    lengths = ("shape", "size", "axis", "repeats")  # of which a method takes several, one by one or in a tuple
+    several = next((name for name, p in parameters.items() if p.kind is p.VAR_POSITIONAL and name in lengths), None)
     meant = {names: [name for name in names if name in known] for names in _SPELLINGS}
     renamed = {other: own[0] for names, own in meant.items() if len(own) == 1 for other in names if other not in known}
     if not renamed and several is None:
@@ -210,10 +466,9 @@ _METHODS: dict[Any, str] = {
     arithmetic: "abs add addcdiv addcmul ceil clamp clip conj copysign div divide floor floor_divide fmax fmin fmod "
     "frac heaviside isclose lerp maximum minimum mul multiply neg negative reciprocal remainder round sgn sign signbit "
     "sub subtract true_divide trunc",
-    exponentials: "erf erfc erfinv exp exp2 expm1 float_power log log10 log1p log2 logaddexp logit pow rsqrt sigmoid "
-    "sqrt square",
-    trigonometry: "acos acosh arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin asinh atan atan2 atanh cos "
-    "cosh deg2rad hypot rad2deg sin sinh tan tanh",
+    transcendental: "acos acosh arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin asinh atan atan2 atanh cos "
+    "cosh deg2rad erf erfc erfinv exp exp2 expm1 float_power hypot log log10 log1p log2 logaddexp logit pow rad2deg "
+    "rsqrt sigmoid sin sinh sqrt square tan tanh",
     activation: "relu",
     lg: "isnan isfinite isinf equal not_equal eq ne lt le gt ge less less_equal greater greater_equal logical_and "
     "logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor bitwise_not",
@@ -223,18 +478,21 @@ _METHODS: dict[Any, str] = {
     sh: "broadcast_to diagonal expand expand_dims flip moveaxis movedim permute ravel reshape squeeze swapaxes "
     "swapdims transpose",
     joining: "chunk diff narrow repeat_interleave roll split tile unbind unstack",
+    conv: "fold unfold",
     linalg: "addbmm addmm addmv baddbmm bmm diag dot inner matmul matrix_power mm mv outer trace tril triu",
     gathering: "gather gather_elements gather_nd index_select",
-    scattering: "index_fill index_put scatter",
-    indexing: "argwhere masked_fill masked_scatter masked_select nonzero",
+    indexing: "argwhere index_fill index_put masked_fill masked_scatter masked_select nonzero scatter",
     sorting: "argsort median quantile searchsorted sort top_k topk unique_consecutive",
     random: "multinomial",
     new: "full_like ones_like zeros_like",
-    conversions: "assign_value bernoulli contiguous copy dim expand_as init_data is_complex is_contiguous "
-    "is_floating_point max min new_full new_ones new_zeros normal numel numpy repeat scatter_add select stride to type "
-    "type_as uniform value view view_as where",
+    hooks: "register_hook",
     base: "astype",
 }
+_OWN = (
+    assign_value, bernoulli_method, expand_as, flatten_method, init_data, is_contiguous, max_method, min_method,
+    new_full, new_ones, new_zeros, normal_method, repeat, scatter_add_method, select_method, stride, to, type_method,
+    type_as, uniform_method, view, view_as, where_method,
+)  # fmt: skip
 # Other names for a method.
 _SAME = {"nelement": "numel", "ndimension": "dim", "reshape_as": "view_as", "unsqueeze": "expand_dims"}
 

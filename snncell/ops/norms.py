@@ -10,7 +10,7 @@ from typing import Any, Literal
 from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Extended, Numbers, Positive
 from snncell.errors import ArgumentError, ShapeError
-from snncell.ops import arithmetic, exponentials, joining, logic as lg, reduce, shape as sh
+from snncell.ops import arithmetic, joining, logic as lg, reduce, shape as sh, transcendental as tr
 from snncell.ops.base import Axis, as_axes, as_float, as_tensor, astype, to_compute_dtype
 from snncell.tape.tensor import Tensor, snapshot
 from snncell.tape.transforms import stop_gradient
@@ -50,8 +50,8 @@ def norm(
         raise ArgumentError(f'norm: ord is a number or "fro", of one axis or two, not {ord!r}; ' + _SINGULAR)
     if ord is None or ord == "fro" or (ord == 2 and len(axes) < 2):
         # Of real numbers without abs, whose slope of 0 at 0 would be taken for that of the square to the second order.
-        squares = exponentials.square(arithmetic.abs(tensor) if tensor.dtype.category == 3 else tensor)
-        return exponentials.root(reduce.sum(squares, axes or None, keepdim)) if axes else arithmetic.abs(tensor)
+        squares = tr.square(arithmetic.abs(tensor) if tensor.dtype.category == 3 else tensor)
+        return tr.root(reduce.sum(squares, axes or None, keepdim)) if axes else arithmetic.abs(tensor)
     if (dim is None or (isinstance(dim, Sequence) and not dim)) and tensor.ndim > 1:
         raise ShapeError(f"norm: ord={ord} of a Tensor of shape {tensor.shape}; name the axis by dim, or flatten it.")
     if len(axes) == 2:
@@ -89,12 +89,12 @@ def _of_vectors(x: Tensor, p: float, axes: tuple[int, ...], keepdim: bool) -> Te
     nothing = lg.equal(sizes, 0.0)
     total = reduce.sum(lg.where(nothing, 0.0 if p > 0 else math.inf, _power(sizes / unit, nothing, p)), axes, True)
     none = lg.equal(total, 0.0 if p > 0 else math.inf)
-    result = lg.where(none, 0.0, exponentials.pow(lg.where(none, 1.0, total), 1.0 / p) * unit)
+    result = lg.where(none, 0.0, tr.pow(lg.where(none, 1.0, total), 1.0 / p) * unit)
     return result if keepdim else sh.squeeze(result, axes)
 
 
 def _power(x: Tensor, nothing: Tensor, p: float) -> Tensor:
-    return exponentials.pow(lg.where(nothing, 1.0, x), p)
+    return tr.pow(lg.where(nothing, 1.0, x), p)
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
@@ -166,6 +166,6 @@ def clip_by_global_norm(
 
 def _common_length(tensors: list[Tensor], p: float) -> Tensor:
     if p == 2:
-        squares = (reduce.sum(exponentials.square(part)) for part in tensors)
-        return exponentials.root(functools.reduce(arithmetic.add, squares))
+        squares = (reduce.sum(tr.square(part)) for part in tensors)
+        return tr.root(functools.reduce(arithmetic.add, squares))
     return norm(joining.stack([norm(sh.ravel(part), p, 0) for part in tensors if part.size]), p, 0)

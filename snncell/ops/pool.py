@@ -29,7 +29,7 @@ from snncell.kernels.cuda import functions, indexing
 from snncell.kernels.pooling import Windows
 from snncell.kernels.space import DEVICE
 from snncell.ops import arithmetic, creation as new
-from snncell.ops.base import as_float, as_int, astype, to_compute_dtype
+from snncell.ops.base import Grads, as_float, as_int, astype, to_compute_dtype
 from snncell.ops.conv import padding_widths, refuse_reach, tuple_of
 from snncell.ops.joining import concat
 from snncell.ops.shape import reshape
@@ -41,7 +41,6 @@ __all__ = [
     "avg_pool2d", "max_pool1d", "max_pool2d", "sum_pool1d", "sum_pool2d",
 ]  # fmt: skip
 
-Grads = Sequence[Any]
 Ints = tuple[int, ...]
 
 # --- operations -------------------------------------------------------------------------------------------------------

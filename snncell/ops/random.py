@@ -10,13 +10,18 @@ element, of which everything is made element by element:
   others, by at most that number / 2^64;
 - permutations: the order of the words.
 
-The key of each draw comes from `seeds.py`.
+The key of the next draw, the seed and the number of the call, is a Parameter without a gradient, so a jitted function
+draws new numbers each time it runs: advancing it is one of the Program's effects. It follows the draws to the GPU and
+back. Its value belongs to a thread, so that the draws of one thread do not depend on the timing of another one.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+import secrets
+import threading
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated, Any
 
@@ -24,10 +29,13 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Count, Dtype, Lengths, Numbers, Own, Probability, Size
+from snncell.base.signals import Restoring, Write, undoing
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.kernels.cuda import philox
-from snncell.ops import arithmetic, exponentials, logic as lg, reduce, shape as sh, sorting
+from snncell.kernels.space import HOST, IN_USE, move_to_space
+from snncell.ops import arithmetic, logic as lg, reduce, shape as sh, sorting, transcendental as tr
 from snncell.ops.base import (
+    Grads,
     as_axes,
     as_float,
     as_int,
@@ -38,15 +46,151 @@ from snncell.ops.base import (
     primitive,
     probability,
 )
-from snncell.ops.seeds import next_key
+from snncell.tape.parameter import Parameter, assign_all
+from snncell.tape.state import RECORDING, TRACING, here, in_turn
 from snncell.tape.tensor import Tensor, beside, snapshot
 
 __all__ = [
-    "bernoulli", "dropout", "dropout2d", "multinomial", "normal", "rand", "rand_like", "randint", "randn", "randn_like",
-    "randperm", "uniform",
+    "bernoulli", "dropout", "dropout2d", "get_seed", "multinomial", "normal", "rand", "rand_like", "randint",
+    "randn", "randn_like", "randperm", "set_seed", "uniform",
 ]  # fmt: skip
 
-_HALF = np.uint64(0xFFFFFFFF)
+# --- the key of the next draw -----------------------------------------------------------------------------------------
+
+
+class _Sequences(threading.local):
+    """Where the thread is in its sequence of random numbers: the key of its next draw."""
+
+    # The main thread's seed, from chance or from `set_seed`, and a count of the threads that have begun to draw since.
+    begun: tuple[int, Iterator[int]] = secrets.randbits(62), itertools.count(1)
+
+    def __init__(self) -> None:
+        self.main = threading.current_thread() is threading.main_thread()
+        if RECORDING.turn is not None:
+            return  # it draws for another thread: `draw_for`
+        seed, threads = self.begun
+        if not self.main:
+            seed = int(np.random.SeedSequence((seed, next(threads))).generate_state(1, np.uint64)[0]) >> 2
+        self.key: Any = np.array([seed, 0])
+
+
+class _Key(Parameter):
+    """The key of the next draw, of whichever thread asks."""
+
+    __slots__ = ()
+    follows = True
+
+    @property
+    def _data(self) -> Any:
+        return _SEQUENCES.key
+
+    @_data.setter
+    def _data(self, key: Any) -> None:
+        _SEQUENCES.key = key
+
+    def write_of(self, array: Any) -> Write:
+        return _SEQUENCES, "key", array
+
+
+_SEQUENCES = _Sequences()
+_state = _Key(_SEQUENCES.key, name="random_state", requires_grad=False)
+
+
+def set_seed(seed: Annotated[int, Own()], calls: Annotated[int, Own()] = 0) -> None:
+    """Begin the sequence of random numbers that belongs to `seed`, on this thread.
+
+    Each thread has a sequence of its own, so its numbers do not depend on what other threads draw meanwhile. One that
+    has not called `set_seed` draws from a sequence made of the main thread's last seed (of chance, if it has set none)
+    and of how many threads have begun to draw since then: where several do at once, let each call `set_seed`.
+
+    Args:
+        seed: an integer in [0, 2^63).
+        calls: go on after so many draws.
+    """
+    assign_all([assign_seed(seed, calls)], "set_seed")
+    if _SEQUENCES.main:
+        _Sequences.begun = as_int(seed, "set_seed", "seed"), itertools.count(1)
+
+
+def get_seed() -> int:
+    """The seed of this thread's sequence of random numbers, which `set_seed` begins anew.
+
+    Example:
+        >>> snncell.set_seed(7)
+        >>> snncell.get_seed()
+        7
+    """
+    return int(present_key().asnumpy()[0])
+
+
+def assign_seed(seed: Any, calls: Any) -> tuple[Parameter, Tensor]:
+    """The key of this thread, and the value that `set_seed` gives it, to be assigned with others."""
+    in_turn()
+    key = [as_int(seed, "set_seed", "seed"), as_int(calls, "set_seed", "calls")]
+    for name, number in zip(("the seed", "calls"), key, strict=True):
+        if not 0 <= number < 2**63:
+            raise ArgumentError(f"set_seed: {name} lies in [0, 2^63), not {number}.")
+    return _state, Tensor(key)
+
+
+def next_key() -> Tensor:
+    """The key of the next draw, where that is made."""
+    if TRACING.trace is None:
+        in_turn()
+    if TRACING.trace is None and (IN_USE or here() is not HOST):  # a Program's key goes with its plan
+        _state._data = move_to_space(_state._data, here())
+    key = _state.value()
+    _state.assign(_following.bind(key), "random")
+    return key
+
+
+@primitive
+def _following(key: Any) -> Any:
+    """The key of the draw after."""
+    return key + np.array([0, 1])
+
+
+_following.def_there(philox.following)
+_following.no_gradient()
+
+
+def replaying(key: Tensor) -> AbstractContextManager[Any]:
+    """Draw the numbers that come after `key` once more, and go on afterwards as if nothing had happened."""
+    _state.refuse(key, "random")
+    again, present = _state.write_of(key._data), _state.write_of(_state._data)
+    return Restoring(undoing([again]), undoing([present]))
+
+
+def present_key() -> Tensor:
+    """The key that the next draw will have, for `replaying`."""
+    if TRACING.trace is None:
+        in_turn()
+    return _state.value()
+
+
+def own_key() -> Any:
+    """The key of this thread's next draw, as an array, for `go_on_from`."""
+    in_turn()
+    return _SEQUENCES.key
+
+
+def go_on_from(key: Any) -> None:
+    """Draw from a key on, on this thread."""
+    _SEQUENCES.key = key
+
+
+def draws_for_main() -> bool:
+    """True on the main thread, and on one that draws for it."""
+    return bool(_SEQUENCES.main)
+
+
+def draw_for(key: Any, main: bool) -> None:
+    """Begin to draw for another thread: from its key on, and for the main thread if that is the one."""
+    _SEQUENCES.main = main
+    go_on_from(key)
+
+
+# --- draws ------------------------------------------------------------------------------------------------------------
 
 
 def _beside_operands(*operands: Any) -> AbstractContextManager[Any]:
@@ -64,18 +208,9 @@ def _random_words(key: Any, shape: tuple[int, ...]) -> Any:
     return np.asarray(_generator(key).bit_generator.random_raw(math.prod(shape))).reshape(shape)
 
 
-def _draw_uniform(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    return _generator(key).random(shape, dtype)
-
-
 @primitive
 def _uniform(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    return _draw_uniform(key, shape, dtype)
-
-
-@_uniform.def_there
-def _(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    return philox.uniform(key, shape, dtype)
+    return _generator(key).random(shape, dtype)
 
 
 @primitive
@@ -89,25 +224,16 @@ def _normal(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     return pairs.reshape(-1)[:count].reshape(shape)
 
 
-@_normal.def_there
-def _(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    return philox.normal(key, shape, dtype)
-
-
 @primitive
 def _integers(key: Any, shape: tuple[int, ...], low: int, high: int) -> Any:
-    words, span, half = _random_words(key, shape), high - low, np.uint64(32)
+    words, span = _random_words(key, shape), high - low
+    half, low_half = np.uint64(32), np.uint64(0xFFFFFFFF)
     # NumPy has no 128-bit integers: the product of (a, b) and (c, d), halves of 32 bits, with its carries.
-    a, b = words >> half, words & _HALF
+    a, b = words >> half, words & low_half
     c, d = np.uint64(span >> 32), np.uint64(span & 0xFFFFFFFF)
     middle = a * d + (b * d >> half)
-    upper = a * c + (middle >> half) + ((b * c + (middle & _HALF)) >> half)
+    upper = a * c + (middle >> half) + ((b * c + (middle & low_half)) >> half)
     return upper.astype(np.int64) + np.int64(low)
-
-
-@_integers.def_there
-def _(key: Any, shape: tuple[int, ...], low: int, high: int) -> Any:
-    return philox.integers(key, shape, low, high)
 
 
 @primitive
@@ -116,12 +242,13 @@ def _permutation(key: Any, n: int) -> Any:
     return np.argsort(_random_words(key, (n,)) >> np.uint64(1), kind="stable")
 
 
-@_permutation.def_there
-def _(key: Any, n: int) -> Any:
-    return philox.permutation(key, n)
-
-
-for _op in (_uniform, _normal, _integers, _permutation):
+for _op, _there in (
+    (_uniform, philox.uniform),
+    (_normal, philox.normal),
+    (_integers, philox.integers),
+    (_permutation, philox.permutation),
+):
+    _op.def_there(_there)
     _op.no_gradient()
 
 
@@ -141,24 +268,20 @@ def uniform(shape: Lengths, low: Numbers = 0.0, high: Numbers = 1.0, dtype: Dtyp
     if (type(low), low, type(high), high) == (float, 0.0, float, 1.0):
         return drawn
     least = number_or_tensor(low, "uniform", "low")
-    spread: Tensor = drawn * (number_or_tensor(high, "uniform", "high") - least) + least
-    return spread
+    return arithmetic.add(drawn * (number_or_tensor(high, "uniform", "high") - least), least)
 
 
 def normal(shape: Lengths, mean: Numbers = 0.0, stddev: Numbers = 1.0, dtype: Dtype = dtypes.float32) -> Tensor:
     """Numbers of the normal distribution; mean and deviation may be Tensors and get gradients."""
     with _beside_operands(mean, stddev):
         drawn: Tensor = _normal.bind(next_key(), shape=as_shape(shape, "normal"), dtype=_draw_dtype(dtype, "normal"))
-    result: Tensor = drawn * number_or_tensor(stddev, "normal", "stddev") + number_or_tensor(mean, "normal", "mean")
-    return result
+    return arithmetic.add(
+        drawn * number_or_tensor(stddev, "normal", "stddev"), number_or_tensor(mean, "normal", "mean")
+    )
 
 
 def bernoulli(p: Numbers) -> Tensor:
-    """1 with probability p, else 0, for every element of `p`, in its dtype; no gradient.
-
-    Raises:
-        ArgumentError: for a number outside of [0, 1].
-    """
+    """1 with probability p, else 0, for every element of `p`, in its dtype; no gradient."""
     if isinstance(p, (int, float)):
         probability(p, "bernoulli", "p")
     tensor = as_float(p, "bernoulli")
@@ -243,7 +366,7 @@ def multinomial(x: Numbers, num_samples: Count, replacement: bool = True) -> Ten
         drawn = uniform((*weights.shape[:-1], count if replacement else weights.shape[-1]), dtype=dtypes.float64)
     if not replacement:
         # Of exponential times with these rates, the first ones: -log(1 - u) / w.
-        waiting = -exponentials.log1p(-drawn) / lg.where(chances > 0.0, chances, 1.0)
+        waiting = -tr.log1p(-drawn) / lg.where(chances > 0.0, chances, 1.0)
         return sorting.topk(lg.where(chances > 0.0, waiting, np.inf), count, -1, False)[1]
     ends = reduce.cumsum(chances, -1)
     marks = sh.expand_dims(drawn * ends[..., -1:], -1)
@@ -269,7 +392,7 @@ def _refuse_weights(weights: np.ndarray, least: int) -> None:
 
 @primitive
 def _drop_out(x: Any, key: Any, keep_prob: float, shape: tuple[int, ...]) -> Any:
-    mask = _draw_uniform(key, shape, np.dtype(np.float32)) < keep_prob
+    mask = _uniform.evaluate(key, shape, np.dtype(np.float32)) < keep_prob
     return np.where(mask, x / x.dtype.type(keep_prob), x.dtype.type(0))
 
 
@@ -282,7 +405,7 @@ def _(x: Any, key: Any, keep_prob: float, shape: tuple[int, ...]) -> Any:
 
 
 @_drop_out.def_bprop
-def _(_x: Tensor, key: Tensor, _out: Tensor, dout: Tensor, *, keep_prob: float, shape: Any) -> Sequence[Any]:
+def _(_x: Tensor, key: Tensor, _out: Tensor, dout: Tensor, *, keep_prob: float, shape: Any) -> Grads:
     # The same key gives the same mask: it is drawn again, not kept.
     return _drop_out.bind(dout, key, keep_prob=keep_prob, shape=shape), None
 
@@ -311,10 +434,6 @@ def dropout2d(x: Numbers, keep_prob: Probability = 0.5) -> tuple[Tensor, Tensor]
 
     Returns:
         The result, and the mask (bool, the shape of `x`): True where an element was kept.
-
-    Raises:
-        ArgumentError: if keep_prob is outside of [0, 1].
-        ShapeError: if `x` has no axes after its channels.
     """
     keep = probability(keep_prob, "Dropout2D", "keep_prob")
     tensor = as_float(x, "Dropout2D")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,10 @@ from snncell.kernels import sums
 from snncell.kernels.cuda import functions as lines
 from snncell.kernels.scalar import LOOP
 from snncell.kernels.space import DEVICE
-from snncell.ops import arithmetic, creation as new, exponentials, joining, logic as lg, shape as sh
+from snncell.ops import arithmetic, creation as new, joining, logic as lg, shape as sh, transcendental as tr
 from snncell.ops.base import (
     Axis,
+    Grads,
     as_axes,
     as_axis,
     as_float,
@@ -43,8 +44,6 @@ __all__ = [
     "cummax", "cummin", "cumprod", "cumsum", "log_softmax", "logcumsumexp", "logsumexp", "max", "mean", "min",
     "nanmean", "nansum", "prod", "softmax", "std", "sum", "var",
 ]  # fmt: skip
-
-Grads = Sequence[Any]
 
 
 def _lowest(dtype: Any) -> str:
@@ -172,8 +171,7 @@ def nanmean(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 
 def _zero_nan(x: Tensor) -> Tensor:
-    result: Tensor = lg.where(lg.isnan(x), 0.0, x)
-    return result
+    return lg.where(lg.isnan(x), 0.0, x)
 
 
 def var(x: Numbers, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
@@ -191,7 +189,7 @@ def var(x: Numbers, axis: Axis = None, ddof: float = 0, keepdims: bool = False) 
 def _squares(x: Tensor, *, axis: tuple[int, ...], keepdims: bool) -> Tensor:
     """The sum of squared distances from the mean."""
     # In two passes: the difference of mean(x^2) and mean(x)^2 would cancel.
-    return _reduce_axes(_sum, exponentials.square(x - mean(x, axis, keepdims=True)), axis, keepdims)
+    return _reduce_axes(_sum, tr.square(x - mean(x, axis, keepdims=True)), axis, keepdims)
 
 
 # Nothing comes from the mean: the distances from it add up to 0.
@@ -203,7 +201,7 @@ def _(x: Tensor, _out: Tensor, dout: Tensor, *, axis: tuple[int, ...], keepdims:
 def std(x: Numbers, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
     """The standard deviation, the root of `var`; where that is 0, the gradient is 0."""
     tensor = as_float(x, "std")
-    return astype(exponentials.root(var(to_compute_dtype(tensor), axis, ddof, keepdims)), tensor.dtype)
+    return astype(tr.root(var(to_compute_dtype(tensor), axis, ddof, keepdims)), tensor.dtype)
 
 
 # --- extremes ---------------------------------------------------------------------------------------------------------
@@ -234,9 +232,7 @@ def _argmax(x: Any, axis: int) -> Any:
     return np.argmax(x, axis)
 
 
-@_argmax.def_there
-def _(x: Any, axis: int) -> Any:
-    return lines.argmax(x, axis)
+_argmax.def_there(lines.argmax)
 
 
 @primitive
@@ -244,9 +240,7 @@ def _argmin(x: Any, axis: int) -> Any:
     return np.argmin(x, axis)
 
 
-@_argmin.def_there
-def _(x: Any, axis: int) -> Any:
-    return lines.argmin(x, axis)
+_argmin.def_there(lines.argmin)
 
 
 for _op in (_argmax, _argmin):
@@ -318,13 +312,13 @@ def logsumexp(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     if not _count_elements(tensor.shape, as_axes(axis, tensor.ndim, "logsumexp")):
         return sum(tensor, axis, keepdims) - math.inf
     peak = stop_gradient(_reduce_axes(_max, tensor, axis, keepdims=True))
-    result = exponentials.log(sum(exponentials.exp_below(tensor, peak), axis, keepdims=True)) + peak
+    result = tr.log(sum(tr.exp_below(tensor, peak), axis, keepdims=True)) + peak
     return result if keepdims else sh.squeeze(result, as_axes(axis, tensor.ndim, "logsumexp"))
 
 
 @Composite
 def _softmax(x: Tensor, *, axis: int) -> Tensor:
-    raised = exponentials.exp(x - max(x, axis, keepdims=True))
+    raised = tr.exp(x - max(x, axis, keepdims=True))
     return raised / sum(raised, axis, keepdims=True)
 
 
@@ -337,12 +331,12 @@ def _(x: Tensor, out: Tensor, dout: Tensor, *, axis: int) -> Grads:
 @Composite
 def _log_softmax(x: Tensor, *, axis: int) -> Tensor:
     shifted = x - max(x, axis, keepdims=True)
-    return shifted - exponentials.log(sum(exponentials.exp(shifted), axis, keepdims=True))
+    return shifted - tr.log(sum(tr.exp(shifted), axis, keepdims=True))
 
 
 @_log_softmax.def_bprop
 def _(x: Tensor, out: Tensor, dout: Tensor, *, axis: int) -> Grads:
-    return (dout - exponentials.exp(out) * sum(dout, axis, keepdims=True),)
+    return (dout - tr.exp(out) * sum(dout, axis, keepdims=True),)
 
 
 def softmax(x: Numbers, axis: int = -1) -> Tensor:
@@ -375,9 +369,7 @@ with_axis_of_steps(_cumsum, axis_behind_steps)
 _cumsum.additive = True
 
 
-@_cumsum.def_there
-def _(x: Any, axis: int) -> Any:
-    return lines.cumsum(x, axis)
+_cumsum.def_there(lines.cumsum)
 
 
 # x_i is in every sum from the i-th on: the sums of dout from the end.
@@ -430,9 +422,7 @@ def _log_join(x: Tensor, many: Tensor, y: Tensor, more: Tensor) -> tuple[Tensor,
     """Join two running logarithms, and the numbers of elements that an infinite one consists of."""
     a, b = stop_gradient((x, y))
     both = many + more
-    return exponentials.log_join(x, y, many / both), lg.where(
-        lg.equal(a, b), both, lg.where(lg.greater(a, b), many, more)
-    )
+    return tr.log_join(x, y, many / both), lg.where(lg.equal(a, b), both, lg.where(lg.greater(a, b), many, more))
 
 
 def cummax(x: Numbers, axis: int) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,6 @@ These operations move elements, or views of them, and compute nothing. Each bpro
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -15,7 +14,7 @@ from snncell.base.arguments.kinds import Lengths, Numbers
 from snncell.base.arguments.shown import show
 from snncell.compiler.ir.operations import Broadcast, Reshape, Transpose
 from snncell.errors import ShapeError
-from snncell.ops.base import as_axes, as_axis, as_int, as_ints, as_tensor
+from snncell.ops.base import Grads, as_axes, as_axis, as_int, as_ints, as_tensor
 from snncell.tape.event_lists import EventLists
 from snncell.tape.primitive import moving, with_axis_of_steps
 from snncell.tape.tensor import Tensor, snapshot
@@ -25,7 +24,6 @@ __all__ = [
     "reshape", "squeeze", "swapaxes", "swapdims", "transpose",
 ]  # fmt: skip
 
-Grads = Sequence[Any]
 Axes = int | tuple[int, ...]
 
 

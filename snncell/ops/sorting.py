@@ -13,14 +13,13 @@ from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.kernels.cuda import indexing as rows
 from snncell.ops import joining, logic as lg, shape as sh
-from snncell.ops.base import as_axis, as_float, as_int, as_tensor, primitive, same_dtype
+from snncell.ops.base import Grads, as_axis, as_float, as_int, as_tensor, primitive, same_dtype
 from snncell.ops.gathering import gather, gather_elements
 from snncell.tape.primitive import repeat_over_time, with_axis_of_steps
 from snncell.tape.tensor import Tensor, beside
 
 __all__ = ["argsort", "median", "quantile", "searchsorted", "sort", "top_k", "topk", "unique_consecutive"]
 
-Grads = Sequence[Any]
 
 # --- order ------------------------------------------------------------------------------------------------------------
 
@@ -30,9 +29,7 @@ def _argsort(x: Any) -> Any:
     return np.argsort(x, axis=-1, kind="stable")
 
 
-@_argsort.def_there
-def _(x: Any) -> Any:
-    return rows.argsort(x)
+_argsort.def_there(rows.argsort)
 
 
 _argsort.no_gradient()
@@ -57,14 +54,10 @@ for _op in (_argsort, _along, _back):
     with_axis_of_steps(_op)  # they go along the last axis
 
 
-@_along.def_there
-def _(x: Any, order: Any) -> Any:
-    return rows.along(x, order)
+_along.def_there(rows.along)
 
 
-@_back.def_there
-def _(x: Any, order: Any) -> Any:
-    return rows.back(x, order)
+_back.def_there(rows.back)
 
 
 @_along.def_bprop
@@ -268,9 +261,7 @@ _searchsorted.name = "searchsorted"
 _searchsorted.over_time = _searchsorted_over_time
 
 
-@_searchsorted.def_there
-def _(ordered: Any, v: Any, right: bool) -> Any:
-    return rows.places(ordered, v, right)
+_searchsorted.def_there(rows.places)
 
 
 _searchsorted.no_gradient()

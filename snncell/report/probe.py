@@ -18,7 +18,7 @@ from snncell.nn.optim.optimizer import Optimizer
 from snncell.nn.time.multistep import MultiStep, initial_states
 from snncell.nn.time.recurrent import Recurrent
 from snncell.nn.time.stateful import Stateful
-from snncell.ops.seeds import present_key, replaying
+from snncell.ops.random import present_key, replaying
 from snncell.report.facts import ConstantFacts, Facts, LayerFacts, Weight, batch_axis
 from snncell.report.slopes import Array, slope_of_surrogate
 from snncell.report.training import AT_CHANCE, is_classification

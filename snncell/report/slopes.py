@@ -11,7 +11,7 @@ import numpy as np
 
 from snncell.cell.calls import run_with_bprop
 from snncell.cell.cell import Cell
-from snncell.ops.seeds import present_key, replaying
+from snncell.ops.random import present_key, replaying
 from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import vjp

@@ -19,7 +19,7 @@ from snncell.cell.cell import Cell
 from snncell.compiler.jit import jit
 from snncell.errors import ArgumentError
 from snncell.nn.optim.schedules import LearningRateSchedule
-from snncell.ops.seeds import replaying
+from snncell.ops.random import replaying
 from snncell.sklearn.network import network_of, optimiser_of, refuse_range
 from snncell.tape.tensor import Tensor
 from snncell.train.state import find_statefuls

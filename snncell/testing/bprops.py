@@ -10,7 +10,7 @@ import numpy as np
 from snncell.base.arguments.kinds import NotNegative, Size
 from snncell.base.arguments.shown import came
 from snncell.errors import ArgumentError, BpropError, GradientCheckError, GradientError
-from snncell.ops.seeds import present_key, replaying
+from snncell.ops.random import present_key, replaying
 from snncell.tape import structure
 from snncell.tape.parameter import Parameter
 from snncell.tape.structure import as_data

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import GradientCheckError, SnncellError
-from snncell.ops.seeds import replaying
+from snncell.ops.random import replaying
 from snncell.tape import structure
 from snncell.tape.state import Entry, set_smooth, unfused
 from snncell.tape.tensor import Tensor

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell.errors import GradientError
-from snncell.ops.seeds import present_key, replaying
+from snncell.ops.random import present_key, replaying
 from snncell.tape import structure
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import settings
@@ -95,8 +95,7 @@ class Problem:
         if not leaves:
             raise GradientError(f"{self.who}: the function returned no float Tensor.")
         parts = [(leaf * Tensor(rng.standard_normal(leaf.shape)).to(leaf.device)).sum() for leaf in leaves]
-        total: Tensor = sum(parts[1:], parts[0])
-        return total
+        return sum(parts[1:], parts[0])
 
     def derived(self, fn: Scalar, level: int) -> Scalar:
         """The gradient of `fn`, projected: what is checked in the next order."""
@@ -124,8 +123,7 @@ class Problem:
         if noted is not None:
             held = settings(stops=Replayed(noted), unfused=True)
         with held, self.cells.evaluation(self._moved(tensors)):
-            value: float = fn(*tensors[: len(self.positions)]).item()
-            return value
+            return float(fn(*tensors[: len(self.positions)]).item())
 
     def noted(self, fn: Scalar, point: Sequence[Array]) -> Noted | None:
         """The values of stop_gradient at this point, if they are to be held constant."""

@@ -20,7 +20,7 @@ from snncell.data.loader import in_turn
 from snncell.errors import ArgumentError, ForkError, ShapeError
 from snncell.kernels.space import IN_USE
 from snncell.nn.time.axis import record_sequences, refuse_samples_as_steps, refuse_time_as_batch
-from snncell.ops.seeds import draw_for, draws_for_main, go_on_from, own_key
+from snncell.ops.random import draw_for, draws_for_main, go_on_from, own_key
 from snncell.tape.state import adopt_settings, present_settings, settings
 from snncell.tape.structure import as_data, on_host
 from snncell.tape.tensor import Tensor

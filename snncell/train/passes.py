@@ -14,7 +14,7 @@ from snncell.cell.modes import phases
 from snncell.compiler.jit import jit
 from snncell.data import Loader
 from snncell.errors import ArgumentError, CheckpointError
-from snncell.ops.seeds import go_on_from, own_key, present_key
+from snncell.ops.random import go_on_from, own_key, present_key
 from snncell.tape.tensor import Tensor
 from snncell.train.batches import as_batch, as_batches, prefetch_batches, should_prefetch
 from snncell.train.callbacks import Callback, Training, tell_step_of_evaluation

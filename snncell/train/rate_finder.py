@@ -19,7 +19,7 @@ from snncell.data import Loader
 from snncell.errors import ArgumentError
 from snncell.nn.container import CellList
 from snncell.nn.optim.optimizer import Optimizer
-from snncell.ops.seeds import go_on_from, own_key
+from snncell.ops.random import go_on_from, own_key
 from snncell.tape.parameter import assign_all
 from snncell.tape.tensor import Tensor
 from snncell.train.batches import as_batch, as_batches

@@ -18,7 +18,7 @@ from interrupting import blas, each_interruption, left_behind, present_settings
 import snncell
 from snncell import Parameter, Tensor, nn, ops
 from snncell.base.signals import Restoring, deferring, in_list, undoing
-from snncell.ops.seeds import _state
+from snncell.ops.random import _state
 
 # How many places of each step are interrupted: all of them, with SNNCELL_TEST_SIZE=large, or some that are spread.
 MOST = None if os.environ.get("SNNCELL_TEST_SIZE") == "large" else 100

@@ -25,7 +25,7 @@ from snncell.base import signals
 from snncell.data import Events, to_frames, workers as pools
 from snncell.data.padding import grid_length
 from snncell.errors import ArgumentError, DTypeError, ForkError, ShapeError, WorkerError
-from snncell.ops.seeds import present_key
+from snncell.ops.random import present_key
 
 PATIENCE = 60.0  # seconds, for what takes none
 COUNT = 23

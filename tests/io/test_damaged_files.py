@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 import snncell
 from snncell import Parameter, nn, ops, quantise, train
 from snncell.errors import CheckpointError
-from snncell.ops.seeds import present_key
+from snncell.ops.random import present_key
 
 SEEDS = seeds(5000 if os.environ.get("SNNCELL_TEST_SIZE") == "large" else 150)  # of the damage, for each loader
 

@@ -9,7 +9,7 @@ from readable import assert_drawn_where_asked, assert_readable, grey
 
 import snncell
 from snncell import Parameter, Tensor, errors, nn, ops, plot, surrogate
-from snncell.ops.seeds import present_key
+from snncell.ops.random import present_key
 
 mpl.use("Agg")
 from matplotlib.colors import LogNorm

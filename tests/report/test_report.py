@@ -11,7 +11,7 @@ import snncell
 from snncell import Tensor, errors, nn, ops, plot, surrogate, testing
 from snncell.data import digits
 from snncell.demo import DigitNet
-from snncell.ops.seeds import present_key
+from snncell.ops.random import present_key
 from snncell.plot.pictures import _weights
 from snncell.report.diagnose import diagnose
 from snncell.report.facts import Facts

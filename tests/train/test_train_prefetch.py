@@ -22,7 +22,7 @@ import snncell
 from snncell import Tensor, nn, ops, train
 from snncell.errors import ArgumentError, ForkError
 from snncell.kernels.numba.build import build
-from snncell.ops.seeds import present_key
+from snncell.ops.random import present_key
 from snncell.tape.state import CHECKING, TRACING
 from snncell.train import batches
 from snncell.train.batches import prefetch_batches, should_prefetch

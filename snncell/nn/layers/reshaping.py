@@ -10,8 +10,7 @@ from snncell.base.arguments.kinds import Count, Extended, Positive, Size
 from snncell.cell.cell import Cell
 from snncell.cell.fields import field, with_fields
 from snncell.errors import ArgumentError, ShapeError
-from snncell.ops.padding import Mode
-from snncell.ops.resample import Interpolation
+from snncell.ops.padding import Interpolation, Mode
 from snncell.tape.event_lists import EventLists
 from snncell.tape.tensor import Tensor, snapshot
 
