@@ -4,8 +4,8 @@
 
 import typing as _typing
 
-from snncell.base.arguments.exports import export_lazily as _export_lazily
 from snncell.base.arguments.guard import guard as _guard
+from snncell.base.arguments.names import export_lazily as _export_lazily
 from snncell.base.frames import machinery as _machinery
 from snncell.ops import methods as methods
 from snncell.ops.activation import *
