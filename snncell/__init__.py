@@ -19,6 +19,7 @@ sklearn                              SNNClassifier and SNNRegressor, with scikit
 """
 
 import importlib as _importlib
+from types import ModuleType as _ModuleType
 from typing import Any as _Any
 
 from snncell import amp as amp, common as common, dtype as dtype, nn as nn, ops as ops, surrogate as surrogate
@@ -107,6 +108,9 @@ _OF_TRAIN = (
     "TimeMonitor",
 )  # MindSpore has them here too
 
+_OWN = [name for name, one in globals().items() if not name.startswith("_") and not isinstance(one, _ModuleType)]
+__all__ = [*sorted([*_OWN, "amp", "common", "dtype", "errors", "monitor", "nn", "ops", "surrogate", *_LAZY])]
+
 _register("training on ranks", "snncell.distributed.training:train_on_ranks")
 _register("run context", "snncell.mindspore.callbacks:RunContext")
 _register("costs of layers", "snncell.energy.estimate:layer_costs")
@@ -115,70 +119,6 @@ _register("energy estimate", "snncell.energy.estimate:energy_estimator")
 
 _guard(globals())
 _install()
-
-__all__ = [
-    "GRAPH_MODE",
-    "PYNATIVE_MODE",
-    "JitConfig",
-    "Parameter",
-    "ParameterTuple",
-    "Tensor",
-    "amp",
-    "bfloat16",
-    "bool_",
-    "common",
-    "complex64",
-    "complex128",
-    "context",
-    "data",
-    "distributed",
-    "dtype",
-    "empty_pool",
-    "encode",
-    "energy",
-    "errors",
-    "explain",
-    "explain_passes",
-    "float16",
-    "float32",
-    "float64",
-    "get_context",
-    "get_grad",
-    "get_seed",
-    "grad",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "io",
-    "jacfwd",
-    "jacrev",
-    "jit",
-    "jvp",
-    "load_checkpoint",
-    "load_param_into_net",
-    "mindspore",
-    "monitor",
-    "monitoring",
-    "nir",
-    "nn",
-    "ops",
-    "plot",
-    "quantise",
-    "recompute",
-    "save_checkpoint",
-    "set_context",
-    "set_deterministic",
-    "set_device",
-    "set_seed",
-    "surrogate",
-    "testing",
-    "train",
-    "uint8",
-    "value_and_grad",
-    "vjp",
-    "vmap",
-]
 
 
 def __dir__() -> list[str]:

@@ -28,7 +28,7 @@ from snncell.errors import (
 )
 from snncell.ops.random import present_key, replaying
 from snncell.tape import structure
-from snncell.tape.backward import conform, zeros_of
+from snncell.tape.backward import conform, with_zeros, zeros_of
 from snncell.tape.parameter import Parameter
 from snncell.tape.primitive import as_read, custom, rebuilt
 from snncell.tape.state import RECORDING, TRACING, Entry, settings
@@ -272,7 +272,7 @@ class _Reverse:
                 "a second-order gradient reaches a value kept by save_for_bprop, through which none flows. Compute the "
                 "value again in bprop, or return it from construct as an output"
             )
-        filled = [zeros_of(s, douts) if d is None else d for d, s in zip(douts, entry.specs, strict=True)]
+        filled = with_zeros(entry, douts)
         dout, _ = structure.unflatten(tree_of_out, filled)
         # What a bprop makes is where the gradient is; the Cells that it calls are no part of the forward.
         with beside(*filled), settings(watch=None):

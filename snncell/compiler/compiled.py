@@ -39,8 +39,7 @@ from snncell.tape.state import (
     Tape,
     record_on,
     recording_on,
-    set_smooth,
-    tracing_to,
+    settings,
 )
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Trace
@@ -197,7 +196,7 @@ class TracedVjp:
                         f"{self.name}: a Cell that the jitted function calls was changed between its forward and this "
                         f"gradient. Change it after the gradient is taken."
                     )
-                with set_smooth(self.smooth):
+                with settings(smooth=self.smooth):
                     self._reverses[present] = self._trace_reverse(present)
         return self._reverses[present]
 
@@ -206,7 +205,7 @@ class TracedVjp:
         who = f"the gradient of {self.name}"
         with (
             state_read_by(self.trace.cells, who) as state,
-            tracing_to(trace),
+            settings(trace=trace),
             recording_on(None),
             record_on(tape),
         ):
@@ -283,7 +282,7 @@ class Compiled:
         # The state comes first, because to read it needs no trace. Random draws are known when all else has ended.
         with (
             state_read_by(roots, who) as state,
-            tracing_to(trace),
+            settings(trace=trace),
             recording_on(None),
             record_on(tape) if taped else nullcontext(),
             noting(notes),

@@ -32,7 +32,7 @@ from snncell.tape.backward import ancestors, pullback, watch_input, zeros_of
 from snncell.tape.hooks import Note, NotedResults, noting
 from snncell.tape.parameter import Parameter
 from snncell.tape.primitive import Composite, Primitive
-from snncell.tape.state import RECORDING, TRACING, Tape, Value, recording_on, tracing_to
+from snncell.tape.state import RECORDING, TRACING, Tape, Value, recording_on, settings
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import BodyTrace
 
@@ -118,7 +118,7 @@ def _trace_step(
 ) -> Body:
     tape = None if RECORDING.tape is None else Tape()
     trace = BodyTrace(who, tape, carried)
-    with tracing_to(trace), recording_on(tape):
+    with settings(trace=trace), recording_on(tape):
         states = [trace.new_input(x.shape, x._data.dtype) for x in carry]
         slices = [trace.new_input(x.shape[1:], x._data.dtype) for x in xs]
         if tape is not None:
@@ -173,7 +173,7 @@ def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
     assert tape is not None  # only bodies traced under a tape are asked
     float_states = [n for n, x in enumerate(body.carry) if x.dtype.is_float]
     seeded = [n for n in range(len(body.after), len(body.outs)) if has_dout[n]]
-    with _own_state(body, trace), tracing_to(trace), recording_on(tape if RECORDING.tape is not None else None):
+    with _own_state(body, trace), settings(trace=trace), recording_on(tape if RECORDING.tape is not None else None):
         specs = {n: (body.outs[n].shape, body.outs[n]._data.dtype) for n in (*float_states, *seeded)}
         seeds = {n: watch_input(trace.new_input(*spec)) for n, spec in specs.items()}
         inputs = [*body.carry, *body.xs, *body.consts]

@@ -1,8 +1,4 @@
-"""The backward pass: walk the entries of a tape in reverse order, and add up the gradients.
-
-y = x * w; z = exp(y)       tape: mul(x, w), exp(y)
-backward from dz:           exp.pull -> dy;  mul.pull -> dx, dw
-"""
+"""The backward pass: walk the entries of a tape in reverse order, and add up the gradients."""
 
 from __future__ import annotations
 
@@ -35,7 +31,7 @@ def sweep(
     Args:
         entries: in the order of the forward pass; used up.
         cotangents: for some entries, the gradient of each output; those of the sources are added to it.
-        sources: the entries where the walk ends. Only entries that depend on one of them are pulled.
+        sources: the entries where the walk ends; only entries that depend on one of them are pulled.
         release: whether the entries are needed no more.
     """
     dependent = set(sources)
@@ -78,10 +74,10 @@ def pullback(
         outs, douts: the outputs, and for each its gradient or None.
         inputs: the Tensors where the sweep ends.
         beside: other entries where it ends.
-        once: whether of several inputs in one place the first alone gets the gradient, so that a sum of them is right.
+        once: whether of several inputs in one place only the first gets the gradient, so that a sum of them is right.
         release: whether the entries are needed no more.
-        own: those of the inputs that have here all of their gradient, so that the hooks on them are called; all of
-            them by default. Of the others another sweep has the rest, and calls them.
+        own: the inputs whose whole gradient is computed here, so that their hooks are called; all of them by default.
+            Another sweep has the rest of the others, and calls their hooks.
     """
     cotangents: dict[Entry, list[Tensor | None]] = {}
     for out, dout in zip(outs, douts, strict=True):
@@ -104,7 +100,7 @@ def pullback(
 
 
 def ancestors(entries: Iterable[Entry | None], ends: Collection[Entry | None] = ()) -> set[Entry | None]:
-    """The entries themselves and all that they were computed from, as far as gradients flow: not beyond `ends`."""
+    """The entries and all that they were computed from, as far as gradients flow: not beyond `ends`."""
     reached: set[Entry | None] = set()
     waiting = list(entries)
     while waiting:
@@ -125,11 +121,7 @@ def deposit(cotangents: dict[Entry, list[Tensor | None]], entry: Entry, index: i
 
 
 def conform(grad: Tensor, shape: tuple[int, ...], dtype: Any) -> Tensor:
-    """`grad` summed to `shape`, the reverse of broadcasting, and cast to `dtype`.
-
-    Raises:
-        ShapeError: if `shape` does not broadcast to the gradient's shape.
-    """
+    """`grad` summed to `shape`, the reverse of broadcasting, and cast to `dtype`."""
     if grad.shape != shape:
         extra = len(grad.shape) - len(shape)
         pairs = zip(grad.shape[max(extra, 0) :], shape, strict=False)
@@ -151,14 +143,17 @@ def zeros_of(spec: tuple[tuple[int, ...], Any], others: Iterable[Tensor | None] 
     return wrap(move_to_space(zeros, DEVICE) if on_gpu else zeros)
 
 
+def with_zeros(entry: Entry, douts: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+    """The gradients of the outputs of an entry, zeros in the place of None."""
+    return tuple([zeros_of(s, douts) if d is None else d for d, s in zip(douts, entry.specs, strict=True)])
+
+
 def apply_hooks(entry: Entry, douts: list[Tensor | None]) -> list[Tensor | None]:
     """The gradients of the outputs of an entry, as the hooks on them leave them."""
     for index, hook in tuple((entry.hooks or {}).values()):
         before = douts[index]
-        if before is not None:
-            after = hook(before)
-            if after is not None:
-                douts = [*douts[:index], _check_gradient(after, before), *douts[index + 1 :]]
+        if before is not None and (after := hook(before)) is not None:
+            douts = [*douts[:index], _check_gradient(after, before), *douts[index + 1 :]]
     return douts
 
 

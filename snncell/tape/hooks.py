@@ -15,19 +15,16 @@ from typing import Annotated, Any, NamedTuple
 from snncell.base.arguments.kinds import Own
 from snncell.base.arguments.shown import came
 from snncell.errors import GradientError, TraceError
-from snncell.tape.backward import zeros_of
+from snncell.tape.backward import with_zeros
 from snncell.tape.primitive import custom
 from snncell.tape.state import CHECKING, RECORDING, TRACING, Entry, Hook, Hooks, add_entry, settings
 from snncell.tape.tensor import Tensor, in_trace, wrap
 
 
 class Event:
-    """A call of a layer that notes belong to: those of its forward, and those of its gradient, which come later.
+    """A call of a layer, `subject`, to which notes of its forward pass and of its gradient belong.
 
     A traced call is one event; for each run of it `NotedResults.pass_on` makes another.
-
-    Args:
-        subject: what was called.
     """
 
     def __init__(self, subject: Any) -> None:
@@ -40,12 +37,12 @@ class Label(NamedTuple):
 
     Attributes:
         kind: the quantity, such as "spikes".
-        name: of the layer.
+        name: the layer.
         wishes: the monitor's selection of it when it was first noted.
-        event: the call that it is of.
-        steps: the number of steps of each loop over time that it came out of, outermost first: so many of its first
-            axes are time.
-        chosen: whether it has been reduced to that selection.
+        event: the call.
+        steps: the number of steps of each loop over time that it came out of, outermost first; these are its first
+            axes.
+        chosen: whether it has been reduced to the selection.
     """
 
     kind: str
@@ -65,7 +62,7 @@ def note(label: Label, x: Tensor | None = None) -> None:
     watch, notes = CHECKING.watch, TRACING.notes
     if x is not None:
         x = wrap(x._data if type(x) is Tensor else in_trace(x))
-        # Only the monitor that it was noted for selects: a trace, and with it the selection in it, outlives a monitor,
+        # Only the monitor that it was noted for selects, because a trace outlives a monitor with the selection in it,
         # and a gradient may be taken while another one watches.
         if watch is not None and label.steps and not label.chosen and label.wishes == watch.wishes:
             label, x = label._replace(chosen=True), watch.chosen(label, x)
@@ -81,12 +78,7 @@ def noting(notes: list[Note]) -> AbstractContextManager[Any]:
 
 
 class NotedResults:
-    """Notes of a traced function as extra results of it.
-
-    Args:
-        notes: the notes.
-        results: the function's own results; one of them that is noted too is not given twice.
-    """
+    """The notes of a traced function as extra results of it; its own results are not given twice."""
 
     def __init__(self, notes: Sequence[Note], results: Sequence[Tensor] = ()) -> None:
         self.positions: list[tuple[Label, int | None]] = []  # each label with the number of its result, if it has one
@@ -103,8 +95,8 @@ class NotedResults:
 
         Args:
             results: all results.
-            events: those of this run: its forward adds them, and its reverse notes gradients of them.
-            steps: the number of steps, of a loop over time.
+            events: of this run: the forward pass adds them, and the backward pass notes gradients of them.
+            steps: the number of steps of a loop over time.
         """
         for label, position in self.positions:
             event = label.event
@@ -156,7 +148,7 @@ _numbers = itertools.count()
 
 
 class TensorHookHandle:
-    """A registered hook; `remove()` takes it off again."""
+    """A registered hook; `remove()` removes it."""
 
     def __init__(self, hooks: Hooks, index: int, hook: Hook) -> None:
         self._hooks, self._number = hooks, next(_numbers)
@@ -168,18 +160,16 @@ class TensorHookHandle:
 
 
 def register_hook(x: Tensor, hook: Callable[[Tensor], Any]) -> TensorHookHandle:
-    """Have `hook(gradient)` called when the gradient of this Tensor is known; what it returns takes its place.
+    """Call `hook(gradient)` when the gradient of this Tensor is known; its result, if not None, replaces the gradient.
 
-    The gradient is the sum over all uses of the Tensor. A hook that returns None leaves it as it is. In a compiled
-    function, or a loop over time, it is called while that is traced, and what it computes becomes part of the Program.
-    A hook on an argument of a compiled function is called outside of it instead, with the arrays of each gradient,
-    because uses of that argument elsewhere have a part in it.
-    Outside of a gradient there is nothing to call it: the hook is forgotten with the Tensor, but for Parameters,
-    which keep theirs.
+    The gradient is the sum over all uses of the Tensor. In a compiled function, or a loop over time, the hook is called
+    while that is traced, and its operations become part of the Program. A hook on an argument of a compiled function is
+    called outside of it instead, with the arrays of each gradient, because other uses of the argument have a part in
+    it. A Tensor outside of a gradient forgets its hooks; a Parameter keeps them.
 
     Args:
         x: a Tensor of floats.
-        hook: a function of the gradient, a Tensor of the shape of x, that gives another one, or None.
+        hook: a function of the gradient, a Tensor of the shape of x, that returns another one, or None.
 
     Raises:
         GradientError: for a Tensor of integers or booleans; later, for a hook that returns something else.
@@ -200,10 +190,9 @@ def register_hook(x: Tensor, hook: Callable[[Tensor], Any]) -> TensorHookHandle:
 def call_outside(hook: Hook) -> Hook:
     """A hook that a compiled function puts on its own argument, and that is called with the arrays of each run."""
 
-    def call(gradient: Tensor) -> Tensor | None:
+    def call(gradient: Tensor) -> Any:
         try:
-            answer: Tensor | None = hook(gradient)
-            return answer
+            return hook(gradient)
         except TraceError as error:
             raise TraceError(
                 "A hook on an argument of a jitted function is called outside of it, because other uses of the "
@@ -215,25 +204,20 @@ def call_outside(hook: Hook) -> Hook:
 
 
 def numbers(entry: Any) -> Sequence[int]:
-    """The hooks on an entry, by which it can be told that there are others."""
+    """The numbers of the hooks on an entry: other numbers need another trace."""
     return () if entry is None or not entry.hooks else tuple(entry.hooks)
 
 
-# --- hooks on a place in a computation: HookBackward ------------------------------------------------------------------
-
-
 class HookBackward:
-    """The identity, whose reverse calls a function with the gradients that pass.
+    """The identity, whose backward pass calls a function of the gradients. In a jitted function it is traced.
 
     Args:
-        hook_fn: a function of the tuple of gradients, one for each input. What it returns takes their place: a tuple,
-            or a Tensor where there is one; with None they stay as they are.
+        hook_fn: a function of the tuple of gradients, one for each input. Its result replaces them: a tuple, or a
+            Tensor where there is one; with None they stay as they are.
         cell_id: a name for errors.
 
     Raises:
         GradientError: if `hook_fn` is no function, or returns something else.
-
-    In a jitted function it is traced, and part of the reverse.
 
     Example:
         >>> double = ops.HookBackward(lambda gradients: gradients[0] * 2.0)
@@ -256,8 +240,7 @@ class HookBackward:
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
         """The gradients that the function gives, or was given."""
-        pairs = zip(douts, entry.specs, strict=True)
-        grads = tuple(zeros_of(spec, douts) if dout is None else dout for dout, spec in pairs)
+        grads = with_zeros(entry, douts)
         answer = self.hook_fn(grads)
         if answer is None:
             return grads

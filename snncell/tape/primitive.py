@@ -1,4 +1,4 @@
-"""Primitive: a forward on arrays and a reverse on Tensors; and custom reverses around any function of Tensors."""
+"""Primitive: an operation, forward on arrays and backward on Tensors; and custom backward passes of any function."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from snncell.errors import (
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE, HOST, IN_USE, Space
 from snncell.tape import structure
-from snncell.tape.backward import zeros_of
+from snncell.tape.backward import with_zeros
 from snncell.tape.state import RECORDING, TRACING, Entry, Tape, Value, add_entry, quietly, stale
 from snncell.tape.tensor import Tensor, in_trace, snapshot, wrap
 
@@ -36,22 +36,19 @@ EVERYWHERE = ("cpu", "gpu")
 
 
 class Unsaved(NamedTuple):
-    """The stand-in that a reverse gets for an input whose value it did not ask for (`_x`): its shape and dtype."""
+    """The stand-in that a bprop gets for an input whose value it does not read (`_x`)."""
 
     shape: tuple[int, ...]
     dtype: Any
 
 
 class Primitive:
-    """An operation.
+    """An operation. `def_bprop` gives its backward pass; `no_gradient` declares that it has none.
 
     Args:
-        name: what it is called in errors and Programs.
-        evaluate: the forward: `evaluate(*arrays, **attrs)` gives an array, or a tuple of them with `multiple`.
+        name: for errors and Programs.
+        evaluate: the forward pass: `evaluate(*arrays, **attrs)` returns an array, or a tuple of them with `multiple`.
         multiple: whether there are several outputs.
-
-    The reverse is given by `def_bprop`; an operation without a gradient is declared by `no_gradient`, so that
-    silence is a decision.
     """
 
     multiple: bool
@@ -83,12 +80,12 @@ class Primitive:
         self.__name__ = name
 
     def def_bprop(self, bprop: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
-        """Give the reverse: `bprop(*inputs, out, dout, **attrs)` returns a gradient (or None) for each input.
+        """Define the backward pass: `bprop(*inputs, out, dout, **attrs)` returns a gradient (or None) for each input.
 
-        Of an argument whose name begins with an underscore only shape and dtype are used, and the tape does not keep
-        its value. A gradient may be a function without arguments, which is called only if the gradient is needed. A
-        gradient larger than its input is summed to its shape, the reverse of broadcasting. An operation with any
-        number of inputs takes `(*inputs_out_dout, **attrs)` and does not get its output.
+        The tape does not keep the value of an argument whose name begins with an underscore, only shape and dtype. A
+        gradient may be a function without arguments, which is called only if the gradient is needed. A gradient larger
+        than its input is summed to its shape. An operation with any number of inputs takes `(*inputs_out_dout,
+        **attrs)` and does not get its output.
         """
         kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
         names = [p for p in inspect.signature(bprop).parameters.values() if p.kind in kinds]
@@ -99,7 +96,7 @@ class Primitive:
         return bprop
 
     def def_there(self, evaluate: Callable[..., Any]) -> Callable[..., Any]:
-        """Give the forward on arrays of the GPU: `evaluate(*arrays, **attrs)`, with kernels of `kernels/cuda`."""
+        """Define the forward pass on the GPU: `evaluate(*arrays, **attrs)`, with kernels of `kernels/cuda`."""
         self.device_evaluate = evaluate
         return evaluate
 
@@ -109,7 +106,7 @@ class Primitive:
         return self
 
     def bind(self, *inputs: Any, **attrs: Any) -> Any:
-        """Carry the operation out on Tensors and Python scalars, or trace it, and note it on the tape."""
+        """Evaluate the operation on Tensors and Python scalars, or trace it, and record it on the tape."""
         trace, tape = TRACING.trace, RECORDING.tape
         if trace is None:
             data = self.run([x._data if isinstance(x, Tensor) else x for x in inputs], inputs, attrs)
@@ -131,7 +128,7 @@ class Primitive:
         return result
 
     def run(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """Evaluate on arrays, without floating-point warnings. `inputs` are what an error's message tells of."""
+        """Evaluate on arrays, without floating-point warnings; `inputs` are for the text of an error."""
         return quietly(self.run_here, arrays, inputs, attrs)
 
     def run_here(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
@@ -155,7 +152,7 @@ class Primitive:
         return np.asarray(data)
 
     def _in(self, space: Space, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """Evaluate in a space, storage formats in the dtype they are computed in unless `as_stored` has the space."""
+        """Evaluate in a space; storage formats in the dtype they are computed in, unless `as_stored` has the space."""
         rule = self.on_device if space is DEVICE else lambda arrays, attrs: self.evaluate(*arrays, **attrs)
         dtypes = [x.dtype for x in arrays if hasattr(x, "dtype")]
         narrow = next((dtype for dtype in dtypes if is_storage_only(dtype)), None)
@@ -216,11 +213,11 @@ class Primitive:
         return entry
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
-        """Call the reverse of one entry."""
+        """Call the bprop of one entry."""
         if self.bprop is None:
             raise GradientError(f"{self.name} has no gradient. Put ops.stop_gradient around it if none is wanted.")
         outs = rebuilt(entry) if self.saves_out else (None,) * len(entry.specs)
-        grads = tuple([zeros_of(s, douts) if d is None else d for d, s in zip(douts, entry.specs, strict=True)])
+        grads = with_zeros(entry, douts)
         inputs = [
             Unsaved(*parent.specs[index]) if x is None and parent is not None else x
             for x, parent, index in zip(entry.inputs, entry.parents, entry.indices, strict=True)
@@ -237,19 +234,19 @@ class Primitive:
         return 0
 
     def launches(self, attrs: dict[str, Any]) -> int:
-        """Kernels that it launches on the device, about."""
+        """The approximate number of kernels that it launches on the device."""
         return 0 if self.view else 1
 
     def kernels(self, attrs: dict[str, Any], space: Space = HOST) -> list[tuple[Any, ...]]:
-        """The kernels that its first run builds, as far as they are known in advance, as arguments for `build`."""
+        """The kernels that its first run builds, as far as they are known before, as arguments for `build`."""
         return []
 
     def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
-        """The lines about it in `explain`, if there is more to say than its name."""
+        """The lines about it in `explain`."""
         return []
 
     def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
-        """The lines about how it is computed on the CPU, for operands of these sizes."""
+        """The lines about how the CPU computes it, for operands of these sizes."""
         return []
 
     def __repr__(self) -> str:
@@ -284,10 +281,7 @@ def _describe(x: Any) -> str:
 
 
 def evaluate_specs(op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
-    """Shapes and dtypes of an operation's outputs, found by evaluating it on zeros that take no memory.
-
-    So that no operation states its shape rule twice.
-    """
+    """Shapes and dtypes of an operation's outputs, found by evaluating it on zeros that take no memory."""
     zeros = [np.broadcast_to(np.zeros((), x.dtype), x.shape) if isinstance(x, Value) else x for x in inputs]
     outs = op.run(zeros, inputs, attrs)
     return [(np.shape(out), np.asarray(out).dtype) for out in (outs if op.multiple else (outs,))]
@@ -295,13 +289,13 @@ def evaluate_specs(op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any]
 
 # --- operations in loops over time: `Primitive.over_time` -------------------------------------------------------------
 
-# Most operations take any leading axes, or options that name axes and shapes, so time is one more axis to them.
+# For most operations time is one more leading axis.
 
 Arrays = Sequence[Any]
 
 
 def repeat_over_time(arrays: Arrays, varying: Sequence[bool]) -> list[Any]:
-    """The operands, each with a first axis of steps; what is the same at every step is repeated, as a view."""
+    """The operands, each with a first axis of steps; those that are the same at every step are repeated, as views."""
     steps = steps_of(arrays, varying)
     return [
         x if varies or not hasattr(x, "shape") else np.broadcast_to(x, (steps, *x.shape))
@@ -315,11 +309,11 @@ def steps_of(arrays: Arrays, varying: Sequence[bool]) -> int:
 
 
 def with_axis_of_steps(op: Primitive, options: Callable[[dict[str, Any], int], dict[str, Any]] | None = None) -> None:
-    """Have `op` take the steps as one more axis, the first.
+    """Have `op` take the steps as one more axis, the first of all its operands and results.
 
     Args:
-        op: it takes such an axis of all its operands, and has it in all its results.
-        options: its options then, from those for one step and the number of steps; without it they are the same.
+        op: the operation.
+        options: makes its options, from those for one step and the number of steps; without it they are the same.
     """
 
     def over_time(arrays: Arrays, varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
@@ -337,7 +331,7 @@ def axis_behind_steps(attrs: dict[str, Any], steps: int) -> dict[str, Any]:
 def one_after_another(
     evaluate: Callable[..., Any], arrays: Arrays, varying: Sequence[bool], attrs: dict[str, Any]
 ) -> Any:
-    """The results of all steps of an operation, of a step at a time; several where it gives a tuple."""
+    """The results of all steps of an operation, computed step by step; several where it gives a tuple."""
     each = [
         evaluate(*(x[t, ...] if varies else x for x, varies in zip(arrays, varying, strict=True)), **attrs)
         for t in range(steps_of(arrays, varying))
@@ -352,13 +346,13 @@ def _join_results(results: Arrays) -> Any:
 
 
 def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs: Any = None) -> Any:
-    """Run `forward` unrecorded and note it as one entry, whose reverse is `op.pull`.
+    """Run `forward` unrecorded and record it as one entry, whose backward pass is `op.pull`.
 
     Args:
-        op: what has the reverse: `pull(entry, douts)` gives a gradient for each of `inputs`.
-        forward: gives Tensors in any structure.
-        inputs: the Tensors that the reverse gives gradients for.
-        attrs: kept in the entry for `pull`; the output structure is put beside it.
+        op: has `pull(entry, douts)`, which returns a gradient for each of `inputs`.
+        forward: returns Tensors in any structure.
+        inputs: the Tensors to differentiate with respect to.
+        attrs: kept in the entry for `pull`, together with the structure of the output.
     """
     tape = RECORDING.tape
     # Only a Composite may be moved out of a loop's body: a user's forward may draw numbers or write to Parameters,
@@ -383,27 +377,28 @@ def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs:
                 TRACING.trace.lift(x)  # makes a Tensor from outside an input of the trace: its gradient has to get out
     leaves, shape_of_out = structure.flatten(out)
     outputs = [_as_result(leaf) for leaf in leaves]
-    entry = Entry(
-        op,
-        (attrs, shape_of_out),
-        [x._entry for x in inputs],
-        [x._index for x in inputs],
-        saved,
-        outputs,
-        [(part.shape, part.dtype) for part in outputs],
-    )
+    entry = entry_of(op, (attrs, shape_of_out), inputs, saved, outputs)
     add_entry(tape, entry)
     return structure.unflatten(shape_of_out, tracked_outputs(entry, outputs))
 
 
+def entry_of(
+    op: Any, attrs: Any, inputs: Sequence[Tensor], saved: Any, outputs: Sequence[Any], saves_out: bool = True
+) -> Entry:
+    """The entry of an operation on Tensors with these output arrays."""
+    specs = [(part.shape, part.dtype) for part in outputs]
+    parents, indices = [x._entry for x in inputs], [x._index for x in inputs]
+    return Entry(op, attrs, parents, indices, saved, outputs if saves_out else None, specs)
+
+
 def as_read(values: Any) -> Any:
-    """The values, with the present ones of Parameters, in the same structure: later assignments do not reach them."""
+    """The values in the same structure, Parameters as they are now: later assignments do not reach them."""
     return values if type(values) is Tensor else structure.map_leaves(snapshot, values)
 
 
 def _as_result(x: Tensor) -> Any:
-    """The elements of a result; in a step of a loop a Value of its own, even for a Tensor from outside."""
-    # A capture is no result of the step, so a gradient of higher order would not look for what it was computed from.
+    """The elements of a result; in a step of a loop a new Value, even for a Tensor from outside."""
+    # A capture is no result of the step, so a gradient of higher order would not look for its inputs.
     if TRACING.trace is not None and TRACING.trace.outside((x,)):
         return TRACING.trace.record(alias, (wrap(x._data) if type(x) is Tensor else x,), {})
     return in_trace(x)
@@ -415,11 +410,7 @@ def _without_place(x: Tensor) -> Tensor:
 
 
 class Composite:
-    """A function of Tensors with a reverse of its own, which the tape sees as one operation.
-
-    Args:
-        forward: a function of Tensors and keyword attributes, written with operations.
-    """
+    """A function of Tensors and keyword attributes with a custom backward pass: one operation on the tape."""
 
     def __init__(self, forward: Callable[..., Any]) -> None:
         self.name = forward.__name__.strip("_")
@@ -428,7 +419,7 @@ class Composite:
         self.bprop: Callable[..., Sequence[Any]] | None = None
 
     def def_bprop(self, bprop: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
-        """Give the reverse: `bprop(*inputs, out, dout, **attrs)`, as for a Primitive."""
+        """Define the backward pass: `bprop(*inputs, out, dout, **attrs)`, as for a Primitive."""
         self.bprop = bprop
         return bprop
 

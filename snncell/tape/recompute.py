@@ -1,4 +1,4 @@
-"""Values that are computed again for the reverse, instead of being kept for it."""
+"""Gradient checkpointing (`recompute`): compute values again for the backward pass, instead of keeping them."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from snncell.base.arguments.shown import came
 from snncell.base.signals import Write
 from snncell.errors import ArgumentError, GradientError
 from snncell.tape import structure
-from snncell.tape.backward import zeros_of
+from snncell.tape.backward import with_zeros
 from snncell.tape.parameter import Parameter, commit, together
-from snncell.tape.primitive import tracked_outputs
+from snncell.tape.primitive import entry_of, tracked_outputs
 from snncell.tape.state import RECORDING, TRACING, Entry, Tape, Undo, add_entry, present_settings, record_on, settings
 from snncell.tape.tensor import Tensor, snapshot, wrap
 from snncell.tape.transforms import Recording
 
 
 def recompute(block: Annotated[Callable[..., Any], Own()], *args: Any, **kwargs: Any) -> Any:
-    """Call `block`, of which a gradient keeps the inputs alone: the reverse computes what is inside once more.
+    """Call `block`, and keep only its inputs for the gradient: the backward pass runs it again.
 
-    It takes the time of one forward more, and the memory of what is inside of one block at a time. What it draws at
-    random it draws again, and a Parameter that it writes, such as a statistic, is written once. Gradients are those
-    without it, of any order, to the bit but for the order in which several of one Parameter are added up; also of the
-    Parameters and other Tensors that `block` finds outside of its arguments. Those have to be as they were when the
-    gradient is taken; of a Cell the Parameters' values are kept.
+    It costs the time of one more forward pass, and the memory of one block at a time. The second run draws the same
+    random numbers, and a Parameter that `block` writes, such as a statistic, is written once. Gradients of any order
+    are the same as without it (several gradients of one Parameter may be added in another order), also those of
+    Parameters and Tensors that `block` finds outside of its arguments. These must not change until the gradient is
+    taken; the values of a Cell's Parameters are kept.
 
-    In a jitted function, and in the step of a loop over time, it is the call: there the compiler decides what is kept
-    and what is computed again (`nn.MultiStep(checkpoint_every=...)`).
+    In a jitted function, and in the step of a loop over time, `block` is just called, because there the compiler
+    decides what to keep (`nn.MultiStep(checkpoint_every=...)`).
 
     Args:
         block: a function or Cell of Tensors.
         args, kwargs: its arguments.
 
     Raises:
-        GradientError: if what `block` gives differs in shape when it is called again, or a Cell has been changed when
-            the gradient is taken: an attribute, a hook, whether it is in training.
-        ArgumentError: if a Cell sets an attribute meanwhile, which would be another one the second time.
+        GradientError: if the second run gives other shapes, or a Cell has been changed before the gradient is taken:
+            an attribute, a hook, whether it is in training.
+        ArgumentError: if a Cell sets an attribute in its construct, which would differ in the second run.
 
     Source: Chen, Xu, Zhang and Guestrin, "Training deep nets with sublinear memory cost", 2016.
 
@@ -58,15 +58,7 @@ def recompute(block: Annotated[Callable[..., Any], Own()], *args: Any, **kwargs:
     inputs = [*(snapshot(leaf) for leaf in leaves), *outside]
     if all(x._entry is None for x in inputs):
         return structure.unflatten(shape_of_out, outs)
-    entry = Entry(
-        again,
-        None,
-        [x._entry for x in inputs],
-        [x._index for x in inputs],
-        inputs,
-        None,
-        [(out.shape, out._data.dtype) for out in outs],
-    )
+    entry = entry_of(again, None, inputs, inputs, [out._data for out in outs], saves_out=False)
     add_entry(tape, entry)
     return structure.unflatten(shape_of_out, tracked_outputs(entry, [out._data for out in outs]))
 
@@ -75,7 +67,7 @@ _HELD = ("smooth", "space", "unfused", "wide")  # settings of the thread by whic
 
 
 class _Again:
-    """A call, as an operation of the tape whose reverse carries it out once more."""
+    """A call, as an operation of the tape whose backward pass runs it again."""
 
     name = "recompute"
 
@@ -89,7 +81,7 @@ class _Again:
         self.count = 0  # of the Tensors among its arguments
 
     def first(self, leaves: Sequence[Tensor]) -> tuple[list[Tensor], Any, list[Tensor]]:
-        """The results off the tape, the structure around them, and the places on it that the block looks at itself."""
+        """The results off the tape, their structure, and the places on the tape that the block reads itself."""
         tape, written, self.count = Tape(), Undo(), len(leaves)
         sources = [_beginning_at(leaf) for leaf in leaves]
         # Of a Cell, whose Parameters may be written before the reverse is run.
@@ -102,13 +94,12 @@ class _Again:
             outs = [snapshot(result) for result in results]
             self.before = [*held, *written]
             written.clear()
-        for cell, version in self.versions:
-            if cell.version != version:
-                raise ArgumentError(
-                    f"recompute: construct of {type(cell).__name__} sets an attribute, so it would not be the same "
-                    f"when it runs again. Return the value, or make it a Parameter (requires_grad=False) written by "
-                    f"ops.assign."
-                )
+        if (changed := self._changed_cell()) is not None:
+            raise ArgumentError(
+                f"recompute: construct of {type(changed).__name__} sets an attribute, so it would not be the same "
+                f"when it runs again. Return the value, or make it a Parameter (requires_grad=False) written by "
+                f"ops.assign."
+            )
         self.shapes = _shapes(outs)
         entries = tape.live()
         own = {*entries, *(source._entry for source in sources)}
@@ -117,8 +108,12 @@ class _Again:
         outside = {(e, n): _at(e, n) for e, n in parents if e is not None and e not in own}
         return [wrap(out._data) for out in outs], tree, list(outside.values())
 
+    def _changed_cell(self) -> Any:
+        """A Cell that has been changed since `versions` was noted, or None."""
+        return next((cell for cell, version in self.versions if cell.version != version), None)
+
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
-        """The gradients, of a forward with the random numbers and Parameters that it had."""
+        """The gradients, by a forward pass with the random numbers and Parameters of the first one."""
         leaves, outside = entry.inputs[: self.count], entry.inputs[self.count :]
         floats = [n for n, leaf in enumerate(leaves) if leaf._entry is not None]
 
@@ -128,12 +123,11 @@ class _Again:
             args, kwargs = structure.unflatten(self.arguments, own)
             return self.block(*args, **kwargs)
 
-        for cell, version in self.versions:
-            if cell.version != version:
-                raise GradientError(
-                    f"recompute: {type(cell).__name__} has been changed since its forward: an attribute, a buffer, a "
-                    f"hook, or whether it is in training. Pull the gradient first, or change it back."
-                )
+        if (changed := self._changed_cell()) is not None:
+            raise GradientError(
+                f"recompute: {type(changed).__name__} has been changed since its forward: an attribute, a buffer, a "
+                f"hook, or whether it is in training. Pull the gradient first, or change it back."
+            )
         hooks = [(on, set(on)) for x in outside if x._entry is not None and (on := x._entry.hooks)]
         with together(Undo()), settings(watch=None, **self.held):  # not cleared: what it writes is put back
             commit(self.before)
@@ -153,14 +147,13 @@ class _Again:
             )
         recording.weights = ()  # further places, behind the arguments
         recording.own, recording.sources = 0, [*recording.sources, *outside]
-        seeds = [zeros_of(spec, douts) if dout is None else dout for dout, spec in zip(douts, entry.specs, strict=True)]
-        of_floats, of_outside = recording.pull(outs, seeds, release=True)
+        of_floats, of_outside = recording.pull(outs, with_zeros(entry, douts), release=True)
         spread = dict(zip(floats, of_floats, strict=True))
         return [*(spread.get(n) for n in range(len(leaves))), *(of_outside or ())]
 
 
 def _beginning_at(leaf: Tensor) -> Tensor:
-    """An argument of a block, in a place of its own. It shares the hooks, so that they see the whole gradient."""
+    """An argument of a block, in a place of its own, that shares the hooks, so that they see the whole gradient."""
     x = snapshot(leaf)
     if x._entry is None:  # a constant, in the block too: of event lists no gradient may be asked
         return x

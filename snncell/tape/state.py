@@ -29,16 +29,14 @@ Hook = Callable[[Any], Any]  # of a gradient: returns another one, or None to le
 Hooks = dict[int, tuple[int, Hook]]  # by number: the index of the output, and the function
 
 
-class Operation(Protocol):
-    """An operation, as far as the tape uses it."""
+class _Operation(Protocol):
+    """An operation, as far as the tape uses it; `name` is for errors."""
 
     @property
-    def name(self) -> str:
-        """Its name in errors."""
-        ...
+    def name(self) -> str: ...
 
     def pull(self, entry: Any, douts: list[Any]) -> Sequence[Any]:
-        """The gradients of the inputs: each a Tensor, None for zero, or a function that computes it on demand.
+        """The gradients of the inputs, each a Tensor, None for zero, or a function that computes it on demand.
 
         Args:
             entry: the call of the operation.
@@ -65,7 +63,7 @@ class Entry:
 
     def __init__(
         self,
-        op: Operation | None,
+        op: _Operation | None,
         attrs: Any,
         parents: list[Entry | None],
         indices: list[int],
@@ -73,16 +71,12 @@ class Entry:
         outputs: Any,
         specs: Sequence[tuple[tuple[int, ...], Any]],
     ) -> None:
-        self.op = op
-        self.attrs = attrs
-        self.parents = parents
-        self.indices = indices
-        self.inputs = inputs
-        self.outputs = outputs
+        self.op, self.attrs = op, attrs
+        self.parents, self.indices = parents, indices
+        self.inputs, self.outputs, self.specs = inputs, outputs, specs
         self.released = False  # set by `clear`, because an entry without parents looks the same
         self.line = ""  # the user's line, if it was traced
         self.hooks: Hooks | None = None
-        self.specs = specs
 
     @classmethod
     def source(cls, data: Any) -> Entry:
@@ -91,8 +85,7 @@ class Entry:
 
     def clear(self) -> None:
         """Drop all references, so that a Tensor that a user keeps does not keep a whole graph."""
-        self.parents, self.indices, self.inputs = [], [], ()
-        self.outputs = None
+        self.parents, self.indices, self.inputs, self.outputs = [], [], (), None
         self.released = True
 
 
@@ -126,42 +119,25 @@ def stale() -> TraceError:
     )
 
 
-class TraceLike(Protocol):
-    """A trace: the instructions of a function that runs on Values. `tracing.Trace` and its subclasses are traces."""
+class _TraceLike(Protocol):
+    """The part of a trace that Tensors, Parameters and the tape use; `tracing.Trace` documents it."""
 
-    count: int  # of its Values
-    line: str  # of the last instruction
-    eager: bool  # whether the loop whose body it traces runs at once
-    cells: dict[Any, None]  # the Cells that were called
-    written: dict[Any, Any]  # by Parameter: the Value that it gets
-    gradient_targets: dict[Any, None]  # the Parameters that inner gradients are taken of
+    count: int
+    line: str
+    eager: bool
+    cells: dict[Any, None]
+    written: dict[Any, Any]
+    gradient_targets: dict[Any, None]
 
-    def outside(self, inputs: Any) -> bool:
-        """Whether an operation on these inputs belongs outside of this trace."""
-
-    def stepping_out(self) -> AbstractContextManager[Any]:
-        """A context outside of this trace."""
-
-    def record(self, op: Any, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-        """Append an instruction, and return its Value, or a tuple of them."""
-
-    def note(self, x: Any) -> None:
-        """Note a result with its place on the tape."""
-
-    def lift(self, x: Any) -> Any:
-        """The Value that stands for a Tensor."""
-
-    def present(self, parameter: Any) -> Any:
-        """The value that a Parameter has at this point of the function."""
-
-    def write(self, parameter: Any, value: Any) -> None:
-        """Note that a Parameter gets a value."""
-
-    def needs_value(self, what: str) -> TraceError:
-        """The error for Python code that needs the elements of a traced Tensor."""
-
-    def made_inside(self, what: str) -> TraceError:
-        """The error for a Parameter that the traced function makes."""
+    def outside(self, inputs: Any) -> bool: ...
+    def stepping_out(self) -> AbstractContextManager[Any]: ...
+    def record(self, op: Any, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> Any: ...
+    def note(self, x: Any) -> None: ...
+    def lift(self, x: Any) -> Any: ...
+    def present(self, parameter: Any) -> Any: ...
+    def write(self, parameter: Any, value: Any) -> None: ...
+    def needs_value(self, what: str) -> TraceError: ...
+    def made_inside(self, what: str) -> TraceError: ...
 
 
 class Value:
@@ -170,11 +146,8 @@ class Value:
     __slots__ = ("dtype", "number", "shape", "trace")
     __array_ufunc__ = None  # NumPy is to refuse it, not to make an array of one object
 
-    def __init__(self, trace: TraceLike, shape: tuple[int, ...], dtype: Any) -> None:
-        self.trace = trace
-        self.shape = shape
-        self.dtype = dtype
-        self.number = trace.count
+    def __init__(self, trace: _TraceLike, shape: tuple[int, ...], dtype: Any) -> None:
+        self.trace, self.shape, self.dtype, self.number = trace, shape, dtype, trace.count
         trace.count += 1
 
     def __array__(self, *_: Any, **__: Any) -> Any:
@@ -238,7 +211,7 @@ class _RecordingState(threading.local):
 
 
 class _TracingState(threading.local):
-    trace: TraceLike | None = None
+    trace: _TraceLike | None = None
     notes: list[Any] | None = None  # the notes of monitors in a traced function; see `hooks.py`
     step: int | None = None  # the time step of a loop that goes step by step
     unfused = False  # whether loops over time go step by step, and jitted functions run as they are
@@ -297,16 +270,11 @@ def quietly(function: Callable[..., Any], *args: Any) -> Any:
     except RuntimeError as error:
         if not str(error).startswith("cannot enter context"):
             raise
-    # This thread is inside of the context already: a signal handler has interrupted a quiet call, so warnings are off.
-    return function(*args)
+    return function(*args)  # a signal handler has interrupted a quiet call, so warnings are off already
 
 
 def requested_dtype(dtype: Any) -> dtypes.DType:
-    """The dtype that is asked for; while gradients are checked in float64, float64 in place of other floats.
-
-    Raises:
-        DTypeError: for an unknown dtype.
-    """
+    """The dtype that is asked for; while gradients are checked in float64, float64 in place of other floats."""
     target = dtypes.as_dtype(dtype)
     return dtypes.float64 if CHECKING.wide and dtypes.is_float(target.dtype) else target
 
@@ -358,16 +326,6 @@ def add_entry(tape: Tape, entry: Entry) -> None:
     tape.entries.append(weakref.ref(entry))
 
 
-def tracing_to(trace: TraceLike | None) -> AbstractContextManager[Any]:
-    """Append operations to `trace` in the body instead of evaluating them; with None, evaluate them."""
-    return settings(trace=trace)
-
-
-def set_smooth(value: bool) -> AbstractContextManager[Any]:
-    """Set whether Cells run their smooth primitives."""
-    return settings(smooth=value)
-
-
 def smooth() -> AbstractContextManager[Any]:
     """A context in which every Cell that has a method `primitive` runs that smooth function instead of its construct.
 
@@ -376,14 +334,14 @@ def smooth() -> AbstractContextManager[Any]:
         >>> with snncell.surrogate.smooth():  # finite differences see a network without steps
         ...     found = snncell.testing.check_grads(net, ops.uniform((5, 2, 3)))
     """
-    return set_smooth(True)
+    return settings(smooth=True)
 
 
 def unfused() -> AbstractContextManager[Any]:
     """A context in which nothing is compiled: `ops.scan` and `nn.MultiStep` go step by step on the tape.
 
-    A function made by `jit` runs as it is, and what a MultiStep compiled before is left aside. Results are those of the
-    kernels but for rounding; a debugger, a print or a hook in a Cell sees each step and its values.
+    Functions of `jit` run as they are. Results are those of the kernels up to rounding; a debugger, a print or a hook
+    in a Cell sees each step and its values.
 
     Example:
         >>> net, x = nn.MultiStep(nn.LIFNode()), ops.ones((5, 1, 2)) * 3.0

@@ -1,10 +1,8 @@
-"""Tensor: an array whose values do not change, and its place on the tape.
-
-Its operators and most of its methods are operations, which live one floor above: `ops/methods.py` hangs them in.
-"""
+"""Tensor: an array whose values do not change, and its place on the tape. `ops/methods.py` adds the operators."""
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -34,24 +32,23 @@ from snncell.tape.state import TRACING, Entry, here, settings, stale
 
 
 class Tensor:
-    """An n-dimensional array of one dtype, on one device, that operations take and give.
+    """An n-dimensional array of one dtype, on one device.
 
     Args:
-        data: a number, a nested list, a NumPy array (copied), a Tensor, or another library's array: anything that
-            speaks DLPack or has `__array__`. What another library has on the GPU (CuPy, PyTorch) is taken without a
-            copy, so it must not be written to afterwards.
+        data: a number, a nested list, a NumPy array (copied), a Tensor, or another library's array that speaks DLPack
+            or has `__array__`. An array on the GPU (CuPy, PyTorch) is not copied: you must not write to it afterwards.
         dtype: the element type. Without it arrays keep theirs; lists of floats become float32, of ints int64.
-        shape, init: in place of data, with a dtype: the sizes, and the rule that `initializer` draws the values by,
-            `Tensor(shape=(2, 3), dtype=snncell.float32, init="normal")`. They are drawn at once.
+        shape, init: in place of data, with a dtype: the sizes, and the rule of `initializer` for the values, for
+            example `Tensor(shape=(2, 3), dtype=snncell.float32, init="normal")`.
         const_arg: MindSpore's, for its graph compiler; without effect.
-        device: "CPU" or "GPU", where to make it; by default where `set_context` says.
+        device: "CPU" or "GPU"; by default that of `set_context`.
         input_data: MindSpore's word for data.
 
     Raises:
         ShapeError: for ragged lists.
         DTypeError: for data that are no numbers.
-        ArgumentError: for an array that does not give its elements away, such as PyTorch's with requires_grad; for
-            data beside shape or init, or one of shape, dtype and init without the others.
+        ArgumentError: for an array that does not export its elements, such as PyTorch's with requires_grad; for data
+            beside shape or init, or one of shape, dtype and init without the others.
 
     Example:
         >>> Tensor([[1.0, 2.0]]) * 2
@@ -77,11 +74,14 @@ class Tensor:
     ) -> None:
         if input_data is not None or shape is not None or init is not None:
             data = _select_data(data, input_data, dtype, shape, init)
-        if device is None and const_arg is False:
+        if not isinstance(const_arg, bool):
+            raise ArgumentTypeError(f"Tensor: const_arg is True or False, not {show(const_arg)}.")
+        if device is None:
             self._fill(data, dtype)
+        elif not isinstance(device, str):
+            raise ArgumentTypeError(f'Tensor: device is "CPU" or "GPU", or None, not {show(device)}.')
         else:
-            _refuse_settings(const_arg, device)
-            with settings(space=space_by_name(device, type(self).__name__)) if device is not None else nullcontext():
+            with settings(space=space_by_name(device, type(self).__name__)):
                 self._fill(data, dtype)
         self._entry = None
         self._index = 0
@@ -118,10 +118,7 @@ class Tensor:
     @property
     def size(self) -> int:
         """The number of elements."""
-        size = 1
-        for length in self._data.shape:
-            size *= length
-        return size
+        return math.prod(self._data.shape)
 
     @property
     def device(self) -> str:
@@ -136,24 +133,18 @@ class Tensor:
     @property
     def nbytes(self) -> int:
         """Bytes of all elements."""
-        return self.size * self.dtype.itemsize
+        return self.size * self.itemsize
 
     @property
     def strides(self) -> tuple[int, ...]:
         """Bytes from one element to the next along each axis; of a traced Tensor those of a new array."""
         found: tuple[int, ...] | None = getattr(self._data, "strides", None)
-        if found is not None:
-            return found
-        steps = [self.itemsize]
-        for length in self.shape[:0:-1]:
-            steps.append(steps[-1] * length)
-        return tuple(steps[::-1][: self.ndim])
+        return found or tuple(self.itemsize * math.prod(self.shape[axis + 1 :]) for axis in range(self.ndim))
 
     def asnumpy(self) -> np.ndarray[Any, Any]:
         """The elements as a read-only NumPy array, without a copy; `np.array(t)` makes one that can be written."""
         array = self._concrete("asnumpy()")
-        # The owner of the memory too, or the flag could be turned back on in the view. It may stay: no code here
-        # writes to an array that a Tensor has.
+        # The owner of the memory too, because the flag could be turned back on in the view.
         array.flags.writeable = False
         if isinstance(array.base, np.ndarray):
             array.base.flags.writeable = False
@@ -163,13 +154,13 @@ class Tensor:
         """The value of a Tensor of one element, or of the element at an index, as a Python number.
 
         Args:
-            places: as NumPy's `item` takes them: the place in the flattened Tensor, `x.item(3)`, or one along each
-                axis, `x.item(0, 1)` or `x.item((0, 1))`.
+            places: the place in the flattened Tensor, `x.item(3)`, or one along each axis, `x.item(0, 1)` or
+                `x.item((0, 1))`.
             index: the same by name.
 
         Raises:
-            ShapeError: for more elements than one, without an index; for another number of places than there are axes.
-            TensorIndexError: for a place that is not there.
+            ShapeError: for several elements without an index; for another number of places than axes.
+            TensorIndexError: for an index out of range.
         """
         if unknown:
             raise CallError(f"Tensor.item: has no argument {next(iter(unknown))}. It takes index.")
@@ -177,9 +168,8 @@ class Tensor:
         if given is None:
             return self._single("item()")
         places = tuple(given) if isinstance(given, (tuple, list)) else (given,)
-        array = self._concrete("item(index)")
         try:
-            return array.item(*map(operator.index, places))
+            return self._concrete("item(index)").item(*map(operator.index, places))
         except TypeError:
             raise TensorIndexError(f"Tensor.item: index is an int, or one for each axis, not {show(given)}.") from None
         except ValueError:
@@ -252,9 +242,7 @@ class Tensor:
         return exchange.capsule_of_host(array) if array.dtype == dtypes.bfloat16.dtype else array.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        if self.device == "gpu":
-            return 2, 0  # the first CUDA card
-        return 1, 0  # the CPU
+        return (2, 0) if self.device == "gpu" else (1, 0)  # the first CUDA card, or the CPU
 
     def __bool__(self) -> bool:
         if TRACING.trace is not None and not isinstance(self._data, np.ndarray) and self.device == "cpu":
@@ -365,29 +353,15 @@ class Tensor:
         def __getitem__(self, index: Any) -> Tensor: ...
         def to(self, device: str) -> Tensor: ...
         def __add__(self, other: Any) -> Tensor: ...
-        def __radd__(self, other: Any) -> Tensor: ...
-        def __sub__(self, other: Any) -> Tensor: ...
-        def __rsub__(self, other: Any) -> Tensor: ...
-        def __mul__(self, other: Any) -> Tensor: ...
-        def __rmul__(self, other: Any) -> Tensor: ...
-        def __truediv__(self, other: Any) -> Tensor: ...
-        def __rtruediv__(self, other: Any) -> Tensor: ...
-        def __floordiv__(self, other: Any) -> Tensor: ...
-        def __mod__(self, other: Any) -> Tensor: ...
-        def __pow__(self, other: Any) -> Tensor: ...
-        def __rpow__(self, other: Any) -> Tensor: ...
-        def __matmul__(self, other: Any) -> Tensor: ...
-        def __rmatmul__(self, other: Any) -> Tensor: ...
+
+        __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __floordiv__ = __add__
+        __mod__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __and__ = __or__ = __xor__ = __add__
+        __lt__ = __le__ = __gt__ = __ge__ = __add__
+
         def __neg__(self) -> Tensor: ...
-        def __abs__(self) -> Tensor: ...
-        def __invert__(self) -> Tensor: ...
-        def __and__(self, other: Any) -> Tensor: ...
-        def __or__(self, other: Any) -> Tensor: ...
-        def __xor__(self, other: Any) -> Tensor: ...
-        def __lt__(self, other: Any) -> Tensor: ...
-        def __le__(self, other: Any) -> Tensor: ...
-        def __gt__(self, other: Any) -> Tensor: ...
-        def __ge__(self, other: Any) -> Tensor: ...
+
+        __abs__ = __invert__ = __neg__
+
         def __eq__(self, other: object) -> Tensor: ...  # type: ignore[override]
         def __ne__(self, other: object) -> Tensor: ...  # type: ignore[override]
 
@@ -422,10 +396,7 @@ def snapshot(x: Tensor) -> Tensor: ...
 @overload
 def snapshot(x: Any) -> Any: ...
 def snapshot(x: Any) -> Any:
-    """`x`, or for a Parameter a Tensor of its present value in the same place on the tape.
-
-    An operation that has nothing to do returns it, not the Parameter: a later assignment would change the result.
-    """
+    """`x`, or for a Parameter a Tensor of its present value, which later assignments do not change, in its place."""
     if type(x) is Tensor or not isinstance(x, Tensor):
         return x
     if TRACING.trace is None:
@@ -452,9 +423,7 @@ def to_array(data: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
         raise DTypeError(f"Tensor: dtype: {error}") from None
     if isinstance(data, Tensor):
         source = data._concrete("Tensor(tensor)")
-    elif isinstance(data, (np.ndarray, np.generic)):
-        source = np.asarray(data)
-    elif any(hasattr(type(data), name) for name in ON_HOST):
+    elif isinstance(data, (np.ndarray, np.generic)) or any(hasattr(type(data), name) for name in ON_HOST):
         source = _elements(data)
     else:
         try:
@@ -470,14 +439,6 @@ def to_array(data: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
     elif target.dtype != source.dtype and target.category <= dtypes.as_dtype(source.dtype).category:
         _refuse_loss(source, target, data)
     return np.array(source, dtype=target.dtype, order="C")
-
-
-def _refuse_settings(const_arg: Any, device: Any) -> None:
-    """Raise for settings of a new Tensor that are none."""
-    if not isinstance(const_arg, bool):
-        raise ArgumentTypeError(f"Tensor: const_arg is True or False, not {show(const_arg)}.")
-    if device is not None and not isinstance(device, str):
-        raise ArgumentTypeError(f'Tensor: device is "CPU" or "GPU", or None, not {show(device)}.')
 
 
 def _select_data(data: Any, input_data: Any, dtype: Any, shape: Any, init: Any) -> Any:
@@ -500,9 +461,10 @@ def _select_data(data: Any, input_data: Any, dtype: Any, shape: Any, init: Any) 
 
 
 def _elements(data: Any) -> np.ndarray[Any, Any]:
-    """An array of another library as one of NumPy."""
+    """An array of any library as one of NumPy."""
     try:
-        return exchange.host_array(data) if hasattr(type(data), "__dlpack__") else np.asarray(data)
+        foreign = hasattr(type(data), "__dlpack__") and not isinstance(data, np.ndarray)
+        return exchange.host_array(data) if foreign else np.asarray(data)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         if isinstance(error, SnncellError):
             raise
@@ -531,8 +493,7 @@ def _plain(data: Any) -> Any:
         return [_plain(item) for item in data]
     if isinstance(data, Tensor):
         return data.asnumpy()
-    foreign = not isinstance(data, (np.ndarray, np.generic)) and hasattr(type(data), "__dlpack__")
-    return _elements(data) if foreign else data
+    return _elements(data) if hasattr(type(data), "__dlpack__") else data
 
 
 def _short(data: Any) -> str:

@@ -58,11 +58,11 @@ class Recording:
             self.out = as_read(fn(*call_args, **kwargs))
 
     def pull(self, out: Any, sens: Sequence[Tensor] | None, release: bool) -> tuple[list[Any], list[Tensor] | None]:
-        """Gradients for each watched argument, and for the weights.
+        """The gradients of each watched argument, and of the weights.
 
         Args:
             out: the outputs.
-            sens: a gradient for each of the outputs, in order (see `seeds_for`); ones by default.
+            sens: a gradient for each output, in order (see `_seeds_for`); ones by default.
             release: whether the recording is needed no more.
         """
         leaves, _ = structure.flatten(out)
@@ -107,12 +107,7 @@ def _differentiable(leaves: list[Tensor], argument: Any, position: int, who: str
     return leaves
 
 
-def list_weights(weights: Any, who: str) -> tuple[Parameter, ...] | None:
-    """The Parameters that a gradient is asked for, if any.
-
-    Raises:
-        GradientError: for what is none, or holds something else.
-    """
+def _list_weights(weights: Any, who: str) -> tuple[Parameter, ...] | None:
     if weights is None:
         return None
     if not isinstance(weights, (Parameter, tuple, list)):
@@ -128,7 +123,7 @@ def list_weights(weights: Any, who: str) -> tuple[Parameter, ...] | None:
 
 
 def _weights(weights: Any, who: str) -> tuple[Parameter, ...] | None:
-    parameters = list_weights(weights, who)
+    parameters = _list_weights(weights, who)
     for weight in parameters or ():
         if not weight.requires_grad:
             raise GradientError(
@@ -139,46 +134,45 @@ def _weights(weights: Any, who: str) -> tuple[Parameter, ...] | None:
     return parameters
 
 
-def seeds_for(out: Any, sens: Any, who: str) -> list[Tensor]:
-    """The gradients in `sens` in the order of the outputs: those in a dict are matched by key.
-
-    Raises:
-        GradientError: if `sens` has another structure than `out`.
-    """
+def _seeds_for(out: Any, sens: Any, who: str) -> list[Tensor]:
+    """The gradients in `sens` in the order of the outputs: those in a dict are matched by key."""
     return structure.match_tensors(structure.flatten(out)[1], sens, f"{who}: the gradient of the output")
 
 
 def _seeds(leaves: list[Tensor], sens: Sequence[Tensor] | None, who: str) -> list[Tensor | None]:
-    """The gradients that go in at the outputs: `sens`, or ones for each output that can carry a gradient."""
+    """The gradients to start from: `sens`, or ones for each output that can carry a gradient."""
     if not leaves:
         raise GradientError(f"{who}: the function returned no Tensor, so there is nothing to differentiate.")
     if not any(leaf.dtype.is_float for leaf in leaves):
         kinds = ", ".join(repr(leaf.dtype) for leaf in leaves)
         raise GradientError(f"{who}: the function returned {kinds}, which has no gradient. Return floats.")
     if sens is None:
-        return [_ones(leaf) if leaf.dtype.is_float else None for leaf in leaves]
+        return [full(1.0, leaf) if leaf.dtype.is_float else None for leaf in leaves]
     if len(sens) != len(leaves):
         raise GradientError(f"{who}: {len(sens)} gradient(s) for {len(leaves)} output(s); give one for each.")
     for number, (seed, leaf) in enumerate(zip(sens, leaves, strict=True)):
-        if seed.shape != leaf.shape:
-            raise ShapeError(
-                f"{who}: the gradient for output {number} has shape {seed.shape}, the output itself {leaf.shape}."
-            )
-        if leaf.dtype.is_float and seed.dtype != leaf.dtype:
-            raise DTypeError(
-                f"{who}: the gradient for output {number} has dtype {seed.dtype}, the output itself {leaf.dtype}. "
-                f"Convert it: sens.astype({leaf.dtype.name!r})."
-            )
+        refuse_unlike(seed, leaf, f"{who}: the gradient for output {number}", "the output itself", "sens")
     return list(sens)
 
 
-def _ones(leaf: Tensor) -> Tensor:
-    ones = np.broadcast_to(np.ones((), leaf._data.dtype), leaf.shape)
-    return wrap(move_to_space(ones, DEVICE) if leaf.device == "gpu" else ones)
+def refuse_unlike(x: Tensor, like: Tensor, what: str, other: str, name: str) -> None:
+    """Raise a ShapeError or DTypeError for a gradient or direction of another shape or dtype than its Tensor."""
+    if x.shape != like.shape:
+        raise ShapeError(f"{what} has shape {x.shape}, {other} {like.shape}.")
+    if like.dtype.is_float and x.dtype != like.dtype:
+        raise DTypeError(
+            f"{what} has dtype {x.dtype}, {other} {like.dtype}. Convert it: {name}.astype({like.dtype.name!r})."
+        )
+
+
+def full(value: float, like: Tensor) -> Tensor:
+    """A constant of the shape, dtype and place of a Tensor, which takes no memory."""
+    constant = np.broadcast_to(np.full((), value, like._data.dtype), like.shape)
+    return wrap(move_to_space(constant, DEVICE) if like.device == "gpu" else constant)
 
 
 def without_aux(out: Any, who: str) -> tuple[Any, tuple[Any, ...]]:
-    """The part of a result that is differentiated, and what stands beside it."""
+    """The part of a result that is differentiated, and the rest."""
     if not isinstance(out, tuple) or not out:
         raise GradientError(f"{who}: with has_aux the function returns (loss, *aux), not a {type(out).__name__}.")
     return out[0], out[1:]
@@ -199,9 +193,15 @@ def wraps(fn: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., 
 
 
 def has_float(x: Any) -> bool:
-    """True of Tensors of floats alone, of which there is one at least."""
+    """True for one Tensor or more, all of floats."""
     leaves, _ = structure.flatten(x)
     return bool(leaves) and all(leaf.dtype.is_float for leaf in leaves)
+
+
+def refuse_no_function(fn: Any, who: str) -> None:
+    """Raise a GradientError for something that is neither a function nor a Cell."""
+    if not callable(fn) or isinstance(fn, type):
+        raise GradientError(f"{who}: fn is a function or a Cell, not {came(fn)}.")
 
 
 # --- functions of gradients -------------------------------------------------------------------------------------------
@@ -215,10 +215,9 @@ def value_and_grad(
     return_ids: bool = False,
     sens_param: bool = False,
 ) -> Callable[..., Any]:
-    """A function that gives the value of `fn` and its gradients.
+    """A function that returns the value of `fn` and its gradients.
 
-    The value is differentiated in reverse from ones (an output that is not a scalar counts as its sum; several
-    outputs are added).
+    The backward pass starts from ones: an output that is not a scalar counts as its sum, and several outputs are added.
 
     Args:
         fn: a function or Cell of Tensors.
@@ -228,8 +227,8 @@ def value_and_grad(
         weights: a Parameter (bare gradient) or several (a tuple), beside or instead of the arguments. With both, the
             gradients are a pair.
         has_aux: `fn` returns `(loss, *aux)`, and only `loss` is differentiated.
-        return_ids: each gradient comes as a pair `(position, gradient)`, or `(name, gradient)` of a Parameter, among
-            which `get_grad` finds one.
+        return_ids: each gradient comes as a pair `(position, gradient)`, or `(name, gradient)` of a Parameter, for
+            `get_grad`.
         sens_param: the function takes the gradient to start from, of the value's shape and dtype, as its last argument,
             or by the name `sens`.
 
@@ -245,9 +244,7 @@ def value_and_grad(
         >>> value_and_grad(lambda x: x * x)(Tensor(3.0))
         (Tensor(shape=[], dtype=Float32, value= 9), Tensor(shape=[], dtype=Float32, value= 6))
     """
-    return _gradient_function(
-        fn, grad_position, weights, "value_and_grad", has_aux=has_aux, ids=return_ids, sens=sens_param, value=True
-    )
+    return _gradient_function(fn, grad_position, weights, "value_and_grad", has_aux, return_ids, sens_param)
 
 
 def grad(
@@ -258,7 +255,7 @@ def grad(
     return_ids: bool = False,
     sens_param: bool = False,
 ) -> Callable[..., Any]:
-    """A function that gives the gradients of `fn`; its arguments are those of `value_and_grad`.
+    """A function that returns the gradients of `fn`; its arguments are those of `value_and_grad`.
 
     Returns:
         A function with `fn`'s arguments that returns the gradients, or `(gradients, aux)` with `has_aux`.
@@ -267,37 +264,25 @@ def grad(
         >>> grad(grad(lambda x: x * x * x))(Tensor(2.0))
         Tensor(shape=[], dtype=Float32, value= 12)
     """
-    return _gradient_function(
-        fn, grad_position, weights, "grad", has_aux=has_aux, ids=return_ids, sens=sens_param, value=False
-    )
+    return _gradient_function(fn, grad_position, weights, "grad", has_aux, return_ids, sens_param)
 
 
 def _gradient_function(
-    fn: Callable[..., Any],
-    grad_position: Any,
-    weights: Any,
-    who: str,
-    *,
-    has_aux: bool,
-    ids: bool,
-    sens: bool,
-    value: bool,
+    fn: Callable[..., Any], grad_position: Any, weights: Any, who: str, has_aux: bool, ids: bool, sens: bool
 ) -> Callable[..., Any]:
-    if not callable(fn) or isinstance(fn, type):
-        raise GradientError(f"{who}: fn is a function or a Cell, not {came(fn)}.")
+    refuse_no_function(fn, who)
     if isinstance(weights, Iterator):
         weights = tuple(weights)  # a generator could be used once only
-    list_weights(weights, who)
+    _list_weights(weights, who)
     positions = (grad_position,) if isinstance(grad_position, int) else tuple(grad_position or ())
     if not positions and weights is None:
         raise GradientError(f"{who}: nothing to differentiate with respect to; give grad_position or weights.")
 
     def gradients(*args: Any, **kwargs: Any) -> Any:
-        args, seed = split_sens(args, kwargs, who) if sens else (args, None)
+        args, seed = _split_sens(args, kwargs, who) if sens else (args, None)
         recording = Recording(fn, args, positions, weights, kwargs, who)
-        out = recording.out
-        differentiated, aux = without_aux(out, who) if has_aux else (out, ())
-        seeds = seeds_for(differentiated, seed, who) if sens else None
+        differentiated, aux = without_aux(recording.out, who) if has_aux else (recording.out, ())
+        seeds = _seeds_for(differentiated, seed, who) if sens else None
         of_arguments, of_weights = recording.pull(differentiated, seeds, release=True)
         if ids:
             of_arguments = list(zip(positions, of_arguments, strict=True))
@@ -306,14 +291,14 @@ def _gradient_function(
         if of_weights is not None:
             parts.append(of_weights[0] if isinstance(weights, Parameter) else tuple(of_weights))
         result = parts[0] if len(parts) == 1 else tuple(parts)
-        if value:
-            return out, result
+        if who == "value_and_grad":
+            return recording.out, result
         return (result, aux) if has_aux else result
 
     return wraps(fn, gradients)
 
 
-def split_sens(args: tuple[Any, ...], kwargs: dict[str, Any], who: str) -> tuple[tuple[Any, ...], Any]:
+def _split_sens(args: tuple[Any, ...], kwargs: dict[str, Any], who: str) -> tuple[tuple[Any, ...], Any]:
     """The arguments of the function, and the gradient to start from: the last one, or `sens` by name."""
     sens = kwargs.pop("sens", None)
     if sens is not None:
@@ -329,7 +314,7 @@ def split_sens(args: tuple[Any, ...], kwargs: dict[str, Any], who: str) -> tuple
 
 
 def _name_gradients(grads: Sequence[Any], weights: Sequence[Parameter], who: str) -> list[Any]:
-    """Each gradient behind the name of its Parameter."""
+    """Pairs of the name of each Parameter and its gradient."""
     names = [weight.name for weight in weights]
     for position, name in enumerate(names):
         if name is None or names.index(name) != position:
@@ -342,14 +327,14 @@ def _name_gradients(grads: Sequence[Any], weights: Sequence[Parameter], who: str
 
 
 def get_grad(gradients: Any, identifier: int | str | Parameter) -> Any:
-    """Find one gradient among those that `grad(..., return_ids=True)` gives.
+    """Find one gradient in the result of `grad(..., return_ids=True)`.
 
     Args:
-        gradients: they, as they come.
+        gradients: that result.
         identifier: the position of an argument, or a Parameter or its name.
 
     Raises:
-        GradientError: if there is none of it, saying what there is.
+        GradientError: if it is missing; it lists the others.
 
     Example:
         >>> both = grad(lambda x, y: x * y, (0, 1), return_ids=True)(Tensor(2.0), Tensor(3.0))
@@ -369,7 +354,6 @@ def get_grad(gradients: Any, identifier: int | str | Parameter) -> Any:
 
 
 def _identify_gradients(gradients: Any) -> Iterator[tuple[int | str, Any]]:
-    """The pairs of identifier and gradient in what a gradient function gives."""
     if not isinstance(gradients, tuple):
         return
     if len(gradients) == 2 and isinstance(gradients[0], (int, str)):
@@ -382,19 +366,19 @@ def _identify_gradients(gradients: Any) -> Iterator[tuple[int | str, Any]]:
 def vjp(
     fn: Annotated[Callable[..., Any], Own()], *inputs: Any, weights: Any = None, has_aux: bool = False
 ) -> tuple[Any, ...]:
-    """Run `fn` and give, beside its value, the function that pulls a gradient of the value back to the inputs.
+    """Vector-Jacobian product: run `fn`, and return its value with a function that pulls a gradient back to the inputs.
 
     Args:
         fn: a function or Cell of Tensors.
         inputs: its arguments.
-        weights: Parameters whose gradients are given too.
+        weights: Parameters to differentiate with respect to, too.
         has_aux: `fn` returns `(out, *aux)`, and only `out` is differentiated.
 
     Returns:
         `(out, pull)`, or `(out, pull, aux)` with `has_aux`. `pull(dout, ...)` takes a gradient for each output, or
         gradients in the structure of `out`: those in a dict are matched by key. It returns a tuple with one for each
         input, None for one that holds no floats. With weights it returns a pair: that tuple, and the gradients of the
-        weights: a tuple, or of a single Parameter a bare one. You can call it several times.
+        weights: a tuple, or a bare one for a single Parameter. You can call it several times.
 
     Raises:
         GradientError: as for `value_and_grad`; for gradients in another structure than `out`.
@@ -405,8 +389,7 @@ def vjp(
         >>> pull(Tensor(1.0))
         (Tensor(shape=[], dtype=Float32, value= 3), Tensor(shape=[], dtype=Float32, value= 2))
     """
-    if not callable(fn) or isinstance(fn, type):
-        raise GradientError(f"vjp: fn is a function or a Cell, not {came(fn)}.")
+    refuse_no_function(fn, "vjp")
     positions = [i for i, x in enumerate(inputs) if has_float(x)]
     recording = Recording(fn, inputs, positions, weights, {}, "vjp")
     out, aux = without_aux(recording.out, "vjp") if has_aux else (recording.out, None)
@@ -416,7 +399,7 @@ def vjp(
             seeds: list[Tensor] = list(douts)  # one by one, in the order of the outputs
         else:
             single = len(douts) == 1 and not (isinstance(out, (tuple, list)) and isinstance(douts[0], dict))
-            seeds = seeds_for(out, douts[0] if single else douts, "vjp")
+            seeds = _seeds_for(out, douts[0] if single else douts, "vjp")
         of_arguments, of_weights = recording.pull(out, seeds, release=False)
         by_position = dict(zip(positions, of_arguments, strict=True))
         grads = tuple(by_position.get(i) for i in range(len(inputs)))
@@ -434,18 +417,14 @@ def stop_gradient(x: Any) -> Any:
     return stopped if CHECKING.stops is None else CHECKING.stops(x, stopped)
 
 
-# --- GradOperation ----------------------------------------------------------------------------------------------------
-
-
 class GradOperation:
     """MindSpore's gradient operation: `GradOperation(...)(fn)` or `GradOperation(get_by_list=True)(fn, weights)`.
 
     Args:
         get_all: gradients of all Tensor arguments as a tuple, instead of the first one's, bare.
         get_by_list: gradients of the Parameters given beside the function, as a tuple; with `get_all` a pair of
-            tuples. Of a Cell without any, those of its `trainable_params()`.
-        sens_param: the gradient function takes, as its last argument, the gradient to start from, of the value's shape
-            and dtype.
+            tuples. Without Parameters, those of a Cell's `trainable_params()`.
+        sens_param: as for `value_and_grad`.
 
     Raises:
         ArgumentTypeError: for flags that are not True or False.
@@ -465,8 +444,8 @@ class GradOperation:
         return wraps(fn, lambda *args, **kwargs: both(*args, **kwargs)[1])
 
     def with_value(self, fn: Callable[..., Any], weights: Any = None, who: str = "GradOperation") -> Callable[..., Any]:
-        """A function that gives `(value, gradients)`, of one run of `fn`; errors are of `who`."""
-        list_weights(weights, who)
+        """A function that returns `(value, gradients)` from one run of `fn`; `who` is for errors."""
+        _list_weights(weights, who)
         if self.get_by_list and weights is None and not hasattr(fn, "trainable_params"):
             raise GradientError(
                 f"{who}(get_by_list=True)(fn, weights): the weights are missing, and {came(fn)} has none of its own, "
@@ -474,15 +453,15 @@ class GradOperation:
             )
 
         def gradients(*args: Any, **kwargs: Any) -> Any:
-            args, sens = split_sens(args, kwargs, who) if self.sens_param else (args, None)
+            args, sens = _split_sens(args, kwargs, who) if self.sens_param else (args, None)
             positions: Sequence[int] = () if self.get_by_list and not self.get_all else (0,)
             if self.get_all:
                 positions = [i for i, x in enumerate(args) if isinstance(x, Tensor) and x.dtype.is_float]
                 if not positions:
                     raise GradientError(f"{who}(get_all=True): no argument is a Tensor of floats.")
-            chosen = self._weights(fn, weights) if self.get_by_list else None
-            recording = Recording(fn, args, positions, chosen, kwargs, who)
-            seeds = seeds_for(recording.out, sens, who) if self.sens_param else None
+            own_weights = fn.trainable_params() if weights is None and self.get_by_list else weights  # type: ignore[attr-defined]
+            recording = Recording(fn, args, positions, own_weights if self.get_by_list else None, kwargs, who)
+            seeds = _seeds_for(recording.out, sens, who) if self.sens_param else None
             of_arguments, of_weights = recording.pull(recording.out, seeds, release=True)
             if of_weights is None:
                 return recording.out, tuple(of_arguments) if self.get_all else of_arguments[0]
@@ -490,7 +469,3 @@ class GradOperation:
             return recording.out, (tuple(of_arguments), own) if self.get_all else own
 
         return wraps(fn, gradients)
-
-    def _weights(self, fn: Any, weights: Any) -> Any:
-        """The Parameters that were given, or those of a Cell that are trained now."""
-        return fn.trainable_params() if weights is None else weights

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell.errors import BpropError, GradientCheckError, SnncellError
-from snncell.tape.state import CHECKING, set_smooth, settings, unfused
+from snncell.tape.state import CHECKING, settings, unfused
 from snncell.tape.tensor import Tensor
 from snncell.testing.bprops import KINK, check_bprop
 from snncell.testing.calls import Called, CallSample, ObservedNet, choose_weights, count_steps
@@ -62,7 +62,7 @@ def _check_calls(net: ObservedNet, path: str, calls: Sequence[Called]) -> tuple[
     wrong: list[WrongBprop] = []
     for call in calls:
         try:
-            with set_smooth(False):  # or a run with smooth spikes would compare the primitive with itself
+            with settings(smooth=False):  # or a run with smooth spikes would compare the primitive with itself
                 rows_of_call = check_bprop(net.cells[path], *call.inputs).rows
         except (GradientCheckError, BpropError) as error:
             wrong.append(WrongBprop(path, call, error))

@@ -13,7 +13,7 @@ import numpy as np
 from snncell.errors import GradientCheckError, SnncellError
 from snncell.ops.random import replaying
 from snncell.tape import structure
-from snncell.tape.state import Entry, set_smooth, unfused
+from snncell.tape.state import Entry, settings, unfused
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import Recording
 from snncell.testing.calls import Called, ObservedNet
@@ -29,7 +29,7 @@ def refuse_cut_gradients(problem: Problem, net: ObservedNet) -> None:
     Raises:
         GradientCheckError: naming the Parameter, and the innermost Cell whose output has no path from its inputs.
     """
-    with set_smooth(True), unfused():
+    with settings(smooth=True), unfused():
         cut = [n for n in _without_path(problem) if _changes_output(problem, n)]
         if not cut:
             return

@@ -9,7 +9,7 @@ from typing import Any
 from snncell.base.arguments.kinds import NotNegative, Positive, Size
 from snncell.errors import ArgumentError, BpropError, GradientCheckError
 from snncell.tape.parameter import Parameter
-from snncell.tape.state import set_smooth, unfused
+from snncell.tape.state import settings, unfused
 from snncell.testing.blame import bprop_text, check_bprops
 from snncell.testing.calls import ObservedNet, cells_of_function, choose_weights, count_steps
 from snncell.testing.cut_gradients import refuse_cut_gradients
@@ -105,7 +105,7 @@ def _check_bprops(problem: Problem, net: ObservedNet) -> list[Row]:
 
 
 def _check_smooth(problem: Problem, net: ObservedNet, tolerance: Tolerance) -> list[Row]:
-    with set_smooth(True), unfused():
+    with settings(smooth=True), unfused():
         rows, wrong = compare_arrays(
             lambda distance: search_at(problem, problem.scalar, tolerance, distance),
             "smooth",

@@ -580,10 +580,7 @@ def test_a_class_name_is_defined_once_in_the_package() -> None:
 
 # --- size -------------------------------------------------------------------------------------------------------------
 
-LONG_MODULES = {
-    "base.arguments.elsewhere": "the table of names of other frameworks: data",
-    "tape.tensor": "one class, with a method for each way to look at an array",
-}
+LONG_MODULES = {}
 LONG_FUNCTIONS = {
     "compiler.jit.jit": "most of it says what each argument means",
     "base.config.set_context": "two thirds of it say what each setting means",

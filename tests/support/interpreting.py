@@ -20,7 +20,7 @@ from snncell.compiler.ir.program import Program
 from snncell.compiler.passes.simplify import canonical_program
 from snncell.compiler.runtime import launches as launching
 from snncell.tape import structure
-from snncell.tape.state import recording_on, tracing_to
+from snncell.tape.state import recording_on, settings
 from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Trace
 
@@ -28,7 +28,7 @@ from snncell.tape.tracing import Trace
 def traced(fn: Any, *args: Tensor) -> Program:
     """The Program of `fn` for arguments like these, with nothing built."""
     trace = Trace()
-    with tracing_to(trace), recording_on(None):
+    with settings(trace=trace), recording_on(None):
         out = fn(*[trace.new_input(x.shape, x.asnumpy().dtype) for x in args])
         outputs = [trace.lift(leaf) for leaf in structure.flatten(out)[0]]
     return canonical_program(trace, outputs)
