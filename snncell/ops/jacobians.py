@@ -20,12 +20,12 @@ from snncell.ops.joining import stack, unstack
 from snncell.ops.logic import equal
 from snncell.ops.shape import reshape, transpose
 from snncell.tape import structure
-from snncell.tape.forward import LinearMap, full
+from snncell.tape.forward import LinearMap
 from snncell.tape.primitive import Composite, Primitive
 from snncell.tape.state import TRACING
 from snncell.tape.tensor import Tensor, beside
 from snncell.tape.tracing import BodyTrace
-from snncell.tape.transforms import Recording, without_aux, wraps
+from snncell.tape.transforms import Recording, full, without_aux, wraps
 
 __all__ = ["jacfwd", "jacrev"]
 
