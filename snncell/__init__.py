@@ -78,15 +78,20 @@ from snncell.tape.tensor import Tensor as Tensor
 __version__ = "0.1.0"
 
 # Packages that are imported when they are first used.
-_LAZY = "context data distributed encode energy io mindspore monitoring nir plot quantise testing train".split()
+_LAZY = (
+    "context", "data", "distributed", "encode", "energy", "io", "mindspore", "monitoring", "nir", "plot", "quantise",
+    "testing", "train",
+)  # fmt: skip
 _APART = ("sklearn",)  # the same, of a package that may not be there: none that `import *` asks for
 
 # Names of `train` that MindSpore has here, too.
-_OF_TRAIN = "Callback CheckpointConfig EarlyStopping History LambdaCallback LossMonitor Model ModelCheckpoint".split()
-_OF_TRAIN += "ReduceLROnPlateau RunContext TimeMonitor".split()
+_OF_TRAIN = (
+    "Callback", "CheckpointConfig", "EarlyStopping", "History", "LambdaCallback", "LossMonitor", "Model",
+    "ModelCheckpoint", "ReduceLROnPlateau", "RunContext", "TimeMonitor",
+)  # fmt: skip
 _OWN = [name for name, one in globals().items() if not name.startswith("_") and not isinstance(one, _ModuleType)]
 __all__: list[str] = []
-__all__ += sorted([*_OWN, "amp", "common", "dtype", "errors", "monitor", "nn", "ops", "surrogate", *_LAZY])
+__all__.extend(sorted([*_OWN, "amp", "common", "dtype", "errors", "monitor", "nn", "ops", "surrogate", *_LAZY]))
 
 _register("training on ranks", "snncell.distributed.training:train_on_ranks")
 _register("run context", "snncell.mindspore.callbacks:RunContext")
