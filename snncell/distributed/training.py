@@ -20,7 +20,7 @@ from snncell.distributed.sharding import Cutter, aside, draw_for_shard, shard_sl
 from snncell.distributed.sums import VectorLayout, Vectors, sum_over_shards, sums_of
 from snncell.errors import ArgumentError, RankError
 from snncell.nn.optim.optimizer import Optimizer
-from snncell.nn.time.stateful import Stateful
+from snncell.nn.time.states import Stateful
 from snncell.ops.random import present_key, replaying
 from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.structure import flatten

@@ -1,7 +1,4 @@
-"""Spike decoders: from spikes or membrane potentials over time back to values.
-
-`lengths` and what all of them refuse: see `snncell.encode`.
-"""
+"""Spike decoders: from spikes or membrane potentials over time back to values."""
 
 from __future__ import annotations
 
@@ -11,10 +8,10 @@ import numpy as np
 
 from snncell import nn, ops
 from snncell.base.arguments.kinds import Extended, Numbers, Positive
-from snncell.encode.checks import check_number, check_sequence
+from snncell.encode.encoders import check_number, check_sequence
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.losses.spike_times import times_until_end
-from snncell.nn.time.lengths import length_mask, mean_over_time, sum_over_time
+from snncell.nn.time.axis import length_mask, mean_over_time, sum_over_time
 from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor, beside
 
@@ -28,11 +25,6 @@ def _zero_padding_steps(x: Any, lengths: Any, who: str, otherwise: float = 0.0) 
     """A sequence (T, B, ...), with another value where it has ended."""
     tensor = check_sequence(x, who)
     return tensor if lengths is None else ops.select(length_mask(tensor, lengths, who), tensor, otherwise)
-
-
-def _mean_over_steps(x: Any, lengths: Any, who: str) -> Tensor:
-    """The mean over the steps that a sample has; 0 if it has none."""
-    return mean_over_time(check_sequence(x, who), lengths, who)
 
 
 def spike_count(spikes: Numbers, *, lengths: Numbers | None = None) -> Tensor:
@@ -57,7 +49,7 @@ def firing_rate(spikes: Numbers, dt: Positive = 1.0, *, lengths: Numbers | None 
         >>> snncell.encode.firing_rate([[1.0], [0.0], [1.0], [0.0]], dt=0.001).tolist()
         [500.0]
     """
-    mean = _mean_over_steps(spikes, lengths, "firing_rate")
+    mean = mean_over_time(check_sequence(spikes, "firing_rate"), lengths, "firing_rate")
     dt = check_number(dt, "firing_rate", "dt", 0.0)
     return mean if dt == 1.0 else mean * (1.0 / dt)
 
@@ -82,20 +74,15 @@ def first_spike_time(spikes: Numbers, silent: Extended | None = None, *, lengths
     of_all = nn.FirstSpikeTime(silent)
     if lengths is None or silent is None:
         return times_until_end(of_all, tensor, lengths)
-    _refuse_silent(silent, as_tensor(lengths, "first_spike_time"))
-    time = times_until_end(nn.FirstSpikeTime(), tensor, lengths)
-    # The gradient stays that of the last step.
-    return ops.select(ops.any(ops.greater(tensor, 0.0), 0), time, time - ops.stop_gradient(time) + float(silent))
-
-
-def _refuse_silent(silent: float, lengths: Tensor) -> None:
-    """Raise an ArgumentError for a time of silent neurons before the last step of a sample, where that is known."""
-    counts = lengths._data
-    if isinstance(counts, np.ndarray) and counts.size and not silent >= counts.max() - 1:
+    counts = as_tensor(lengths, "first_spike_time")._data
+    if isinstance(counts, np.ndarray) and counts.size and not silent >= counts.max() - 1:  # where they are known
         raise ArgumentError(
             f"first_spike_time: silent={silent!r} would be before the last of {counts.max()} steps; it is at least "
             f"{counts.max() - 1}."
         )
+    time = times_until_end(nn.FirstSpikeTime(), tensor, lengths)
+    # The gradient stays that of the last step.
+    return ops.select(ops.any(ops.greater(tensor, 0.0), 0), time, time - ops.stop_gradient(time) + float(silent))
 
 
 def population_vector(spikes: Numbers, centres: Numbers, *, lengths: Numbers | None = None) -> Tensor:
@@ -122,12 +109,9 @@ def population_vector(spikes: Numbers, centres: Numbers, *, lengths: Numbers | N
     """
     counts = _zero_padding_steps(spikes, lengths, "population_vector").sum(0)
     with beside(counts):
-        of = (
-            Tensor(centres, "float64")
-            if isinstance(centres, (list, tuple))
-            else as_tensor(centres, "population_vector", "centres")
-        )
-        of = of.astype(counts.dtype)
+        if isinstance(centres, (list, tuple)):
+            centres = Tensor(centres, "float64")
+        of = as_tensor(centres, "population_vector", "centres").astype(counts.dtype)
     if of.ndim not in (1, 2) or not counts.ndim or of.shape[0] != counts.shape[-1]:
         raise ShapeError(
             f"population_vector: spikes (T, B, ..., N) with {counts.shape[-1:]} neurons need centres (N,) or (N, D), "
@@ -162,7 +146,7 @@ def mean_membrane(v: Numbers, *, lengths: Numbers | None = None) -> Tensor:
         >>> snncell.encode.mean_membrane([[1.0], [2.0], [6.0]]).tolist()
         [3.0]
     """
-    return _mean_over_steps(v, lengths, "mean_membrane")
+    return mean_over_time(check_sequence(v, "mean_membrane"), lengths, "mean_membrane")
 
 
 def max_membrane(v: Numbers, *, lengths: Numbers | None = None) -> Tensor:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import Any
 
 from snncell import nn, ops
 from snncell.base.arguments.kinds import Count, Numbers, Positive
-from snncell.encode.checks import check_number, check_sequence, check_within, refuse_too_many, step_count, step_numbers
-from snncell.errors import ArgumentError, ShapeError
-from snncell.ops.base import as_float, as_int
+from snncell.errors import ArgumentError, DTypeError, ShapeError
+from snncell.ops.base import MEMORY, as_float, as_int
 from snncell.tape.state import TRACING, recording_on
 from snncell.tape.tensor import Tensor, beside
 
@@ -21,8 +21,8 @@ def rate(
 ) -> Tensor:
     """Spikes with a probability: at each step 1 with probability p = clip(gain x + offset, 0, 1), else 0.
 
-    The random numbers are counter-based: after `snncell.set_seed` the same spikes come out on any number of threads, on
-    any device, eagerly and jitted. p = 0 never fires and p = 1 always does.
+    After `snncell.set_seed` the spikes are the same on any number of threads, on any device, eagerly and jitted. p = 0
+    never fires and p = 1 always does.
 
     Args:
         x: (B, ...) in [0, 1]; with steps=None (T, B, ...), a probability for each step.
@@ -31,7 +31,7 @@ def rate(
         first_spike_time: before this step there are no spikes.
 
     Raises:
-        ArgumentError: for values outside of [0, 1], and steps or first_spike_time that make no sense.
+        ArgumentError: for values outside of [0, 1], steps below 1, or a first_spike_time after the last step.
 
     Source: spikegen.rate of snnTorch; with gain = 1 PoissonEncoder of SpikingJelly, which also fires where its random
     number equals x, so 0 does once in 2^24 draws.
@@ -81,7 +81,7 @@ def phase(x: Numbers, steps: Count, period: Count | None = None) -> Tensor:
     """The binary digits of each value, the largest first: step t has digit k = t mod period + 1, worth 2^-k.
 
     s[t] = floor(x 2^k) mod 2, so that sum_k s 2^-k is x cut off after `period` digits. 1 has no such digits: it gets
-    all ones, worth 1 - 2^-period, which is as far off as any other value may be.
+    all ones, worth 1 - 2^-period.
 
     Args:
         x: (B, ...) in [0, 1].
@@ -98,7 +98,7 @@ def phase(x: Numbers, steps: Count, period: Count | None = None) -> Tensor:
         >>> snncell.encode.phase([0.25, 0.9375, 1.0], 4).T.tolist()
         [[0.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]
     """
-    x, length = check_within(x, "phase"), step_count(steps, "phase")
+    x, length = check_within(x, "phase"), check_count(steps, "phase", "steps")
     digits = length if period is None else as_int(period, "phase", "period")
     if digits < 1:
         raise ArgumentError(f"phase: period is an integer of at least 1, not {period!r}.")
@@ -166,10 +166,7 @@ def field_centres(neurons: Count, low: float = 0.0, high: float = 1.0) -> list[f
         >>> snncell.encode.field_centres(5)
         [0.0, 0.25, 0.5, 0.75, 1.0]
     """
-    if as_int(neurons, "population", "neurons") < 1:
-        raise ArgumentError(f"population: neurons is an integer of at least 1, not {neurons!r}.")
-    refuse_too_many(int(neurons), "population", "neurons")
-    if neurons == 1:
+    if check_count(neurons, "population", "neurons") == 1:
         return [(low + high) / 2]
     return [low + (high - low) * n / (neurons - 1) for n in range(neurons)]
 
@@ -187,7 +184,7 @@ def current(x: Numbers, steps: Count) -> Tensor:
         >>> snncell.encode.current([0.3, 2.0], 2).shape
         (2, 2)
     """
-    tensor, length = as_float(x, "current"), step_count(steps, "current")
+    tensor, length = as_float(x, "current"), check_count(steps, "current", "steps")
     refuse_too_many(length, "current", "steps", tensor.size)
     return ops.broadcast_to(tensor, (length, *tensor.shape))
 
@@ -230,9 +227,8 @@ def lif(
     return spikes.astype(currents.dtype)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=32)  # so that it is traced once
 def _driven(tau: Positive, v_threshold: Positive, reset: str | None, decay_input: bool) -> nn.MultiStep:
-    """The neuron over time; kept, so that it is traced once."""
     return nn.MultiStep(nn.LIFNode(tau=tau, v_threshold=v_threshold, reset=reset, decay_input=decay_input))
 
 
@@ -266,8 +262,8 @@ def latency(
         t = steps - 1 - ln(a x + 1), a = e^(steps - 1) - 1
         t = (steps - 1) (1 - x)                         linear
 
-    snnTorch's logarithm, normalized, leaves little between first and last: over 8 steps, with a value below the
-    threshold in the input, 0.1 already fires at step 0.
+    snnTorch's logarithm, normalized, puts most spikes early: over 8 steps, with a value below the threshold in the
+    input, 0.1 already fires at step 0.
 
     Args:
         x: (B, ...) in [0, 1]. Under `snncell.jit`, what would fire after the last step does not fire.
@@ -320,8 +316,7 @@ def _fires_at(step: Tensor, steps: Count, x: Tensor) -> Tensor:
 def _filling(x: Tensor, last: int, linear: bool) -> Tensor:
     """SpikingJelly's times, from 0 to `last`. a x + 1 = e^last (x + (1 - x) e^-last), which does not overflow."""
     if linear:
-        t: Tensor = (1.0 - x) * float(last)
-        return t
+        return (1.0 - x) * float(last)
     rest = x + (1.0 - x) * math.exp(-last)
     positive = rest > 0.0  # but where x is 0 and so is e^-last
     return ops.select(positive, ops.minimum(-ops.log(ops.select(positive, rest, 1.0)), float(last)), float(last))
@@ -333,7 +328,7 @@ def _charging(x: Tensor, threshold: Positive, tau: Positive, linear: bool, last:
         tau = tau if last is None else last
         return ops.minimum((x - 1.0) * -tau, -tau * (threshold - 1.0))
     above = ops.maximum(x, threshold + EPSILON)
-    t: Tensor = ops.log(above / (above - threshold)) * tau
+    t = ops.log(above / (above - threshold)) * tau
     return t if last is None else t * last / ops.max(t)
 
 
@@ -344,7 +339,7 @@ def _latency_steps(steps: Count | None, bypass: bool) -> int:
             "latency: give steps. Only snnTorch's times that are not normalized can do without, with bypass=True: then "
             "the last spike comes at the last step."
         )
-    return 0 if steps is None else step_count(steps, "latency")
+    return 0 if steps is None else check_count(steps, "latency", "steps")
 
 
 def _check_steps(step: Tensor, steps: Count | None, count: int) -> int:
@@ -361,3 +356,64 @@ def _check_steps(step: Tensor, steps: Count | None, count: int) -> int:
             f"to fit the times into the steps, a smaller tau, more steps, or bypass=True to drop those spikes."
         )
     return count or last + 1
+
+
+# --- checks of arguments, of decoders too -----------------------------------------------------------------------------
+
+
+def check_within(x: Any, who: str, low: float = 0.0, high: float = 1.0) -> Tensor:
+    """`x` as a Tensor of floats, all in [low, high]. A traced Tensor has no values yet: it is taken as it is."""
+    tensor = as_float(x, who)
+    if tensor.dtype.category == 3:
+        raise DTypeError(f"{who}: x is made of real numbers, not of {tensor.dtype}. Take ops.abs(x) first.")
+    if TRACING.trace is not None or not tensor.size:
+        return tensor
+    # To look at values leaves no entries on a tape.
+    with recording_on(None):
+        least, most = ops.min(tensor).item(), ops.max(tensor).item()
+    if not (low <= least and most <= high):  # nor if one is NaN
+        raise ArgumentError(
+            f"{who}: the input lies in [{low:g}, {high:g}], this one has values from {least:g} to {most:g}. Scale it, "
+            f"for instance x / 255 for bytes or (x - x.min()) / (x.max() - x.min()), or cut it: ops.clip(x, {low:g}, "
+            f"{high:g})."
+        )
+    return tensor
+
+
+def check_count(count: Any, who: str, name: str) -> int:
+    """A number of steps, digits or neurons, at least 1 and for which there is memory."""
+    if as_int(count, who, name) < 1:
+        raise ArgumentError(f"{who}: {name} is an integer of at least 1, not {count!r}.")
+    refuse_too_many(int(count), who, name)
+    return int(count)
+
+
+def refuse_too_many(count: int, who: str, name: str, each: int = 1) -> None:
+    """Refuse a count of so many float32 for each of it that they are more than the machine has memory for."""
+    if count * each * 4 > MEMORY:
+        raise ArgumentError(
+            f"{who}: {name}={count} needs {count * each * 4 / 2**30:.3g} GiB for one result; this machine has "
+            f"{MEMORY / 2**30:.3g} GiB. Give fewer."
+        )
+
+
+def check_number(value: Any, who: str, name: str, low: float = -math.inf, high: float = math.inf) -> float:
+    """A finite number strictly between `low` and `high`."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low < value < high:
+        between = f"between {low:g} and {high:g}" if high < math.inf else f"above {low:g}" if low > -math.inf else ""
+        raise ArgumentError(f"{who}: {name} is a finite number {between}".rstrip() + f", not {value!r}.")
+    return value
+
+
+def check_sequence(x: Any, who: str) -> Tensor:
+    """`x` as a Tensor of floats (T, ...) with at least one step."""
+    tensor = as_float(x, who)
+    if tensor.ndim == 0 or not tensor.shape[0]:
+        raise ShapeError(f"{who}: takes (T, B, ...) with at least one step; the shape is {tensor.shape}.")
+    return tensor
+
+
+def step_numbers(steps: int, like: Tensor) -> Tensor:
+    """0, 1, ..., steps - 1 along a first axis before those of `like`, in its dtype and place."""
+    with beside(like):
+        return ops.arange(steps, dtype=like.dtype).reshape((steps, *(1,) * like.ndim))

@@ -13,7 +13,7 @@ from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.layers.conv import Conv1d, Conv2d, Conv2dTranspose
 from snncell.nn.layers.linear import Dense
-from snncell.nn.neurons.readout import LINode
+from snncell.nn.neurons.integrate import LINode
 from snncell.nn.time.multistep import MultiStep
 
 WEIGHTED = (Dense, Conv1d, Conv2d, Conv2dTranspose)  # layers whose products are counted

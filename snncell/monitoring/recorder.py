@@ -17,7 +17,7 @@ from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, RecordError, ShapeError
 from snncell.monitoring.layers import WEIGHTED, CellStack, Neurons, layer_name, number_of_v
-from snncell.nn.time.lengths import find_lengths
+from snncell.nn.time.axis import find_lengths
 from snncell.ops.base import as_tensor
 from snncell.tape import structure
 from snncell.tape.event_lists import EventLists

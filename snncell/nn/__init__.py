@@ -33,15 +33,12 @@ from snncell.nn.neurons import *
 from snncell.nn.optim.algorithms import *
 from snncell.nn.optim.optimizer import *
 from snncell.nn.optim.schedules import *
-from snncell.nn.rules.eprop import *
 from snncell.nn.rules.eventprop import *
 from snncell.nn.rules.online import *
 from snncell.nn.rules.stdp import *
 from snncell.nn.time.axis import *
 from snncell.nn.time.multistep import *
-from snncell.nn.time.recurrent import *
-from snncell.nn.time.stateful import *
-from snncell.nn.time.truncated import *
+from snncell.nn.time.states import *
 from snncell.surrogate import relusigmoid as relusigmoid
 
 if _typing.TYPE_CHECKING:

@@ -18,8 +18,7 @@ from snncell.nn.dataflow import beyond_threshold, overridden
 from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import add_rest, from_rest
 from snncell.nn.neurons.current import CubaLIFNode, synapse
-from snncell.nn.neurons.integrate import IFNode
-from snncell.nn.neurons.readout import LINode
+from snncell.nn.neurons.integrate import IFNode, LINode
 from snncell.quantise import integer
 from snncell.quantise.linear import LinearForm, Unit, bits_behind_point, scale_to_int32
 from snncell.tape.tensor import Tensor

@@ -17,8 +17,7 @@ from snncell.errors import ArgumentError
 from snncell.nn import Conv1d, Conv2d, Conv2dTranspose, Dense, MultiStep, Recurrent
 from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import Membrane
-from snncell.nn.neurons.integrate import EulerLeak
-from snncell.nn.neurons.readout import LINode
+from snncell.nn.neurons.integrate import EulerLeak, LINode
 from snncell.quantise.grids import FixedPoint
 from snncell.quantise.quantiser import Quantiser
 from snncell.tape.parameter import Parameter, assign_all

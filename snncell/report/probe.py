@@ -16,8 +16,7 @@ from snncell.monitoring import Monitor
 from snncell.monitoring.layers import number_of_v
 from snncell.nn.optim.optimizer import Optimizer
 from snncell.nn.time.multistep import MultiStep, initial_states
-from snncell.nn.time.recurrent import Recurrent
-from snncell.nn.time.stateful import Stateful
+from snncell.nn.time.states import Recurrent, Stateful
 from snncell.ops.random import present_key, replaying
 from snncell.report.facts import ConstantFacts, Facts, LayerFacts, Weight, batch_axis
 from snncell.report.slopes import Array, slope_of_surrogate

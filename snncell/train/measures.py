@@ -14,8 +14,7 @@ from snncell.base.arguments.kinds import Numbers, Own
 from snncell.base.arguments.shown import came, show, suggest_instance
 from snncell.cell.cell import Cell, HookHandle
 from snncell.errors import ArgumentError, CallError, ShapeError
-from snncell.nn.time.axis import record_sequences, refuse_batch_first
-from snncell.nn.time.lengths import find_lengths, length_mask, takes_lengths
+from snncell.nn.time.axis import find_lengths, length_mask, record_sequences, refuse_batch_first, takes_lengths
 from snncell.nn.time.multistep import MultiStep
 from snncell.ops.base import as_tensor
 from snncell.tape import structure

@@ -16,7 +16,7 @@ from snncell.base.arguments.shown import came, nearest, show
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ArgumentTypeError, DTypeError, RecordError, ShapeError
 from snncell.monitoring import Monitor
-from snncell.nn.time.lengths import zero_after_end
+from snncell.nn.time.axis import zero_after_end
 from snncell.ops.base import as_tensor
 from snncell.ops.gathering import hot, label_words
 from snncell.tape.tensor import Tensor

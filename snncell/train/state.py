@@ -17,7 +17,7 @@ from snncell.cell.state import replace_buffers
 from snncell.errors import CheckpointError
 from snncell.io import read_arrays, write_arrays
 from snncell.nn.optim.optimizer import Optimizer
-from snncell.nn.time.stateful import Stateful
+from snncell.nn.time.states import Stateful
 from snncell.ops.random import assign_seed, present_key, set_seed
 from snncell.tape.parameter import Parameter, assign_all, together
 from snncell.tape.state import Undo

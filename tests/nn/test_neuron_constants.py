@@ -14,7 +14,7 @@ import snncell
 from snncell import Parameter, Tensor, nn, ops, surrogate, testing
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.elsewhere import PRESETS
-from snncell.nn.neurons.gated import GATES
+from snncell.nn.neurons.variants import GATES
 from snncell.tape.parameter import assign_all
 
 NODES = {name: entry for name, entry in NEURONS.items() if entry.plain}

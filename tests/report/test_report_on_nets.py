@@ -9,7 +9,7 @@ from sick_nets import REFUSED, SICKNESSES, sick
 
 import snncell
 from snncell import Tensor, errors, nn, ops, plot, testing
-from snncell.nn.time.lengths import mean_over_time
+from snncell.nn.time.axis import mean_over_time
 from snncell.report.diagnose import diagnose
 from snncell.report.findings import KINDS
 from snncell.report.probe import examine

@@ -12,8 +12,7 @@ from snncell.common.initializer import initializer
 from snncell.errors import ShapeError
 from snncell.nn.layers.linear import FAN_IN_UNIFORM, create_parameter
 from snncell.nn.layers.norm import BatchStatistics, narrow_result, widen
-from snncell.nn.time.axis import check_time_axis
-from snncell.nn.time.lengths import length_mask, sum_over_time
+from snncell.nn.time.axis import check_time_axis, length_mask, sum_over_time
 from snncell.ops.base import as_float
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor

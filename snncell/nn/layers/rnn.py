@@ -12,8 +12,7 @@ from snncell.base.arguments.kinds import Count, FloatDtype, Probability
 from snncell.cell.cell import Cell
 from snncell.common.initializer import Uniform, initializer
 from snncell.errors import ShapeError
-from snncell.nn.time.axis import check_time_axis
-from snncell.nn.time.lengths import length_mask
+from snncell.nn.time.axis import check_time_axis, length_mask
 from snncell.ops.base import as_tensor
 from snncell.ops.control import run_scan
 from snncell.tape.parameter import Parameter

@@ -13,7 +13,7 @@ from snncell.cell.cell import Cell
 from snncell.cell.fields import field, with_fields
 from snncell.errors import ShapeError
 from snncell.nn.losses.standard import as_number
-from snncell.nn.time.lengths import sum_over_time, zero_after_end
+from snncell.nn.time.axis import sum_over_time, zero_after_end
 from snncell.ops.base import as_float, as_tensor
 from snncell.tape.tensor import Tensor
 

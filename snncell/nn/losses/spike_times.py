@@ -14,7 +14,7 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layers.spiking import SynapseFilter
 from snncell.nn.losses.spikes import FOR_SAMPLES, ClassLoss, CrossEntropyOverTime
 from snncell.nn.losses.standard import CLASS_WEIGHT, SMOOTHING, ReducibleLoss, as_number
-from snncell.nn.time.lengths import length_mask, step_mask, steps_per_sample, zero_after_end
+from snncell.nn.time.axis import length_mask, step_mask, steps_per_sample, zero_after_end
 from snncell.nn.time.multistep import MultiStep
 from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor, beside

@@ -2,7 +2,6 @@
 
 from snncell.base.arguments.names import export as _export
 from snncell.nn.neurons import presets as presets
-from snncell.nn.neurons.adaptive import ALIFNode as ALIFNode
 from snncell.nn.neurons.base import Neuron as Neuron
 from snncell.nn.neurons.constants import Membrane as Membrane
 from snncell.nn.neurons.convert import (
@@ -15,23 +14,30 @@ from snncell.nn.neurons.convert import (
     tau_from_decay as tau_from_decay,
 )
 from snncell.nn.neurons.current import AlphaNode as AlphaNode, CubaLIFNode as CubaLIFNode, WithSynapse as WithSynapse
-from snncell.nn.neurons.exponential import AdExNode as AdExNode, EIFNode as EIFNode
-from snncell.nn.neurons.gated import CLIFNode as CLIFNode, GLIFNode as GLIFNode, KLIFNode as KLIFNode
 from snncell.nn.neurons.integrate import (
     IFNode as IFNode,
     LeakyNode as LeakyNode,
     LIFNode as LIFNode,
+    LINode as LINode,
     ParametricLIFNode as ParametricLIFNode,
 )
-from snncell.nn.neurons.izhikevich import IzhikevichNode as IzhikevichNode
-from snncell.nn.neurons.parallel import PSN as PSN, SlidingPSN as SlidingPSN
-from snncell.nn.neurons.quadratic import AdaptiveQIFNode as AdaptiveQIFNode, QIFNode as QIFNode
-from snncell.nn.neurons.readout import LINode as LINode, Readout as Readout
-from snncell.nn.neurons.resonate import ResonateNode as ResonateNode
+from snncell.nn.neurons.nonlinear import (
+    AdaptiveQIFNode as AdaptiveQIFNode,
+    AdExNode as AdExNode,
+    EIFNode as EIFNode,
+    IzhikevichNode as IzhikevichNode,
+    QIFNode as QIFNode,
+)
+from snncell.nn.neurons.sequences import PSN as PSN, Readout as Readout, SlidingPSN as SlidingPSN
 from snncell.nn.neurons.variants import (
+    ALIFNode as ALIFNode,
+    CLIFNode as CLIFNode,
+    GLIFNode as GLIFNode,
     ILIFNode as ILIFNode,
+    KLIFNode as KLIFNode,
     MultiSpikeLIFNode as MultiSpikeLIFNode,
     RefractoryLIFNode as RefractoryLIFNode,
+    ResonateNode as ResonateNode,
 )
 
 _export(globals())

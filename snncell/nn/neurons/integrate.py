@@ -1,4 +1,4 @@
-"""Integrate and fire, with and without a leak, which may be learned: one state, the membrane potential v."""
+"""Integrate and fire, with and without a leak, which may be learned, and leaky integrators: one state, v."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from snncell.cell.ranges import DECAY, FINITE, LOGIT, TAU, Derived, check_consta
 from snncell.dtype import float32
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Neuron
-from snncell.nn.neurons.constants import from_rest
+from snncell.nn.neurons.constants import Membrane, from_rest
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
@@ -172,6 +172,48 @@ class LeakyNode(Neuron):
 
     def charge(self, x: Tensor, v: Tensor) -> Any:
         return self.beta * v + self.gained(x)
+
+
+@with_fields
+class LINode(Membrane):
+    """A leaky integrator that does not spike: a readout of potentials.
+
+    v = v + (x - (v - v_rest)) / tau         with decay_input
+    v = v - (v - v_rest) / tau + x           without
+
+    With decay_input a longer tau weakens the input, too; a memory is learned better with decay_input=False.
+
+    Inputs:
+        x, v: the input and the state, of one shape.
+
+    Returns:
+        (v, v).
+
+    Raises:
+        ArgumentError: for tau not above 1.
+
+    Source: Gerstner et al., Neuronal Dynamics, section 1.3; SpikingJelly, NonSpikingLIFNode.
+
+    Example:
+        >>> readout = nn.SequentialCell(nn.MultiStep(nn.LINode(tau=2.0)), nn.Readout("max"))
+        >>> print(readout(Tensor([[1.0], [0.0], [0.0]])))  # (T, N) -> (N)
+        [0.5]
+    """
+
+    tau: Any = MEMBRANE_TAU
+    decay_input: bool = DECAY_INPUT
+    v_rest: Any = field(0.0, FINITE, "resting potential")
+    input_gain: Any = field(1.0, FINITE, "factor of the input")
+    learnable: Any = field((), None, "names of the constants to learn", keep=False)
+    charge = euler_step
+
+    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        v = self.on_grid("v", self.charge(x, v))
+        return v, v
+
+    def init_state(self, x: Tensor) -> Tensor:
+        """The resting potential."""
+        return self.filled(x, self.v_rest)
 
 
 # --- a learned time constant ------------------------------------------------------------------------------------------

@@ -1,8 +1,6 @@
-"""EventProp: layers of spiking neurons from spike times to spike times, with exact gradients.
+"""EventProp: a layer of spiking neurons from spike times to spike times, with exact gradients.
 
-The equations are in the docstring of `EventPropLIF`. The operations find the spike times of neurons from the times of
-events, and backpropagate gradients to these; they take times (B, N_in, K_in) and weights (N_in, N). Their kernels are
-in `kernels/eventprop/spike_times.py` and `kernels/eventprop/cuda.py`.
+Its operations find the spike times of neurons from those of events, (B, N_in, K_in), and weights (N_in, N).
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ def _no_time() -> ArgumentError:
 
 
 class _Times(Primitive):
-    """Spike times as they are, refused where they are none. A compiled Program on the GPU does not wait to look."""
+    """Spike times as they are; NaN and -inf are refused. A compiled Program on the GPU does not wait to look."""
 
     def run(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Evaluate in an eager call."""
@@ -87,14 +85,11 @@ class _SpikeTimes(Primitive):
         return LAUNCHES
 
 
-class _SentBack(Primitive):
+class _SentBack(_SpikeTimes):
     """Inputs and results of `_SpikeTimes`, the gradient of the spike times -> those of the times and the weights."""
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
         return [(x.shape, x.dtype) for x in inputs[:2]]
-
-    def launches(self, attrs: dict[str, Any]) -> int:
-        return LAUNCHES
 
 
 def _find_times(times: Any, weights: Any, *, silent: float, **constants: Any) -> Any:
@@ -214,7 +209,7 @@ class EventPropLIF(Cell):
     an input spike adds its weight to I; where V reaches v_threshold the neuron spikes, and V becomes 0
 
     There are no time steps: between two events V is a sum of two exponentials with at most one peak, so whether it
-    reaches the threshold is known, and when is found to rounding. With kappa, what one unit of weight makes of V,
+    reaches the threshold is known, and when is found to rounding. With kappa, the potential for one unit of weight,
 
     V(t) = sum_e w_e kappa(t - t_e) - v_threshold sum_k exp(-(t - T_k) / tau_mem)
     kappa(s) = tau_syn / (tau_mem - tau_syn) (exp(-s / tau_mem) - exp(-s / tau_syn)),   s > 0
@@ -233,15 +228,15 @@ class EventPropLIF(Cell):
     which obey tau_mem lambda_V' = -lambda_V and tau_syn lambda_I' = lambda_V - lambda_I backwards in time; lambda_V
     jumps by (v_threshold lambda_V + g_k) / (tau_mem V'(T_k)) at T_k, and the gradient of w_e is -tau_syn lambda_I(t_e).
 
-    Silent neurons. A neuron without a spike has the time inf and no gradient, as in the paper. A sample whose label
-    neuron is silent must be masked out of the loss and of a regulariser of the label's time, as in the second example.
-    Do not replace inf by a late time (ops.minimum) in a loss where classes compete, such as a cross entropy: the label
-    neuron cannot move, so the loss falls only by making all others later, and in the end they are silent too. Start
-    with weights that make neurons spike (the default does). To bring neurons back that were silent in a whole batch,
-    add a small constant to their weights after the optimiser's step.
+    A silent neuron has the time inf and no gradient, as in the paper. A sample whose label neuron is silent must be
+    masked out of the loss and of a regulariser of the label's time, as in the second example. Do not replace inf by a
+    late time (ops.minimum) in a loss where classes compete, such as a cross entropy: the label neuron cannot move, so
+    the loss falls only by making all others later, and in the end they are silent too. Start with weights that make
+    neurons spike (the default does). To bring neurons back that were silent in a whole batch, add a small constant to
+    their weights after the optimiser's step.
 
-    Spikes that appear or vanish. Where V just touches the threshold, V' is 0 and gradients grow without bound. You
-    should clip them, for example by `train.clip_by_global_norm`.
+    Where V just touches the threshold, spikes appear or vanish: V' is 0 and gradients grow without bound. You should
+    clip them, for example by `train.clip_by_global_norm`.
 
     Args:
         in_channels: input neurons, N_in.
@@ -326,7 +321,7 @@ class EventPropLIF(Cell):
         self.weight = Parameter(initializer(weight_init, (out_channels, in_channels), kind))
 
     def _taus(self) -> tuple[float, float]:
-        """The time constants of V and I; never the same, for where they meet the formulas divide 0 by 0."""
+        """The time constants of V and I; never the same, because the formulas would divide 0 by 0."""
         return self.tau_mem, self.tau_syn if self.tau_syn != self.tau_mem else self.tau_mem * (1.0 - NEARLY)
 
     def _firing(self) -> Normal:

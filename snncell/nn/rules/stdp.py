@@ -6,9 +6,11 @@ import math
 from typing import Any
 
 from snncell import ops
-from snncell.base.arguments.kinds import Count, FloatDtype, check_interval
+from snncell.base.arguments.kinds import Count, FloatDtype
 from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
+from snncell.cell.fields import field, with_fields
+from snncell.cell.ranges import Range
 from snncell.common.initializer import Init, initializer
 from snncell.dtype import float32
 from snncell.errors import ArgumentError, ShapeError
@@ -19,6 +21,10 @@ from snncell.tape.tensor import Tensor
 __all__ = ["STDP", "PlasticDense"]
 
 
+STEPS = Range(0.0, text="is a number in (0, inf)")
+
+
+@with_fields
 class STDP(Cell):
     """One step of pair-based spike-timing-dependent plasticity with exponential traces.
 
@@ -32,17 +38,8 @@ class STDP(Cell):
     up(w) = a_plus (w_max - w),  down(w) = a_minus (w - w_min)               bounds="soft"
 
     With bounds="hard", w is then clipped to [w_min, w_max]. Spikes of one and the same step do not pair. The change is
-    the mean over the batch; with a batch of one it is the rule of the paper.
-
-    It is plain operations, and its weights are a state: nothing is written that a caller or `jit` does not see. To
-    change a layer, give its weight to the first step and `ops.assign` it what the last step returned.
-
-    Args:
-        tau_plus, tau_minus: time constants of the traces of pre and post, in steps.
-        a_plus, a_minus: sizes of the changes; negative ones turn the rule round.
-        pairing: "all" or "nearest".
-        bounds: None, "soft" or "hard".
-        w_min, w_max: the bounds of the weights.
+    the mean over the batch; with a batch of one it is the rule of the paper. The weights are a state: to change a
+    layer, give its weight to the first step and `ops.assign` it the one that the last step returned.
 
     Inputs:
         pre: (B, I), the spikes that come in, 0 or 1.
@@ -69,31 +66,19 @@ class STDP(Cell):
         (2, 3)
     """
 
-    def __init__(
-        self,
-        tau_plus: float = 20.0,
-        tau_minus: float = 20.0,
-        a_plus: float = 0.01,
-        a_minus: float = 0.0105,
-        pairing: str = "all",
-        bounds: str | None = "hard",
-        w_min: float = 0.0,
-        w_max: float = 1.0,
-    ) -> None:
-        super().__init__()
-        self.tau_plus = check_interval(tau_plus, math.ulp(0.0), math.inf, "STDP", "tau_plus")
-        self.tau_minus = check_interval(tau_minus, math.ulp(0.0), math.inf, "STDP", "tau_minus")
-        self.a_plus = float(a_plus)
-        self.a_minus = float(a_minus)
-        if pairing not in ("all", "nearest"):
-            raise ArgumentError(f'STDP: pairing is "all" or "nearest", not {pairing!r}.')
-        if bounds not in (None, "soft", "hard"):
-            raise ArgumentError(f'STDP: bounds is None, "soft" or "hard", not {bounds!r}.')
-        self.pairing, self.bounds = pairing, bounds
-        self.w_min = float(w_min)
-        self.w_max = float(w_max)
-        if not w_min < w_max:
-            raise ArgumentError(f"STDP: w_min lies below w_max, but they are {w_min} and {w_max}.")
+    tau_plus: float = field(20.0, STEPS, "time constant of the trace of pre, in steps")
+    tau_minus: float = field(20.0, STEPS, "time constant of the trace of post, in steps")
+    a_plus: float = field(0.01, None, "size of the change; a negative one turns the rule round")
+    a_minus: float = field(0.0105, None, "likewise")
+    pairing: str = field("all", ("all", "nearest"), "which spikes pair")
+    bounds: str | None = field("hard", (None, "soft", "hard"), "effect of the bounds of the weights")
+    w_min: float = field(0.0, None, "the lower bound", quiet=True)
+    w_max: float = field(1.0, None, "the upper bound", quiet=True)
+
+    def _complete(self, given: dict[str, Any]) -> None:
+        """Compare the bounds."""
+        if not self.w_min < self.w_max:
+            raise ArgumentError(f"STDP: w_min lies below w_max, but they are {self.w_min} and {self.w_max}.")
 
     def construct(
         self, pre: Tensor, post: Tensor, weight: Tensor, x: Tensor, y: Tensor
@@ -123,12 +108,6 @@ class STDP(Cell):
         """No spikes before the first step."""
         x, y = (ops.zeros_like(s, s.dtype if s.dtype.is_float else float32) for s in (pre, post))
         return x, y
-
-    def extend_repr(self) -> str:
-        return (
-            f"tau_plus={self.tau_plus}, tau_minus={self.tau_minus}, a_plus={self.a_plus}, a_minus={self.a_minus}, "
-            f"pairing={self.pairing!r}, bounds={self.bounds!r}"
-        )
 
 
 class PlasticDense(Cell):

@@ -1,15 +1,22 @@
-"""The time axis: TimeDistributed, which joins it with the batch, and checks that layers do not run over the batch."""
+"""The time axis of sequences (T, B, ...): joined with the batch by TimeDistributed, mistaken for it, and padded."""
 
 from __future__ import annotations
 
+import inspect
+import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
+from snncell import dtype as dtypes, ops
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.container import SequentialCell
+from snncell.ops.base import as_tensor
 from snncell.tape import structure
 from snncell.tape.event_lists import EventLists
 from snncell.tape.tensor import Tensor
@@ -17,6 +24,7 @@ from snncell.tape.tensor import Tensor
 __all__ = ["TimeDistributed"]
 
 _SWAP = "Layers run over the first axis, (T, B, ...): begin the net with x = x.swapaxes(0, 1)."
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class _LayerCalls(threading.local):
@@ -33,13 +41,7 @@ _CALLS = _LayerCalls()
 
 
 def check_time_axis(x: Tensor, who: str) -> None:
-    """Refuse the rows of a TimeDistributed, and record the sequence x, (T, B, ...), for `record_sequences`.
-
-    A layer calls it before it runs over the first axis of x.
-
-    Raises:
-        ArgumentError: within a TimeDistributed, because its T B rows are no steps.
-    """
+    """Refuse the rows of a TimeDistributed, and record x, (T, B, ...), before a layer runs over its first axis."""
     if _CALLS.shapes is not None:
         _CALLS.shapes.append(tuple(x.shape))
     refuse_joined_axes(x, who)
@@ -70,9 +72,9 @@ def joined_axes(count: int | None) -> Iterator[None]:
 
 
 class TimeDistributed(Cell):
-    """Runs a Cell without memory on all time steps at once: (T, B, ...) goes in as (T B, ...) and comes out again.
+    """Run a Cell without memory on all time steps at once: (T, B, ...) goes in as (T B, ...) and comes out again.
 
-    One large product instead of T small ones; BatchNorm inside sees the statistics over time and batch.
+    One large product takes the place of T small ones. BatchNorm inside sees the statistics over time and batch.
 
     Args:
         cell: any Cell whose outputs keep the first axis, and that has no layer over time, such as `MultiStep`.
@@ -106,7 +108,7 @@ class TimeDistributed(Cell):
 
 
 def refuse_over_time(cell: Any) -> None:
-    """Raise for a Cell over time, also in a SequentialCell, where the TimeDistributed is made."""
+    """Raise for a Cell over time, also in a SequentialCell."""
     if getattr(cell, "_over_time", False):
         raise joined_axes_error(type(cell).__name__)
     if isinstance(cell, SequentialCell):
@@ -128,10 +130,9 @@ def record_sequences() -> Iterator[list[tuple[int, ...]]]:
 
 
 def refuse_batch_first(shapes: list[tuple[int, ...]], target: Tensor) -> None:
-    """Refuse sequences whose first axis, which was taken for time, is as long as the batch, while the second is not.
+    """Refuse sequences of three axes or more whose first axis is as long as the target (B,) or (B, C), not the second.
 
-    It is known of sequences of three axes or more, and a target (B,) or (B, C). A second axis that is a multiple of the
-    batch may be samples joined with another axis, for example positions.
+    A second axis that is a multiple of the batch may be samples joined with another axis, for example positions.
     """
     samples = target.shape[0] if target.ndim in (1, 2) else 0
     for shape in shapes:
@@ -145,13 +146,7 @@ def refuse_batch_first(shapes: list[tuple[int, ...]], target: Tensor) -> None:
 
 
 def refuse_samples_as_steps(shapes: list[tuple[int, ...]], grown: list[tuple[int, ...]], samples: int) -> None:
-    """Refuse sequences (B, N) of a net whose data (B, F) have no time axis, so that samples become time steps.
-
-    Args:
-        shapes: the shapes of the sequences that layers over time run over.
-        grown: the shapes for one sample more.
-        samples: B.
-    """
+    """Refuse sequences (B, N) of a net whose data (B, F) have no time axis; `grown`: the shapes for one sample more."""
     for shape, other in zip(shapes, grown, strict=False):
         if len(shape) == 2 and shape[0] == samples and other[0] == samples + 1:
             raise ShapeError(
@@ -163,26 +158,118 @@ def refuse_samples_as_steps(shapes: list[tuple[int, ...]], grown: list[tuple[int
 def refuse_time_as_batch(
     shapes: list[tuple[int, ...]], grown: list[tuple[int, ...]], target: Tensor, time_first: bool
 ) -> None:
-    """Refuse sequences (B, B, ...) whose first axis is longer for a batch of one sample more, while the second is not.
+    """Refuse sequences (B, B, ...) whose first axis is longer for one sample more (`grown`), while the second is not.
 
-    Args:
-        shapes: the shapes of the sequences that layers over time run over.
-        grown: the shapes for one sample more.
-        target: of the batch. A target (B, B) may have an entry for each step, and its batch is not refused.
-        time_first: whether the data are (T, B, ...), so that it is the net that swaps the axes.
+    A target (B, B) may have an entry for each step, and its batch is not refused. With `time_first` the data are
+    (T, B, ...), so that it is the net that swaps the axes.
     """
     samples = target.shape[0] if target.ndim in (1, 2) and target.shape[1:] != target.shape[:1] else 0
     for shape, other in zip(shapes, grown, strict=False):
         if len(shape) < 3 or shape[:2] != (samples, samples) or other[:2] != (samples + 1, samples):
             continue
         order = "the net swaps time and batch" if time_first else "the data are batch first"
-        fix = "The data are time first, (T, B, ...), already: leave out x.swapaxes(0, 1) in the net."
+        fix = f"{_SWAP} Of arrays (T, N, ...), time first: train.Batches(..., time_first=True)."
+        if time_first:
+            fix = "The data are time first, (T, B, ...), already: leave out x.swapaxes(0, 1) in the net."
         raise ShapeError(
             f"{order}: a layer over time got {shape}, and with one sample more it gets {other}, so its first axis is "
-            f"the {samples} samples and not time. "
-            + (
-                fix
-                if time_first
-                else f"{_SWAP} Of arrays (T, N, ...), time first: train.Batches(..., time_first=True)."
-            )
+            f"the {samples} samples and not time. {fix}"
         )
+
+
+# --- padded sequences: `lengths` (B,) is the number of steps of each sample -------------------------------------------
+
+
+def length_mask(tensor: Tensor, lengths: Any, who: str) -> Tensor:
+    """The mask (T, B, 1, ...) of the steps that the samples of a sequence (T, B, ...) have, for lengths (B,).
+
+    Lengths that a trace, or the device, has yet to give are not looked at; one above T then counts as T.
+    """
+    counts = as_tensor(lengths, who, "lengths")
+    if counts.shape != tensor.shape[1:2] or not counts.ndim:
+        raise ShapeError(
+            f"{who}: lengths are one number of steps for each sample; a sequence (T, B, ...) of shape {tensor.shape} "
+            f"needs {tensor.shape[1:2] or 'a batch'}, not {counts.shape}."
+        )
+    _refuse_lengths(counts, tensor.shape, who)
+    return step_mask(tensor, counts)
+
+
+def step_mask(tensor: Tensor, counts: Tensor) -> Tensor:
+    """The mask (T, B, 1, ...) of the first `counts` (B,) steps of a sequence (T, B, ...)."""
+    mask = ops.sequence_mask(counts, tensor.shape[0], axis=0)
+    return mask.reshape((*mask.shape, *(1,) * (tensor.ndim - 2)))
+
+
+def _refuse_lengths(lengths: Tensor, shape: tuple[int, ...], who: str) -> None:
+    """Raise an ArgumentError for lengths that a sequence (T, B, ...) cannot have: it has no more than T steps."""
+    counts = lengths._data
+    if not isinstance(counts, np.ndarray) or counts.dtype.kind not in "iu":
+        return
+    wrong = np.flatnonzero((counts < 0) | (counts > shape[0]))
+    if wrong.size:
+        sample = int(wrong[0])
+        more = f", and {wrong.size - 1} more" if wrong.size > 1 else ""
+        raise ArgumentError(
+            f"{who}: lengths are numbers of steps from 0 to T={shape[0]}, not {counts[sample]} (of sample {sample}"
+            f"{more}). The sequence (T, B, ...) has shape {shape}; where it was cut: np.minimum(lengths, {shape[0]})."
+        )
+
+
+def steps_per_sample(tensor: Tensor, lengths: Any) -> Tensor:
+    """The number of steps of each sample, from 1 to T: (B, 1, ...), in the dtype of the sequence (T, B, ...)."""
+    count = ops.clip(as_tensor(lengths, "lengths"), 1, tensor.shape[0]).astype(tensor.dtype)
+    return count.reshape((*count.shape, *(1,) * (tensor.ndim - 2)))
+
+
+def max_over_time(tensor: Tensor, lengths: Any, who: str) -> Tensor:
+    """The largest of a sequence (T, B, ...) until it ends, (B, ...); 0 where it has no steps."""
+    if lengths is None:
+        return ops.max(tensor, 0)
+    there = length_mask(tensor, lengths, who)
+    return ops.select(ops.any(there, 0), ops.max(ops.select(there, tensor, -math.inf), 0), 0.0)
+
+
+def mean_over_time(tensor: Tensor, lengths: Any, who: str) -> Tensor:
+    """The mean of a sequence (T, B, ...) over the steps until it ends, (B, ...)."""
+    if lengths is None:
+        return tensor.mean(0)
+    # As `ops.mean` does: float16 and bfloat16 are added up in float32.
+    wide = zero_after_end(tensor, lengths, who).astype(dtypes.compute_dtype(tensor.dtype.dtype))
+    mean: Tensor = (sum_over_time(wide) / steps_per_sample(wide, lengths)).astype(tensor.dtype)
+    return mean
+
+
+def sum_over_time(tensor: Tensor) -> Tensor:
+    """The sum of a sequence (T, B, ...) over time, step by step, so that zeros after its end change no bit."""
+    # NumPy adds up a single column in parts that depend on its length; several columns it adds row by row.
+    alone = math.prod(tensor.shape[1:]) == 1
+    total: Tensor = ops.cumsum(tensor, 0)[-1] if alone and tensor.shape[0] else ops.sum(tensor, 0)
+    return total
+
+
+def zero_after_end(tensor: Tensor, lengths: Any, who: str) -> Tensor:
+    """A sequence (T, B, ...) with 0 after its end, whatever the padding is."""
+    return tensor if lengths is None else ops.select(length_mask(tensor, lengths, who), tensor, 0.0)
+
+
+def find_lengths(cell: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The argument `lengths` of a call of a Cell; None if its construct has none."""
+    place = _place_of_lengths(type(cell).construct)
+    return args[place] if place is not None and place < len(args) else kwargs.get("lengths")
+
+
+@lru_cache(1024)
+def _place_of_lengths(construct: Any) -> int | None:
+    """The position of the argument `lengths` after self."""
+    named = [p.name for p in inspect.signature(construct).parameters.values() if p.kind in _BY_POSITION]
+    return named.index("lengths") - 1 if "lengths" in named else None
+
+
+def takes_lengths(fn: Any) -> bool:
+    """True if a function, or the construct of a Cell, has an argument `lengths`."""
+    try:
+        parameters = inspect.signature(getattr(fn, "construct", fn)).parameters
+    except (TypeError, ValueError):  # a built-in function
+        return False
+    return "lengths" in parameters

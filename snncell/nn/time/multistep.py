@@ -16,8 +16,7 @@ from snncell.cell.cell import Cell, without_construct
 from snncell.compiler.jit import Jitted
 from snncell.dtype import float32
 from snncell.errors import ArgumentError, OutsideTensorError, ShapeError
-from snncell.nn.time.axis import check_time_axis
-from snncell.nn.time.lengths import length_mask
+from snncell.nn.time.axis import check_time_axis, length_mask
 from snncell.ops.control import run_scan
 from snncell.tape import structure
 from snncell.tape.event_lists import EventLists
@@ -76,11 +75,7 @@ LAST = _Last()
 
 
 def run_with_states(cell: MultiStep, x: Tensor, *states: Tensor) -> Any:
-    """Call a MultiStep as it is, hooks and a subclass's construct included: (output, last states).
-
-    Raises:
-        ArgumentError: for a subclass whose construct does not run that of MultiStep.
-    """
+    """Call a MultiStep as it is, hooks and a subclass's construct included: (output, last states)."""
     before = dict(vars(LAST))
     LAST.cell, LAST.states = cell, None
     try:
@@ -100,7 +95,7 @@ def run_with_states(cell: MultiStep, x: Tensor, *states: Tensor) -> Any:
 
 
 class MultiStep(Cell):
-    """Runs a neuron over time: (T, B, ...) -> (T, B, ...).
+    """Run a neuron over time: (T, B, ...) -> (T, B, ...).
 
     Args:
         cell: a Cell of one step, `construct(x, *states) -> (output, *states)`.
@@ -110,8 +105,8 @@ class MultiStep(Cell):
     Inputs:
         x: (T, B, ...).
         states: the states before the first step; left out, they come from `cell.init_state(x[0])`, or are zeros.
-        lengths: integers (B,), by name: how many steps each sample has; left out, all T. Behind its end a sample's
-            states stay as they were then and its output is 0, whatever x holds there: padding changes no bit.
+        lengths: integers (B,), by name: how many steps each sample has; left out, all T. After its end the states of a
+            sample stay as they are and its output is 0, whatever x holds there: padding changes no bit.
 
     Raises:
         ArgumentError: for another number of states, or a Cell that does not return (output, *states).
@@ -120,11 +115,11 @@ class MultiStep(Cell):
 
     The step is traced once for each kind of inputs, and becomes one forward and one backward kernel if it is
     elementwise, or elementwise but for products of states and weights; `snncell.explain` says what it became, and why.
-    So Python code in the Cell runs when it is traced, not at each step, and a branch on a value is an error. Python
-    values that the Cell reads are compared at each call, as `snncell.jit` does it, and the step is traced again if one
-    has changed. Random numbers of `np.random` or `random` in a step are an error, because all steps would have the
-    same: use `ops.normal`. So is an attribute that a step both reads and changes: return it as a state. Cells that have
-    hooks or `bprop_debug` are run step by step.
+    So Python code in the Cell runs when it is traced, not at each step, and a branch on a value is an error. If a
+    Python value that the Cell reads has changed at a call, the step is traced again, as by `snncell.jit`. Random
+    numbers of `np.random` or `random` in a step are an error, because all steps would have the same: use `ops.normal`.
+    So is an attribute that a step both reads and changes: return it as a state. Cells that have hooks or `bprop_debug`
+    are run step by step.
 
     The output of the Cell may be any structure of Tensors, which is collected as it is: to record potentials next to
     spikes, write a Cell whose construct returns `((spike, v), *states)`.

@@ -10,8 +10,7 @@ from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.convert import positive, steps_from_seconds
 from snncell.nn.neurons.current import CubaLIFNode
 from snncell.nn.neurons.elsewhere import FrameworkSettings
-from snncell.nn.neurons.integrate import LeakyNode, LIFNode
-from snncell.nn.neurons.readout import LINode
+from snncell.nn.neurons.integrate import LeakyNode, LIFNode, LINode
 from snncell.surrogate import ATan
 
 

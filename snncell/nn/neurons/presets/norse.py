@@ -7,17 +7,14 @@ from typing import Any, Self
 from snncell import ops
 from snncell.base.arguments.kinds import Constant
 from snncell.cell.ranges import one_of
-from snncell.nn.neurons.adaptive import ALIFNode
 from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import Membrane, add_rest, from_rest
 from snncell.nn.neurons.convert import decay_from_rate, euler_from_decay
 from snncell.nn.neurons.current import CubaLIFNode, WithSynapse
 from snncell.nn.neurons.elsewhere import FrameworkSettings, absent
-from snncell.nn.neurons.exponential import AdExNode
-from snncell.nn.neurons.integrate import LeakyNode, LIFNode
-from snncell.nn.neurons.izhikevich import IzhikevichNode
-from snncell.nn.neurons.readout import LINode
-from snncell.nn.neurons.variants import RefractoryLIFNode
+from snncell.nn.neurons.integrate import LeakyNode, LIFNode, LINode
+from snncell.nn.neurons.nonlinear import AdExNode, IzhikevichNode
+from snncell.nn.neurons.variants import ALIFNode, RefractoryLIFNode
 from snncell.surrogate import Algebraic, Erf, FastSigmoid, Scaled, SuperSpike, Tanh, Triangle
 from snncell.tape.tensor import Tensor
 

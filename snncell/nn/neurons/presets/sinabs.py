@@ -9,13 +9,13 @@ from snncell import ops
 from snncell.base.arguments.kinds import Constant, Count, Positive
 from snncell.cell.ranges import DECAY, Range, one_of
 from snncell.errors import ArgumentError
-from snncell.nn.neurons.adaptive import ALIFNode
 from snncell.nn.neurons.base import Counting, Neuron
 from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.convert import decay_from_tau
 from snncell.nn.neurons.current import CubaLIFNode, WithSynapse
 from snncell.nn.neurons.elsewhere import FrameworkSettings, absent
 from snncell.nn.neurons.integrate import LeakyNode
+from snncell.nn.neurons.variants import ALIFNode
 from snncell.surrogate import PiecewiseExp, Scaled
 from snncell.surrogate.wrappers import Inclusive, Wrapper
 from snncell.tape.tensor import Tensor

@@ -9,13 +9,9 @@ from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.current import CubaLIFNode
 from snncell.nn.neurons.elsewhere import FrameworkSettings, absent
-from snncell.nn.neurons.exponential import EIFNode
-from snncell.nn.neurons.gated import CLIFNode, KLIFNode
-from snncell.nn.neurons.integrate import LeakyNode, LIFNode, ParametricLIFNode
-from snncell.nn.neurons.quadratic import AdaptiveQIFNode, QIFNode
-from snncell.nn.neurons.readout import LINode
-from snncell.nn.neurons.resonate import ResonateNode
-from snncell.nn.neurons.variants import ILIFNode
+from snncell.nn.neurons.integrate import LeakyNode, LIFNode, LINode, ParametricLIFNode
+from snncell.nn.neurons.nonlinear import AdaptiveQIFNode, EIFNode, QIFNode
+from snncell.nn.neurons.variants import CLIFNode, ILIFNode, KLIFNode, ResonateNode
 from snncell.surrogate import Rect, Sigmoid
 
 GATED = (

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from snncell.base.arguments.kinds import Constant
-from snncell.nn.neurons.adaptive import ALIFNode
 from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.convert import euler_from_decay
 from snncell.nn.neurons.current import CubaLIFNode
 from snncell.nn.neurons.elsewhere import FrameworkSettings, absent
-from snncell.nn.neurons.integrate import LeakyNode
-from snncell.nn.neurons.readout import LINode
+from snncell.nn.neurons.integrate import LeakyNode, LINode
+from snncell.nn.neurons.variants import ALIFNode
 from snncell.surrogate import FastSigmoid
 
 absent(

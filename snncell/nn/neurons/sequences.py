@@ -1,4 +1,4 @@
-"""The parallel spiking neuron: no reset, so that all steps are computed at once."""
+"""Cells that take whole sequences (T, B, ...): parallel spiking neurons, and readouts."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from snncell.cell.ranges import Range
 from snncell.common.initializer import HeUniform, initializer
 from snncell.dtype import float32
 from snncell.errors import ShapeError
+from snncell.nn.losses.spike_times import FirstSpikeTime
 from snncell.nn.neurons.base import spike_function
 from snncell.nn.time.axis import check_time_axis
 from snncell.surrogate import ATan
@@ -148,3 +149,63 @@ class SlidingPSN(Cell):
         with beside(x):
             places, mask = Tensor(np.where(seen, self.order - 1 - back, 0)), Tensor(seen.astype(np.float32))
         return ops.gather(self.weight, places) * mask
+
+
+DECODERS = ("last", "max", "mean", "sum", "exp", "first")
+STEPS = Range(0.0, text="is a positive number of steps")
+
+
+@with_fields
+class Readout(Cell):
+    """One number for each output, from its recording over time: (T, B, ...) -> (B, ...).
+
+    "last"    v[T - 1]
+    "max"     max over t of v[t]
+    "mean"    1 / T sum over t of v[t]
+    "sum"     sum over t of v[t]; of spikes: their count
+    "exp"     1 / T sum over t of exp(-t / tau) v[t]: what comes early counts more
+    "first"   the step of the first spike, T - 1 if there is none; in the reverse, one unit more at that step makes it
+              one step earlier
+
+    Inputs:
+        x: (T, B, ...), potentials, or spikes for "first".
+
+    Returns:
+        (B, ...).
+
+    Raises:
+        ArgumentError: for an unknown readout, or a tau that is not positive.
+        ShapeError: for an input without steps.
+
+    Source: SpikingJelly's decoders of non-spiking neurons; "exp": Nowotny, Turner, Knight, "Loss shaping enhances exact
+    gradient learning with EventProp in spiking neural networks", 2025; "first": snnTorch's temporal losses.
+
+    Example:
+        >>> print(nn.Readout("first")(Tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0]])))
+        [1. 2.]
+    """
+
+    how: str = field("last", DECODERS, "which of them")
+    tau: float | None = field(None, STEPS, 'time constant of "exp"; the number of steps if it is left out', quiet=True)
+
+    def _complete(self, given: dict[str, Any]) -> None:
+        """Make the decoder of first spikes."""
+        self.first = FirstSpikeTime()
+
+    def construct(self, x: Tensor) -> Any:
+        if x.ndim == 0 or x.shape[0] == 0:
+            raise ShapeError(f"Readout: x is (T, B, ...) with at least one step, its shape is {x.shape}.")
+        check_time_axis(x, type(self).__name__)
+        if self.how == "last":
+            return x[-1]
+        if self.how == "first":
+            return self.first(x)
+        if self.how == "exp":
+            return ops.mean(x * over_time(np.exp(-np.arange(len(x)) / (self.tau or len(x))), x), 0)
+        return getattr(ops, self.how)(x, 0)
+
+
+def over_time(values: Any, x: Tensor) -> Tensor:
+    """One number for each step, where x (T, ...) is, and in a shape that broadcasts to it."""
+    with beside(x):
+        return Tensor(values.reshape(-1, *(1,) * (x.ndim - 1)), x.dtype)
