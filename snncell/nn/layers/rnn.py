@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.guard import warn_of
 from snncell.base.arguments.kinds import Count, FloatDtype, Probability
 from snncell.cell.cell import Cell
+from snncell.cell.fields import field, with_fields
 from snncell.common.initializer import Uniform, initializer
 from snncell.errors import ShapeError
 from snncell.nn.time.axis import check_time_axis, length_mask
@@ -88,22 +89,29 @@ def split_gates(weight: Tensor, gates: int) -> list[Tensor]:
 # --- cells of one step ------------------------------------------------------------------------------------------------
 
 
+HAS_BIAS = field(True, meaning="whether there are biases, b_ih and b_hh")
+NONLINEARITY = field("tanh", meaning='"tanh" or "relu"')
+DTYPE = field(dtypes.float32, meaning="of the Parameters", keep=False)
+
+
+@with_fields
 class _RecurrentCell(Cell):
     """The base of Cells of one step: their weights, and the products of these with the input and the last output."""
 
-    equations: GatedEquations
-    weight_ih: Parameter
-    weight_hh: Parameter
+    equations: ClassVar[GatedEquations]
+    input_size: Annotated[Count, field(meaning="I")]
+    hidden_size: Annotated[Count, field(meaning="H")]
+    has_bias: bool = HAS_BIAS
+    dtype: FloatDtype = DTYPE
     bias_ih: Parameter | None = None  # without a bias, as in MindSpore
     bias_hh: Parameter | None = None
 
-    def __init__(
-        self, input_size: Count, hidden_size: Count, has_bias: bool = True, dtype: FloatDtype = dtypes.float32
-    ) -> None:
-        super().__init__()
-        self.input_size, self.hidden_size, self.has_bias = input_size, hidden_size, has_bias
-        for name, parameter in create_gates(self.equations.gates, input_size, hidden_size, has_bias, dtype):
-            setattr(self, name, parameter)
+    def _complete(self, given: dict[str, Any]) -> None:
+        sizes = self.equations.gates, self.input_size, self.hidden_size
+        made = dict(create_gates(*sizes, self.has_bias, given["dtype"]))
+        self.weight_ih, self.weight_hh = made["weight_ih"], made["weight_hh"]
+        if self.has_bias:
+            self.bias_ih, self.bias_hh = made["bias_ih"], made["bias_hh"]
 
     def after(self, x: Tensor, states: States) -> States:
         """The states after a step."""
@@ -125,15 +133,11 @@ class _RecurrentCell(Cell):
         return f"input_size={self.input_size}, hidden_size={self.hidden_size}, has_bias={self.has_bias}"
 
 
+@with_fields(by_place="input_size hidden_size has_bias nonlinearity dtype")
 class RNNCell(_RecurrentCell):
     """One step of `RNN`: h' = tanh(W_ih x + b_ih + W_hh h + b_hh).
 
-    Args:
-        input_size, hidden_size: I and H.
-        has_bias: whether there are b_ih and b_hh.
-        nonlinearity: "tanh" or "relu".
-        dtype: of the Parameters: weight_ih (H, I), weight_hh (H, H), bias_ih and bias_hh (H,), all uniform within
-            1 / sqrt(H).
+    The Parameters are weight_ih (H, I), weight_hh (H, H), bias_ih and bias_hh (H,), all uniform within 1 / sqrt(H).
 
     Inputs:
         x: (B, I).
@@ -148,30 +152,22 @@ class RNNCell(_RecurrentCell):
     """
 
     equations = RNN_EQUATIONS["tanh"]
+    nonlinearity: Literal["tanh", "relu"] = NONLINEARITY
 
-    def __init__(
-        self,
-        input_size: Count,
-        hidden_size: Count,
-        has_bias: bool = True,
-        nonlinearity: Literal["tanh", "relu"] = "tanh",
-        dtype: FloatDtype = dtypes.float32,
-    ) -> None:
-        super().__init__(input_size, hidden_size, has_bias, dtype)
-        self.nonlinearity, self.equations = nonlinearity, RNN_EQUATIONS[nonlinearity]
+    def _complete(self, given: dict[str, Any]) -> None:
+        self.equations = RNN_EQUATIONS[self.nonlinearity]  # type: ignore[misc]
+        super()._complete(given)
 
     def construct(self, x: Tensor, hx: Tensor) -> Tensor:
         return self.after(x, (hx,))[0]
 
 
+@with_fields
 class GRUCell(_RecurrentCell):
     """One step of `GRU`, where its equations are.
 
-    Args:
-        input_size, hidden_size: I and H.
-        has_bias: whether there are biases.
-        dtype: of the Parameters: weight_ih (3 H, I), weight_hh (3 H, H), bias_ih and bias_hh (3 H,), with rows in the
-            order r, z, n.
+    The Parameters are weight_ih (3 H, I), weight_hh (3 H, H), bias_ih and bias_hh (3 H,), with rows in the order
+    r, z, n.
 
     Inputs:
         x: (B, I).
@@ -187,14 +183,12 @@ class GRUCell(_RecurrentCell):
         return self.after(x, (hx,))[0]
 
 
+@with_fields
 class LSTMCell(_RecurrentCell):
     """One step of `LSTM`, where its equations are.
 
-    Args:
-        input_size, hidden_size: I and H.
-        has_bias: whether there are biases.
-        dtype: of the Parameters: weight_ih (4 H, I), weight_hh (4 H, H), bias_ih and bias_hh (4 H,), with rows in the
-            order i, f, g, o.
+    The Parameters are weight_ih (4 H, I), weight_hh (4 H, H), bias_ih and bias_hh (4 H,), with rows in the order
+    i, f, g, o.
 
     Inputs:
         x: (B, I).
@@ -221,34 +215,36 @@ class LSTMCell(_RecurrentCell):
 # --- networks over time -----------------------------------------------------------------------------------------------
 
 
+@with_fields
 class _RecurrentNetwork(Cell):
     """The base of recurrent networks: a stack of layers, each in one direction or in both."""
 
-    equations: GatedEquations
+    equations: ClassVar[GatedEquations]
+    input_size: Annotated[Count, field(meaning="I")]
+    hidden_size: Annotated[Count, field(meaning="H")]
+    num_layers: Count = field(1, meaning="how many are one on the other")
+    has_bias: bool = HAS_BIAS
+    batch_first: bool = field(False, meaning="whether inputs and outputs are (B, T, ...); states never are")
+    dropout: Probability = field(
+        0.0,
+        meaning="probability with which, in training, elements between layers are 0; with one layer there is an "
+        "ArgumentWarning, for nothing is dropped",
+    )
+    bidirectional: bool = field(
+        False, meaning="whether a second network goes from the last step to the first; outputs are side by side"
+    )
+    dtype: FloatDtype = DTYPE
 
-    def __init__(
-        self,
-        input_size: Count,
-        hidden_size: Count,
-        num_layers: Count = 1,
-        has_bias: bool = True,
-        batch_first: bool = False,
-        dropout: Probability = 0.0,
-        bidirectional: bool = False,
-        dtype: FloatDtype = dtypes.float32,
-    ) -> None:
-        super().__init__()
-        if dropout and num_layers == 1:
+    def _complete(self, given: dict[str, Any]) -> None:
+        if self.dropout and self.num_layers == 1:
             warn_of(
-                f"{type(self).__name__}: dropout={dropout:g} is between layers, of which there is one: nothing is "
-                f"dropped. Write num_layers=2 or more, or put an nn.Dropout(p={dropout:g}) behind it."
+                f"{type(self).__name__}: dropout={self.dropout:g} is between layers, of which there is one: nothing is "
+                f"dropped. Write num_layers=2 or more, or put an nn.Dropout(p={self.dropout:g}) behind it."
             )
-        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
-        self.has_bias, self.batch_first, self.dropout = has_bias, batch_first, dropout
-        self.bidirectional = bidirectional
+        gates, size = self.equations.gates, self.hidden_size
         for layer, _, suffix in self._passes():
-            width = input_size if layer == 0 else hidden_size * (1 + bidirectional)
-            for name, parameter in create_gates(self.equations.gates, width, hidden_size, has_bias, dtype):
+            width = self.input_size if layer == 0 else size * (1 + self.bidirectional)
+            for name, parameter in create_gates(gates, width, size, self.has_bias, given["dtype"]):
                 setattr(self, f"{name}_{suffix}", parameter)
 
     def _passes(self) -> Iterator[tuple[int, int, str]]:
@@ -333,20 +329,12 @@ class _RecurrentNetwork(Cell):
         )
 
 
+@with_fields(by_place="input_size hidden_size num_layers nonlinearity has_bias batch_first dropout bidirectional dtype")
 class RNN(_RecurrentNetwork):
     """Simple (Elman) recurrent network: h[t] = tanh(W_ih x[t] + b_ih + W_hh h[t-1] + b_hh).
 
-    Args:
-        input_size, hidden_size: I and H.
-        num_layers: how many are one on the other.
-        nonlinearity: "tanh" or "relu".
-        has_bias: whether there are b_ih and b_hh.
-        batch_first: whether inputs and outputs are (B, T, ...); states never are.
-        dropout: probability with which, in training, elements between layers are 0; with one layer there is an
-            ArgumentWarning, for nothing is dropped.
-        bidirectional: whether a second network goes from the last step to the first; outputs are side by side.
-        dtype: of the Parameters, weight_ih_l0 (H, I), weight_hh_l0 (H, H), bias_ih_l0 and bias_hh_l0 (H,), for each
-            layer l1, ... and those backwards l0_reverse; all uniform within 1 / sqrt(H).
+    The Parameters are weight_ih_l0 (H, I), weight_hh_l0 (H, H), bias_ih_l0 and bias_hh_l0 (H,), the same for each layer
+    l1, ..., and those backwards, l0_reverse; all are uniform within 1 / sqrt(H).
 
     Inputs:
         x: (T, B, I).
@@ -363,30 +351,21 @@ class RNN(_RecurrentNetwork):
     """
 
     equations = RNN_EQUATIONS["tanh"]
+    nonlinearity: Literal["tanh", "relu"] = NONLINEARITY
 
-    def __init__(
-        self,
-        input_size: Count,
-        hidden_size: Count,
-        num_layers: Count = 1,
-        nonlinearity: Literal["tanh", "relu"] = "tanh",
-        has_bias: bool = True,
-        batch_first: bool = False,
-        dropout: Probability = 0.0,
-        bidirectional: bool = False,
-        dtype: FloatDtype = dtypes.float32,
-    ) -> None:
-        super().__init__(input_size, hidden_size, num_layers, has_bias, batch_first, dropout, bidirectional, dtype)
-        self.nonlinearity, self.equations = nonlinearity, RNN_EQUATIONS[nonlinearity]
+    def _complete(self, given: dict[str, Any]) -> None:
+        self.equations = RNN_EQUATIONS[self.nonlinearity]  # type: ignore[misc]
+        super()._complete(given)
 
 
+@with_fields
 class GRU(_RecurrentNetwork):
     """Gated recurrent unit (GRU).
 
     r = sigmoid(W_ir x + b_ir + W_hr h + b_hr),  z = sigmoid(W_iz x + b_iz + W_hz h + b_hz)
     n = tanh(W_in x + b_in + r (W_hn h + b_hn)),  h' = (1 - z) n + z h
 
-    Args, inputs and results are those of `RNN`; weights have their rows in the order r, z, n.
+    Inputs and results are those of `RNN`; weights have their rows in the order r, z, n.
 
     Source: Cho and others, "Learning Phrase Representations using RNN Encoder-Decoder", EMNLP 2014.
 
@@ -399,13 +378,14 @@ class GRU(_RecurrentNetwork):
     equations = GRU_EQUATIONS
 
 
+@with_fields
 class LSTM(_RecurrentNetwork):
     """Long short-term memory (LSTM).
 
     i, f, o = sigmoid(W x + b_i + U h + b_h) and g = tanh(the same), each with rows of its own
     c' = f c + i g,  h' = o tanh(c')
 
-    Args and inputs are those of `RNN`, with hx the pair (h, c); the last states are such a pair. Weights have their
+    Inputs are those of `RNN`, with hx the pair (h, c); the last states are such a pair. Weights have their
     rows in the order i, f, g, o.
 
     Source: Hochreiter and Schmidhuber, "Long Short-Term Memory", Neural Computation 1997, with the forget gate of Gers,
