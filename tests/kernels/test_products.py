@@ -14,6 +14,7 @@ import pytest
 
 import snncell
 from snncell import Tensor, grad, jit, nn, ops, testing
+from snncell.kernels.numba import build
 from snncell.kernels.products import costs, matmul
 from snncell.tape.state import TRACING
 
@@ -409,8 +410,8 @@ def test_products_inside_of_a_loop_over_time(small_too: None, paths: list[str]) 
     assert 0 < found.asnumpy().mean() < 0.5
 
 
-def test_two_threads_build_and_use_the_kernels_at_once(small_too: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matmul, "_kernels", {})
+def test_two_threads_build_and_use_the_kernels_at_once(small_too: None) -> None:
+    build.kernel_for.cache_clear()
     x = spikes(0.05, (32, 40))
     y, d = np.ones((40, 16), np.float32), np.ones((32, 16), np.float32)
     found: list[bool] = []

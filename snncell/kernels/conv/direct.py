@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from snncell.kernels.conv.planes import (
     LANES,
     Axes,
     Axis,
+    Plan,
     PlaneLayout,
     Shape,
     axes_of,
@@ -39,7 +40,7 @@ from snncell.kernels.intrinsics.builtins import least
 from snncell.kernels.intrinsics.copies import fill_planes, put_rows, zero
 from snncell.kernels.intrinsics.elements import row, tail
 from snncell.kernels.intrinsics.panels import add_products, multiply_rows
-from snncell.kernels.numba.build import build_function, parts_of
+from snncell.kernels.numba.build import kernel_for, run_in_parts
 from snncell.kernels.numba.policy import compiles
 from snncell.kernels.products.csr import Rows, fill_rows
 
@@ -188,21 +189,8 @@ TILE_CYCLES = 64  # to add up the lanes of sixteen sums
 MOST_PARTIAL = 1 << 20  # elements of sums over parts of the images
 
 
-class CorrelationPlan(NamedTuple):
-    """A correlation: the numbers that its kernel takes, and how much room it needs."""
-
-    geometry: Any
-    offsets: Any
-    views: Any
-    units: int
-    blocks: int
-    planes: int
-    sums: int
-    work: int
-
-
 @functools.lru_cache(maxsize=512)
-def _plan(images: int, groups: int, channels: int, outputs: int, axes: Axes, out_plane: Ints) -> CorrelationPlan:
+def _plan(images: int, groups: int, channels: int, outputs: int, axes: Axes, out_plane: Ints) -> Plan:
     down, across = axes
     terms, blocks = channels * len(down.places) * len(across.places), -(-outputs // 8)
     rows = down.results
@@ -229,14 +217,14 @@ def _plan(images: int, groups: int, channels: int, outputs: int, axes: Axes, out
         *(down.first * width + across.first, height * width, down.step * width, across.step),
         *(layout.together, chunk),
     ]
-    return CorrelationPlan(
+    sums = 8 * layout.pixels(rows, across.results) * (split_blocks if chunk < channels else 1) + LANES
+    return Plan(
         np.array(geometry, np.int64),
         np.array(layout.offsets(chunk), np.int64),
         np.array([*layout.down.origins, *layout.across.origins], np.int64),
         units,
         blocks,
-        layout.size(chunk),
-        8 * layout.pixels(rows, across.results) * (split_blocks if chunk < channels else 1) + LANES,
+        (layout.size(chunk), sums),
         images * groups * outputs * terms * down.results * across.results,
     )
 
@@ -247,16 +235,13 @@ def _correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape
         winograd.correlate(x, weights, layout, sources, out, shape)
         return
     plan = _plan(*shape, out.shape[2:])
-    kind = dtypes.BY_NUMPY[x.dtype]
-    grain, parts = parts_of(plan.units, plan.work)
     packed = empty((shape.groups * plan.blocks, 8 * len(sources)), x.dtype)
     geometry = np.array([shape.outputs, *layout, len(sources)], np.int64)
-    _kernel(pack_weights, kind)(len(packed), int(packed.size > 1 << 18), flat(weights), sources, packed, geometry)
-    planes, sums = empty((parts, plan.planes), x.dtype), empty((parts, plan.sums), x.dtype)
-    _kernel(correlate, kind)(
-        plan.units, grain if parts > 1 else 0, grain, flat(x), packed, plan.offsets, plan.views, out.reshape(-1),
-        planes, sums, plan.geometry,
-    )  # fmt: skip
+    pack = kernel_for(pack_weights, "T[1] int64[1] T[2]* int64[1]", x.dtype)
+    pack(len(packed), int(packed.size > 1 << 18), flat(weights), sources, packed, geometry)
+    kernel = kernel_for(correlate, "int64 T[1] T[2] int64[1] int64[1] T[1]* T[2]* T[2]* int64[1]", x.dtype)
+    operands = flat(x), packed, plan.offsets, plan.views, out.reshape(-1)
+    run_in_parts(kernel, plan.units, plan.work, operands, [(size, x.dtype) for size in plan.rooms], plan.geometry)
 
 
 def takes(x: Any, y: Any) -> bool:
@@ -335,22 +320,8 @@ def convolve_back(
     return out
 
 
-class WeightGradientPlan(NamedTuple):
-    """A gradient of weights: the numbers that its kernels take, and how much room they need."""
-
-    geometry: Any
-    offsets: Any
-    views: Any
-    units: int
-    fours: int
-    partial: int
-    planes: int
-    slopes: int
-    work: int
-
-
 @functools.lru_cache(maxsize=512)
-def _weight_plan(images: int, groups: int, channels: int, outputs: int, axes: Axes) -> WeightGradientPlan:
+def _weight_plan(images: int, groups: int, channels: int, outputs: int, axes: Axes) -> Plan:
     down, across = axes
     taps, fours = len(down.places) * len(across.places), -(-outputs // 4)
     # Parts of the images first; where their sums are many, parts of the channels.
@@ -376,16 +347,15 @@ def _weight_plan(images: int, groups: int, channels: int, outputs: int, axes: Ax
         *(len(layout.down.origins), len(layout.across.origins), layout.rows, layout.pitch, layout.apart, taps),
         *(outputs, down.results, across.results, parts, splits, split_channels, layout.together),
     ]
-    return WeightGradientPlan(
+    return Plan(
         np.array(geometry, np.int64),
         offsets,
         np.array([*layout.down.origins, *layout.across.origins, 0, 0], np.int64),
         parts * groups * splits,
         fours,
-        terms * fours * 4,
-        layout.size(split_channels),
-        4 * fours * layout.apart + 2 * LANES,
+        (layout.size(split_channels), 4 * fours * layout.apart + 2 * LANES),
         images * groups * channels * taps * outputs * down.results * across.results,
+        terms * fours * 4,
     )
 
 
@@ -407,28 +377,10 @@ def convolve_weight(x: Any, dout: Any, *, stride: Ints, before: Ints, dilation: 
         winograd.contract(images, dout, out, shape)
         return out
     plan = _weight_plan(*shape)
-    kind = dtypes.BY_NUMPY[images.dtype]
-    grain, parts = parts_of(plan.units, plan.work)
-    partial = empty((plan.units, plan.partial), images.dtype)
-    planes, slopes = (empty((parts, room), images.dtype) for room in (plan.planes, plan.slopes))
-    _kernel(contract, kind)(
-        plan.units, grain if parts > 1 else 0, grain, flat(images), flat(dout), plan.offsets, plan.views, partial,
-        planes, slopes, plan.geometry,
-    )  # fmt: skip
-    blocks = groups * plan.fours
-    _kernel(add_parts, kind)(blocks, int(partial.size > 1 << 18), partial, out.reshape(-1), plan.geometry)
+    partial = empty((plan.units, plan.partial), dout.dtype)
+    kernel = kernel_for(contract, "int64 T[1] T[1] int64[1] int64[1] T[2]* T[2]* T[2]* int64[1]", dout.dtype)
+    operands = flat(images), flat(dout), plan.offsets, plan.views, partial
+    run_in_parts(kernel, plan.units, plan.work, operands, [(size, dout.dtype) for size in plan.rooms], plan.geometry)
+    kernel = kernel_for(add_parts, "T[2] T[1]* int64[1]", dout.dtype)
+    kernel(groups * plan.blocks, int(partial.size > 1 << 18), partial, out.reshape(-1), plan.geometry)
     return out
-
-
-@functools.cache
-def _kernel(function: Any, dtype: Any) -> Any:
-    """One of the kernels, compiled for arrays of `dtype`."""
-    flat, to_flat, rows, to_rows = (dtype, 1, False), (dtype, 1, True), (dtype, 2, False), (dtype, 2, True)
-    numbers = (dtypes.int64, 1, False)
-    signature = {
-        pack_weights: (flat, numbers, to_rows, numbers),
-        correlate: (dtypes.int64, flat, rows, numbers, numbers, to_flat, to_rows, to_rows, numbers),
-        contract: (dtypes.int64, flat, flat, numbers, numbers, to_rows, to_rows, to_rows, numbers),
-        add_parts: (rows, to_flat, numbers),
-    }[function]
-    return build_function(function, signature)

@@ -36,7 +36,7 @@ from snncell.kernels.intrinsics.builtins import least
 from snncell.kernels.intrinsics.copies import move, zero
 from snncell.kernels.intrinsics.elements import row, strip, tail
 from snncell.kernels.intrinsics.panels import VECTORS, add_rows, turn
-from snncell.kernels.numba.build import build_function, parts_of
+from snncell.kernels.numba.build import kernel_for, run_in_parts
 from snncell.kernels.products.csr import Rows
 
 # --- Kernels ----------------------------------------------------------------------------------------------------------
@@ -308,26 +308,25 @@ def limit(shape: Shape, itemsize: int, costs: ConvolutionCosts = OF_RESULTS) -> 
 
 def convolve(x: Any, weight: Any, out: Any, sizes: Sizes, groups: int) -> None:
     """Put into `out` the convolution of images, which may be of bytes or Rows, by their events."""
-    kind = dtypes.BY_NUMPY[out.dtype]
     outputs, terms, pixels = len(weight) // groups, math.prod(weight.shape[1:]), math.prod(x.shape[2:])
     panels = empty((groups, terms * _width(outputs, out)), out.dtype)
     units = groups * -(-terms // _lanes(out))
     geometry = _numbers(groups, outputs, terms, weight.shape[1])
-    _kernel(weights_as_panels, kind)(units, int(panels.size > 1 << 18), flat(weight), panels, geometry)
+    pack = _kernel(weights_as_panels, "T[1] T[2]* int64[1]", out.dtype)
+    pack(units, int(panels.size > 1 << 18), flat(weight), panels, geometry)
     pieces, rows, in_row = _pieces_of(sizes)
     room = weight.shape[1] * pixels + LANES
     geometry = _numbers(
         *(groups, outputs, terms, weight.shape[1], 0, *sizes.lengths, sizes.results[1], math.prod(sizes.results)),
         *(*sizes.stride, room, rows, in_row),
     )
-    grain, parts = parts_of(len(x) * groups)
     near = 2 * rows + terms + LANES
-    spikes, listed = _operands(x, out)
-    _kernel(convolve_events, kind, dtypes.BY_NUMPY[spikes[0].dtype], listed)(
-        len(x) * groups, grain if parts > 1 else 0, grain, *spikes, panels, np.arange(pixels), pieces,
-        out.reshape(-1), empty((parts, 3 * room + pixels + 1 + near), np.dtype(np.int32)),
-        empty((parts, 2 * room + near), out.dtype), geometry,
-    )  # fmt: skip
+    images = _operands(x, out)
+    kinds = f"int64 {_IMAGES} T[2] int64[1] int64[1] T[1]* int32[2]* T[2]* int64[1]"
+    kernel = _kernel(convolve_events, kinds, out.dtype, images[0].dtype, listed=isinstance(x, Rows))
+    operands = *images, panels, np.arange(pixels), pieces, out.reshape(-1)
+    rooms = (3 * room + pixels + 1 + near, np.int32), (2 * room + near, out.dtype)
+    run_in_parts(kernel, len(x) * groups, math.inf, operands, rooms, geometry)
 
 
 def convolve_weight(x: Any, dout: Any, out: Any, sizes: Sizes, groups: int) -> None:
@@ -345,28 +344,28 @@ def convolve_weight(x: Any, dout: Any, out: Any, sizes: Sizes, groups: int) -> N
         *(groups, outputs, terms, channels, terms * width, pixels, grid.size, grid.pitch, grid.corner),
         *(sizes.results[1], math.prod(sizes.results), len(x), units, split_channels, together, phases, room, step),
     )
-    kind = dtypes.BY_NUMPY[out.dtype]
-    grain, parts = parts_of(units * splits)
     partial = empty((units, groups * terms * width + LANES), out.dtype)
-    spikes, listed = _operands(x, out)
-    _kernel(correlate_events, kind, dtypes.BY_NUMPY[spikes[0].dtype], listed)(
-        units * splits, grain if parts > 1 else 0, grain, *spikes, flat(dout), grid.phases, grid.bases, grid.firsts,
-        grid.offsets, grid.taps, partial, empty((parts, together * grid.size * step + LANES), out.dtype),
-        empty((parts, 3 * room + split_channels * phases + 1 + LANES), np.dtype(np.int32)),
-        empty((parts, 2 * room), out.dtype), geometry,
-    )  # fmt: skip
+    images = _operands(x, out)
+    kinds = f"int64 {_IMAGES} T[1] {'int64[1] ' * 5} T[2]* T[2]* int32[2]* T[2]* int64[1]"
+    kernel = _kernel(correlate_events, kinds, out.dtype, images[0].dtype, listed=isinstance(x, Rows))
+    operands = *images, flat(dout), grid.phases, grid.bases, grid.firsts, grid.offsets, grid.taps, partial
+    slopes, numbers = together * grid.size * step + LANES, 3 * room + split_channels * phases + 1 + LANES
+    rooms = (slopes, out.dtype), (numbers, np.int32), (2 * room, out.dtype)
+    run_in_parts(kernel, units * splits, math.inf, operands, rooms, geometry)
     units = groups * -(-terms // _lanes(out))
-    _kernel(weights_from_panels, kind)(units, int(partial.size > 1 << 18), partial, out.reshape(-1), geometry)
+    unpack = _kernel(weights_from_panels, "T[2] T[1]* int64[1]", out.dtype)
+    unpack(units, int(partial.size > 1 << 18), partial, out.reshape(-1), geometry)
 
 
+_IMAGES = "S[1] int64[1] int32[1]"  # the kinds of `_operands`
 _NOTHING = np.zeros(1, np.int64), np.zeros(1, np.int32)
 
 
-def _operands(x: Any, out: Any) -> tuple[tuple[Any, Any, Any], bool]:
+def _operands(x: Any, out: Any) -> tuple[Any, Any, Any]:
     """Images as the kernels take them: elements, or the values of events, where they begin and what they are of."""
     if not isinstance(x, Rows):
-        return (flat(x), *_NOTHING), False
-    return ((x if x.dtype in dtypes.BYTES else x.astype(out.dtype)).values, x.starts, x.places), True
+        return flat(x), *_NOTHING
+    return (x if x.dtype in dtypes.BYTES else x.astype(out.dtype)).values, x.starts, x.places
 
 
 def _numbers(*numbers: int) -> Any:
@@ -389,34 +388,8 @@ def _panel(out: Any) -> int:
     return VECTORS * _lanes(out)
 
 
-@functools.cache
-def _kernel(function: Any, dtype: Any, spikes: Any = None, listed: bool = False) -> Any:
-    """One of the kernels, compiled for arrays of `dtype`, and images of `spikes`.
-
-    If `listed`, the events of the images are known.
-    """
+def _kernel(function: Any, kinds: str, dtype: Any, *spikes: Any, listed: bool = False) -> Any:
+    """One of the kernels, for arrays of `dtype` and images of `spikes`, whose events are known if `listed`."""
     lanes = ALIGNMENT // dtype.itemsize
-    line, to_line, rows, to_rows = (dtype, 1, False), (dtype, 1, True), (dtype, 2, False), (dtype, 2, True)
-    numbers, to_numbers = (dtypes.int64, 1, False), (dtypes.int32, 2, True)
-    images = (spikes, 1, False), numbers, (dtypes.int32, 1, False)
-    signature = {
-        weights_as_panels: (line, to_rows, numbers),
-        convolve_events: (
-            dtypes.int64,
-            *images,
-            rows,
-            *[numbers] * 2,
-            to_line,
-            to_numbers,
-            to_rows,
-            numbers,
-        ),
-        correlate_events: (
-            *(dtypes.int64, *images, line, *[numbers] * 5, to_rows, to_rows, to_numbers, to_rows, numbers),
-        ),
-        weights_from_panels: (rows, to_line, numbers),
-    }[function]
-    given: dict[str, Any] = {"LANES": lanes, "WIDTH": VECTORS * lanes}
-    if listed:
-        given["list_events"] = event_lists.take_events
-    return build_function(function, signature, **given)
+    given = {"list_events": event_lists.take_events} if listed else {}
+    return kernel_for(function, kinds, dtype, *spikes, LANES=lanes, WIDTH=VECTORS * lanes, **given)

@@ -55,6 +55,28 @@ class Shape(NamedTuple):
         return tuple(len(axis.places) for axis in self.axes)
 
 
+class Plan(NamedTuple):
+    """A correlation or a gradient of weights: the numbers that its kernels take, and the sizes of their memory.
+
+    Attributes:
+        geometry, offsets, views: what the kernels take.
+        units: of the work of the kernel that multiplies.
+        blocks: of weights: eight outputs for a correlation, four for a gradient of weights.
+        rooms: elements of the two arrays that a part of the units overwrites.
+        work: multiplications.
+        partial: elements of the sums of a unit, for a gradient of weights.
+    """
+
+    geometry: Any
+    offsets: Any
+    views: Any
+    units: int
+    blocks: int
+    rooms: Ints
+    work: int
+    partial: int = 0
+
+
 class Views(NamedTuple):
     """The planes that an axis of an image is copied to: their `origins` in it, and for each k, its plane and its shift.
 

@@ -15,20 +15,19 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from snncell import dtype as dtypes
 from snncell.kernels.arrays import empty
 from snncell.kernels.conv import transforms
-from snncell.kernels.conv.planes import LANES, Axis, Shape, flat
+from snncell.kernels.conv.planes import LANES, Axis, Plan, Shape, flat
 from snncell.kernels.conv.transforms import LONGEST, WIDE, Tiling, points
 from snncell.kernels.intrinsics.builtins import least
 from snncell.kernels.intrinsics.copies import zero
 from snncell.kernels.intrinsics.elements import row, tail
 from snncell.kernels.intrinsics.panels import add_products, multiply_rows
-from snncell.kernels.numba.build import build_function, parts_of
+from snncell.kernels.numba.build import kernel_for, run_in_parts
 
 # --- Kernels ----------------------------------------------------------------------------------------------------------
 
@@ -279,18 +278,8 @@ def takes(shape: Shape) -> bool:
     )
 
 
-class WinogradPlan(NamedTuple):
-    """A correlation: the numbers that its kernel takes, and how much room it needs."""
-
-    geometry: Any
-    offsets: Any
-    units: int
-    points: int
-    sums: int
-
-
 @functools.lru_cache(maxsize=512)
-def _plan(shape: Shape, tiling: Tiling, out_plane: Ints) -> WinogradPlan:
+def _plan(shape: Shape, tiling: Tiling, out_plane: Ints) -> Plan:
     (rows, columns), blocks = _tiles(shape), -(-shape.outputs // 8)
     wanted = max(TILES[1], CACHED // ((shape.channels + shape.outputs) * _points(shape)))
     wanted = min(wanted, max(TILES[0], shape.images * shape.groups * rows * columns // UNITS))
@@ -307,12 +296,14 @@ def _plan(shape: Shape, tiling: Tiling, out_plane: Ints) -> WinogradPlan:
         *(*_sizes(shape, tiling), bands, band_rows, together, wide, splits, split_blocks),
         *(down.first * width + across.first, height * width, down.step * width),
     ]
-    return WinogradPlan(
+    return Plan(
         np.array(geometry, np.int64),
         np.arange(shape.channels) * wide,
+        None,
         members * splits,
-        _points(shape) * (shape.channels * wide + LANES),
-        _points(shape) * (split_blocks * 8 * wide + LANES),
+        shape.groups * blocks,
+        (_points(shape) * (shape.channels * wide + LANES), _points(shape) * (split_blocks * 8 * wide + LANES)),
+        _work(shape),
     )
 
 
@@ -320,37 +311,21 @@ def correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape:
     """`convolution._correlate`."""
     tiling, window = _tiling(shape, x.dtype), shape.window
     plan = _plan(shape, tiling, out.shape[2:])
-    kind = dtypes.BY_NUMPY[x.dtype]
-    taps, rows = math.prod(window), shape.groups * -(-shape.outputs // 8)
+    taps = math.prod(window)
     # The weights of a window in the order of their places.
     orders = [np.argsort(axis.places) for axis in shape.axes]
     order = (orders[0][:, None] * window[1] + orders[1]).reshape(-1)
     sources = np.ascontiguousarray(sources.reshape(-1, taps)[:, order]).reshape(-1)
-    packed = empty((rows, _points(shape) * shape.channels * 8 + taps * 8), x.dtype)
+    packed = empty((plan.blocks, _points(shape) * shape.channels * 8 + taps * 8), x.dtype)
     geometry = np.array([shape.outputs, *layout, shape.channels, taps, _points(shape)], np.int64)
-    _kernel(pack_points, tiling, kind)(rows, int(packed.size > 1 << 18), flat(weights), sources, packed, geometry)
-    grain, parts = parts_of(plan.units, _work(shape))
-    rooms = [empty((parts, size), x.dtype) for size in (plan.points, plan.sums)]
-    _kernel(correlate_tiles, tiling, kind)(
-        plan.units, grain if parts > 1 else 0, grain, flat(x), packed, plan.offsets, out.reshape(-1),
-        *rooms, plan.geometry,
-    )  # fmt: skip
-
-
-class WinogradWeightPlan(NamedTuple):
-    """A gradient of weights: the numbers that its kernels take, and how much room they need."""
-
-    geometry: Any
-    offsets: Any
-    units: int
-    blocks: int
-    partial: int
-    points: int
-    slopes: int
+    pack = _kernel(pack_points, tiling, x.dtype)
+    pack(plan.blocks, int(packed.size > 1 << 18), flat(weights), sources, packed, geometry)
+    operands, rooms = (flat(x), packed, plan.offsets, out.reshape(-1)), [(size, x.dtype) for size in plan.rooms]
+    run_in_parts(_kernel(correlate_tiles, tiling, x.dtype), plan.units, plan.work, operands, rooms, plan.geometry)
 
 
 @functools.lru_cache(maxsize=512)
-def _weight_plan(shape: Shape, tiling: Tiling) -> WinogradWeightPlan:
+def _weight_plan(shape: Shape, tiling: Tiling) -> Plan:
     (rows, columns), all_fours = _tiles(shape), -(-shape.outputs // 4)
     images, groups, channels = shape.images, shape.groups, shape.channels
     most = MOST_PARTIAL // max(1, groups * channels * _points(shape) * shape.outputs)
@@ -370,15 +345,16 @@ def _weight_plan(shape: Shape, tiling: Tiling) -> WinogradWeightPlan:
         *(together, wide, bands, band_rows, math.prod(shape.window)),
     ]
     terms = -(-split_channels // 4)
-    return WinogradWeightPlan(
+    return Plan(
         np.array(geometry, np.int64),
-        # The channels are gone through four at a time; those behind the last are again the first.
+        # The channels are gone through four at a time; those after the last are again the first.
         np.array([c % split_channels * wide for c in range(4 * terms)], np.int64),
+        None,
         parts * groups * cuts * splits,
         groups * all_fours,
+        (_points(shape) * (split_channels * wide + LANES), _points(shape) * (4 * fours * wide + LANES)),
+        _work(shape),
         _points(shape) * terms * fours * 16,
-        _points(shape) * (split_channels * wide + LANES),
-        _points(shape) * (4 * fours * wide + LANES),
     )
 
 
@@ -386,38 +362,31 @@ def contract(x: Any, dout: Any, out: Any, shape: Shape) -> None:
     """Put the gradient of weights into `out`: see `convolution.convolve_weight`."""
     tiling = _tiling(shape, x.dtype)
     plan = _weight_plan(shape, tiling)
-    kind = dtypes.BY_NUMPY[x.dtype]
-    grain, parts = parts_of(plan.units, _work(shape))
     partial = empty((plan.units, plan.partial), x.dtype)
-    rooms = [empty((parts, size), x.dtype) for size in (plan.points, plan.slopes)]
-    _kernel(contract_tiles, tiling, kind)(
-        plan.units, grain if parts > 1 else 0, grain, flat(x), flat(dout), plan.offsets, partial, *rooms,
-        plan.geometry,
-    )  # fmt: skip
+    operands, rooms = (flat(x), flat(dout), plan.offsets, partial), [(size, x.dtype) for size in plan.rooms]
+    run_in_parts(_kernel(contract_tiles, tiling, x.dtype), plan.units, plan.work, operands, rooms, plan.geometry)
     room = empty((plan.blocks, 16 * math.prod(shape.window)), x.dtype)
-    _kernel(weights_of_tiles, tiling, kind)(
-        plan.blocks, int(partial.size > 1 << 18), partial, room, out.reshape(-1), plan.geometry
-    )
+    add = _kernel(weights_of_tiles, tiling, x.dtype)
+    add(plan.blocks, int(partial.size > 1 << 18), partial, room, out.reshape(-1), plan.geometry)
 
 
-_TRANSFORMS: dict[Any, dict[str, Any]] = {
-    pack_points: {"points_of_weights": transforms.of_weights},
-    correlate_tiles: {"tiles_of_images": transforms.of_images, "put_results": transforms.put_results},
-    contract_tiles: {"tiles_of_images": transforms.of_images, "tiles_of_slopes": transforms.of_slopes},
-    weights_of_tiles: {"weights_of_points": transforms.to_weights},
+# Of each kernel the kinds of its arguments, and the functions that are made for its tiles.
+_KERNELS: dict[Any, tuple[str, dict[str, Any]]] = {
+    pack_points: ("T[1] int64[1] T[2]* int64[1]", {"points_of_weights": transforms.of_weights}),
+    correlate_tiles: (
+        "int64 T[1] T[2] int64[1] T[1]* T[2]* T[2]* int64[1]",
+        {"tiles_of_images": transforms.of_images, "put_results": transforms.put_results},
+    ),
+    contract_tiles: (
+        "int64 T[1] T[1] int64[1] T[2]* T[2]* T[2]* int64[1]",
+        {"tiles_of_images": transforms.of_images, "tiles_of_slopes": transforms.of_slopes},
+    ),
+    weights_of_tiles: ("T[2]* T[2]* T[1]* int64[1]", {"weights_of_points": transforms.to_weights}),
 }
 
 
 @functools.cache
 def _kernel(function: Any, tiling: Tiling, dtype: Any) -> Any:
     """One of the kernels, compiled for such tiles and arrays of `dtype`."""
-    flat, to_flat, rows, to_rows = (dtype, 1, False), (dtype, 1, True), (dtype, 2, False), (dtype, 2, True)
-    numbers = (dtypes.int64, 1, False)
-    signature = {
-        pack_points: (flat, numbers, to_rows, numbers),
-        correlate_tiles: (dtypes.int64, flat, rows, numbers, to_flat, to_rows, to_rows, numbers),
-        contract_tiles: (dtypes.int64, flat, flat, numbers, to_rows, to_rows, to_rows, numbers),
-        weights_of_tiles: (to_rows, to_rows, to_flat, numbers),
-    }[function]
-    own = {called: functools.partial(made, tiling) for called, made in _TRANSFORMS[function].items()}
-    return build_function(function, signature, **own)
+    kinds, made = _KERNELS[function]
+    return kernel_for(function, kinds, dtype, **{name: functools.partial(make, tiling) for name, make in made.items()})

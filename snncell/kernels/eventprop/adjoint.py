@@ -5,19 +5,17 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
 from numpy import exp, float64, inf
 
-from snncell import dtype as dtypes
 from snncell.kernels.arrays import empty
 from snncell.kernels.eventprop.spike_times import _FLOAT64, _INT64, MEM, PARTS, SYN, THRESHOLD, _grain, waves
 from snncell.kernels.intrinsics.builtins import call_once, inline
 from snncell.kernels.intrinsics.elements import lanes, row, tail
 from snncell.kernels.loops import LANES
-from snncell.kernels.numba.build import build_function
+from snncell.kernels.numba.build import kernel_for
 
 LEAST = 3  # the constants: those of `spike_times.py` up to the threshold, and the least slope of V at a spike
 
@@ -175,7 +173,8 @@ def send_back(
     of_times, of_weights = empty(flat.shape, flat.dtype), empty((parts, weights.size), _FLOAT64)
     events, of_all = flat.shape[1], by_sample[0].shape[1]
     constants = [tau_mem, tau_syn, v_threshold, least_slope(times.dtype, v_threshold, tau_mem)]
-    _send_back_kernel(times.dtype)(
+    kinds = "T[2] int64[2] T[2] T[2] int32[2] float64[2] T[2] T[2]* float64[2]* float64[2]* int64[2]* float64[1]"
+    kernel_for(send_back_kernel, kinds, times.dtype)(
         parts,
         _grain(flat, neurons, of_all // neurons),
         *(flat, np.ascontiguousarray(order), weights, *by_sample, of_times, of_weights),
@@ -189,15 +188,3 @@ def send_back(
 def least_slope(dtype: Any, v_threshold: float, tau_mem: float) -> float:
     """The slope that rounding makes of 0."""
     return float(np.finfo(dtype).eps) * v_threshold / tau_mem
-
-
-@functools.cache
-def _send_back_kernel(dtype: Any) -> Any:
-    kind, to_float64 = dtypes.BY_NUMPY[dtype], (dtypes.float64, 2, True)
-    given, filled = (kind, 2, False), (kind, 2, True)
-    int32, int64, float64 = ((each, 2, False) for each in (dtypes.int32, dtypes.int64, dtypes.float64))
-    signature = (
-        *(given, int64, given, given, int32, float64, given),
-        *(filled, to_float64, to_float64, (dtypes.int64, 2, True), (dtypes.float64, 1, False)),
-    )
-    return build_function(send_back_kernel, signature)

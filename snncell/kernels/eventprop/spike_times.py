@@ -7,18 +7,16 @@ the samples. The other functions are parts of it.
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
 import numpy as np
 from numpy import exp, expm1, float64, inf, int64, log1p
 
-from snncell import dtype as dtypes
 from snncell.kernels.arrays import empty
 from snncell.kernels.intrinsics.builtins import bitcast, call_once, inline
 from snncell.kernels.intrinsics.elements import copy, row, strip, words_of
-from snncell.kernels.numba.build import build_function
+from snncell.kernels.numba.build import kernel_for
 from snncell.kernels.numba.policy import PARALLEL_SIZE
 
 # --- Events in the order of time --------------------------------------------------------------------------------------
@@ -325,7 +323,8 @@ def find(
     found, places, currents = empty(shape, times.dtype), empty(shape, _INT32), empty(shape, _FLOAT64)
     order = empty(flat.shape, _INT64)
     constants = [tau_mem, tau_syn, v_threshold, times.dtype.type(t_max), *_peak(tau_mem, tau_syn)]
-    _find_kernel(times.dtype)(
+    kinds = "T[2] int64[2]* T[2] T[2]* int32[2]* float64[2]* uint8[2]* float64[2]* int64[2]* float64[1]"
+    kernel_for(find_spikes, kinds, times.dtype)(
         parts,
         _grain(flat, neurons, spikes),
         *(flat, order, weights),
@@ -348,14 +347,3 @@ def _peak(tau_mem: float, tau_syn: float) -> tuple[float, float]:
 def _grain(flat: Any, neurons: int, spikes: int) -> int:
     work = neurons * (EVENT_COST * flat.size + SPIKE_COST * len(flat) * spikes)
     return int(work >= PARALLEL_SIZE)
-
-
-@functools.cache
-def _find_kernel(dtype: Any) -> Any:
-    kind, int64 = dtypes.BY_NUMPY[dtype], dtypes.int64
-    given, filled, to_float64 = (kind, 2, False), (kind, 2, True), (dtypes.float64, 2, True)
-    signature = (
-        *(given, (int64, 2, True), given, filled, (dtypes.int32, 2, True), to_float64),
-        *((dtypes.uint8, 2, True), to_float64, (int64, 2, True), (dtypes.float64, 1, False)),
-    )
-    return build_function(find_spikes, signature)

@@ -8,6 +8,7 @@ on Linux where there is no TBB, ends a child that is forked after its threads ha
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import threading
 import warnings
@@ -18,6 +19,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.base.signals import BUILDING, RUNNING, after_fork, deferring, in_child, let_fork, refuse_unfinished
+from snncell.kernels.arrays import empty
 from snncell.kernels.intrinsics.builtins import least
 from snncell.kernels.intrinsics.elements import call
 from snncell.kernels.numba import policy, progress, store
@@ -56,6 +58,18 @@ def parts_of(units: int, work: float = math.inf) -> tuple[int, int]:
         return max(units, 1), 1
     grain = -(-units // (PARTS_OF_THREAD * policy.number_of_threads()))
     return grain, -(-units // grain)
+
+
+def run_in_parts(
+    kernel: Callable[..., Any], units: int, work: float, operands: Sequence[Any], rooms: Sequence[Any], geometry: Any
+) -> None:
+    """Call a kernel `(grain, *operands, *memory, geometry)` for all units.
+
+    `rooms` are sizes and dtypes of its memory: each array of it has a row for each part of `grain` units.
+    """
+    grain, parts = parts_of(units, work)
+    memory = [empty((parts, size), np.dtype(dtype)) for size, dtype in rooms]
+    kernel(units, grain if parts > 1 else 0, grain, *operands, *memory, geometry)
 
 
 def grain_of(units: int) -> int:
@@ -150,6 +164,22 @@ def _compile_kernel(name: str, source: str, code: str, signature: Sequence[Any])
 def build_function(kernel: Callable[..., Any], signature: Sequence[Any], **given: Any) -> Callable[..., Any]:
     """The kernel that a function is the source of; `given` as for `source_of`."""
     return build(kernel.__name__, source_of(kernel, **given), signature)
+
+
+@functools.cache
+def kernel_for(function: Callable[..., Any], kinds: str, *named: Any, **given: Any) -> Callable[..., Any]:
+    """The kernel that a function is the source of, for arguments of the `kinds` that a text names.
+
+    For example, in "int64 T[1] S[2]*" the first argument is an integer, the others are arrays of one and two axes, and
+    the kernel writes to the last one. T and S stand for the dtypes `named`; `given` is as for `source_of`.
+    """
+    of_letter = dict(zip("TS", named, strict=False))
+    signature: list[Any] = []
+    for kind in kinds.split():
+        name, _, ndim = kind.rstrip("]*").partition("[")
+        dtype = dtypes.BY_NUMPY[np.dtype(of_letter[name])] if name in of_letter else getattr(dtypes, name)
+        signature.append((dtype, int(ndim), kind.endswith("*")) if ndim else dtype)
+    return build_function(function, signature, **given)
 
 
 def expect(kernels: Iterable[tuple[str, str, Sequence[Any]]]) -> None:

@@ -6,7 +6,6 @@ They are the first operand of products, where known events need not be searched 
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,7 +20,7 @@ from snncell.kernels.cuda.build import as_bits, bits_of, kernel, launch, paramet
 from snncell.kernels.intrinsics.builtins import least
 from snncell.kernels.intrinsics.elements import row
 from snncell.kernels.intrinsics.panels import DEPTH
-from snncell.kernels.numba.build import build_function
+from snncell.kernels.numba.build import kernel_for
 from snncell.kernels.products import costs, matmul
 
 # --- Kernels: a unit is ROWS rows -------------------------------------------------------------------------------------
@@ -161,7 +160,8 @@ def check(rows: Rows, who: str) -> None:
     starts, places, elements = rows.starts, rows.places, rows.elements
     units = -(-rows.count // ROWS)
     wrong = np.empty(units, np.int64)
-    _kernel(check_rows, dtypes.uint8)(units, _grain(rows), starts, places, elements, wrong)
+    kernel = kernel_for(check_rows, "int64[1] int32[1] int64 int64[1]*")
+    kernel(units, _grain(rows), starts, places, elements, wrong)
     if (found := np.flatnonzero(wrong >= 0)).size:
         number = int(wrong[found[0]])
         raise TensorIndexError(
@@ -176,7 +176,7 @@ def fill_rows(rows: Rows, dtype: Any) -> Any:
     out = empty((rows.count, rows.elements), kept)
     source = rows.astype(kept) if kept.kind == "c" or dtypes.is_storage_only(rows.dtype) else rows
     units = -(-rows.count // ROWS)
-    kernel = _kernel(fill_rows_kernel, dtypes.BY_NUMPY[kept], dtypes.BY_NUMPY[source.dtype])
+    kernel = kernel_for(fill_rows_kernel, "int64[1] int32[1] S[1] T[2]*", kept, source.dtype)
     kernel(units, int(out.size >= PARALLEL_EVENTS), source.starts, source.places, source.values, out)
     return out.reshape(rows.shape).astype(dtype, copy=False)
 
@@ -209,7 +209,8 @@ def _split(rows: Rows, dtype: Any) -> matmul.MatrixEvents:
     )
     graded = np.empty(units, np.int32)
     source = rows.astype(dtype) if dtypes.is_storage_only(rows.dtype) else rows
-    kernel = _kernel(split_rows, dtypes.BY_NUMPY[dtype], dtypes.BY_NUMPY[source.dtype])
+    kinds = "int64[1] int32[1] S[1] int16[1]* T[1]* int64[2]* int32[2]* int32[1]*"
+    kernel = kernel_for(split_rows, kinds, dtype, source.dtype)
     kernel(units, _grain(rows), source.starts, source.places, source.values, *found, graded)
     return found if graded.any() else found._replace(values=np.ones((1,), dtype))
 
@@ -220,27 +221,13 @@ def move_rows(firsts: Any, starts: Any, places: Any, values: Any, room: int) -> 
     to_places, to_values = empty((room,), np.dtype(np.int32)), empty((room,), bits.dtype)
     to_places[starts[-1] :], to_values[starts[-1] :] = 0, 0
     units = -(-len(firsts) // ROWS)
-    kernel = _kernel(move_rows_kernel, dtypes.BY_NUMPY[bits.dtype])
+    kernel = kernel_for(move_rows_kernel, "int64[1] int64[1] int32[1] T[1] int32[1]* T[1]*", bits.dtype)
     kernel(units, int(room >= PARALLEL_EVENTS), firsts, starts, places, bits, to_places, to_values)
     return to_places, to_values.view(values.dtype)
 
 
 def _grain(rows: Rows) -> int:
     return int(len(rows.places) >= PARALLEL_EVENTS)
-
-
-@functools.cache
-def _kernel(function: Any, dtype: Any, given: Any = None) -> Any:
-    """One of the kernels, compiled for results of `dtype`, and values of another one."""
-    starts, places, values = (dtypes.int64, 1, False), (dtypes.int32, 1, False), (given or dtype, 1, False)
-    numbers, by_block = (dtypes.int32, 1, True), ((dtypes.int64, 2, True), (dtypes.int32, 2, True))
-    signature = {
-        check_rows: (starts, places, dtypes.int64, (dtypes.int64, 1, True)),
-        split_rows: (starts, places, values, (dtypes.int16, 1, True), (dtype, 1, True), *by_block, numbers),
-        fill_rows_kernel: (starts, places, values, (dtype, 2, True)),
-        move_rows_kernel: (starts, starts, places, values, numbers, (dtype, 1, True)),
-    }[function]
-    return build_function(function, signature)
 
 
 # --- On the device: filled with zeros, then a thread for each element -------------------------------------------------

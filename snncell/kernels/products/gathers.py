@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell import dtype as dtypes
 from snncell.kernels.arrays import ALIGNMENT, empty
 from snncell.kernels.intrinsics.builtins import least
 from snncell.kernels.intrinsics.elements import prefetch, row, tail
 from snncell.kernels.intrinsics.panels import DEPTH, pack
-from snncell.kernels.numba.build import build_function
+from snncell.kernels.numba.build import kernel_for
 from snncell.kernels.numba.policy import PARALLEL_SIZE
 from snncell.kernels.products import costs, matmul
 from snncell.kernels.products.matmul import MatrixEvents
@@ -132,8 +131,8 @@ class RowsOfEvents(NamedTuple):
             return y.reshape(-1)
         strips = -(-columns // width)
         out = empty((inner * ((strips - 1) * width + -(-(columns - (strips - 1) * width) // lanes) * lanes),), y.dtype)
-        arguments = (y.T if turned else y), int(turned), width, out
-        _kernel(in_strips, y.dtype)(strips, int(y.size >= PARALLEL_SIZE), *arguments)
+        kernel = kernel_for(in_strips, "T[2] int64 int64 T[1]*", y.dtype, LANES=lanes)
+        kernel(strips, int(y.size >= PARALLEL_SIZE), y.T if turned else y, int(turned), width, out)
         return out
 
 
@@ -191,10 +190,10 @@ def sort_events(x: Any, lists: Any, dtype: Any, width: int, steps: int) -> Sorte
     firsts, free = np.zeros((blocks, inner + 1), np.int64), empty((blocks, inner), np.dtype(np.int64))
     rows = empty((total + 1,), np.dtype(np.int16))
     ordered = found.values if found.values.size == 1 else empty((total + 1,), found.values.dtype)
-    _kernel(sort_by_column, found.values.dtype)(
-        *(blocks, int(2 * x.size >= PARALLEL_SIZE), samples, np.array([held, group])),
-        *(*found, bases, firsts, free, rows, ordered),
-    )
+    kinds = "int64 int64[1] int16[1] T[1] int64[1] int32[1] int64[1] int64[2]* int64[2]* int16[1]* T[1]*"
+    kernel = kernel_for(sort_by_column, kinds, found.values.dtype)
+    sizes, grain = np.array([held, group]), int(2 * x.size >= PARALLEL_SIZE)
+    kernel(blocks, grain, samples, sizes, *found, bases, firsts, free, rows, ordered)
     return SortedEvents(inner, held, group, firsts, rows, ordered, total)
 
 
@@ -205,22 +204,3 @@ def _few_events(x: Any, lists: Any, dtype: Any, below: float) -> tuple[MatrixEve
     if not found.counts.size or found.values.dtype != dtype or total >= below * x.size:
         return None
     return MatrixEvents(*(array.reshape(-1) for array in found)), total  # of one block of columns
-
-
-def _kernel(function: Any, dtype: Any) -> Any:
-    key = (function, dtype)
-    if key not in _kernels:
-        kind, place, number = dtypes.BY_NUMPY[dtype], dtypes.int16, dtypes.int64
-        signature = {
-            in_strips: ((kind, 2, False), number, number, (kind, 1, True)),
-            sort_by_column: (
-                *(number, (number, 1, False), (place, 1, False), (kind, 1, False), (number, 1, False)),
-                *((dtypes.int32, 1, False), (number, 1, False), (number, 2, True), (number, 2, True)),
-                *((place, 1, True), (kind, 1, True)),
-            ),
-        }[function]
-        _kernels[key] = build_function(function, signature, LANES=ALIGNMENT // dtype.itemsize)
-    return _kernels[key]
-
-
-_kernels: dict[Any, Any] = {}

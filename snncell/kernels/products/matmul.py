@@ -32,7 +32,7 @@ from snncell.kernels.intrinsics.panels import (
     pack,
     store,
 )
-from snncell.kernels.numba.build import build_function
+from snncell.kernels.numba.build import kernel_for
 from snncell.kernels.numba.policy import PARALLEL_SIZE
 from snncell.kernels.numba.threads import BLAS, WORKERS
 from snncell.kernels.products import costs, device as on_device
@@ -318,7 +318,7 @@ def _all_events(x: Any, dtype: Any) -> MatrixEvents:
     graded = np.empty(parts, np.int32)
     found = MatrixEvents(places, values, np.empty((blocks, m), np.int64), np.empty((blocks, m), np.int32))
     grain = int(2 * x.size >= PARALLEL_SIZE)
-    kernel(find_all_events, dtypes.BY_NUMPY[dtype], dtypes.BY_NUMPY[x.dtype])(parts, grain, x, *found, graded)
+    kernel(find_all_events, dtype, x.dtype)(parts, grain, x, *found, graded)
     return found if graded.any() else found._replace(values=np.ones((1, 1), dtype))
 
 
@@ -337,7 +337,7 @@ def _sort_by_columns(found: MatrixEvents, k: int, total: int) -> MatrixEvents:
     )
     grain = int(4 * total >= PARALLEL_SIZE)
     arguments = *_in_a_row(found), offsets, *_in_a_row(columns)
-    kernel(sort_events, dtypes.BY_NUMPY[kind])(len(offsets), grain, *arguments)
+    kernel(sort_events, kind)(len(offsets), grain, *arguments)
     return columns
 
 
@@ -361,7 +361,7 @@ def _add_up(out: Any, found: MatrixEvents, y: Any, by_columns: bool) -> None:
     units = strips * -(-m // rows)
     grain = -(-units // PANELS)
     panels = empty((-(-units // grain) if packs else 1, depth * width), y.dtype)
-    kernel(add_events, dtypes.BY_NUMPY[y.dtype])(
+    kernel(add_events, y.dtype)(
         units,
         grain if count * n >= 4 * PARALLEL_SIZE else 0,
         *_in_a_row(found),
@@ -413,27 +413,15 @@ def _density(x: Any) -> float:
     return float(np.count_nonzero(rows != 0) / max(1, rows.size))  # of booleans: of floats it takes four times as long
 
 
-def kernel(function: Any, dtype: Any, spikes: Any = None) -> Any:
+# The kinds of the arguments of each kernel.
+_KINDS = {
+    find_all_events: "S[2] int16[2]* T[2]* int64[2]* int32[2]* int32[1]*",
+    sort_events: "int16[1] T[1] int64[2] int32[2] int64[1] int16[1]* T[1]* int64[2]* int32[2]*",
+    add_events: "int16[1] T[1] int64[2] int32[2] T[2] int64 T[2]* int64 int64 int64 int64 T[2]*",
+}
+
+
+def kernel(function: Any, dtype: Any, *spikes: Any) -> Any:
     """One of the kernels, compiled for matrices of `dtype`, and `spikes` of another."""
-    key = (function, dtype, spikes)
-    if key not in _kernels:
-        lanes = ALIGNMENT // dtype.itemsize
-        number, matrix, to_matrix = dtypes.int64, (dtype, 2, False), (dtype, 2, True)
-        listed = ((dtypes.int16, 1), (dtype, 1), (dtypes.int64, 2), (dtypes.int32, 2))
-        taken, given = ([(*kind, writable) for kind in listed] for writable in (False, True))
-        signature = {
-            find_all_events: (
-                (spikes, 2, False),
-                (dtypes.int16, 2, True),
-                to_matrix,
-                *given[2:],
-                (dtypes.int32, 1, True),
-            ),
-            sort_events: (*taken, (dtypes.int64, 1, False), *given),
-            add_events: (*taken, matrix, number, to_matrix, *[number] * 4, to_matrix),
-        }[function]
-        _kernels[key] = build_function(function, signature, LANES=lanes, WIDTH=VECTORS * lanes)
-    return _kernels[key]
-
-
-_kernels: dict[Any, Any] = {}
+    lanes = ALIGNMENT // dtype.itemsize
+    return kernel_for(function, _KINDS[function], dtype, *spikes, LANES=lanes, WIDTH=VECTORS * lanes)
