@@ -50,7 +50,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     monkeypatch.setattr(each, "build", build)
     for module in (each, copies):
         monkeypatch.setattr(module, "runtime", lambda: nothing)
-    caches = each.kernel, windows._fold_kernel
+    caches = (each.kernel, windows._fold_statements)
     for cache in caches:
         cache.cache_clear()
     yield found

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from snncell.kernels.cuda.arrays import DeviceArray, empty
-from snncell.kernels.cuda.build import as_parts, kernel, launch, parameters_of, parts_of
+from snncell.kernels.cuda.build import Viewed, as_parts, parts_of, run
 from snncell.kernels.products import matmul
 
 # --- On the device: a thread for each element that windows overlap in -------------------------------------------------
@@ -35,26 +35,29 @@ def device_fold(x: DeviceArray, shape: Ints, size: Ints, stride: Ints, dilation:
     out = empty(shape, x.dtype)
     kind, parts = parts_of(x)
     count = len(size)
-    compiled = _fold_kernel(count, kind, parts)
-    sizes = [*shape[1:], *x.shape[2 : 2 + count], *size, *stride, *dilation]
-    steps = [step * parts for step in (x.offset, *x.strides)]
-    launch(compiled, out.size * parts, *sizes, *steps, (x.memory.block, 0, kind.dtype), as_parts(out))
+    axes = range(count)
+    sizes = {"channels": shape[1]}
+    lengths = {"n": shape[2:], "o": x.shape[2 : 2 + count], "k": size, "s": stride, "d": dilation}
+    sizes |= {f"{letter}{a}": numbers[a] for letter, numbers in lengths.items() for a in axes}
+    steps = ["first", "u", "v", *(f"w{a}" for a in axes), *(f"e{a}" for a in axes)]
+    sizes |= {name: step * parts for name, step in zip(steps, (x.offset, *x.strides), strict=True)}
+    whole = Viewed(DeviceArray(x.memory, 0, (), (), x.dtype), kind.dtype)
+    body = _fold_statements(count, kind.code, parts)
+    run(f"fold_{count}", body, out.size * parts, sizes, {"x": whole}, {"out": as_parts(out)})
     return out
 
 
 @functools.cache
-def _fold_kernel(count: int, kind: Any, parts: int) -> Any:
-    """The kernel for windows over `count` axes. Offsets in a window are tried in the order in which the CPU adds."""
+def _fold_statements(count: int, code: str, parts: int) -> str:
+    """The statements for windows over `count` axes. Offsets in them are tried in the order in which the CPU adds."""
     axes = range(count)
-    names = ["channels", *(f"{letter}{a}" for letter in ("n", "o", "k", "s", "d") for a in axes)]
-    steps = ["first", "u", "v", *(f"w{a}" for a in axes), *(f"e{a}" for a in axes)]
     lines = ["j = i"]
     if parts == 2:
         lines += ["part = j % 2", "j = j // 2"]
     for a in reversed(axes):
         lines += [f"p{a} = j % n{a}", f"j = j // n{a}"]
     begin = "first + (j // channels) * u + (j % channels) * v" + (" + part" if parts == 2 else "")
-    lines += [f"begin = {begin}", f"total = {kind.code}(0)"]
+    lines += [f"begin = {begin}", f"total = {code}(0)"]
     place = "begin"
     for a in axes:
         indent = "    " * (2 * a)
@@ -65,8 +68,7 @@ def _fold_kernel(count: int, kind: Any, parts: int) -> Any:
         ]
         place += f" + (r{a} // s{a}) * w{a} + q{a} * e{a}"
     lines += ["    " * (2 * count) + f"total += x[{place}]", "out[i] = total"]
-    arrays = ("x", (kind, False)), ("out", (kind, True))
-    return kernel(f"fold_{count}", (*parameters_of(" ".join([*names, *steps])), *arrays), "\n".join(lines))
+    return "\n".join(lines)
 
 
 def windows(x: Any, size: Ints, stride: Ints, dilation: Ints) -> Any:

@@ -24,7 +24,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.kernels.intrinsics.builtins import Vectors, call_once, declare_type, int_constant, lowers, types
+from snncell.kernels.intrinsics.builtins import (
+    Vectors,
+    call_once,
+    int_constant,
+    lowers,
+)
 from snncell.kernels.intrinsics.elements import tail
 
 Matrix = tuple[tuple[float, ...], ...]
@@ -231,8 +236,7 @@ def _rows_of_tiles(down: Matrix, across: Matrix, steps: tuple[int, int], togethe
         return context.get_dummy_value()
 
     integers = ["Integer"] * 5
-    declare_type(transform, lambda target, target_apart, image, height, width, top, left, count: types.none)
-    lowers(transform, "ArrayPart", "Integer", "ArrayPart", *integers)(lower)
+    lowers(transform, "ArrayPart", "Integer", "ArrayPart", *integers, result="none")(lower)
     return transform
 
 
@@ -276,8 +280,7 @@ def _by_elements(down: Matrix, across: Matrix) -> Callable[..., None]:
         vectors.loop(count, vectors.lanes, [], one)
         return context.get_dummy_value()
 
-    declare_type(transform, lambda target, target_apart, source, apart, count: types.none)
-    lowers(transform, "ArrayPart", "Integer", "ArrayPart", "Integer", "Integer")(lower)
+    lowers(transform, "ArrayPart", "Integer", "ArrayPart", "Integer", "Integer", result="none")(lower)
     return transform
 
 
@@ -341,8 +344,7 @@ def put_results(tiling: Tiling) -> Callable[..., None]:
         pairs.loop(columns, pairs.lanes, [], one)
         return context.get_dummy_value()
 
-    declare_type(put, lambda target, pitch, source, apart, columns, lines: types.none)
-    lowers(put, "ArrayPart", "Integer", "ArrayPart", "Integer", "Integer", "Integer")(lower)
+    lowers(put, "ArrayPart", "Integer", "ArrayPart", "Integer", "Integer", "Integer", result="none")(lower)
     return put
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from snncell.errors import DeviceError, ShapeError, TensorIndexError
 from snncell.kernels.cuda.base import MemoryBlock
-from snncell.kernels.cuda.build import bits_of, kernel, launch, parameters_of
+from snncell.kernels.cuda.build import Viewed, bits_of, run
 from snncell.kernels.cuda.runtime import runtime
 
 # --- Strides of views, in elements, and indices written out -----------------------------------------------------------
@@ -79,13 +79,6 @@ def reshape_strides(shape: tuple[int, ...], strides: tuple[int, ...], sizes: tup
 # --- Copies between views of device memory: any strides to any strides, a thread for each element ---------------------
 
 
-class _Whole:
-    """The block that an array lies in, as an argument: the elements of the array are told by numbers."""
-
-    def __init__(self, array: DeviceArray, dtype: Any) -> None:
-        self.argument = array.memory.block, 0, np.dtype(dtype)
-
-
 def copy(source: DeviceArray, target: DeviceArray) -> None:
     """Put the elements of `source` where `target` has its own; shapes and dtypes are equal."""
     if not source.size:
@@ -98,10 +91,13 @@ def copy(source: DeviceArray, target: DeviceArray) -> None:
     bits, pairs = bits_of(source)
     axes = [(n, a * pairs, b * pairs) for n, a, b in zip(source.shape, source.strides, target.strides, strict=True)]
     joined = _join_axes([*axes, *([(2, 1, 1)] if pairs == 2 else [])])
-    sizes, steps, places = ([axis[k] for axis in joined] for k in range(3))
-    numbers = [*sizes, source.offset * pairs, *steps, target.offset * pairs, *places]
-    arrays = [_Whole(x, bits.dtype) for x in (source, target)]
-    launch(_kernel(len(joined), bits), source.size * pairs, *numbers, *arrays)
+    numbers = {"first": source.offset * pairs, "begin": target.offset * pairs}
+    for k, (n, a, b) in enumerate(joined):
+        numbers |= {f"n{k}": n, f"a{k}": a, f"b{k}": b}
+    # The arrays are their whole blocks: numbers say where the elements are.
+    given, filled = (Viewed(DeviceArray(x.memory, 0, (), (), x.dtype), bits.dtype) for x in (source, target))
+    body = _copy_statements(len(joined))
+    run(f"copy_{len(joined)}", body, source.size * pairs, numbers, {"source": given}, {"target": filled})
 
 
 def _join_axes(axes: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
@@ -117,18 +113,16 @@ def _join_axes(axes: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
     return joined or [(1, 0, 0)]
 
 
-def _kernel(ndim: int, bits: Any) -> Any:
-    """The kernel for arrays of `ndim` joined axes: from `first` on by steps a0, ..., to `begin` on by b0, ..."""
+def _copy_statements(ndim: int) -> str:
+    """Copy from `first` on by steps a0, ..., to `begin` on by b0, ..., for arrays of `ndim` joined axes n0, ..."""
     axes = range(ndim)
-    names = [*(f"n{k}" for k in axes), "first", *(f"a{k}" for k in axes), "begin", *(f"b{k}" for k in axes)]
     lines: list[str] = []
     for k in reversed(axes):
         lines += [f"p{k} = i % n{k}", f"i = i // n{k}"] if k else ["p0 = i"]
     place = " + ".join(f"p{k} * b{k}" for k in axes)
     origin = " + ".join(f"p{k} * a{k}" for k in axes)
     lines.append(f"target[begin + {place}] = source[first + {origin}]")
-    parameters = (*parameters_of(" ".join(names)), ("source", (bits, False)), ("target", (bits, True)))
-    return kernel(f"copy_{ndim}", parameters, "\n".join(lines))
+    return "\n".join(lines)
 
 
 class Memory:

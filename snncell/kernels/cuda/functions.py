@@ -1,4 +1,4 @@
-"""NumPy's functions for device arrays: `concatenate`, `pad` and others; the error function's complement and inverse.
+"""NumPy's functions for device arrays: `concatenate`, `pad` and others; running sums, argmax, erfc and erfinv.
 
 An operation written with NumPy's functions needs no rule of its own on the device.
 """
@@ -11,7 +11,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
-from snncell.kernels.cuda.build import around, as_parts, fill, kernel, launch, parameters_of, parts_of
+from snncell.kernels.cuda.build import around, as_parts, fill, parts_of, run
 from snncell.kernels.loops import Reduced, indent
 
 
@@ -105,14 +105,16 @@ def erfinv(x: DeviceArray) -> DeviceArray:
 
 
 def _each(name: str, body: str, x: DeviceArray) -> DeviceArray:
-    kind, out = dtypes.BY_NUMPY[x.dtype], empty(x.shape, x.dtype)
-    compiled = kernel(name, (("x", (kind, False)), ("out", (kind, True))), body.format(code=kind.code))
-    launch(compiled, x.size, contiguous(x), out)
+    out = empty(x.shape, x.dtype)
+    run(name, body.format(code=dtypes.BY_NUMPY[x.dtype].code), x.size, {}, {"x": contiguous(x)}, {"out": out})
     return out
 
 
+# --- Along an axis: running sums, and the positions of the largest and smallest elements ------------------------------
+
+# A line is cut into parts where it is long: each part is one thread's, and so is the row of what they found.
+
 PART = 128  # elements of a line that are one thread's
-_PLACES = dtypes.int64
 
 # Thread `i` has part `c` of `chunks` of line `o`, `p`.
 _WHERE = """
@@ -168,16 +170,17 @@ def cumsum(x: DeviceArray, axis: int) -> DeviceArray:
     term = Reduced("", "x[(o * length + n) * inner + p]", "{0} + {1}", "", kind.code, dtypes.BY_NUMPY[far].code)
     adding = term.compensated("total", "lost") if term.two_levels else [f"total += {term.term}"]
     text = {"code": kind.code, "add": "\n".join(indent(adding))}
-    numbers, sizes = parameters_of("inner length chunks part"), (inner, length, chunks, PART)
-    arrays = ("x", (kind, False)), ("out", (kind, True))
+    numbers = {"inner": inner, "length": length, "chunks": chunks, "part": PART}
+    arrays = {"x": as_parts(source)}
     before = source
     if chunks > 1:
         totals = empty((*x.shape[:axis], chunks, *x.shape[axis + 1 :]), x.dtype)
-        add = kernel("part_sums", (*numbers, *arrays), _WHERE + _TOTALS.format(**text))
-        launch(add, outer * chunks * inner, *sizes, as_parts(source), as_parts(totals))
+        body = _WHERE + _TOTALS.format(**text)
+        run("part_sums", body, outer * chunks * inner, numbers, arrays, {"out": as_parts(totals)})
         before = cumsum(totals, axis)
-    compiled = kernel("cumsum", (*numbers, ("before", (kind, False)), *arrays), _WHERE + _RUNNING.format(**text))
-    launch(compiled, outer * chunks * inner, *sizes, as_parts(before), as_parts(source), as_parts(out))
+    arrays = {"before": as_parts(before), **arrays}
+    body = _WHERE + _RUNNING.format(**text)
+    run("cumsum", body, outer * chunks * inner, numbers, arrays, {"out": as_parts(out)})
     return out
 
 
@@ -193,7 +196,6 @@ def argmin(x: DeviceArray, axis: int) -> DeviceArray:
 
 def _position(x: DeviceArray, axis: int, beats: str) -> DeviceArray:
     outer, whole, inner = around(x.shape, axis)
-    kind = dtypes.BY_NUMPY[x.dtype]
     source, length = contiguous(x), whole
     candidates: DeviceArray | None = None
     while candidates is None or length > 1:
@@ -201,10 +203,8 @@ def _position(x: DeviceArray, axis: int, beats: str) -> DeviceArray:
         out = empty((outer, chunks, inner), np.dtype(np.int64))
         place = "n" if candidates is None else "given[(o * length + n) * inner + p]"
         body = _WHERE + _BEST.format(place=f"i8({place})", beats=beats)
-        arrays = ("x", (kind, False)), ("given", (_PLACES, False)), ("out", (_PLACES, True))
-        name, numbers = "argmax" if beats == ">" else "argmin", parameters_of("whole inner length chunks part")
-        compiled = kernel(name, (*numbers, *arrays), body)
-        earlier = out if candidates is None else candidates
-        launch(compiled, out.size, whole, inner, length, chunks, PART, source, earlier, out)
+        numbers = {"whole": whole, "inner": inner, "length": length, "chunks": chunks, "part": PART}
+        arrays = {"x": source, "given": out if candidates is None else candidates}
+        run("argmax" if beats == ">" else "argmin", body, out.size, numbers, arrays, {"out": out})
         candidates, length = out, chunks
     return candidates.reshape((*x.shape[:axis], *x.shape[axis + 1 :]))

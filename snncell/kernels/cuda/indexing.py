@@ -1,7 +1,7 @@
-"""Gather and scatter by integers, without atomics: one thread adds the terms of a sum in their order.
+"""Gather, scatter, sort and search on the device, without atomics: one thread adds the terms of a sum in their order.
 
-To scatter, the positions are sorted once, by Batcher's bitonic network, whose every round is a thread for each pair;
-then each result finds its terms side by side. The same terms give the same bits.
+Integers are sorted by Batcher's bitonic network, whose every round is a thread for each pair. To scatter, the positions
+are sorted once; then each result finds its terms side by side. The same terms give the same bits.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.errors import DeviceError
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
-from snncell.kernels.cuda.build import around, as_bits, as_parts, bits_of, kernel, launch, parameters_of, parts_of
+from snncell.kernels.cuda.build import around, as_bits, as_parts, bits_of, parts_of, run
 
-_LAST = 2**63 - 1  # a key behind all others
-_KEYS = dtypes.int64
-_IN, _OUT = (_KEYS, False), (_KEYS, True)
+_INT64 = np.dtype(np.int64)
 
+# --- Integers in order ------------------------------------------------------------------------------------------------
+
+_LAST = 2**63 - 1  # a key after all others
 _LIST = f"""
 key = i8({_LAST})
 if i < many:
@@ -58,6 +59,42 @@ while low < high:
         high = middle
 starts[i] = low
 """
+
+
+def sort_keys(integers: DeviceArray, length: int) -> tuple[DeviceArray, DeviceArray]:
+    """Integers in order, and the place that each had; equal ones keep theirs.
+
+    Negative ones have `length` added; what is not in [0, length) then comes last. There may be more after that.
+    """
+    room = 1 << max(integers.size - 1, 0).bit_length()
+    sorted_ = {name: empty((room,), _INT64) for name in ("keys", "places")}
+    numbers = {"many": integers.size, "length": length}
+    run("list", _LIST, room, numbers, {"given": contiguous(integers)}, sorted_)
+    long = 2
+    while long <= room:
+        reach = long // 2
+        while reach:
+            run("sort", _SORT, room // 2, {"reach": reach, "run": long}, {}, sorted_)
+            reach //= 2
+        long *= 2
+    return sorted_["keys"], sorted_["places"]
+
+
+def argsort_keys(keys: DeviceArray) -> DeviceArray:
+    """The order of integers from 0 on, `np.argsort(keys, kind="stable")`."""
+    return sort_keys(keys, _LAST)[1][: keys.size].copy()
+
+
+def _runs(indices: DeviceArray, length: int) -> dict[str, DeviceArray]:
+    """Where the terms for each position from 0 on begin among those of all, and the place that each term had."""
+    keys, places = sort_keys(indices, length)
+    starts = empty((length + 1,), _INT64)
+    run("starts", _STARTS, length + 1, {"many": indices.size}, {"keys": keys}, {"starts": starts})
+    return {"starts": starts, "places": places}
+
+
+# --- Scatter ----------------------------------------------------------------------------------------------------------
+
 _SUM = """
 p = i % inner
 k = (i // inner) % length
@@ -69,8 +106,6 @@ while n < starts[k + 1]:
     n += 1
 out[i] = total
 """
-
-
 # The last value for a position is the one that counts.
 _PUT = """
 p = i % inner
@@ -85,63 +120,21 @@ out[i] = value
 def put(x: DeviceArray, positions: DeviceArray, values: DeviceArray) -> DeviceArray:
     """A copy of x (N,) with `values` (K,) at `positions` (K,); of several values for one position the last one."""
     out = empty(x.shape, x.dtype)
-    starts, places = _runs(positions, x.size)
-    bits, parts = bits_of(x)
-    arrays = ("starts", _IN), ("places", _IN), ("x", (bits, False)), ("values", (bits, False)), ("out", (bits, True))
-    compiled = kernel("put", (*parameters_of("inner"), *arrays), _PUT)
-    operands = starts, places, as_bits(contiguous(x)), as_bits(contiguous(values)), as_bits(out)
-    launch(compiled, out.size * parts, parts, *operands)
+    _, parts = bits_of(x)
+    arrays = {**_runs(positions, x.size), "x": as_bits(contiguous(x)), "values": as_bits(contiguous(values))}
+    run("put", _PUT, out.size * parts, {"inner": parts}, arrays, {"out": as_bits(out)})
     return out
-
-
-def _runs(indices: DeviceArray, length: int) -> tuple[DeviceArray, DeviceArray]:
-    """Where the terms for each position from 0 on begin among those of all, and the place that each term had."""
-    keys, places = sort_keys(indices, length)
-    starts = empty((length + 1,), np.dtype(np.int64))
-    compiled = kernel("starts", (*parameters_of("many"), ("keys", _IN), ("starts", _OUT)), _STARTS)
-    launch(compiled, length + 1, indices.size, keys, starts)
-    return starts, places
 
 
 def scatter_add(x: DeviceArray, indices: DeviceArray, axis: int, shape: Sequence[int]) -> DeviceArray:
     """Zeros of `shape` to which the slices of `x` are added at `indices` along `axis`, in their order."""
     out = empty(shape, x.dtype)
     _, length, inner = around(shape, axis)
-    starts, places = _runs(indices, length)
     kind, parts = parts_of(x)
-    arrays = ("starts", _IN), ("places", _IN), ("x", (kind, False)), ("out", (kind, True))
-    body = _SUM.format(code=kind.code)
-    compiled = kernel("scatter_add", (*parameters_of("inner many length"), *arrays), body)
-    operands = starts, places, as_parts(contiguous(x)), as_parts(out)
-    launch(compiled, out.size * parts, inner * parts, indices.size, length, *operands)
+    numbers = {"inner": inner * parts, "many": indices.size, "length": length}
+    arrays = {**_runs(indices, length), "x": as_parts(contiguous(x))}
+    run("scatter_add", _SUM.format(code=kind.code), out.size * parts, numbers, arrays, {"out": as_parts(out)})
     return out
-
-
-def sort_keys(integers: DeviceArray, length: int) -> tuple[DeviceArray, DeviceArray]:
-    """Integers in order, and the place that each had; equal ones keep theirs.
-
-    Negative ones have `length` added; what is not in [0, length) then comes last. There may be more behind.
-    """
-    room = 1 << max(integers.size - 1, 0).bit_length()
-    keys, places = (empty((room,), np.dtype(np.int64)) for _ in range(2))
-    kind = dtypes.BY_NUMPY[integers.dtype]
-    arrays = ("given", (kind, False)), ("keys", _OUT), ("places", _OUT)
-    compiled = kernel("list", (*parameters_of("many length"), *arrays), _LIST)
-    launch(compiled, room, integers.size, length, contiguous(integers), keys, places)
-    sort = kernel("sort", (*parameters_of("reach run"), *arrays[1:]), _SORT)
-    run = 2
-    while run <= room:
-        reach = run // 2
-        while reach:
-            launch(sort, room // 2, reach, run, keys, places)
-            reach //= 2
-        run *= 2
-    return keys, places
-
-
-def argsort_keys(keys: DeviceArray) -> DeviceArray:
-    """The order of integers from 0 on, `np.argsort(keys, kind="stable")`."""
-    return sort_keys(keys, _LAST)[1][: keys.size].copy()
 
 
 # --- Gather: a thread for each element of the result ------------------------------------------------------------------
@@ -200,46 +193,40 @@ def _take_along(
 ) -> None:
     bits, parts = bits_of(x)
     _, length, inner = around(x.shape, axis)
-    arrays = (*_index(indices), ("x", (bits, False)), ("out", (bits, True)))
-    compiled = kernel(
-        "take", (*parameters_of("inner many length by_row by_place outside"), *arrays), _TAKE.format(cast=bits.code)
-    )
-    sizes = (inner * parts, many, length, *steps, 0 if x.dtype == np.bool_ else -1)
-    operands = contiguous(indices), as_bits(contiguous(x)), as_bits(out)
-    launch(compiled, out.size * parts, *sizes, *operands)
+    numbers = {"inner": inner * parts, "many": many, "length": length, "by_row": steps[0], "by_place": steps[1]}
+    numbers["outside"] = 0 if x.dtype == np.bool_ else -1
+    arrays = {"index": contiguous(indices), "x": as_bits(contiguous(x))}
+    run("take", _TAKE.format(cast=bits.code), out.size * parts, numbers, arrays, {"out": as_bits(out)})
 
 
 def place(x: DeviceArray, indices: DeviceArray, length: int) -> DeviceArray:
     """Zeros with a last axis of `length`, and `x` at `indices` along it."""
     bits, parts = bits_of(x)
     out = empty((*x.shape, length), x.dtype)
-    arrays = (*_index(indices), ("x", (bits, False)), ("out", (bits, True)))
-    compiled = kernel("place", (*parameters_of("inner length"), *arrays), _PLACE.format(cast=bits.code))
-    operands = contiguous(indices), as_bits(contiguous(x)), as_bits(out)
-    launch(compiled, out.size * parts, parts, length, *operands)
+    arrays = {"index": contiguous(indices), "x": as_bits(contiguous(x))}
+    numbers = {"inner": parts, "length": length}
+    run("place", _PLACE.format(cast=bits.code), out.size * parts, numbers, arrays, {"out": as_bits(out)})
     return out
 
 
 def one_hot(indices: DeviceArray, depth: int, dtype: Any) -> DeviceArray:
     """Ones at `indices` along a new last axis of `depth`, zeros elsewhere."""
     out = empty((*indices.shape, depth), dtype)
-    kind = dtypes.BY_NUMPY[dtype]
-    compiled = kernel(
-        "one_hot", (*parameters_of("depth"), *_index(indices), ("out", (kind, True))), _HOT.format(cast=kind.code)
-    )
-    launch(compiled, out.size, depth, contiguous(indices), out)
+    body = _HOT.format(cast=dtypes.BY_NUMPY[dtype].code)
+    run("one_hot", body, out.size, {"depth": depth}, {"index": contiguous(indices)}, {"out": out})
     return out
 
 
-def _index(indices: DeviceArray) -> tuple[tuple[str, Any], ...]:
-    return (("index", (dtypes.BY_NUMPY[indices.dtype], False)),)
+# --- The order of the elements of each row ----------------------------------------------------------------------------
 
+# The bits of the elements are sorted as integers ordered as the elements are. A key has the number of its row above 32
+# bits of the element, so that all rows are sorted at once; elements of 64 bits are sorted by their lower half, then,
+# which keeps the order of equals, by their upper half.
 
-_IN, _OUT = (dtypes.int64, False), (dtypes.int64, True)
 _HALF = 1 << 32
 
 # `bits` is an integer that is ordered as the element is. Those of negative floats go down where the float goes up, but
-# for the sign; zero has two signs, and what is behind infinity is no number.
+# for the sign; zero has two signs, and what comes after infinity is no number.
 _OF_INTEGER = "bits = i8(x[{place}])\n"
 _OF_FLOAT = """
 bits = i8(x[{place}])
@@ -260,42 +247,32 @@ _BACK = "out[(i // length) * length + i8(order[i])] = x[i]"
 
 def argsort(x: DeviceArray) -> DeviceArray:
     """`np.argsort(x, axis=-1, kind="stable")`, for rows shorter than 2^31 and fewer than 2^31 of them."""
-    out = empty(x.shape, np.dtype(np.int64))
+    out = empty(x.shape, _INT64)
     if not x.size:
         return out
-    source, length = contiguous(x), x.shape[-1]
+    source, numbers = contiguous(x), {"length": x.shape[-1]}
     if x.dtype.itemsize < 8:
-        first = argsort_keys(_keys(source, length, _SMALL, None))
-        launch(
-            kernel("within", (*parameters_of("length"), ("first", _IN), ("out", _OUT)), _ONE),
-            x.size,
-            length,
-            first,
-            out,
-        )
+        first = argsort_keys(_keys(source, x.shape[-1], _SMALL, None))
+        run("within", _ONE, x.size, numbers, {"first": first}, {"out": out})
         return out
     first = argsort_keys(_keys(source, x.size, _LOWER, None))
-    second = argsort_keys(_keys(source, length, _UPPER, first))
-    arrays = ("first", _IN), ("second", _IN), ("out", _OUT)
-    launch(kernel("within_both", (*parameters_of("length"), *arrays), _BOTH), x.size, length, first, second, out)
+    second = argsort_keys(_keys(source, x.shape[-1], _UPPER, first))
+    run("within_both", _BOTH, x.size, numbers, {"first": first, "second": second}, {"out": out})
     return out
 
 
 def _keys(x: DeviceArray, length: int, part: str, order: DeviceArray | None) -> DeviceArray:
     """The keys of the elements, in an order."""
-    place = "i" if order is None else "order[i]"
-    kind = dtypes.BY_NUMPY[x.dtype]
+    elements: Any = x
     body = _OF_INTEGER
-    if kind.is_float:
-        kind = bits_of(x)[0]
-        info = np.iinfo(kind.dtype)
-        body = _OF_FLOAT.replace("{rest}", str(info.max))
-        body = body.replace("{infinity}", str(int(np.array(np.inf, x.dtype).view(kind.dtype))))
-    body = (body + part + _KEY).replace("{place}", place)
-    keys = empty((x.size,), np.dtype(np.int64))
-    arrays = (("x", (kind, False)), ("order", _IN), ("keys", _OUT))
-    compiled = kernel("sort_keys", (*parameters_of("length"), *arrays), body)
-    launch(compiled, x.size, length, as_bits(x) if bits_of(x)[0] is kind else x, keys if order is None else order, keys)
+    if dtypes.BY_NUMPY[x.dtype].is_float:
+        elements = as_bits(x)
+        body = _OF_FLOAT.replace("{rest}", str(np.iinfo(elements.dtype).max))
+        body = body.replace("{infinity}", str(int(np.array(np.inf, x.dtype).view(elements.dtype))))
+    body = (body + part + _KEY).replace("{place}", "i" if order is None else "order[i]")
+    keys = empty((x.size,), _INT64)
+    arrays = {"x": elements, "order": keys if order is None else order}
+    run("sort_keys", body, x.size, {"length": length}, arrays, {"keys": keys})
     return keys
 
 
@@ -312,15 +289,12 @@ def back(x: DeviceArray, order: DeviceArray) -> DeviceArray:
 def _move_by_order(x: DeviceArray, order: DeviceArray, name: str, body: str) -> DeviceArray:
     out = empty(x.shape, x.dtype)
     if x.size:
-        bits = bits_of(x)[0]
-        compiled = kernel(
-            name, (*parameters_of("length"), ("x", (bits, False)), ("order", _IN), ("out", (bits, True))), body
-        )
-        launch(compiled, x.size, x.shape[-1], as_bits(contiguous(x)), contiguous(order), as_bits(out))
+        arrays = {"x": as_bits(contiguous(x)), "order": contiguous(order)}
+        run(name, body, x.size, {"length": x.shape[-1]}, arrays, {"out": as_bits(out)})
     return out
 
 
-# What is no number comes behind all others, and is equal to its like.
+# What is no number comes after all others, and is equal to its like.
 _SEARCH = """
 value = v[i]
 low = i8(0)
@@ -343,14 +317,10 @@ _BEFORE = {
 
 def places(ordered: DeviceArray, v: DeviceArray, right: bool) -> DeviceArray:
     """`np.searchsorted` of `v` in rows that are in order: ordered (N,) and any v, or (..., N) and (..., K)."""
-    out = empty(v.shape, np.dtype(np.int64))
-    kind = dtypes.BY_NUMPY[ordered.dtype]
-    if kind.category > 2:
+    out = empty(v.shape, _INT64)
+    if ordered.dtype.kind == "c":
         raise DeviceError('searchsorted: has no rule for complex numbers on the GPU. Move them: x.to("cpu").')
-    arrays = ("x", (kind, False)), ("v", (kind, False)), ("out", _OUT)
-    compiled = kernel(
-        f"search_{right:d}", (*parameters_of("many length"), *arrays), _SEARCH.format(before=_BEFORE[right])
-    )
-    many = max(v.size, 1) if ordered.ndim == 1 else v.shape[-1]
-    launch(compiled, v.size, many, ordered.shape[-1], contiguous(ordered), contiguous(v), out)
+    numbers = {"many": max(v.size, 1) if ordered.ndim == 1 else v.shape[-1], "length": ordered.shape[-1]}
+    arrays = {"x": contiguous(ordered), "v": contiguous(v)}
+    run(f"search_{right:d}", _SEARCH.format(before=_BEFORE[right]), v.size, numbers, arrays, {"out": out})
     return out

@@ -16,7 +16,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
-from snncell.kernels.cuda.build import kernel, launch, parameters_of
+from snncell.kernels.cuda.build import run
 from snncell.kernels.cuda.indexing import argsort_keys
 
 _ROUNDS = 10
@@ -77,8 +77,7 @@ _SPAN = "xh = u8(span_high)\nxl = u8(span_low)\n" + "".join(
 def following(key: DeviceArray) -> DeviceArray:
     """The key of the draw after."""
     out = empty(key.shape, key.dtype)
-    arrays = ("key", (dtypes.int64, False)), ("out", (dtypes.int64, True))
-    launch(kernel("next_key", arrays, "out[i] = key[i] + i"), key.size, contiguous(key), out)
+    run("next_key", "out[i] = key[i] + i", key.size, {}, {"key": contiguous(key)}, {"out": out})
     return out
 
 
@@ -112,23 +111,18 @@ def _draw_on_device(
     name: str, key: DeviceArray, shape: Sequence[int], dtype: Any, body: str, per: int, **numbers: int
 ) -> DeviceArray:
     out = empty(shape, dtype)
-    arrays = ("key", (dtypes.int64, False)), ("out", (dtypes.BY_NUMPY[dtype], True))
-    compiled = kernel(name, (*parameters_of(" ".join(["size", *numbers])), *arrays), body)
-    launch(compiled, -(-out.size // per), out.size, *numbers.values(), contiguous(key), out)
+    run(name, body, -(-out.size // per), {"size": out.size, **numbers}, {"key": contiguous(key)}, {"out": out})
     return out
 
 
 def drop_elements(x: DeviceArray, key: DeviceArray, keep: float) -> DeviceArray:
     """`x / keep` where the element's number is below `keep`, else 0: what is drawn is not stored."""
     out = empty(x.shape, x.dtype)
-    kind = dtypes.BY_NUMPY[x.dtype]
     chosen = "x[{{place}}] / keep if {number} < f4(limit) else {code}(0)"
-    numbers = [chosen.format(code=kind.code, number=number) for number in _UNIFORM["f4"]]
+    numbers = [chosen.format(code=dtypes.BY_NUMPY[x.dtype].code, number=number) for number in _UNIFORM["f4"]]
     per = len(numbers)
     body = _fill_statements([number.format(place=f"i * {per} + {n}") for n, number in enumerate(numbers)])
-    scalars = ("keep", kind), ("limit", dtypes.float32)
-    arrays = ("x", (kind, False)), ("key", (dtypes.int64, False)), ("out", (kind, True))
-    compiled = kernel("dropout", (*parameters_of("size"), *scalars, *arrays), body)
-    numbers_of_kernel = out.size, x.dtype.type(keep), np.float32(keep)
-    launch(compiled, -(-out.size // per), *numbers_of_kernel, contiguous(x), contiguous(key), out)
+    scalars = {"size": out.size, "keep": x.dtype.type(keep), "limit": np.float32(keep)}
+    arrays = {"x": contiguous(x), "key": contiguous(key)}
+    run("dropout", body, -(-out.size // per), scalars, arrays, {"out": out})
     return out

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from snncell import dtype as dtypes
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
-from snncell.kernels.cuda.build import kernel, launch, parameters_of
+from snncell.kernels.cuda.build import run
 from snncell.kernels.cuda.indexing import argsort
 from snncell.kernels.eventprop.adjoint import least_slope
 from snncell.kernels.space import DEVICE
@@ -151,17 +150,11 @@ def find(
     flat, weights = contiguous(times).reshape((samples, -1)), contiguous(weights)
     order = argsort(flat)
     found, places, currents = (empty((samples, neurons, spikes), dtype) for dtype in (times.dtype, _INT32, _FLOAT64))
-    kind = dtypes.BY_NUMPY[times.dtype]
-    parameters = (
-        *parameters_of("neurons events of_each wanted"),
-        *parameters_of("mem syn threshold end", dtypes.float64),
-        *_arrays(("times", kind), ("order", dtypes.int64), ("weights", kind)),
-        *_arrays(("found", kind), ("places", dtypes.int32), ("currents", dtypes.float64), filled=True),
-    )
-    constants = float(tau_mem), float(tau_syn), float(v_threshold), float(times.dtype.type(t_max))
-    arrays = flat, order, weights, found, places, currents
-    sizes = neurons, flat.shape[1], times.shape[2], spikes
-    launch(kernel("find_spikes", parameters, _FIND), samples * neurons, *sizes, *constants, *arrays)
+    numbers = {"neurons": neurons, "events": flat.shape[1], "of_each": times.shape[2], "wanted": spikes}
+    constants = _constants(mem=tau_mem, syn=tau_syn, threshold=v_threshold, end=times.dtype.type(t_max))
+    given = {"times": flat, "order": order, "weights": weights}
+    filled = {"found": found, "places": places, "currents": currents}
+    run("find_spikes", _FIND, samples * neurons, numbers | constants, given, filled)
     return found, order, places, currents
 
 
@@ -180,22 +173,18 @@ def send_back(
     """See `kernels.spike_times.send_back`. The gradients of a source of events are added up behind the kernel."""
     samples, neurons, spikes = found.shape
     inputs, of_each = times.shape[1:]
-    events, kind = inputs * of_each, dtypes.BY_NUMPY[times.dtype]
+    events = inputs * of_each
     flat, weights = contiguous(times), contiguous(weights)
     of_times, of_weights = (empty((samples, events, neurons), times.dtype) for _ in range(2))
     sent = empty(found.shape, _FLOAT64)
-    parameters = (
-        *parameters_of("neurons events of_each wanted"),
-        *parameters_of("mem syn threshold least", dtypes.float64),
-        *_arrays(("times", kind), ("order", dtypes.int64), ("weights", kind)),
-        *_arrays(("found", kind), ("places", dtypes.int32), ("currents", dtypes.float64), ("gradients", kind)),
-        *_arrays(("of_times", kind), ("of_weights", kind), ("sent", dtypes.float64), filled=True),
-    )
-    constants = float(tau_mem), float(tau_syn), float(v_threshold), least_slope(times.dtype, v_threshold, tau_mem)
-    arrays = flat, order, weights, found, places, currents, gradients
-    operands = (*map(contiguous, arrays), of_times, of_weights, sent)
-    sizes = neurons, events, of_each, spikes
-    launch(kernel("send_spikes_back", parameters, _BACK), samples * neurons, *sizes, *constants, *operands)
+    numbers = {"neurons": neurons, "events": events, "of_each": of_each, "wanted": spikes}
+    least = least_slope(times.dtype, v_threshold, tau_mem)
+    constants = _constants(mem=tau_mem, syn=tau_syn, threshold=v_threshold, least=least)
+    arrays = {"times": flat, "order": order, "weights": weights, "found": found, "places": places}
+    arrays |= {"currents": currents, "gradients": gradients}
+    given = {name: contiguous(array) for name, array in arrays.items()}
+    filled = {"of_times": of_times, "of_weights": of_weights, "sent": sent}
+    run("send_spikes_back", _BACK, samples * neurons, numbers | constants, given, filled)
     by_source = of_weights.reshape((samples, inputs, of_each, neurons))
     add_up = DEVICE.arithmetic["sum"].on_device
     return (
@@ -204,6 +193,5 @@ def send_back(
     )
 
 
-def _arrays(*kinds: tuple[str, Any], filled: bool = False) -> tuple[tuple[str, Any], ...]:
-    """Parameters that are arrays."""
-    return tuple((name, (kind, filled)) for name, kind in kinds)
+def _constants(**constants: Any) -> dict[str, float]:
+    return {name: float(number) for name, number in constants.items()}

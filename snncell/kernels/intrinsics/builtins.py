@@ -10,6 +10,7 @@ instruction or two.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -40,17 +41,32 @@ def declare_type(function: Callable[..., Any], result: Callable[..., Any]) -> No
     PENDING.append(("declare_type", function, result))
 
 
-def lowers(function: Callable[..., Any], *kinds: str) -> Callable[[_F], _F]:
+def lowers(
+    function: Callable[..., Any], *kinds: str, result: str | Callable[..., Any] | None = None
+) -> Callable[[_F], _F]:
     """Decorate the function that writes LLVM's instructions for a call with arguments of these kinds.
 
-    A kind is the name of a type of Numba, such as "Integer", or of `array_types`.
+    A kind is the name of a type of Numba, such as "Integer", or of `array_types`. `result`, where it is not declared by
+    itself, is the type of the call, as for `declare_type` or by its name.
     """
+    if result is not None:
+
+        def of_call(*arguments: Any) -> Any:
+            return getattr(types, result) if isinstance(result, str) else result(*arguments)
+
+        of_call.pysig = inspect.signature(function)  # type: ignore[attr-defined]  # Numba's name for it
+        declare_type(function, of_call)
 
     def register(write: _F) -> _F:
         PENDING.append(("lower", function, kinds, write))
         return write
 
     return register
+
+
+def same_parts(target: Any, source: Any, *_: Any) -> Any:
+    """The type of a call that writes from one part of an array to another, for `lowers`."""
+    return types.none if target == source else None
 
 
 def inline(function: _F) -> _F:
@@ -83,17 +99,13 @@ def bitcast(x: Any, dtype: Any) -> Any:
     return x.view(dtype)
 
 
-declare_type(least, lambda a, b: types.int64)
-declare_type(bitcast, lambda x, dtype: dtype.dtype)
-
-
-@lowers(least, "Integer", "Integer")
+@lowers(least, "Integer", "Integer", result="int64")
 def _lower_least(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     a, b = (context.cast(builder, x, kind, types.int64) for x, kind in zip(operands, signature.args, strict=True))
     return builder.select(builder.icmp_signed("<", b, a), b, a)
 
 
-@lowers(bitcast, "Number", "Any")
+@lowers(bitcast, "Number", "Any", result=lambda x, dtype: dtype.dtype)
 def _lower_bitcast(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     return builder.bitcast(operands[0], context.get_data_type(signature.return_type))
 

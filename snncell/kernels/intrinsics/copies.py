@@ -9,10 +9,10 @@ from snncell.kernels.intrinsics.builtins import (
     LazyModule,
     Vectors,
     call_once,
-    declare_type,
     int_constant,
     least,
     lowers,
+    same_parts,
     types,
 )
 from snncell.kernels.intrinsics.elements import tail
@@ -45,19 +45,9 @@ def put(target: Any, source: Any, count: int) -> None:
     target[:count] = source[:count]
 
 
-declare_type(move, lambda target, source, count: types.none if target == source else None)
-declare_type(move_every_second, lambda target, source, count: types.none if target == source else None)
-declare_type(zero, lambda target, count: types.none)
-declare_type(clear, lambda target, count: types.none)
-declare_type(put, lambda target, source, count: types.none if target == source else None)
-
-
 def move_added(target: Any, source: Any, count: int, term: int) -> None:
     """Copy `count` integers, each with `term` added; what is behind them in the last vector, of one or more, is any."""
     target[:count] = source[:count] + term
-
-
-declare_type(move_added, lambda target, source, count, term: types.none if target == source else None)
 
 
 def _for_each_vector(vectors: Vectors, count: Any, body: Callable[[Any], None], *, maybe_none: bool = True) -> None:
@@ -70,7 +60,7 @@ def _for_each_vector(vectors: Vectors, count: Any, body: Callable[[Any], None], 
     vectors.loop(count, vectors.lanes, [], once, maybe_none=maybe_none)
 
 
-@lowers(move, "ArrayPart", "ArrayPart", "Integer")
+@lowers(move, "ArrayPart", "ArrayPart", "Integer", result=same_parts)
 def _lower_move(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     target, source, count = operands
     vectors = Vectors(builder, target)
@@ -83,7 +73,7 @@ def _lower_move(context: Any, builder: Any, signature: Any, operands: Any) -> An
     return context.get_dummy_value()
 
 
-@lowers(move_every_second, "ArrayPart", "ArrayPart", "Integer")
+@lowers(move_every_second, "ArrayPart", "ArrayPart", "Integer", result=same_parts)
 def _lower_move_every_second(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     target, source, count = operands
     vectors = Vectors(builder, target)
@@ -102,7 +92,7 @@ def _lower_move_every_second(context: Any, builder: Any, signature: Any, operand
     return context.get_dummy_value()
 
 
-@lowers(clear, "ArrayPart", "Integer")
+@lowers(clear, "ArrayPart", "Integer", result="none")
 def _lower_clear(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     size = int_constant(context.get_abi_sizeof(context.get_data_type(signature.args[0].dtype)))
     count = context.cast(builder, operands[1], signature.args[1], types.int64)
@@ -110,7 +100,7 @@ def _lower_clear(context: Any, builder: Any, signature: Any, operands: Any) -> A
     return context.get_dummy_value()
 
 
-@lowers(zero, "ArrayPart", "Integer")
+@lowers(zero, "ArrayPart", "Integer", result="none")
 def _lower_zero(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     target, count = operands
     vectors = Vectors(builder, target)
@@ -118,7 +108,7 @@ def _lower_zero(context: Any, builder: Any, signature: Any, operands: Any) -> An
     return context.get_dummy_value()
 
 
-@lowers(put, "ArrayPart", "ArrayPart", "Integer")
+@lowers(put, "ArrayPart", "ArrayPart", "Integer", result=same_parts)
 def _lower_put(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     target, source, count = operands
     vectors = Vectors(builder, target)
@@ -131,7 +121,7 @@ def _lower_put(context: Any, builder: Any, signature: Any, operands: Any) -> Any
     return context.get_dummy_value()
 
 
-@lowers(move_added, "ArrayPart", "ArrayPart", "Integer", "Integer")
+@lowers(move_added, "ArrayPart", "ArrayPart", "Integer", "Integer", result=same_parts)
 def _lower_move_added(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     target, source, count, term = operands
     vectors = Vectors(builder, target)

@@ -10,7 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from snncell.kernels.intrinsics.builtins import LazyModule, declare_type, inline, int_constant, ir, least, lowers, types
+from snncell.kernels.intrinsics.builtins import (
+    LazyModule,
+    declare_type,
+    inline,
+    int_constant,
+    ir,
+    least,
+    lowers,
+    same_parts,
+    types,
+)
 from snncell.kernels.loops import BLOCK, LANES
 
 cgutils: Any = LazyModule("numba.core.cgutils")
@@ -60,22 +70,16 @@ def prefetch(x: Any) -> None:
     """Begin to load the line of memory that a part begins in: it is read soon. From Python, nothing."""
 
 
-declare_type(prefetch, lambda x: types.none if isinstance(x, array_types.ArrayPart) else None)
 declare_type(row, lambda x, place: array_types.ArrayPart(x.dtype))
 declare_type(tail, lambda x, first: array_types.ArrayPart(x.dtype))
-declare_type(flat, lambda x: array_types.ArrayPart(x.dtype))
-declare_type(words_of, lambda x: array_types.ArrayPart(types.uint64))
-declare_type(line_of, lambda x: types.int64)
-declare_type(scalar, lambda index: types.int64)
-declare_type(copy, lambda target, source, count: types.none if target == source else None)
 
 
-@lowers(scalar, "Integer")
+@lowers(scalar, "Integer", result="int64")
 def _lower_scalar(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     return _opaque(context, builder, operands[0], signature.args[0])
 
 
-@lowers(prefetch, "ArrayPart")
+@lowers(prefetch, "ArrayPart", result="none")
 def _lower_prefetch(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
@@ -85,17 +89,17 @@ def _lower_prefetch(context: Any, builder: Any, signature: Any, operands: Any) -
     return context.get_dummy_value()
 
 
-@lowers(words_of, "ArrayPart")
+@lowers(words_of, "ArrayPart", result=lambda x: array_types.ArrayPart(types.uint64))
 def _lower_words(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     return builder.bitcast(operands[0], ir.IntType(64).as_pointer())
 
 
-@lowers(line_of, "ArrayPart")
+@lowers(line_of, "ArrayPart", result="int64")
 def _lower_line(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     return int_constant(512 // signature.args[0].dtype.bitwidth)
 
 
-@lowers(flat, "Elements")
+@lowers(flat, "Elements", result=lambda x: array_types.ArrayPart(x.dtype))
 def _lower_flat(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     return array_types.open_array(context, builder, signature, operands).data
 
@@ -131,7 +135,7 @@ def _opaque(context: Any, builder: Any, number: Any, kind: Any) -> Any:
     return builder.asm(ir.FunctionType(word, [word]), "", "=r,0", [number], False)
 
 
-@lowers(copy, "ArrayPart", "ArrayPart", "Integer")
+@lowers(copy, "ArrayPart", "ArrayPart", "Integer", result=same_parts)
 def _lower_copy(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     size = context.get_abi_sizeof(context.get_data_type(signature.args[0].dtype))
     cgutils.raw_memcpy(builder, operands[0], operands[1], operands[2], size)
@@ -165,11 +169,7 @@ def strip(count: int, kind: Any) -> Any:
     return np.empty(count, kind.dtype if isinstance(kind, np.ndarray) else kind)
 
 
-declare_type(lanes, lambda start: array_types.ArrayPart(start))
-declare_type(strip, lambda count, kind: array_types.ArrayPart(kind.dtype))
-
-
-@lowers(lanes, "Any")
+@lowers(lanes, "Any", result=lambda start: array_types.ArrayPart(start))
 def _lower_lanes(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     kind = signature.args[0]
     data = _on_stack(builder, context.get_data_type(kind), LANES)
@@ -178,7 +178,7 @@ def _lower_lanes(context: Any, builder: Any, signature: Any, operands: Any) -> A
     return data
 
 
-@lowers(strip, "Integer", "Any")
+@lowers(strip, "Integer", "Any", result=lambda count, kind: array_types.ArrayPart(kind.dtype))
 def _lower_strip(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     return _on_stack(builder, context.get_data_type(signature.return_type.dtype), BLOCK)
 
@@ -267,10 +267,7 @@ def call(function: int, first: int, stop: int, slots: int) -> int:
     return int(_KERNEL(function)(address, address + ctypes.sizeof(ctypes.c_void_p), first, stop, slots))
 
 
-declare_type(call, lambda function, first, stop, slots: types.int64)
-
-
-@lowers(call, *["Integer"] * 4)
+@lowers(call, *["Integer"] * 4, result="int64")
 def _lower_call(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     word, byte = ir.IntType(64), ir.IntType(8).as_pointer()
     arguments = [byte.as_pointer(), byte.as_pointer(), word, word, word.as_pointer()]
@@ -287,10 +284,7 @@ def word_at(address: int) -> int:
     return ctypes.c_int64.from_address(address).value
 
 
-declare_type(word_at, lambda address: types.int64)
-
-
-@lowers(word_at, "Integer")
+@lowers(word_at, "Integer", result="int64")
 def _lower_word_at(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     return builder.load(builder.inttoptr(operands[0], ir.IntType(64).as_pointer()))
 
@@ -300,10 +294,7 @@ def words_at(address: Any) -> Any:
     return np.asarray(ctypes.cast(int(address), ctypes.py_object).value).view(np.int64)
 
 
-declare_type(words_at, lambda address: array_types.ArrayPart(types.int64))
-
-
-@lowers(words_at, "Integer")
+@lowers(words_at, "Integer", result=lambda address: array_types.ArrayPart(types.int64))
 def _lower_words_at(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     field = builder.add(operands[0], int_constant(DATA))
     return builder.load(builder.inttoptr(field, ir.IntType(64).as_pointer().as_pointer()))

@@ -15,7 +15,6 @@ import numpy as np
 from snncell.kernels.intrinsics.builtins import (
     Vectors,
     call_once,
-    declare_type,
     inline,
     int_constant,
     ir,
@@ -56,12 +55,7 @@ def others(bits: Any) -> Any:
     return bits & (bits - 1)
 
 
-declare_type(bits_of, lambda x, first: types.int64)
-declare_type(lowest, lambda bits: types.int64)
-declare_type(others, lambda bits: types.int64)
-
-
-@lowers(bits_of, "ArrayPart", "Integer")
+@lowers(bits_of, "ArrayPart", "Integer", result="int64")
 def _lower_bits(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     pointer, first = operands
     vectors = Vectors(builder, pointer, WORD * context.get_abi_sizeof(pointer.type.pointee))
@@ -69,12 +63,12 @@ def _lower_bits(context: Any, builder: Any, signature: Any, operands: Any) -> An
     return builder.bitcast(compare("!=", vectors.load(vectors.at(pointer, first)), vectors.zero), ir.IntType(64))
 
 
-@lowers(lowest, "Integer")
+@lowers(lowest, "Integer", result="int64")
 def _lower_lowest(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     return builder.cttz(operands[0], ir.Constant(ir.IntType(1), 1))
 
 
-@lowers(others, "Integer")
+@lowers(others, "Integer", result="int64")
 def _lower_others(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     return builder.and_(operands[0], builder.sub(operands[0], int_constant(1)))
 
@@ -98,10 +92,7 @@ def add_rows(
     sums[:width] = total
 
 
-declare_type(add_rows, lambda sums, more, values, step, places, count, panel, stride, vectors: types.none)
-
-
-@lowers(add_rows, *["ArrayPart", "Integer"] * 4, "Integer")
+@lowers(add_rows, *["ArrayPart", "Integer"] * 4, "Integer", result="none")
 def _lower_add_rows(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     sums, more, values, step, places, count, panel, stride, vectors = (
         context.cast(builder, x, kind, types.int64) if isinstance(kind, types.Integer) else x
@@ -135,10 +126,7 @@ def turn_tile(target: Any, target_stride: Any, source: Any, source_stride: Any) 
             target[j * target_stride + i] = source[i * source_stride + j]
 
 
-declare_type(turn_tile, lambda target, target_stride, source, source_stride: types.none)
-
-
-@lowers(turn_tile, "ArrayPart", "Integer", "ArrayPart", "Integer")
+@lowers(turn_tile, "ArrayPart", "Integer", "ArrayPart", "Integer", result="none")
 def _lower_turn_tile(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     target, target_stride, source, source_stride = operands
     vectors = Vectors(builder, source, VECTOR)
@@ -265,8 +253,8 @@ def _tile(rows: int, columns: int) -> Callable[..., None]:
                     vectors.store(total, place)
         return context.get_dummy_value()
 
-    declare_type(multiply, lambda out, step, weights, image, offsets, count, more: types.none)
-    lowers(multiply, "ArrayPart", "Integer", "ArrayPart", "ArrayPart", "ArrayPart", "Integer", "Integer")(lower)
+    parts = ["ArrayPart"] * 3
+    lowers(multiply, "ArrayPart", "Integer", *parts, "Integer", "Integer", result="none")(lower)
     return multiply
 
 
@@ -343,8 +331,7 @@ def _adder(rows: int) -> Callable[..., None]:
                 vectors.store(builder.fadd(vectors.load(place), total), place)
         return context.get_dummy_value()
 
-    declare_type(add, lambda out, slopes, step, image, offsets, count: types.none)
-    lowers(add, "ArrayPart", "ArrayPart", "Integer", "ArrayPart", "ArrayPart", "Integer")(lower)
+    lowers(add, *["ArrayPart", "ArrayPart", "Integer"] * 2, result="none")(lower)
     return add
 
 
@@ -428,9 +415,7 @@ def _row_tile(rows: int, vectors: int) -> Callable[..., None]:
                 each.store(sum_of, place)
         return context.get_dummy_value()
 
-    number = "Integer"
-    declare_type(multiply, lambda out, step, x, across, y, stride, count: types.none)
-    lowers(multiply, "ArrayPart", number, "ArrayPart", number, "ArrayPart", number, number)(lower)
+    lowers(multiply, *["ArrayPart", "Integer"] * 3, "Integer", result="none")(lower)
     return multiply
 
 

@@ -16,7 +16,7 @@ from snncell import dtype as dtypes
 from snncell.errors import TensorIndexError
 from snncell.kernels.arrays import empty
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty as empty_on_device
-from snncell.kernels.cuda.build import as_bits, bits_of, kernel, launch, parameters_of
+from snncell.kernels.cuda.build import as_bits, bits_of, run
 from snncell.kernels.intrinsics.builtins import least
 from snncell.kernels.intrinsics.elements import row
 from snncell.kernels.intrinsics.panels import DEPTH
@@ -260,13 +260,9 @@ def fill_array(starts: DeviceArray, places: DeviceArray, values: DeviceArray, sh
     """The array of a shape whose elements are listed; those that are out of range are left out."""
     bits, parts = bits_of(values)
     out = empty_on_device(shape, values.dtype)
-    arrays = (("starts", (dtypes.int64, False)), ("places", (dtypes.int32, False)))
-    moved = (("values", (bits, False)), ("out", (bits, True)))
-    compiled = kernel(
-        "fill_rows", (*parameters_of("elements room parts"), *arrays, *moved), _FILL.format(cast=bits.code)
-    )
-    rows, size = starts.size - 1, math.prod(shape)
+    size = math.prod(shape)
     if size:
-        operands: tuple[Any, ...] = (contiguous(starts), contiguous(places), as_bits(contiguous(values)), as_bits(out))
-        launch(compiled, size * parts, size // rows, places.size, parts, *operands)
+        numbers = {"elements": size // (starts.size - 1), "room": places.size, "parts": parts}
+        given = {"starts": contiguous(starts), "places": contiguous(places), "values": as_bits(contiguous(values))}
+        run("fill_rows", _FILL.format(cast=bits.code), size * parts, numbers, given, {"out": as_bits(out)})
     return out
