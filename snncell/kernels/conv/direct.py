@@ -27,7 +27,7 @@ from snncell.kernels.conv.planes import (
     LANES,
     Axes,
     Axis,
-    Plan,
+    ConvolutionPlan,
     PlaneLayout,
     Shape,
     axes_of,
@@ -190,7 +190,7 @@ MOST_PARTIAL = 1 << 20  # elements of sums over parts of the images
 
 
 @functools.lru_cache(maxsize=512)
-def _plan(images: int, groups: int, channels: int, outputs: int, axes: Axes, out_plane: Ints) -> Plan:
+def _plan(images: int, groups: int, channels: int, outputs: int, axes: Axes, out_plane: Ints) -> ConvolutionPlan:
     down, across = axes
     terms, blocks = channels * len(down.places) * len(across.places), -(-outputs // 8)
     rows = down.results
@@ -218,7 +218,7 @@ def _plan(images: int, groups: int, channels: int, outputs: int, axes: Axes, out
         *(layout.together, chunk),
     ]
     sums = 8 * layout.pixels(rows, across.results) * (split_blocks if chunk < channels else 1) + LANES
-    return Plan(
+    return ConvolutionPlan(
         np.array(geometry, np.int64),
         np.array(layout.offsets(chunk), np.int64),
         np.array([*layout.down.origins, *layout.across.origins], np.int64),
@@ -321,7 +321,7 @@ def convolve_back(
 
 
 @functools.lru_cache(maxsize=512)
-def _weight_plan(images: int, groups: int, channels: int, outputs: int, axes: Axes) -> Plan:
+def _weight_plan(images: int, groups: int, channels: int, outputs: int, axes: Axes) -> ConvolutionPlan:
     down, across = axes
     taps, fours = len(down.places) * len(across.places), -(-outputs // 4)
     # Parts of the images first; where their sums are many, parts of the channels.
@@ -347,7 +347,7 @@ def _weight_plan(images: int, groups: int, channels: int, outputs: int, axes: Ax
         *(len(layout.down.origins), len(layout.across.origins), layout.rows, layout.pitch, layout.apart, taps),
         *(outputs, down.results, across.results, parts, splits, split_channels, layout.together),
     ]
-    return Plan(
+    return ConvolutionPlan(
         np.array(geometry, np.int64),
         offsets,
         np.array([*layout.down.origins, *layout.across.origins, 0, 0], np.int64),

@@ -55,7 +55,7 @@ class Shape(NamedTuple):
         return tuple(len(axis.places) for axis in self.axes)
 
 
-class Plan(NamedTuple):
+class ConvolutionPlan(NamedTuple):
     """A correlation or a gradient of weights: the numbers that its kernels take, and the sizes of their memory.
 
     Attributes:

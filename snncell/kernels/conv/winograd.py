@@ -21,7 +21,7 @@ import numpy as np
 
 from snncell.kernels.arrays import empty
 from snncell.kernels.conv import transforms
-from snncell.kernels.conv.planes import LANES, Axis, Plan, Shape, flat
+from snncell.kernels.conv.planes import LANES, Axis, ConvolutionPlan, Shape, flat
 from snncell.kernels.conv.transforms import LONGEST, WIDE, Tiling, points
 from snncell.kernels.intrinsics.builtins import least
 from snncell.kernels.intrinsics.copies import zero
@@ -279,7 +279,7 @@ def takes(shape: Shape) -> bool:
 
 
 @functools.lru_cache(maxsize=512)
-def _plan(shape: Shape, tiling: Tiling, out_plane: Ints) -> Plan:
+def _plan(shape: Shape, tiling: Tiling, out_plane: Ints) -> ConvolutionPlan:
     (rows, columns), blocks = _tiles(shape), -(-shape.outputs // 8)
     wanted = max(TILES[1], CACHED // ((shape.channels + shape.outputs) * _points(shape)))
     wanted = min(wanted, max(TILES[0], shape.images * shape.groups * rows * columns // UNITS))
@@ -296,7 +296,7 @@ def _plan(shape: Shape, tiling: Tiling, out_plane: Ints) -> Plan:
         *(*_sizes(shape, tiling), bands, band_rows, together, wide, splits, split_blocks),
         *(down.first * width + across.first, height * width, down.step * width),
     ]
-    return Plan(
+    return ConvolutionPlan(
         np.array(geometry, np.int64),
         np.arange(shape.channels) * wide,
         None,
@@ -325,7 +325,7 @@ def correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape:
 
 
 @functools.lru_cache(maxsize=512)
-def _weight_plan(shape: Shape, tiling: Tiling) -> Plan:
+def _weight_plan(shape: Shape, tiling: Tiling) -> ConvolutionPlan:
     (rows, columns), all_fours = _tiles(shape), -(-shape.outputs // 4)
     images, groups, channels = shape.images, shape.groups, shape.channels
     most = MOST_PARTIAL // max(1, groups * channels * _points(shape) * shape.outputs)
@@ -345,7 +345,7 @@ def _weight_plan(shape: Shape, tiling: Tiling) -> Plan:
         *(together, wide, bands, band_rows, math.prod(shape.window)),
     ]
     terms = -(-split_channels // 4)
-    return Plan(
+    return ConvolutionPlan(
         np.array(geometry, np.int64),
         # The channels are gone through four at a time; those after the last are again the first.
         np.array([c % split_channels * wide for c in range(4 * terms)], np.int64),
