@@ -9,11 +9,9 @@ from snncell.data.frames import *
 from snncell.data.loader import *
 from snncell.data.made.camera import *
 from snncell.data.made.classification import *
-from snncell.data.made.digits import *
 from snncell.data.made.memory import *
 from snncell.data.made.shd_like import *
-from snncell.data.padding import *
-from snncell.data.slices import *
+from snncell.data.samples import *
 from snncell.data.transforms.arrays import *
 from snncell.data.transforms.base import *
 from snncell.data.transforms.coordinates import *

@@ -19,9 +19,9 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell.base.arguments.kinds import Own
-from snncell.data.collate import check_dataset, entries, with_entry
 from snncell.data.events import Events
-from snncell.errors import ArgumentError, DTypeError, TensorIndexError
+from snncell.data.samples import View, check_dataset, first_entry, with_entry
+from snncell.errors import ArgumentError, DTypeError
 from snncell.kernels.numba import files
 from snncell.tape.structure import is_array, on_host
 from snncell.tape.tensor import Tensor
@@ -33,21 +33,11 @@ __all__ = ["Cached"]
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, range, slice, type(Ellipsis))
 
 
-def fingerprint(who: str, apart: Path, **parts: Any) -> str:
+class _Digest:
     """A digest of objects, the same in another process as long as they are made of the same.
 
-    Files in the folder `apart` are not part of it.
-
-    Raises:
-        ArgumentError: for an object that nothing can be said of, such as an open file.
+    Each object is added once, and then by its number. Files in the folder `apart` are not part of it.
     """
-    digest = _Digest(who, apart)
-    digest.add(parts)
-    return digest.sum.hexdigest()
-
-
-class _Digest:
-    """A digest that grows; each object is added once, and then by its number."""
 
     def __init__(self, who: str, apart: Path) -> None:
         self.who, self.apart = who, apart.resolve()
@@ -55,7 +45,11 @@ class _Digest:
         self.known: dict[int, tuple[int, Any]] = {}  # the object too, so that no other one gets its id
 
     def add(self, thing: Any) -> None:
-        """Add an object, and what it is made of."""
+        """Add an object, and what it is made of.
+
+        Raises:
+            ArgumentError: for an object that nothing can be said of, such as an open file.
+        """
         if isinstance(thing, _PLAIN):
             # Python writes no integers of more than some thousand digits in decimal.
             self.say(type(thing).__name__, hex(thing) if type(thing) is int else repr(thing))
@@ -74,7 +68,7 @@ class _Digest:
             self.sum.update(f"{len(word)}:{word}".encode("utf-8", "surrogatepass"))
 
     def add_file(self, path: str | os.PathLike[str]) -> None:
-        """Add what a file is at present, or those in a folder, if the words are the path of one."""
+        """Add the state of a file, or of those in a folder, if the words are the path of one."""
         try:
             status = os.stat(path)
         except (OSError, ValueError):
@@ -83,31 +77,24 @@ class _Digest:
             self.say("file", str(status.st_size), str(status.st_mtime_ns))
             return
         for folder, inner, names in os.walk(path):
-            # What is kept may lie in the folder that it is made of.
+            # The cache may lie in the folder that it is made of.
             inner[:] = sorted(name for name in inner if Path(folder, name).resolve() != self.apart)
             for name in sorted(names):
                 self.say(os.path.relpath(os.path.join(folder, name), path))
                 self.add_file(os.path.join(folder, name))
 
     def add_several(self, things: Any) -> None:
-        """Add a tuple or list."""
         self.say(type(things).__qualname__, str(len(things)))
         for thing in things:
             self.add(thing)
 
     def add_mapping(self, things: dict[Any, Any]) -> None:
-        """Add a dict, in its order."""
         self.say("dict", str(len(things)))
         for name, thing in things.items():
             self.say(repr(name))
             self.add(thing)
 
-    def add_set(self, things: Any) -> None:
-        """Add a set, whose order means nothing."""
-        self.say("set", str(len(things)), *sorted(map(repr, things)))
-
     def add_array(self, array: np.ndarray[Any, Any]) -> None:
-        """Add the elements of an array."""
         if array.dtype.hasobject:
             self.add_several(array.ravel().tolist())
             return
@@ -116,12 +103,10 @@ class _Digest:
         self.add(getattr(array, "sensor_size", None))
 
     def add_path(self, path: Path) -> None:
-        """Add a path, and the file there."""
         self.say("path", str(path))
         self.add_file(path)
 
     def add_partial(self, one: functools.partial[Any]) -> None:
-        """Add a function with some of its arguments."""
         self.say("partial")
         self.add_several([one.func, one.args, one.keywords])
 
@@ -132,7 +117,7 @@ class _Digest:
             self.add_file(str(module.__file__))
 
     def add_function(self, function: Any) -> None:
-        """Add a function: its code, what it is given by default, and what it refers to outside of it."""
+        """Add a function: its code, its defaults, and what it refers to outside of it."""
         function = getattr(function, "__wrapped__", function)
         if not isinstance(function, types.FunctionType):
             self.add(function)
@@ -154,7 +139,7 @@ class _Digest:
                 self.add(function.__globals__[name])
 
     def add_code(self, code: types.CodeType) -> None:
-        """Add what a function does, without where it stands."""
+        """Add the code of a function, without its place in a file."""
         self.say("code", code.co_code.hex(), *code.co_names, *code.co_varnames)
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
@@ -171,12 +156,8 @@ class _Digest:
         if not isinstance(owner, (types.ModuleType, type)):
             self.add(owner)
 
-    def add_method(self, method: types.MethodType) -> None:
-        """Add a function and what it is called with."""
-        self.add_several([method.__func__, method.__self__])
-
     def add_class(self, kind: type) -> None:
-        """Add a class: its functions, and those of the classes that it is made from."""
+        """Add a class: its functions, and those of its base classes."""
         version = _version(kind.__module__)
         self.say("class", kind.__module__, kind.__qualname__, version)
         if version:
@@ -210,11 +191,7 @@ class _Digest:
 
 
 def without_padding(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The array with zeros in the padding bytes of its records.
-
-    NumPy leaves padding uninitialized when it joins or masks structured arrays, so that equal records can differ in
-    their bytes.
-    """
+    """The array with zeros in the padding bytes of its records, which NumPy leaves uninitialized."""
     if array.dtype.names is None:
         return array
     clean = np.zeros(array.shape, array.dtype)
@@ -237,24 +214,25 @@ def _version(module: str | None) -> str:
         return "Python " + sys.version.split()[0]
     if package == "snncell":
         return str(getattr(sys.modules["snncell"], "__version__", "snncell"))
+    # A package that is installed to be edited, as one's own project may be, has its files elsewhere.
+    if "site-packages" not in (getattr(sys.modules.get(package), "__file__", None) or ""):
+        return ""
     try:
-        # What is installed to be edited, as one's own project may be, has its files elsewhere.
-        file = getattr(sys.modules.get(package), "__file__", None) or ""
-        return metadata.version(package) if "site-packages" in file else ""
+        return metadata.version(package)
     except metadata.PackageNotFoundError:
-        return f"installed as {package}" if "site-packages" in (file or "") else ""
+        return f"installed as {package}"
 
 
 _KINDS: list[tuple[Any, Callable[[_Digest, Any], None]]] = [
     ((tuple, list), _Digest.add_several),
     (dict, _Digest.add_mapping),
-    ((set, frozenset), _Digest.add_set),
+    ((set, frozenset), lambda digest, things: digest.say("set", str(len(things)), *sorted(map(repr, things)))),
     (np.ndarray, _Digest.add_array),
     (Path, _Digest.add_path),
     (functools.partial, _Digest.add_partial),
     (np.ufunc, lambda digest, ufunc: digest.say("ufunc", ufunc.__name__, np.__version__)),
     (types.ModuleType, _Digest.add_module),
-    (types.MethodType, _Digest.add_method),
+    (types.MethodType, lambda digest, method: digest.add_several([method.__func__, method.__self__])),
     (types.FunctionType, _Digest.add_function),
     ((types.BuiltinFunctionType, types.MethodWrapperType, types.WrapperDescriptorType), _Digest.add_builtin),
     ((types.MethodDescriptorType, types.ClassMethodDescriptorType), _Digest.add_builtin),
@@ -262,11 +240,12 @@ _KINDS: list[tuple[Any, Callable[[_Digest, Any], None]]] = [
     (object, _Digest.add_object),
 ]
 
+# --- cached samples ---------------------------------------------------------------------------------------------------
 
-_PER_FOLDER = 1000  # files, for the sake of file systems and of who looks into it
+_PER_FOLDER = 1000  # files, because larger folders are slow on some file systems
 
 
-class Cached:
+class Cached(View):
     """A data set whose samples are kept in a folder when they are first asked for, and read from there afterwards.
 
     They lie in a folder of their own for each digest of what they are made of: the code, settings and arrays of the
@@ -284,7 +263,7 @@ class Cached:
             tuples, lists and dicts; arrays of other frameworks come back as NumPy's.
         folder: where; it is made if it is not there.
         key: a string, a number, or a tuple of them, in the place of the digest: for data of which it cannot be made,
-            or takes long. Whoever gives one changes it whenever what the samples are made of changes.
+            or takes long. You must change it whenever what the samples are made of changes.
         transform: a function of a sample's first entry after it was read; what it gives is not kept.
 
     Raises:
@@ -314,10 +293,11 @@ class Cached:
         if key is not None and not _is_key(key):
             raise ArgumentError(f"Cached: key is a string, a number, or a tuple of them, not a {type(key).__name__}.")
         self.dataset, self.transform = dataset, transform
-        own = {"dataset": dataset} if key is None else {"key": key}
-        digest = fingerprint("Cached", Path(folder), **own)
-        self.folder = Path(folder) / digest[:16]
-        self._digest = digest.encode()
+        digest = _Digest("Cached", Path(folder))
+        digest.add({"dataset": dataset} if key is None else {"key": key})
+        name = digest.sum.hexdigest()
+        self.folder = Path(folder) / name[:16]
+        self._digest = name.encode()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except (OSError, ValueError) as error:
@@ -329,38 +309,30 @@ class Cached:
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> Any:
-        if not -len(self) <= index < len(self):
-            raise TensorIndexError(f"Cached: there are {len(self)} samples, and none of number {index}.")
-        sample = self._sample(int(index) % len(self))
+        sample = self._sample(self._number(index))
         if self.transform is None:
             return sample
-        name, value = next(iter(entries(sample).items()), (0, None))
+        name, value = first_entry(sample)
         return with_entry(sample, name, self.transform(value))
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("sensor_size", "classes"):
-            return getattr(self.dataset, name)
-        raise AttributeError(f"a Cached has no attribute {name!r}")
 
     def _sample(self, index: int) -> Any:
         path = self.folder / str(index // _PER_FOLDER) / f"{index % _PER_FOLDER}.sample"
         key = self._digest + str(index).encode()
-        there = path.exists()  # asked first: another one may write it in between
+        there = path.exists()  # asked first: another process may write it in between
         content = files.read_sealed(path, key)
-        if content is not None:
-            return _unpack_sample(content)
-        if there:
-            warnings.warn(
-                f"Cached: {path} is damaged, or another user's; sample {index} is made again.",
-                RuntimeWarning,
-                stacklevel=3,
-            )
-        sample = self.dataset[index]
-        content = _pack_sample(sample, index)
-        path.parent.mkdir(exist_ok=True)
-        files.write(path, files.seal(key, content))
-        # As it is read from now on: of arrays of other frameworks NumPy's, and nobody else has them.
-        return _unpack_sample(content)
+        if content is None:
+            if there:
+                warnings.warn(
+                    f"Cached: {path} is damaged, or another user's; sample {index} is made again.",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
+            content = _pack_sample(self.dataset[index], index)
+            path.parent.mkdir(exist_ok=True)
+            files.write(path, files.seal(key, content))
+        # A sample that was just made is unpacked too, so that it is as it will be read from now on.
+        length = int.from_bytes(content[:8], "little")
+        return _restore_entry(json.loads(content[8 : 8 + length]), io.BytesIO(content[8 + length :]))
 
 
 def _is_key(key: Any) -> bool:
@@ -394,13 +366,6 @@ def _structure(thing: Any, stream: io.BytesIO, index: int) -> Any:
         f"Cached: sample {index} has a {type(thing).__name__}, which is not kept; samples are arrays, events, numbers, "
         f"strings and None, in tuples, lists and dicts."
     )
-
-
-def _unpack_sample(content: bytes) -> Any:
-    """A sample of its bytes."""
-    length = int.from_bytes(content[:8], "little")
-    stream = io.BytesIO(content[8 + length :])
-    return _restore_entry(json.loads(content[8 : 8 + length]), stream)
 
 
 def _restore_entry(words: Any, stream: io.BytesIO) -> Any:

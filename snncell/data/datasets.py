@@ -12,90 +12,11 @@ import numpy as np
 
 from snncell.base.arguments.kinds import Own, Path
 from snncell.data.events import Events, Sensor, sensor_of
-from snncell.data.formats import aedat, bin, hdf5, numpy_files, read_events
-from snncell.data.formats.columns import TableLayout, layout_of
-from snncell.data.formats.reading import Array, contents, fault
+from snncell.data.formats import aedat, binary, hdf5, read_events, tables
+from snncell.data.formats.reading import Array, TableLayout, contents, fault, layout_of
 from snncell.errors import ArgumentTypeError, TensorIndexError
 
 __all__ = ["ASLDVS", "CIFAR10DVS", "NMNIST", "SHD", "DVSGesture", "EventFolder", "NCaltech101"]
-
-# --- DVS128 Gesture: samples are parts of recordings, or files of their own -------------------------------------------
-
-GESTURES = (
-    "hand_clapping", "right_hand_wave", "left_hand_wave", "right_arm_clockwise", "right_arm_counter_clockwise",
-    "left_arm_clockwise", "left_arm_counter_clockwise", "arm_roll", "air_drums", "air_guitar", "other_gestures",
-)  # fmt: skip
-GESTURE_LABELS = "_labels.csv"
-
-
-class GestureSample(NamedTuple):
-    """A sample: its file, its label, and which times of the file are its own."""
-
-    path: str
-    label: int
-    begin: int = -1
-    end: int = 1 << 62
-
-
-def gesture_samples(folder: Any, train: bool | None) -> Iterator[GestureSample]:
-    """All samples in a folder and below, in the order of their names; of recordings those that a list names."""
-    files = sorted(File(root, name) for root, _, names in os.walk(folder) for name in names if name[0] != ".")
-    listed = _read_file_list(files, train)
-    for file in files:
-        if file.suffix == ".aedat" and (listed is None or file.name in listed):
-            yield from _cuts(file)
-        elif file.suffix in (".npy", ".npz"):
-            yield GestureSample(str(file), _label_of(file))
-
-
-def read_gesture(sample: GestureSample, sensor: tuple[int, int, int]) -> Events:
-    """The events of a sample."""
-    path = sample.path
-    data = contents(path)
-    if path.endswith(".aedat"):
-        if not data.startswith(b"#!AER-DAT3.1"):
-            raise fault(path, "byte 0", "AEDAT 3.1 is expected, which begins with #!AER-DAT3.1")
-        return aedat.read_3(path, data, sensor, sample.begin, sample.end)
-    if path.endswith(".npz"):
-        return numpy_files.read_npz(path, data, sensor)
-    return numpy_files.read_npy(path, data, sensor, TableLayout(time_unit="ms"), order="xypt")
-
-
-def _read_file_list(files: list[File], train: bool | None) -> set[str] | None:
-    """The recordings of the part that is wanted, if there is a list of them; None are all."""
-    name = "trials_to_test.txt" if train is False else "trials_to_train.txt"
-    found = next((file for file in files if file.name == name), None)
-    if found is None:
-        return None
-    return set(contents(found).decode("utf-8", "replace").split())
-
-
-def _cuts(file: File) -> Iterator[GestureSample]:
-    """The samples of a recording: class, startTime_usec, endTime_usec, below a header; they may overlap."""
-    labels = file.with_name(file.stem + GESTURE_LABELS)
-    start = 0
-    for number, line in enumerate(contents(labels).split(b"\n"), 1):
-        place = f"line {number} (byte {start})"
-        start += len(line) + 1
-        row = line.strip().decode("utf-8", "replace")
-        if not row or (number == 1 and not row[0].isdigit()):
-            continue
-        try:
-            label, begin, end = (int(field) for field in row.split(","))
-        except ValueError:
-            raise fault(labels, place, f"class, startTime_usec, endTime_usec are expected, not {row[:80]!r}") from None
-        if not 1 <= label <= len(GESTURES) or not 0 <= begin <= end:
-            raise fault(labels, place, f"a class from 1 to 11, and an end behind a start, are expected, not {row[:80]}")
-        yield GestureSample(str(file), label - 1, begin, end)
-
-
-def _label_of(file: File) -> int:
-    """The label that a file is named after, or the folder that it is in."""
-    name = file.stem if file.stem.isdigit() else file.parent.name
-    if not name.isdigit() or int(name) >= len(GESTURES):
-        raise fault(file, "", "its name, or that of its folder, is expected to be a label from 0 to 10")
-    return int(name)
-
 
 # --- base classes -----------------------------------------------------------------------------------------------------
 
@@ -148,27 +69,33 @@ class Recordings(Samples):
     """Samples that are files of their own, in folders that are named after their classes."""
 
     def __init__(self, folder: Path, suffixes: tuple[str, ...], classes: Any, transform: Transform | None) -> None:
-        own = folders(folder)
-        self.classes = tuple(own) if classes is None else classes
+        own = _folders(folder)
+        self.classes = tuple(own) if classes is None else tuple(classes)
         unknown = next((name for name in own if name not in self.classes), None)
         if unknown is not None:
             raise fault(folder, "", f"a folder for each of {', '.join(self.classes)} is expected, not {unknown!r}")
-        found = [(file, self.classes.index(name)) for name in own for file in files(own[name], suffixes)]
+        found = [
+            (str(file), self.classes.index(name))
+            for name in own
+            for file in _files(own[name])
+            if not suffixes or file.suffix.lower() in suffixes
+        ]
         if not found:
             kind = " or ".join(suffixes) or "event"
             raise fault(folder, "", f"folders of classes, with {kind} files in them, are expected, and there are none")
-        super().__init__([label for _, label in found], transform)
-        self.paths = tuple(str(file) for file, _ in found)
+        paths, labels = zip(*found, strict=True)
+        super().__init__(labels, transform)
+        self.paths: tuple[str, ...] = paths
 
     def _events(self, number: int) -> Events:
         return read_events(self.paths[number], self.sensor_size)
 
 
-def folders(folder: Path) -> dict[str, File]:
+def _folders(folder: Path) -> dict[str, File]:
     """The folders in a folder, by name, in order.
 
     Raises:
-        FileError: if it is none, or cannot be read.
+        FileError: if it is no folder, or cannot be read.
     """
     try:
         entries = sorted(File(folder).iterdir())
@@ -177,15 +104,14 @@ def folders(folder: Path) -> dict[str, File]:
     return {each.name: each for each in entries if each.is_dir() and not each.name.startswith(".")}
 
 
-def files(folder: File, suffixes: tuple[str, ...]) -> list[File]:
-    """The files in a folder and below, in order; all but hidden ones if there are no suffixes."""
-    found = [File(root, name) for root, _, names in os.walk(folder) for name in names if not name.startswith(".")]
-    return sorted(each for each in found if not suffixes or each.suffix.lower() in suffixes)
+def _files(folder: Path) -> list[File]:
+    """The files in a folder and below, in order, without hidden ones."""
+    return sorted(File(root, name) for root, _, names in os.walk(folder) for name in names if name[0] != ".")
 
 
-def part_of(folder: Path, training: tuple[str, ...], testing: tuple[str, ...], train: bool | None) -> Path:
+def _part_of(folder: Path, training: tuple[str, ...], testing: tuple[str, ...], train: bool | None) -> Path:
     """The folder of the part that is wanted, or the folder itself if it has no parts."""
-    own = folders(folder)
+    own = _folders(folder)
     parts = {True: training, False: testing}
     there = {which: own[name] for which, names in parts.items() for name in names if name in own}
     if not there:
@@ -246,54 +172,44 @@ class EventFolder(Recordings):
         return read_events(self.paths[number], self.sensor_size, **self._layout._asdict())
 
 
-class NMNIST(Recordings):
+class _BinRecordings(Recordings):
+    """Recordings in N-MNIST's format."""
+
+    def _events(self, number: int) -> Events:
+        path = self.paths[number]
+        return binary.read_bin(path, contents(path), self.sensor_size)
+
+
+class NMNIST(_BinRecordings):
     """N-MNIST: 60,000 and 10,000 handwritten digits, shown in three saccades to a camera of 34 x 34 pixels.
+
+    It has the attributes and errors of `EventFolder`. Its `sensor_size` is (34, 34, 2), and its `classes` are "0" to
+    "9".
 
     Args:
         folder: with the folders Train and Test, as the archives unpack to, or with the digits' folders 0 to 9.
         train: the part that is wanted; by default that for training, if there are two.
         transform: a function of the events that gives what `[i]` gives in their place.
 
-    Attributes:
-        sensor_size: (34, 34, 2).
-        classes: "0" to "9".
-        labels: of all samples, int64.
-        paths: of all samples.
-
-    Raises:
-        FileError: if there is no such folder, or there are no recordings; and from `[i]` for a damaged one.
-
     Source: Orchard et al., Converting static image datasets to spiking neuromorphic datasets using saccades, 2015.
     """
 
-    sensor_size = bin.NMNIST
+    sensor_size = binary.NMNIST
 
     def __init__(self, folder: Path, train: bool | None = None, *, transform: Transform | None = None) -> None:
-        part = part_of(folder, ("Train", "train"), ("Test", "test"), train)
-        super().__init__(part, (".bin",), tuple("0123456789"), transform)
-
-    def _events(self, number: int) -> Events:
-        path = self.paths[number]
-        return bin.read(path, contents(path), self.sensor_size)
+        part = _part_of(folder, ("Train", "train"), ("Test", "test"), train)
+        super().__init__(part, (".bin",), "0123456789", transform)
 
 
-class NCaltech101(Recordings):
+class NCaltech101(_BinRecordings):
     """N-Caltech101: 8,709 images of 101 classes of things, shown in three saccades to a camera.
 
     The recordings are of different sizes, none larger than 240 x 180; their events stay at the pixels where they were.
+    It has the attributes and errors of `EventFolder`. Its `sensor_size` is (240, 180, 2).
 
     Args:
         folder: with a folder for each class.
         transform: a function of the events that gives what `[i]` gives in their place.
-
-    Attributes:
-        sensor_size: (240, 180, 2).
-        classes: the names of the folders, in order.
-        labels: of all samples, int64.
-        paths: of all samples.
-
-    Raises:
-        FileError: if there is no such folder, or there are no recordings; and from `[i]` for a damaged one.
 
     Source: Orchard et al., Converting static image datasets to spiking neuromorphic datasets using saccades, 2015.
     """
@@ -303,29 +219,17 @@ class NCaltech101(Recordings):
     def __init__(self, folder: Path, *, transform: Transform | None = None) -> None:
         super().__init__(folder, (".bin",), None, transform)
 
-    def _events(self, number: int) -> Events:
-        path = self.paths[number]
-        return bin.read(path, contents(path), self.sensor_size)
-
 
 class CIFAR10DVS(Recordings):
     """CIFAR10-DVS: 10,000 images of CIFAR-10, moved before a DVS128, as its AEDAT 2.0 files have them.
 
     x and y are the addresses in the file, x = address >> 1 & 127 and y = address >> 8 & 127, and p is its lowest bit.
-    SpikingJelly has x = 127 - y, y = 127 - x and p = 1 - p of these.
+    SpikingJelly has x = 127 - y, y = 127 - x and p = 1 - p of these. It has the attributes and errors of `EventFolder`.
+    Its `sensor_size` is (128, 128, 2), and its `classes` are the ten of CIFAR-10, whichever of them are there.
 
     Args:
         folder: with a folder for each class, from airplane to truck.
         transform: a function of the events that gives what `[i]` gives in their place.
-
-    Attributes:
-        sensor_size: (128, 128, 2).
-        classes: the ten of CIFAR-10, whichever of them are there.
-        labels: of all samples, int64.
-        paths: of all samples.
-
-    Raises:
-        FileError: if there is no such folder, or there are no recordings; and from `[i]` for a damaged one.
 
     Source: Li et al., CIFAR10-DVS: an event-stream dataset for object classification, 2017.
     """
@@ -334,24 +238,18 @@ class CIFAR10DVS(Recordings):
 
     def __init__(self, folder: Path, *, transform: Transform | None = None) -> None:
         names = "airplane automobile bird cat deer dog frog horse ship truck"
-        super().__init__(folder, (), tuple(names.split()), transform)
+        super().__init__(folder, (), names.split(), transform)
 
 
 class ASLDVS(Recordings):
     """ASL-DVS: 100,800 recordings of 24 letters of American Sign Language, `.mat` files of a DAVIS240.
 
+    It has the attributes and errors of `EventFolder`. Its `sensor_size` is (240, 180, 2), and its `classes` are the 24
+    letters, whichever of them are there.
+
     Args:
         folder: with a folder for each letter, from a to y without j.
         transform: a function of the events that gives what `[i]` gives in their place.
-
-    Attributes:
-        sensor_size: (240, 180, 2).
-        classes: the 24 letters, whichever of them are there.
-        labels: of all samples, int64.
-        paths: of all samples.
-
-    Raises:
-        FileError: if there is no such folder, or there are no recordings; and from `[i]` for a damaged one.
 
     Source: Bi et al., Graph-based object classification for neuromorphic vision sensing, 2019.
     """
@@ -359,49 +257,7 @@ class ASLDVS(Recordings):
     sensor_size = (240, 180, 2)
 
     def __init__(self, folder: Path, *, transform: Transform | None = None) -> None:
-        super().__init__(folder, (".mat",), tuple("abcdefghiklmnopqrstuvwxy"), transform)
-
-
-class DVSGesture(Samples):
-    """DVS128 Gesture: 11 gestures of 29 people under three lights, before a DVS128.
-
-    Of the original, AEDAT 3.1, each line of a `_labels.csv` is a sample: the events of its recording from startTime up
-    to below endTime, whose times stay what they are in the recording. Of tonic's mirror, a sample is a file
-    `userNN_lighting/<label>.npy` with columns x, y, p and t in milliseconds; of SpikingJelly's, a file `.npz` in a
-    folder for each label.
-
-    Args:
-        folder: with the recordings, or with the folders of people or labels; or one with a part for training and one
-            for testing in it.
-        train: the part that is wanted; by default that for training, if there are two. They are the folders train and
-            test, or ibmGestureTrain and ibmGestureTest, or the recordings that trials_to_train.txt and
-            trials_to_test.txt list.
-        transform: a function of the events that gives what `[i]` gives in their place.
-
-    Attributes:
-        sensor_size: (128, 128, 2).
-        classes: the 11 gestures; label 0 is class 1 of the files.
-        labels: of all samples, int64.
-
-    Raises:
-        FileError: if there are no recordings, or labels that make no sense; and from `[i]` for a damaged one.
-
-    Source: Amir et al., A low power, fully event-based gesture recognition system, 2017.
-    """
-
-    sensor_size = aedat.DVS128
-    classes = GESTURES
-
-    def __init__(self, folder: Path, train: bool | None = None, *, transform: Transform | None = None) -> None:
-        part = part_of(folder, ("train", "ibmGestureTrain"), ("test", "ibmGestureTest"), train)
-        self.samples = tuple(gesture_samples(part, train))
-        if not self.samples:
-            found = "recordings .aedat with _labels.csv, or .npy or .npz by label, are expected, and there are none"
-            raise fault(folder, "", found)
-        super().__init__([each.label for each in self.samples], transform)
-
-    def _events(self, number: int) -> Events:
-        return read_gesture(self.samples[number], self.sensor_size)
+        super().__init__(folder, (".mat",), "abcdefghiklmnopqrstuvwxy", transform)
 
 
 class SHD(Samples):
@@ -442,3 +298,106 @@ class SHD(Samples):
 
     def _events(self, number: int) -> Events:
         return self._spikes.sample(number)
+
+
+# --- DVS128 Gesture: samples are parts of recordings, or files of their own -------------------------------------------
+
+GESTURES = (
+    "hand_clapping", "right_hand_wave", "left_hand_wave", "right_arm_clockwise", "right_arm_counter_clockwise",
+    "left_arm_clockwise", "left_arm_counter_clockwise", "arm_roll", "air_drums", "air_guitar", "other_gestures",
+)  # fmt: skip
+GESTURE_LABELS = "_labels.csv"
+
+
+class GestureSample(NamedTuple):
+    """A sample: its file, its label, and which times of the file are its own."""
+
+    path: str
+    label: int
+    begin: int = -1
+    end: int = 1 << 62
+
+
+class DVSGesture(Samples):
+    """DVS128 Gesture: 11 gestures of 29 people under three lights, before a DVS128.
+
+    Of the original, AEDAT 3.1, each line of a `_labels.csv` is a sample: the events of its recording from startTime up
+    to below endTime, whose times stay what they are in the recording. Of tonic's mirror, a sample is a file
+    `userNN_lighting/<label>.npy` with columns x, y, p and t in milliseconds; of SpikingJelly's, a file `.npz` in a
+    folder for each label.
+
+    Args:
+        folder: with the recordings, or with the folders of people or labels; or one with a part for training and one
+            for testing in it.
+        train: the part that is wanted; by default that for training, if there are two. They are the folders train and
+            test, or ibmGestureTrain and ibmGestureTest, or the recordings that trials_to_train.txt and
+            trials_to_test.txt list.
+        transform: a function of the events that gives what `[i]` gives in their place.
+
+    Attributes:
+        sensor_size: (128, 128, 2).
+        classes: the 11 gestures; label 0 is class 1 of the files.
+        labels: of all samples, int64.
+
+    Raises:
+        FileError: if there are no recordings, or labels that make no sense; and from `[i]` for a damaged one.
+
+    Source: Amir et al., A low power, fully event-based gesture recognition system, 2017.
+    """
+
+    sensor_size = aedat.DVS128
+    classes = GESTURES
+
+    def __init__(self, folder: Path, train: bool | None = None, *, transform: Transform | None = None) -> None:
+        part = _part_of(folder, ("train", "ibmGestureTrain"), ("test", "ibmGestureTest"), train)
+        self.samples = tuple(_gesture_samples(part, train))
+        if not self.samples:
+            found = "recordings .aedat with _labels.csv, or .npy or .npz by label, are expected, and there are none"
+            raise fault(folder, "", found)
+        super().__init__([each.label for each in self.samples], transform)
+
+    def _events(self, number: int) -> Events:
+        path, _, begin, end = self.samples[number]
+        data = contents(path)
+        if path.endswith(".aedat"):
+            if not data.startswith(b"#!AER-DAT3.1"):
+                raise fault(path, "byte 0", "AEDAT 3.1 is expected, which begins with #!AER-DAT3.1")
+            return aedat.read_3(path, data, self.sensor_size, begin, end)
+        if path.endswith(".npz"):
+            return tables.read_npz(path, data, self.sensor_size)
+        return tables.read_npy(path, data, self.sensor_size, TableLayout(time_unit="ms"), order="xypt")
+
+
+def _gesture_samples(folder: Any, train: bool | None) -> Iterator[GestureSample]:
+    """All samples in a folder and below, in the order of their names; of recordings those that a list names."""
+    files = _files(folder)
+    trials = "trials_to_test.txt" if train is False else "trials_to_train.txt"
+    list_file = next((file for file in files if file.name == trials), None)
+    listed = None if list_file is None else contents(list_file).decode("utf-8", "replace").split()
+    for file in files:
+        if file.suffix == ".aedat" and (listed is None or file.name in listed):
+            yield from _cuts(file)
+        elif file.suffix in (".npy", ".npz"):
+            name = file.stem if file.stem.isdigit() else file.parent.name
+            if not name.isdigit() or int(name) >= len(GESTURES):
+                raise fault(file, "", "its name, or that of its folder, is expected to be a label from 0 to 10")
+            yield GestureSample(str(file), int(name))
+
+
+def _cuts(file: File) -> Iterator[GestureSample]:
+    """The samples of a recording: class, startTime_usec, endTime_usec, below a header; they may overlap."""
+    labels = file.with_name(file.stem + GESTURE_LABELS)
+    start = 0
+    for number, line in enumerate(contents(labels).split(b"\n"), 1):
+        place = f"line {number} (byte {start})"
+        start += len(line) + 1
+        row = line.strip().decode("utf-8", "replace")
+        if not row or (number == 1 and not row[0].isdigit()):
+            continue
+        try:
+            label, begin, end = (int(field) for field in row.split(","))
+        except ValueError:
+            raise fault(labels, place, f"class, startTime_usec, endTime_usec are expected, not {row[:80]!r}") from None
+        if not 1 <= label <= len(GESTURES) or not 0 <= begin <= end:
+            raise fault(labels, place, f"a class from 1 to 11, and an end behind a start, are expected, not {row[:80]}")
+        yield GestureSample(str(file), label - 1, begin, end)

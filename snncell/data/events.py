@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from snncell.base.arguments.shown import brief
-from snncell.data.kernels.binning import LINE, RECORD
+from snncell.data.binning import LINE, RECORD
 from snncell.errors import ArgumentError
 
 __all__ = ["Events"]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Count, Dtype
+from snncell.data.binning import BITS, MOST, count_events, list_events, number_bins, span_events
 from snncell.data.events import Events, Sensor, as_events, sensor_of
-from snncell.data.kernels.binning import BITS, MOST, count_events, list_events, number_bins, span_events
-from snncell.data.padding import grid_length
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.kernels.products.csr import Rows, check, move_rows
 from snncell.tape.event_lists import EventLists
@@ -22,10 +22,24 @@ __all__ = ["to_event_lists", "to_frames"]
 
 Array = np.ndarray[Any, Any]
 Steps = Callable[[Array], int]  # T, of the numbers of steps (B,)
-Ways = tuple[int | None, int | None, int | None]
-Between = tuple[int | None, int | None]  # start and end, in microseconds
 
 NEVER = np.iinfo(np.int64).max  # a time, or a number of an event: behind all of them
+
+
+@dataclass(frozen=True)
+class Binning:
+    """The arguments of `to_frames`, and the name of the caller for errors."""
+
+    who: str
+    sensor_size: Any = None
+    n_bins: int | None = None
+    window: int | None = None
+    count: int | None = None
+    overlap: int = 0
+    last: str = "keep"
+    dtype: Any = np.uint8
+    start: int | None = None
+    end: int | None = None
 
 
 def to_frames(
@@ -86,37 +100,28 @@ def to_frames(
         >>> frames.shape, frames.sum((1, 2, 3)).tolist()
         ((5, 2, 3, 2), [1, 0, 1, 0, 1])
     """
-    ways = (n_bins, window, count)
-    return make_frames("to_frames", events, sensor_size, ways, overlap, last, dtype, between=(start, end))
+    return make_frames(
+        Binning("to_frames", sensor_size, n_bins, window, count, overlap, last, dtype, start, end), events
+    )
 
 
-def make_frames(
-    who: str,
-    events: Any,
-    sensor_size: Any,
-    ways: Ways,
-    overlap: int,
-    last: str,
-    dtype: Any,
-    steps: Steps | None = None,
-    between: Between = (None, None),
-) -> Array:
-    """`to_frames`, for a caller of any name; of a batch with T frames, by `steps` of how many each recording has."""
-    kind = dtype_of_counts(who, dtype)
-    bins = bins_of(who, events, sensor_size, ways, overlap, last, steps, between)
+def make_frames(binning: Binning, events: Any, steps: Steps | None = None) -> Array:
+    """The frames of a recording or a batch; of a batch with T frames, by `steps` of how many each recording has."""
+    kind = _dtype_of_counts(binning)
+    bins = bins_of(binning, events, steps)
     counts, wrong = count_events(bins.recordings, bins.begins, bins.ends, bins.sensor, bins.by_number, kind)
-    bins.refuse(who, wrong)
+    bins.refuse(binning.who, wrong)
     if not bins.has_rows:
         counts = counts[:, :, :, 0]
     frames: Array = counts if bins.several else counts[:, 0]
     return frames
 
 
-def dtype_of_counts(who: str, dtype: Any) -> Any:
-    """The dtype in NumPy's words, if it is one for counts."""
-    kind = dtypes.as_dtype(dtype).dtype
+def _dtype_of_counts(binning: Binning) -> Any:
+    """NumPy's dtype of the counts."""
+    kind = dtypes.as_dtype(binning.dtype).dtype
     if kind not in MOST:
-        raise DTypeError(f"{who}: counts are real numbers, not {kind}.")
+        raise DTypeError(f"{binning.who}: counts are real numbers, not {kind}.")
     return kind
 
 
@@ -152,38 +157,31 @@ class Bins(NamedTuple):
             raise ArgumentError(f"{who}: event {wrong[n]} ({fields}) lies outside of sensor_size {self.sensor}.")
 
 
-def bins_of(
-    who: str,
-    events: Any,
-    sensor_size: Any,
-    ways: Ways,
-    overlap: int,
-    last: str,
-    steps: Steps | None = None,
-    between: Between = (None, None),
-) -> Bins:
+def bins_of(binning: Binning, events: Any, steps: Steps | None = None) -> Bins:
     """The bins of a recording, or of a list of them: T, by `steps` of how many each has, if it is given."""
     several = isinstance(events, list | tuple)
-    way, size = check_bins(who, ways, overlap, between)
-    recordings, sensor = _recordings(who, list(events) if several else [events], sensor_size)
-    by_number = way == "count"
-    if by_number:
+    way, size = check_bins(binning)
+    recordings, sensor = _recordings(binning, list(events) if several else [events])
+    if way == "count":
         lengths, starts = np.array(list(map(len, recordings)), np.int64), np.zeros(len(recordings), np.int64)
     else:
-        lengths, starts = _spans(who, recordings, *between)
-    begins, ends = (
-        _evenly(lengths, starts, size) if way == "n_bins" else _in_steps(lengths, starts, size, size - overlap, last)
-    )
-    end = between[1]
-    if end is not None and way == "window":  # the last window may be longer than what is left
-        ends = np.where(begins == NEVER, NEVER, np.minimum(ends, end))
-    if steps is not None:
-        begins, ends = _up_to(steps, begins, ends, size if way == "n_bins" else None)
-    return Bins(recordings, sensor, begins, ends, by_number, several)
+        lengths, starts = _spans(binning, recordings)
+    if way == "n_bins":
+        begins, ends = _evenly(lengths, starts, size)
+    else:
+        begins, ends = _in_steps(lengths, starts, size, size - binning.overlap, binning.last)
+    if binning.end is not None and way == "window":  # the last window may be longer than what is left
+        ends = np.where(begins == NEVER, NEVER, np.minimum(ends, binning.end))
+    if steps is not None:  # T bins, of which those behind a recording's own are empty
+        own = np.full(len(begins), size) if way == "n_bins" else (begins < ends).sum(1)
+        more = (0, 0), (0, int(steps(own)) - begins.shape[1])
+        begins, ends = (np.pad(each, more, constant_values=NEVER) for each in (begins, ends))
+    return Bins(recordings, sensor, begins, ends, way == "count", several)
 
 
-def _spans(who: str, recordings: list[Events], start: int | None, end: int | None) -> tuple[Array, Array]:
-    """How long each recording is, and its first time: those of its events, or from `start` to `end`."""
+def _spans(binning: Binning, recordings: list[Events]) -> tuple[Array, Array]:
+    """The length and the first time of each recording: those of its events, or from `start` to `end`."""
+    start, end = binning.start, binning.end
     spans = span_events(recordings)
     firsts, lasts = spans[:, 0].astype(object), spans[:, 1].astype(object)  # Python's integers do not overflow
     starts = firsts if start is None else np.full_like(firsts, start)
@@ -192,13 +190,14 @@ def _spans(who: str, recordings: list[Events], start: int | None, end: int | Non
     if start is None or end is None:
         lengths[lasts < firsts] = 0  # there are no events
     if (lengths >= 2**63).any():
-        raise ArgumentError(f"{who}: the times of a recording span 2**63 microseconds or more.")
+        raise ArgumentError(f"{binning.who}: the times of a recording span 2**63 microseconds or more.")
     return lengths.astype(np.int64), starts.astype(np.int64)
 
 
-def check_bins(who: str, ways: Ways, overlap: int, between: Between = (None, None)) -> tuple[str, int]:
-    """Which of `n_bins`, `window` and `count`, in this order, says what a bin is, and its number."""
-    given = {name: value for name, value in zip(("n_bins", "window", "count"), ways, strict=True) if value is not None}
+def check_bins(binning: Binning) -> tuple[str, int]:
+    """The way in which bins are made, "n_bins", "window" or "count", and its number."""
+    who, overlap, start, end = binning.who, binning.overlap, binning.start, binning.end
+    given = {way: size for way in ("n_bins", "window", "count") if (size := getattr(binning, way)) is not None}
     if len(given) != 1:
         named = " and ".join(given) or "none"
         raise ArgumentError(f"{who}: give one of n_bins, window (microseconds) and count (events), not {named}.")
@@ -206,8 +205,7 @@ def check_bins(who: str, ways: Ways, overlap: int, between: Between = (None, Non
     if not 0 <= overlap < size or (overlap and way == "n_bins"):
         limit = "there is none of n_bins" if way == "n_bins" else f"it is from 0 to below {way} = {size}"
         raise ArgumentError(f"{who}: overlap is {overlap}, but {limit}.")
-    start, end = between
-    if way == "count" and between != (None, None):
+    if way == "count" and (start, end) != (None, None):
         raise ArgumentError(
             f"{who}: start and end are times, and count={size} makes bins of so many events. Leave out one, or cut the "
             f"events first, data.CropTime(min=..., max=...)(events)."
@@ -217,8 +215,9 @@ def check_bins(who: str, ways: Ways, overlap: int, between: Between = (None, Non
     return way, size
 
 
-def _recordings(who: str, given: list[Any], size: Any) -> tuple[list[Events], Sensor]:
+def _recordings(binning: Binning, given: list[Any]) -> tuple[list[Events], Sensor]:
     """Recordings as the kernels take them, and the sensor that they are all of."""
+    who, size = binning.who, binning.sensor_size
     if not given:
         raise ArgumentError(f"{who}: there are no recordings.")
     sensor = None if size is None else sensor_of(who, size)
@@ -254,13 +253,6 @@ def _in_steps(lengths: Array, starts: Array, size: int, step: int, last: str) ->
     return np.where(there, begins, NEVER), np.where(there, begins + size, NEVER)
 
 
-def _up_to(steps: Steps, begins: Array, ends: Array, bins: int | None) -> tuple[Array, Array]:
-    """T bins, of which those behind a recording's own are empty; without `bins`, its own are those with a length."""
-    own = (begins < ends).sum(1) if bins is None else np.full(len(begins), bins)
-    more = (0, 0), (0, int(steps(own)) - begins.shape[1])
-    return np.pad(begins, more, constant_values=NEVER), np.pad(ends, more, constant_values=NEVER)
-
-
 # --- event lists: the pixels that had events --------------------------------------------------------------------------
 
 
@@ -286,23 +278,10 @@ def to_event_lists(
     jitted step is traced for few.
 
     Args:
-        events: as for `to_frames`, a recording or a list of them. Fastest in order of time.
-        sensor_size: (W, H, P); by default that of the events. With P = 1 the polarities are counted together.
-        n_bins: the number of bins.
-        window: microseconds.
-        count: a number of events.
-        overlap: of a window with the one before it, in microseconds, or events.
-        last: "keep" or "drop": a last window or count that the recording does not fill.
-        dtype: of the counts.
-        start, end: the times in microseconds at which the first bin begins and the last one ends.
+        events, sensor_size, n_bins, window, count, overlap, last, dtype, start, end: as for `to_frames`.
 
     Returns:
         EventLists of shape (T, P, H, W), or (T, P, W) of events without y; of a batch (T, B, ...).
-
-    Raises:
-        ArgumentError: for no or several ways to say what a bin is, an overlap that no bin is longer than, events
-            outside of the sensor, and batches of several sensors.
-        DTypeError: for a complex dtype, and what is none.
 
     Example:
         >>> events = snncell.data.Events([0, 5, 9], x=[1, 0, 1], y=[0, 0, 2], p=[1, 0, 1], sensor_size=(2, 3, 2))
@@ -312,24 +291,15 @@ def to_event_lists(
         >>> bool((lists.to_dense().asnumpy() == snncell.data.to_frames(events, n_bins=5)).all())
         True
     """
-    ways = (n_bins, window, count)
-    return make_event_lists("to_event_lists", events, sensor_size, ways, overlap, last, dtype, between=(start, end))
+    return make_event_lists(
+        Binning("to_event_lists", sensor_size, n_bins, window, count, overlap, last, dtype, start, end), events
+    )
 
 
-def make_event_lists(
-    who: str,
-    events: Any,
-    sensor_size: Any,
-    ways: Ways,
-    overlap: int,
-    last: str,
-    dtype: Any,
-    steps: Steps | None = None,
-    between: Between = (None, None),
-) -> EventLists:
-    """`to_event_lists`, for a caller of any name; of a batch with T rows each, by `steps` of how many each has."""
-    kind = dtype_of_counts(who, dtype)
-    bins = bins_of(who, events, sensor_size, ways, overlap, last, steps, between)
+def make_event_lists(binning: Binning, events: Any, steps: Steps | None = None) -> EventLists:
+    """The event lists of a recording or a batch; of a batch with T rows each, by `steps` of how many each has."""
+    kind = _dtype_of_counts(binning)
+    bins = bins_of(binning, events, steps)
     recordings, orders = list(bins.recordings), {}
     if bins.by_number:
         lengths = np.array(list(map(len, recordings)), np.int64)[:, None]
@@ -344,14 +314,13 @@ def make_event_lists(
     places, values, begins, counts, wrong = list_events(recordings, firsts, lasts, bins.sensor, kind)
     for n, order in orders.items():
         wrong[n] = order[wrong[n]] if wrong[n] >= 0 else -1
-    bins.refuse(who, wrong)
+    bins.refuse(binning.who, wrong)
     starts = np.concatenate([[0], np.cumsum(counts)])
     places, values = move_rows(begins, starts, places, values, grid_length(int(starts[-1])))
     width, height, polarities = bins.sensor
     of_row = (polarities, height, width) if bins.has_rows else (polarities, width)
     batch, bins_of_all = firsts.shape
-    shape = (bins_of_all, *((batch,) if bins.several else ()), *of_row)
-    return EventLists(wrap(place_array(starts)), wrap(place_array(places)), wrap(place_array(values)), shape)
+    return _lists(starts, places, values, (bins_of_all, *((batch,) if bins.several else ()), *of_row))
 
 
 def join_event_lists(lists: Sequence[EventLists], steps: int) -> EventLists:
@@ -380,5 +349,14 @@ def join_event_lists(lists: Sequence[EventLists], steps: int) -> EventLists:
         to = np.repeat(begins[: each.rows, n] - own[:-1], np.diff(own)) + np.arange(own[0], own[-1])
         listed_here = slice(own[0], own[-1])
         places[to], values[to] = on_host(each.indices)[listed_here], on_host(each.values)[listed_here]
-    shape = (steps, len(lists), *lists[0].shape[1:])
+    return _lists(starts, places, values, (steps, len(lists), *lists[0].shape[1:]))
+
+
+def _lists(starts: Array, places: Array, values: Array, shape: tuple[int, ...]) -> EventLists:
     return EventLists(wrap(place_array(starts)), wrap(place_array(places)), wrap(place_array(values)), shape)
+
+
+def grid_length(length: int) -> int:
+    """The first of 1, 2, 3, 4, 6, 8, 12, 16, 24, ... that is not below a length: two for each doubling."""
+    power = 1 << max(length - 1, 0).bit_length()
+    return power * 3 // 4 if power > 2 and length <= power * 3 // 4 else power

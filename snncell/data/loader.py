@@ -13,14 +13,13 @@ import numpy as np
 from snncell.base.arguments.kinds import Count, Numbers, Own, Size
 from snncell.base.frames import hide_frames
 from snncell.compiler.state.reach import NUMPYS, PYTHONS, ReachableValues
-from snncell.data.collate import Collate, Waiting, check_dataset, entries, length_of, with_entry
-from snncell.data.padding import quantiles
-from snncell.data.random_numbers import sample_of, takes_rng
+from snncell.data.random_numbers import draw_seed, sample_of, takes_rng
+from snncell.data.samples import Collate, Waiting, check_dataset, entries, first_entry, length_of, with_entry
 from snncell.data.transforms.base import by_batches
 from snncell.data.workers import make_by_workers
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import HOST
-from snncell.ops.random import randint, randperm
+from snncell.ops.random import randperm
 from snncell.tape.state import settings
 from snncell.tape.structure import on_host, with_tensors
 from snncell.tape.tensor import Tensor
@@ -37,17 +36,8 @@ class Maker:
     """The part of a Loader that makes batches: a function of their number alone.
 
     Where a transform takes whole batches (`Transform.batch`), a sample goes through those in front of it, with its own
-    random numbers, and waits for the others.
-
-    Args:
-        dataset: the samples.
-        transform: of their first entry, or None.
-        collate: the Loader's own, or the user's.
-        batch_size: how many samples a batch has.
-        shuffle: whether they are in an order that `seed` decides.
-        seed: two integers, of the order and the transforms.
-        cut: a function of how many samples a batch has that gives, by number, the parts of it to be made, each as a
-            batch of its own; without it a batch is whole.
+    random numbers, and waits for the others. `seed` are two integers, of the order and the transforms. `cut` gives the
+    parts of a batch of so many samples, by number, to be made as batches of their own; without it a batch is whole.
     """
 
     def __init__(
@@ -98,34 +88,31 @@ class Maker:
             failed = error
         # One by one again: an error of a sample alone is raised with its number, in the same words as without batches.
         for index, each in zip(chosen, samples, strict=True):
-            self._try_alone(index, each)
+            _, waiting = first_entry(each)
+            if isinstance(waiting, Waiting):
+                with self._drawing(index), self._named(index):
+                    self.last(waiting.value)
         raise failed
 
     def sample(self, index: int, wait: bool) -> Any:
         """A sample, transformed; if it is to wait, as far as it can be before the others are there."""
         with self._drawing(index) as generator, self._named(index):
             sample = self.dataset[index]
-            name, value = next(iter(entries(sample).items()), (0, None))
+            name, value = first_entry(sample)
             if wait and self.last is not None and self.own is not None and self.own.is_sequence(name):
                 return with_entry(sample, name, Waiting(self.first(value, generator)))
             return sample if self.transform is None else with_entry(sample, name, self.alone(value, generator))
 
     def quantiles(self, count: int) -> tuple[int, ...]:
-        """Buckets by the lengths of some samples."""
+        """At most `count` buckets: quantiles of the lengths of some samples."""
         assert self.own is not None
         if self.own.sequences == ():
             return ()
         chosen = np.unique(np.linspace(0, len(self.order) - 1, LOOKED_AT).astype(int)).tolist()
         rows = {index: entries(self.sample(index, wait=False)) for index in chosen}
-        of_each = [length_of(row, self.own.sequences_of(row), index) for index, row in rows.items()]
-        return quantiles(of_each, count)
-
-    def _try_alone(self, index: int, sample: Any) -> None:
-        """Transform a sample that waits for others alone, for its errors."""
-        waiting = next(iter(entries(sample).values()), None)
-        if isinstance(waiting, Waiting):
-            with self._drawing(index), self._named(index):
-                self.last(waiting.value)
+        lengths = [length_of(row, self.own.sequences_of(row), index) for index, row in rows.items()]
+        own = np.quantile(lengths, np.arange(1, count + 1) / count, method="higher")
+        return tuple(sorted({max(int(length), 1) for length in own}))
 
     def _drawing(self, index: int) -> AbstractContextManager[Callable[[], np.random.Generator]]:
         """The context of a sample's random numbers; the global generators are the Loader's own in its processes."""
@@ -161,12 +148,6 @@ class _Step:
 
 
 # --- Loader -----------------------------------------------------------------------------------------------------------
-
-
-def transform_generators(transform: Callable[..., Any]) -> list[Any]:
-    """The random generators that a transform keeps, without those that NumPy and Python share among all."""
-    generators = ReachableValues([transform]).generators
-    return [one for one in generators if one is not NUMPYS and one is not PYTHONS]
 
 
 class Loader:
@@ -241,7 +222,8 @@ class Loader:
         lengths: bool = True,
     ) -> None:
         check_dataset("Loader", dataset)
-        if processes and transform is not None and transform_generators(transform):
+        generators = [] if transform is None or not processes else ReachableValues([transform]).generators
+        if any(one is not NUMPYS and one is not PYTHONS for one in generators):
             raise ArgumentError(
                 "Loader: the transform keeps a random generator, and processes=True gives every process a copy of it, "
                 "which draws the same numbers. Give the transform an argument rng, the generator of the sample."
@@ -335,9 +317,8 @@ class Loader:
                 f"Loader: resume: the state is of another Loader: {name} is {found!r}, not {fixed[name]!r}."
             )
         epoch, batch, seed, found = (state.get(name) for name in ("epoch", "batch", "seed", "quantiles"))
-        if not (_is_count(epoch) and _is_count(batch) and batch < len(self)) or not (
-            _is_count(seed) or (seed is None and not batch)
-        ):
+        seeded = _is_count(seed) or (seed is None and not batch)
+        if not (_is_count(epoch) and _is_count(batch) and batch < len(self) and seeded):
             raise ArgumentError(
                 f"Loader: resume: the state is damaged: epoch {epoch!r}, batch {batch!r}, seed {seed!r}."
             )
@@ -379,7 +360,7 @@ class Loader:
             place = _Place(place.epoch + 1, 0, None)
         self._resumed = False
         if place.seed is None:
-            place = replace(place, seed=_draw_seed() if self.seed is None else self.seed)
+            place = replace(place, seed=draw_seed() if self.seed is None else self.seed)
         self._place = self._begun = place
         return place
 
@@ -391,12 +372,6 @@ class _Place:
     epoch: int
     batch: int
     seed: int | None
-
-
-def _draw_seed() -> int:
-    """A seed that `set_seed` decides."""
-    with settings(space=HOST):
-        return int(randint(0, 2**62, ()).item())
 
 
 def _is_count(value: Any) -> TypeGuard[int]:

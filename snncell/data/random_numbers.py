@@ -23,6 +23,8 @@ from snncell.ops.random import randint, replaying
 from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor
 
+Seed = Annotated[int, Within(0)]
+
 
 def takes_rng(transform: Callable[..., Any]) -> bool:
     """True for a callable that takes a generator of random numbers, as `rng`."""
@@ -38,29 +40,26 @@ def sample_of(
 ) -> Iterator[Callable[[], np.random.Generator]]:
     """A context in which this thread draws from the sequence of a sample, and afterwards goes on with its own.
 
-    It gives a function that makes the sample's generator. With `global_generators` it seeds those of the process too.
+    It gives a function that makes the sample's generator. With `global_generators` it seeds `np.random`, `random`, and
+    `torch` where it is imported, too.
     """
     mixed = np.random.SeedSequence((seed, epoch, index))
     if global_generators:
-        _seed_global_generators(mixed.spawn(1)[0])
+        words = mixed.spawn(1)[0].generate_state(8)
+        np.random.seed(words)
+        random.seed(words.tobytes())
+        if (torch := sys.modules.get("torch")) is not None:
+            torch.manual_seed(int(words[0]))
     key = int(mixed.generate_state(1, np.uint64)[0]) >> 2
     # A thread that makes data ahead for another one does not wait for its turn: these numbers are not the other's.
     with settings(turn=None, space=HOST), replaying(Tensor(np.array([key, 0]))):
         yield lambda: np.random.default_rng(mixed)
 
 
-def _seed_global_generators(mixed: np.random.SeedSequence) -> None:
-    """Seed `np.random`, `random`, and `torch` where it is imported."""
-    words = mixed.generate_state(8)
-    np.random.seed(words)
-    random.seed(words.tobytes())
-    if (torch := sys.modules.get("torch")) is not None:
-        torch.manual_seed(int(words[0]))
-
-
-# --- made data: a function of a seed, and of the number of a sample where there is one --------------------------------
-
-Seed = Annotated[int, Within(0)]
+def draw_seed() -> int:
+    """A seed that `set_seed` decides."""
+    with settings(space=HOST):
+        return int(randint(0, 2**62, ()).item())
 
 
 def seed_or_draw(who: str, seed: int | None) -> int:
@@ -70,8 +69,7 @@ def seed_or_draw(who: str, seed: int | None) -> int:
         ArgumentError: for a seed below 0, or one that is no integer.
     """
     if seed is None:
-        with settings(space=HOST):
-            return int(randint(0, 2**62, ()).item())
+        return draw_seed()
     if as_int(seed, who, "seed") < 0:
         raise ArgumentError(f"{who}: seed is an integer of at least 0, not {seed!r}.")
     return int(seed)

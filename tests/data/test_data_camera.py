@@ -11,8 +11,7 @@ import pytest
 
 import snncell
 from snncell.data import EventCamera, Events, MovingDigits, digits
-from snncell.data.kernels import camera as kernel
-from snncell.data.made import camera as made_camera, digits as moving_digits
+from snncell.data.made import camera as made_camera
 from snncell.data.random_numbers import generator
 from snncell.errors import ArgumentError, CallError, ShapeError, TensorIndexError
 
@@ -122,9 +121,9 @@ def test_a_step_of_several_thresholds_gives_as_many_events_of_its_polarity():
 def test_the_same_events_on_all_threads(monkeypatch):
     film = np.random.default_rng(0).random((20, 40, 50))
     camera = EventCamera(0.3, noise=50.0, leak=5.0, refractory=300)
-    monkeypatch.setattr(kernel, "PARALLEL_SIZE", 1)
+    monkeypatch.setattr(made_camera, "PARALLEL_SIZE", 1)
     shared = camera(film, 1000, seed=5)
-    monkeypatch.setattr(kernel, "PARALLEL_SIZE", 1 << 40)
+    monkeypatch.setattr(made_camera, "PARALLEL_SIZE", 1 << 40)
     assert camera(film, 1000, seed=5).tobytes() == shared.tobytes()
 
 
@@ -278,7 +277,7 @@ def test_without_noise_there_are_events_in_saccades_only():
 
 def test_a_digit_moves_from_rest_to_rest_and_no_more_than_half_a_pixel_at_once():
     rests = np.array([[5.0, 9.0], [20.0, 3.0], [20.0, 3.0], [7.0, 8.0]])
-    times, places = moving_digits._course(rests, 10_000)
+    times, places = made_camera._course(rests, 10_000)
     assert (np.diff(times) > 0).all() and times[0] == 0 and times[-1] == 30_000
     assert np.abs(np.diff(places, axis=0)).max() <= 0.5
     for number, rest in enumerate(rests):

@@ -12,7 +12,7 @@ import pytest
 import scipy.io
 
 from snncell import data
-from snncell.data.formats import aedat, bin, mat, numpy_files, prophesee, text
+from snncell.data.formats import aedat, binary, tables
 from snncell.errors import ArgumentError, FileError
 
 MEMORY = 1 << 28  # bytes: what packed files may unpack to, twice
@@ -59,7 +59,8 @@ KINDS = (
     "davis", "evt 2", "evt 3", "dat", "mat struct", "nanoseconds", "e2vid",
 )  # fmt: skip
 READERS = (
-    aedat.read_2, aedat.read_3, bin.read, mat.read, numpy_files.read_npy, numpy_files.read_npz, prophesee.read,
+    aedat.read_2, aedat.read_3, binary.read_bin, tables.read_mat, tables.read_npy, tables.read_npz,
+    binary.read_prophesee,
 )  # fmt: skip
 OPTIONS: dict[str, Any] = {
     "mat struct": {"columns": {"t": "TD/ts", "x": "TD/x", "y": "TD/y", "p": "TD/pol"}},
@@ -144,8 +145,8 @@ def test_files_of_one_format_given_to_the_readers_of_the_others(tmp_path):
     for whole in wholes:
         for read in READERS:
             outcome(path, whole, lambda path, read=read: read(path, path.read_bytes()))
-        if text.is_text(whole):
-            outcome(path, whole, lambda path: text.read(path, path.read_bytes()))
+        if tables.is_text(whole):
+            outcome(path, whole, lambda path: tables.read_text(path, path.read_bytes()))
         assert "HDF5 file is expected" in outcome(path, whole, lambda path: data.SHD(path)[0][0])
 
 

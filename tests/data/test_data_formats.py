@@ -12,7 +12,7 @@ import pytest
 import scipy.io
 
 from snncell.data import read_events
-from snncell.data.formats import bin
+from snncell.data.formats import binary
 from snncell.errors import ArgumentError, FileError
 
 COUNTS = (1, 2, 7, 400)
@@ -363,7 +363,7 @@ def test_the_certain_reader_of_bin_takes_times_that_go_back(path):
     path.write_bytes(data)
     with pytest.raises(FileError, match=r"byte 5: .* time goes back"):
         read_events(path)
-    assert bin.read(path, data)["t"].tolist() == [256, 0]
+    assert binary.read_bin(path, data)["t"].tolist() == [256, 0]
 
 
 def test_a_stream_in_memory_is_no_path():

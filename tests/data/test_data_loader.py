@@ -23,7 +23,7 @@ import snncell
 from snncell import Tensor, data, nn, ops, train
 from snncell.base import signals
 from snncell.data import Events, to_frames, workers as pools
-from snncell.data.padding import grid_length
+from snncell.data.frames import grid_length
 from snncell.errors import ArgumentError, DTypeError, ForkError, ShapeError, WorkerError
 from snncell.ops.random import present_key
 

@@ -18,7 +18,8 @@ import pytest
 from test_conv import PATHS, by, drawn, three
 from test_pooling import drawn as drawn_windows
 
-from snncell.data.kernels import binning, event_filters
+from snncell.data import binning
+from snncell.data.transforms.selection import keep_by_rule
 from snncell.kernels import pooling
 from snncell.kernels.conv import direct, events, im2col, winograd
 from snncell.kernels.eventprop import spike_times
@@ -155,7 +156,7 @@ def frames(rng: Any, guards: Guards) -> None:
     for records, (first, last) in zip(recordings, binning.span_events(recordings), strict=True):
         assert not len(records) or (first, last) == (records["t"].min(), records["t"].max())
         for rule in ("denoise", "rest", "decimate"):
-            kept = event_filters.keep_by_rule(rule, records, (width, height), 2)
+            kept = keep_by_rule(rule, records, (width, height), 2)
             assert len(kept) == len(records)
 
 

@@ -1,25 +1,28 @@
-"""Recordings of events in files, of whatever format they are."""
+"""Recordings of events in files: the table of formats, and the reader that finds the right one."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 from snncell.base.arguments.kinds import Own, Path
 from snncell.data.events import Events, sensor_of
-from snncell.data.formats import aedat, bin, hdf5, mat, numpy_files, prophesee, text
-from snncell.data.formats.columns import PLAIN, TableLayout, layout_of
-from snncell.data.formats.reading import contents, fault
+from snncell.data.formats import aedat, binary, hdf5, tables
+from snncell.data.formats.reading import PLAIN, contents, fault, layout_of
 from snncell.errors import ArgumentError
 
 __all__ = ["read_events"]
 
-MAGIC = {b"#!AER-DAT2.0": aedat.read_2, b"#!AER-DAT3.1": aedat.read_3, b"#!AER-DAT4": aedat.read_4}
-TABLES = {  # which have a Layout
-    b"\x93NUMPY": numpy_files.read_npy,
-    b"PK\x03\x04": numpy_files.read_npz,
-    b"MATLAB 5.0 MAT-file": mat.read,
+TABLES: dict[bytes, Callable[..., Events]] = {  # readers (path, data, sensor_size, layout) by the first bytes of files
+    b"\x93NUMPY": tables.read_npy,
+    b"PK\x03\x04": tables.read_npz,
+    b"MATLAB 5.0 MAT-file": tables.read_mat,
+}
+MAGIC: dict[bytes, Callable[..., Events]] = {  # readers (path, data, sensor_size)
+    b"#!AER-DAT2.0": aedat.read_2,
+    b"#!AER-DAT3.1": aedat.read_3,
+    b"#!AER-DAT4": aedat.read_4,
 }
 HEAD = hdf5.USER_BLOCKS[-1] + len(hdf5.SIGNATURE)  # bytes, in which HDF5 begins; h5py reads the rest itself
 REFUSED = {
@@ -62,7 +65,7 @@ def read_events(
 
     Args:
         path: the file.
-        sensor_size: (W, H, P), which all events must be inside of.
+        sensor_size: (W, H, P), which must contain all events.
         columns: of tables, which column is t, x, and perhaps y and p, by name or by number from 0:
             `{"t": "time_s", "x": "unit"}`, `{"x": 0, "y": 1, "p": 2, "t": 3}`. Without p it is 0. In HDF5 and structs
             of `.mat` a name is a path: `{"t": "events/t", "x": "events/x"}`. A path can go on with a field of a record,
@@ -75,7 +78,7 @@ def read_events(
     Raises:
         FileError: for a file that is missing, damaged, ambiguous or of no known format; it says at which byte, line or
             array.
-        ArgumentError: for columns and units that are none, and for a file that is no table.
+        ArgumentError: for invalid columns and units, and if they are given for a file that is no table.
 
     Example:
         >>> import os, tempfile
@@ -91,36 +94,33 @@ def read_events(
     layout = layout_of("read_events", columns, time_unit)
     data = contents(path, HEAD)
     if hdf5.is_hdf5(data):
-        if layout.columns is None:
-            _refuse(path, layout)
+        if layout.columns is None and layout != PLAIN:
+            raise _no_table(path)
         return hdf5.read(path, sensor_size, layout)
     if len(data) == HEAD:
         data = contents(path)
-    for begin, table in TABLES.items():
-        if data.startswith(begin):
-            return table(path, data, sensor_size, layout)
-    for begin, reader in MAGIC.items():
-        if data.startswith(begin):
-            _refuse(path, layout)
-            return reader(path, data, sensor_size)
-    for begin, reason in REFUSED.items():
-        if data.startswith(begin):
-            raise fault(path, "byte 0", reason)
-    if any(begin.startswith(data) for begin in (*TABLES, *MAGIC, hdf5.SIGNATURE)):
-        raise fault(path, f"byte {len(data)}", "the file ends inside of its first word")
-    if prophesee.is_prophesee(data):
-        _refuse(path, layout)
-        return prophesee.read(path, data, sensor_size)
-    if text.is_text(data):
-        return text.read(path, data, sensor_size, layout)
-    _refuse(path, layout)
-    return bin.read(path, data, sensor_size, certain=False)
-
-
-def _refuse(path: Path, layout: TableLayout) -> None:
-    """Refuse columns and time_unit for formats that define both."""
+    table = next((reader for begin, reader in TABLES.items() if data.startswith(begin)), None)
+    other = next((reader for begin, reader in MAGIC.items() if data.startswith(begin)), None)
+    if table is None and other is None:
+        for begin, reason in REFUSED.items():
+            if data.startswith(begin):
+                raise fault(path, "byte 0", reason)
+        if any(begin.startswith(data) for begin in (*TABLES, *MAGIC, hdf5.SIGNATURE)):
+            raise fault(path, f"byte {len(data)}", "the file ends inside of its first word")
+        if binary.is_prophesee(data):
+            other = binary.read_prophesee
+        elif tables.is_text(data):
+            table = tables.read_text
+    if table is not None:
+        return table(path, data, sensor_size, layout)
     if layout != PLAIN:
-        raise ArgumentError(
-            f"read_events: columns and time_unit are said of tables, as .npy, .npz, .mat, HDF5 and CSV, and "
-            f"{os.fspath(path)} is none; leave them out."
-        )
+        raise _no_table(path)
+    return binary.read_bin(path, data, sensor_size, certain=False) if other is None else other(path, data, sensor_size)
+
+
+def _no_table(path: Any) -> ArgumentError:
+    """The error for columns and time_unit of formats that define both."""
+    return ArgumentError(
+        f"read_events: columns and time_unit are said of tables, as .npy, .npz, .mat, HDF5 and CSV, and "
+        f"{os.fspath(path)} is none; leave them out."
+    )

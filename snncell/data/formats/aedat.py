@@ -33,7 +33,7 @@ OTHER_OF_DAVIS = 1 << 31 | 1 << 10  # a frame or motion; a pulse at the camera's
 
 
 def read_2(path: Any, data: bytes, sensor: Any = None) -> Events:
-    """Big-endian addresses and times after lines that begin with "#", of the chip that the line AEChip names.
+    """Read big-endian addresses and times after lines that begin with "#", of the chip that the line AEChip names.
 
     Without that line the addresses are those of a DVS128. They are read as the camera sends them: jAER mirrors x.
     """
@@ -71,7 +71,7 @@ def _chip_2(path: Any, header: bytes) -> tuple[int, int, int] | None:
 
 
 def _end_of_lines(data: bytes) -> int:
-    """Where the header's lines end: behind the line that says so, or before the first that does not begin with "#"."""
+    """The end of the header: after the line that says so, or before the first one that does not begin with "#"."""
     start = 0
     while data[start : start + 1] == b"#":
         end = data.find(b"\n", start)
@@ -93,10 +93,9 @@ POLARITY = 1  # the type of events of pixels; others are frames, motion, and wha
 
 
 def read_3(path: Any, data: bytes, sensor: Any = None, begin: int = -1, end: int = 1 << 62) -> Events:
-    """The polarity events of all packets, of times from `begin` up to below `end`.
+    """Read the valid polarity events of all packets, of times from `begin` up to below `end`.
 
-    Packets of other types are passed over, and so are events that are marked as not valid. Packets whose first and last
-    time lie on one side of what is asked for are not looked into: the format has the times of a packet in order.
+    A packet whose first and last time lie on one side of these is skipped: the times of a packet are in order.
     """
     chip, start = _header_3(path, data)
     times, words, places = [np.zeros(0, np.int64)], [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]
@@ -118,12 +117,7 @@ def read_3(path: Any, data: bytes, sensor: Any = None, begin: int = -1, end: int
         words.append(_column(events, 0)[kept][asked])
         places.append(body + size * kept[asked])
     word, bytes_of = np.concatenate(words), np.concatenate(places)
-    columns = {
-        "t": np.concatenate(times),
-        "x": word >> 17 & 0x7FFF,
-        "y": word >> 2 & 0x7FFF,
-        "p": word >> 1 & 1,
-    }
+    columns = {"t": np.concatenate(times), "x": word >> 17 & 0x7FFF, "y": word >> 2 & 0x7FFF, "p": word >> 1 & 1}
     return recording(path, columns, sensor, lambda number: f"byte {int(bytes_of[number])}", chip)
 
 
@@ -133,8 +127,7 @@ def _header_3(path: Any, data: bytes) -> tuple[tuple[int, int, int] | None, int]
     while not data.startswith(HEADER_END, start):
         end = data.find(b"\n", start)
         if data[start : start + 1] != b"#" or end < 0:
-            found = "a line of the header, or its last, #!END-HEADER, is expected"
-            raise fault(path, f"byte {start}", found)
+            raise fault(path, f"byte {start}", "a line of the header, or its last, #!END-HEADER, is expected")
         line = data[start:end].strip()
         if line.startswith(b"#Format:") and line[8:].strip() != b"RAW":
             raise fault(path, f"byte {start}", f"packets are read as #Format: RAW, not {line[8:40].strip()!r}")
@@ -160,9 +153,8 @@ def _packets(path: Any, data: bytes, start: int, reserved: bool = False) -> list
             start = body + size * (capacity if reserved else number)
             room |= capacity > number
         if start > len(data):
-            raise fault(
-                path, f"byte {body}", f"room for {capacity} events of {size} bytes is expected, and the file ends"
-            )
+            found = f"room for {capacity} events of {size} bytes is expected, and the file ends"
+            raise fault(path, f"byte {body}", found)
     except FileError:
         if reserved or not room:
             raise
@@ -206,7 +198,7 @@ def _column(events: Array, offset: int) -> Array:
 
 
 def _valid(path: Any, words: Array, valid: int, packet: int) -> Array:
-    """The numbers of the events to be kept: all, where the header says so, else those with their lowest bit set."""
+    """The numbers of the valid events: all, where the header says so, else those with their lowest bit set."""
     if valid == len(words):
         return np.arange(len(words))
     kept = np.flatnonzero(words & 1)
@@ -220,7 +212,7 @@ def _valid(path: Any, words: Array, valid: int, packet: int) -> Array:
 
 
 def read_4(path: Any, data: bytes, sensor: Any = None) -> Events:
-    """The one stream of events of a file, by the package aedat, which opens the file itself."""
+    """Read the one stream of events of a file by the package aedat, which opens the file itself."""
     try:
         aedat = import_once("aedat")
     except ImportError:
@@ -232,7 +224,7 @@ def read_4(path: Any, data: bytes, sensor: Any = None) -> Events:
             for own, name in zip("txyp", ("t", "x", "y", "on"), strict=True)
         }
     natural = (*size, 2) if all(0 < each < 1 << 16 for each in size) else None
-    return recording(path, columns, sensor, lambda number: f"event {number}", natural)
+    return recording(path, columns, sensor, natural=natural)
 
 
 def _packets_4(path: Any, decoder: Any, room: int) -> tuple[tuple[int, int], list[Array]]:

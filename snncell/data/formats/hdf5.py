@@ -1,7 +1,7 @@
 """HDF5 by h5py: the spikes of SHD and SSC, with many samples in a file, and columns of events at any path.
 
-HDF5's library trusts a file. So the reader first asks h5py for shapes, dtypes, chunks, filters and links, and refuses
-arrays that are larger than a file of this length can hold. Then it reads.
+HDF5's library trusts a file. So the reader first checks shapes, dtypes, chunks, filters and links, and refuses arrays
+that are larger than a file of this length can hold.
 """
 
 from __future__ import annotations
@@ -15,8 +15,17 @@ import numpy as np
 
 from snncell.base.signals import import_once
 from snncell.data.events import Events
-from snncell.data.formats.columns import TableLayout, in_microseconds
-from snncell.data.formats.reading import PACKED, ROOM, Array, contents, fault, foreign_errors, recording
+from snncell.data.formats.reading import (
+    PACKED,
+    ROOM,
+    Array,
+    TableLayout,
+    contents,
+    fault,
+    foreign_errors,
+    in_microseconds,
+    recording,
+)
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 USER_BLOCKS = (0, *(512 << n for n in range(8)))  # where a superblock can be
@@ -36,7 +45,7 @@ def read(path: Any, sensor: Any, layout: TableLayout) -> Events:
     """The columns at the paths of `layout`, or the one sample of a file with SHD's layout."""
     if layout.columns is not None:
         columns = in_microseconds(_read_columns(path, layout.columns), layout.time_unit)
-        return recording(path, columns, sensor, lambda number: f"event {number}")
+        return recording(path, columns, sensor)
     spikes = SpikeFile(path)
     if len(spikes.labels) != 1:
         found = f"one recording is expected, and it has {len(spikes.labels)}: snncell.data.SHD reads them"
@@ -52,14 +61,7 @@ class SpikeFile:
 
     The file stays open after the first sample, because opening it takes longer than reading one. A forked process can
     go on with it: h5py forks under its lock, and HDF5 reads without a position. A pickle leaves it out.
-
-    Attributes:
-        labels, speakers: int64, one for each sample; speakers is None if the file has none.
-        keys: the names of the classes, or None.
-
-    Raises:
-        FileError: without h5py; if /spikes/times, /spikes/units or /labels is missing or not as in SHD; for a damaged
-            file.
+    `keys` are the names of the classes; they and the `speakers` are None if the file has none.
     """
 
     def __init__(self, path: Any) -> None:
@@ -178,7 +180,7 @@ def _names(path: Any, file: Any) -> tuple[str, ...]:
 
 
 def _read_columns(path: Any, places: dict[str, str | int]) -> dict[str, Array]:
-    """The columns at some places: the path of a dataset, perhaps followed by a field or the number of a column."""
+    """The columns at the paths of datasets, perhaps followed by a field or the number of a column."""
     with contextlib.suppress(ImportError):  # it registers filters such as Blosc, if it is installed
         import_once("hdf5plugin")
     columns: dict[str, Array] = {}
@@ -255,16 +257,14 @@ def _refuse_filters(path: Any, place: str, dataset: Any) -> None:
         if filters.filter_avail(code):
             continue
         if code == ECF:
-            raise fault(path, place, _PROPHESEE)
+            found = (
+                "it is packed by Prophesee's codec ECF: convert the file by metavision_file_to_csv of OpenEB, and read "
+                "the CSV, or set HDF5_PLUGIN_PATH to the folder of their plugin"
+            )
+            raise fault(path, place, found)
         words = name.decode("utf-8", "replace")[:40] or "no name"
         found = f"it is packed by filter {code} ({words}), which h5py does not have: pip install hdf5plugin"
         raise fault(path, place, found)
-
-
-_PROPHESEE = (
-    "it is packed by Prophesee's codec ECF: convert the file by metavision_file_to_csv of OpenEB, and read the CSV, or "
-    "set HDF5_PLUGIN_PATH to the folder of their plugin"
-)
 
 
 def _contents(file: Any) -> str:

@@ -9,15 +9,14 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell.base.arguments.kinds import MOST, Count, Probability, Size, Within
-from snncell.data.made.classification import Jitter
+from snncell.base.arguments.kinds import Count, Probability, Size, Within
+from snncell.data.made.classification import Jitter, Several
 from snncell.data.random_numbers import generator, seed_or_draw
 from snncell.errors import ArgumentError
 
 __all__ = ["adding_problem", "cue_accumulation", "delay_xor", "delayed_match", "pulse_order", "store_recall"]
 
 Array = np.ndarray[Any, Any]
-Several = Annotated[int, Within(2, MOST)]
 
 NO_LABEL = -100  # what nn.CrossEntropyLoss leaves out
 
@@ -48,9 +47,6 @@ def delayed_match(
 
     Returns:
         `(spikes, labels)`: 0 and 1 as float32 (T, N, cues units), and int64 (N,): 1 for the same.
-
-    Raises:
-        ArgumentError: for numbers that make no sense.
 
     Source: Kim, Li and Sejnowski, "Simple framework for constructing functional spiking recurrent neural networks",
     PNAS 2019.
@@ -98,9 +94,6 @@ def store_recall(
     Returns:
         `(spikes, labels)`: 0 and 1 as float32 (T, N, 4 units), and int64 (T, N): the bit in steps of a recall,
         elsewhere -100, which `nn.CrossEntropyLoss` leaves out.
-
-    Raises:
-        ArgumentError: for numbers that make no sense.
 
     Source: Bellec, Salaj, Subramoney, Legenstein and Maass, "Long short-term memory and learning-to-learn in networks
     of spiking neurons", NeurIPS 2018.
@@ -190,8 +183,6 @@ def _draw_spikes(rng: np.random.Generator, rates: Array, units: int) -> Array:
 
 # --- single pulses: which line was first, do two delays differ, the sum of marked numbers -----------------------------
 
-# All give arrays with time first. A step is as long as the network takes it for.
-
 
 def pulse_order(
     samples: Count = 1000, steps: Count = 100, lines: Several = 2, seed: int | None = None
@@ -276,9 +267,6 @@ def adding_problem(samples: Count = 1000, steps: Several = 100, seed: int | None
 
     Returns:
         `(x, sums)`: float32 (T, N, 2), numbers even in [0, 1) and markers 0 and 1, and float32 (N,).
-
-    Raises:
-        ArgumentError: for fewer than two steps.
 
     Source: Hochreiter and Schmidhuber, "Long short-term memory", Neural Computation 1997, with a length of all
     sequences as in Le, Jaitly and Hinton, "A simple way to initialize recurrent networks of rectified linear units",

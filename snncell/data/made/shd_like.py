@@ -12,8 +12,7 @@ import numpy as np
 
 from snncell.base.arguments.kinds import Count, Path, Within
 from snncell.base.signals import import_once
-from snncell.data.events import Events
-from snncell.data.kernels.binning import LINE
+from snncell.data.events import Events, events_of_columns
 from snncell.data.random_numbers import Seed, generator
 from snncell.errors import ArgumentError, FileError, TensorIndexError
 
@@ -71,7 +70,6 @@ class SHDLike:
         classes: the words, a letter for each sound.
 
     Raises:
-        ArgumentError: for numbers that make no sense.
         TensorIndexError: for a sample that it does not have.
 
     Source: in the shape of Cramer, Stradmann, Schemmel and Zenke, "The Heidelberg spiking data sets for the systematic
@@ -101,18 +99,13 @@ class SHDLike:
         self.classes = tuple("".join("abcdef"[sound] for sound in order) for order in self.vocabulary.orders)
 
     def __len__(self) -> int:
-        """The number of samples."""
         return self.samples
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
-        """Make a sample: `(events, label)`."""
         if not -self.samples <= index < self.samples:
             raise TensorIndexError(f"SHDLike: there is no sample {index}, there are {self.samples}.")
         seconds, units, label, _ = self.spoken(int(index) % self.samples)
-        records = np.zeros(len(units), LINE)
-        records["t"], records["x"] = np.rint(seconds.astype(np.float64) * 1e6), units
-        events: Any = records.view(Events)
-        events.sensor_size = self.sensor_size
+        events = events_of_columns({"t": np.rint(seconds.astype(np.float64) * 1e6), "x": units}, self.sensor_size)
         return events if self.transform is None else self.transform(events), label
 
     def spoken(self, number: int) -> tuple[Array, Array, int, int]:

@@ -11,8 +11,8 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Count, Dtype, FloatDtype, Positive
 from snncell.data.events import Events
-from snncell.data.frames import check_bins, make_event_lists, make_frames
-from snncell.data.transforms.base import Array, Transform, check_inside, grid_of, has_rows, places_of, span
+from snncell.data.frames import Binning, check_bins, make_event_lists, make_frames
+from snncell.data.transforms.base import Array, Transform, check_inside, grid_of, has_rows, in_order, places_of, span
 from snncell.errors import ArgumentError
 from snncell.tape.event_lists import EventLists
 
@@ -54,8 +54,13 @@ class ToFrame:
     end: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the bins before there are events."""
-        check_bins(type(self).__name__, (self.n_bins, self.window, self.count), self.overlap, (self.start, self.end))
+        check_bins(self._binning())
+
+    def _binning(self) -> Binning:
+        ways = self.n_bins, self.window, self.count
+        return Binning(
+            type(self).__name__, self.sensor_size, *ways, self.overlap, self.last, self.dtype, self.start, self.end
+        )
 
     def __call__(self, events: Any) -> Any:
         """The frames of a recording, or of a list of them."""
@@ -77,11 +82,7 @@ class ToFrame:
         return self._binned(samples, noted), found[0]
 
     def _binned(self, events: Any, steps: Callable[[Array], int] | None = None) -> Any:
-        ways = self.n_bins, self.window, self.count
-        between = self.start, self.end
-        return make_frames(
-            "ToFrame", events, self.sensor_size, ways, self.overlap, self.last, self.dtype, steps, between
-        )
+        return make_frames(self._binning(), events, steps)
 
 
 @dataclass(frozen=True)
@@ -97,11 +98,7 @@ class ToEventLists(ToFrame):
     """
 
     def _binned(self, events: Any, steps: Callable[[Array], int] | None = None) -> EventLists:
-        ways = self.n_bins, self.window, self.count
-        between = self.start, self.end
-        return make_event_lists(
-            "ToEventLists", events, self.sensor_size, ways, self.overlap, self.last, self.dtype, steps, between
-        )
+        return make_event_lists(self._binning(), events, steps)
 
 
 @dataclass(frozen=True)
@@ -116,8 +113,7 @@ class ToImage(Transform):
     dtype: Dtype = np.int32
 
     def _of(self, events: Events) -> Array:
-        """The image of Events."""
-        image: Array = make_frames("ToImage", events, None, (1, None, None), 0, "keep", self.dtype)[0]
+        image: Array = make_frames(Binning("ToImage", n_bins=1, dtype=self.dtype), events)[0]
         return image
 
 
@@ -151,7 +147,6 @@ class ToVoxelGrid(Transform):
     dtype: FloatDtype = np.float32
 
     def _of(self, events: Events) -> Array:
-        """The grid of Events."""
         polarities = events.sensor_size[2]
         if polarities > 2:
             raise ArgumentError(f"ToVoxelGrid: events have polarity 0 or 1, and this sensor {polarities}.")
@@ -199,11 +194,10 @@ class ToTimesurface(Transform):
     dtype: FloatDtype = np.float32
 
     def _of(self, events: Events) -> Array:
-        """The surfaces of Events."""
         check_inside("ToTimesurface", events)
         kind = dtypes.as_dtype(self.dtype).dtype
         (width, height), polarities = grid_of(events), events.sensor_size[2]
-        ordered = events[np.argsort(events["t"], kind="stable")]
+        ordered = in_order(events)
         first, last = span(events) if len(events) else (0, -1)
         number = (last - first) // self.dt + 1
         cells = places_of("ToTimesurface", ordered) + ordered["p"] * np.int64(width * height)

@@ -1,20 +1,17 @@
-"""The common part of transforms of events, and several of them in a row."""
+"""The base classes of transforms of events, several transforms in a row, and what transforms have in common."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from snncell.base.arguments.kinds import Size
 from snncell.data.events import Events, as_events
-from snncell.data.random_numbers import takes_rng
+from snncell.data.random_numbers import draw_seed, takes_rng
 from snncell.errors import ArgumentError
-from snncell.kernels.space import HOST
-from snncell.ops.random import randint
-from snncell.tape.state import settings
 
 __all__ = ["Compose"]
 
@@ -27,8 +24,8 @@ Draws = Generator | Size | None
 class Transform:
     """A callable that makes something of the events of a recording, always the same.
 
-    It takes `Events`, or a structured array with t, x, p and perhaps y, whose `sensor_size` it is told. What it gives
-    are new events: those that it was given stay as they are.
+    It takes `Events`, or a structured array with t, x, p and perhaps y, whose `sensor_size` it is told. It returns new
+    events: those that it was given stay as they are.
 
     A callable of any class may also have a method that transforms all samples of a batch at once:
 
@@ -42,29 +39,45 @@ class Transform:
     calls that of the last part; each sample goes through the parts in front alone, with its own random numbers. A
     callable with an argument `rng`, or with a `__call__` of a class below the one that `batch` is of, is called sample
     by sample.
+
+    A subclass defines `_of(events)`. `RANGES` are the lowest and the highest value of attributes that are a number, or
+    two numbers of which the first is not larger.
     """
 
+    RANGES: ClassVar[dict[str, tuple[float, float]]] = {}
+
     sensor_size: Any = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in self.RANGES.items():
+            value = getattr(self, name)
+            several = value if isinstance(value, tuple) else (value,)
+            if not all(low <= one <= high for one in several) or several[0] > several[-1]:
+                raise ArgumentError(
+                    f"{type(self).__name__}: {name} is from {low} to {high}, or two such numbers, the lower one first; "
+                    f"not {value}."
+                )
 
     def __call__(self, events: Any) -> Any:
         """Transform events."""
         return self._of(as_events(type(self).__name__, events, self.sensor_size))
 
     def _of(self, events: Events) -> Any:
-        """The same of Events."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class RandomTransform(Transform):
-    """A transform that draws random numbers: from `rng`, a generator or a seed, or as `snncell.set_seed` decides."""
+    """A transform that draws random numbers: from `rng`, a generator or a seed, or as `snncell.set_seed` decides.
+
+    A subclass defines `_draw(events, rng)`.
+    """
 
     def __call__(self, events: Any, rng: Draws = None) -> Any:
         """Transform events, with the next numbers of a generator."""
         return self._draw(as_events(type(self).__name__, events, self.sensor_size), generator(rng))
 
     def _draw(self, events: Events, rng: Generator) -> Any:
-        """The same of Events, with a generator."""
         raise NotImplementedError
 
 
@@ -104,7 +117,6 @@ class Compose:
         return events
 
     def __repr__(self) -> str:
-        """The transforms, a line for each."""
         return "\n    ".join(["Compose([", *(f"{one!r}," for one in self.transforms)]) + "\n])"
 
 
@@ -128,19 +140,7 @@ def by_batches(transform: Any) -> tuple[Compose | None, Any] | None:
 
 def generator(rng: Draws) -> Generator:
     """The generator, or a new one from a seed, or from what `set_seed` decides."""
-    if rng is not None:
-        return np.random.default_rng(rng)
-    with settings(space=HOST):
-        return np.random.Generator(np.random.Philox(int(randint(0, 2**62, ()).item())))
-
-
-def between(who: str, name: str, value: Any, low: float, high: float) -> None:
-    """Check a number, or two of which the first is not larger, to lie from `low` to `high`."""
-    several = value if isinstance(value, tuple) else (value,)
-    if not all(low <= one <= high for one in several) or several[0] > several[-1]:
-        raise ArgumentError(
-            f"{who}: {name} is from {low} to {high}, or two such numbers, the lower one first; not {value}."
-        )
+    return np.random.Generator(np.random.Philox(draw_seed())) if rng is None else np.random.default_rng(rng)
 
 
 def draw_between(value: Any, rng: Generator) -> Any:
@@ -150,6 +150,12 @@ def draw_between(value: Any, rng: Generator) -> Any:
     if all(isinstance(one, int) for one in value):
         return int(rng.integers(value[0], value[1], endpoint=True))
     return float(rng.uniform(*value))
+
+
+def select(events: Events, which: Any) -> Events:
+    """Some of the events: a slice, booleans or numbers, as NumPy takes them."""
+    part: Events = events[which]
+    return part
 
 
 def with_columns(events: Events, sensor_size: tuple[int, int, int] | None = None, **columns: Any) -> Events:
@@ -165,6 +171,11 @@ def with_columns(events: Events, sensor_size: tuple[int, int, int] | None = None
 def has_rows(events: Events) -> bool:
     """True for events with y."""
     return "y" in (events.dtype.names or ())
+
+
+def axes_of(events: Events) -> list[tuple[Any, int]]:
+    """The columns of places, x and perhaps y, with the length of the sensor along each."""
+    return list(zip("xy" if has_rows(events) else "x", events.sensor_size, strict=False))
 
 
 def span(events: Events) -> tuple[int, int]:
@@ -198,10 +209,4 @@ def places_of(who: str, events: Events) -> Any:
 
 def in_order(events: Events) -> Events:
     """By time, those of one time as they were."""
-    ordered: Events = events[np.argsort(events["t"], kind="stable")]
-    return ordered
-
-
-def flip_polarity(events: Events) -> Any:
-    """The other polarity of each event."""
-    return events.sensor_size[2] - 1 - events["p"].astype(np.int64)
+    return select(events, np.argsort(events["t"], kind="stable"))

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from snncell.base.arguments.kinds import Count, NotNegative, Positive, Probability
 from snncell.data.events import Events
 from snncell.data.transforms.base import (
+    Array,
     Generator,
     RandomTransform,
     Transform,
-    between,
+    axes_of,
     draw_between,
-    flip_polarity,
-    grid_of,
     has_rows,
     in_order,
+    select,
     span,
     with_columns,
 )
@@ -52,7 +52,6 @@ class TimeAlignment(Transform):
     """
 
     def _of(self, events: Events) -> Events:
-        """Events from t = 0 on."""
         return with_columns(events, t=events["t"] - span(events)[0]) if len(events) else events.copy()
 
 
@@ -66,16 +65,12 @@ class TimeSkew(RandomTransform):
         sensor_size: of events that do not know theirs.
     """
 
+    RANGES: ClassVar = {"coefficient": (-FAR, FAR), "offset": (-FAR, FAR)}
+
     coefficient: float | tuple[float, float]
     offset: float | tuple[float, float] = 0.0
 
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        between("TimeSkew", "coefficient", self.coefficient, -FAR, FAR)
-        between("TimeSkew", "offset", self.offset, -FAR, FAR)
-
     def _draw(self, events: Events, rng: Generator) -> Events:
-        """Events at other times."""
         coefficient = draw_between(self.coefficient, rng)
         return with_columns(events, t=scale_times("TimeSkew", events["t"], coefficient, draw_between(self.offset, rng)))
 
@@ -96,34 +91,11 @@ class TimeJitter(RandomTransform):
     sort_timestamps: bool = False
 
     def _draw(self, events: Events, rng: Generator) -> Events:
-        """Events at other times."""
         t = events["t"] + np.rint(rng.normal(0.0, self.std, len(events))).astype(np.int64)
         result = with_columns(events, t=t)
         if self.clip_negative:
             result = result[t >= 0]
         return in_order(result) if self.sort_timestamps else result
-
-
-@dataclass(frozen=True)
-class RandomTimeReversal(RandomTransform):
-    """Run backwards with probability p: t becomes max(t) - t, and the last event is the first.
-
-    Args:
-        p: the probability.
-        flip_polarities: then turn the polarities around too: what became bright becomes dark.
-        sensor_size: of events that do not know theirs.
-    """
-
-    p: Probability = 0.5
-    flip_polarities: bool = True
-
-    def _draw(self, events: Events, rng: Generator) -> Events:
-        """Events, backwards or not."""
-        if rng.random() >= self.p or not len(events):
-            return events.copy()
-        columns = {"p": flip_polarity(events)} if self.flip_polarities else {}
-        backwards: Events = with_columns(events, t=span(events)[1] - events["t"], **columns)[::-1]
-        return backwards
 
 
 def scale_times(who: str, t: Any, factor: float, offset: float) -> Any:
@@ -161,22 +133,20 @@ class Downsample(Transform):
     target_size: tuple[Count, Count] | None = None
 
     def __post_init__(self) -> None:
-        """Check that there is one way to say the size."""
         if self.target_size is not None and self.spatial_factor != 1.0:
             raise ArgumentError("Downsample: give either a spatial_factor or a target_size.")
 
     def _of(self, events: Events) -> Events:
-        """Events, downsampled."""
         sides = list(events.sensor_size[:2])
         columns = {"t": scale_times("Downsample", events["t"], self.time_factor, 0.0)}
         factors = self.spatial_factor if isinstance(self.spatial_factor, tuple) else (self.spatial_factor,) * 2
-        for axis, name in enumerate("xy" if has_rows(events) else "x"):
+        for axis, (name, whole) in enumerate(axes_of(events)):
             places = events[name].astype(np.int64)
             if self.target_size is not None:
-                places, sides[axis] = places * self.target_size[axis] // sides[axis], self.target_size[axis]
+                places, sides[axis] = places * self.target_size[axis] // whole, self.target_size[axis]
             elif factors[axis] != 1.0:
                 places = np.floor(places * factors[axis]).astype(np.int64)
-                sides[axis] = int((sides[axis] - 1) * factors[axis]) + 1
+                sides[axis] = int((whole - 1) * factors[axis]) + 1
             columns[name] = places
         if max(sides) >= 1 << 16:
             raise ArgumentError(f"Downsample: a sensor of {sides} pixels is larger than 65,535.")
@@ -204,17 +174,15 @@ class SpatialJitter(RandomTransform):
     clip_outliers: bool = False
 
     def __post_init__(self) -> None:
-        """Check the covariance."""
         if self.sigma_xy**2 > self.var_x * self.var_y * (1.0 + 1e-9):
             raise ArgumentError("SpatialJitter: sigma_xy^2 is at most var_x var_y.")
 
     def _draw(self, events: Events, rng: Generator) -> Events:
-        """Events at other places."""
         covariance = [[self.var_x, self.sigma_xy], [self.sigma_xy, self.var_y]]
         shifts = rng.multivariate_normal([0.0, 0.0], covariance, len(events))
         columns, inside = {}, np.ones(len(events), np.bool_)
-        for axis, name in enumerate("xy" if has_rows(events) else "x"):
-            moved, limit = np.rint(events[name] + shifts[:, axis]), grid_of(events)[axis]
+        for axis, (name, limit) in enumerate(axes_of(events)):
+            moved = np.rint(events[name] + shifts[:, axis])
             inside &= (moved >= 0) & (moved < limit)
             columns[name] = np.clip(moved, 0, limit - 1)
         result = with_columns(events, **columns)
@@ -232,14 +200,11 @@ class UniformNoise(RandomTransform):
         sensor_size: of events that do not know theirs.
     """
 
+    RANGES: ClassVar = {"n": (0, 1 << 31)}
+
     n: int | tuple[int, int]
 
-    def __post_init__(self) -> None:
-        """Check the range."""
-        between("UniformNoise", "n", self.n, 0, 1 << 31)
-
     def _draw(self, events: Events, rng: Generator) -> Events:
-        """Events with noise."""
         if not len(events):
             return events.copy()
         number, first, last = draw_between(self.n, rng), *span(events)
@@ -253,7 +218,33 @@ class UniformNoise(RandomTransform):
 
 
 @dataclass(frozen=True)
-class RandomFlipLR(RandomTransform):
+class MergePolarities(Transform):
+    """Make all events of polarity 0, of a sensor with P = 1.
+
+    Args:
+        sensor_size: of events that do not know theirs.
+    """
+
+    def _of(self, events: Events) -> Events:
+        return with_columns(events, (*events.sensor_size[:2], 1), p=0)
+
+
+# --- flips: with probability p ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _RandomFlip(RandomTransform):
+    p: Probability = 0.5
+
+    def _draw(self, events: Events, rng: Generator) -> Events:
+        return self._flip(events) if rng.random() < self.p else events.copy()
+
+    def _flip(self, events: Events) -> Events:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class RandomFlipLR(_RandomFlip):
     """Turn left and right around, x to W - 1 - x, with probability p.
 
     Args:
@@ -261,15 +252,12 @@ class RandomFlipLR(RandomTransform):
         sensor_size: of events that do not know theirs.
     """
 
-    p: Probability = 0.5
-
-    def _draw(self, events: Events, rng: Generator) -> Events:
-        """Events, turned around or not."""
-        return _mirror_events(events, "x", 0) if rng.random() < self.p else events.copy()
+    def _flip(self, events: Events) -> Events:
+        return with_columns(events, x=_mirror(events, "x", 0))
 
 
 @dataclass(frozen=True)
-class RandomFlipUD(RandomTransform):
+class RandomFlipUD(_RandomFlip):
     """Turn top and bottom around, y to H - 1 - y, with probability p.
 
     Args:
@@ -280,17 +268,17 @@ class RandomFlipUD(RandomTransform):
         ArgumentError: when called, for events without y.
     """
 
-    p: Probability = 0.5
-
     def _draw(self, events: Events, rng: Generator) -> Events:
-        """Events, turned around or not."""
         if not has_rows(events):
             raise ArgumentError("RandomFlipUD: these events have no y; RandomFlipLR turns their channels around.")
-        return _mirror_events(events, "y", 1) if rng.random() < self.p else events.copy()
+        return super()._draw(events, rng)
+
+    def _flip(self, events: Events) -> Events:
+        return with_columns(events, y=_mirror(events, "y", 1))
 
 
 @dataclass(frozen=True)
-class RandomFlipPolarity(RandomTransform):
+class RandomFlipPolarity(_RandomFlip):
     """Turn all polarities around, p to P - 1 - p, with probability p.
 
     As tonic computes it; its words are of single events.
@@ -300,26 +288,31 @@ class RandomFlipPolarity(RandomTransform):
         sensor_size: of events that do not know theirs.
     """
 
-    p: Probability = 0.5
-
-    def _draw(self, events: Events, rng: Generator) -> Events:
-        """Events, with the other polarities or not."""
-        return with_columns(events, p=flip_polarity(events)) if rng.random() < self.p else events.copy()
+    def _flip(self, events: Events) -> Events:
+        return with_columns(events, p=_mirror(events, "p", 2))
 
 
 @dataclass(frozen=True)
-class MergePolarities(Transform):
-    """Make all events of polarity 0, of a sensor with P = 1.
+class RandomTimeReversal(_RandomFlip):
+    """Run backwards with probability p: t becomes max(t) - t, and the last event is the first.
 
     Args:
+        p: the probability.
+        flip_polarities: then turn the polarities around too: what became bright becomes dark.
         sensor_size: of events that do not know theirs.
     """
 
-    def _of(self, events: Events) -> Events:
-        """Events of one polarity."""
-        return with_columns(events, (*events.sensor_size[:2], 1), p=0)
+    flip_polarities: bool = True
+
+    def _flip(self, events: Events) -> Events:
+        if not len(events):
+            return events.copy()
+        columns = {"t": span(events)[1] - events["t"]}
+        columns |= {"p": _mirror(events, "p", 2)} if self.flip_polarities else {}
+        return select(with_columns(events, None, **columns), slice(None, None, -1))
 
 
-def _mirror_events(events: Events, name: Any, axis: int) -> Events:
-    """Events with a column or row counted from the other side."""
-    return with_columns(events, **{name: events.sensor_size[axis] - 1 - events[name].astype(np.int64)})
+def _mirror(events: Events, name: Any, axis: int) -> Array:
+    """A column counted from the other side of the sensor."""
+    column: Array = events.sensor_size[axis] - 1 - events[name].astype(np.int64)
+    return column

@@ -1,7 +1,5 @@
-"""Prophesee's RAW files in EVT 2.0 and EVT 3.0, and their DAT files.
+"""N-MNIST's `.bin`, and Prophesee's RAW files in EVT 2.0 and EVT 3.0 and DAT files.
 
-All begin with lines after "% ". RAW then has words of 32 bits (EVT 2.0) or 16 bits (EVT 3.0), in which times, rows and
-pixels are separate words; a word's type is in its upper four bits. DAT has eight bytes an event.
 Source: docs.prophesee.ai, data encoding formats EVT 2.0, EVT 3.0 and DAT.
 """
 
@@ -13,14 +11,64 @@ from typing import Any
 
 import numpy as np
 
-from snncell.data.events import Events
+from snncell.data.events import Events, events_of_columns, sensor_of
 from snncell.data.formats.reading import Array, fault, recording
+
+# --- N-MNIST's and N-Caltech101's `.bin`: five bytes an event, no header ----------------------------------------------
+
+BYTES = 5
+OVERFLOW_ROW = 240  # of a mark in place of an event: times begin again
+OVERFLOW = 1 << 13  # microseconds that all later times go on by
+NMNIST = (34, 34, 2)
+
+
+def read_bin(path: Any, data: bytes, sensor: Any = None, *, certain: bool = True) -> Events:
+    """Read events of `[x] [y] [p, t22..t16] [t15..t8] [t7..t0]`.
+
+    There is no header. So unless it is `certain` that this is such a file, its times must not go back, or its pixels
+    must be N-MNIST's.
+    """
+    if len(data) % BYTES:
+        last = len(data) - len(data) % BYTES
+        kind = "an event of 5 bytes, as N-MNIST's .bin has them" + ("" if certain else ", or another known format")
+        raise fault(path, f"byte {last}", f"{kind}, is expected, and the file ends at byte {len(data)}")
+    # Bytes 1 to 4 of each event as one number: y, p and 23 bits of time.
+    words = (
+        np.ndarray(len(data) // BYTES, ">u4", data, 1, (BYTES,)).astype(np.uint32) if data else np.zeros(0, np.uint32)
+    )
+    xs = np.frombuffer(data, np.uint8)[::BYTES]
+    marks = words >> 24 == OVERFLOW_ROW
+    numbers = None
+    times = words & 0x7FFFFF
+    if marks.any():
+        times = times.astype(np.int64) + np.cumsum(marks) * OVERFLOW
+        numbers = np.flatnonzero(~marks)
+        words, times, xs = words[numbers], times[numbers], xs[numbers]
+    ys = words >> 24
+    width, height = (int(each.max(initial=0)) + 1 for each in (xs, ys))
+    small = max(width, height) <= NMNIST[0]
+
+    def place(number: int) -> str:
+        return f"byte {BYTES * int(number if numbers is None else numbers[number])}"
+
+    if not (certain or small):
+        back = np.flatnonzero(times[1:] < times[:-1])
+        if len(back):
+            found = "the file begins like none of the known formats, and as N-MNIST's .bin time goes back"
+            raise fault(path, place(int(back[0]) + 1), found)
+    columns = {"t": times, "x": xs, "y": ys, "p": words >> 23 & 1}
+    size = (NMNIST if small else None) if sensor is None else sensor_of("read_events", sensor)
+    if size is None or size[0] < width or size[1] < height or size[2] < 2:
+        return recording(path, columns, sensor, place, size)
+    return events_of_columns(columns, size)  # compared above with less work
+
+
+# --- Prophesee: lines after "% ", then words. Those of EVT have their type in the upper four bits ---------------------
 
 Columns = dict[str, Array]
 Word = Callable[[int], int]
 
 BLOCK = 1 << 16  # words of EVT 3.0 that become events together
-
 CONVERT = "convert it by the package faery, or by metavision_file_to_dat of OpenEB"
 SENSORS = {"gen3": (640, 480), "gen4": (1280, 720), "imx636": (1280, 720), "genx320": (320, 320)}  # in plugin_name
 
@@ -31,8 +79,8 @@ def is_prophesee(data: bytes) -> bool:
     return bool(_encoding(lines) or {"Version", "Data"} & set(lines))
 
 
-def read(path: Any, data: bytes, sensor: Any = None) -> Events:
-    """The events of a file with such a header: CD events only, without triggers and other words."""
+def read_prophesee(path: Any, data: bytes, sensor: Any = None) -> Events:
+    """Read the CD events of a RAW or DAT file, without triggers and other words."""
     lines, start = _header(data)
     encoding = _encoding(lines)
     if not encoding:
@@ -69,13 +117,13 @@ def _encoding(lines: dict[str, str]) -> str:
 def _sensor_of(lines: dict[str, str]) -> tuple[int, int, int] | None:
     """The sensor of a header: its width and height, or those of the camera's plugin."""
     text = f"{lines.get('geometry', '')};{lines.get('format', '')}"
-    width = re.search(r"\bwidth=(\d{1,5})\b", text) or re.fullmatch(r"\d{1,5}", lines.get("Width", ""))
-    height = re.search(r"\bheight=(\d{1,5})\b", text) or re.fullmatch(r"\d{1,5}", lines.get("Height", ""))
+    width = re.search(r"\bwidth=(\d{1,5})\b", text) or re.fullmatch(r"(\d{1,5})", lines.get("Width", ""))
+    height = re.search(r"\bheight=(\d{1,5})\b", text) or re.fullmatch(r"(\d{1,5})", lines.get("Height", ""))
     geometry = re.match(r"(\d{1,5})x(\d{1,5})\b", text)
     if geometry:
         size = (int(geometry[1]), int(geometry[2]))
     elif width and height:
-        size = (int(width[width.re.groups]), int(height[height.re.groups]))
+        size = (int(width[1]), int(height[1]))
     else:
         plugin = lines.get("plugin_name", "")
         size = next((each for name, each in SENSORS.items() if name in plugin), (0, 0))
@@ -98,13 +146,15 @@ def _unwrap_counters(highs: Array, bits: int) -> Array:
     return values + (np.cumsum(wraps) << bits)
 
 
-# --- EVT 2.0: CD_OFF, CD_ON with the lower 6 bits of the time, x and y; TIME_HIGH with the upper 28 -------------------
-
 OFF, ON, TIME_HIGH = 0x0, 0x1, 0x8  # TIME_HIGH in EVT 3.0 too
 
 
 def _decode_2(words: Array) -> tuple[Columns, Word]:
-    """The columns, and the number of an event's word by the event's. Events before the first time are left out."""
+    """The columns of EVT 2.0, and the number of an event's word by the event's.
+
+    Words of 32 bits: CD_OFF or CD_ON with the lower 6 bits of the time, x and y; TIME_HIGH with the upper 28. Events
+    before the first time are left out.
+    """
     kinds = words >> 28
     highs = np.flatnonzero(kinds == TIME_HIGH)
     times = _unwrap_counters(words[highs] & 0xFFFFFFF, 28)
@@ -117,17 +167,16 @@ def _decode_2(words: Array) -> tuple[Columns, Word]:
     return columns, lambda number: int(numbers[number])
 
 
-# --- EVT 3.0: words that set the time, the row or the first pixel, and words with one, 8 or 12 pixels -----------------
-
 ADDR_Y, ADDR_X, BASE_X, VECTOR_12, VECTOR_8, TIME_LOW = 0x0, 0x2, 0x3, 0x4, 0x5, 0x6
 
 
 def _decode_3(words: Array) -> tuple[Columns, Word]:
-    """The columns, and the number of an event's word by that of the event.
+    """The columns of EVT 3.0, and the number of an event's word by that of the event.
 
-    Pixels before the first time, row or base are left out.
-    TIME_LOW sets the lower 12 bits of the time, and may go back. A TIME_HIGH of another value than the one before sets
-    them to 0. The first pixel of a vector is the last base, plus the lengths of the vectors since then.
+    Words of 16 bits set the time, the row or the first pixel, or have one, 8 or 12 pixels. Pixels before the first
+    time, row or base are left out. TIME_LOW sets the lower 12 bits of the time, and may go back. A TIME_HIGH of another
+    value than the one before sets them to 0. The first pixel of a vector is the last base, plus the lengths of the
+    vectors since then.
     """
     kinds, values = words >> 12, words & 0xFFF
     highs, lows, rows, bases = (np.flatnonzero(kinds == kind) for kind in (TIME_HIGH, TIME_LOW, ADDR_Y, BASE_X))
@@ -163,24 +212,21 @@ def _decode_3(words: Array) -> tuple[Columns, Word]:
 
 
 DECODERS = {"EVT 2.0": ("<u4", _decode_2), "EVT 3.0": ("<u2", _decode_3)}
-
-
-# --- DAT --------------------------------------------------------------------------------------------------------------
-
-CD_EVENTS = (0x00, 0x0C)  # types of events with pixels
+CD_EVENTS = (0x00, 0x0C)  # DAT's types of events with pixels
 
 
 def _read_dat(path: Any, data: bytes, start: int, lines: dict[str, str], sensor: Any) -> Events:
-    """A byte with the type and one with the size of events, then times of 32 bits, and x, y and p in other 32 bits."""
+    """Read a byte with the type and one with the size of events, then times of 32 bits, and x, y and p in other 32."""
     kind, size = data[start : start + 2].ljust(2, b"\0")
     if kind not in CD_EVENTS or size != 8:
         found = f"DAT's CD events of 8 bytes are expected, with type 0 or 12, not type {kind} of {size} bytes"
         raise fault(path, f"byte {start}", found)
     start += 2
     words = _words(path, data, start, "<u8", "DAT")
-    if lines.get("Version", "2") not in ("1", "2"):
-        raise fault(path, "byte 0", f"DAT is read in versions 1 and 2, not {lines['Version']!r}: {CONVERT}")
-    x_bits, y_bits = (9, 8) if lines.get("Version") == "1" else (14, 14)
+    version = lines.get("Version", "2")
+    if version not in ("1", "2"):
+        raise fault(path, "byte 0", f"DAT is read in versions 1 and 2, not {version!r}: {CONVERT}")
+    x_bits, y_bits = (9, 8) if version == "1" else (14, 14)
     pixels = words >> 32
     columns = {
         "t": _unwrap_counters(words & 0xFFFFFFFF, 32),

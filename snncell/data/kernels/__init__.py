@@ -1,1 +1,0 @@
-"""Kernels of data sets: binning, filters, camera events and sums of waves."""
