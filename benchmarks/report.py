@@ -32,8 +32,8 @@ from sick_nets import REFUSED, SICKNESSES, sick
 import snncell
 from snncell import testing
 from snncell.errors import SnncellError
-from snncell.report.diagnose import diagnose
 from snncell.report.probe import examine
+from snncell.report.rules import diagnose
 
 # The first seed of each part. Those held out before are of a table that was known when limits were last chosen.
 PARTS = {"held out": 40_000, "held out before": 20_000, "tuning": 0}

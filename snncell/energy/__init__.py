@@ -12,13 +12,18 @@ For example, `snncell.energy.energy(net, x, hardware="loihi").joules`. You can a
 
 from snncell.base.arguments.guard import guard as _guard
 from snncell.energy.counts import Cost as Cost, Counts as Counts, Work as Work
-from snncell.energy.estimate import Energy as Energy, LayerEnergy as LayerEnergy, energy as energy, synops as synops
+from snncell.energy.estimate import (
+    Energy as Energy,
+    LayerEnergy as LayerEnergy,
+    energy as energy,
+    energy_by_layer as energy_by_layer,
+    synops as synops,
+)
 from snncell.energy.hardware import (
     HARDWARE as HARDWARE,
     PRICES as PRICES,
     Hardware as Hardware,
     Price as Price,
 )
-from snncell.energy.picture import energy_by_layer as energy_by_layer
 
 _guard(globals())

@@ -63,11 +63,11 @@ class Cost(NamedTuple):
 
 @dataclass
 class Tally:
-    """The counts of a layer with weights over a call, from which its costs are made.
+    """The counts of a layer with weights over a call, until each sample's end, from which its costs are made.
 
     Attributes:
-        macs, synops, inputs, events, outputs: multiply-accumulates; those whose input is not 0; inputs; those that are
-            not 0; results. All of them until each sample's end.
+        macs, synops: multiply-accumulates, and those of them whose input is not 0.
+        inputs, events, outputs: inputs, those of them that are not 0, and results.
         passes: the products, one for each step of each sample; several places in one product are one pass.
         steps: over how many steps the layer ran.
         weights: how many weights are used in a pass; a mask takes some out.
@@ -120,9 +120,9 @@ def tally_of(cell: Any, name: str, call: RecordedCall) -> Tally:
     tally, (samples, most) = Tally(), extent_of(call)
     lengths, begun = call.lengths_of(name), 0
     known: dict[tuple[int, ...], FanOut] = {}  # a loop of Python has a piece for each step
+    axes = 1 if isinstance(cell, Dense) else cell.weight.ndim - 1  # of the features of an input
     for piece in call.inputs[name]:
-        leading = _leading(cell, piece)
-        features = tuple(piece.x.shape[len(leading) :])
+        leading, features = tuple(piece.x.shape[:-axes]), tuple(piece.x.shape[-axes:])
         known[features] = fan_out = known.get(features) or _fan_out(cell, features)
         steps, there = _there(piece, leading, samples, most, begun, lengths)
         _add(tally, piece, fan_out, steps, there, samples)
@@ -136,17 +136,22 @@ def extent_of(call: RecordedCall) -> tuple[int, int]:
     return samples, max((steps for _, steps in call.updates.values()), default=1)
 
 
-def _leading(cell: Any, piece: Inputs) -> tuple[int, ...]:
-    """The axes of a layer's inputs before those of its features."""
-    axes = 1 if isinstance(cell, Dense) else cell.weight.ndim - 1
-    return tuple(piece.x.shape[: piece.x.ndim - axes])
-
-
 def _there(
     piece: Inputs, leading: tuple[int, ...], samples: int, most: int, begun: int, lengths: Array | None
 ) -> tuple[int, Array | None]:
-    """The number of steps of a piece, and which of its rows are before their sample's end; None where all are."""
-    steps, inside = _as_steps(leading, len(piece.steps), samples, most)
+    """The number of steps of a piece, and which of its rows are before their sample's end; None where all are.
+
+    `leading` are the axes of the piece before those of its features.
+    """
+    loops, first = len(piece.steps), leading[0] if leading else 0
+    if loops:
+        steps, inside = math.prod(leading[:loops]), leading[loops : loops + 1] == (samples,)
+    elif len(leading) > 1 and leading[1] == samples and first <= most:  # (T, B, ...)
+        steps, inside = first, True
+    elif not leading or not samples or first % samples or first // samples > most:
+        steps, inside = 1, False
+    else:  # (T B, ...), or (B, ...) of one step
+        steps, inside = first // samples, True
     if not inside:
         return max(steps, 1), None
     ran = math.prod(piece.steps) if piece.steps else steps
@@ -158,17 +163,6 @@ def _there(
     there = (begun + numbers)[:, None] < lengths
     places = math.prod(leading) // max(there.size, 1)
     return ran, np.repeat(there.ravel(), places) if places else there.ravel()
-
-
-def _as_steps(leading: tuple[int, ...], loops: int, samples: int, most: int) -> tuple[int, bool]:
-    """The number of steps that the leading axes of inputs hold, and whether steps and samples come first in them."""
-    if loops:
-        return math.prod(leading[:loops]), leading[loops : loops + 1] == (samples,)
-    if len(leading) > 1 and leading[1] == samples and leading[0] <= most:  # (T, B, ...)
-        return leading[0], True
-    if not leading or not samples or leading[0] % samples or leading[0] // samples > most:
-        return 1, False
-    return leading[0] // samples, True  # (T B, ...), or (B, ...) of one step
 
 
 def _add(tally: Tally, piece: Inputs, reached: FanOut, steps: int, there: Array | None, samples: int) -> None:
@@ -251,34 +245,27 @@ def operations_of(update: Update, weighted: tuple[type, ...] = ()) -> Operations
         return None
     multiplications, additions = 0.0, 0.0
     for step in canonical_program(trace, outputs).instructions:
-        if apart and isinstance(step.op, (Dot, Product)):
-            continue
-        of_step = _in_step(step)
-        multiplications += of_step[0]
-        additions += of_step[1]
+        if not (apart and isinstance(step.op, (Dot, Product))):
+            of_step = _operations_in(step)
+            multiplications += of_step.multiplications
+            additions += of_step.additions
     elements = max(update.neurons * update.steps, 1)
     return Operations(multiplications / elements, additions / elements)
 
 
-def _in_step(step: Instruction) -> tuple[float, float]:
-    """Multiplications and additions of one step of a Program."""
-    size = math.prod(step.outputs[0].shape)
-    name = step.op.name
+def _operations_in(step: Instruction) -> Operations:
+    """Multiplications and additions of one instruction of a Program."""
+    size, name = math.prod(step.outputs[0].shape), step.op.name
     if isinstance(step.op, (Dot, Product)):  # dense: a neuron's own weights are not looked through for spikes
         terms = size * step.inputs[0].shape[-1]
-        return terms, terms
+        return Operations(terms, terms)
     if isinstance(step.op, Reduction):
-        read = next(x for x in step.inputs if isinstance(x, Value))
-        return 0.0, math.prod(read.shape)
-    if not isinstance(step.op, Elementwise) or name in FREE or _neutral(step):
-        return 0.0, 0.0
-    return (0.0, size) if name in ADDITIONS else (size, 0.0)
-
-
-def _neutral(step: Instruction) -> bool:
-    """True for x * 1, x / 1, x + 0 and x - 0."""
-    others = [x for x in step.inputs[1:] if not isinstance(x, Value)]
-    return step.op.name in _NEUTRAL and any(x == _NEUTRAL[step.op.name] for x in others)
+        return Operations(0.0, math.prod(next(x for x in step.inputs if isinstance(x, Value)).shape))
+    numbers = [x for x in step.inputs[1:] if not isinstance(x, Value)]
+    neutral = name in _NEUTRAL and any(x == _NEUTRAL[name] for x in numbers)  # x * 1, x / 1, x + 0, x - 0
+    if not isinstance(step.op, Elementwise) or name in FREE or neutral:
+        return Operations(0.0, 0.0)
+    return Operations(0.0, size) if name in ADDITIONS else Operations(size, 0.0)
 
 
 # --- work: event-driven, dense, and as an ANN in one pass -------------------------------------------------------------
@@ -348,27 +335,10 @@ def work_of_weights(name: str, cell: Any, tally: Tally, call: RecordedCall, reus
     """The work of a layer with weights."""
     samples, most = extent_of(call)
     has_bias = bool(getattr(cell, "has_bias", False))
-    biases = math.prod(cell.bias.shape) if has_bias else 0
-    dense = _dense(tally, tally.weights + biases, has_bias, reuse)
-    # Each sample in one pass, whatever its length is: the mean pass of the products, as often as there are samples.
-    passes = tally.whole / max(min(tally.steps, most), 1.0)
-    return Work(
-        name,
-        cell,
-        math.prod(cell.weight.shape) + biases,
-        tally.results,
-        tally.features,
-        tally.results,
-        _spiking(tally, has_bias).times(1 / samples),
-        dense.times(1 / samples),
-        dense.times(passes / max(tally.passes, 1e-30) / samples),
-    )
-
-
-def _spiking(tally: Tally, has_bias: bool) -> Counts:
+    held = math.prod(cell.bias.shape) if has_bias else 0
     biases = tally.outputs if has_bias else 0.0
     sums = tally.synops + biases
-    return Counts(
+    spiking = Counts(
         macs=0.0 if tally.spikes else tally.synops,
         acs=tally.synops if tally.spikes else 0.0,
         additions=biases,
@@ -378,28 +348,24 @@ def _spiking(tally: Tally, has_bias: bool) -> Counts:
         events_read=tally.events,
         values_read=0.0 if tally.spikes else tally.events,
     )
-
-
-def _dense(tally: Tally, weights: int, has_bias: bool, reuse: bool) -> Counts:
-    biases = tally.outputs if has_bias else 0.0
-    return Counts(
+    dense = Counts(
         macs=tally.macs,
         additions=biases,
-        weights_read=weights * tally.passes if reuse else tally.macs + biases,
+        weights_read=(tally.weights + held) * tally.passes if reuse else tally.macs + biases,
         values_read=tally.inputs if reuse else tally.macs,
         values_written=tally.outputs,
     )
+    # Each sample in one pass, whatever its length is: the mean pass of the products, as often as there are samples.
+    passes = tally.whole / max(min(tally.steps, most), 1.0)
+    one_pass = dense.times(passes / max(tally.passes, 1e-30) / samples)
+    sizes = math.prod(cell.weight.shape) + held, tally.results, tally.features, tally.results
+    return Work(name, cell, *sizes, spiking.times(1 / samples), dense.times(1 / samples), one_pass)
 
 
 def work_of_neurons(name: str, cell: Any, call: RecordedCall, spikes: Array, there: Array | None) -> tuple[Work, bool]:
-    """The work of a layer of neurons, and whether its operations could be counted.
+    """The work of a layer of neurons in a call, and whether its operations could be counted.
 
-    Args:
-        name: of the layer.
-        cell: the neuron.
-        call: in which it was called.
-        spikes: its recorded outputs, (T, B, ...).
-        there: where they are before their sample's end, (T, B).
+    `spikes` are its recorded outputs, (T, B, ...), and `there` the steps before their sample's end, (T, B).
     """
     samples, _ = extent_of(call)
     update, steps = call.updates[name]
@@ -417,17 +383,10 @@ def work_of_neurons(name: str, cell: Any, call: RecordedCall, spikes: Array, the
         states_read=updates * held,
         states_written=updates * held,
     )
-    return Work(
-        name,
-        cell,
-        0.0,
-        neurons * held,
-        neurons,
-        neurons,
-        step + Counts(states_read=updates, events_written=updates * fired),
-        step + Counts(values_read=updates, values_written=updates),
-        Counts(updates=neurons, additions=neurons),
-    ), found is not None
+    spiking = step + Counts(states_read=updates, events_written=updates * fired)
+    dense = step + Counts(values_read=updates, values_written=updates)
+    one_pass = Counts(updates=neurons, additions=neurons)
+    return Work(name, cell, 0.0, neurons * held, neurons, neurons, spiking, dense, one_pass), found is not None
 
 
 def mean_steps(lengths: Array | None, steps: int) -> float:

@@ -1,11 +1,16 @@
-"""Estimate the energy of a net from its operations and memory accesses, compared with the same net without spikes."""
+"""Estimate the energy of a net from its operations and memory accesses, compared with the same net without spikes.
+
+The picture of it, `energy_by_layer`, is drawn here too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
+
+import numpy as np
 
 from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
@@ -25,6 +30,7 @@ from snncell.errors import ArgumentError, RecordError
 from snncell.monitoring.layers import Neurons
 from snncell.monitoring.monitor import Monitor
 from snncell.monitoring.recorder import Array, Recorded, RecordedCall
+from snncell.plot.axes import SMALL, axes_or_new, axes_size, label_axis, legend, name_rows, set_title, text_width
 from snncell.tape.state import recording_on
 
 Execution = Literal["spiking", "dense", "one_pass"]
@@ -44,13 +50,13 @@ def joules_of(counts: Counts, work: Work, hardware: Hardware) -> dict[str, float
         counts.values_read * hardware.access(work.inputs * hardware.value_bytes)
         + counts.values_written * hardware.access(work.outputs * hardware.value_bytes)
     )
-    states = (counts.states_read + counts.states_written) * hardware.state_bytes
+    moved = bytes_of(counts, hardware)
     energies = (
         counts.macs * hardware.mac,
         counts.acs * hardware.ac,
         equations if hardware.update is None else counts.updates * hardware.update,
-        counts.weights_read * hardware.weight_bytes * hardware.access(work.weights * hardware.weight_bytes),
-        states * hardware.access(work.states * hardware.state_bytes),
+        moved["weights"] * hardware.access(work.weights * hardware.weight_bytes),
+        moved["states"] * hardware.access(work.states * hardware.state_bytes),
         events + values,
     )
     return {kind: energy * _PICO for kind, energy in zip(KINDS, energies, strict=True)}
@@ -145,9 +151,8 @@ class Energy:
         Raises:
             ArgumentError: for another execution than "spiking", "dense" and "one_pass".
         """
-        _refuse(execution)
-        parts = [getattr(layer, execution) for layer in self.layers.values()]
-        return {kind: sum(part[kind] for part in parts) for kind in KINDS}
+        _refuse_execution(execution)
+        return _sum_by_kind([getattr(layer, execution) for layer in self.layers.values()], KINDS)
 
     def bytes(self, execution: Execution = "spiking") -> dict[str, float]:
         """The bytes per sample that all layers read and write, of "weights", "states" and "inputs and outputs".
@@ -155,10 +160,10 @@ class Energy:
         Raises:
             ArgumentError: for another execution than "spiking", "dense" and "one_pass".
         """
-        _refuse(execution)
+        _refuse_execution(execution)
         hardware = self.hardware if execution == "spiking" else self.baseline
         parts = [bytes_of(getattr(layer.work, execution), hardware) for layer in self.layers.values()]
-        return {kind: sum(part[kind] for part in parts) for kind in ("weights", "states", "inputs and outputs")}
+        return _sum_by_kind(parts, KINDS[3:])
 
     def counts(self, execution: Execution = "spiking") -> Counts:
         """The operations and accesses of all layers, per sample.
@@ -166,54 +171,49 @@ class Energy:
         Raises:
             ArgumentError: for another execution than "spiking", "dense" and "one_pass".
         """
-        _refuse(execution)
+        _refuse_execution(execution)
         return sum((getattr(layer.work, execution) for layer in self.layers.values()), Counts())
 
     def __repr__(self) -> str:
-        return "\n".join([self._head(), *_table(self), *self._totals()])
-
-    def _head(self) -> str:
-        shorter = "" if self._passes == f"{self.steps}" else f"{self._passes} steps on average, at most "
-        return (
-            f"Energy per sample on {self.hardware.name}, an estimate: {in_units(self.joules)}; {self.samples} "
-            f"sample{'' if self.samples == 1 else 's'} of {shorter}{self.steps} step{'' if self.steps == 1 else 's'}"
-        )
-
-    @property
-    def _passes(self) -> str:
-        return f"{self.mean_steps or self.steps:.4g}"
-
-    def _totals(self) -> Iterable[str]:
+        steps = f"{self.mean_steps or self.steps:.4g}"
+        shorter = "" if steps == f"{self.steps}" else f"{steps} steps on average, at most "
         beside = "" if self.baseline is self.hardware else f" on {self.baseline.name}"
-        dense = f"{in_units(self.dense)}, {_ratio(self.dense, self.joules)}"
-        yield f"without spikes{beside}, {self._passes} passes: {dense}"
-        yield f"without spikes{beside}, one pass: {in_units(self.one_pass)}, {_ratio(self.one_pass, self.joules)}"
-        if self.uncounted:
-            yield f"weights not followed: {', '.join(self.uncounted)}"
-        if self.unseen:
-            yield f"spiking layers not counted: {', '.join(self.unseen)}"
-        if self.untraced:
-            yield f"equations not counted: {', '.join(self.untraced)}"
+        lines = [
+            f"Energy per sample on {self.hardware.name}, an estimate: {in_units(self.joules)}; {self.samples} "
+            f"sample{'' if self.samples == 1 else 's'} of {shorter}{self.steps} step{'' if self.steps == 1 else 's'}",
+            *_table(self),
+        ]
+        for passes, other in ((f"{steps} passes", self.dense), ("one pass", self.one_pass)):
+            ratio = f"{other / self.joules:.3g} times as much" if self.joules > 0 else "the spiking net takes nothing"
+            lines.append(f"without spikes{beside}, {passes}: {in_units(other)}, {ratio}")
+        left_out = {"weights not followed": self.uncounted, "spiking layers not counted": self.unseen}
+        left_out["equations not counted"] = self.untraced
+        return "\n".join(lines + [f"{what}: {', '.join(names)}" for what, names in left_out.items() if names])
 
 
-def _refuse(execution: Any) -> None:
+def _refuse_execution(execution: Any) -> None:
     if execution not in EXECUTIONS:
         raise ArgumentError(f"Energy: execution is one of {', '.join(map(repr, EXECUTIONS))}, not {show(execution)}.")
+
+
+def _sum_by_kind(parts: Sequence[Mapping[str, float]], kinds: Sequence[str]) -> dict[str, float]:
+    return {kind: sum(part[kind] for part in parts) for kind in kinds}
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------
 
 
+_UNITS = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ"), (_PICO, "pJ"))
+
+
+def _unit_of(joules: float) -> tuple[float, str]:
+    return next((unit for unit in _UNITS if joules >= 0.9995 * unit[0]), _UNITS[-1])
+
+
 def in_units(joules: float) -> str:
     """An energy with a unit: "12.3 nJ"."""
-    for power, unit in ((1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ")):
-        if joules >= 0.9995 * power:
-            return f"{joules / power:.3g} {unit}"
-    return f"{joules / _PICO:.3g} pJ"
-
-
-def _ratio(other: float, own: float) -> str:
-    return f"{other / own:.3g} times as much" if own > 0 else "the spiking net takes nothing"
+    scale, unit = _unit_of(joules)
+    return f"{joules / scale:.3g} {unit}"
 
 
 def _table(energy: Energy) -> list[str]:
@@ -242,16 +242,7 @@ def estimate_energy(
     baseline: Hardware,
     reuse: bool,
 ) -> Energy:
-    """Estimate the energy of a recorded call.
-
-    Args:
-        neurons: of the network.
-        call: what was recorded.
-        spikes: of the layers of neurons.
-        there: where the samples of a layer have not ended.
-        hardware, baseline: of the spiking net, and of the net without spikes.
-        reuse: as for `energy`.
-    """
+    """Estimate the energy of a recorded call: `spikes` of its neurons, `there` the steps before a sample's end."""
     works, untraced, cells = [], [], neurons.paths
     for name in call.order:
         if name in call.inputs:
@@ -283,7 +274,7 @@ def estimate_energy(
 
 
 def energy_estimator(hardware: Any, baseline: Any, reuse: bool) -> Callable[..., Energy]:
-    """Check the hardware, and return `estimate_energy` for it. `Monitor.energy` calls it."""
+    """Check the hardware, and return `estimate_energy` for it, which `Monitor.energy` calls."""
     own = hardware_of(hardware, "monitor.energy")
     other = hardware_of(baseline or own, "monitor.energy", "baseline")
     return partial(estimate_energy, hardware=own, baseline=other, reuse=reuse)
@@ -360,3 +351,91 @@ def synops(net: Cell, *inputs: Any, **options: Any) -> float:
     with recording_on(None), Monitor(net, spikes=False, inputs=True) as monitor:
         net(*inputs, **options)
     return monitor.synops()
+
+
+# Arithmetic is dark and plain, memory light or hatched, so that the two are told apart in grey.
+_LOOKS = {
+    "MACs": {"facecolor": "#000000", "hatch": ""},
+    "ACs": {"facecolor": "#0072B2", "hatch": ""},
+    "neurons": {"facecolor": "#009E73", "hatch": "\\\\\\\\"},
+    "weights": {"facecolor": "#E69F00", "hatch": "////"},
+    "states": {"facecolor": "#56B4E9", "hatch": "...."},
+    "inputs and outputs": {"facecolor": "#F0F0F0", "hatch": ""},
+}
+_BESIDE: dict[Any, tuple[str, ...]] = {"both": ("dense", "one_pass"), None: ()}  # else the one that is named
+_THICK = 0.8  # of a row
+_APART = 0.5  # rows between layers
+
+
+def energy_by_layer(
+    energy: Energy,
+    ax: Any = None,
+    title: str | None = None,
+    *,
+    beside: Literal["one_pass", "dense", "both"] | None = "one_pass",
+) -> Any:
+    """Draw the energy of each layer as a stacked bar of its kinds, beside that of the same layer without spikes.
+
+    A layer is its weights and the neurons behind them, and has the name of the neurons. Plain parts of a bar are
+    arithmetic, light or hatched ones memory; the number at its end is the sum, per sample.
+
+    Args:
+        energy: what `monitoring.energy`, or `Monitor.energy`, gave.
+        ax: the Axes to draw on; a new one if it is left out.
+        title: above it; left out, the sums of all layers.
+        beside: "one_pass", an ANN of the same layers without time; "dense", the same steps with all products; "both";
+            or None, the spiking net alone.
+
+    Raises:
+        ArgumentError: for what is no Energy, or another `beside`.
+    """
+    if not energy.layers:
+        raise ArgumentError("energy_by_layer: there are no layers to draw: energy.layers is empty.")
+    executions = ("spiking", *_BESIDE.get(beside, (str(beside),)))
+    names = {"dense": f"{energy.steps} steps, dense", "one_pass": "ANN, one pass"}
+    # A layer is its weights with the neurons that come next, by the name of those.
+    layers: dict[str, list[LayerEnergy]] = {}
+    waiting: dict[str, LayerEnergy] = {}
+    for name, layer in energy.layers.items():
+        waiting[name] = layer
+        if layer.work.spiking.updates:
+            layers[name], waiting = list(waiting.values()), {}
+    layers |= {name: [layer] for name, layer in waiting.items()}
+    rows, labels, bars = [], [], []
+    for number, (name, parts) in enumerate(layers.items()):
+        for place, execution in enumerate(executions):
+            rows.append(number * (len(executions) + _APART) + place)
+            labels.append(f"{name}, spiking" if execution == "spiking" else names[execution])
+            bars.append([sum(getattr(part, execution)[kind] for part in parts) for kind in KINDS])
+    axes = axes_or_new(ax, height=1.2 + 0.1 * len(executions) + 0.155 * (rows[-1] + 1))
+    _draw_bars(axes, np.array(rows), np.array(bars))
+    name_rows(axes, rows, labels)
+    legend(axes, inside=False)
+    totals = [f"{energy.hardware.name}, spiking: {in_units(energy.joules)}"]
+    other = "" if energy.baseline.name == energy.hardware.name else f"{energy.baseline.name}, "
+    totals += [f"{other}{names[each]}: {in_units(getattr(energy, each))}" for each in executions[1:]]
+    set_title(axes, title, "\n".join(totals))
+    return axes
+
+
+def _draw_bars(axes: Any, rows: Any, bars: Any) -> None:
+    """Stacked bars, with their sums at the end; kinds that cost nothing anywhere have no place in the key."""
+    sums = bars.sum(1)
+    longest = float(sums.max()) or 1e-12
+    scale, unit = _unit_of(longest)
+    left = np.zeros(len(rows))
+    for column, kind in enumerate(KINDS):
+        lengths = bars[:, column] / scale
+        if lengths.any():
+            style = {"height": _THICK, "edgecolor": "0.2", "linewidth": 0.5, **_LOOKS[kind]}
+            axes.barh(rows, lengths, left=left, label=kind, **style)
+        left += lengths
+    texts = [in_units(total) for total in sums]
+    for row, total, text in zip(rows, sums, texts, strict=True):
+        options = {"xytext": (3, 0), "textcoords": "offset points", "va": "center", "fontsize": SMALL}
+        axes.annotate(text, (total / scale, row), **options)
+    beside = 6.0 + max(text_width(text, SMALL) for text in texts)
+    wide = max(axes_size(axes)[0] - 60.0, 2.0 * beside)  # points: names of rows stand on the left
+    axes.set_xlim(0.0, longest / scale * wide / (wide - beside))
+    axes.set_ylim(rows[-1] + 0.7, -0.7)
+    label_axis(axes.xaxis, f"energy per sample ({unit})", f"energy ({unit})", unit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -42,41 +42,27 @@ _FRENKEL = (
 )
 
 
-def _rows(node: str, source: str, rows: Iterable[tuple[str, str, float]]) -> list[Price]:
-    return [Price(operation, precision, energy, node, source) for operation, precision, energy in rows]
-
+_45_NM, _14_NM = ("45 nm, 0.9 V", _HOROWITZ), ("14 nm, 0.75 V", _DAVIES)
 
 PRICES: tuple[Price, ...] = (
-    *_rows(
-        "45 nm, 0.9 V",
-        _HOROWITZ,
-        (
-            ("add", "int8", 0.03),
-            ("add", "int32", 0.1),
-            ("add", "float16", 0.4),
-            ("add", "float32", 0.9),
-            ("multiply", "int8", 0.2),
-            ("multiply", "int32", 3.1),
-            ("multiply", "float16", 1.1),
-            ("multiply", "float32", 3.7),
-            ("access 64 bits, 8 kB SRAM", "", 10.0),
-            ("access 64 bits, 32 kB SRAM", "", 20.0),
-            ("access 64 bits, 1 MB SRAM", "", 100.0),
-            ("access 64 bits, DRAM, at least", "", 1300.0),
-            ("access 64 bits, DRAM, at most", "", 2600.0),
-        ),
-    ),
-    *_rows(
-        "14 nm, 0.75 V",
-        _DAVIES,
-        (
-            ("synaptic operation, at least", "", 23.6),
-            ("neuron update, active", "", 81.0),
-            ("neuron update, inactive", "", 52.0),
-        ),
-    ),
-    *_rows("28 nm, 0.775 V", _MEROLLA, (("synaptic event, with all that the chip does", "", 26.0),)),
-    *_rows("28 nm, 0.55 V", _FRENKEL, (("synaptic operation, with the update of its neuron", "", 12.7),)),
+    Price("add", "int8", 0.03, *_45_NM),
+    Price("add", "int32", 0.1, *_45_NM),
+    Price("add", "float16", 0.4, *_45_NM),
+    Price("add", "float32", 0.9, *_45_NM),
+    Price("multiply", "int8", 0.2, *_45_NM),
+    Price("multiply", "int32", 3.1, *_45_NM),
+    Price("multiply", "float16", 1.1, *_45_NM),
+    Price("multiply", "float32", 3.7, *_45_NM),
+    Price("access 64 bits, 8 kB SRAM", "", 10.0, *_45_NM),
+    Price("access 64 bits, 32 kB SRAM", "", 20.0, *_45_NM),
+    Price("access 64 bits, 1 MB SRAM", "", 100.0, *_45_NM),
+    Price("access 64 bits, DRAM, at least", "", 1300.0, *_45_NM),
+    Price("access 64 bits, DRAM, at most", "", 2600.0, *_45_NM),
+    Price("synaptic operation, at least", "", 23.6, *_14_NM),
+    Price("neuron update, active", "", 81.0, *_14_NM),
+    Price("neuron update, inactive", "", 52.0, *_14_NM),
+    Price("synaptic event, with all that the chip does", "", 26.0, "28 nm, 0.775 V", _MEROLLA),
+    Price("synaptic operation, with the update of its neuron", "", 12.7, "28 nm, 0.55 V", _FRENKEL),
 )
 
 
@@ -150,19 +136,9 @@ _MEMORIES = (
 
 def _digital(name: str, precision: str, sums: str, weight_bytes: int, state_bytes: int) -> Hardware:
     """An arithmetic unit of the 45 nm table with its memories: products of one precision, sums of another."""
-    add = _published_energy("add", sums)
-    return Hardware(
-        name,
-        mac=_published_energy("multiply", precision) + add,
-        ac=add,
-        multiplication=_published_energy("multiply", sums),
-        addition=add,
-        memories=_MEMORIES,
-        weight_bytes=weight_bytes,
-        state_bytes=state_bytes,
-        value_bytes=weight_bytes,
-        source=_HOROWITZ,
-    )
+    add, multiply = _published_energy("add", sums), _published_energy("multiply", sums)
+    mac, sizes = _published_energy("multiply", precision) + add, (weight_bytes, state_bytes, weight_bytes)
+    return Hardware(name, mac, add, multiply, add, None, _MEMORIES, *sizes, source=_HOROWITZ)
 
 
 def _chip(name: str, operation: str, source: str, update: float = 0.0) -> Hardware:
@@ -171,19 +147,15 @@ def _chip(name: str, operation: str, source: str, update: float = 0.0) -> Hardwa
     return Hardware(name, mac=energy, ac=energy, update=update, source=source)
 
 
-HARDWARE: Mapping[str, Hardware] = MappingProxyType(
-    {
-        each.name: each
-        for each in (
-            _digital("45nm", "float32", "float32", 4, 4),
-            _digital("45nm-float16", "float16", "float16", 2, 2),
-            _digital("45nm-int8", "int8", "int32", 1, 4),
-            _chip("loihi", "synaptic operation, at least", _DAVIES, _published_energy("neuron update, active")),
-            _chip("truenorth", "synaptic event, with all that the chip does", _MEROLLA),
-            _chip("odin", "synaptic operation, with the update of its neuron", _FRENKEL),
-        )
-    }
+_MACHINES = (
+    _digital("45nm", "float32", "float32", 4, 4),
+    _digital("45nm-float16", "float16", "float16", 2, 2),
+    _digital("45nm-int8", "int8", "int32", 1, 4),
+    _chip("loihi", "synaptic operation, at least", _DAVIES, _published_energy("neuron update, active")),
+    _chip("truenorth", "synaptic event, with all that the chip does", _MEROLLA),
+    _chip("odin", "synaptic operation, with the update of its neuron", _FRENKEL),
 )
+HARDWARE: Mapping[str, Hardware] = MappingProxyType({each.name: each for each in _MACHINES})
 
 
 def hardware_of(given: Any, who: str, name: str = "hardware") -> Hardware:

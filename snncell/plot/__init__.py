@@ -22,26 +22,30 @@ import typing as _typing
 
 from snncell.base.arguments.guard import guard as _guard
 from snncell.base.arguments.names import export_lazily as _export_lazily
-from snncell.plot.animation import animate as animate
-from snncell.plot.gradients import gradient_flow as gradient_flow, gradient_norms as gradient_norms
-from snncell.plot.membranes import membrane as membrane
-from snncell.plot.rates import dead_and_saturated as dead_and_saturated, firing_rates as firing_rates, psth as psth
-from snncell.plot.reports import Report as Report, report as report
-from snncell.plot.spikes import raster as raster, spike_time_differences as spike_time_differences
-from snncell.plot.surrogates import (
+from snncell.plot.gradients import (
+    gradient_flow as gradient_flow,
+    gradient_norms as gradient_norms,
+    gradient_to_weight as gradient_to_weight,
+    update_ratios as update_ratios,
+    weight_histograms as weight_histograms,
+)
+from snncell.plot.membranes import (
+    membrane as membrane,
     share_outside as share_outside,
     surrogate as surrogate,
     surrogate_and_membrane as surrogate_and_membrane,
 )
+from snncell.plot.rates import (
+    dead_and_saturated as dead_and_saturated,
+    firing_rates as firing_rates,
+    spike_time_differences as spike_time_differences,
+)
+from snncell.plot.reports import Report as Report, report as report
+from snncell.plot.spikes import animate as animate, psth as psth, raster as raster
 from snncell.plot.training import (
     confusion_matrix as confusion_matrix,
     learning_rate_search as learning_rate_search,
     training_curves as training_curves,
-)
-from snncell.plot.weights import (
-    gradient_to_weight as gradient_to_weight,
-    update_ratios as update_ratios,
-    weight_histograms as weight_histograms,
 )
 from snncell.report.findings import Finding as Finding
 

@@ -1,7 +1,8 @@
-"""The look of all plots: Axes, sizes, labels and titles, and series that can be told apart, in grey too."""
+"""The look of all plots: Axes, sizes, labels and titles; series that can be told apart, in grey too; and legends."""
 
 from __future__ import annotations
 
+import math
 import textwrap
 from itertools import combinations, pairwise, product
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from snncell.base.arguments.shown import show
 from snncell.base.signals import import_once
-from snncell.errors import ArgumentError, ShapeError
+from snncell.errors import ArgumentError
 
 # Okabe and Ito's palette, distinguishable with any kind of colour vision; black first, for grey prints.
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -46,17 +47,6 @@ def axes_or_new(ax: Any, width: float = COLUMN, height: float = 2.2) -> Any:
     return ax
 
 
-def series_style(number: int) -> dict[str, Any]:
-    """Colour and line style of a plot's `number`-th series, from 0."""
-    colour, line = _PAIRS[number % len(_PAIRS)]
-    return {"color": COLOURS[colour], "linestyle": LINES[line]}
-
-
-def marker(number: int) -> str:
-    """The marker of a plot's `number`-th series, from 0."""
-    return MARKERS[number % len(MARKERS)]
-
-
 def panel_size(axes: Any) -> tuple[float, float]:
     """Width and height of the place of `axes`, with its labels, in points, before a layout moves it."""
     box, page = axes.get_position(original=True), axes.figure.bbox
@@ -64,22 +54,25 @@ def panel_size(axes: Any) -> tuple[float, float]:
     return page.width * box.width * points / 0.775, page.height * box.height * points / 0.77  # a lone Axes' share
 
 
-def has_layout(axes: Any) -> bool:
-    """True if a layout, constrained or tight, makes room for what stands outside of the Axes."""
+def _has_layout(axes: Any) -> bool:
+    """True if a layout, constrained or tight, makes room for labels outside of the Axes."""
     return getattr(axes.figure, "get_layout_engine", lambda: None)() is not None
 
 
 def axes_size(axes: Any) -> tuple[float, float]:
-    """Width and height of the Axes themselves, in points, as far as can be said before a layout moves them."""
+    """Estimate the width and height of the Axes themselves, in points, before a layout moves them."""
     width, height = panel_size(axes)
-    if not has_layout(axes):
+    if not _has_layout(axes):
         return 0.775 * width, 0.77 * height
-    return max(0.4 * width, width - (80 if has_twin(axes) else 44)), max(0.4 * height, height - 46)
+    return max(0.4 * width, width - (80 if _has_twin(axes) else 44)), max(0.4 * height, height - 46)
 
 
-def has_twin(axes: Any) -> bool:
+def _has_twin(axes: Any) -> bool:
     """True if a second vertical axis stands on the right."""
     return any(each is not axes and each.bbox.bounds == axes.bbox.bounds for each in axes.figure.axes)
+
+
+# --- labels and titles ------------------------------------------------------------------------------------------------
 
 
 def label_axis(axis: Any, *names: str) -> None:
@@ -94,8 +87,7 @@ def label_axis(axis: Any, *names: str) -> None:
 def has_formula(*texts: str) -> bool:
     """True if Matplotlib can read the formulas ($) in these texts; otherwise they are drawn letter by letter.
 
-    A name that a user gave, for example of a Cell, may have a lone $ in it. Every text that is not ours goes through
-    this: `parse_math=has_formula(text)`.
+    A user's name, for example of a Cell, may contain a lone $, so pass each of them as `parse_math=has_formula(name)`.
     """
     formulas = [text for text in texts if "$" in text]
     # Of an odd number, Matplotlib reads none as a formula.
@@ -112,15 +104,10 @@ def has_formula(*texts: str) -> bool:
     return True
 
 
-def legend_label(name: str) -> str:
-    """A label of a key: Matplotlib leaves those out that begin with "_"."""
-    return f" {name}" if name.startswith("_") else name
-
-
 def set_title(axes: Any, title: str | None, otherwise: str = "") -> None:
-    """Write `title` above the Axes as it is given, `otherwise` if it is None; lines that are too long are broken.
+    """Write `title`, or `otherwise` if it is None, above the Axes, in lines of similar length that fit.
 
-    The parts of a line are about as long as each other. A line with a formula ($) stays whole.
+    A line with a formula ($) stays whole.
     """
     text = otherwise if title is None else title
     letters = max(20, int(0.75 * panel_size(axes)[0] / (0.51 * LARGE)))
@@ -130,7 +117,7 @@ def set_title(axes: Any, title: str | None, otherwise: str = "") -> None:
 
 
 def break_line(line: str, letters: int) -> str:
-    """A line in as few parts as there must be, none longer than `letters` if that can be, of like lengths.
+    """Break a line into as few parts of similar length as possible, none longer than `letters` if that can be.
 
     A part ends rather after a comma than within a phrase. A name and its colon stand alone only if nothing has room
     beside them; they are a heading then, without the colon.
@@ -167,73 +154,6 @@ def whole_ticks(axis: Any) -> None:
     axis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
 
 
-def refuse_colour(colour: str, who: str) -> None:
-    """Raise an ArgumentError for what Matplotlib knows no colour by."""
-    from matplotlib.colors import is_color_like
-
-    if not is_color_like(colour):
-        raise ArgumentError(
-            f'{who}: colour is one of Matplotlib\'s, such as "tab:blue" or "#1f77b4", not {show(colour)}.'
-        )
-
-
-def array_with_axes(x: Any, ndim: int, who: str, axes: str) -> np.ndarray[Any, Any]:
-    """`x` as an array with `ndim` axes."""
-    array = np.asarray(x)
-    if array.ndim != ndim:
-        raise ShapeError(f"{who}: takes {axes}, not shape {array.shape}. Choose one sample: x[:, 0].")
-    return array
-
-
-# --- lines, and a second axis -----------------------------------------------------------------------------------------
-
-
-def line_style(number: int, points: int, evaluated: bool = False) -> dict[str, Any]:
-    """The style of the `number`-th line of so many points, with markers on a dozen of them; hollow for evaluations."""
-    colour = series_style(number)["color"]
-    return {
-        "color": colour,
-        "marker": marker(number),
-        "markerfacecolor": "white" if evaluated else colour,
-        "markevery": max(1, -(-points // 12)),
-        "markersize": 3.5,
-        "linewidth": 1.2,
-    }
-
-
-def positive_line(axes: Any, x: Any, values: Any, name: str, number: int) -> None:
-    """A line of what is above 0; the legend says what no such axis can show: NaN, infinity, zeros alone."""
-    array = np.asarray(values, dtype=np.float64)
-    lost = int(np.count_nonzero(~np.isfinite(array)))
-    shown = np.where(np.isfinite(array) & (array > 0), array, np.nan)
-    zero = array.size > lost and not np.isfinite(shown).any()
-    said = [f"{lost} NaN or inf"] * bool(lost) + ["zero" if not lost else "else zero"] * zero
-    label = f"{name} ({', '.join(said)})" if said else name
-    style = line_style(number, array.size) | {"linestyle": series_style(number)["linestyle"]}
-    style["markevery"] = sorted({*range(0, array.size, style["markevery"]), *_alone(shown)})
-    axes.plot(x, shown, label=legend_label(label) or "_unnamed", **style)
-
-
-def _alone(values: Any) -> list[int]:
-    """The positions of values without a finite neighbour, to which no line is drawn."""
-    there = np.pad(np.isfinite(values), 1)
-    alone: list[int] = np.nonzero(there[1:-1] & ~there[:-2] & ~there[2:])[0].tolist()
-    return alone
-
-
-def second_axis(axes: Any, name: str) -> Any:
-    """A vertical axis on the right, over the same horizontal one."""
-    right = axes.twinx()
-    right.spines[["top", "left"]].set_visible(False)
-    right.tick_params(labelsize=SMALL)
-    right.yaxis.get_offset_text().set_fontsize(SMALL)
-    label_axis(right.yaxis, name)
-    return right
-
-
-# --- names of rows ----------------------------------------------------------------------------------------------------
-
-
 def text_width(text: str, size: float) -> float:
     """The width of a text, in points."""
     from matplotlib.font_manager import FontProperties
@@ -257,3 +177,223 @@ def _break_name(name: str) -> str:
         return name
     cut = min(cuts, key=lambda n: abs(2 * n - len(name)))
     return f"{name[:cut]}\n{name[cut:]}"
+
+
+# --- series, a second axis, colours -----------------------------------------------------------------------------------
+
+
+def series_style(number: int) -> dict[str, Any]:
+    """Colour and line style of a plot's `number`-th series, from 0."""
+    colour, line = _PAIRS[number % len(_PAIRS)]
+    return {"color": COLOURS[colour], "linestyle": LINES[line]}
+
+
+def marker(number: int) -> str:
+    """The marker of a plot's `number`-th series, from 0."""
+    return MARKERS[number % len(MARKERS)]
+
+
+def line_style(number: int, points: int, evaluated: bool = False) -> dict[str, Any]:
+    """The style of the `number`-th line of so many points, with markers on a dozen of them; hollow for evaluations."""
+    colour = series_style(number)["color"]
+    return {
+        "color": colour,
+        "marker": marker(number),
+        "markerfacecolor": "white" if evaluated else colour,
+        "markevery": max(1, -(-points // 12)),
+        "markersize": 3.5,
+        "linewidth": 1.2,
+    }
+
+
+def positive_line(axes: Any, x: Any, values: Any, name: str, number: int) -> None:
+    """Plot the positive values of a line; its label counts NaN and infinity, and says if all others are zero."""
+    array = np.asarray(values, dtype=np.float64)
+    lost = int(np.count_nonzero(~np.isfinite(array)))
+    shown = np.where(np.isfinite(array) & (array > 0), array, np.nan)
+    there = np.isfinite(shown)
+    zero = array.size > lost and not there.any()
+    said = [f"{lost} NaN or inf"] * bool(lost) + ["zero" if not lost else "else zero"] * zero
+    label = f"{name} ({', '.join(said)})" if said else name
+    style = line_style(number, array.size) | {"linestyle": series_style(number)["linestyle"]}
+    around = np.pad(there, 1)
+    alone = np.nonzero(there & ~around[:-2] & ~around[2:])[0].tolist()  # values that no line is drawn to
+    style["markevery"] = sorted({*range(0, array.size, style["markevery"]), *alone})
+    axes.plot(x, shown, label=legend_label(label) or "_unnamed", **style)
+
+
+def second_axis(axes: Any, name: str) -> Any:
+    """A vertical axis on the right, over the same horizontal one."""
+    right = axes.twinx()
+    right.spines[["top", "left"]].set_visible(False)
+    right.tick_params(labelsize=SMALL)
+    right.yaxis.get_offset_text().set_fontsize(SMALL)
+    label_axis(right.yaxis, name)
+    return right
+
+
+def colour_bar(axes: Any, image: Any, *names: str, **options: Any) -> Any:
+    """The Axes of a colour bar beside `axes`, with the first of the names that fits."""
+    bar = axes.figure.colorbar(image, ax=axes, pad=0.02, **options).ax
+    label_axis(bar.yaxis, *names)
+    bar.tick_params(which="both", labelsize=SMALL)
+    return bar
+
+
+def refuse_colour(colour: str, who: str) -> None:
+    """Raise an ArgumentError for what Matplotlib knows no colour by."""
+    from matplotlib.colors import is_color_like
+
+    if not is_color_like(colour):
+        raise ArgumentError(
+            f'{who}: colour is one of Matplotlib\'s, such as "tab:blue" or "#1f77b4", not {show(colour)}.'
+        )
+
+
+# --- legends ----------------------------------------------------------------------------------------------------------
+# Matplotlib's loc="best" alone is not enough: it puts the legend over the lines if no place is free, for example over
+# six lines of `gradient_to_weight`, and does not see the lines of a second axis, as in `training_curves`. Its
+# loc="outside ..." is for the legend of a whole figure, not of one of several Axes.
+
+_SHARE = 0.25  # of the height of the Axes' place, that a legend below may always take
+_LEAST = 0.45  # of that height, that the Axes keep where a legend below takes more
+_UNDER = 46.0  # points, of that height, for the axis' numbers and name
+_LEFT = 30.0  # points, left of the Axes, for their numbers
+_GAP = 4.0  # points, between the legend and the data, and the edges
+# Places of a legend inside, in the order in which they are tried: shares of what is left of width and height.
+_PLACES = ((1.0, 1.0), (0.0, 1.0), (1.0, 0.0), (0.0, 0.0), (0.5, 1.0), (0.5, 0.0), (1.0, 0.5), (0.0, 0.5), (0.5, 0.5))
+
+
+def legend_label(name: str) -> str:
+    """A label of a legend: Matplotlib leaves out those that begin with "_"."""
+    return f" {name}" if name.startswith("_") else name
+
+
+def legend(axes: Any, handles: Any = None, inside: bool = True, beside: float = 0.0) -> None:
+    """Draw the legend of `axes`, or of `handles`, if there are any.
+
+    It stands inside where nothing is drawn. If there is no such place, or with `inside=False`, for Axes that are full
+    to the edges, it stands below, if a layout (constrained or tight) makes room for it and the Axes keep enough of the
+    panel. Otherwise it lies over the data, half transparent. `beside` is the width of text next to the Axes, in points.
+    """
+    handles = axes.get_legend_handles_labels()[0] if handles is None else list(handles)
+    if not handles:
+        return
+    width, height = axes_size(axes)
+    width -= beside
+    place = _find_free_place(axes, handles, width, height) if inside else None
+    if place is None and _has_layout(axes):
+        place = _place_below(axes, handles, width, height)
+    if place is not None:
+        look = {"frameon": False, "borderaxespad": 0.0, "columnspacing": 1.2, **place}
+    else:
+        size, sample = _looks(handles)[-1]
+        look = {"loc": "best", "framealpha": 0.8, "fontsize": size, "handlelength": sample}
+        look |= {"columnspacing": 0.8, "labelspacing": 0.2, "borderpad": 0.2}
+    for text in axes.legend(handles=handles, **look).get_texts():
+        text.set_parse_math(has_formula(text.get_text()))
+
+
+def _looks(handles: Any) -> tuple[tuple[float, float], ...]:
+    """The size of letters, and the length of a sample in letters: the usual one, and one where there is little room."""
+    from matplotlib.patches import Patch
+
+    if all(isinstance(handle, Patch) for handle in handles):
+        return (SMALL, 1.4), (SMALLEST, 1.2)
+    return (SMALL, 2.4), (SMALLEST, 1.6)
+
+
+def _legend_size(handles: Any, columns: int, size: float, sample: float) -> tuple[float, float]:
+    """Width and height of a legend of so many columns, in points."""
+    labels = [text_width(handle.get_label(), size) for handle in handles]
+    wide = sum(part.max() + (sample + 0.8) * size for part in np.array_split(labels, min(columns, len(labels))))
+    return wide + (columns - 1) * 1.2 * size, math.ceil(len(handles) / columns) * 1.5 * size
+
+
+def _find_free_place(axes: Any, handles: Any, width: float, height: float) -> dict[str, Any] | None:
+    """A place inside, of that width and height, in which nothing is drawn, with as few columns as it takes."""
+    drawn = None
+    counts = [n for n in dict.fromkeys((1, 2, 3, len(handles))) if n <= len(handles)]
+    for (size, sample), columns in product(_looks(handles), counts):
+        wide, high = (points + 2 * _GAP for points in _legend_size(handles, columns, size, sample))
+        if wide > width or high > height:
+            continue
+        drawn = _outlines_of(axes) if drawn is None else drawn
+        for x, y in _PLACES:
+            left, low = x * (1 - wide / width), y * (1 - high / height)
+            if not _overlaps(drawn, left, low, left + wide / width, low + high / height):
+                corner = ("lower", "center", "upper")[int(2 * y)] + " " + ("left", "center", "right")[int(2 * x)]
+                at = (x + (1 - 2 * x) * _GAP / width, y + (1 - 2 * y) * _GAP / height)
+                look = {"ncols": columns, "fontsize": size, "handlelength": sample}
+                return {"loc": corner.replace("center center", "center"), "bbox_to_anchor": at, **look}
+    return None
+
+
+def _outlines_of(axes: Any) -> list[tuple[Any, bool]]:
+    """The outlines of what is drawn on these Axes and their twins, in shares of the Axes, and whether each is filled.
+
+    A ground (zorder 0 or below) is none of it: a legend may stand on it.
+    """
+    from matplotlib.path import Path
+
+    outlines = []
+    for each in axes.figure.axes:
+        if each is not axes and each.bbox.bounds != axes.bbox.bounds:
+            continue
+        each.get_xlim(), each.get_ylim()  # what autoscaling has put off is done now
+        to_share = axes.transAxes.inverted()
+        for line in each.lines:
+            outlines.append((line.get_path().transformed(line.get_transform() + to_share), False))
+        for patch in each.patches:
+            if patch.get_zorder() > 0:
+                outlines.append((patch.get_path().transformed(patch.get_transform() + to_share), patch.get_fill()))
+        for marks in each.collections:
+            if marks.get_zorder() <= 0:
+                continue
+            places, move, paths = np.ma.getdata(marks.get_offsets()), marks.get_offset_transform(), marks.get_paths()
+            if len(places) > 1 >= len(paths):  # marks at places, of which the places count
+                outlines.append((Path(to_share.transform(move.transform(places))), False))
+            else:
+                outlines += [(path.transformed(marks.get_transform() + to_share), True) for path in paths]
+    return outlines
+
+
+def _overlaps(drawn: list[tuple[Any, bool]], left: float, low: float, right: float, high: float) -> bool:
+    from matplotlib.transforms import Bbox
+
+    box = Bbox.from_extents(left, low, right, high)
+    for path, filled in drawn:
+        there = path.vertices[np.isfinite(path.vertices).all(1)]
+        if ((there >= (left, low)) & (there <= (right, high))).all(1).any():
+            return True
+        if len(there) > 1 and path.cleaned(remove_nans=True).intersects_bbox(box, filled=filled):
+            return True
+    return False
+
+
+def _place_below(axes: Any, handles: Any, width: float, height: float) -> dict[str, Any] | None:
+    """Place a legend below Axes of that width and height, in as many columns as fit.
+
+    If it takes too much of the panel: None where a small legend covers only a part of the Axes; else its lines stand
+    close together.
+    """
+    from matplotlib.transforms import ScaledTranslation
+
+    down = SMALL + LARGE + 14.0 if axes.get_xlabel() else SMALL + 8.0  # the axis' numbers, and its name
+    under = axes.transAxes + ScaledTranslation(0.0, -down / 72.0, axes.figure.dpi_scale_trans)
+    panel, widest = panel_size(axes)[1], width + (2 if _has_twin(axes) else 1) * _LEFT
+    shares = _SHARE * panel, max(_SHARE * panel, (1.0 - _LEAST) * panel - _UNDER)
+    for most, (size, sample) in product(shares, _looks(handles)):
+        fit = [n for n in range(len(handles), 0, -1) if _legend_size(handles, n, size, sample)[0] <= widest]
+        columns = math.ceil(len(handles) / math.ceil(len(handles) / fit[0])) if fit else 1  # rows of even length
+        wide, high = _legend_size(handles, columns, size, sample)
+        # A legend that is wider than the Axes ends where they end, if there are no numbers on their right.
+        side, edge = ("center", 0.5) if wide <= width or _has_twin(axes) else ("right", 1.0)
+        at = {"loc": f"upper {side}", "bbox_to_anchor": (edge, 0.0), "bbox_transform": under}
+        place = {**at, "ncols": columns, "fontsize": size, "handlelength": sample}
+        if wide <= widest and high <= max(most, 1.5 * size):
+            return place
+    wide, high = _legend_size(handles, 1, *_looks(handles)[-1])
+    if wide <= 0.7 * width and high <= 0.7 * height:
+        return None
+    return {**place, "labelspacing": 0.0, "borderpad": 0.0, "columnspacing": 0.8, "handletextpad": 0.4}

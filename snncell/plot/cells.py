@@ -19,7 +19,7 @@ def fit_font_size(points: float, letters: int) -> float:
 
 
 class Number(Text):
-    """A number in a cell; nothing stands there while the cell is too small for it."""
+    """A number in a cell, hidden while the cell is too small for it."""
 
     def __init__(self, row: int, column: int, text: str, cells: int, letters: int, colour: str) -> None:
         super().__init__(column, row, text, color=colour, ha="center", va="center")
@@ -37,7 +37,7 @@ class Number(Text):
 
 
 def number_cells(axes: Any, counts: Array, depth: Array) -> None:
-    """The counts, in a size that fits the cells; none at all if that could not be read however they are laid out."""
+    """Write the counts into their cells, unless no layout gives the cells a size that can be read."""
     letters, side = len(str(counts.max())), min(panel_size(axes))
     if not fit_font_size(side / len(counts), letters):
         return

@@ -1,16 +1,32 @@
-"""Pictures of gradients over time: their norms as lines, and as a heat map of layers and steps."""
+"""Pictures of gradients over time and layers, of weights, and of the size of updates relative to the weights."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import numpy as np
 
+from snncell.base.arguments.kinds import Own, check_count
+from snncell.base.arguments.shown import came, show
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
-from snncell.plot.axes import SMALL, axes_or_new, label_axis, label_time_axis, name_rows, positive_line, set_title
-from snncell.plot.legends import legend
-from snncell.plot.sources import Array, all_layers, step_numbers
+from snncell.nn.optim.optimizer import Optimizer
+from snncell.plot.axes import (
+    COLOURS,
+    SMALL,
+    axes_or_new,
+    colour_bar,
+    label_axis,
+    label_time_axis,
+    legend,
+    name_rows,
+    positive_line,
+    set_title,
+    whole_ticks,
+)
+from snncell.plot.sources import Array, all_layers, as_array, step_numbers
+from snncell.tape.parameter import Parameter
 
 NARROWEST = 2.0  # from the darkest colour to the brightest at least, so that noise is not all that is seen
 
@@ -24,8 +40,7 @@ def gradient_norms(gradients: Any, ax: Any = None, title: str | None = None) -> 
     Args:
         gradients: for each layer's name, the gradient of the loss with respect to its input at every step, (T, ...); or
             a monitor that recorded them, `monitor(net, grad=True)`.
-        ax: the Axes to draw on; a new one if it is left out.
-        title: above it.
+        ax, title: the Axes to draw on, by default new ones, and the title above them.
 
     Raises:
         ArgumentError: if there is no layer, or the monitor recorded no gradients.
@@ -61,7 +76,13 @@ def gradient_flow(gradients: Any, ax: Any = None, title: str | None = None) -> A
         ShapeError: for a gradient without time steps, or layers with different numbers of them.
     """
     by_layer = _norms_of(gradients, "gradient_flow")
-    norms = np.stack(list(_of_one_length(by_layer).values()))
+    if len({len(values) for values in by_layer.values()}) > 1:
+        steps = ", ".join(f"{name!r}: {len(values)}" for name, values in by_layer.items())
+        raise ShapeError(
+            f"gradient_flow: the layers have different numbers of steps ({steps}); draw those of one length together, "
+            f"or use gradient_norms."
+        )
+    norms = np.stack(list(by_layer.values()))
     axes = axes_or_new(ax, height=max(1.8, min(1.2 + 0.2 * len(norms), 8.0)))
     edges = _edges(step_numbers(gradients, next(iter(by_layer)), norms.shape[1], "grad"))
     _heat(axes, norms, edges)
@@ -77,27 +98,15 @@ def _norms_of(gradients: Any, who: str) -> dict[str, Array]:
     """The norm of each layer's gradient, (T,), over all axes but the first."""
     if isinstance(gradients, Mapping) and not gradients:
         raise ArgumentError(f"{who}: there are no gradients to draw: the mapping is empty.")
-    return {name: _norms(array, name, who) for name, array in all_layers(gradients, "grad", who).items()}
-
-
-def _norms(gradient: Array, name: str, who: str) -> Array:
-    if gradient.ndim == 0 or not gradient.shape[0]:
-        raise ShapeError(f"{who}: the gradient of {name!r} is (T, ...) with a step at least, not {gradient.shape}.")
-    rows = gradient.reshape(gradient.shape[0], -1).astype(np.float64)
-    # Divided by its largest element, so that no square runs over; NaN stays NaN.
-    largest = np.max(np.abs(rows), axis=1, initial=0.0)
-    scale = np.where(np.isfinite(largest) & (largest > 0), largest, 1.0)
-    sizes: Array = scale * np.sqrt(((rows / scale[:, None]) ** 2).sum(1))
-    return sizes
-
-
-def _of_one_length(norms: dict[str, Array]) -> dict[str, Array]:
-    if len({len(values) for values in norms.values()}) > 1:
-        steps = ", ".join(f"{name!r}: {len(values)}" for name, values in norms.items())
-        raise ShapeError(
-            f"gradient_flow: the layers have different numbers of steps ({steps}); draw those of one length together, "
-            f"or use gradient_norms."
-        )
+    norms = {}
+    for name, gradient in all_layers(gradients, "grad", who).items():
+        if gradient.ndim == 0 or not gradient.shape[0]:
+            raise ShapeError(f"{who}: the gradient of {name!r} is (T, ...) with a step at least, not {gradient.shape}.")
+        rows = gradient.reshape(gradient.shape[0], -1).astype(np.float64)
+        # Divided by its largest element, so that no square runs over; NaN stays NaN.
+        largest = np.max(np.abs(rows), axis=1, initial=0.0)
+        scale = np.where(np.isfinite(largest) & (largest > 0), largest, 1.0)
+        norms[name] = scale * np.sqrt(((rows / scale[:, None]) ** 2).sum(1))
     return norms
 
 
@@ -120,39 +129,25 @@ def _heat(axes: Any, norms: Array, edges: Array) -> None:
     if limits[1] < NARROWEST * limits[0]:
         limits = np.sqrt(limits[0]) * np.sqrt(limits[1]) * np.sqrt([1.0 / NARROWEST, NARROWEST])
     limits = np.clip(limits, np.finfo(float).tiny, np.finfo(float).max)
-    rows = np.arange(len(norms) + 1) - 0.5
-    mesh = axes.pcolormesh(
-        edges, rows, np.ma.masked_where(~seen, norms), norm=LogNorm(*limits), cmap="cividis", rasterized=True
-    )
+    rows, shown = np.arange(len(norms) + 1) - 0.5, np.ma.masked_where(~seen, norms)
+    mesh = axes.pcolormesh(edges, rows, shown, norm=LogNorm(*limits), cmap="cividis", rasterized=True)
     label_time_axis(axes)
-    if not seen.any():
-        return
-    colours = axes.figure.colorbar(mesh, ax=axes, pad=0.02, aspect=max(20.0, 1.3 * len(norms)))
-    label_axis(colours.ax.yaxis, "gradient norm (L2)", "norm (L2)")
-    colours.ax.tick_params(which="both", labelsize=SMALL)
+    if seen.any():
+        colour_bar(axes, mesh, "gradient norm (L2)", "norm (L2)", aspect=max(20.0, 1.3 * len(norms)))
 
 
 def _hatch_missing(axes: Any, norms: Array, edges: Array) -> None:
     """Hatch what has no place on a logarithmic scale, and say what the hatches are."""
-    from matplotlib.patches import Patch
+    from matplotlib.patches import Patch, Rectangle
 
+    zero: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.4", "hatch": "////", "linewidth": 0.0}
     broken: dict[str, Any] = {"facecolor": "#D55E00", "edgecolor": "black", "hatch": "xxxx", "linewidth": 0.6}
-    looks = {
-        "zero": {"facecolor": "white", "edgecolor": "0.4", "hatch": "////", "linewidth": 0.0},
-        "NaN or inf": broken,
-    }
     keys = []
-    for (name, style), where in zip(looks.items(), (norms == 0, ~np.isfinite(norms)), strict=True):
+    for name, style, where in (("zero", zero, norms == 0), ("NaN or inf", broken, ~np.isfinite(norms))):
         for row, begin, end in _runs(where):
-            axes.add_patch(_rectangle(edges[begin], edges[end], row, style))
+            axes.add_patch(Rectangle((edges[begin], row - 0.5), edges[end] - edges[begin], 1.0, **style))
         keys += [Patch(label=name, **style)] if where.any() else []
     legend(axes, keys, inside=False)
-
-
-def _rectangle(left: float, right: float, row: int, style: dict[str, Any]) -> Any:
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((left, row - 0.5), right - left, 1.0, **style)
 
 
 def _runs(where: Array) -> list[tuple[int, int, int]]:
@@ -161,3 +156,231 @@ def _runs(where: Array) -> list[tuple[int, int, int]]:
     rows, begins = np.nonzero(np.diff(padded, axis=1) == 1)
     ends = np.nonzero(np.diff(padded, axis=1) == -1)[1]
     return list(zip(rows.tolist(), begins.tolist(), ends.tolist(), strict=True))
+
+
+_HEIGHT = 0.8  # of a histogram, the rows being 1 apart
+
+
+def update_ratios(before: Any, after: Any, optimiser: Annotated[Optimizer | None, Own()] = None) -> dict[str, float]:
+    """The size of each weight's move, in parts of its size: ||after - before||_2 / ||before||_2.
+
+    A weight that did not move has the ratio 0, one that was all 0 and moved has infinity.
+
+    Args:
+        before: for each name the weights before the update, any shape; copies, since a Parameter changes. With
+            gradients, `update_ratios(weights, {name: w + gradient})`, it is the size of the gradient instead.
+        after: those after it, or the net, of which the Parameters with requires_grad count, by their paths.
+        optimiser: whose groups of Parameters are each taken as one vector, as "group 0", "group 1", ...; `after` is
+            the net then.
+
+    Returns:
+        The ratio by name, in the order of `after`, or of each group.
+
+    Raises:
+        ArgumentError: if the names differ, or `before` and `after` are the same Parameters.
+        ShapeError: if a weight has another shape after than before.
+
+    Example:
+        >>> net = nn.Dense(2, 1, weight_init="ones", has_bias=False)
+        >>> before = {name: p.asnumpy().copy() for name, p in net.parameters_and_names()}
+        >>> _ = net.weight.set_data(net.weight * 1.01)
+        >>> {name: round(ratio, 4) for name, ratio in snncell.plot.update_ratios(before, net).items()}
+        {'weight': 0.01}
+        >>> sgd = nn.SGD([{"params": net.trainable_params()}], 0.1)
+        >>> {name: round(ratio, 4) for name, ratio in snncell.plot.update_ratios(before, net, sgd).items()}
+        {'group 0': 0.01}
+    """
+    old, new = (_parameters(x, "update_ratios", n, True) for n, x in (("before", before), ("after", after)))
+    if old.keys() != new.keys():
+        differ = ", ".join(map(repr, sorted(old.keys() ^ new.keys())))
+        raise ArgumentError(f"update_ratios: before and after name the same weights; only one of them has {differ}.")
+    for name, value in new.items():
+        if isinstance(value, Parameter) and value is old[name]:
+            raise ArgumentError(
+                f"update_ratios: {name!r} before and after are one Parameter. Keep a copy of it before the update: "
+                f"p.asnumpy().copy()."
+            )
+    pairs = {name: (_numbers(old[name]), _numbers(value)) for name, value in new.items()}
+    for name, (one, other) in pairs.items():
+        if one.shape != other.shape:
+            raise ShapeError(
+                f"update_ratios: {name!r} has shape {one.shape} before the update, {other.shape} after it."
+            )
+    ratios = {}
+    for name, (one, other) in (pairs if optimiser is None else _by_group(pairs, new, optimiser)).items():
+        moved, size = float(np.linalg.norm(other - one)), float(np.linalg.norm(one))
+        ratios[name] = moved / size if size else (float("inf") if moved else 0.0)
+    return ratios
+
+
+def _by_group(pairs: dict[str, tuple[Array, Array]], new: dict[str, Any], optimiser: Any) -> dict[str, Any]:
+    """The weights of each group in a row, before and after."""
+    if not isinstance(optimiser, Optimizer):
+        raise ArgumentError(f"update_ratios: optimiser is one of snncell.nn, such as nn.Adam, not {came(optimiser)}.")
+    numbers = optimiser.group_numbers()
+    groups: dict[str, Any] = {f"group {n}": ([], []) for n in range(len(optimiser.groups))}
+    for name, pair in pairs.items():
+        if id(new[name]) not in numbers:
+            raise ArgumentError(
+                f"update_ratios: {name!r} is not in the optimiser; give the net that it was made of as after, and in "
+                f"before the Parameters that it trains."
+            )
+        for several, array in zip(groups[f"group {numbers[id(new[name])]}"], pair, strict=True):
+            several.append(array.ravel())
+    return {name: tuple(map(np.concatenate, two)) for name, two in groups.items() if two[0]}
+
+
+def gradient_to_weight(
+    ratios: Any, ax: Any = None, title: str | None = None, band: tuple[float, float] = (1e-4, 1e-2)
+) -> Any:
+    """Draw the size of each update (or gradient) beside its weight, update by update, on a logarithmic axis.
+
+    Above the band a weight is thrown about: the learning rate is too high, or a gradient explodes. Below it the weight
+    hardly learns. The band is a rule of thumb around 1e-3. Ratios of 0 are left out of the lines; NaN and infinity too,
+    which the legend counts.
+
+    Args:
+        ratios: for each weight's name its ratios, (updates,); or a list with what `update_ratios` gave each time.
+        ax, title: the Axes to draw on, by default new ones, and the title above them.
+        band: from where to where the ground is shaded.
+
+    Raises:
+        ArgumentError: if there is no ratio, or the band does not rise from above 0.
+        ShapeError: for ratios that are no sequence of numbers.
+    """
+    named = _transpose_ratios(ratios)
+    low, high = band
+    if not 0.0 < low < high < np.inf:
+        raise ArgumentError(f"gradient_to_weight: band is (low, high) with 0 < low < high, not {band!r}.")
+    axes = axes_or_new(ax, height=2.2 + 0.14 * (len(named) // 2))
+    for number, (name, values) in enumerate(named.items()):
+        array = as_array(values, "gradient_to_weight", "ratios")
+        if array.ndim != 1 or not array.size:
+            raise ShapeError(f"gradient_to_weight: the ratios of {name!r} are (updates,), not {array.shape}.")
+        positive_line(axes, np.arange(1, len(array) + 1), array, name, number)
+    axes.axhspan(low, high, color="0.9", linewidth=0, zorder=0, label=f"usual: {low:g} to {high:g}")
+    axes.set_yscale("log")
+    whole_ticks(axes.xaxis)
+    label_axis(axes.xaxis, "update")
+    label_axis(axes.yaxis, "update / weight (L2)", "update / weight")
+    legend(axes)
+    set_title(axes, title)
+    return axes
+
+
+def weight_histograms(
+    net: Any, ax: Any = None, title: str | None = None, bins: int = 60, before: Any = None, trained: bool = True
+) -> Any:
+    """Draw a histogram of the elements of each Parameter, one above the other, over one axis of values.
+
+    Each is as high as its fullest bin; its standard deviation (sd) stands beside it, or, of elements that are all
+    equal, the value, and how many elements are NaN or infinite, if any. The first Parameter is at the top. The
+    outermost bins hold what lies further out, at most one part in 1000 of a Parameter on each side.
+
+    Args:
+        net: a Cell, or for each name an array.
+        ax, title: the Axes to draw on, by default new ones, and the title above them.
+        bins: between the least and the largest value.
+        before: the weights at another time, in the same way, drawn as a dashed outline.
+        trained: of a Cell, whether only the Parameters with requires_grad are drawn.
+
+    Raises:
+        ArgumentError: if there is no Parameter, no bin, or `before` does not have all of them.
+    """
+    arrays = {name: _numbers(value) for name, value in _parameters(net, "weight_histograms", "net", trained).items()}
+    old: dict[str, Array] = {}
+    if before is not None:
+        others = _parameters(before, "weight_histograms", "before", trained)
+        if missing := arrays.keys() - others.keys():
+            raise ArgumentError(f"weight_histograms: before has no {', '.join(map(repr, sorted(missing)))}.")
+        old = {name: _numbers(others[name]) for name in arrays}
+    axes = axes_or_new(ax, height=max(1.6, 0.7 + 0.28 * len(arrays)))
+    edges = np.linspace(*_limits([*arrays.values(), *old.values()]), check_count(bins, "weight_histograms", "bins") + 1)
+    rows = dict(zip(arrays, range(len(arrays))[::-1], strict=True))
+    for name, array in arrays.items():
+        _stairs(axes, array, edges, rows[name], fill=True, color=COLOURS[6], label="now")
+        if name in old:
+            _stairs(axes, old[name], edges, rows[name], color=COLOURS[0], linestyle="--", linewidth=0.8, label="before")
+    _name_histograms(axes, arrays, rows)
+    axes.set_xlim(edges[0], edges[-1])
+    label_axis(axes.xaxis, "value")
+    if old:
+        legend(axes, axes.patches[:2], beside=4 * SMALL)
+    set_title(axes, title)
+    return axes
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def _parameters(x: Any, who: str, name: str, trained: bool) -> dict[str, Any]:
+    """Parameters or arrays by name."""
+    if isinstance(x, Cell):
+        parameters = {path: p for path, p in x.parameters_and_names() if p.requires_grad or not trained}
+    elif isinstance(x, Mapping):
+        parameters = {str(key): value for key, value in x.items()}
+        for key, value in parameters.items():
+            as_array(value, who, f"{name}[{key!r}]")
+    else:
+        raise ArgumentError(f"{who}: {name} is a Cell, or a mapping from names to arrays, not {came(x)}.")
+    if not parameters:
+        raise ArgumentError(
+            f"{who}: {name}: the {type(x).__name__} has no Parameters" + " with requires_grad." * trained
+        )
+    return parameters
+
+
+def _numbers(x: Any) -> Array:
+    """The elements, on whichever device they are, as float64."""
+    return np.asarray(x.asnumpy() if hasattr(x, "asnumpy") else x, dtype=np.float64)
+
+
+def _transpose_ratios(ratios: Any) -> dict[str, Any]:
+    """Ratios by name, of what one dictionary for each update holds too."""
+    if isinstance(ratios, Sequence) and ratios and all(isinstance(each, Mapping) for each in ratios):
+        names = dict.fromkeys(name for each in ratios for name in each)
+        return {str(name): [each.get(name, np.nan) for each in ratios] for name in names}
+    if not isinstance(ratios, Mapping) or not ratios:
+        raise ArgumentError(
+            "gradient_to_weight: takes the ratios of each weight by name, or a list of what update_ratios gave, with "
+            f"one of them at least, not {show(ratios)}."
+        )
+    return {str(name): values for name, values in ratios.items()}
+
+
+def _limits(arrays: list[Array]) -> tuple[float, float]:
+    """Around what lies within 0.1 % from either end of each array."""
+    finite = [array[np.isfinite(array)] for array in arrays]
+    ends = [np.quantile(array, [0.001, 0.999], method="closest_observation") for array in finite if array.size]
+    low, high = (min(e[0] for e in ends), max(e[1] for e in ends)) if ends else (0.0, 0.0)
+    spare = 0.02 * (high - low) or 0.5 * (abs(high) or 1.0)
+    return float(low - spare), float(high + spare)
+
+
+def _stairs(axes: Any, array: Array, edges: Array, row: int, **style: Any) -> None:
+    """A histogram that stands on its row."""
+    counts = np.histogram(np.clip(array[np.isfinite(array)], edges[0], edges[-1]), edges)[0]
+    heights = np.where(counts > 0, row + _HEIGHT * counts / max(int(counts.max()), 1), np.nan)
+    axes.stairs(heights, edges, baseline=row, **style)
+
+
+def _name_histograms(axes: Any, arrays: dict[str, Array], rows: dict[str, int]) -> None:
+    name_rows(axes, [rows[name] + _HEIGHT / 2 for name in arrays], list(arrays))
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(-0.1, len(arrays))
+    look: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": SMALL}
+    for name, array in arrays.items():
+        axes.axhline(rows[name], color="0.7", linewidth=0.6, zorder=0)
+        finite = array[np.isfinite(array)]
+        lost = array.size - finite.size
+        text = _say_spread(finite) + (f"\n{lost} NaN or inf" if lost and finite.size else "")
+        place = (1.0, rows[name] + _HEIGHT / 2)
+        axes.annotate(text, place, (3, 0), xycoords=axes.get_yaxis_transform(), **look)
+
+
+def _say_spread(finite: Array) -> str:
+    if not finite.size:
+        return "nothing finite"
+    if finite.size == 1:
+        return f"= {finite.flat[0]:.3g}"
+    return f"all {finite.flat[0]:.3g}" if np.ptp(finite) == 0 else f"sd {finite.std():.2g}"

@@ -1,24 +1,29 @@
-"""Pictures of membrane potentials over time, with thresholds and spikes."""
+"""Pictures of membrane potentials over time, and of surrogates over the potentials that they meet."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
 import numpy as np
 
+from snncell.base.arguments.kinds import Numbers, check_count, check_positive
 from snncell.base.arguments.shown import show
+from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
 from snncell.plot.axes import (
-    array_with_axes,
+    COLOURS,
     axes_or_new,
     label_axis,
     label_time_axis,
+    legend,
     legend_label,
+    line_style,
+    second_axis,
     series_style,
     set_title,
 )
-from snncell.plot.legends import legend
 from snncell.plot.sources import (
     Array,
     all_there,
@@ -30,19 +35,16 @@ from snncell.plot.sources import (
     neuron_numbers,
     neuron_positions,
     one_layer,
+    real_array_of,
     step_numbers,
 )
+from snncell.report.facts import derivative_at, device_of_constants, spike_and_derivative, tensor_constants
+from snncell.surrogate.base import check_spike_function
+from snncell.tape.tensor import Tensor
 
 _FEW = 4  # neurons of a monitor that are shown if none are named
 _MOST = 12  # of an array: more cannot be told apart in grey
 _TRIANGLES = tuple(product("^v<>", (True, False)))  # and whether each is filled
-
-# What the vertical axis is called, for a layer that does not fire and one that does, from long to short.
-_POTENTIAL = {
-    False: ("membrane potential", "potential"),
-    True: ("membrane potential\nafter reset", "potential\nafter reset", "potential"),
-}
-_BEFORE = ("membrane potential\nbefore reset", "potential\nbefore reset", "potential")
 
 
 def membrane(
@@ -66,8 +68,7 @@ def membrane(
             it also recorded `above` and that is v minus a constant threshold, else after it.
         spikes: the shape of v, if they are to be marked.
         v_threshold: drawn as a dashed line; a number, or (N,), one for each neuron.
-        ax: the Axes to draw on; a new one if it is left out.
-        title: above it.
+        ax, title: the Axes to draw on, by default new ones, and the title above them.
         labels: a name for each neuron that is drawn.
         layer: which one of a monitor's, or of a mapping's.
         sample: which one of a batch; a monitor's first if it is left out.
@@ -80,13 +81,13 @@ def membrane(
     """
     name, array = one_layer(v, "v", layer, "membrane")
     sample = 0 if is_monitor(v) and sample is None else sample
-    firing = is_monitor(v) and layer_fires(v, name)
-    spikes, v_threshold = _complete_spikes(v, name, spikes, v_threshold) if firing else (spikes, v_threshold)
-    array, called = _drawn_potential(v, name, array, firing)
-    potential = array_with_axes(choose_rows(array, sample, None, "membrane"), 2, "membrane", "(T, N)")
-    marks = None if spikes is None else _same_shape(as_spikes(spikes, "membrane"), array, potential, sample)
+    called: tuple[str, ...] = ("membrane potential", "potential")
+    if is_monitor(v) and layer_fires(v, name):
+        array, called, spikes, v_threshold = _complete(v, name, array, spikes, v_threshold)
+    potential = choose_rows(array, sample, None, "membrane")
+    marks = None if spikes is None else _marks_of(as_spikes(spikes, "membrane"), array, potential, sample)
     there = neuron_numbers(v, name, potential.shape[1])
-    places = _to_draw(neurons, marks, there, is_monitor(v))
+    places = _places_to_draw(neurons, marks, there, is_monitor(v))
     levels, names = _levels(v_threshold, there), _names(labels, there[places])
     axes = axes_or_new(ax, height=2.2 + 0.05 * max(0, len(places) - 5))  # room for the legend
     _draw_potentials(axes, step_numbers(v, name, len(potential), "v"), potential, marks, levels, places, names)
@@ -95,6 +96,19 @@ def membrane(
     legend(axes)
     set_title(axes, title, name)
     return axes
+
+
+def _complete(
+    monitor: Any, name: str, v: Array, spikes: Any, v_threshold: Any
+) -> tuple[Array, tuple[str, ...], Any, Any]:
+    """The potential of a layer, before the reset if the monitor knows it; its name; spikes and threshold."""
+    known = getattr(monitor.cell(name), "v_threshold", None)
+    recorded, above = monitor.spikes.get(name), monitor.above.get(name)
+    before = None if recorded is None or above is None else before_reset(v, above, recorded, known)
+    when = "after" if before is None else "before"
+    called = (f"membrane potential\n{when} reset", f"potential\n{when} reset", "potential")
+    spikes, v_threshold = recorded if spikes is None else spikes, known if v_threshold is None else v_threshold
+    return v if before is None else before, called, spikes, v_threshold
 
 
 def before_reset(v: Array, above: Array, spikes: Array, v_threshold: Any) -> Array | None:
@@ -114,43 +128,27 @@ def before_reset(v: Array, above: Array, spikes: Array, v_threshold: Any) -> Arr
     return before if np.allclose(before[quiet], v[quiet], rtol=1e-4, atol=1e-4 * np.abs(threshold).max()) else None
 
 
-def _drawn_potential(x: Any, name: str, v: Array, firing: bool) -> tuple[Array, tuple[str, ...]]:
-    """The potential of a layer that is drawn, and what its axis is called: before the reset, if a monitor knows it."""
-    if firing and name in x.above and name in x.spikes:
-        before = before_reset(v, x.above[name], x.spikes[name], getattr(x.cell(name), "v_threshold", None))
-        if before is not None:
-            return before, _BEFORE
-    return v, _POTENTIAL[firing]
-
-
-def _complete_spikes(monitor: Any, name: str, spikes: Any, v_threshold: Any) -> tuple[Any, Any]:
-    """Spikes and threshold of a layer, those that are not given as the monitor knows them."""
-    if spikes is None and name in monitor.spikes:
-        spikes = monitor.spikes[name]
-    return spikes, getattr(monitor.cell(name), "v_threshold", None) if v_threshold is None else v_threshold
-
-
-def _same_shape(marks: Array, array: Array, potential: Array, sample: int | None) -> Array:
-    of_sample = choose_rows(marks, sample, None, "membrane") if marks.shape == array.shape else marks
+def _marks_of(spikes: Array, array: Array, potential: Array, sample: int | None) -> Array:
+    of_sample = choose_rows(spikes, sample, None, "membrane") if spikes.shape == array.shape else spikes
     if of_sample.shape != potential.shape:
-        raise ShapeError(f"membrane: v has shape {array.shape}, spikes {marks.shape}; they must agree.")
+        raise ShapeError(f"membrane: v has shape {array.shape}, spikes {spikes.shape}; they must agree.")
     return of_sample
 
 
-def _to_draw(neurons: Any, marks: Array | None, there: Array, watched: bool) -> list[int]:
+def _places_to_draw(neurons: Any, marks: Array | None, there: Array, watched: bool) -> list[int]:
     """The positions of the neurons to draw: those that are named, else all, or of a monitor those that fire most."""
     count = len(there)
     if neurons is not None:
         return neuron_positions(neurons, there, "membrane")
-    if not watched and count <= _MOST:
-        return list(range(count))
-    if not watched:
+    if watched:
+        rates = np.zeros(count) if marks is None else marks.sum(0)
+        return sorted(np.argsort(-rates, kind="stable")[:_FEW].tolist())
+    if count > _MOST:
         raise ArgumentError(
             f"membrane: {count} neurons in one picture cannot be told apart. Name those to draw, such as "
             f"neurons=range({_MOST})."
         )
-    rates = np.zeros(count) if marks is None else marks.sum(0)
-    return sorted(np.argsort(-rates, kind="stable")[:_FEW].tolist())
+    return list(range(count))
 
 
 def _names(labels: Any, numbers: Array) -> list[str]:
@@ -190,7 +188,234 @@ def _draw_potentials(
         if marks is not None:
             at = np.nonzero(marks[:, neuron])[0]
             axes.plot(steps[at], v[at, neuron], color=style["color"], linestyle="", label="_spikes", **triangle)
-    if levels is not None:
-        for place, level in enumerate(np.unique(levels[neurons])):
-            label = "_threshold" if place else "threshold"
-            axes.axhline(level, color="0.5", linestyle=(0, (6, 3)), linewidth=0.9, label=label)
+    for place, level in enumerate([] if levels is None else np.unique(levels[neurons])):
+        label = "_threshold" if place else "threshold"
+        axes.axhline(level, color="0.5", linestyle=(0, (6, 3)), linewidth=0.9, label=label)
+
+
+ABOVE = ("potential minus threshold", "above threshold")  # what the horizontal axis is called
+_DRAWS = 64  # of a spike function that fires at random
+_REACH = np.geomspace(1e-6, 1e2, 401)
+_PLACES = np.concatenate([-_REACH[::-1], [0.0], _REACH])  # where the largest derivative is looked for
+
+
+def surrogate(
+    surrogates: Any, ax: Any = None, range: tuple[float, float] = (-2.0, 2.0), title: str | None = None
+) -> Any:
+    """The shape of spike functions: the spike, the primitive, and the derivative, which is the bprop with dout = 1.
+
+    Of one that fires at random the mean of 64 draws is shown, which leaves snncell's random numbers as they were. Where
+    its constants are arrays, the mean over them is shown.
+
+    Args:
+        surrogates: a spike function, a sequence of them, or a mapping from names to them. Each is a Cell with
+            construct and bprop; if it has no primitive, there is no line of it.
+        ax: the Axes to draw on; a new one if it is left out.
+        range: from where to where, in potential minus threshold.
+        title: above it; left out, the name of one spike function.
+
+    Raises:
+        ArgumentError: if there is no spike function, for something else than a Cell with a bprop, or for a range that
+            is none.
+    """
+    cells = _name_surrogates(surrogates)
+    low, high = map(float, range)
+    if not (np.isfinite([low, high]).all() and low < high):
+        raise ArgumentError(f"surrogate: range is (low, high), two finite numbers that rise, not {range!r}.")
+    x = np.linspace(low, high, 501)
+    axes = axes_or_new(ax, height=2.2 + 0.12 * len(cells))
+    curves = {name: _curves(x, cell) for name, cell in cells.items()}
+    for number, (name, kinds) in enumerate(curves.items()):
+        for kind, y in kinds.items():
+            axes.plot(x, y, label=legend_label(f"{name}: {kind}"), **_look(kind, number, len(cells)))
+    axes.set_xlim(low, high)
+    label_axis(axes.xaxis, *ABOVE)
+    label_axis(axes.yaxis, "value")
+    legend(axes, _key(curves))
+    set_title(axes, title, next(iter(curves)) if len(curves) == 1 else "")
+    return axes
+
+
+def share_outside(above: Numbers, surrogate_function: Any, below: float = 1e-3) -> float:
+    """The share of elements at which the derivative of a spike function is a small part of its largest value, or less.
+
+    The mean over all elements of [ |f'(above)| <= below max |f'| ]. No gradient that is of use passes such a neuron at
+    such a step. Elements that are NaN or infinite count as outside.
+
+    Args:
+        above: potential minus threshold, any shape, such as (T, B, N): what a neuron gives its spike function.
+        surrogate_function: the spike function, a Cell with a bprop.
+        below: which part of the largest derivative is small.
+
+    Returns:
+        A number from 0 (the derivative reaches everything) to 1.
+
+    Raises:
+        ArgumentError: if there is no element, for something else than a spike function, or a part that is no number
+            above 0.
+
+    Example:
+        >>> above = Tensor([-3.0, -0.5, 0.2, 1.5])
+        >>> snncell.plot.share_outside(above, snncell.surrogate.Triangle())
+        0.5
+    """
+    cell = check_spike_function(surrogate_function, "share_outside")
+    part = check_positive(below, "share_outside", "below")
+    array = real_array_of(above, "share_outside", "above")
+    if not array.size:
+        raise ArgumentError(f"share_outside: there are no potentials in an array of shape {array.shape}.")
+    finite = np.isfinite(array)
+    largest = np.max(np.abs(derivative_at(_spread(_PLACES, cell).astype(np.float32), cell)), axis=0)  # of each constant
+    inside = np.abs(derivative_at(np.where(finite, array, 0.0), cell)) > part * largest
+    return float(1.0 - np.mean(inside & finite))
+
+
+def surrogate_and_membrane(
+    above: Any,
+    surrogate_function: Any = None,
+    layer: str | None = None,
+    ax: Any = None,
+    title: str | None = None,
+    bins: int = 60,
+    below: float = 1e-3,
+) -> Any:
+    """Draw the histogram of the potentials of a layer over the derivative of its spike function.
+
+    The histogram of potential minus threshold over neurons, samples and steps, and on an axis to the right the
+    derivative. Where that is at most `below` times its largest value, the ground is grey: neurons there are out of its
+    reach, and learn nothing. Without a `title` it says how many there are, `share_outside`; if it is most of them, the
+    spike function is too narrow for these potentials. The outermost bins hold what lies further out: one part in 1000
+    on each side, if any; what is out of reach there alone shows no grey.
+
+    Args:
+        above: potential minus threshold, any shape, such as (T, B, N); or a monitor that recorded it,
+            `monitor(net, above=True)`.
+        surrogate_function: the spike function, a Cell with a bprop; of a monitor, that of the layer if left out.
+        layer: which one of a monitor's layers, if it has several.
+        ax: the Axes of the histogram; a new one if it is left out.
+        title: above it; left out, the layer's name and the share.
+        bins: of the histogram.
+        below: which part of the largest derivative is small.
+
+    Returns:
+        The Axes of the histogram.
+
+    Raises:
+        ArgumentError: if there is no finite element, no spike function, or no bin.
+    """
+    name, array = one_layer(above, "above", layer, "surrogate_and_membrane")
+    cell = _spike_function(above, name, surrogate_function)
+    values = array[np.isfinite(array)].astype(np.float64)
+    if not values.size:
+        raise ArgumentError(f"surrogate_and_membrane: no finite potential in an array of shape {array.shape}.")
+    lost = array.size - values.size
+    said = f"{100.0 * share_outside(array, cell, below):.3g} % of neuron-steps out of reach"
+    said += f" ({lost} NaN or inf)" if lost else ""
+    low, high = np.quantile(values, [0.001, 0.999])
+    count = check_count(bins, "surrogate_and_membrane", "bins")
+    edges = np.linspace(min(low, -1.0), max(high, 1.0), count + 1)  # the threshold, and one unit around it at least
+    axes = axes_or_new(ax, height=2.5)
+    _draw_over_derivative(axes, values, cell, edges, below)
+    set_title(axes, title, f"{name}: {said}" if name else said)
+    return axes
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def _spike_function(above: Any, name: str, function: Any) -> Cell:
+    """The spike function that is given, else the one that a monitor knows of the layer."""
+    if function is None and is_monitor(above):
+        function = above.spike_function(name)
+    if function is None:
+        raise ArgumentError(
+            "surrogate_and_membrane: which spike function? An array does not know it. Give it, such as "
+            "surrogate_function=surrogate.ATan(); or give a monitor, which knows it: monitor(net, above=True)."
+        )
+    return check_spike_function(function, "surrogate_and_membrane")
+
+
+def _name_surrogates(surrogates: Any) -> dict[str, Any]:
+    """Spike functions by name: that of the class, with the constants where two are of one class."""
+    if isinstance(surrogates, Mapping):
+        named = {str(name): cell for name, cell in surrogates.items()}
+    else:
+        cells = list(surrogates) if isinstance(surrogates, (list, tuple)) else [surrogates]
+        names = [type(check_spike_function(cell, "surrogate")).__name__ for cell in cells]
+        constants = [
+            cell.extend_repr() if names.count(name) > 1 else "" for name, cell in zip(names, cells, strict=True)
+        ]
+        names = [f"{name}({inside})" if inside else name for name, inside in zip(names, constants, strict=True)]
+        numbered = [f"{name} {n}" if names.count(name) > 1 else name for n, name in enumerate(names, 1)]
+        named = dict(zip(numbered, cells, strict=True))
+    if not named:
+        raise ArgumentError("surrogate: there is no spike function to draw; give one, such as surrogate.ATan().")
+    return {name: check_spike_function(cell, "surrogate") for name, cell in named.items()}
+
+
+def _spread(x: Array, cell: Cell) -> Array:
+    """x (P,) as (P, 1, ...), or as (P, ...) with the shape that the constants have."""
+    shape = np.broadcast_shapes(*[constant.shape for constant in tensor_constants(cell)])
+    return np.broadcast_to(x.reshape(-1, *[1] * len(shape)), (len(x), *shape)).copy()
+
+
+def _mean(values: Any, points: int) -> Array:
+    means: Array = np.asarray(values, np.float64).reshape(points, -1).mean(1)
+    return means
+
+
+def _curves(x: Array, cell: Cell) -> dict[str, Array]:
+    """Spike, primitive (if there is one) and derivative at x, (P,)."""
+    points = _spread(x, cell)
+    if points.size == len(x):  # room for draws: those of one that does not draw are all the same
+        points = np.broadcast_to(x[:, None], (len(x), _DRAWS)).copy()
+    spike, derivative = (_mean(y, len(x)) for y in spike_and_derivative(points, cell))
+    primitive = getattr(cell, "primitive", None)
+    if primitive is None:
+        return {"spike": spike, "derivative": derivative}
+    smooth = primitive(Tensor(points).to(device_of_constants(cell))).asnumpy()
+    return {"spike": spike, "primitive": _mean(smooth, len(x)), "derivative": derivative}
+
+
+# --- looks ------------------------------------------------------------------------------------------------------------
+
+_STYLES: dict[str, Any] = {"spike": ":", "primitive": "--", "derivative": "-"}
+
+
+def _look(kind: str, number: int, of: int) -> dict[str, Any]:
+    """Lines tell the kind; colours too if there is one spike function, else, with markers, which one it is."""
+    style = {"linestyle": _STYLES[kind], "linewidth": 1.4}
+    if of == 1:
+        return {"color": COLOURS[list(_STYLES).index(kind)], **style}
+    if kind == "spike":  # most have the same
+        return {"color": "0.4", **style}
+    return line_style(number, 0) | style | {"markevery": (20 + 12 * (number % 7), 100)}
+
+
+def _key(curves: dict[str, dict[str, Array]]) -> list[Any]:
+    """The entries of the legend: each kind of line; of several spike functions each of them before that."""
+    from matplotlib.lines import Line2D
+
+    drawn = [kind for kind in _STYLES if any(kind in kinds for kinds in curves.values())]
+    if len(curves) == 1:
+        return [Line2D([], [], label=kind, **_look(kind, 0, 1)) for kind in drawn]
+    keys = [Line2D([], [], label=legend_label(name), **line_style(number, 0)) for number, name in enumerate(curves)]
+    return keys + [Line2D([], [], label=kind, color="0.4", linestyle=_STYLES[kind]) for kind in drawn]
+
+
+def _draw_over_derivative(axes: Any, values: Array, cell: Cell, edges: Array, below: float) -> None:
+    """The histogram of the potentials, and on a second axis the derivative."""
+    heights = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0] / values.size
+    axes.stairs(heights, edges, fill=True, color=COLOURS[6], label="potentials")
+    axes.set_xlim(edges[0], edges[-1])
+    label_axis(axes.xaxis, *ABOVE)
+    label_axis(axes.yaxis, "share of neuron-steps", "share of steps", "share")
+    x = np.unique(np.concatenate([np.linspace(edges[0], edges[-1], 1001), _PLACES[np.abs(_PLACES) < 1.0]]))
+    y = _mean(derivative_at(_spread(x, cell), cell), len(x))
+    beside = second_axis(axes, "derivative")
+    (line,) = beside.plot(x, y, color=COLOURS[0], linewidth=1.4, label="derivative")
+    beside.set_ylim(min(0.0, 1.05 * y.min()), 1.05 * max(y.max(), 1e-12))
+    out = np.abs(y) <= below * np.abs(y).max()
+    look = {"color": "0.88", "linewidth": 0, "zorder": 0, "label": f"out of reach (≤ {below:g} max)"}
+    ground = axes.fill_between(x, 0, 1, where=out, transform=axes.get_xaxis_transform(), **look)
+    legend(axes, [axes.patches[0], line, *([ground] if out.any() else [])])

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from snncell.errors import SnncellError
-from snncell.plot.axes import COLOURS, COLUMN, LARGE, SMALL, axes_or_new, has_formula, set_title
-from snncell.plot.gradients import gradient_flow, gradient_norms
-from snncell.plot.legends import legend
-from snncell.plot.membranes import before_reset, membrane
+from snncell.plot.axes import COLOURS, COLUMN, LARGE, SMALL, axes_or_new, has_formula, legend, set_title
+from snncell.plot.gradients import gradient_flow, gradient_norms, weight_histograms
+from snncell.plot.membranes import before_reset, membrane, surrogate_and_membrane
 from snncell.plot.rates import dead_and_saturated, firing_rates
 from snncell.plot.spikes import raster
-from snncell.plot.surrogates import surrogate_and_membrane
 from snncell.plot.training import confusion_matrix, training_curves
-from snncell.plot.weights import weight_histograms
 from snncell.report.activity import STUCK, staying_on
-from snncell.report.facts import Facts, LayerFacts, all_finite, l2_norm
-from snncell.report.slopes import Array
+from snncell.report.facts import Array, Facts, LayerFacts, all_finite, l2_norm
 from snncell.report.training import predictions
 
 MOST_LAYERS = 8  # with a picture of their own, so that a page of a deep net still loads
@@ -67,9 +64,6 @@ def _say_shown(layers: Sequence[LayerFacts]) -> str:
     return "" if count <= MOST_LAYERS else f" The first {MOST_LAYERS} of {count} layers are shown one by one."
 
 
-# --- spikes -----------------------------------------------------------------------------------------------------------
-
-
 def _spikes(facts: Facts) -> Section:
     layers = [layer for layer in facts.layers if layer.rates is not None]
     spikes = {layer.name: layer.spikes for layer in layers}
@@ -80,7 +74,7 @@ def _spikes(facts: Facts) -> Section:
     pictures = [
         draw_picture(ends, lambda ax: dead_and_saturated(spikes, ax)),
         draw_picture(rates, lambda ax: firing_rates(spikes, ax)),
-        *(_raster(layer) for layer in layers[:MOST_LAYERS]),
+        *map(_raster, layers[:MOST_LAYERS]),
     ]
     text = "Over the whole batch; a raster shows the first sample, or where neurons stay on late, the worst for that."
     return Section("Spikes", f"{text}{_say_shown(layers)}", pictures)
@@ -104,24 +98,19 @@ def _of_sample(x: Array, sample: int) -> Array:
     return x.reshape(len(x), x.shape[1] if x.ndim > 1 else 1, -1)[:, sample]
 
 
-# --- potentials -------------------------------------------------------------------------------------------------------
-
-
 def _potentials(facts: Facts, monitor: Any) -> Section:
     layers = [layer for layer in facts.layers if layer.v is not None]
-    pictures = [picture for layer in layers[:MOST_LAYERS] for picture in _of_layer(layer, monitor)]
+    pictures = []
+    for layer in layers[:MOST_LAYERS]:
+        pictures.append(_traces(layer))
+        if layer.above is not None and layer.slope is not None:
+            caption = f"{layer.name}: potential minus threshold, and the derivative of {layer.slope.name}."
+            pictures.append(draw_picture(caption, partial(surrogate_and_membrane, monitor, None, layer.name)))
     text = (
         "Potentials of one sample, the one whose spikes are shown, and of the whole batch beside the surrogate's "
         f"derivative: where potentials lie outside of it (grey), neurons do not learn.{_say_shown(layers)}"
     )
     return Section("Potentials and surrogates", text if pictures else "No potentials were recorded.", pictures)
-
-
-def _of_layer(layer: LayerFacts, monitor: Any) -> Iterator[Picture]:
-    yield _traces(layer)
-    if layer.above is not None and layer.slope is not None:
-        caption = f"{layer.name}: potential minus threshold, and the derivative of {layer.slope.name}."
-        yield draw_picture(caption, lambda ax: surrogate_and_membrane(monitor, layer=layer.name, ax=ax))
 
 
 def _traces(layer: LayerFacts) -> Picture:
@@ -135,27 +124,21 @@ def _traces(layer: LayerFacts) -> Picture:
     # Neurons that fire about every third step show the most: charging, crossing the threshold, reset.
     busy = np.argsort(np.abs(fired.mean(0) - 0.3), kind="stable")[:TRACES]
     what = "potential after each step" if before is None else "potential before the reset"
-    caption = f"{layer.name}: {what}, of {len(busy)} neurons in sample {sample}." + (
-        " Triangles are spikes." if layer.spiking else ""
-    )
-    marks = fired[:, busy] if layer.spiking else None
+    caption = f"{layer.name}: {what}, of {len(busy)} neurons in sample {sample}."
+    marks, level = None, None
+    if layer.spiking:
+        caption, marks, level = f"{caption} Triangles are spikes.", fired[:, busy], layer.threshold
     labels = [f"neuron {n}" for n in busy]
-    level = layer.threshold if layer.spiking else None
     return draw_picture(caption, lambda ax: membrane(v[:, busy], marks, level, ax, layer.name, labels))
 
 
-# --- gradients and weights --------------------------------------------------------------------------------------------
-
-
 def _gradients(facts: Facts) -> Section:
-    title = "Gradients"
     if not facts.differentiated:
-        return Section(
-            title, "Left out: without a loss there is nothing to differentiate. plot.report(net, (x, y), loss)."
-        )
+        text = "Left out: without a loss there is nothing to differentiate. plot.report(net, (x, y), loss)."
+        return Section("Gradients", text)
     grads = {layer.name: layer.grad for layer in facts.layers if layer.grad is not None}
     if not grads:
-        return Section(title, "No gradient came to any layer.")
+        return Section("Gradients", "No gradient came to any layer.")
     text = "Of the loss of this batch, with respect to the current that enters each layer at each step."
     flow = "Its size by layer and step: dark is small."
     norms = "The same as lines: steep to the left, it vanishes or explodes."
@@ -163,7 +146,7 @@ def _gradients(facts: Facts) -> Section:
         draw_picture(flow, lambda ax: gradient_flow(grads, ax), 1.6 + 0.25 * len(grads)),
         draw_picture(norms, lambda ax: gradient_norms(grads, ax), 2.6),
     ]
-    return Section(title, text, pictures)
+    return Section("Gradients", text, pictures)
 
 
 def _weights(facts: Facts) -> Section:
@@ -189,16 +172,14 @@ def _sizes(facts: Facts, ax: Any) -> None:
     """Gradient and update of each Parameter, in parts of its norm."""
     weights = [weight for weight in facts.weights if all_finite(weight.value) and weight.size > 0]
     rows = np.arange(len(weights))
-    gradients, updates = [weight.grad for weight in weights], [weight.update for weight in weights]
     ax.set_xscale("log")
-    for name, changes, look in (
-        ("gradient / weight", gradients, {"color": COLOURS[1], "marker": "o"}),
-        ("update / weight", updates, {"color": COLOURS[2], "marker": "s"}),
-    ):
+    for change, colour, mark in (("grad", COLOURS[1], "o"), ("update", COLOURS[2], "s")):
+        changes = [getattr(weight, change) for weight in weights]
         parts = np.array([np.nan if x is None else l2_norm(x) / w.size for x, w in zip(changes, weights, strict=True)])
         if (np.isfinite(parts) & (parts > 0)).any():
+            label = f"{'gradient' if change == 'grad' else change} / weight"
             shown = np.where(parts > 0, parts, np.nan)
-            ax.plot(shown, rows, label=name, linestyle="", markersize=4, **look)
+            ax.plot(shown, rows, label=label, linestyle="", markersize=4, color=colour, marker=mark)
     if facts.updates is not None:
         ax.axvspan(1e-4, 1e-2, color="0.9", zorder=0, label="usual update")
     else:  # between whole powers of ten, which alone are named: names of others would lie over each other
@@ -211,9 +192,6 @@ def _sizes(facts: Facts, ax: Any) -> None:
     ax.set_xlabel("parts of the weight's norm", fontsize=LARGE)
     set_title(ax, "how large, beside the weight")
     legend(ax, inside=False)
-
-
-# --- results ----------------------------------------------------------------------------------------------------------
 
 
 def _results(facts: Facts) -> Section:

@@ -1,4 +1,4 @@
-"""Pictures of firing rates: over time (PSTH), over a layer, and the fractions of dead and saturated neurons."""
+"""Pictures of spike statistics: firing rates, dead and saturated neurons, differences of spike times."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import numpy as np
 from snncell.base.arguments.kinds import check_count
 from snncell.errors import ArgumentError, ShapeError
 from snncell.plot.axes import (
+    COLOURS,
     SMALL,
     axes_or_new,
     axes_size,
     label_axis,
-    label_time_axis,
+    legend,
     legend_label,
     marker,
     name_rows,
@@ -21,108 +22,20 @@ from snncell.plot.axes import (
     series_style,
     set_title,
     text_width,
+    whole_ticks,
 )
-from snncell.plot.legends import legend
-from snncell.plot.sources import Array, ClassRows, as_spikes, group_rows, one_layer, spiking_layers, step_numbers
+from snncell.plot.sources import Array, as_array, as_spikes, check_rows, one_layer, spiking_layers
 
-# --- over time --------------------------------------------------------------------------------------------------------
-
-
-def psth(
-    spikes: Any,
-    ax: Any = None,
-    title: str | None = None,
-    *,
-    width: int = 1,
-    layer: str | None = None,
-    classes: Any = None,
-) -> Any:
-    """The peri-stimulus time histogram: spikes per neuron and step, over time, with its standard error as a band.
-
-    A bin of `width` steps shows r = (number of spikes in it) / (rows * steps in it); the band is r +- s / sqrt(rows),
-    s the standard deviation of the rows' own r. Rows are the neurons of (T, N), and the samples of (T, B, ...).
-
-    Args:
-        spikes: (T, N) or (T, B, ...), or a monitor; every element that is not 0 is a spike.
-        ax: the Axes to draw on; a new one if it is left out.
-        title: above it.
-        width: of a bin, in steps; the last bin may be shorter.
-        layer: which one of a monitor's, or of a mapping's.
-        classes: a label for each row; each class gets a line of its own.
-
-    Raises:
-        ShapeError: if spikes have fewer than two axes, or if there are not as many classes as rows.
-        ArgumentError: if width is no integer of at least 1, for an array without elements, or for a layer that is
-            unknown or does not fire.
-    """
-    name, array = one_layer(spikes, "spikes", layer, "psth")
-    rows = rows_of(as_spikes(array, "psth"), "psth")
-    groups = group_rows(classes, rows.shape[1], "psth", "neurons" if array.ndim == 2 else "samples")
-    edges = bins_of(step_numbers(spikes, name, len(rows), "spikes"), width, "psth")
-    axes = axes_or_new(ax)
-    draw_psth(axes, rows, edges, width, groups, band=True)
-    label_time_axis(axes)
-    if len(groups) > 1:
-        legend(axes)
-    set_title(axes, title)
-    return axes
+# --- rates over a layer -----------------------------------------------------------------------------------------------
 
 
-def rows_of(spikes: Array, who: str) -> Array:
-    """(T, N) as it is, (T, B, ...) as the means of its samples, (T, B)."""
-    _has_rows(spikes, who)
-    return spikes if spikes.ndim == 2 else spikes.reshape(*spikes.shape[:2], -1).mean(2)
-
-
-def _has_rows(spikes: Array, who: str) -> None:
-    if spikes.ndim < 2:
-        raise ShapeError(f"{who}: takes (T, N) or (T, B, ...), not shape {spikes.shape}. One neuron: x[:, None].")
-    if spikes.size == 0:
-        raise ArgumentError(f"{who}: an array of shape {spikes.shape} holds nothing to count spikes in.")
-
-
-def bins_of(steps: Array, width: int, who: str) -> Array:
-    """The edges of bins of `width` recorded steps: half a step before the first step of each, and after the last."""
-    check_count(width, who, "a bin's width in steps")
-    stride = steps[1] - steps[0] if len(steps) > 1 else 1
-    return np.append(steps[::width], steps[-1:] + stride) - 0.5 * stride
-
-
-def bin_rows(rows: Array, width: int) -> Array:
-    """The means of bins of `width` steps: (T, N) -> (bins, N); the last bin may be shorter."""
-    starts = np.arange(0, len(rows), width)
-    if not len(starts):
-        return np.zeros((0, rows.shape[1]))
-    counts = np.diff(np.append(starts, len(rows)))
-    sums: Array = np.add.reduceat(rows.astype(np.float64), starts, axis=0)
-    return sums / counts[:, None]
-
-
-def draw_psth(axes: Any, rows: Array, edges: Array, width: int, groups: list[ClassRows], band: bool = False) -> None:
-    """A line of steps for each group: the mean of its rows, in bins."""
-    for number, (name, members) in enumerate(groups):
-        each = bin_rows(rows[:, members], width)
-        rate = each.mean(1) if len(members) else np.zeros(len(each))
-        style = series_style(number)
-        axes.stairs(rate, edges, label=legend_label(name), linewidth=1.2, baseline=None, **style)
-        if band and len(members) > 1:
-            error = each.std(1, ddof=1) / np.sqrt(len(members))
-            options = {"fill": True, "alpha": 0.2, "color": style["color"], "linewidth": 0}
-            axes.stairs(rate + error, edges, baseline=rate - error, **options)
-    axes.set_ylim(bottom=0.0)
-    axes.set_xlim(edges[0], edges[-1])
-    label_axis(axes.yaxis, "spikes per\nneuron and step", "spikes\nper step", "rate")
-
-
-# --- over a layer -----------------------------------------------------------------------------------------------------
-
-
-def rates_of(spikes: Array, who: str) -> Array:
-    """Spikes per step of each neuron, over all samples: (T, N) or (T, B, ...) -> (N,)."""
-    array = as_spikes(spikes, who)
-    _has_rows(array, who)
-    means: Array = array.mean(0) if array.ndim == 2 else array.mean((0, 1)).reshape(-1)
-    return means
+def _rates_by_layer(spikes: Any, who: str) -> dict[str, Array]:
+    """Spikes per step of each neuron, over all samples, by layer: (T, N) or (T, B, ...) -> (N,)."""
+    rates = {}
+    for name, array in spiking_layers(spikes, who).items():
+        rows = check_rows(as_spikes(array, who), who)
+        rates[name] = rows.mean(0) if rows.ndim == 2 else rows.mean((0, 1)).reshape(-1)
+    return rates
 
 
 def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins: int = 20) -> Any:
@@ -134,8 +47,7 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
     Args:
         spikes: a monitor, whose layers that fire are drawn, a mapping from names to arrays, or one array, (T, N) or
             (T, B, ...); every element that is not 0 is a spike.
-        ax: the Axes to draw on; a new one if it is left out.
-        title: above it.
+        ax, title: the Axes to draw on, by default new ones, and the title above them.
         bins: how many, from 0 to the highest rate of all layers.
 
     Raises:
@@ -143,7 +55,7 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
             1.
         ShapeError: if an array has fewer than two axes.
     """
-    rates = {name: rates_of(array, "firing_rates") for name, array in spiking_layers(spikes, "firing_rates").items()}
+    rates = _rates_by_layer(spikes, "firing_rates")
     check_count(bins, "firing_rates", "bins")
     from matplotlib.lines import Line2D
 
@@ -154,15 +66,15 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
         style = series_style(number)
         heights = np.histogram(rate, edges)[0] / rate.size
         median = float(np.median(rate))
-        label = f"{name or 'all'}: median {median:.3g}"
         axes.stairs(heights, edges, linewidth=1.2, **style)
         # Up to the outline, where the eye finds it: a median between bins has the height of the bin it falls in.
         height = heights[min(int(np.searchsorted(edges, median, "right")) - 1, bins - 1)]
         look = {"marker": marker(number), "markersize": 5, "markevery": [1], "clip_on": False, "linewidth": 0.8}
         axes.plot([median, median], [0.0, height], label="_median", **look, **style)
-        keys.append(Line2D([], [], label=legend_label(label), linewidth=1.2, **style))
+        label = legend_label(f"{name or 'all'}: median {median:.3g}")
+        keys.append(Line2D([], [], label=label, linewidth=1.2, **style))
         peak = max(peak, float(heights.max()))
-    _headroom(axes, peak, len(rates))
+    _leave_headroom(axes, peak, len(rates))
     label_axis(axes.xaxis, "spikes per neuron and step", "spikes per step")
     label_axis(axes.yaxis, "fraction of neurons", "fraction")
     legend(axes, keys)
@@ -170,8 +82,8 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
     return axes
 
 
-def _headroom(axes: Any, peak: float, lines: int) -> None:
-    """Room for the key above the highest bin, so that it is free however narrow a layout makes the Axes."""
+def _leave_headroom(axes: Any, peak: float, lines: int) -> None:
+    """Room for the legend above the highest bin, so that it is free however narrow a layout makes the Axes."""
     points = axes_size(axes)[1]
     above = min((1.5 * lines + 1.5) * SMALL, 0.4 * points)
     axes.set_ylim(0.0, peak * points / (points - above))
@@ -182,7 +94,7 @@ def _headroom(axes: Any, peak: float, lines: int) -> None:
         axes.set_ylim(top)
 
 
-# --- never and always -------------------------------------------------------------------------------------------------
+# --- dead and saturated neurons ---------------------------------------------------------------------------------------
 
 
 class Fractions(NamedTuple):
@@ -194,22 +106,16 @@ class Fractions(NamedTuple):
 
 
 def fractions(spikes: Any, dead: float = 0.0, saturated: float = 0.95, who: str = "fractions") -> dict[str, Fractions]:
-    """For each layer, the fractions of its neurons that are dead, healthy and saturated.
-
-    With r a neuron's number of spikes / (steps * samples): it is dead if r <= dead, saturated if r >= saturated, and
-    healthy otherwise.
-    """
+    """The `Fractions` of each layer, for the limits that `dead_and_saturated` explains."""
     if not 0.0 <= dead < saturated <= 1.0:
         raise ArgumentError(
             f"{who}: rates are spikes per step, so 0 <= dead < saturated <= 1; dead is {dead!r}, saturated "
             f"{saturated!r}."
         )
-    by_layer = {}
-    for name, array in spiking_layers(spikes, who).items():
-        rate = rates_of(array, who)
-        low, high = float((rate <= dead).mean()), float((rate >= saturated).mean())
-        by_layer[name] = Fractions(low, float(((rate > dead) & (rate < saturated)).mean()), high)
-    return by_layer
+    return {
+        name: Fractions(*(float(part.mean()) for part in (r <= dead, (r > dead) & (r < saturated), r >= saturated)))
+        for name, r in _rates_by_layer(spikes, who).items()
+    }
 
 
 _THICKEST = 24.0  # points, of a bar
@@ -234,8 +140,7 @@ def dead_and_saturated(
     Args:
         spikes: a monitor, whose layers that fire are drawn, a mapping from names to arrays, or one array, (T, N) or
             (T, B, ...); every element that is not 0 is a spike.
-        ax: the Axes to draw on; a new one if it is left out.
-        title: above it.
+        ax, title: the Axes to draw on, by default new ones, and the title above them.
         dead: the highest rate of a dead neuron.
         saturated: the lowest rate of a saturated one.
 
@@ -245,14 +150,24 @@ def dead_and_saturated(
     """
     by_layer = fractions(spikes, dead, saturated, "dead_and_saturated")
     axes = axes_or_new(ax, height=1.2 + 0.22 * len(by_layer))
-    beside, thick = _head(axes, list(by_layer.values()))
-    left = np.zeros(len(by_layer))
+    places, left = np.arange(len(by_layer)), np.zeros(len(by_layer))
+    high = 4.0 * SMALL  # points: room for the legend, of two lines, above the first layer
+    rows = max(axes_size(axes)[1] - high, high)  # points
+    thick = min(0.7, _THICKEST * len(by_layer) / rows)  # in rows: a single bar does not fill the panel
+    axes.set_ylim(len(by_layer) - 0.5, -0.5 - len(by_layer) * high / rows)
+    beside = 0.0  # points, that the numbers beside the bars take; in a narrow panel the bars need all of it
+    if panel_size(axes)[0] >= 2 * 72:
+        said = [" / ".join(map(whole_percent, layer)) + " %" for layer in by_layer.values()]
+        beside = 4.0 + max(text_width(text, SMALL) for text in said)
+        options: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": SMALL}
+        for row, text in enumerate(said):
+            axes.annotate(text, (1.0, row), (4, 0), **options)
     for part, look in _BARS.items():
         lengths = np.array([getattr(layer, part) for layer in by_layer.values()])
         style = {"height": thick, "edgecolor": "0.2", "linewidth": 0.6, **look}
-        axes.barh(np.arange(len(by_layer)), lengths, left=left, label=part, **style)
+        axes.barh(places, lengths, left=left, label=part, **style)
         left += lengths
-    name_rows(axes, np.arange(len(by_layer)), [name or "all" for name in by_layer])
+    name_rows(axes, places, [name or "all" for name in by_layer])
     axes.set_xlim(0.0, 1.0)
     label_axis(axes.xaxis, "fraction of neurons", "fraction")
     legend(axes, beside=beside)
@@ -260,28 +175,135 @@ def dead_and_saturated(
     return axes
 
 
-def _head(axes: Any, layers: list[Fractions]) -> tuple[float, float]:
-    """The first layer on top; above it room for the key; beside the bars what they are in percent.
-
-    In a narrow panel the bars need all of it. Gives the width of what stands beside them, in points, and how thick a
-    bar is, in rows: a single one does not fill the panel.
-    """
-    high = 4.0 * SMALL  # points: two lines
-    rows = max(axes_size(axes)[1] - high, high)  # points
-    free = len(layers) * high / rows  # in rows
-    thick = min(0.7, _THICKEST * len(layers) / rows)
-    axes.set_ylim(len(layers) - 0.5, -0.5 - free)
-    if panel_size(axes)[0] < 2 * 72:
-        return 0.0, thick
-    said = [" / ".join(map(whole_percent, layer)) + " %" for layer in layers]
-    for row, text in enumerate(said):
-        options = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": SMALL}
-        axes.annotate(text, (1.0, row), **options)
-    return 4.0 + max(text_width(text, SMALL) for text in said), thick
-
-
 def whole_percent(part: float) -> str:
     """A fraction in whole percent; what is not quite 0 or 100 does not look like it."""
     if 0.0 < part < 0.005:
         return "<1"
     return ">99" if 0.995 <= part < 1.0 else f"{100 * part:.0f}"
+
+
+# --- differences of spike times ---------------------------------------------------------------------------------------
+
+
+class Differences(NamedTuple):
+    """Spike times of a minus those of b, in steps, pair by pair, and the parts of either's spikes without a partner."""
+
+    steps: Array
+    alone_a: float
+    alone_b: float
+
+
+def time_differences(
+    a: Any, b: Any, *, match: str = "first", within: float | None = None, who: str = "differences"
+) -> Differences:
+    """The differences in time between the spikes of two recordings of the same neurons.
+
+    "first" compares the first spikes of each neuron in each sample. "all" compares pairs of spikes of the same neuron
+    and sample, each of which is the other's nearest (the earlier one of two); see event synchronisation, R. Quian
+    Quiroga, T. Kreuz, P. Grassberger, Phys. Rev. E 66, 041904 (2002).
+    """
+    if match not in ("first", "all"):
+        raise ArgumentError(f'{who}: match is "first" or "all", not {match!r}.')
+    if within is not None and not within >= 0:
+        raise ArgumentError(f"{who}: within is a number of steps of at least 0, not {within!r}.")
+    spikes, other = as_spikes(a, who), as_array(b, who, "b")
+    if other.shape not in (spikes.shape, spikes.shape[1:]) or spikes.ndim < 2:
+        raise ShapeError(
+            f"{who}: a has shape {spikes.shape}, (T, ...), so b has that shape, for spikes, or {spikes.shape[1:]}, "
+            f"for times, not {other.shape}."
+        )
+    trains_a = _trains(spikes)
+    if other.shape == spikes.shape:
+        trains_b = _trains(as_spikes(b, who))
+    else:  # target times
+        times = other.reshape(-1).astype(np.float64)
+        trains_b = [np.array([time]) if time >= 0 else np.zeros(0) for time in times]
+    apart, count_a, count_b = [np.zeros(0)], 0, 0
+    for left, right in zip(trains_a, trains_b, strict=True):
+        if match == "first":
+            left, right = left[:1], right[:1]
+        count_a, count_b = count_a + len(left), count_b + len(right)
+        apart.append(_pairs(left, right, np.inf if within is None else within))
+    steps = np.concatenate(apart)
+    alone_a, alone_b = ((count - len(steps)) / max(count, 1) for count in (count_a, count_b))
+    return Differences(steps, alone_a, alone_b)
+
+
+def _trains(spikes: Array) -> list[Array]:
+    """The times of the spikes of each neuron of each sample."""
+    flat = spikes.reshape(len(spikes), -1)
+    column, step = np.nonzero(flat.T)
+    return np.split(step.astype(np.float64), np.searchsorted(column, np.arange(1, flat.shape[1])))
+
+
+def _pairs(a: Array, b: Array, within: float) -> Array:
+    """The differences of those that are nearest to each other."""
+    if not len(a) or not len(b):
+        return np.zeros(0)
+    apart = a[:, None] - b[None, :]
+    nearest = np.abs(apart).argmin(1)
+    mutual = np.abs(apart).argmin(0)[nearest] == np.arange(len(a))
+    steps: Array = apart[np.arange(len(a)), nearest][mutual]
+    return steps[np.abs(steps) <= within]
+
+
+def spike_time_differences(
+    a: Any,
+    b: Any,
+    ax: Any = None,
+    title: str | None = None,
+    *,
+    match: str = "first",
+    within: float | None = None,
+    labels: tuple[str, str] = ("a", "b"),
+    layer: str | None = None,
+) -> Any:
+    """Draw how much earlier or later the spikes of one recording are than those of another, or than their target times.
+
+    Right of 0 the spikes of `a` are later. Without a `title` it says how many spikes have no partner at all: a narrow
+    histogram says little where there are many of these.
+
+    Args:
+        a: (T, N) or (T, B, ...), or a monitor; every element that is not 0 is a spike.
+        b: the same shape; or (N,) or (B, ...), target times in steps, NaN or below 0 where there should be no spike;
+            or a monitor.
+        ax: the Axes to draw on; a new one if it is left out.
+        title: above it; left out, the numbers of pairs and of spikes without a partner.
+        match: "first" compares first spikes, "all" each spike with the one of the same neuron and sample that is its
+            nearest, if it is that one's nearest too.
+        within: spikes farther apart than so many steps are no pair; None for any distance.
+        labels: what to call a and b.
+        layer: which one of a monitor's, or of a mapping's.
+
+    Raises:
+        ShapeError: if the shapes do not fit.
+        ArgumentError: for another `match`, an unknown layer, or if `within` is below 0.
+    """
+    who = "spike_time_differences"
+    first, second = (
+        one_layer(x, "spikes", layer if hasattr(x, "layers") or hasattr(x, "keys") else None, who, name)[1]
+        for name, x in (("a", a), ("b", b))
+    )
+    pairs = time_differences(first, second, match=match, within=within, who=who)
+    axes = axes_or_new(ax)
+    wide = _draw_histogram(axes, pairs.steps)
+    label_axis(axes.xaxis, f"{labels[0]} later than {labels[1]} by (steps)", "later by (steps)")
+    label_axis(axes.yaxis, "pairs of spikes" if wide == 1 else f"pairs per {wide} steps", "pairs")
+    median = f", median {np.median(pairs.steps):+g} steps" if len(pairs.steps) else ""
+    alone = f"alone: {whole_percent(pairs.alone_a)} % of {labels[0]}, {whole_percent(pairs.alone_b)} % of {labels[1]}"
+    set_title(axes, title, f"{len(pairs.steps)} pairs{median}\n{alone}")
+    return axes
+
+
+def _draw_histogram(axes: Any, steps: Array) -> int:
+    """Draw the histogram of the differences; return the width of a bin, in steps."""
+    reach = max(3, int(np.ceil(np.abs(steps).max()))) if len(steps) else 3
+    wide = -(-(2 * reach + 1) // 61) | 1  # no more than some 60 bins; odd, so that 0 is in the middle of one
+    half = wide * (-(-reach // wide) + 0.5)
+    edges = np.arange(-half, half + wide / 2, wide)
+    heights = np.histogram(steps, edges)[0]
+    axes.stairs(heights, edges, fill=True, facecolor=COLOURS[6], edgecolor=COLOURS[0], linewidth=0.6)
+    axes.axvline(0.0, color=COLOURS[0], linestyle=(0, (4, 1.5)), linewidth=0.9)
+    axes.set_xlim(edges[0], edges[-1])
+    whole_ticks(axes.xaxis)
+    return wide

@@ -9,6 +9,7 @@ import os
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any, overload
@@ -20,11 +21,10 @@ from snncell.errors import ArgumentError
 from snncell.nn.optim.optimizer import Optimizer
 from snncell.plot.pictures import Picture, Section, sections
 from snncell.report.activity import SATURATED_RATE, staying_on
-from snncell.report.diagnose import diagnose
-from snncell.report.facts import Facts, LayerFacts
+from snncell.report.facts import PASSES_NOTHING, Facts, LayerFacts
 from snncell.report.findings import SEVERITIES, Finding, count_noun, format_number, format_percent
 from snncell.report.probe import examine
-from snncell.report.slopes import PASSES_NOTHING
+from snncell.report.rules import diagnose
 
 ENDINGS = (".html", ".htm", ".pdf")
 MARKS = {"alarm": "■", "warning": "▲", "note": "○"}  # told apart without colour
@@ -83,11 +83,11 @@ class Report(Sequence[Finding]):
         return tuple(finding for finding in self if finding.kind == kind)
 
     def __str__(self) -> str:
-        head = f"{self.title}: {about(self.facts)}\n{summary(self)}"
+        head = f"{self.title}: {_about(self.facts)}\n{_summary(self)}"
         return "\n".join([head, *(f"- {finding}" for finding in self), f"The page is {self.path}."])
 
     def __repr__(self) -> str:
-        return f"Report({summary(self)!r}, path={str(self.path)!r})"
+        return f"Report({_summary(self)!r}, path={str(self.path)!r})"
 
 
 def report(
@@ -135,20 +135,18 @@ def report(
     place = _path_to_write(path)
     facts, monitor = examine(net, batch, loss, optimiser, log)
     findings = diagnose(facts)
-    name = title or f"Report on {type(net).__name__}"
-    write = write_pdf if place.suffix.lower() == ".pdf" else write_html
-    shown = sections(facts, monitor)
-    write(place, name, findings, facts, shown)
-    return Report(findings, facts, shown, name, place)
+    name, shown = title or f"Report on {type(net).__name__}", sections(facts, monitor)
+    found = Report(findings, facts, shown, name, place)
+    (_write_pdf if place.suffix.lower() == ".pdf" else _write_html)(found)
+    return found
 
 
 def _path_to_write(path: Any) -> Path:
     """The path, if its ending is known and its folder is there."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise ArgumentError(f"report: path is a file named *.html or *.pdf, not {path!r:.60}.")
-    place = Path(path)
-    if place.suffix.lower() not in ENDINGS:
-        raise ArgumentError(f"report: path is a file named *.html or *.pdf, not {place.name!r}.")
+    place = Path(path) if isinstance(path, (str, os.PathLike)) else None
+    if place is None or place.suffix.lower() not in ENDINGS:
+        came = f"{path!r:.60}" if place is None else repr(place.name)
+        raise ArgumentError(f"report: path is a file named *.html or *.pdf, not {came}.")
     if not place.parent.is_dir():
         raise ArgumentError(
             f"report: there is no folder {str(place.parent)!r} to write {place.name!r} to; make it first."
@@ -161,7 +159,7 @@ def _path_to_write(path: Any) -> Path:
 # --- words and numbers ------------------------------------------------------------------------------------------------
 
 
-def summary(findings: Sequence[Finding]) -> str:
+def _summary(findings: Sequence[Finding]) -> str:
     """The number of findings of each severity, in a sentence."""
     counts = Counter(finding.severity for finding in findings)
     if not counts["alarm"] and not counts["warning"]:
@@ -170,8 +168,8 @@ def summary(findings: Sequence[Finding]) -> str:
     return f"{', '.join(count_noun(counts[severity], severity) for severity in SEVERITIES if counts[severity])}."
 
 
-def about(facts: Facts) -> str:
-    """A sentence on what was looked at."""
+def _about(facts: Facts) -> str:
+    """The sizes of the network and of the batch, in a sentence."""
     shapes = [layer.shape for layer in facts.layers if len(layer.shape) > 1]
     words = [f"{count_noun(len(facts.layers), 'layer')} of neurons"]
     words += [f"{sum(weight.value.size for weight in facts.weights)} weights"] if facts.weights else []
@@ -183,24 +181,26 @@ def about(facts: Facts) -> str:
 Table = tuple[list[str], list[list[str]]]
 
 
-def table_of_layers(facts: Facts) -> Table:
+def _table_of_layers(facts: Facts) -> Table:
     """Head and rows: what each layer does, in numbers."""
     head = ["layer", "neuron", "size", "spikes / step", "never fired", "saturated", "late"]
     head += ["thresholds", "surrogate flat", "gradient norm"]
-    return head, [_row(layer) for layer in facts.layers]
+    return head, [_row_of(layer) for layer in facts.layers]
 
 
-def _row(layer: LayerFacts) -> list[str]:
+def _row_of(layer: LayerFacts) -> list[str]:
     rates, slopes, norms = layer.rates, layer.relative_slopes, layer.norms
     size = " x ".join(map(str, layer.shape[2:])) or "1"
     late = staying_on(layer)
+    fired = [NONE] * 3
+    if rates is not None:
+        never, nearly_always = (format_percent(float(x.mean())) for x in (rates == 0, rates > SATURATED_RATE))
+        fired = [format_number(float(rates.mean())), never, nearly_always]
     return [
         layer.name,
         layer.neuron,
         size,
-        NONE if rates is None else format_number(float(rates.mean())),
-        NONE if rates is None else format_percent(float((rates == 0).mean())),
-        NONE if rates is None else format_percent(float((rates > SATURATED_RATE).mean())),
+        *fired,
         NONE if late is None else format_percent(late.share),
         NONE if layer.heights is None or not layer.heights.size else format_number(float(np.abs(layer.heights).max())),
         NONE if slopes is None else format_percent(float((slopes < PASSES_NOTHING).mean())),
@@ -208,7 +208,7 @@ def _row(layer: LayerFacts) -> list[str]:
     ]
 
 
-def table_of_costs(facts: Facts) -> Table:
+def _table_of_costs(facts: Facts) -> Table:
     """Head and rows: the products of the layers with weights."""
     rows = [
         [name, f"{cost.macs:,}", f"{cost.synops:,}", NONE if math.isnan(cost.density) else format_percent(cost.density)]
@@ -230,25 +230,24 @@ COSTS = "Operations of the whole batch over all steps: multiply-accumulates, and
 # --- HTML -------------------------------------------------------------------------------------------------------------
 
 
-def html(title: str, findings: Sequence[Finding], facts: Facts, sections: Sequence[Section]) -> str:
-    """The page as one string that needs nothing beside it."""
+def _write_html(report: Report) -> None:
+    """Write the page as one file that needs no other."""
+    facts = report.facts
     parts = [
-        f"<h1>{escape(title)}</h1><p>{escape(about(facts))}</p>",
-        f"<h2>Findings</h2><p><strong>{escape(summary(findings))}</strong></p>",
-        f'<ul class="findings">{"".join(map(_item, findings))}</ul>' if findings else "",
-        f"<h2>Layers</h2>{_table(table_of_layers(facts))}<p>{escape(COLUMNS)}</p>",
-        f"<h2>Operations</h2>{_table(table_of_costs(facts))}<p>{escape(COSTS)}</p>" if facts.costs else "",
-        *map(_section, sections),
+        f"<h1>{escape(report.title)}</h1><p>{escape(_about(facts))}</p>",
+        f"<h2>Findings</h2><p><strong>{escape(_summary(report))}</strong></p>",
+        f'<ul class="findings">{"".join(map(_item, report))}</ul>' if len(report) else "",
+        f"<h2>Layers</h2>{_table(_table_of_layers(facts))}<p>{escape(COLUMNS)}</p>",
+        f"<h2>Operations</h2>{_table(_table_of_costs(facts))}<p>{escape(COSTS)}</p>" if facts.costs else "",
     ]
-    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
+    for section in report.sections:
+        pictures = "".join(map(_figure, section.pictures))
+        parts.append(f"<h2>{escape(section.title)}</h2><p>{escape(section.text)}</p>\n{pictures}")
+    head = f'<meta charset="utf-8"><title>{escape(report.title)}</title><style>{_STYLE}</style>'
     view = '<meta name="viewport" content="width=device-width, initial-scale=1">'
     body = "\n".join(part for part in parts if part)
-    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}{view}</head>\n<body>\n{body}\n</body></html>\n'
-
-
-def write_html(path: Path, title: str, findings: Sequence[Finding], facts: Facts, sections: Sequence[Section]) -> None:
-    """Write the page."""
-    path.write_text(html(title, findings, facts, sections), encoding="utf-8")
+    page = f'<!DOCTYPE html>\n<html lang="en"><head>{head}{view}</head>\n<body>\n{body}\n</body></html>\n'
+    report.path.write_text(page, encoding="utf-8")
 
 
 def _item(finding: Finding) -> str:
@@ -267,11 +266,6 @@ def _table(table: Table) -> str:
     lines = ["".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(kinds, row, strict=True)) for row in rows]
     body = "".join(f"<tr>{line}</tr>\n" for line in lines)
     return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
-def _section(section: Section) -> str:
-    pictures = "".join(map(_figure, section.pictures))
-    return f"<h2>{escape(section.title)}</h2><p>{escape(section.text)}</p>\n{pictures}"
 
 
 def _figure(picture: Picture) -> str:
@@ -301,32 +295,33 @@ _ROWS = 3  # of two pictures each
 _LETTERS, _LINES = 108, 72  # of a page of text
 
 
-def write_pdf(path: Path, title: str, findings: Sequence[Finding], facts: Facts, sections: Sequence[Section]) -> None:
+def _write_pdf(report: Report) -> None:
     """The same on paper: pages of text, then of pictures."""
     from matplotlib.backends.backend_pdf import PdfPages
+    from matplotlib.figure import Figure
 
-    with PdfPages(path, metadata={"Title": title}) as pdf:
-        lines = list(_text(title, findings, facts, sections))
+    with PdfPages(report.path, metadata={"Title": report.title}) as pdf:
+        lines = _lines_of(report)
+        look: dict[str, Any] = {"va": "top", "family": "monospace", "fontsize": 7.5, "linespacing": 1.3}
         for first in range(0, len(lines), _LINES):
-            pdf.savefig(_page_of_text(lines[first : first + _LINES]))
-        pictures = [(s.title, picture) for s in sections for picture in s.pictures if picture.figure is not None]
+            page = Figure(figsize=_PAPER)
+            page.text(0.07, 0.95, "\n".join(lines[first : first + _LINES]), parse_math=False, **look)
+            pdf.savefig(page)
+        pictures = [(s.title, picture) for s in report.sections for picture in s.pictures if picture.figure is not None]
         for first in range(0, len(pictures), 2 * _ROWS):
             pdf.savefig(_page_of_pictures(pictures[first : first + 2 * _ROWS]))
 
 
-def _text(title: str, findings: Sequence[Finding], facts: Facts, sections: Sequence[Section]) -> list[str]:
-    lines = [title, *_wrap_text(about(facts)), "", summary(findings), ""]
-    for finding in findings:
-        lines += [*_wrap_text(f"{MARKS[finding.severity]} {finding}", "  "), ""]
-    for table in (table_of_layers(facts), table_of_costs(facts)):
+def _lines_of(report: Report) -> list[str]:
+    wrap = partial(textwrap.wrap, width=_LETTERS)
+    lines = [report.title, *wrap(_about(report.facts)), "", _summary(report), ""]
+    for finding in report:
+        lines += [*wrap(f"{MARKS[finding.severity]} {finding}", subsequent_indent="  "), ""]
+    for table in (_table_of_layers(report.facts), _table_of_costs(report.facts)):
         lines += [*_columns(table), ""] if table[1] else []
-    for section in sections:
-        lines += _wrap_text(f"{section.title}: {section.text}", "  ")
+    for section in report.sections:
+        lines += wrap(f"{section.title}: {section.text}", subsequent_indent="  ")
     return lines
-
-
-def _wrap_text(text: str, indent: str = "") -> list[str]:
-    return textwrap.wrap(text, _LETTERS, subsequent_indent=indent)
 
 
 def _columns(table: Table) -> list[str]:
@@ -340,16 +335,6 @@ def _columns(table: Table) -> list[str]:
         parts[-1].append(n)
     lines = [["  ".join(row[n].ljust(widths[n]) for n in part).rstrip() for row in rows] for part in parts]
     return [line for number, part in enumerate(lines) for line in ([""] if number else []) + part]
-
-
-def _page_of_text(lines: Sequence[str]) -> Any:
-    from matplotlib.figure import Figure
-
-    page = Figure(figsize=_PAPER)
-    page.text(
-        0.07, 0.95, "\n".join(lines), va="top", family="monospace", fontsize=7.5, linespacing=1.3, parse_math=False
-    )
-    return page
 
 
 def _page_of_pictures(pictures: Sequence[tuple[str, Picture]]) -> Any:

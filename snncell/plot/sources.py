@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 
 def all_layers(x: Any, quantity: str, who: str, name: str = "") -> dict[str, Array]:
-    """The arrays of all layers of a monitor, a mapping, or one array, by name; the name of an array alone is ""."""
+    """The arrays of all layers of a monitor, of a mapping, or of one array, whose name is ""."""
     if not is_monitor(x):
         named = x if isinstance(x, Mapping) else {"": x}
         if not named:
@@ -35,7 +35,7 @@ def spiking_layers(x: Any, who: str, name: str = "") -> dict[str, Array]:
     layers = all_layers(x, "spikes", who, name)
     firing = {name: array for name, array in layers.items() if layer_fires(x, name)}
     if not firing:
-        raise ArgumentError(f"{who}: {_no_spikes(next(iter(layers)))}")
+        _refuse_silent_kind(next(iter(layers)), who)
     return firing
 
 
@@ -44,10 +44,10 @@ def layer_fires(x: Any, name: str) -> bool:
     return not is_monitor(x) or bool(x.fires(name))
 
 
-def _no_spikes(name: str) -> str:
-    return (
-        f"the layer {name!r} does not fire: what it gives is its potential. Draw that: monitor(net, v=True), and "
-        f"plot.membrane(monitor, layer={name!r})."
+def _refuse_silent_kind(name: str, who: str) -> NoReturn:
+    raise ArgumentError(
+        f"{who}: the layer {name!r} does not fire: what it gives is its potential. Draw that: monitor(net, v=True), "
+        f"and plot.membrane(monitor, layer={name!r})."
     )
 
 
@@ -67,7 +67,7 @@ def one_layer(x: Any, quantity: str, layer: str | None, who: str, name: str = ""
         there = "this is one array, so leave layer out" if "" in layers else f"there are {names}"
         raise ArgumentError(f"{who}: there is no layer {layer!r}; {there}.")
     if quantity == "spikes" and not layer_fires(x, layer):
-        raise ArgumentError(f"{who}: {_no_spikes(layer)}")
+        _refuse_silent_kind(layer, who)
     return layer, layers[layer]
 
 
@@ -138,12 +138,23 @@ def as_spikes(spikes: Any, who: str) -> Array:
     return where
 
 
+def check_rows(spikes: Array, who: str) -> Array:
+    """The spikes, unless they have no time steps of several rows, or no elements."""
+    if spikes.ndim < 2:
+        raise ShapeError(f"{who}: takes (T, N) or (T, B, ...), not shape {spikes.shape}. One neuron: x[:, None].")
+    if spikes.size == 0:
+        raise ArgumentError(f"{who}: an array of shape {spikes.shape} holds nothing to count spikes in.")
+    return spikes
+
+
 # --- choice of a sample or of neurons ---------------------------------------------------------------------------------
 
 
 def choose_rows(array: Array, sample: int | None, neuron: int | None, who: str, numbers: Any = ()) -> Array:
-    """Of (T, B, ...): a sample's neurons, or a neuron's samples; what has no choice made stays as it is."""
+    """Of (T, B, ...) the neurons of a sample, or the samples of a neuron, (T, N); without a choice the array itself."""
     if sample is None and neuron is None:
+        if array.ndim != 2:
+            raise ShapeError(f"{who}: takes (T, N), not shape {array.shape}. Choose one sample: x[:, 0].")
         return array
     if sample is not None and neuron is not None:
         raise ArgumentError(f"{who}: sample={sample} and neuron={neuron} leave one row; choose one of the two.")
@@ -152,29 +163,33 @@ def choose_rows(array: Array, sample: int | None, neuron: int | None, who: str, 
     flat = array.reshape(*array.shape[:2], math.prod(array.shape[2:]))
     if neuron is not None:
         return flat[:, :, neuron_positions(neuron, numbers, who)[0]]
-    count = flat.shape[1]
+    return sample_of(flat, sample, who)
+
+
+def sample_of(array: Array, sample: Any, who: str) -> Array:
+    """A sample of (T, B, ...)."""
+    count = array.shape[1]
     if not isinstance(sample, (int, np.integer)) or not -count <= sample < count:
         raise ArgumentError(f"{who}: there is no sample {sample!r}; there are {count}, from 0.")
-    return flat[:, sample]
+    return array[:, sample]
 
 
 def neuron_positions(neurons: Any, numbers: Array, who: str) -> list[int]:
     """The positions of neurons among the recorded ones, by their numbers in the layer."""
-    held, count = numbers.tolist(), len(numbers)
+    held, count, whole = numbers.tolist(), len(numbers), all_there(numbers)
     places = []
-    chosen_numbers = list(neurons) if isinstance(neurons, (list, tuple, range, np.ndarray)) else [neurons]
-    for number in chosen_numbers:
+    for number in neurons if isinstance(neurons, (list, tuple, range, np.ndarray)) else [neurons]:
         if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
             raise ArgumentError(f"{who}: neurons are numbers of neurons, integers, not {show(number)}.")
-        below = isinstance(number, int) and number < 0 and all_there(numbers)  # counted from the end
-        if (number + count if below else number) not in held:
-            if all_there(numbers):
+        from_start = number + count if whole and isinstance(number, int) and number < 0 else number
+        if from_start not in held:
+            if whole:
                 raise ArgumentError(f"{who}: there is no neuron {show(number)}; there are {count}, from 0.")
             recorded = ", ".join(map(str, held[:12])) + (", ..." if count > 12 else "")
             raise ArgumentError(
                 f"{who}: neuron {show(number)} was not recorded; recorded are {recorded}: m.neurons(layer)."
             )
-        places.append(held.index(number + count if below else number))
+        places.append(held.index(from_start))
     return places
 
 

@@ -15,26 +15,22 @@ from snncell.plot.axes import (
     SMALL,
     axes_or_new,
     axes_size,
+    colour_bar,
     has_formula,
     label_axis,
+    legend,
     line_style,
     panel_size,
     second_axis,
     set_title,
     whole_ticks,
 )
-from snncell.plot.legends import legend
 from snncell.plot.sources import Array, as_array
-from snncell.report.validate import records_of
+from snncell.report.probe import records_of
 
 _EVALUATED = ("test_", "val_", "valid_", "validation_", "eval_")
 _NO_MEASURES = ("epoch", "step", "seconds", "loss_scale", "skipped")
 _WITH_UNITS = ("spikes", "synops", "energy")  # beside which shares would be a line at 0
-
-
-def _is_left_out(name: str) -> bool:
-    """True for what is drawn when it is asked for alone; of groups of Parameters each has a learning rate."""
-    return name in _NO_MEASURES or name.startswith("learning_rate") or _plain(name) in _WITH_UNITS
 
 
 def training_curves(
@@ -71,7 +67,7 @@ def training_curves(
     """
     columns = _columns(records_of(log, "training_curves"))
     epochs = columns.get("epoch", np.arange(1.0, 1.0 + len(next(iter(columns.values())))))
-    curves = _select_curves(columns, names)
+    curves = _select_curves(columns, [names] if isinstance(names, str) else names)
     if not curves or not len(epochs):
         raise ArgumentError(f"training_curves: there is nothing to draw; the log names {', '.join(columns)}.")
     axes = axes_or_new(ax, height=2.6)
@@ -81,7 +77,7 @@ def training_curves(
     lines += _mark_best(axes, right, epochs, curves, kept if kept in curves else best, at, kept not in curves)
     whole_ticks(axes.xaxis)
     label_axis(axes.xaxis, "epoch")
-    label_axis(axes.yaxis, _together([name for name in curves if _is_loss(name)] or [*curves]))
+    label_axis(axes.yaxis, _in_words(*([name for name in curves if _is_loss(name)] or curves)))
     axes.set_zorder(right.get_zorder() + 1)  # the legend lies above the lines of both
     axes.patch.set_visible(False)
     legend(axes, lines)
@@ -101,18 +97,17 @@ def _columns(records: Any) -> dict[str, Array]:
                 f"name, not {show(records)}."
             )
         names = dict.fromkeys(name for record in records for name in record)
-        records = {name: [_number(record.get(name)) for record in records] for name in names}
-        records = {name: values for name, values in records.items() if not any(map(_is_array, values))}
-    columns = {str(name): _numbers(str(name), values) for name, values in records.items()}
+        entries = {name: [record.get(name) for record in records] for name in names}
+        records = {
+            name: [float("nan") if x is None or (isinstance(x, str) and not x) else x for x in values]
+            for name, values in entries.items()
+            if not any(map(_is_array, values))
+        }
+    columns = {str(name): _floats_of(str(name), values) for name, values in records.items()}
     if len({values.shape for values in columns.values()}) > 1 or any(v.ndim > 1 for v in columns.values()):
         sizes = ", ".join(f"{name!r}: {values.shape}" for name, values in columns.items())
         raise ShapeError(f"training_curves: there is one value of each name for each epoch, not {sizes}.")
     return columns or {"nothing": np.zeros(0)}
-
-
-def _number(x: Any) -> Any:
-    """An entry of a record, which may not be there."""
-    return float("nan") if x is None or (isinstance(x, str) and not x) else x
 
 
 def _is_array(x: Any) -> bool:
@@ -120,57 +115,51 @@ def _is_array(x: Any) -> bool:
     return x.startswith("[") if isinstance(x, str) else bool(np.ndim(x))
 
 
-def _select_curves(columns: dict[str, Array], names: str | Sequence[str] | None) -> dict[str, Array]:
-    """The curves that are asked for."""
+def _select_curves(columns: dict[str, Array], names: Sequence[str] | None) -> dict[str, Array]:
+    """The curves that are asked for, else all measures on a common scale: each group has a learning rate of its own."""
     if names is None:
-        return {name: values for name, values in columns.items() if not _is_left_out(name)}
-    wanted = [names] if isinstance(names, str) else [*names]
-    for name in wanted:
+        left_out = [
+            name
+            for name in columns
+            if name in _NO_MEASURES or name.startswith("learning_rate") or _plain_name(name) in _WITH_UNITS
+        ]
+        return {name: values for name, values in columns.items() if name not in left_out}
+    for name in names:
         if name not in columns and name not in map(_plain_name, columns):
             raise ArgumentError(f"training_curves: names are of {', '.join(columns)}; there is no {show(name)}.")
-    return {name: values for name, values in columns.items() if name in wanted or _plain_name(name) in wanted}
+    return {name: values for name, values in columns.items() if name in names or _plain_name(name) in names}
 
 
 def _is_loss(name: str) -> bool:
     return "loss" in name and name != "loss_scale"
 
 
-def _numbers(name: str, values: Any) -> Array:
+def _floats_of(name: str, values: Any) -> Array:
     try:
         return np.atleast_1d(np.asarray(values, np.float64))
     except (TypeError, ValueError):
-        raise ArgumentError(
-            f"training_curves: {name!r} is numbers, one for each epoch, not {_not_a_number(values)!r}."
-        ) from None
+        wrong = next(filter(_is_no_number, values if isinstance(values, (list, tuple)) else [values]), values)
+        raise ArgumentError(f"training_curves: {name!r} is numbers, one for each epoch, not {wrong!r}.") from None
 
 
-def _not_a_number(values: Any) -> Any:
-    """The first that is none, for the error."""
-    for value in values if isinstance(values, (list, tuple)) else [values]:
-        try:
-            float(value)
-        except (TypeError, ValueError):
-            return value
-    return values
-
-
-def _is_of_evaluation(name: str) -> bool:
-    return name.startswith(_EVALUATED)
-
-
-def _plain(name: str) -> str:
-    """The name without what says on which data, in words."""
-    return _plain_name(name).replace("_", " ")
+def _is_no_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return True
+    return False
 
 
 def _plain_name(name: str) -> str:
+    """The name without the prefix for the data that it was measured on."""
     for prefix in (*_EVALUATED, "train_", "training_"):
         name = name.removeprefix(prefix)
     return name
 
 
-def _label_of(name: str) -> str:
-    return f"{_plain(name)}, {'evaluation' if _is_of_evaluation(name) else 'training'}"
+def _in_words(*names: str) -> str:
+    """Plain names in words, each of them once."""
+    return ", ".join(dict.fromkeys(_plain_name(name).replace("_", " ") for name in names))
 
 
 # --- looks of curves --------------------------------------------------------------------------------------------------
@@ -180,22 +169,17 @@ def _draw_curves(axes: Any, epochs: Array, curves: dict[str, Array]) -> tuple[An
     """The right axis, where there is one, and the lines."""
     losses = [name for name in curves if _is_loss(name)]
     others = [name for name in curves if not _is_loss(name)]
-    right = second_axis(axes, _together(others)) if losses and others else axes
-    looks = {plain: number for number, plain in enumerate(dict.fromkeys(map(_plain, [*losses, *others])))}
-    return right, [
-        place.plot(epochs, curves[name], label=_label_of(name), **_style(name, looks[_plain(name)], len(epochs)))[0]
-        for place, several in ((axes, losses), (right, others))
-        for name in several
-    ]
-
-
-def _style(name: str, number: int, points: int) -> dict[str, Any]:
-    evaluated = _is_of_evaluation(name)
-    return line_style(number, points, evaluated) | {"linestyle": "--" if evaluated else "-"}
-
-
-def _together(names: list[str]) -> str:
-    return ", ".join(dict.fromkeys(map(_plain, names)))
+    right = second_axis(axes, _in_words(*others)) if losses and others else axes
+    measures = list(dict.fromkeys(map(_in_words, [*losses, *others])))
+    lines: list[Any] = []
+    for name in [*losses, *others]:
+        evaluated = name.startswith(_EVALUATED)
+        style = line_style(measures.index(_in_words(name)), len(epochs), evaluated)
+        style |= {"linestyle": "--" if evaluated else "-"}
+        label = f"{_in_words(name)}, {'evaluation' if evaluated else 'training'}"
+        place = axes if _is_loss(name) else right
+        lines += place.plot(epochs, curves[name], label=label, **style)
+    return right, lines
 
 
 def _mark_best(
@@ -205,7 +189,7 @@ def _mark_best(
 
     `elsewhere`: whether a number that is not drawn decided about that epoch.
     """
-    losses = sorted((name for name in curves if _is_loss(name)), key=lambda name: not _is_of_evaluation(name))
+    losses = sorted(filter(_is_loss, curves), key=lambda name: not name.startswith(_EVALUATED))
     name = best if best is not None else next(iter(losses), None)
     if name is None:
         return []
@@ -214,7 +198,7 @@ def _mark_best(
     values = -curves[name] if "accuracy" in name else curves[name]
     if not np.isfinite(values).any():
         return []
-    what = f"best {_plain(name)}" if at is None or not elsewhere else "kept"
+    what = f"best {_in_words(name)}" if at is None or not elsewhere else "kept"
     at = int(np.argmin(np.where(np.isfinite(values), values, np.inf))) if at is None else at
     axes.axvline(epochs[at], color="0.4", linestyle=":", linewidth=1.0, label="_best")
     place = axes if _is_loss(name) else right
@@ -237,8 +221,7 @@ def learning_rate_search(search: Any, ax: Any = None, title: str | None = None) 
 
     Args:
         search: what `train.find_learning_rate` gave.
-        ax: the Axes to draw on; a new one if it is left out.
-        title: above it.
+        ax, title: the Axes to draw on, by default new ones, and the title above them.
 
     Raises:
         ArgumentError: for something else, or a search without a finite loss.
@@ -261,20 +244,16 @@ def learning_rate_search(search: Any, ax: Any = None, title: str | None = None) 
         label = f"suggestion {search.suggestion:.2g}"
         axes.axvline(search.suggestion, color=COLOURS[2], linestyle=":", linewidth=1.2, label=label)
     axes.set_xscale("log")
-    axes.set_ylim(*_limits(losses, smoothed))
+    # From the least loss to the largest before the smoothed ones are least, and as much again above.
+    begun = losses[: int(np.nanargmin(smoothed)) + 1]
+    least, most = float(losses[np.isfinite(losses)].min()), float(begun[np.isfinite(begun)].max())
+    spread = max(most - least, 1e-3 * abs(most), 1e-12)
+    axes.set_ylim(least - 0.1 * spread, most + spread)
     label_axis(axes.xaxis, "learning rate", "rate")
     label_axis(axes.yaxis, "loss")
     legend(axes)
     set_title(axes, title)
     return axes
-
-
-def _limits(losses: Any, smoothed: Any) -> tuple[float, float]:
-    """From the least loss to the largest before the smoothed ones are least, and as much again above."""
-    begun = losses[: int(np.nanargmin(smoothed)) + 1]
-    least, most = float(losses[np.isfinite(losses)].min()), float(begun[np.isfinite(begun)].max())
-    spread = max(most - least, 1e-3 * abs(most), 1e-12)
-    return least - 0.1 * spread, most + spread
 
 
 # --- the confusion matrix ---------------------------------------------------------------------------------------------
@@ -315,13 +294,11 @@ def confusion_matrix(
 
     axes = axes_or_new(ax, height=2.8)
     image = axes.imshow(shown, cmap="Blues", vmin=0.0, vmax=1.0 if normalise else counts.max() or 1)
-    colours = axes.figure.colorbar(image, ax=axes, pad=0.02)
-    as_high_as(axes, colours.ax)
     shares = counts.dtype.kind == "f"
     of_all = ("share of all samples", "share") if shares else ("samples",)
-    label_axis(colours.ax.yaxis, *(("share of the true class", "share") if normalise else of_all))
-    colours.ax.tick_params(labelsize=SMALL)
-    _ticks(axes, names, len(counts))
+    bar = colour_bar(axes, image, *(("share of the true class", "share") if normalise else of_all))
+    as_high_as(axes, bar)
+    _name_classes(axes, names, len(counts))
     number_cells(axes, np.rint(100.0 * counts).astype(int) if shares else counts, shown / image.get_clim()[1])
     label_axis(axes.xaxis, "predicted class", "predicted")
     label_axis(axes.yaxis, "true class", "true")
@@ -334,10 +311,8 @@ def confusion_matrix(
 
 def _count_pairs(predicted: Any, labels: Any, names: Sequence[str] | None) -> Array:
     """The number of times that each true class (row) is taken for each class (column)."""
-    guesses, truth = (
-        as_array(predicted, "confusion_matrix", "predicted"),
-        as_array(labels, "confusion_matrix", "labels"),
-    )
+    guesses = as_array(predicted, "confusion_matrix", "predicted")
+    truth = as_array(labels, "confusion_matrix", "labels")
     if truth.ndim != 1 or guesses.ndim not in (1, 2) or len(guesses) != len(truth):
         raise ShapeError(
             f"confusion_matrix: predicted is (N,) or (N, C) and labels (N,), not {guesses.shape} and {truth.shape}."
@@ -358,7 +333,13 @@ def _count_pairs(predicted: Any, labels: Any, names: Sequence[str] | None) -> Ar
     known = scored if names is None else len(names)
     classes = max(int(guesses.max()), int(truth.max())) + 1 if known is None else known
     for what, values in columns.items():
-        _within(what, values, classes)
+        wrong = (values < 0) | (values >= classes)
+        if wrong.any():
+            at = int(wrong.argmax())
+            raise ArgumentError(
+                f"confusion_matrix: {what} has class {values[at]} at {at}; with {classes} classes they are 0 to "
+                f"{classes - 1}."
+            )
     counts = np.zeros((classes, classes), np.int64)
     np.add.at(counts, (truth.astype(np.int64), guesses.astype(np.int64)), 1)
     return counts
@@ -383,17 +364,7 @@ def _matrix(matrix: Any, names: Sequence[str] | None) -> Array:
     return shares / float(shares.sum())
 
 
-def _within(what: str, values: Array, classes: int) -> None:
-    wrong = (values < 0) | (values >= classes)
-    if wrong.any():
-        at = int(wrong.argmax())
-        raise ArgumentError(
-            f"confusion_matrix: {what} has class {values[at]} at {at}; with {classes} classes they are 0 to "
-            f"{classes - 1}."
-        )
-
-
-def _ticks(axes: Any, names: Sequence[str] | None, classes: int) -> None:
+def _name_classes(axes: Any, names: Sequence[str] | None, classes: int) -> None:
     every = math.ceil(7.5 * classes / min(axes_size(axes)))  # more do not fit
     said = [str(name) for name in (range(classes) if names is None else names)][::every]
     places = range(0, classes, every)

@@ -16,7 +16,6 @@ export, IntegerNet          the network in int8 and int32, with the same spikes 
 
 from snncell.base.arguments.guard import guard as _guard
 from snncell.quantise.export import export as export
-from snncell.quantise.fold import fold as fold
 from snncell.quantise.grids import (
     Binary as Binary,
     FixedPoint as FixedPoint,
@@ -25,7 +24,7 @@ from snncell.quantise.grids import (
     Uniform as Uniform,
 )
 from snncell.quantise.integer import IntegerNet as IntegerNet
-from snncell.quantise.prepare import prepare as prepare, restore as restore
+from snncell.quantise.prepare import fold as fold, prepare as prepare, restore as restore
 from snncell.quantise.quantiser import Quantiser as Quantiser
 
 _guard(globals())

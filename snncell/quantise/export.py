@@ -19,15 +19,14 @@ from snncell.nn.layers.norm import BatchStatistics
 from snncell.quantise import integer
 from snncell.quantise.grids import Uniform
 from snncell.quantise.integer import IntegerNet
-from snncell.quantise.linear import bits_behind_point
 from snncell.quantise.lowering import (
+    FEWER_BITS,
     ExportedCell,
     IntegerSignal,
-    export_error,
+    bits_behind_point,
     integer_neuron,
     per_axis,
     product_of,
-    refuse_export,
 )
 from snncell.quantise.prepare import StateGrids, WeightGrids
 
@@ -56,7 +55,7 @@ class _Exporter(DataFlow):
     def add(self, layer: Any, signal: IntegerSignal, place: ExportedCell) -> None:
         """Put a layer behind the others."""
         if signal.bound >= 2.0**31:
-            refuse_export(place, f"its sums reach {signal.bound:.3g}, more than int32 holds", place.fewer)
+            place.refuse(f"its sums reach {signal.bound:.3g}, more than int32 holds", FEWER_BITS)
         self.layers.append(integer.OverTime(layer.exponent, layer) if place.over_time else layer)
         self.signal = signal
 
@@ -68,9 +67,7 @@ class _Exporter(DataFlow):
         self._refuse_branch(cell, path, sources, "takes")
         place = ExportedCell(path, cell, self.axes == 1)
         if cell.compute_dtype is not None:
-            refuse_export(
-                place, f"it computes in {cell.compute_dtype}", 'undo that, amp.auto_mixed_precision(net, "O0")'
-            )
+            place.refuse(f"it computes in {cell.compute_dtype}", 'undo that, amp.auto_mixed_precision(net, "O0")')
         if kind is nn.MultiStep:
             self._steps(cell, place)
         elif kind in (nn.Dense, nn.Conv1d, nn.Conv2d):
@@ -100,20 +97,19 @@ class _Exporter(DataFlow):
         """The exception for a Cell without an integer layer."""
         place = ExportedCell(path, cell)
         if isinstance(cell, BatchStatistics):
-            return export_error(
-                place,
+            return place.error(
                 "it multiplies by numbers on no grid",
                 "fold it into the layer before it, net = quantise.fold(net), train that on, and export it",
             )
-        return export_error(place, "there is no integer layer for it", MEND)
+        return place.error("there is no integer layer for it", MEND)
 
     # --- products -----------------------------------------------------------------------------------------------------
 
     def _product(self, cell: Any, place: ExportedCell) -> None:
         grids = cell.quantisers
         if not isinstance(grids, WeightGrids) or grids.weight is None:
-            refuse_export(
-                place, "its weights are not quantised", "quantise.prepare(net, weights=quantise.Uniform(8)), train on"
+            place.refuse(
+                "its weights are not quantised", "quantise.prepare(net, weights=quantise.Uniform(8)), train on"
             )
         if grids.activation is not None:
             self._requantise(grids.activation, place)
@@ -125,15 +121,12 @@ class _Exporter(DataFlow):
         if not isinstance(quantiser, Uniform) or not (
             quantiser.scale == "moving" or isinstance(quantiser.scale, float)
         ):
-            refuse_export(
-                place,
+            place.refuse(
                 f"the grid of its inputs, {quantiser!r}, depends on the inputs",
                 'take activations=quantise.FixedPoint(8, 6), or quantise.Uniform(8, "moving")',
             )
         if quantiser.scale == "moving" and not quantiser.maximum.asnumpy().any():
-            refuse_export(
-                place, "its moving scale has seen no inputs", "call the network in training, net.set_train()(x)"
-            )
+            place.refuse("its moving scale has seen no inputs", "call the network in training, net.set_train()(x)")
         step = quantiser.step(ops.zeros(()))
         unit = step if isinstance(step, float) else step.item()
         most = float(max(-quantiser.low, quantiser.high))
@@ -144,8 +137,7 @@ class _Exporter(DataFlow):
             self.add(encode, IntegerSignal(-bits, most * multiplier), ExportedCell(place.path, place.cell))
             return
         if math.frexp(unit)[0] != 0.5:
-            refuse_export(
-                place,
+            place.refuse(
                 f"its inputs are whole numbers, and rounded to a grid whose step, {unit:g}, is no power of two",
                 "take activations=quantise.FixedPoint(8, 6)",
             )
@@ -160,46 +152,40 @@ class _Exporter(DataFlow):
     def _steps(self, cell: Any, place: ExportedCell) -> None:
         inner, path = cell.cell, f"{place.path}.cell" if place.path else "cell"
         if cell.return_states:
-            refuse_export(place, "it gives its states too", "set return_states=False")
+            place.refuse("it gives its states too", "set return_states=False")
         feedback: Any = None
         if kind_of(inner) is nn.Recurrent:
             feedback, inner, path = inner.feedback, inner.cell, f"{path}.cell"
         inside = ExportedCell(path, inner)
         if not isinstance(inner.quantisers, StateGrids):
-            refuse_export(
-                inside,
+            inside.refuse(
                 "its states are not quantised",
                 "quantise.prepare(net, ..., states=quantise.FixedPoint(12, 8)), train on",
             )
         if feedback is None:
-            neuron, signal = self._neuron(inner, self.signal, inside)
+            neuron, signal = integer_neuron(inner, self.signal, inside, self.limit)
             self.add(integer.IntegerSteps(signal.exponent, neuron), signal, place)
         else:
             self._recurrent(inner, feedback, inside, place)
-
-    def _neuron(
-        self, cell: Any, signal: IntegerSignal, place: ExportedCell
-    ) -> tuple[integer.IntegerNeuron, IntegerSignal]:
-        neuron, exponent, bound = integer_neuron(cell, signal.exponent, signal.bound, place, self.limit)
-        return neuron, IntegerSignal(exponent, bound)
 
     def _recurrent(self, cell: Any, feedback: Any, inside: ExportedCell, place: ExportedCell) -> None:
         at = ExportedCell(f"{place.path}.cell.feedback" if place.path else "cell.feedback", feedback)
         grids = feedback.quantisers if kind_of(feedback) is nn.Dense else None
         if not isinstance(grids, WeightGrids) or grids.weight is None or grids.activation is not None:
-            refuse_export(
-                at,
+            at.refuse(
                 "what comes back to a neuron goes through a Dense with quantised weights, and without activations",
                 "take nn.Dense, and prepare it with weights=quantise.Uniform(8)",
             )
-        _, out = self._neuron(cell, self.signal, inside)  # of its output nothing but its own bounds matters
+        _, out = integer_neuron(
+            cell, self.signal, inside, self.limit
+        )  # of its output nothing but its own bounds matters
         product, bound = product_of(feedback, out, at, self.limit)
         exponent = min(self.signal.exponent, product.exponent)
         shifts = self.signal.exponent - exponent, product.exponent - exponent
         both = IntegerSignal(exponent, math.ldexp(self.signal.bound, shifts[0]) + math.ldexp(bound, shifts[1]))
         if both.bound > self.limit:
-            refuse_export(inside, f"its inputs and what comes back reach {both.bound:.3g} units", place.fewer)
-        neuron, signal = self._neuron(cell, both, inside)
+            inside.refuse(f"its inputs and what comes back reach {both.bound:.3g} units", FEWER_BITS)
+        neuron, signal = integer_neuron(cell, both, inside, self.limit)
         self.add(integer.IntegerSteps(signal.exponent, neuron, product, *shifts), signal, place)
 
     # --- the others ---------------------------------------------------------------------------------------------------
@@ -207,13 +193,13 @@ class _Exporter(DataFlow):
     def _pool(self, cell: Any, place: ExportedCell) -> None:
         size, stride = per_axis(cell.kernel_size, 2), per_axis(cell.stride, 2)
         if cell.options.get("ceil_mode") or cell.options.get("divisor_override") is not None:
-            refuse_export(place, "it has ceil_mode or divisor_override", "leave them out")
+            place.refuse("it has ceil_mode or divisor_override", "leave them out")
         left = ("pad_mode", "count_include_pad", "ceil_mode", "divisor_override")
         options = {name: value for name, value in cell.options.items() if name not in left}
         if cell.options["pad_mode"] != "valid" or any(
             value not in (0, 1, (0, 0), (1, 1)) for value in options.values()
         ):
-            refuse_export(place, "it pads or dilates its input", 'use pad_mode="valid", without dilation')
+            place.refuse("it pads or dilates its input", 'use pad_mode="valid", without dilation')
         count, signal = size[0] * size[1], self.signal
         if kind_of(cell) is nn.MaxPool2d:
             self.add(integer.IntegerPool(signal.exponent, "max", size, stride), signal, place)
@@ -221,10 +207,10 @@ class _Exporter(DataFlow):
         exponent = signal.exponent
         if kind_of(cell) is nn.AvgPool2d:
             if count & (count - 1):
-                refuse_export(place, f"a mean of {count} is no shift", "use windows of 2 x 2 or 4 x 4, or nn.SumPool2d")
+                place.refuse(f"a mean of {count} is no shift", "use windows of 2 x 2 or 4 x 4, or nn.SumPool2d")
             exponent -= count.bit_length() - 1
         if signal.bound * count > self.limit:
-            refuse_export(place, f"its sums reach {signal.bound * count:.3g} units", place.fewer)
+            place.refuse(f"its sums reach {signal.bound * count:.3g} units", FEWER_BITS)
         self.add(
             integer.IntegerPool(exponent, "sum", size, stride), IntegerSignal(exponent, signal.bound * count), place
         )
@@ -232,8 +218,7 @@ class _Exporter(DataFlow):
     def _delay(self, cell: Any, place: ExportedCell) -> None:
         delay = np.clip(cell.delay.asnumpy(), 0.0, float(cell.max_delay))
         if np.any(delay != np.rint(delay)):
-            refuse_export(
-                place,
+            place.refuse(
                 "its delays lie between steps",
                 "round them, cell.delay.set_data(ops.round(cell.delay)), and train the others on",
             )
@@ -241,7 +226,7 @@ class _Exporter(DataFlow):
 
     def _readout(self, cell: Any, place: ExportedCell) -> None:
         if cell.how not in ("last", "max", "sum"):
-            refuse_export(place, f"{cell.how!r} is no sum of whole numbers", 'use nn.Readout("sum"), "max" or "last"')
+            place.refuse(f"{cell.how!r} is no sum of whole numbers", 'use nn.Readout("sum"), "max" or "last"')
         self.add(integer.IntegerReadout(self.signal.exponent, cell.how, self.signal.bound), self.signal, place)
 
 

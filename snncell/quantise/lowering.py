@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from snncell import nn
-from snncell.cell.cell import Cell
+from snncell.cell.ranges import numbers_of
 from snncell.errors import ArgumentError
 from snncell.kernels.conv.transforms import transforms
 from snncell.kernels.conv.winograd import LEAST_CHANNELS
@@ -20,52 +20,36 @@ from snncell.nn.neurons.constants import add_rest, from_rest
 from snncell.nn.neurons.current import CubaLIFNode, synapse
 from snncell.nn.neurons.integrate import IFNode, LINode
 from snncell.quantise import integer
-from snncell.quantise.linear import LinearForm, Unit, bits_behind_point, scale_to_int32
-from snncell.tape.tensor import Tensor
 
-Array = Any  # of NumPy
+Array = np.ndarray[Any, Any]
 
-# --- refusals ---------------------------------------------------------------------------------------------------------
+FEWER_BITS = "take fewer bits, of weights (Uniform(4)), of their scales (scale_bits=4, or 1) or of states"
 
 
 @dataclass(frozen=True)
 class ExportedCell:
-    """A Cell of the network that is exported.
-
-    Attributes:
-        path: as `cells_and_names` gives it.
-        cell: the Cell itself.
-        over_time: whether it stands in a TimeDistributed.
-    """
+    """A Cell of the network that is exported: its path, and whether it stands in a TimeDistributed."""
 
     path: str
     cell: Any
     over_time: bool = False
 
-    fewer = "take fewer bits, of weights (Uniform(4)), of their scales (scale_bits=4, or 1) or of states"
+    def error(self, why: str, mend: str) -> ArgumentError:
+        """The ArgumentError of a layer that has no integer form with the same results."""
+        name = type(self.cell).__name__
+        where = f"{self.path} ({name})" if self.path else name
+        return ArgumentError(f"export: {where}: {why}. To mend it: {mend}.")
 
-
-def export_error(place: ExportedCell, why: str, mend: str) -> ArgumentError:
-    """The ArgumentError of a layer that has no integer form with the same results."""
-    name = type(place.cell).__name__
-    where = f"{place.path} ({name})" if place.path else name
-    return ArgumentError(f"export: {where}: {why}. To mend it: {mend}.")
-
-
-def refuse_export(place: ExportedCell, why: str, mend: str) -> NoReturn:
-    """Raise the `export_error`."""
-    raise export_error(place, why, mend)
-
-
-# --- layers with weights, and the largest sums that they can have -----------------------------------------------------
+    def refuse(self, why: str, mend: str) -> NoReturn:
+        """Raise the `error`."""
+        raise self.error(why, mend)
 
 
 @dataclass(frozen=True)
 class IntegerSignal:
     """Bounds of the values between two layers: whole numbers n 2^exponent with |n| up to `bound`.
 
-    Attributes:
-        real: whether they are the network's inputs, which may be any numbers until a quantiser has them.
+    real: whether they are the network's inputs, which may be any numbers until a quantiser has them.
     """
 
     exponent: int
@@ -73,50 +57,50 @@ class IntegerSignal:
     real: bool = False
 
 
+# --- layers with weights, and the largest sums that they can have -----------------------------------------------------
+
+
 def product_of(
     cell: Any, signal: IntegerSignal, place: ExportedCell, limit: float
 ) -> tuple[integer.IntegerProduct, float]:
-    """The integer layer of a Dense or a convolution, and the largest magnitude of its results.
+    """The integer layer of a prepared Dense or convolution, and the largest magnitude of its results.
 
-    Args:
-        cell: the layer, prepared.
-        signal: its inputs.
-        place: for errors.
-        limit: up to how many units are exact.
+    `limit` is the number of units up to which values are exact.
     """
     levels, steps = _levels(cell, place)
-    bias = None if not cell.has_bias else _bias(cell, steps) << -signal.exponent
-    over = tuple(range(1, levels.ndim))
-    sums = np.abs(levels).sum(over) * signal.bound + (0 if bias is None else np.abs(bias))
+    bias = None
+    if cell.has_bias:  # in steps, as the network rounds it: in its own precision
+        own_bias = cell.bias.asnumpy()
+        bias = np.rint(own_bias / steps.astype(own_bias.dtype)).astype(np.int64) << -signal.exponent
+    sums = np.abs(levels).sum(tuple(range(1, levels.ndim))) * signal.bound + (0 if bias is None else np.abs(bias))
     bits = bits_behind_point(steps)
-    # Each channel has a unit of its own while it is added up, and all have the finest behind it.
+    # Each channel has a unit of its own while it is added up, and all have the finest after that.
     own = np.ldexp(steps, np.vectorize(bits_behind_point, otypes=[np.int64])(steps))
-    grown = winograd_growth(cell)
+    grown = _winograd_growth(cell)
     if grown == math.inf:
-        refuse_export(
-            place,
+        place.refuse(
             "it is computed by Winograd's tiles, whose transforms have thirds for such a window",
             "use windows of at most 3 elements along an axis, a stride of 2, or fewer than 8 channels",
         )
     largest = float(np.max(sums * own, initial=0.0)) * grown
     bound = float(np.max(sums * np.ldexp(steps, bits), initial=0.0))
     if bits > 60 or not max(largest, bound) <= limit:
-        refuse_export(
-            place,
-            f"its sums reach {max(largest, bound):.3g} units, and are exact up to {limit:.3g}",
-            place.fewer,
-        )
+        place.refuse(f"its sums reach {max(largest, bound):.3g} units, and are exact up to {limit:.3g}", FEWER_BITS)
     if getattr(cell, "activation", None) is not None:
-        refuse_export(
-            place, "its activation is no whole number", "leave it out; spikes come from a neuron behind the layer"
-        )
+        place.refuse("its activation is no whole number", "leave it out; spikes come from a neuron behind the layer")
+    options: dict[str, Any] = {}
+    if not isinstance(cell, nn.Dense):
+        options |= {"stride": per_axis(cell.stride, cell.axes), "dilation": per_axis(cell.dilation, cell.axes)}
+        options |= {"pad_mode": cell.pad_mode, "padding": cell.padding, "groups": cell.group}
+    most = int(np.abs(levels).max(initial=0))
+    narrowest = next(kind for kind in (np.int8, np.int16, np.int32) if most <= np.iinfo(kind).max)
     layer = integer.IntegerProduct(
         signal.exponent - bits,
-        "dense" if isinstance(cell, nn.Dense) else "conv",
-        levels.astype(_narrowest(levels)),
+        "conv" if options else "dense",
+        levels.astype(narrowest),
         None if bias is None else bias.astype(np.int32),
         np.asarray(np.ldexp(steps, bits), np.int32),
-        **({} if isinstance(cell, nn.Dense) else _options(cell)),
+        **options,
     )
     return layer, bound
 
@@ -124,43 +108,19 @@ def product_of(
 def _levels(cell: Any, place: ExportedCell) -> tuple[Array, Array]:
     """The levels of the weights, and the steps of the outputs: one, or one for each."""
     if cell.weight.dtype.itemsize < 4:
-        refuse_export(place, f"its Parameters are {cell.weight.dtype.name}", "make it with dtype=float32")
+        place.refuse(f"its Parameters are {cell.weight.dtype.name}", "make it with dtype=float32")
     quantiser = cell.quantisers.weight
     levels, step = quantiser.integers(cell.weight)
     if not np.all(np.isfinite(step)):
-        refuse_export(place, "its weights are not finite", "train it again, with a smaller learning rate")
+        place.refuse("its weights are not finite", "train it again, with a smaller learning rate")
     if np.any(levels * step != quantiser(cell.weight).asnumpy()):
-        refuse_export(
-            place,
+        place.refuse(
             f"what {type(quantiser).__name__} gives are no whole multiples of its step",
             "give a step with fewer significant bits",
         )
     if step.size > 1 and step.shape[0] != levels.shape[0]:
-        refuse_export(place, "its scales lie along another axis than its outputs", "prepare it with axis=0")
+        place.refuse("its scales lie along another axis than its outputs", "prepare it with axis=0")
     return levels, step.reshape(-1) if step.size > 1 else step.reshape(())
-
-
-def _bias(cell: Any, steps: Array) -> Array:
-    """The bias in steps, as the network rounds it: in its own precision."""
-    bias = cell.bias.asnumpy()
-    return np.rint(bias / steps.astype(bias.dtype)).astype(np.int64)
-
-
-def _narrowest(levels: Array) -> Any:
-    """The least dtype that has room for them."""
-    most = int(np.abs(levels).max(initial=0))
-    return next(kind for kind in (np.int8, np.int16, np.int32) if most <= np.iinfo(kind).max)
-
-
-def _options(cell: Any) -> dict[str, Any]:
-    """Stride, dilation, padding and groups of a convolution."""
-    return {
-        "stride": per_axis(cell.stride, cell.axes),
-        "dilation": per_axis(cell.dilation, cell.axes),
-        "pad_mode": cell.pad_mode,
-        "padding": cell.padding,
-        "groups": cell.group,
-    }
 
 
 def per_axis(value: Any, count: int) -> tuple[int, ...]:
@@ -168,33 +128,112 @@ def per_axis(value: Any, count: int) -> tuple[int, ...]:
     return tuple(int(n) for n in value) if isinstance(value, (list, tuple)) else (int(value),) * count
 
 
-# --- growth of sums by Winograd's tiles -------------------------------------------------------------------------------
-
-
-def winograd_growth(cell: Any) -> float:
+def _winograd_growth(cell: Any) -> float:
     """The factor by which sums of a convolution may grow on the way: 1, or more by Winograd's tiles.
 
     Windows of up to three elements have transforms of halves; longer ones have thirds, which are not exact: infinity.
     """
-    if not isinstance(cell, nn.Conv2d):
+    if not isinstance(cell, nn.Conv2d) or cell.window == (1, 1):
         return 1.0
-    channels = min(cell.in_channels, cell.out_channels) // cell.group
-    if channels < LEAST_CHANNELS or cell.kernel_size == (1, 1):
+    if min(cell.in_channels, cell.out_channels) // cell.group < LEAST_CHANNELS:
         return 1.0
-    stride = cell.stride if isinstance(cell.stride, (list, tuple)) else (cell.stride,) * 2
-    return math.prod(_of_axis(int(k), int(s)) for k, s in zip(cell.window, stride, strict=True))
+    growth = 1.0
+    for window, stride in zip(cell.window, per_axis(cell.stride, 2), strict=True):
+        if -(-window // stride) > 5:
+            continue  # there are no such tiles
+        of = transforms(window, stride)
+        bits = max(bits_behind_point(matrix) for matrix in of)
+        if bits > 8:
+            return math.inf
+        results, weights, images = (max(sum(map(abs, row)) for row in matrix) for matrix in of)
+        growth *= float(2**bits * results * max(1.0, weights) * images)
+    return growth
 
 
-def _of_axis(window: int, stride: int) -> float:
-    """The growth along one axis."""
-    if -(-window // stride) > 5:
-        return 1.0  # there are no such tiles
-    of = transforms(window, stride)
-    bits = max(bits_behind_point(matrix) for matrix in of)
-    if bits > 8:
-        return math.inf
-    results, weights, images = (max(sum(map(abs, row)) for row in matrix) for matrix in of)
-    return float(2**bits * results * max(1.0, weights) * images)
+# --- linear expressions in a neuron's input and states, with exact coefficients: they stand in for values in a step ---
+
+MOST_BITS = 80  # behind the point; a coefficient that needs more is no short one
+
+
+class Unit(NamedTuple):
+    """A variable that is a whole number times 2^exponent, and no larger than `bound`."""
+
+    exponent: int
+    bound: float
+
+
+def bits_behind_point(values: Any) -> int:
+    """The least number of bits behind the point with which all of some numbers are exact; MOST_BITS if more."""
+    numbers = np.asarray(values, np.float64)
+    for bits in range(MOST_BITS):
+        scaled = np.ldexp(numbers, bits)
+        if np.all(scaled == np.rint(scaled)):
+            return bits
+    return MOST_BITS
+
+
+class LinearForm:
+    """A sum of variables times numbers; `check` is called with the result of each operation.
+
+    Neurons compute with it as with Tensors, as far as their equations are linear.
+    """
+
+    __array_ufunc__ = None  # arrays leave their operators to it
+
+    def __init__(
+        self, terms: Mapping[str, Any], units: Mapping[str, Unit], check: Callable[[LinearForm], None]
+    ) -> None:
+        self.terms, self.units, self.check = dict(terms), units, check
+        check(self)
+
+    @property
+    def bits(self) -> int:
+        """Bits behind the point with which every value of it is exact."""
+        found = [bits_behind_point(c) - self.units[name].exponent for name, c in self.terms.items() if np.any(c)]
+        return max([0, *found])
+
+    @property
+    def bound(self) -> float:
+        """The largest magnitude that it can have."""
+        return float(np.max(sum(np.abs(c) * self.units[name].bound for name, c in self.terms.items())))
+
+    def _sum(self, other: Any, sign: float) -> LinearForm:
+        terms = other.terms if isinstance(other, LinearForm) else {"1": numbers_of(other)}
+        names = self.terms.keys() | terms.keys()
+        total = {name: self.terms.get(name, 0.0) + sign * terms.get(name, 0.0) for name in names}
+        return LinearForm(total, self.units, self.check)
+
+    def __add__(self, other: Any) -> LinearForm:
+        return self._sum(other, 1.0)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> LinearForm:
+        return self._sum(other, -1.0)
+
+    def __rsub__(self, other: Any) -> LinearForm:
+        return (self * -1.0)._sum(other, 1.0)
+
+    def __mul__(self, other: Any) -> LinearForm:
+        if isinstance(other, LinearForm):
+            return NotImplemented
+        factor = numbers_of(other)
+        return LinearForm({name: c * factor for name, c in self.terms.items()}, self.units, self.check)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> LinearForm:
+        numbers = numbers_of(other)
+        if np.any(np.frexp(numbers)[0] != 0.5):
+            return NotImplemented  # only powers of two divide exactly
+        return self * (1.0 / numbers)
+
+
+def _scale_to_int32(coefficient: Any, bits: int) -> Array:
+    """A coefficient in units of 2^-bits, as int32."""
+    scaled = np.ldexp(np.asarray(coefficient, np.float64), bits)
+    assert np.all(scaled == np.rint(scaled)) and np.all(np.abs(scaled) < math.ldexp(1.0, 31))
+    return np.asarray(scaled, np.int32)
 
 
 # --- neurons: their own equations, with linear expressions in place of values -----------------------------------------
@@ -202,37 +241,28 @@ def _of_axis(window: int, stride: int) -> float:
 KNOWN = "nn.IFNode, LIFNode, LeakyNode, CubaLIFNode, LINode, or a subclass of nn.Neuron with a linear charge(x, v)"
 
 
-class NeuronRange(NamedTuple):
-    """A neuron in whole numbers, and what comes out of it: n 2^exponent, up to `bound`."""
+def integer_neuron(
+    cell: Any, signal: IntegerSignal, place: ExportedCell, limit: float
+) -> tuple[integer.IntegerNeuron, IntegerSignal]:
+    """A prepared neuron's step in whole numbers, for an input within these bounds, and the bounds of its output.
 
-    neuron: integer.IntegerNeuron
-    exponent: int
-    bound: float
-
-
-def integer_neuron(cell: Any, exponent: int, bound: float, place: ExportedCell, limit: float) -> NeuronRange:
-    """A neuron's step in whole numbers.
-
-    Args:
-        cell: the neuron, prepared.
-        exponent, bound: of its input: whole numbers times 2^exponent, up to `bound`.
-        place: for errors.
-        limit: up to how many units are exact.
+    `limit` is the number of units up to which values are exact.
     """
     _refuse_others(cell, place)
-    inner, grid = _constants(cell, place), cell.quantisers.states
-    h, current = _equations(inner, cell, exponent, bound, _check_exactness(place, limit), place)
+    inner, grid = _with_constants(cell, place), cell.quantisers.states
     fraction, low, high = grid.fraction, grid.low, grid.high
+    h, current = _equations(inner, cell, signal, place, limit)
     given = {
-        **_coefficients(h, fraction, exponent, ("v", "x", "1")),
-        **({} if current is None else _coefficients(h, fraction, exponent, ("i",))),
-        **({} if current is None else _coefficients(current, fraction, exponent, ("i", "x"), "i")),
+        **_coefficients(
+            h, fraction, signal.exponent, "v", ("v", "x", "1") if current is None else ("v", "x", "1", "i")
+        ),
+        **({} if current is None else _coefficients(current, fraction, signal.exponent, "i", ("i", "x"))),
         "low": low,
         "high": high,
         "start": _on_grid(inner, "v_rest" if isinstance(cell, LINode) else cell.starts, fraction),
     }
     if isinstance(cell, LINode) or (isinstance(cell, IFNode) and not cell.fire):
-        return NeuronRange(integer.IntegerNeuron(-fraction, **given), -fraction, float(-low))
+        return integer.IntegerNeuron(-fraction, **given), IntegerSignal(-fraction, float(-low))
     threshold = _on_grid(inner, "v_threshold", fraction)
     worth = threshold if isinstance(cell, IFNode) else None
     firing = {
@@ -245,52 +275,51 @@ def integer_neuron(cell: Any, exponent: int, bound: float, place: ExportedCell, 
         "worth": worth,
     }
     if np.any(threshold <= 0) and (cell.reset != "value" or cell.max_spikes != 1):
-        refuse_export(
-            place,
+        place.refuse(
             f"on the grid of its states its threshold is {math.ldexp(float(np.min(threshold)), -fraction):g}",
             f"take states with more bits behind the point than {fraction}",
         )
-    out = -fraction if worth is not None else 0
+    exponent = -fraction if worth is not None else 0
     most = float(np.max(high / threshold)) if cell.max_spikes is None else float(cell.max_spikes)
-    reached = most * (1.0 if worth is None else float(np.max(worth)))
-    return NeuronRange(integer.IntegerNeuron(out, **given, **firing), out, reached)
+    bound = most * (1.0 if worth is None else float(np.max(worth)))
+    return integer.IntegerNeuron(exponent, **given, **firing), IntegerSignal(exponent, bound)
 
 
-def _check_exactness(place: ExportedCell, limit: float) -> Callable[[LinearForm], None]:
-    """A check of each operation: its result must be exact in float32, and so before it is rounded."""
+def _equations(
+    inner: Any, cell: Any, signal: IntegerSignal, place: ExportedCell, limit: float
+) -> tuple[LinearForm, LinearForm | None]:
+    """The potential before it is rounded, and the current, if there is one, as linear expressions.
 
-    def checked(term: LinearForm) -> None:
+    The result of each operation must be exact in float32.
+    """
+
+    def check(term: LinearForm) -> None:
         units = math.ldexp(term.bound, term.bits)
         if units > limit:
-            refuse_export(
-                place,
+            place.refuse(
                 f"its potential needs {math.log2(units):.1f} bits before it is rounded, of {math.log2(limit):.0f}",
                 "take states of fewer bits, states=quantise.FixedPoint(8, 4), fewer decay_bits, or weights whose "
                 "scales have fewer, scale_bits=4 or 1",
             )
 
-    return checked
-
-
-def _equations(
-    inner: Any, cell: Any, exponent: int, bound: float, checked: Callable[[LinearForm], None], place: ExportedCell
-) -> tuple[LinearForm, LinearForm | None]:
-    """The potential before it is rounded, and the current, if there is one, as linear expressions."""
-    grid = cell.quantisers.states
+    grid, exponent = cell.quantisers.states, signal.exponent
     state = Unit(-grid.fraction, math.ldexp(float(-grid.low), -grid.fraction))
-    units = {"v": state, "i": state, "x": Unit(exponent, math.ldexp(bound, exponent)), "1": Unit(0, 1.0)}
-    x, v, i = (LinearForm({name: 1.0}, units, checked) for name in ("x", "v", "i"))
+    units = {"v": state, "i": state, "x": Unit(exponent, math.ldexp(signal.bound, exponent)), "1": Unit(0, 1.0)}
+    x, v, i = (LinearForm({name: 1.0}, units, check) for name in ("x", "v", "i"))
     try:
-        return _charge_exactly(inner, cell, x, v, i)
+        if isinstance(cell, CubaLIFNode):
+            current, carried = synapse(i, inner.gained(x), inner.alpha, inner.order)
+            return add_rest(inner.beta * from_rest(v, inner.v_rest) + inner.read(current), inner.v_rest), carried
+        h = inner.charge(x, v)
     except (TypeError, AttributeError):
-        refuse_export(place, "its equation of h is not linear in its input and its states", f"use {KNOWN}")
-
-
-# --- what can be exported ---------------------------------------------------------------------------------------------
+        h = None
+    if not isinstance(h, LinearForm):
+        place.refuse("its equation of h is not linear in its input and its states", f"use {KNOWN}")
+    return h, None
 
 
 def _refuse_others(cell: Any, place: ExportedCell) -> None:
-    """Raise for a neuron whose step is another one than that of `integer.Neuron`."""
+    """Raise for a neuron whose step is another one than that of `integer.IntegerNeuron`."""
     base, replaced = overridden(cell, ("charge",))
     if base is LINode and not replaced:
         return
@@ -300,62 +329,38 @@ def _refuse_others(cell: Any, place: ExportedCell) -> None:
     own = [name for name in parts if getattr(type(cell), name) is not getattr(Neuron, name)] + replaced
     if not same or own or cell.own_function:
         what = f"its {own[0]} is its own" if own and own[0] != "construct" else "its step is its own"
-        refuse_export(place, f"{what}, and there is no integer step for it", f"use {KNOWN}")
+        place.refuse(f"{what}, and there is no integer step for it", f"use {KNOWN}")
     function = beyond_threshold(cell.surrogate_function)
     if function is not None:
-        refuse_export(
-            place,
+        place.refuse(
             f"{type(function).__name__} may fire by another rule than a threshold",
             "use a spike function of snncell.surrogate that does not draw",
         )
 
 
-def _constants(cell: Any, place: ExportedCell) -> Any:
+def _with_constants(cell: Any, place: ExportedCell) -> Any:
     """The neuron with the constants that it computes with, as numbers and arrays."""
     inner = object.__new__(type(cell))
     inner.__dict__.update(cell.__dict__)
-    for name, value in cell.quantisers.in_place(cell).items():
-        inner.__dict__[name] = _plain(value)
-    for name in cell.__dict__.get("_constants", ()):
-        if name not in cell.quantisers.in_place(cell) and name != "tau":
-            inner.__dict__[name] = _plain(getattr(cell, name))
+    constants = cell.quantisers.in_place(cell)
+    names = [name for name in cell.__dict__.get("_constants", ()) if name != "tau"]
+    for name, value in ({name: getattr(cell, name) for name in names if name not in constants} | constants).items():
+        numbers = numbers_of(value)
+        inner.__dict__[name] = float(numbers.reshape(())) if numbers.size == 1 else numbers
     if np.ndim(inner.__dict__.get("v_rest", 0.0)) or np.ndim(inner.__dict__.get("input_gain", 0.0)):
-        refuse_export(place, "v_rest or input_gain differ from neuron to neuron", "use one number for the layer")
+        place.refuse("v_rest or input_gain differ from neuron to neuron", "use one number for the layer")
     return inner
 
 
-def _plain(value: Any) -> Any:
-    numbers = np.asarray(value.asnumpy() if isinstance(value, Tensor) else value, np.float64)
-    return float(numbers.reshape(())) if numbers.size == 1 else numbers
-
-
-# --- equations --------------------------------------------------------------------------------------------------------
-
-
-def _charge_exactly(
-    inner: Any, cell: Cell, x: LinearForm, v: LinearForm, i: LinearForm
-) -> tuple[LinearForm, LinearForm | None]:
-    """The potential before it is rounded, and the current, if there is one."""
-    if isinstance(cell, CubaLIFNode):
-        current, carried = synapse(i, inner.gained(x), inner.alpha, inner.order)
-        return add_rest(inner.beta * from_rest(v, inner.v_rest) + inner.read(current), inner.v_rest), carried
-    h = inner.charge(x, v)
-    if not isinstance(h, LinearForm):
-        raise TypeError
-    return h, None
-
-
-def _coefficients(h: LinearForm, fraction: int, exponent: int, names: tuple[str, ...], of: str = "v") -> dict[str, Any]:
-    """The coefficients of whole numbers in units of h, and the shift from these to units of the state."""
-    bits = max(h.bits, fraction)
+def _coefficients(form: LinearForm, fraction: int, exponent: int, state: str, names: tuple[str, ...]) -> dict[str, Any]:
+    """The coefficients of whole numbers in units of a linear form, and the shift from these to units of the state."""
+    bits = max(form.bits, fraction)
     units = {"v": fraction, "i": fraction, "x": -exponent, "1": 0}
-    found: dict[str, Any] = {
-        f"{of}_from_{name}": scale_to_int32(h.coefficient(name), bits - units[name]) for name in names
-    }
-    if of == "i":
-        return found | {"i_shift": bits - fraction}
-    return found | ({"shift": bits - fraction} if "v" in names else {})
+    found: dict[str, Any] = {"shift" if state == "v" else "i_shift": bits - fraction}
+    for name in names:
+        found[f"{state}_from_{name}"] = _scale_to_int32(form.terms.get(name, 0.0), bits - units[name])
+    return found
 
 
-def _on_grid(inner: Any, name: str, fraction: int) -> np.ndarray[Any, Any]:
-    return scale_to_int32(np.asarray(inner.__dict__.get(name, 0.0), np.float64), fraction)
+def _on_grid(inner: Any, name: str, fraction: int) -> Array:
+    return _scale_to_int32(inner.__dict__.get(name, 0.0), fraction)

@@ -1,20 +1,24 @@
-"""Quantisation-aware training: give the layers and neurons of a network their quantisers."""
+"""Quantisation-aware training: fold batch normalisation into weights, and give layers and neurons their quantisers."""
 
 from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import numpy as np
 
-from snncell import ops
+from snncell import nn, ops
+from snncell.base.arguments.guard import ours
 from snncell.base.arguments.kinds import Own, Within
 from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn import Conv1d, Conv2d, Conv2dTranspose, Dense, MultiStep, Recurrent
+from snncell.nn.dataflow import kind_of, name_of_cell, refuse_hooks, refuse_replacement
+from snncell.nn.layers.norm import BatchStatistics
 from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.integrate import EulerLeak, LINode
@@ -107,7 +111,8 @@ class StateGrids(Cell):
     def in_place(self, cell: Any) -> dict[str, Any]:
         """By name, the constants that a neuron computes with: numbers stay numbers, which kernels take as arguments."""
         constants = cell.__dict__.get("_constants", ())
-        multipliers = MULTIPLIERS if _is_ours(cell) else [name for name in constants if name != "tau"]
+        known = ours(getattr(type(cell), "charge", type(cell).construct))  # which constants its equation multiplies
+        multipliers = MULTIPLIERS if known else [name for name in constants if name != "tau"]
         grids = dict.fromkeys(multipliers, self.multiplier) | dict.fromkeys(POTENTIALS, self.states)
         return {name: _constant(grid, getattr(cell, name)) for name, grid in grids.items() if name in constants}
 
@@ -132,7 +137,8 @@ class StateGrids(Cell):
             return out
         parameters = list(inspect.signature(cell.construct).parameters.values())[1:]
         names = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]  # *states are those of a Cell inside
-        done = _states_rounded_inside(cell)
+        # A neuron rounds its potential before it compares it, and leaves it on the grid.
+        done = ("v",) if isinstance(cell, LINode) or (isinstance(cell, Neuron) and cell.delay is None) else ()
         states = [
             self.state(name, state) if name not in done and isinstance(state, Tensor) else state
             for name, state in zip(names, out[1:], strict=False)
@@ -142,19 +148,6 @@ class StateGrids(Cell):
     def first(self, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """The states before the first step, on their grid."""
         return tuple(self.states(state) for state in states)
-
-
-def _states_rounded_inside(cell: Any) -> tuple[str, ...]:
-    """The states that a step rounds before it compares them, and leaves on the grid."""
-    if isinstance(cell, LINode) or (isinstance(cell, Neuron) and cell.delay is None):
-        return ("v",)
-    return ()
-
-
-def _is_ours(cell: Any) -> bool:
-    """True if the equation of a neuron is the library's; then it is known which of its constants multiply."""
-    equation = getattr(type(cell), "charge", type(cell).construct)
-    return str(equation.__module__).partition(".")[0] == __name__.partition(".")[0]
 
 
 def _constant(grid: FixedPoint, value: Any) -> Any:
@@ -215,20 +208,20 @@ def prepare(
     """
     if weights is states is activations is None:
         raise ArgumentError("prepare: give weights, states or activations, such as weights=quantise.Uniform(4).")
-    found = [
-        (path, cell)
-        for path, cell in _cells_to_prepare(net, _cells_to_skip(net, skip))
-        if _wanted_grids(cell, weights, states, activations)
-    ]
+    layers = LAYERS if weights is not None or activations is not None else ()
+    kinds = (*layers, *((Membrane,) if states is not None else ()))
+    left = _cells_to_leave(net, skip)
+    found = [(path, cell) for path, cell in net.cells_and_names() if isinstance(cell, kinds) and id(cell) not in left]
     if not found:
+        names = ", ".join(kind.__name__ for kind in LAYERS)
         raise ArgumentError(
-            f"prepare: {type(net).__name__} has nothing to round: layers with weights ({_names(LAYERS)}) for weights "
+            f"prepare: {type(net).__name__} has nothing to round: layers with weights ({names}) for weights "
             f"and activations, neurons (nn.Neuron, nn.LINode) for states."
         )
     for path, cell in found:
-        _refuse(path, cell)
+        _refuse_cell(path, cell)
     if states is not None:
-        _refuse_stepwise(net, {id(cell) for _, cell in found} | _below(net, _cells_to_skip(net, skip)))
+        _refuse_stepwise(net, left.union(id(cell) for _, cell in found))
     made = [_grids(cell, weights, states, activations, decay_bits) for _, cell in found]
     for (path, cell), grids in zip(found, made, strict=True):
         _refuse_zero_constants(path, cell, grids, decay_bits)
@@ -302,26 +295,17 @@ def _grids(cell: Any, weights: Any, states: Any, activations: Any, decay_bits: i
                 "channel; leave per_channel out, or skip=[nn.Conv2dTranspose]."
             )
         weight.begin(cell.weight)
-    return WeightGrids(weight, None if activations is None else _begin_quantiser(activations))
-
-
-def _begin_quantiser(activations: Quantiser) -> Quantiser:
-    """A quantiser of inputs, of which nothing is known yet but that they share a scale."""
+    if activations is None:
+        return WeightGrids(weight, None)
     if getattr(activations, "per_channel", False) or getattr(activations, "scale", None) == "learned":
         raise ArgumentError(
             f"prepare: activations share one scale that is not learned, such as quantise.FixedPoint(8, 6) or "
             f'quantise.Uniform(8, "moving"), not {activations!r}.'
         )
-    return copy.deepcopy(activations).begin(ops.zeros(()))
+    return WeightGrids(weight, copy.deepcopy(activations).begin(ops.zeros(())))  # of inputs nothing is known yet
 
 
-def _wanted_grids(cell: Cell, weights: Any, states: Any, activations: Any) -> bool:
-    if isinstance(cell, Membrane):
-        return states is not None
-    return isinstance(cell, LAYERS) and not (weights is activations is None)
-
-
-def _refuse(path: str, cell: Cell) -> None:
+def _refuse_cell(path: str, cell: Cell) -> None:
     """Raise for a Cell that cannot be rounded."""
     who = f"{path} ({type(cell).__name__})" if path else type(cell).__name__
     if cell.bprop is not None:
@@ -349,39 +333,134 @@ def _refuse_stepwise(net: Cell, known: set[int]) -> None:
             )
 
 
-def _below(net: Cell, skipped: set[int]) -> set[int]:
-    """The Cells that are left as they are, and all below them."""
-    left = [cell for _, cell in net.cells_and_names() if id(cell) in skipped]
-    return {id(below) for cell in left for _, below in cell.cells_and_names()}
-
-
-def _cells_to_prepare(net: Cell, skipped: set[int]) -> Iterator[tuple[str, Cell]]:
-    """The Cells of a net with their paths, without those that are left as they are, and all below them."""
-    left = _below(net, skipped)
-    for path, cell in net.cells_and_names():
-        if id(cell) not in left:
-            yield path, cell
-
-
-def _cells_to_skip(net: Cell, skip: Any) -> set[int]:
-    """The Cells that `skip` names."""
-    several = skip if isinstance(skip, (list, tuple, set)) else [skip]
-    cells, found = list(net.cells_and_names()), set()
-    for one in several:
+def _cells_to_leave(net: Cell, skip: Any) -> set[int]:
+    """The Cells that `skip` names, and all below them."""
+    cells, left = list(net.cells_and_names()), set()
+    for one in skip if isinstance(skip, (list, tuple, set)) else [skip]:
         by_class = isinstance(one, type) and issubclass(one, Cell)
         if not by_class and not isinstance(one, str):
             raise ArgumentError(f"prepare: skip is a list of paths and of classes of Cells; {came(one)} is neither.")
-        named = {id(cell) for path, cell in cells if (isinstance(cell, one) if by_class else path == one)}
+        named = [cell for path, cell in cells if (isinstance(cell, one) if by_class else path == one)]
         if not named and not by_class:
-            raise ArgumentError(f"prepare: skip={one!r}: there is no such Cell; there are {_paths(cells)}.")
-        found |= named
-    return found
+            paths = [path for path, cell in cells if path and isinstance(cell, (*LAYERS, Membrane))]
+            raise ArgumentError(
+                f"prepare: skip={one!r}: there is no such Cell; there are {', '.join(paths[:20]) or 'none'}."
+            )
+        left |= {id(below) for cell in named for _, below in cell.cells_and_names()}
+    return left
 
 
-def _paths(cells: list[tuple[str, Cell]]) -> str:
-    paths = [path for path, cell in cells if path and isinstance(cell, (*LAYERS, Membrane))]
-    return ", ".join(paths[:20]) or "none"
+# --- folding batch normalisation --------------------------------------------------------------------------------------
 
 
-def _names(kinds: Sequence[type]) -> str:
-    return ", ".join(kind.__name__ for kind in kinds)
+def fold(net: Cell) -> Cell:
+    """A copy of a network whose batch normalisations are in the weights and biases of the layers before them.
+
+    W' = W gamma / sqrt(var + eps),   b' = beta + (b - mean) gamma / sqrt(var + eps),   with the moving mean and var
+
+    In prediction it gives what the network gave, to rounding. It has nothing left to normalise by a batch, so train
+    with the normalisation first, fold, and go on: `prepare` it then, for weights are rounded after this product.
+
+    Args:
+        net: its `SequentialCell`s, in which a BatchNorm1d, BatchNorm2d, ThresholdBatchNorm or what is made from them
+            follows a Dense, Conv1d or Conv2d directly, both in a `TimeDistributed` or not. A construct of your own
+            should call such a `SequentialCell` as a whole, because the places of its Cells change.
+
+    Raises:
+        ArgumentError: for a normalisation that stands elsewhere, has statistics for each step, or always takes those of
+            the batch, a layer that is used twice, a network that is prepared already, and one without any.
+
+    Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
+    Inference", CVPR 2018, section 3.2.
+
+    Example:
+        >>> net = nn.SequentialCell(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4))
+        >>> len(snncell.quantise.fold(net))
+        1
+    """
+    folded = copy.deepcopy(net)
+    if not any(isinstance(cell, BatchStatistics) for _, cell in folded.cells_and_names()):
+        raise ArgumentError(
+            f"fold: {type(net).__name__} has no batch normalisation; it needs no fold, prepare it as it is."
+        )
+    uses = Counter(id(member) for _, cell in folded.cells_and_names() for _, member in cell._members())
+    for path, cell in list(folded.cells_and_names()):
+        if kind_of(cell) is nn.SequentialCell:
+            _fold_in(cell, path, uses)
+    for path, cell in folded.cells_and_names():
+        if isinstance(cell, BatchStatistics):
+            raise ArgumentError(
+                f"fold: {name_of_cell(path, cell)} does not follow a Dense, Conv1d or Conv2d directly in a "
+                f"SequentialCell, so there are no weights for it to go into. Put it there, or leave it out; a "
+                f"SequentialCell with a construct of its own is none."
+            )
+    return folded
+
+
+def _fold_in(container: Any, path: str, uses: Counter[int]) -> None:
+    """Fold each normalisation of a SequentialCell into the layer before it."""
+    members = [(name, cell) for name, cell in container._members() if isinstance(cell, Cell)]  # with repetitions
+    folded: list[int] = []
+    for place, (name, cell) in enumerate(members):
+        norm, before = _inside(cell), _inside(members[place - 1][1]) if place else None
+        if isinstance(norm, BatchStatistics) and isinstance(before, LAYERS):
+            chain = [members[place - 1], (name, cell)]
+            _refuse_fold(norm, before, [(f"{path}.{n}" if path else n, c) for n, c in chain], uses)
+            _scale_layer(before, norm)
+            folded.append(place)
+    for place in reversed(folded):
+        if all(name.isdecimal() for name, _ in members):
+            del container[place]
+        else:
+            delattr(container, members[place][0])
+
+
+def _inside(cell: Cell) -> Cell:
+    return cell.cell if isinstance(cell, nn.TimeDistributed) else cell
+
+
+def _refuse_fold(norm: Any, layer: Any, members: list[tuple[str, Cell]], uses: Counter[int]) -> None:
+    """Raise for a pair that is no product with other weights."""
+    who = f"fold: {name_of_cell(members[1][0], norm)}"
+    for path, member in members:
+        refuse_hooks(member, _error, "and cannot be folded", path)
+        refuse_replacement(member, path, _error, "so its weights are not all that it computes with")
+    if layer.quantisers is not None:
+        raise ArgumentError(
+            f"{who}: the layer before it is prepared already; fold first, and prepare what comes of it."
+        )
+    if isinstance(layer, nn.Conv2dTranspose) or getattr(layer, "activation", None) is not None:
+        raise ArgumentError(
+            f"{who} follows a {type(layer).__name__}, or an activation, with which it does not commute."
+        )
+    if norm.use_batch_statistics:
+        raise ArgumentError(f"{who} takes the statistics of each batch: use_batch_statistics=None, and train it again.")
+    if len(norm.kept) != 1 or norm.moving_mean.ndim != 1:
+        raise ArgumentError(f"{who} has statistics for each step; weights are the same at all. Use ThresholdBatchNorm.")
+    if norm.num_features != layer.out_channels:
+        raise ArgumentError(f"{who} has {norm.num_features} channels, the layer before it {layer.out_channels}.")
+    parameters = [p for p in (layer.weight, layer.bias if layer.has_bias else None) if p is not None]
+    if any(uses[id(used)] > 1 for used in (layer, members[0][1], *parameters)):
+        raise ArgumentError(f"{who}: the layer before it, or its weight, is used elsewhere too; make two of it.")
+
+
+def _scale_layer(layer: Any, norm: Any) -> None:
+    """Write the weights and the bias of both together."""
+    mean, var, gamma, beta = (
+        p.asnumpy().astype(np.float64) for p in (norm.moving_mean, norm.moving_variance, norm.gamma, norm.beta)
+    )
+    factor = gamma * norm.gain / np.sqrt(var + norm.eps)
+    weight = layer.weight.asnumpy().astype(np.float64)
+    bias = layer.bias.asnumpy().astype(np.float64) if layer.has_bias else 0.0
+    dtype = layer.weight.dtype
+    layer.weight.set_data(Tensor(weight * factor.reshape((-1, *(1,) * (weight.ndim - 1))), dtype))
+    shifted = Tensor(beta + (bias - mean) * factor, dtype)
+    if layer.has_bias:
+        layer.bias.set_data(shifted)
+    else:
+        layer.bias = Parameter(shifted, name="bias")
+        layer.has_bias = True
+
+
+def _error(text: str) -> ArgumentError:
+    return ArgumentError(f"fold: {text}")

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.report.facts import Facts, LayerFacts, all_finite
+from snncell.report.facts import PASSES_NOTHING, Array, Facts, LayerFacts, all_finite
 from snncell.report.findings import Measurement, count_noun, make_measurement
-from snncell.report.slopes import PASSES_NOTHING, Array
 from snncell.report.training import at_chance, is_trained, same_outputs
 
 LATE_STEPS = 8  # at least: a neuron that fires at each of three steps need not go on so
@@ -40,7 +39,7 @@ RUNAWAY_GROWTH, RUNAWAY_LEVEL, RUNAWAY_STEPS = 10.0, 10.0, 8
 
 
 class LateShare(NamedTuple):
-    """The share of the neurons, in each sample, of which something is so at the last `steps` steps."""
+    """The share of the neurons in each sample with some property at the last `steps` steps, and the worst sample."""
 
     shares: Array
     steps: int
@@ -52,67 +51,54 @@ class LateShare(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Its share."""
+        """The largest share."""
         return float(self.shares.max())
 
 
-def late_steps(layer: LayerFacts) -> int:
-    """The number of steps in the last third of them, `LATE_STEPS` at least; 0 where there are fewer, or no samples."""
+def _last(layer: LayerFacts, array: Array | None) -> Array | None:
+    """The last third of the steps of each sample of (T, B, *features), as (steps, B, units, positions).
+
+    At least `LATE_STEPS`; None where there are fewer, or no samples.
+    """
     steps = layer.shape[0] if len(layer.shape) > 1 else 0
-    return max(LATE_STEPS, steps // 3) if steps >= LATE_STEPS else 0
-
-
-def _last(layer: LayerFacts, array: Array, steps: int) -> Array:
-    """The last steps of each sample of (T, B, *features), as (steps, B, units, positions)."""
+    if array is None or steps < LATE_STEPS:
+        return None
+    steps = max(LATE_STEPS, steps // 3)
     last = layer.late(array, steps)
     return last.reshape(steps, last.shape[1], last.shape[2] if last.ndim > 2 else 1, -1)
 
 
-def late_spikes(layer: LayerFacts) -> Array | None:
-    """The spikes of the last steps as booleans, (steps, B, units, positions)."""
-    steps = late_steps(layer)
-    return None if not steps or layer.spikes is None or not layer.spiking else _last(layer, layer.spikes, steps) != 0
-
-
 def staying_on(layer: LayerFacts, thresholds: float = 0.0) -> LateShare | None:
     """The neurons that fire at nearly all late steps, with potentials so many thresholds up if that is above 0."""
-    spikes = late_spikes(layer)
-    if spikes is None:
+    spikes = _last(layer, layer.spikes)
+    if spikes is None or not layer.spiking:
         return None
-    on = spikes.mean((0, 3)) > SATURATED_RATE
+    on = (spikes != 0).mean((0, 3)) > SATURATED_RATE
     if thresholds:
-        heights = late_heights(layer, 1.0)
+        heights = _late_heights(layer, 1.0)
         if heights is None:
             return None
         on &= heights > thresholds
     return LateShare(on.mean(1), len(spikes))
 
 
-def late_heights(layer: LayerFacts, side: float) -> Array | None:
+def _late_heights(layer: LayerFacts, side: float) -> Array | None:
     """The potentials on a side, 1 up or -1 down, in thresholds (root mean square over late steps and positions).
 
-    (B, units); what is on the other side counts as 0.
+    (B, units); potentials on the other side count as 0.
     """
-    steps = late_steps(layer)
-    if not steps or layer.heights is None or not all_finite(layer.heights):
+    late = _last(layer, layer.heights)
+    if late is None or not all_finite(layer.heights):
         return None
-    heights = np.maximum(side * _last(layer, layer.heights, steps), 0.0)
-    return np.asarray(np.sqrt((heights**2).mean((0, 3))))
+    return np.asarray(np.sqrt((np.maximum(side * late, 0.0) ** 2).mean((0, 3))))
 
 
 def far_away(layer: LayerFacts, thresholds: float) -> LateShare | None:
     """The neurons whose potential is more than so many thresholds up (down, if negative) at the late steps."""
-    heights = late_heights(layer, float(np.sign(thresholds)))
-    return None if heights is None else LateShare((heights > abs(thresholds)).mean(1), late_steps(layer))
-
-
-def late_flat(layer: LayerFacts) -> Array | None:
-    """The share of late steps of neurons at which the surrogate is flat, by sample, (B,)."""
-    steps = late_steps(layer)
-    if not steps or layer.slope is None or layer.above is None:
+    heights = _late_heights(layer, float(np.sign(thresholds)))
+    if heights is None:
         return None
-    flat: Array = (_last(layer, layer.slope.relative(layer.above), steps) < PASSES_NOTHING).mean((0, 2, 3))
-    return flat
+    return LateShare((heights > abs(thresholds)).mean(1), max(LATE_STEPS, layer.shape[0] // 3))
 
 
 # --- silence ----------------------------------------------------------------------------------------------------------
@@ -128,12 +114,11 @@ def dead_neurons(facts: Facts) -> Iterator[Measurement]:
             continue
         lost = float((never & (reach < PASSES_NOTHING)).mean()) if reach is not None else 0.0
         cause = _silent_before(facts, layer) if layer.silent else None
+        rule = "dead: out of reach" if lost else "dead"
         if cause is not None:
             rule = "dead: behind a silent layer"
         elif narrowness(layer) is not None:
             rule = "dead: under a narrow surrogate"
-        else:
-            rule = "dead: out of reach" if lost else "dead"
         stuck = _stuck(facts, layer) if cause is None else ""
         numbers = {"share": float(never.mean()), "lost": lost, "asleep": _asleep(layer), "cause": cause, "stuck": stuck}
         yield make_measurement(
@@ -173,7 +158,7 @@ def _reach(layer: LayerFacts) -> Array | None:
 
 
 def _asleep(layer: LayerFacts) -> bool:
-    """True if a silent layer is far from its first spike, in every sample."""
+    """True if a silent layer is far from its first spike in every sample."""
     return layer.silent and bool(_asleep_in(layer).all())
 
 
@@ -192,7 +177,7 @@ def _asleep_in(layer: LayerFacts) -> Array:
 
 
 def _stuck(facts: Facts, layer: LayerFacts) -> str:
-    """The sign that a layer without any spike keeps a trained net from learning; "" if nothing shows it."""
+    """The sign that a layer without any spike keeps a trained net from learning, or ""."""
     if not layer.silent or not is_trained(facts) or not all_finite(layer.above):
         return ""
     return same_outputs(facts) or at_chance(facts)
@@ -205,15 +190,14 @@ def silent_output(facts: Facts) -> Iterator[Measurement]:
         return
     cause, reach = _silent_before(facts, layer), _reach(layer)
     best = None if reach is None or not np.isfinite(reach.max()) else float(reach.max())
-    if cause is not None:
-        yield make_measurement(
-            "silent output: behind a silent layer", layer, where=_where(layer), reaches=best, cause=cause
+    rule, numbers = "silent output: behind a silent layer", {"where": _where(layer), "reaches": best, "cause": cause}
+    if cause is None:
+        lost = all_finite(layer.above) and (best is None or best < PASSES_NOTHING)
+        rule, numbers = (
+            "silent output",
+            numbers | {"stuck": _stuck(facts, layer), "lost": lost, "asleep": _asleep(layer)},
         )
-        return
-    stuck = _stuck(facts, layer)
-    lost = all_finite(layer.above) and (best is None or best < PASSES_NOTHING)
-    numbers = {"reaches": best, "stuck": stuck, "lost": lost, "asleep": _asleep(layer)}
-    yield make_measurement("silent output", layer, where=_where(layer), **numbers)
+    yield make_measurement(rule, layer, **numbers)
 
 
 def silent_samples(facts: Facts) -> Iterator[Measurement]:
@@ -222,11 +206,10 @@ def silent_samples(facts: Facts) -> Iterator[Measurement]:
         if layer.spikes is None or not layer.spiking or len(layer.shape) < 2 or layer.silent:
             continue
         silent = ~(layer.spikes != 0).any(axis=(0, *range(2, layer.spikes.ndim)))
-        if not silent.any():
-            continue
-        asleep = float((silent & _asleep_in(layer)).mean()) if is_trained(facts) else None
-        numbers = {"share": float(silent.mean()), "silent": silent.sum(), "first": silent.argmax(), "asleep": asleep}
-        yield make_measurement("silent samples", layer, **numbers)
+        if silent.any():
+            asleep = float((silent & _asleep_in(layer)).mean()) if is_trained(facts) else None
+            numbers = {"share": float(silent.mean()), "first": silent.argmax(), "asleep": asleep}
+            yield make_measurement("silent samples", layer, silent=silent.sum(), **numbers)
 
 
 def equal_outputs(facts: Facts) -> Iterator[Measurement]:
@@ -256,12 +239,12 @@ def saturated_neurons(facts: Facts) -> Iterator[Measurement]:
 
 def _stays_on(layer: LayerFacts, share: float) -> dict[str, Any]:
     """The neurons that fire at nearly all late steps; of the worst sample, if that is worse than the share over all."""
-    spikes, worst = late_spikes(layer), staying_on(layer)
+    spikes, worst = _last(layer, layer.spikes), staying_on(layer)
     if spikes is None or worst is None:
         return {}
     held = [(far, limit, staying_on(layer, far)) for far, limit in HELD]
     passed: list[Any] = [(far, limit, on) for far, limit, on in held if on is not None and on.share > limit]
-    everywhere = float((spikes.mean((0, 1, 3)) > SATURATED_RATE).mean())
+    everywhere = float(((spikes != 0).mean((0, 1, 3)) > SATURATED_RATE).mean())
     stuck = worst.share > MOST_STUCK or bool(passed) or everywhere > SATURATED
     numbers = {"stuck": stuck, "late": worst.share}
     far, limit, on = (passed or [(None, MOST_STUCK, worst)])[0]
@@ -277,9 +260,6 @@ def _has_graded_spikes(layer: LayerFacts) -> bool:
     assert layer.spikes is not None  # whoever has rates has spikes
     fired = layer.spikes[layer.spikes != 0]
     return bool(fired.size and fired.min() != fired.max() and len(layer.by_unit(layer.spikes)) > 1)
-
-
-# --- the surrogate ----------------------------------------------------------------------------------------------------
 
 
 def narrow_surrogates(facts: Facts) -> Iterator[Measurement]:
@@ -313,9 +293,8 @@ def wide_surrogates(facts: Facts) -> Iterator[Measurement]:
     for layer in facts.layers:
         slope, slopes = layer.slope, layer.relative_slopes
         if slope is not None and slopes is not None and slopes.size and not slope.constant:
-            yield make_measurement(
-                "wide surrogate", layer, near_peak=NEAR_PEAK, share=float((slopes > NEAR_PEAK).mean())
-            )
+            share = float((slopes > NEAR_PEAK).mean())
+            yield make_measurement("wide surrogate", layer, near_peak=NEAR_PEAK, share=share)
 
 
 # --- potentials -------------------------------------------------------------------------------------------------------
@@ -334,27 +313,21 @@ def large_potentials(facts: Facts) -> Iterator[Measurement]:
 
 
 def _in_thresholds(layer: LayerFacts, heights: Array) -> Iterator[Measurement]:
-    reached = [limit for limit in (*FAR_TOO_LARGE, *LARGE) if _reaches(layer, *limit)]
+    limits = [(limit, far_away(layer, limit[0])) for limit in (*FAR_TOO_LARGE, *LARGE)]
+    reached = [(limit, far) for limit, far in limits if far is not None and far.share > limit[1]]
     if not reached:
         return
-    thresholds = max((limit for limit, _ in reached), key=abs)
-    worst, flat = far_away(layer, thresholds), late_flat(layer)
-    assert worst is not None  # it was reached
-    yield make_measurement(
-        "large potentials",
-        layer,
-        far_too_large=reached[0] in FAR_TOO_LARGE,
-        worst=worst,
-        thresholds=abs(thresholds),
-        side="above" if thresholds > 0 else "below",
-        largest=float(np.abs(heights[:, worst.sample]).max()),
-        flat=None if flat is None else float(flat[worst.sample]),
-    )
-
-
-def _reaches(layer: LayerFacts, thresholds: float, share: float) -> bool:
-    worst = far_away(layer, thresholds)
-    return worst is not None and worst.share > share
+    (thresholds, _), worst = max(reached, key=lambda each: abs(each[0][0]))
+    slopes = None if layer.slope is None or layer.above is None else layer.slope.relative(layer.above)
+    late = _last(layer, slopes)
+    numbers = {
+        "far_too_large": reached[0][0] in FAR_TOO_LARGE,
+        "thresholds": abs(thresholds),
+        "side": "above" if thresholds > 0 else "below",
+        "largest": float(np.abs(heights[:, worst.sample]).max()),
+        "flat": None if late is None else float((late[:, worst.sample] < PASSES_NOTHING).mean()),
+    }
+    yield make_measurement("large potentials", layer, worst=worst, **numbers)
 
 
 def runaway_potentials(facts: Facts) -> Iterator[Measurement]:
@@ -363,7 +336,10 @@ def runaway_potentials(facts: Facts) -> Iterator[Measurement]:
         if layer.v is None or len(layer.v) < RUNAWAY_STEPS or not all_finite(layer.v):
             continue
         threshold = layer.threshold or layer.reach
-        early, late = _quarters(layer.v)
+        samples = layer.v.shape[1] if layer.v.ndim > 1 else 1
+        size = np.abs(layer.v.astype(np.float64).reshape(len(layer.v), samples, -1)).mean(2)  # (T, B)
+        quarter = len(size) // 4
+        early, late = size[quarter : 2 * quarter].mean(0), size[-quarter:].mean(0)
         grown = (late > RUNAWAY_GROWTH * early) & (late > RUNAWAY_LEVEL * (threshold or 1.0))
         if threshold is None:  # a readout of few outputs may wait for its input
             grown &= bool(late.mean() > RUNAWAY_GROWTH * early.mean())
@@ -374,18 +350,10 @@ def runaway_potentials(facts: Facts) -> Iterator[Measurement]:
             yield make_measurement(rule, layer, sample=sample, many=grown.sum(), radius=layer.radius, **numbers)
 
 
-def _quarters(v: Array) -> tuple[Array, Array]:
-    """Mean |v| of each sample in the second quarter of the steps, and in the last, (B,)."""
-    samples = v.shape[1] if v.ndim > 1 else 1
-    size = np.abs(v.astype(np.float64).reshape(len(v), samples, -1)).mean(2)
-    quarter = len(size) // 4
-    return size[quarter : 2 * quarter].mean(0), size[-quarter:].mean(0)
-
-
 def constants_out_of_range(facts: Facts) -> Iterator[Measurement]:
-    """Constants that a neuron's equations are not made for, such as a decay above 1; else potentials that grow alone.
+    """Constants that a neuron's equations are not made for, such as a decay above 1.
 
-    The last is of neurons of one's own, which name no constant for it: it shows in what a step does.
+    A neuron of your own may name no constant: then the potential that a step keeps, if it is more than the whole.
     """
     for layer in facts.layers:
         outside = [constant for constant in layer.constants if constant.outside.any()]

@@ -1,27 +1,27 @@
-"""Facts of a net over one batch, as plain arrays: measures and pictures are made from them."""
+"""Facts of a net over one batch, as plain arrays, from which measures and pictures are made; slopes of surrogates."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from snncell.report.slopes import Array, Slope
+from snncell.cell.calls import run_with_bprop
+from snncell.cell.cell import Cell
+from snncell.ops.random import present_key, replaying
+from snncell.tape.state import settings
+from snncell.tape.tensor import Tensor
+from snncell.tape.transforms import vjp
 
 
 @dataclass(frozen=True)
 class ConstantFacts:
-    """A constant of a neuron, and the range that its equations are made for.
+    """A constant of a neuron, learned or not: its entries, and the range that its equations are made for.
 
-    name: of the constant.
-    value: its entries, as they are used.
-    low, high: the ends of its range, numbers or arrays.
-    closed: which ends belong to it: "", "low", "high" or "both".
-    text: what it must be, as an error would go on after its name: "is positive".
-    learned: whether it is a Parameter.
+    low, high, closed, text: as for `common.ranges.Range`; the ends are numbers or arrays.
     """
 
     name: str
@@ -37,8 +37,7 @@ class ConstantFacts:
         """A mask of the entries that are out of range or not finite."""
         above = self.value >= self.low if self.closed in ("low", "both") else self.value > self.low
         below = self.value <= self.high if self.closed in ("high", "both") else self.value < self.high
-        outside: Array = ~(above & below & np.isfinite(self.value))
-        return outside
+        return np.asarray(~(above & below & np.isfinite(self.value)))
 
     @property
     def furthest(self) -> float:
@@ -56,16 +55,18 @@ class LayerFacts:
     spiking: whether it gives spikes; a readout of potentials does not.
     spikes, above, v, grad: as a monitor gives them, (T, B, *features), or None. After the end of a padded sample,
         `above` and `v` keep the values of its last step.
-    before_end: the steps (T, B) that are before the end of their sample, or None.
-    slope: of its surrogate, or None.
-    threshold: the mean of its v_threshold, or None.
-    reach: from where potentials begin to the threshold, in the units of `above`; None where that is not known.
+    before_end: the steps (T, B) that are before the end of their sample.
+    slope: of its surrogate.
+    threshold: the mean of its v_threshold.
+    reach: from where potentials begin to the threshold, in the units of `above`.
     constants: those with a range.
-    detached: whether the reset counts as a constant in the reverse.
-    leak: what a step keeps of the potential, measured without a spike, or None.
-    drop: by how much a spike lowers the potential in the reverse too; 0 without a reset, or with a detached one.
+    detached: whether the reset counts as a constant in the backward pass.
+    leak: what a step keeps of the potential, measured without a spike.
+    drop: by how much a spike lowers the potential in the backward pass too; 0 without a reset or with a detached one.
     recurrent: whether its output comes back to it.
-    radius: the spectral radius of the feedback, or None.
+    radius: the spectral radius of the feedback.
+
+    None means that a fact is not known, or that there is no such thing.
     """
 
     name: str
@@ -123,8 +124,7 @@ class LayerFacts:
         """Spikes per step of each unit, (units,)."""
         if self.spikes is None or not self.spiking:
             return None
-        rates: Array = (self.by_unit(self.spikes) != 0).mean(0)
-        return rates
+        return np.asarray((self.by_unit(self.spikes) != 0).mean(0))
 
     @cached_property
     def silent(self) -> bool:
@@ -143,23 +143,21 @@ class LayerFacts:
         """The potential, before a reset, above where it began, in thresholds, (T, B, *features); negative below it."""
         if self.above is None or not self.reach:
             return None
-        heights: Array = self.above.astype(np.float64) / self.reach + 1.0
-        return heights
+        return np.asarray(self.above.astype(np.float64) / self.reach + 1.0)
 
     @cached_property
     def norms(self) -> Array | None:
         """The norm of the gradient at each step, (T,), as float64."""
         if self.grad is None:
             return None
-        norms: Array = np.sqrt((self.grad.astype(np.float64).reshape(len(self.grad), -1) ** 2).sum(1))
-        return norms
+        return np.asarray(np.sqrt((self.grad.astype(np.float64).reshape(len(self.grad), -1) ** 2).sum(1)))
 
 
 @dataclass(frozen=True, repr=False)
 class Weight:
     """A trainable Parameter by path: its value, its gradient and what one update changed it by, where known.
 
-    left_out: whether there is an optimiser, and this is not one of its Parameters.
+    left_out: whether the optimiser does not have it.
     group: the number of its group, where the optimiser has several.
     """
 
@@ -183,11 +181,8 @@ class Weight:
 class Facts:
     """The facts of a net over one batch.
 
-    layers: in the order of the net.
-    weights: its trainable Parameters.
-    inputs: what it was called with.
-    output: what it gave, or None if that was no single array.
-    target: what it should have given, or None.
+    layers, weights: of neurons, in the order of the net; its trainable Parameters.
+    inputs, output, target: of the call; the output is None if it was no single array.
     loss: of the batch, or None.
     halves: the mean of the losses of the two halves of the batch, or None.
     guessing: the loss of equal scores for all classes, ln C, where the loss is one of labels; else None.
@@ -223,7 +218,7 @@ def l2_norm(array: Array) -> float:
 
 
 def all_finite(array: Array | None) -> bool:
-    """True if all entries are finite numbers; of nothing, yes."""
+    """True if all entries are finite numbers, or if there is no array."""
     return array is None or bool(np.isfinite(array).all())
 
 
@@ -233,3 +228,87 @@ def batch_axis(shape: Sequence[int], samples: int) -> int | None:
         if len(shape) > axis and shape[axis] == samples:
             return axis
     return None
+
+
+Array = np.ndarray[Any, Any]
+
+# A derivative below this part of its peak hardly passes a gradient: beside one neuron at the threshold, it would take a
+# thousand such neurons to matter as much.
+PASSES_NOTHING = 1e-3
+# Where the derivative is looked at to find its peak and its width: 0, and both sides of it, in units of potential.
+_GRID = np.concatenate([-np.logspace(2, -4, 241), [0.0], np.logspace(-4, 2, 241)])
+
+
+def tensor_constants(function: Cell) -> list[Tensor]:
+    """The Tensors among the constants of a spike function, and of what it is made of."""
+    cells = [cell for _, cell in function.cells_and_names()]
+    return [value for cell in cells for value in vars(cell).values() if isinstance(value, Tensor)]
+
+
+def device_of_constants(function: Cell) -> str:
+    """The device of its constants."""
+    return next((constant.device for constant in tensor_constants(function)), "cpu")
+
+
+def spike_and_derivative(x: Array, function: Cell) -> tuple[Array, Array]:
+    """The output of a spike function, and its bprop with dout = 1. Nobody hears of it: no hook, no random number."""
+    with replaying(present_key()), settings(smooth=False):
+        run = function.construct if function.bprop is None else lambda v: run_with_bprop(function, (v,), {})
+        out, pull = vjp(run, Tensor(x).to(device_of_constants(function)))
+        (derivative,) = pull(Tensor(np.ones(out.shape, x.dtype)).to(device_of_constants(function)).astype(out.dtype))
+    return np.asarray(out.asnumpy(), np.float64), np.asarray(derivative.asnumpy(), np.float64)
+
+
+def derivative_at(x: Array, function: Cell) -> Array:
+    """The derivative of a spike function, its bprop with dout = 1, at x, of a shape that its constants fit."""
+    return spike_and_derivative(x, function)[1]
+
+
+@dataclass(frozen=True)
+class Slope:
+    """The derivative of a surrogate, in parts of its peak.
+
+    name: of the spike function.
+    derivative: from potentials minus threshold, (T, B, *features), to the derivative there.
+    features: the shape that its constants need at the end of what it is given; () if they are numbers.
+    """
+
+    name: str
+    derivative: Callable[[Array], Array]
+    features: tuple[int, ...] = ()
+
+    @cached_property
+    def _on_grid(self) -> Array:
+        features = self.features or (1,)
+        grid = _GRID.reshape(-1, *(1 for _ in features)).astype(np.float32)
+        return np.abs(self.derivative(np.broadcast_to(grid, (len(_GRID), *features))))
+
+    @property
+    def peak(self) -> Array:
+        """The largest derivative: (*features), or (1,)."""
+        return np.asarray(self._on_grid.max(0))
+
+    @property
+    def width(self) -> float:
+        """The distance to which the derivative is above `PASSES_NOTHING` of its peak; inf if it is everywhere."""
+        above = (self._on_grid > PASSES_NOTHING * self.peak).reshape(len(_GRID), -1).mean(1) > 0.5
+        reach = float(np.abs(_GRID[above]).max()) if above.any() else 0.0
+        return np.inf if reach >= _GRID[-1] else reach
+
+    @property
+    def constant(self) -> bool:
+        """True if it is the same wherever it is looked at, as that of a straight-through surrogate."""
+        return bool((self._on_grid == self._on_grid[:1]).all())
+
+    def relative(self, above: Array) -> Array:
+        """The derivative at these potentials, in parts of its peak; 0 where that is 0."""
+        peak = np.where(self.peak > 0, self.peak, np.inf)
+        return np.abs(self.derivative(above)) / peak
+
+
+def slope_of_surrogate(function: Cell | None, features: tuple[int, ...]) -> Slope | None:
+    """The derivative of the spike function of a neuron; None if it has none."""
+    if function is None:
+        return None
+    several = any(constant.size > 1 for constant in tensor_constants(function))
+    return Slope(type(function).__name__, lambda above: derivative_at(above, function), features if several else ())

@@ -177,8 +177,8 @@ class Rule:
 
     words, mend: with what was measured in braces, "it" the layer. Parts of a tuple that name something that was not
         measured are left out.
-    severity: how bad it is at least; None if that is for the limits alone.
-    limits: of what was measured, by name; the worst counts. A severity in the place of limits is that of its being
+    severity: the least; None if the limits alone decide.
+    limits: of what was measured, by name; the worst counts. A severity in place of limits counts if the name was
         measured at all.
     follows: it is a note where a layer that passes no gradient, there or later, explains it.
     """

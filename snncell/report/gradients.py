@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from snncell.report.facts import Facts, LayerFacts, Weight, all_finite, l2_norm
+from snncell.report.facts import Array, Facts, LayerFacts, Weight, all_finite, l2_norm
 from snncell.report.findings import Measurement, make_measurement
-from snncell.report.slopes import Array
 
 # A factor near 1 in a long sequence is what a sum over time comes to; more than this at every step is growth at a rate.
 EXPLODING_FACTOR = 1.1
@@ -53,9 +52,6 @@ def trend(norms: Array | None) -> Trend | None:
     return Trend(float(np.exp(-slope)), int(steps[-1] - steps[0]))
 
 
-# --- through time -----------------------------------------------------------------------------------------------------
-
-
 def through_time(facts: Facts) -> Iterator[Measurement]:
     """Gradients that grow or shrink backwards; the last layer in which they do is measured, where it comes from."""
     later: list[Trend] = []
@@ -66,7 +62,10 @@ def through_time(facts: Facts) -> Iterator[Measurement]:
         if own.factor > EXPLODING_FACTOR and not _is_inherited(own, later) and not _of_slopes(layer, own):
             yield _growing(layer, own)
         elif own.factor < 1.0 and not _is_inherited(own, later):
-            yield _shrinking(layer, own)
+            leak = layer.leak if layer.leak is not None and 0 < layer.leak < 1 else None
+            forgets = leak is not None and np.log(own.factor) >= LEAK_EXPLAINS * np.log(leak)
+            rule = "vanishing gradient: by the leak" if forgets else "vanishing gradient: through time"
+            yield make_measurement(rule, layer, factor=own.factor, total=own.total)
         later.append(own)
 
 
@@ -86,11 +85,15 @@ def _of_slopes(layer: LayerFacts, own: Trend) -> bool:
 
 
 def _growing(layer: LayerFacts, own: Trend) -> Measurement:
-    feedback, reset = _gain_of_feedback(layer), _gain_of_reset(layer)
+    feedback = _gain_of_feedback(layer)
     numbers = {"factor": own.factor, "total": own.total, "steps": own.steps, "feedback": feedback}
     if layer.recurrent and (feedback is None or feedback > FEEDBACK_EXPLAINS * own.factor):
         return make_measurement("exploding recurrence: a gradient", layer, radius=layer.radius, **numbers)
-    return make_measurement("exploding gradient: through time", layer, reset=reset if reset > 1 else None, **numbers)
+    reset = None  # the gain of leak and reset in a step at the threshold: v' = leak h - drop f(h)
+    if layer.drop and layer.slope is not None and layer.leak is not None:
+        reset = layer.leak * abs(1.0 - layer.drop * float(layer.slope.peak.mean()))
+    reset = reset if reset is not None and reset > 1 else None
+    return make_measurement("exploding gradient: through time", layer, reset=reset, **numbers)
 
 
 def _gain_of_feedback(layer: LayerFacts) -> float | None:
@@ -99,23 +102,6 @@ def _gain_of_feedback(layer: LayerFacts) -> float | None:
         return None
     slopes = layer.by_unit(layer.slope.derivative(layer.above)).astype(np.float64)
     return layer.radius * float(np.sqrt((slopes**2).mean()))
-
-
-def _gain_of_reset(layer: LayerFacts) -> float:
-    """The gain of leak and reset in one step, at the threshold: v' = leak h - drop f(h), so leak |1 - drop f'(0)|."""
-    if not layer.drop or layer.slope is None or layer.leak is None:
-        return 0.0
-    return layer.leak * abs(1.0 - layer.drop * float(layer.slope.peak.mean()))
-
-
-def _shrinking(layer: LayerFacts, own: Trend) -> Measurement:
-    leak = layer.leak if layer.leak is not None and 0 < layer.leak < 1 else None
-    forgets = leak is not None and np.log(own.factor) >= LEAK_EXPLAINS * np.log(leak)
-    rule = "vanishing gradient: by the leak" if forgets else "vanishing gradient: through time"
-    return make_measurement(rule, layer, factor=own.factor, total=own.total)
-
-
-# --- through depth ----------------------------------------------------------------------------------------------------
 
 
 def through_depth(facts: Facts) -> Iterator[Measurement]:
@@ -136,9 +122,6 @@ def _late(layer: LayerFacts) -> float:
     return float(np.median(norms[-max(4, len(norms) // 8) :])) if len(norms) else 0.0
 
 
-# --- Parameters -------------------------------------------------------------------------------------------------------
-
-
 def no_gradient(facts: Facts) -> Iterator[Measurement]:
     """Parameters whose gradient is exactly zero, those of one Cell together."""
     if not facts.differentiated:
@@ -151,17 +134,14 @@ def no_gradient(facts: Facts) -> Iterator[Measurement]:
     for cell in [cell for cell in without if cell in facts.costs and facts.costs[cell].density == 0.0]:
         yield _of_one_cell("no gradient: no input", without.pop(cell), silent=silent)
     # Other rules say why a layer passes nothing.
-    flat = ", ".join(layer.name for layer in facts.layers if _passes_nothing(layer))
+    slopes = {layer.name: layer.relative_slopes for layer in facts.layers}
+    flat = ", ".join(name for name, of_layer in slopes.items() if of_layer is not None and not of_layer.any())
     cut = sum(map(len, without.values()))
     if not flat and cut == len(facts.weights) and cut > 1:
         yield make_measurement("no gradient: anywhere", count=cut)
         return
     for weights in without.values():
         yield _of_one_cell("no gradient: behind a flat surrogate" if flat else "no gradient", weights, flat=flat)
-
-
-def _passes_nothing(layer: LayerFacts) -> bool:
-    return layer.relative_slopes is not None and not layer.relative_slopes.any()
 
 
 def _of_one_cell(rule: str, weights: list[Weight], **numbers: str) -> Measurement:

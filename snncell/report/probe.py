@@ -1,31 +1,42 @@
-"""Take the facts of a net over a batch: one call, one gradient, one update on trial, then everything is put back."""
+"""Take the facts of a net over a batch: one call, one gradient, one update on trial, then everything is put back.
+
+Before that, check that net, batch, loss, optimiser and log belong together.
+"""
 
 from __future__ import annotations
 
+import csv
+import inspect
+import json
 import math
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from snncell import ops
+from snncell.base.arguments.shown import came, show
 from snncell.cell.cell import Cell
-from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError, SnncellError
+from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError, SnncellError, cut
 from snncell.monitoring import Monitor
 from snncell.monitoring.layers import number_of_v
 from snncell.nn.optim.optimizer import Optimizer
 from snncell.nn.time.multistep import MultiStep, initial_states
 from snncell.nn.time.states import Recurrent, Stateful
 from snncell.ops.random import present_key, replaying
-from snncell.report.facts import ConstantFacts, Facts, LayerFacts, Weight, batch_axis
-from snncell.report.slopes import Array, slope_of_surrogate
+from snncell.report.facts import Array, ConstantFacts, Facts, LayerFacts, Weight, batch_axis, slope_of_surrogate
 from snncell.report.training import AT_CHANCE, is_classification
-from snncell.report.validate import Loss, fit_together, history, loss_takes, parts
 from snncell.tape import structure
+from snncell.tape.event_lists import EventLists
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import settings
+from snncell.tape.structure import is_array
 from snncell.tape.tensor import Tensor, beside
+
+Loss = Callable[..., Any]
 
 # --- facts of one layer: the recordings of a monitor, and the attributes of the neuron --------------------------------
 
@@ -47,7 +58,8 @@ def layer_facts(monitor: Monitor, name: str, net: Cell) -> LayerFacts:
     arrays |= {kind: _as_at_end(arrays[kind], before_end) for kind in ("above", "v")}
     threshold = getattr(cell, "v_threshold", None)
     place = next((p.device for p in net.get_parameters()), "cpu")
-    around = next((c for _, c in net.cells_and_names() if isinstance(c, Recurrent) and _holds(c, cell)), None)
+    loops = [c for _, c in net.cells_and_names() if isinstance(c, Recurrent)]
+    around = next((c for c in loops if any(below is cell for _, below in c.cell.cells_and_names())), None)
     return LayerFacts(
         name=name,
         neuron=type(cell).__name__,
@@ -58,7 +70,19 @@ def layer_facts(monitor: Monitor, name: str, net: Cell) -> LayerFacts:
         slope=slope_of_surrogate(monitor.spike_function(name), shape[2:]),
         threshold=None if threshold is None else float(np.mean(_values(threshold))),
         reach=_reach(cell, shape[2:], place),
-        constants=_constants(cell),
+        constants=[
+            ConstantFacts(
+                f"{path}.{constant.name}".lstrip("."),
+                np.asarray(constant.value, np.float64),
+                _values(constant.range.low).astype(np.float64),
+                _values(constant.range.high).astype(np.float64),
+                constant.range.closed,
+                constant.range.text,
+                constant.learned,
+            )
+            for path, below in cell.cells_and_names()
+            for constant in getattr(below, "constants_and_ranges", ())
+        ],
         detached=bool(getattr(cell, "detach_reset", False)) and getattr(cell, "reset", None) is not None,
         leak=_leak(cell, shape[2:], place),
         drop=_drop(cell),
@@ -68,7 +92,7 @@ def layer_facts(monitor: Monitor, name: str, net: Cell) -> LayerFacts:
 
 
 def _as_large(array: Array | None, shape: tuple[int, ...]) -> Array | None:
-    """A recording in the shape of the output; a neuron may look at all steps at once, or at something else."""
+    """A recording in the shape of the output, or None if it has another size."""
     return None if array is None or array.size != np.prod(shape) else array.reshape(shape)
 
 
@@ -81,29 +105,8 @@ def _as_at_end(array: Array | None, before_end: Array | None) -> Array | None:
     return np.take_along_axis(array, numbers.reshape(*numbers.shape, *(1,) * (array.ndim - 2)), 0)
 
 
-def _holds(outer: Recurrent, cell: Cell) -> bool:
-    return any(below is cell for _, below in outer.cell.cells_and_names())
-
-
 def _values(x: Any) -> Array:
     return x.asnumpy() if isinstance(x, Tensor) else np.asarray(x, np.float64)
-
-
-def _constants(cell: Cell) -> list[ConstantFacts]:
-    """The constants that a neuron, and its spike function, say the ranges of."""
-    return [
-        ConstantFacts(
-            f"{path}.{constant.name}".lstrip("."),
-            np.asarray(constant.value, np.float64),
-            _values(constant.range.low).astype(np.float64),
-            _values(constant.range.high).astype(np.float64),
-            constant.range.closed,
-            constant.range.text,
-            constant.learned,
-        )
-        for path, below in cell.cells_and_names()
-        for constant in getattr(below, "constants_and_ranges", ())
-    ]
 
 
 def _reach(cell: Cell, features: tuple[int, ...], place: str) -> float | None:
@@ -173,7 +176,10 @@ def examine(
         trial.run()
         halves, guessing = trial.halves(), trial.guessing()
         layers = [layer_facts(trial.monitor, name, net) for name in trial.monitor.layers]
-        costs = _costs(trial.monitor)
+        try:
+            costs = dict(trial.monitor.costs())
+        except ArgumentError:  # no layer has weights
+            costs = {}
         trial.update()  # the last of all: what is said of layers is of the net as it was given
     facts = Facts(
         layers=layers,
@@ -203,7 +209,7 @@ def leave_untouched(*cells: Any) -> Iterator[None]:
     before = [(p, p._data) for cell in parts for p in cell.get_parameters()]
     with ExitStack() as stack:
         stack.enter_context(replaying(present_key()))
-        for stateful in _statefuls(parts):
+        for stateful in _statefuls(*parts):
             stack.enter_context(stateful.aside())
         try:
             yield
@@ -212,9 +218,9 @@ def leave_untouched(*cells: Any) -> Iterator[None]:
                 parameter._data = data
 
 
-def _statefuls(cells: Sequence[Cell]) -> list[Stateful]:
-    statefuls = [below for cell in cells for _, below in cell.cells_and_names() if isinstance(below, Stateful)]
-    return list(dict.fromkeys(statefuls))
+def _statefuls(*cells: Any) -> list[Stateful]:
+    parts = [cell for cell in cells if isinstance(cell, Cell)]
+    return list(dict.fromkeys(c for part in parts for _, c in part.cells_and_names() if isinstance(c, Stateful)))
 
 
 # --- one call, one gradient, one update -------------------------------------------------------------------------------
@@ -227,7 +233,10 @@ class _Trial:
         self, net: Cell, inputs: list[Tensor], target: Tensor | None, loss: Loss | None, optimiser: Any
     ) -> None:
         self.net, self.inputs, self.target, self.loss, self.optimiser = net, inputs, target, loss, optimiser
-        self.monitor = _watching(net, loss is not None)
+        try:
+            self.monitor = Monitor(net, spikes=True, v=True, above=True, grad=loss is not None, inputs=True)
+        except ArgumentError as error:  # the net has no neuron
+            raise ArgumentError(f"report: {str(error).rpartition('monitor: ')[2]}") from error
         trained = net.trainable_params() + ([] if optimiser is None else optimiser.trainable_params())
         self.parameters: list[Parameter] = list({id(p): p for p in trained}.values())
         self.before = {id(p): p.asnumpy() for p in self.parameters}
@@ -248,7 +257,13 @@ class _Trial:
         except (ShapeError, DTypeError, ArgumentError, CallError) as error:
             if not monitoring:  # another one records already
                 raise ArgumentError(f"report: {str(error).rpartition('monitor: ')[2]}") from error
-            raise self._does_not_fit(error) from error
+            shapes = ", ".join(f"{x.dtype}{list(x.shape)}" for x in self.inputs)
+            target = "" if self.target is None else f" and target {self.target.dtype}{list(self.target.shape)}"
+            kind = next(k for k in (ShapeError, DTypeError, ArgumentError, CallError) if isinstance(error, k))
+            raise kind(
+                f"report: the batch with inputs {shapes}{target} does not fit the {type(self.net).__name__}"
+                f"{'' if self.loss is None else ' or the loss'}: {error} Give a batch as in training, x or (x, y)."
+            ) from error
         if not self.monitor.layers and not self.monitor.unseen:
             raise ArgumentError(
                 f"report: no neuron of {type(self.net).__name__} ran when it was called. Run its neurons over time by "
@@ -258,17 +273,8 @@ class _Trial:
         self.output = outputs[0].asnumpy() if outputs else None
         self.scores = out if self.loss is not None and isinstance(out, Tensor) else None
 
-    def _does_not_fit(self, error: Exception) -> Exception:
-        shapes = ", ".join(f"{x.dtype}{list(x.shape)}" for x in self.inputs)
-        target = "" if self.target is None else f" and target {self.target.dtype}{list(self.target.shape)}"
-        kind = next(kind for kind in (ShapeError, DTypeError, ArgumentError, CallError) if isinstance(error, kind))
-        return kind(
-            f"report: the batch with inputs {shapes}{target} does not fit the {type(self.net).__name__}"
-            f"{'' if self.loss is None else ' or the loss'}: {error} Give a batch as in training, x or (x, y)."
-        )
-
     def _at_rest(self) -> None:
-        for stateful in _statefuls([self.net, *([self.loss] if isinstance(self.loss, Cell) else [])]):
+        for stateful in _statefuls(self.net, self.loss):
             stateful.reset()
 
     def _differentiated(self) -> Any:
@@ -310,11 +316,9 @@ class _Trial:
 
     def guessing(self) -> float | None:
         """The loss of equal scores for all classes, if it is that of guessing among C classes, ln C; else None."""
-        if (
-            self.scores is None
-            or self.target is None
-            or not is_classification(self.scores.shape, self.target.asnumpy())
-        ):
+        if self.scores is None or self.target is None:
+            return None
+        if not is_classification(self.scores.shape, self.target.asnumpy()):
             return None
         self._at_rest()
         try:
@@ -359,17 +363,111 @@ class _Trial:
         ]
 
 
-def _watching(net: Cell, grad: bool) -> Monitor:
-    """A monitor of all that a report looks at; it names the report where the net has no neuron."""
-    try:
-        return Monitor(net, spikes=True, v=True, above=True, grad=grad, inputs=True)
-    except ArgumentError as error:
-        raise ArgumentError(f"report: {str(error).rpartition('monitor: ')[2]}") from error
+# --- arguments that belong together -----------------------------------------------------------------------------------
 
 
-def _costs(monitor: Monitor) -> dict[str, Any]:
-    """The costs of the layers with weights; nothing where there are none."""
+def fit_together(net: Any, loss: Any, optimiser: Any) -> None:
+    """Look whether the loss is one, and the optimiser one of this net."""
+    if not isinstance(net, Cell):
+        raise ArgumentError(f"report: net is a network, a Cell, not {came(net)}.")
+    if loss is not None and not callable(loss):
+        raise ArgumentError(
+            f"report: loss is a function of what the net gives and the target, such as nn.CrossEntropyLoss(), not "
+            f"{cut(show(loss), 60)}."
+        )
+    if optimiser is None:
+        return
+    if not isinstance(optimiser, Optimizer):
+        raise ArgumentError(
+            f"report: optimiser is one of nn's, such as nn.Adam(net.trainable_params()), not a "
+            f"{type(optimiser).__name__}."
+        )
+    if loss is None:
+        raise ArgumentError("report: an update is tried by the gradient of a loss; give loss beside optimiser.")
+    known = {id(p) for cell in (net, loss) if isinstance(cell, Cell) for p in cell.get_parameters()}
+    strange = [p for p in optimiser.parameters if id(p) not in known]
+    if strange:
+        raise ArgumentError(
+            f"report: the optimiser trains Parameter {strange[0].name!r} of shape {strange[0].shape}, which is not in "
+            f"the {type(net).__name__}. Make it from this one: net.trainable_params()."
+        )
+
+
+def parts(batch: Any) -> tuple[list[Tensor], Tensor | None]:
+    """Inputs and target of a batch, as `train.fit` takes them, as Tensors; no target if it is x alone."""
+    several = isinstance(batch, (tuple, list)) and all(isinstance(x, Tensor) or is_array(x) for x in batch)
+    entries = list(batch) if several or isinstance(batch, tuple) else [batch]
+    entries = [batch] if isinstance(batch, EventLists) else entries
     try:
-        return dict(monitor.costs())
-    except ArgumentError:
-        return {}
+        # A report looks at each element of its inputs: of event lists it takes the arrays that they stand for.
+        dense = [x.to_dense() if isinstance(x, EventLists) else x for x in entries]
+        tensors = [x if isinstance(x, Tensor) else Tensor(x) for x in dense]
+    except (SnncellError, TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"report: the batch is x or (x, y), arrays or Tensors, not {cut(show(batch), 60)}."
+        ) from error
+    if not tensors or any(x.size == 0 for x in tensors):
+        shapes = ", ".join(str(x.shape) for x in tensors) or "nothing"
+        raise ArgumentError(f"report: the batch is empty: {shapes}. Give (x, y) with at least one sample.")
+    return (tensors[:-1], tensors[-1]) if len(tensors) > 1 else (tensors, None)
+
+
+def history(log: Any) -> Sequence[Mapping[str, Any]]:
+    """The records of a training: what `train.fit` gave back, its history, or the path of its log."""
+    if isinstance(log, (str, os.PathLike)) and not os.path.isfile(log):
+        raise ArgumentError(
+            f"report: log: there is no file {str(log)!r}. Give the path of the *.csv or *.jsonl that "
+            f"train.fit(log=...) wrote, or what train.fit gave back."
+        )
+    records = records_of(log, "report: log")
+    if records is None:
+        return ()
+    if not isinstance(records, (list, tuple)) or not all(isinstance(record, Mapping) for record in records):
+        raise ArgumentError(
+            f"report: log is what train.fit gives back, the path of its log, or a list of dicts such as "
+            f"{{'loss': 0.5}}, one for each epoch, not {cut(show(log), 60)}."
+        )
+    return records
+
+
+def records_of(log: Any, who: str) -> Any:
+    """The records of a log, or its columns, whichever it has."""
+    return _read(Path(log), who) if isinstance(log, (str, os.PathLike)) else getattr(log, "history", log)
+
+
+def _read(path: Path, who: str) -> list[dict[str, Any]]:
+    if path.suffix not in (".csv", ".jsonl") or not path.is_file():
+        raise ArgumentError(f"{who}: {str(path)!r} is no log, a file *.csv or *.jsonl that train.fit wrote.")
+    with path.open(encoding="utf-8", newline="") as file:
+        if path.suffix == ".csv":
+            return list(csv.DictReader(file))
+        return [_record(path, number, line, who) for number, line in enumerate(file, 1) if line.strip()]
+
+
+def _record(path: Path, number: int, line: str, who: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError:
+        record = None
+    if not isinstance(record, dict):
+        raise ArgumentError(f"{who}: line {number} of {str(path)!r} is no record, as train.fit writes them.")
+    return record
+
+
+def loss_takes(loss: Loss | None, target: Tensor | None) -> None:
+    """Look whether the loss can be called with what the net gives and the target, if there is one."""
+    if loss is None:
+        return
+    try:
+        signature = inspect.signature(loss.construct if isinstance(loss, Cell) else loss)
+    except (TypeError, ValueError):  # a function that does not tell
+        return
+    try:
+        signature.bind(*([None] if target is None else [None, None]))
+    except TypeError as error:
+        name = getattr(loss, "__name__", type(loss).__name__)
+        batch, mend = ("x alone", "(x, y)") if target is None else ("(x, y)", "x alone, an array")
+        raise CallError(
+            f"report: the loss {name} takes ({', '.join(signature.parameters)}), and the batch is {batch}. Give a "
+            f"batch as in training, {mend}."
+        ) from error

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from snncell.report.facts import Facts, Weight, all_finite, batch_axis, l2_norm
+from snncell.report.facts import Array, Facts, Weight, all_finite, batch_axis, l2_norm
 from snncell.report.findings import Measurement, count_noun, format_number, format_percent, make_measurement
-from snncell.report.slopes import Array
 
 AT_CHANCE = 0.02  # of the loss of guessing: a loss that is not lower by this much has learned nothing that counts
 GUESSED = 1.1  # times the share that guessing gets right: as much is luck

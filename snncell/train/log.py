@@ -25,8 +25,7 @@ from snncell.monitoring import Monitor
 from snncell.plot import confusion_matrix, raster, report as report_on
 from snncell.plot.pictures import draw_picture
 from snncell.plot.reports import png
-from snncell.report.probe import leave_untouched
-from snncell.report.validate import parts
+from snncell.report.probe import leave_untouched, parts
 from snncell.train.callbacks import Callback, Record, Training
 from snncell.train.state import weights_of
 

@@ -8,9 +8,8 @@ import pytest
 
 import snncell
 from snncell import Tensor, errors, nn, plot, surrogate
-from snncell.plot.rates import fractions, whole_percent
+from snncell.plot.rates import fractions, time_differences, whole_percent
 from snncell.plot.sources import all_layers, one_layer
-from snncell.plot.spikes import time_differences
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

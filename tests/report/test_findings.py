@@ -14,12 +14,10 @@ from snncell.monitoring import Cost
 from snncell.plot import Finding
 from snncell.report import activity, gradients, training
 from snncell.report.activity import LATE_STEPS
-from snncell.report.diagnose import MEASURES, diagnose
-from snncell.report.facts import ConstantFacts, Facts, LayerFacts, Weight, batch_axis
+from snncell.report.facts import ConstantFacts, Facts, LayerFacts, Slope, Weight, batch_axis
 from snncell.report.findings import KINDS, by_severity, format_number, format_percent
 from snncell.report.gradients import trend
-from snncell.report.rules import RULES
-from snncell.report.slopes import Slope
+from snncell.report.rules import MEASURES, RULES, diagnose
 
 T, B, N = 40, 8, 20
 RNG = np.random.default_rng(0)

@@ -13,9 +13,9 @@ from snncell.data import digits
 from snncell.demo import DigitNet
 from snncell.ops.random import present_key
 from snncell.plot.pictures import _weights
-from snncell.report.diagnose import diagnose
 from snncell.report.facts import Facts
 from snncell.report.probe import examine
+from snncell.report.rules import diagnose
 
 pytestmark = pytest.mark.compiled
 T, B, INPUTS, CLASSES = 50, 16, 12, 5

@@ -10,9 +10,9 @@ from sick_nets import REFUSED, SICKNESSES, sick
 import snncell
 from snncell import Tensor, errors, nn, ops, plot, testing
 from snncell.nn.time.axis import mean_over_time
-from snncell.report.diagnose import diagnose
 from snncell.report.findings import KINDS
 from snncell.report.probe import examine
+from snncell.report.rules import diagnose
 
 SMALL = {"sizes": (6, 14), "steps": (10, 25), "depth": 1, "conv": False}
 

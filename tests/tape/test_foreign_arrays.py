@@ -8,7 +8,7 @@ import pytest
 import snncell
 from snncell import Tensor, errors, nn, ops, train
 from snncell.plot.sources import as_array
-from snncell.report.validate import parts
+from snncell.report.probe import parts
 from snncell.tape.structure import as_data, is_array, with_tensors
 
 try:
