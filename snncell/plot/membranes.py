@@ -323,7 +323,7 @@ def surrogate_and_membrane(
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def _spike_function(above: Any, name: str, function: Any) -> Cell:
+def _spike_function(above: Any, name: str, function: Any) -> Any:
     """The spike function that is given, else the one that a monitor knows of the layer."""
     if function is None and is_monitor(above):
         function = above.spike_function(name)
