@@ -153,9 +153,6 @@ def same_dtype(operands: Sequence[Any], name: str, floating: bool = False, widen
         name: of the operation, for errors.
         floating: whether integers become float32.
         widening: whether an integer that the dtype cannot hold widens it, instead of being refused.
-
-    Raises:
-        ArgumentError: for an integer that the other operands' dtype cannot hold.
     """
     if not any(isinstance(x, Tensor) for x in operands):
         operands = [as_tensor(operands[0], name), *operands[1:]]
@@ -205,12 +202,7 @@ def primitive(evaluate: Callable[..., Any]) -> Primitive:
 
 
 def as_tensor(x: Any, name: str, argument: str = "x") -> Tensor:
-    """`x` as a Tensor: a Tensor as it is, numbers and arrays as constants.
-
-    Raises:
-        DTypeError: for anything else, naming the operation and the argument.
-        ShapeError: for a list that is ragged.
-    """
+    """`x` as a Tensor: a Tensor as it is, numbers and arrays as constants."""
     if isinstance(x, Tensor):
         if TRACING.trace is None and isinstance(x._data, Value):  # left over from a trace that has ended
             raise stale()
@@ -274,11 +266,7 @@ def _cast_bprop(_x: Tensor, _out: Tensor, dout: Tensor, *, dtype: Any) -> Sequen
 
 
 def astype(x: Numbers, dtype: Dtype) -> Tensor:
-    """`x` converted to `dtype`; the gradient is converted back.
-
-    Raises:
-        DTypeError: for an unknown dtype.
-    """
+    """`x` converted to `dtype`; the gradient is converted back."""
     tensor = as_tensor(x, "astype")
     target = requested_dtype(dtype)
     if tensor._data.dtype == target.dtype:
@@ -318,11 +306,7 @@ MEMORY = _memory()
 
 
 def as_axes(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
-    """`axis` (None for all, an int, or several) as sorted axes from 0 on.
-
-    Raises:
-        ShapeError: for an axis that is not there, or named twice.
-    """
+    """`axis` (None for all, an int, or several) as sorted axes from 0 on."""
     if axis is None or (isinstance(axis, (tuple, list)) and not axis):
         return tuple(range(ndim))
     named = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
@@ -333,11 +317,7 @@ def as_axes(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
 
 
 def as_axis(axis: Any, ndim: int, name: str, argument: str = "axis") -> int:
-    """One axis, counted from 0.
-
-    Raises:
-        ShapeError: for an axis that is not there.
-    """
+    """One axis, counted from 0."""
     number = as_int(axis, name, argument)
     if not ndim:
         raise ShapeError(f"{name}: axis {number} of a Tensor with 0 axes; it has none to name.")
@@ -347,11 +327,7 @@ def as_axis(axis: Any, ndim: int, name: str, argument: str = "axis") -> int:
 
 
 def as_int(x: Any, name: str, argument: str) -> int:
-    """`x` as a Python integer.
-
-    Raises:
-        ArgumentError: for anything that is none.
-    """
+    """`x` as a Python integer."""
     if isinstance(x, bool) or not isinstance(x, (int, np.integer)):
         raise ArgumentError(f"{name}: {argument} is an integer, not {show(x)}.")
     if abs(int(x)) >= 2**80:  # integers of more than 64 bits are refused later, with the reason
@@ -360,21 +336,13 @@ def as_int(x: Any, name: str, argument: str) -> int:
 
 
 def as_ints(value: Any, name: str, argument: str) -> tuple[int, ...]:
-    """An integer, or a tuple or list of them, as a tuple.
-
-    Raises:
-        ArgumentError: for anything else.
-    """
+    """An integer, or a tuple or list of them, as a tuple."""
     numbers = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     return tuple(as_int(n, name, argument) for n in numbers)
 
 
 def as_number(value: Any, name: str, argument: str) -> int | float:
-    """`value` as it is, if it is a Python or NumPy number.
-
-    Raises:
-        ArgumentError: for anything else.
-    """
+    """`value` as it is, if it is a Python or NumPy number."""
     # The last of NUMBERS is bfloat16's, which is no np.floating.
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating, dtypes.NUMBERS[-1])):
         raise ArgumentError(f"{name}: {argument} is a number, not {show(value)}.")
@@ -401,11 +369,7 @@ def refuse_size(sizes: tuple[int, ...], name: str) -> None:
 
 
 def probability(p: Any, name: str, argument: str) -> float:
-    """`p` as it is, if it is a number in [0, 1].
-
-    Raises:
-        ArgumentError: for anything else.
-    """
+    """`p` as it is, if it is a number in [0, 1]."""
     if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0.0 <= p <= 1.0:
         raise ArgumentError(f"{name}: {argument} is a number in [0, 1], not {show(p)}.")
     return float(p)

@@ -68,11 +68,7 @@ def refuse_reach(shape: Ints, size: Ints, dilation: Ints, name: str) -> None:
 
 
 def tuple_of(value: Any, count: int, name: str, argument: str, least: int) -> Ints:
-    """An int for every axis, or one for each.
-
-    Raises:
-        ArgumentError: for another count, or a value below `least`.
-    """
+    """An int for every axis, or one for each."""
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
     numbers = tuple(as_int(n, name, argument) for n in values)
     if len(numbers) != count or any(n < least for n in numbers):

@@ -87,11 +87,7 @@ def _(
 
 
 def multiply_lists(lists: EventLists, y: Any) -> Tensor:
-    """The matrix product over the last axis of the lists; `y` is (k, m) or (k,).
-
-    Raises:
-        ShapeError: for rows that are more than the last axis, or a matrix that does not fit.
-    """
+    """The matrix product over the last axis of the lists; `y` is (k, m) or (k,)."""
     operands = lists.operands("matmul")
     matrix = as_tensor(y, "matmul", "y")
     if not lists.ndim or lists.rows != math.prod(lists.shape[:-1]):

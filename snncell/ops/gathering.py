@@ -191,12 +191,7 @@ def take_slices(x: Tensor, places: Any, axis: int) -> Tensor:
 
 
 def lookup(table: Tensor, indices: Any, name: str) -> Tensor:
-    """Rows of `table` at `indices`, none negative; errors call an index out of range `name`.
-
-    Raises:
-        DTypeError: if `indices` are no integers.
-        TensorIndexError: for an index out of range.
-    """
+    """Rows of `table` at `indices`, none negative; errors call an index out of range `name`."""
     where = as_tensor(indices, name)
     if where.dtype.category != 1:
         raise DTypeError(f"{name}: indices are integers, not {where.dtype}. Convert them: x.astype('int64').")
@@ -278,11 +273,7 @@ def hot(indices: Tensor, depth: int, axis: int, name: str | tuple[str, str]) -> 
 
 
 def as_positions(x: Tensor, indices: Any, name: str, argument: str = "index") -> Tensor:
-    """`indices` as a Tensor of int64 on the device of `x`.
-
-    Raises:
-        DTypeError: for anything but integers.
-    """
+    """`indices` as a Tensor of int64 on the device of `x`."""
     with beside(x):
         tensor = as_tensor(indices, name, argument)
     if not tensor.size and not isinstance(indices, Tensor):

@@ -96,10 +96,6 @@ def getitem(x: Tensor, index: Any) -> Tensor:
 
     Positions in lists, arrays or Tensors, and masks of booleans, give copies. How many elements a mask chooses depends
     on its values, so in a traced function a mask that is computed there is refused.
-
-    Raises:
-        TensorIndexError: for an index out of range, or that is none.
-        TraceError: for a mask, or positions mixed with slices, that a traced function computes.
     """
     parts = index if isinstance(index, tuple) else (index,)
     if not any(_is_array_index(part) for part in parts):
