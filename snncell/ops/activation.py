@@ -196,10 +196,8 @@ def _(x: Tensor, low: Tensor, high: Tensor, _out: Tensor, dout: Tensor) -> Grads
 
 
 def hardtanh(x: Numbers, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
-    """`x` limited to [min_val, max_val]; unlike that of `clip`, the derivative on the bounds is 0.
-
-    Raises:
-        ArgumentError: if min_val is not below max_val.
+    """`x` limited to [min_val, max_val], of which the first must be below the other (ArgumentError); on the bounds the
+    derivative is 0, unlike that of `clip`.
     """
     if not min_val < max_val:
         raise ArgumentError(f"hardtanh: min_val={min_val!r} must be below max_val={max_val!r}.")

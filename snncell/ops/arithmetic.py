@@ -262,11 +262,7 @@ def _share(wins: Tensor, ties: Tensor) -> Tensor:
 
 
 def clip(x: Numbers, min: Numbers | None = None, max: Numbers | None = None) -> Tensor:
-    """x limited to [min, max]; the gradient is 0 outside of it.
-
-    Raises:
-        ArgumentError: without a bound, or with min > max.
-    """
+    """x limited to [min, max]; the gradient is 0 outside. No bound, or min > max, raises an ArgumentError."""
     if min is None and max is None:
         raise ArgumentError("clip: give min, max, or both.")
     if isinstance(min, (int, float)) and isinstance(max, (int, float)) and min > max:

@@ -90,8 +90,7 @@ def rfft(x: Numbers) -> Tensor:
 def irfft(x: Numbers, n: int | None = None) -> Tensor:
     """The real signal of length n (2 (K - 1) by default) of a half spectrum `(..., K)`, the reverse of `rfft`.
 
-    Raises:
-        ShapeError: if K is not n // 2 + 1.
+    A ShapeError is raised if K is not n // 2 + 1.
     """
     tensor = _signal(x, "irfft")
     length = 2 * (tensor.shape[-1] - 1) if n is None else as_int(n, "irfft", "n")

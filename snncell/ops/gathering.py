@@ -175,8 +175,7 @@ def _(_x: Tensor, indices: Tensor, _out: Tensor, dout: Tensor, *, axis: int, onl
 def gather(x: Numbers, indices: Numbers, axis: int = 0) -> Tensor:
     """Slices of `x` at integer positions along an axis; the axis is replaced by the shape of `indices`.
 
-    Raises:
-        TensorIndexError: for a position out of range.
+    A position out of range raises a TensorIndexError.
     """
     tensor, where = as_tensor(x, "gather"), _no_mask(as_tensor(indices, "gather", "indices"))
     result: Tensor = _gather.bind(tensor, where, axis=as_axis(axis, tensor.ndim, "gather"), only_within=None)
@@ -237,8 +236,7 @@ def one_hot(
 ) -> Tensor:
     """`on_value` at each index along a new axis of length `depth`, `off_value` elsewhere.
 
-    Raises:
-        ArgumentError: for an index outside of [0, depth).
+    An index outside of [0, depth) raises an ArgumentError.
     """
     tensor = as_tensor(indices, "one_hot", "indices")
     if tensor.dtype.category != 1:
@@ -378,9 +376,7 @@ def take_points(x: Tensor, indices: Sequence[Tensor], name: str) -> Tensor:
 def index_select(x: Numbers, axis: int, index: Numbers) -> Tensor:
     """The slices along an axis at the positions of a vector.
 
-    Raises:
-        ShapeError: for an index that is no vector.
-        TensorIndexError: for a position out of range.
+    Another shape raises a ShapeError, a position out of range a TensorIndexError.
     """
     tensor = as_tensor(x, "index_select")
     places = as_positions(tensor, index, "index_select")

@@ -200,11 +200,7 @@ def sequence_mask(lengths: Numbers, maxlen: int, axis: int = -1) -> Tensor:
 
 
 def masked_fill(x: Numbers, mask: Numbers, value: Numbers) -> Tensor:
-    """`value` where the mask is true, else x.
-
-    Raises:
-        DTypeError: for a mask that is not of booleans.
-    """
+    """`value` where the mask is true, else x. A mask that is not of booleans raises a DTypeError."""
     tensor = as_tensor(x, "masked_fill")
     return lg.where(_mask(mask, "masked_fill"), value, tensor)
 

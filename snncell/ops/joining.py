@@ -46,11 +46,7 @@ def _join_tensors(tensors: Any, name: str) -> list[Tensor]:
 
 
 def concat(tensors: Any, axis: int = 0) -> Tensor:
-    """Tensors one after the other along an axis they have; the other lengths must agree.
-
-    Raises:
-        ShapeError: naming the Tensor that does not fit.
-    """
+    """Tensors one after the other along an axis they have; other lengths that differ raise a ShapeError."""
     parts = _join_tensors(tensors, "concat")
     number = as_axis(axis, parts[0].ndim, "concat")
     for position, part in enumerate(parts):
@@ -68,11 +64,7 @@ def concat(tensors: Any, axis: int = 0) -> Tensor:
 
 
 def stack(tensors: Any, axis: int = 0) -> Tensor:
-    """Tensors of one shape side by side along a new axis.
-
-    Raises:
-        ShapeError: naming the Tensor whose shape differs.
-    """
+    """Tensors of one shape side by side along a new axis; shapes that differ raise a ShapeError."""
     parts = _join_tensors(tensors, "stack")
     for position, part in enumerate(parts):
         if part.shape != parts[0].shape:

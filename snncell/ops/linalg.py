@@ -121,11 +121,7 @@ def _bytes_and_floats(x: Tensor, y: Tensor) -> bool:
 
 
 def bmm(x: Numbers, y: Numbers) -> Tensor:
-    """The matrix products of two batches: `(b, n, k)` and `(b, k, m)` give `(b, n, m)`.
-
-    Raises:
-        ShapeError: for other shapes.
-    """
+    """The products of two batches of matrices, `(b, n, k)` and `(b, k, m)`; other shapes raise a ShapeError."""
     x, y = as_tensor(x, "bmm"), as_tensor(y, "bmm", "y")
     if x.ndim != 3 or y.ndim != 3 or x.shape[0] != y.shape[0]:
         raise ShapeError(f"bmm: takes (b, n, k) and (b, k, m), not {x.shape} and {y.shape}.")
@@ -265,11 +261,7 @@ def _explicit(equation: str, tensors: list[Tensor]) -> tuple[list[str], str]:
 
 
 def trace(x: Numbers) -> Tensor:
-    """The sum of the diagonal of a matrix.
-
-    Raises:
-        ShapeError: for anything but two axes.
-    """
+    """The sum of the diagonal of a matrix; anything but two axes raises a ShapeError."""
     return reduce.sum(sh.diagonal(_as_matrix(x, "trace")))
 
 
@@ -331,11 +323,7 @@ def mT(x: Numbers) -> Tensor:  # noqa: N802 (NumPy's name)
 
 
 def outer(x: Numbers, vec2: Numbers) -> Tensor:
-    """The products of each element of a vector with each of another: (N,) and (M,) give (N, M).
-
-    Raises:
-        ShapeError: for anything but vectors.
-    """
+    """The products of each element of a vector with each of another: (N,) and (M,) give (N, M), else a ShapeError."""
     a, b = as_tensor(x, "outer"), as_tensor(vec2, "outer", "vec2")
     if a.ndim != 1 or b.ndim != 1:
         raise ShapeError(f"outer: takes two vectors, not shapes {a.shape} and {b.shape}.")
@@ -379,20 +367,12 @@ def _flatten_to_rows(x: Tensor) -> Tensor:
 
 
 def mm(x: Numbers, mat2: Numbers) -> Tensor:
-    """The product of two matrices, (N, K) and (K, M).
-
-    Raises:
-        ShapeError: for other numbers of axes, or inner lengths that differ.
-    """
+    """The product of two matrices, (N, K) and (K, M); other shapes raise a ShapeError."""
     return matmul(_as_matrix(x, "mm"), _as_matrix(mat2, "mm", "mat2"))
 
 
 def mv(x: Numbers, vec: Numbers) -> Tensor:
-    """The product of a matrix (N, K) and a vector (K,).
-
-    Raises:
-        ShapeError: for other numbers of axes, or lengths that differ.
-    """
+    """The product of a matrix (N, K) and a vector (K,); other shapes raise a ShapeError."""
     vector = as_tensor(vec, "mv", "vec")
     if vector.ndim != 1:
         raise ShapeError(f"mv: vec is a vector (K,), the shape is {vector.shape}.")

@@ -426,20 +426,12 @@ def _log_join(x: Tensor, many: Tensor, y: Tensor, more: Tensor) -> tuple[Tensor,
 
 
 def cummax(x: Numbers, axis: int) -> tuple[Tensor, Tensor]:
-    """The largest elements so far along an axis, and where they are, the last of equal ones.
-
-    Raises:
-        DTypeError: for complex numbers.
-    """
+    """The largest elements so far along an axis, and where they are, the last of equal ones; no complex numbers."""
     return _running(arithmetic.maximum, x, axis, "cummax")
 
 
 def cummin(x: Numbers, axis: int) -> tuple[Tensor, Tensor]:
-    """The smallest elements so far along an axis, and where they are, the last of equal ones.
-
-    Raises:
-        DTypeError: for complex numbers.
-    """
+    """The smallest elements so far along an axis, and where they are, the last of equal ones; no complex numbers."""
     return _running(arithmetic.minimum, x, axis, "cummin")
 
 

@@ -115,11 +115,7 @@ def expand_dims(x: Numbers, axis: int | tuple[int, ...]) -> Tensor:
 
 
 def squeeze(x: Numbers, axis: int | tuple[int, ...] | None = None) -> Tensor:
-    """`x` without axes of length 1: the given ones, or all.
-
-    Raises:
-        ShapeError: if a given axis is longer.
-    """
+    """`x` without axes of length 1: the given ones, or all. A given axis that is longer raises a ShapeError."""
     tensor = as_tensor(x, "squeeze")
     if axis is None:
         return reshape(tensor, tuple(n for n in tensor.shape if n != 1))
@@ -141,11 +137,7 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, axes: tuple[int, ...]) -> Grads
 
 
 def transpose(x: Numbers, *axes: Any) -> Tensor:
-    """The axes in another order; without one, reversed.
-
-    Raises:
-        ShapeError: if `axes` is no permutation.
-    """
+    """The axes in another order; without one, reversed. What is no permutation raises a ShapeError."""
     tensor = as_tensor(x, "transpose")
     positions = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
     order = tuple(as_axis(a, tensor.ndim, "transpose", "axes") for a in positions) or tuple(range(tensor.ndim))[::-1]
@@ -168,11 +160,7 @@ def swapaxes(x: Numbers, axis0: int, axis1: int) -> Tensor:
 
 
 def permute(x: Numbers, *axis: Any) -> Tensor:
-    """The axes in the order given.
-
-    Raises:
-        ShapeError: if that is no permutation of all of them.
-    """
+    """The axes in the order given; what is no permutation of all of them raises a ShapeError."""
     tensor, order = as_tensor(x, "permute"), as_lengths(axis)
     if len(order) != tensor.ndim:
         raise ShapeError(
@@ -245,11 +233,7 @@ def broadcast_unchecked(x: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def broadcast_to(x: Numbers, shape: Lengths) -> Tensor:
-    """`x` stretched along axes of length 1 and new leading axes; -1 keeps a length.
-
-    Raises:
-        ShapeError: if it does not fit.
-    """
+    """`x` stretched along axes of length 1 and new leading axes; -1 keeps a length. Else it raises a ShapeError."""
     tensor = as_tensor(x, "broadcast_to")
     target = as_ints(shape, "broadcast_to", "shape")
     extra = len(target) - tensor.ndim
@@ -262,11 +246,7 @@ def broadcast_to(x: Numbers, shape: Lengths) -> Tensor:
 
 
 def expand(x: Numbers, *size: Any) -> Tensor:
-    """`x` stretched along axes of length 1 and new leading axes; -1 keeps a length.
-
-    Raises:
-        ShapeError: if it does not fit.
-    """
+    """`x` stretched along axes of length 1 and new leading axes; -1 keeps a length. Else it raises a ShapeError."""
     return broadcast_to(x, as_ints(as_lengths(size), "expand", "size"))
 
 
