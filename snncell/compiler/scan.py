@@ -89,14 +89,14 @@ def run_scan(
     return list(outs[: len(carry)]), list(outs[len(states) : len(states) + scan.loop.result_count])
 
 
-def _bind_loop(loop: Loop, inputs: list[Tensor], steps: int) -> tuple[Scan, Sequence[Tensor]]:
+def _bind_loop(loop: Loop, inputs: list[Tensor], steps: int) -> tuple[Scan, tuple[Tensor, ...]]:
     """The scan of a loop, carried out or traced; on a tape it stores the values that its backward pass needs."""
     body = loop.body
     taped = RECORDING.tape is not None and body.trace.tape is not None and any(x._entry is not None for x in inputs)
     if taped and loop.interval is None and loop.recompute is None:
         loop = replace(loop, body=save_for_backward(body))
     scan = Scan(loop if taped else replace(loop, interval=None))
-    return scan, scan.bind(*inputs, steps=steps)
+    return scan, scan.bind_all(*inputs, steps=steps)
 
 
 class Scan(LoopOperation):
@@ -227,7 +227,7 @@ class Scan(LoopOperation):
                 # collects the states.
                 sums = len(body.after) + len(body.ys)
                 body = body.saving_states()
-                outs = Scan(Loop(body, self.loop.result_count, who)).bind(*entry.inputs, steps=steps)
+                outs = Scan(Loop(body, self.loop.result_count, who)).bind_all(*entry.inputs, steps=steps)
                 douts = [*douts[:sums], *(None for _ in body.carry), *douts[sums:]]
                 reverse = linearise(body, [dout is not None for dout in douts])
         first, last = len(body.carry), len(body.carry) + len(body.xs)
@@ -281,7 +281,7 @@ class Scan(LoopOperation):
             ]
             recomputed = Scan(Loop(forward.saving_states(), len(forward.ys), who))
             recomputed.events = self.events
-            outputs = recomputed.bind(*(inputs[n][0] for n in states), *xs, *consts, steps=steps)
+            outputs = recomputed.bind_all(*(inputs[n][0] for n in states), *xs, *consts, steps=steps)
             for n, rows in zip(states, outputs[len(states) + len(forward.ys) :], strict=False):
                 inputs[n] = rows
             scan, outputs = _bind_loop(Loop(body, len(body.ys), who), inputs, steps)

@@ -119,8 +119,7 @@ def mean_gradients(
         return tuple([wrap(move_to_space(x, space_of(g._data))) for x, g in zip(arrays, tuples[0], strict=True)])
     if not flat:
         raise ArgumentError("distributed.mean_gradients: in a jitted function a rank has gradients at each call.")
-    means: tuple[Tensor, ...] = _END.bind(*hand_over(flat, mean), taker=mean)
-    return means
+    return _END.bind_all(*hand_over(flat, mean), taker=mean)
 
 
 # --- overlap of the all-reduce with the backward pass -----------------------------------------------------------------

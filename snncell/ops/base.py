@@ -82,14 +82,12 @@ class Function(Elementwise):
                         common = dtype
                 else:
                     if common is not None:  # one float dtype and plain numbers: nothing to convert
-                        result: Tensor = self.bind(*inputs)
-                        return result
+                        return self.bind(*inputs)
             operands = self._converted(inputs)
             if self.rule == "whole" and not operands[0].dtype.is_float:
                 whole: Tensor = snapshot(operands[0])
                 return whole
-            converted: Tensor = self.bind(*operands)
-            return converted
+            return self.bind(*operands)
         except SnncellError as error:
             operands_text = ", ".join(f"{name}={brief(x)}" for name, x in zip(self.operands, inputs, strict=False))
             if told := from_inside(error, self.name, operands_text):
@@ -271,8 +269,7 @@ def astype(x: Numbers, dtype: Dtype) -> Tensor:
     target = requested_dtype(dtype)
     if tensor._data.dtype == target.dtype:
         return snapshot(tensor)
-    converted: Tensor = cast_primitive.bind(tensor, dtype=target.dtype)
-    return converted
+    return cast_primitive.bind(tensor, dtype=target.dtype)
 
 
 def as_float(x: Any, name: str) -> Tensor:

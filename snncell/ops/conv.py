@@ -163,8 +163,7 @@ def conv(
     options = {"stride": steps, "before": before, "dilation": spread, "groups": parts}
     if isinstance(x, EventLists):
         return convolve_lists(x, weight, name, count=places, **options)
-    result: Tensor = _conv.bind(x, weight, count=places, **options)
-    return result
+    return _conv.bind(x, weight, count=places, **options)
 
 
 def conv1d(

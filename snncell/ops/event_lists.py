@@ -102,8 +102,7 @@ def multiply_lists(lists: EventLists, y: Any) -> Tensor:
     matrix = astype(matrix, dtypes.promote(lists.dtype, matrix.dtype))
     if matrix.ndim == 1:
         return sh.squeeze(_multiply.bind(*operands, sh.expand_dims(matrix, 1), shape=lists.shape), -1)
-    result: Tensor = _multiply.bind(*operands, matrix, shape=lists.shape)
-    return result
+    return _multiply.bind(*operands, matrix, shape=lists.shape)
 
 
 class _Convolved(OfLists):
@@ -155,5 +154,4 @@ def convolve_lists(lists: EventLists, weight: Tensor, name: str, **options: Any)
             f"{name}: event lists are images (N, C, ...), a row each; these of shape {lists.shape} have rows of shape "
             f"{lists.row_shape}. Time goes around it: nn.TimeDistributed(...)."
         )
-    result: Tensor = _convolve.bind(*lists.operands(name), weight, shape=lists.shape, **options)
-    return result
+    return _convolve.bind(*lists.operands(name), weight, shape=lists.shape, **options)

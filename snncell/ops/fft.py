@@ -83,8 +83,7 @@ def rfft(x: Numbers) -> Tensor:
     tensor = _signal(x, "rfft")
     if tensor.dtype.category == 3:
         raise ShapeError("rfft: takes a real signal; use fft for a complex one.")
-    result: Tensor = _rfft.bind(to_compute_dtype(tensor))
-    return result
+    return _rfft.bind(to_compute_dtype(tensor))
 
 
 def irfft(x: Numbers, n: int | None = None) -> Tensor:
@@ -101,8 +100,7 @@ def irfft(x: Numbers, n: int | None = None) -> Tensor:
 
 def _of_complex(op: Primitive, x: Any, **options: int) -> Tensor:
     signal = _signal(x, op.name)
-    result: Tensor = op.bind(astype(signal, _complex_of(signal)), **options)
-    return result
+    return op.bind(astype(signal, _complex_of(signal)), **options)
 
 
 def _signal(x: Any, name: str) -> Tensor:

@@ -178,8 +178,7 @@ def gather(x: Numbers, indices: Numbers, axis: int = 0) -> Tensor:
     A position out of range raises a TensorIndexError.
     """
     tensor, where = as_tensor(x, "gather"), _no_mask(as_tensor(indices, "gather", "indices"))
-    result: Tensor = _gather.bind(tensor, where, axis=as_axis(axis, tensor.ndim, "gather"), only_within=None)
-    return result
+    return _gather.bind(tensor, where, axis=as_axis(axis, tensor.ndim, "gather"), only_within=None)
 
 
 def take_slices(x: Tensor, places: Any, axis: int) -> Tensor:
@@ -194,8 +193,7 @@ def lookup(table: Tensor, indices: Any, name: str) -> Tensor:
     where = as_tensor(indices, name)
     if where.dtype.category != 1:
         raise DTypeError(f"{name}: indices are integers, not {where.dtype}. Convert them: x.astype('int64').")
-    rows: Tensor = _gather.bind(table, where, axis=0, only_within=name)
-    return rows
+    return _gather.bind(table, where, axis=0, only_within=name)
 
 
 # --- one-hot ----------------------------------------------------------------------------------------------------------
@@ -263,8 +261,7 @@ def hot(indices: Tensor, depth: int, axis: int, name: str | tuple[str, str]) -> 
     Errors call an index out of range `name`: one name, or a pair of them, for one below 0 and one too high.
     """
     number = as_axis(axis, indices.ndim + 1, "one_hot")
-    ones: Tensor = _one_hot.bind(indices, depth=depth, axis=number, dtype=np.dtype(np.float32), name=name)
-    return ones
+    return _one_hot.bind(indices, depth=depth, axis=number, dtype=np.dtype(np.float32), name=name)
 
 
 # --- elements at positions --------------------------------------------------------------------------------------------

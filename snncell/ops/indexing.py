@@ -99,8 +99,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
     """
     parts = index if isinstance(index, tuple) else (index,)
     if not any(_is_array_index(part) for part in parts):
-        result: Tensor = getitem_primitive.bind(x, index=tuple([_as_basic_index(part) for part in parts]))
-        return result
+        return getitem_primitive.bind(x, index=tuple([_as_basic_index(part) for part in parts]))
     with beside(x):
         given = [_as_index_tensor(part) if _is_array_index(part) else part for part in parts]
     if all(isinstance(part, Tensor) and part.dtype.category == 1 for part in given) and len(given) <= x.ndim:

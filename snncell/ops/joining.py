@@ -59,8 +59,7 @@ def concat(tensors: Any, axis: int = 0) -> Tensor:
             )
     if len(parts) == 1:
         return snapshot(parts[0])
-    result: Tensor = _concat.bind(*parts, axis=number, sizes=tuple(part.shape[number] for part in parts))
-    return result
+    return _concat.bind(*parts, axis=number, sizes=tuple(part.shape[number] for part in parts))
 
 
 def stack(tensors: Any, axis: int = 0) -> Tensor:
@@ -96,8 +95,7 @@ def _(_x: Tensor, _out: Any, dout: Any, *, bounds: Any, axis: int) -> Grads:
 
 def _split_unchecked(x: Tensor, sizes: Sequence[int], axis: int) -> tuple[Tensor, ...]:
     bounds = tuple(int(n) for n in np.cumsum(sizes)[:-1])
-    parts: tuple[Tensor, ...] = _pieces_op.bind(x, bounds=bounds, axis=axis)
-    return parts
+    return _pieces_op.bind_all(x, bounds=bounds, axis=axis)
 
 
 def split(x: Numbers, split_size_or_sections: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:

@@ -49,8 +49,7 @@ def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     def of_matrix() -> Tensor:
         if _by_columns(y):  # as w.T in a layer: then the gradient of w has the order of w
             return sh.transpose(_turned.bind(conj(x), dout))
-        result: Tensor = _contraction.bind(conj(x), dout)
-        return result
+        return _contraction.bind(conj(x), dout)
 
     return lambda: _dot.bind(dout, conj(sh.transpose(y))), of_matrix
 
@@ -98,8 +97,7 @@ def matmul(x: Numbers | EventLists, y: Numbers) -> Tensor:
     if y.ndim == 1:
         return sh.squeeze(matmul(x, sh.expand_dims(y, 1)), -1)
     if y.ndim == 2:
-        result: Tensor = _dot.bind(x, y)
-        return result
+        return _dot.bind(x, y)
     try:
         np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     except ValueError:
@@ -171,8 +169,7 @@ def _(*args: Any, equation: str) -> Grads:
                     others.append(new.ones((length,), dout.dtype))
                 other_terms.append(letter)
         spread = f"{','.join([out, *other_terms])}->{terms[position]}"
-        result: Tensor = _einsum.bind(dout, *others, equation=spread)
-        return result
+        return _einsum.bind(dout, *others, equation=spread)
 
     return [lambda i=i: gradient(i) for i in range(len(operands))]  # i as a default: a closure would see the last
 
@@ -209,8 +206,7 @@ def einsum(equation: str, *operands: Numbers) -> Tensor:
                 first, second = [place for place, one in enumerate(terms[position]) if one == letter][:2]
                 tensors[position] = sh.diagonal(tensors[position], 0, first, second)
                 terms[position] = terms[position].replace(letter, "", 2) + letter
-    result: Tensor = _einsum.bind(*tensors, equation=f"{','.join(terms)}->{out}")
-    return result
+    return _einsum.bind(*tensors, equation=f"{','.join(terms)}->{out}")
 
 
 def _stretch(terms: list[str], tensors: list[Tensor], dots: list[str]) -> None:

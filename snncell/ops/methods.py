@@ -117,8 +117,7 @@ def to(x: Any, target: Any) -> Tensor:
     if space_of(tensor._data) is space:
         return snapshot(tensor)
     source = "cpu" if space is not HOST else "gpu"  # the other one, where the reverse brings the gradient
-    result: Tensor = _to.bind(tensor, source=source, target=space.device)
-    return result
+    return _to.bind(tensor, source=source, target=space.device)
 
 
 def _itself(x: Tensor) -> Tensor:

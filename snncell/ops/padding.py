@@ -78,8 +78,7 @@ def pad(
         return snapshot(tensor)
     if mode != "constant":
         return _pad_by_copies(tensor, widths, mode)
-    result: Tensor = _pad.bind(tensor, widths=widths, value=value)
-    return result
+    return _pad.bind(tensor, widths=widths, value=value)
 
 
 def _from_the_last(pairs: Sequence[Any], tensor: Tensor) -> list[int]:

@@ -91,7 +91,7 @@ def _(_x: Tensor, out: tuple[Tensor, Tensor], dout: tuple[Tensor, Tensor], *, wi
 
 @_largest.def_bprop
 def _(x: Tensor, _out: Tensor, dout: Tensor, *, windows: Windows) -> Grads:
-    return (_unpool.bind(dout, _max_pool.bind(x, windows=windows)[1], windows=windows, lengths=x.shape[2:]),)
+    return (_unpool.bind(dout, _max_pool.bind_all(x, windows=windows)[1], windows=windows, lengths=x.shape[2:]),)
 
 
 @_unpool.def_bprop
@@ -275,7 +275,7 @@ def max_pool(
     if prepared.x._entry is None:  # no gradient is wanted, and where it would go is not kept
         values: Tensor = _largest.bind(prepared.x, windows=prepared.windows)
     else:
-        values, _ = _max_pool.bind(prepared.x, windows=prepared.windows)
+        values, _ = _max_pool.bind_all(prepared.x, windows=prepared.windows)
     return values
 
 
@@ -304,8 +304,7 @@ def avg_pool(
         raise ArgumentError(f"{name}: divisor_override is a number of elements, at least 1, not {divisor_override}.")
     included = pad_mode == "pad" and count_include_pad
     if divisor_override or not windows.padded or (included and windows.padding == prepared.padding):
-        mean: Tensor = _sum_pool.bind(tensor, windows=windows, divisor=divisor_override or windows.elements)
-        return mean
+        return _sum_pool.bind(tensor, windows=windows, divisor=divisor_override or windows.elements)
     # Windows at the border have fewer elements that count; how many, pooling says of an image of ones.
     wide = to_compute_dtype(tensor)
     lengths, beyond = tensor.shape[2:], windows.padding
@@ -330,8 +329,7 @@ def sum_pool(
 ) -> Tensor:
     """The sum of each window over `count` axes; padding adds nothing to it."""
     prepared = _prepare_pool(x, count, kernel_size, stride, pad_mode, padding, 1, f"sum_pool{count}d")
-    total: Tensor = _sum_pool.bind(prepared.x, windows=prepared.windows, divisor=1)
-    return total
+    return _sum_pool.bind(prepared.x, windows=prepared.windows, divisor=1)
 
 
 def max_pool1d(x: Numbers, kernel_size: Lengths, stride: Lengths | None = None, **options: Unpack[Spread]) -> Tensor:

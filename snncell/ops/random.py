@@ -298,8 +298,7 @@ def randint(low: Annotated[int, Own()], high: Annotated[int, Own()], shape: Leng
         raise ArgumentError(f"randint: high={high} is not above low={low}.")
     if not (dtypes.holds(dtypes.int64, first) and dtypes.holds(dtypes.int64, last - 1)):
         raise ArgumentError(f"randint: numbers from low={low} up to high={high} do not fit int64.")
-    drawn: Tensor = _integers.bind(next_key(), shape=as_shape(shape, "randint"), low=first, high=last)
-    return drawn
+    return _integers.bind(next_key(), shape=as_shape(shape, "randint"), low=first, high=last)
 
 
 def randperm(n: Size) -> Tensor:
@@ -307,8 +306,7 @@ def randperm(n: Size) -> Tensor:
     count = as_int(n, "randperm", "n")
     if count < 0:
         raise ArgumentError(f"randperm: n is not negative, but {n}.")
-    drawn: Tensor = _permutation.bind(next_key(), n=count)
-    return drawn
+    return _permutation.bind(next_key(), n=count)
 
 
 def rand(*size: Any, dtype: Dtype = dtypes.float32) -> Tensor:

@@ -103,8 +103,7 @@ def _reduce_axes(reduction: Reduction, x: Any, axis: Axis, keepdims: bool) -> Te
     axes = as_axes(axis, tensor.ndim, reduction.name)
     if not axes:
         return snapshot(tensor)
-    result: Tensor = reduction.bind(tensor, axis=axes, keepdims=bool(keepdims))
-    return result
+    return reduction.bind(tensor, axis=axes, keepdims=bool(keepdims))
 
 
 # --- sums and means ---------------------------------------------------------------------------------------------------
@@ -381,8 +380,7 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, axis: int) -> Grads:
 def cumsum(x: Numbers, axis: int) -> Tensor:
     """Running sums along `axis`; those of float32 are carried on in float64."""
     tensor = not_narrow(x, "cumsum")
-    result: Tensor = _cumsum.bind(tensor, axis=as_axis(axis, tensor.ndim, "cumsum"))
-    return result
+    return _cumsum.bind(tensor, axis=as_axis(axis, tensor.ndim, "cumsum"))
 
 
 # By doubling: after k rounds each element has the 2^k elements up to it joined. So the reverse is that of the operation

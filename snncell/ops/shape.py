@@ -46,8 +46,7 @@ def reshape_unchecked(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """`x` in a shape that is known to hold its elements, unless it has that."""
     if shape == x._data.shape:
         return snapshot(x)
-    result: Tensor = _reshape.bind(x, shape=shape)
-    return result
+    return _reshape.bind(x, shape=shape)
 
 
 @overload
@@ -146,8 +145,7 @@ def transpose(x: Numbers, *axes: Any) -> Tensor:
         raise ShapeError(f"transpose: {tuple(positions)} is no permutation of the {tensor.ndim} axes.{swap}")
     if order == tuple(range(tensor.ndim)):
         return snapshot(tensor)
-    result: Tensor = _transpose.bind(tensor, axes=order)
-    return result
+    return _transpose.bind(tensor, axes=order)
 
 
 def swapaxes(x: Numbers, axis0: int, axis1: int) -> Tensor:
@@ -228,8 +226,7 @@ def broadcast_unchecked(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """`x` stretched to a shape that it is known to broadcast to, unless it has that."""
     if shape == x._data.shape:
         return snapshot(x)
-    result: Tensor = _broadcast_to.bind(x, shape=shape)
-    return result
+    return _broadcast_to.bind(x, shape=shape)
 
 
 def broadcast_to(x: Numbers, shape: Lengths) -> Tensor:
@@ -270,5 +267,4 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, axes: tuple[int, ...]) -> Grads
 def flip(x: Numbers, dims: int | tuple[int, ...]) -> Tensor:
     """`x` in reverse order along the given axes."""
     tensor = as_tensor(x, "flip")
-    result: Tensor = _flip.bind(tensor, axes=as_axes(dims, tensor.ndim, "flip"))
-    return result
+    return _flip.bind(tensor, axes=as_axes(dims, tensor.ndim, "flip"))

@@ -73,8 +73,7 @@ def _(_x: Tensor, order: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 def _order(turned: Tensor, descending: bool) -> Tensor:
     """The positions that sort each row; equal elements keep their order, in both directions."""
     if not descending:
-        ascending: Tensor = _argsort.bind(turned)
-        return ascending
+        return _argsort.bind(turned)
     # The order of the rows read backwards, itself read backwards.
     backwards: Tensor = sh.flip(_argsort.bind(sh.flip(turned, -1)), -1)
     return (turned.shape[-1] - 1) - backwards
@@ -114,8 +113,7 @@ def sort(x: Numbers, axis: int = -1, descending: bool = False) -> tuple[Tensor, 
 
 def permute_rows(x: Tensor, order: Tensor) -> Tensor:
     """The elements of each row of `x` in an order, such as `argsort` gives: x (..., n), order (..., n) -> (..., n)."""
-    taken: Tensor = _along.bind(x, order)
-    return taken
+    return _along.bind(x, order)
 
 
 def _sortable(x: Any, axis: int, name: str) -> tuple[Tensor, int]:
@@ -288,8 +286,7 @@ def searchsorted(
         raise ShapeError(f"searchsorted: rows of shape {rows.shape} and values of shape {values.shape} do not fit.")
     if sorter is not None:
         rows = gather_elements(rows, -1, sorter)
-    found: Tensor = _searchsorted.bind(rows, values, right=side == "right")
-    return found
+    return _searchsorted.bind(rows, values, right=side == "right")
 
 
 def unique_consecutive(

@@ -231,14 +231,12 @@ _erfinv = _special(
 
 def erfc(x: Numbers) -> Tensor:
     """1 - erf(x), exact where erf is close to 1."""
-    result: Tensor = _erfc.bind(as_float(x, "erfc"))
-    return result
+    return _erfc.bind(as_float(x, "erfc"))
 
 
 def erfinv(x: Numbers) -> Tensor:
     """The inverse of erf on (-1, 1); infinite at its ends, NaN beyond."""
-    result: Tensor = _erfinv.bind(as_float(x, "erfinv"))
-    return result
+    return _erfinv.bind(as_float(x, "erfinv"))
 
 
 # --- angles -----------------------------------------------------------------------------------------------------------

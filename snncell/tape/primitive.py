@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -105,8 +105,11 @@ class Primitive:
         self.differentiable = False
         return self
 
-    def bind(self, *inputs: Any, **attrs: Any) -> Any:
-        """Evaluate the operation on Tensors and Python scalars, or trace it, and record it on the tape."""
+    def bind(self, *inputs: Any, **attrs: Any) -> Tensor:
+        """Evaluate the operation on Tensors and Python scalars, or trace it, and record it on the tape.
+
+        With `multiple` it gives a tuple, as `bind_all` says to type checkers.
+        """
         trace, tape = TRACING.trace, RECORDING.tape
         if trace is None:
             data = self.run([x._data if isinstance(x, Tensor) else x for x in inputs], inputs, attrs)
@@ -121,11 +124,15 @@ class Primitive:
         if tape is not None and self.differentiable:
             entry = self._entry(tape, inputs, data, attrs)
         if self.multiple:
-            return tracked_outputs(entry, data)
+            return cast(Tensor, tracked_outputs(entry, data))
         result = wrap(data, entry if data.dtype in INEXACT else None)
         if trace is not None:
             trace.note(result)
         return result
+
+    def bind_all(self, *inputs: Any, **attrs: Any) -> tuple[Tensor, ...]:
+        """`bind` of an operation with several outputs."""
+        return cast(tuple[Tensor, ...], self.bind(*inputs, **attrs))
 
     def run(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Evaluate on arrays, without floating-point warnings; `inputs` are for the text of an error."""

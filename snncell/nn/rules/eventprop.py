@@ -110,8 +110,7 @@ def _(
 ) -> Sequence[Any]:
     constants = {"tau_mem": tau_mem, "tau_syn": tau_syn, "v_threshold": v_threshold}
     found, order, places, currents = out
-    grads: Sequence[Any] = sent_back.bind(times, weights, order, found, places, currents, dout[0], **constants)
-    return grads
+    return sent_back.bind_all(times, weights, order, found, places, currents, dout[0], **constants)
 
 
 @sent_back.def_bprop
@@ -342,7 +341,7 @@ class EventPropLIF(Cell):
             raise DTypeError(f"EventPropLIF: times are real numbers, not {times.dtype}.")
         events = checked_times.bind(times.astype(self.weight.dtype))
         mem, syn = self._taus()
-        found: Tensor = spike_times.bind(
+        return spike_times.bind_all(
             ops.reshape(events, (*times.shape[:2], -1)),
             self.weight.T,
             spikes=self.spikes,
@@ -352,7 +351,6 @@ class EventPropLIF(Cell):
             t_max=self.t_max,
             silent=math.inf,
         )[0]
-        return found
 
     def extend_repr(self) -> str:
         return (
