@@ -577,7 +577,6 @@ LONG_FUNCTIONS = {
     "encode.encoders.latency": "two thirds of it say what each argument means, in two conventions",
     "testing.gradients.check_grads": "two thirds of it say what is compared, and what each argument means",
     "testing.through_time.check_through_time": "two thirds of it say what is compared, and what each argument means",
-    "distributed.gradients.mean_gradients": "four fifths of it say what is added, and what each argument means",
     "quantise.prepare.prepare": "three quarters of it say what is rounded, and what each argument means",
     "nir.reading.from_nir": "two thirds of it say what each argument means",
     "nir.writing.to_nir": "half of it says what each argument means",
