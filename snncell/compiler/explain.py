@@ -13,9 +13,9 @@ from snncell.compiler.fuse import fuse
 from snncell.compiler.ir.loop import Body, LoopOperation
 from snncell.compiler.ir.operations import MAX_INSTRUCTIONS, Elementwise, Reduction, can_compile
 from snncell.compiler.ir.product import choice_in_loop
-from snncell.compiler.ir.program import Program, by_line
+from snncell.compiler.ir.program import Program, by_line, values_in
 from snncell.compiler.pipeline import optimise, stages, stages_of_body
-from snncell.compiler.runtime.launches import DeviceLaunch, Launch, OperationCall, Segments, bytes_moved
+from snncell.compiler.runtime.launches import DeviceLaunch, Entry, LoopLaunch, OperationCall, Segments, bytes_moved
 from snncell.compiler.runtime.loop_run import Lowered, adds_up, gathers
 from snncell.compiler.runtime.plan import Plan
 from snncell.kernels.space import DEVICE, HOST, Space
@@ -28,7 +28,7 @@ from snncell.tape.tracing import Instruction
 
 def explain_plan(name: str, plan: Plan) -> str:
     """Explain a plan: a summary, the launches in order, and the Program that they came from."""
-    loops = sum(isinstance(launch, (Launch, DeviceLaunch)) for launch in plan.launches)
+    loops = sum(isinstance(launch, LoopLaunch) for launch in plan.launches)
     calls = [launch for launch in plan.launches if isinstance(launch, OperationCall)]
     scans = sum(bool(call.instruction.op.inside()) for call in calls)
     views = sum(call.instruction.op.view for call in calls)
@@ -52,63 +52,57 @@ def explain_plan(name: str, plan: Plan) -> str:
     return "\n".join([*head, "", str(plan.program)])
 
 
-def _lines(
-    number: int, launch: Launch | DeviceLaunch | OperationCall, launch_of: dict[Value, int], plan: Plan
-) -> list[str]:
-    if not isinstance(launch, OperationCall):
+def _lines(number: int, launch: Entry, launch_of: dict[Value, int], plan: Plan) -> list[str]:
+    moved = _bytes(bytes_moved(launch))
+    if isinstance(launch, LoopLaunch):
         threads = "all threads" if launch.parallel else "one thread"
         threads = "on the device" if isinstance(launch, DeviceLaunch) else threads
-        lines = [f"{number:4}. loop {launch.name} over {launch.sizes}, {threads}, {_bytes(bytes_moved(launch))}"]
-        lines += [f"        {line}" for line in by_line(launch.group.instructions)]
-        return [
-            *lines,
-            *(f"        apart from {other}, {why}" for other, why in _boundaries(launch, launch_of, plan.launches)),
-        ]
-    instruction = launch.instruction
-    lines = [f"{number:4}. call {instruction.op.name:<14} {instruction.line}, {_bytes(bytes_moved(launch))}"]
-    details = instruction.op.explained(instruction.attrs, plan.space)
-    if plan.space is HOST:  # on the device all are dense
-        details = [*details, *instruction.op.choice(instruction.inputs, instruction.attrs)]
-    return [*lines, *(f"        {line}" for line in details or [f"no loop: {why_no_loop(instruction)}"])]
+        head = f"{number:4}. loop {launch.name} over {launch.sizes}, {threads}, {moved}"
+        details = by_line(launch.group.instructions)
+        reasons = _boundaries(launch, launch_of, plan.launches)
+        details += [f"apart from {other}, {why}" for other, why in reasons.items()]
+    else:
+        (instruction,) = launch.group.instructions
+        head = f"{number:4}. call {instruction.op.name:<14} {instruction.line}, {moved}"
+        details = instruction.op.explained(instruction.attrs, plan.space)
+        if plan.space is HOST:  # on the device all are dense
+            details = [*details, *instruction.op.choice(instruction.inputs, instruction.attrs)]
+        details = details or [f"no loop: {why_no_loop(instruction)}"]
+    return [head, *(f"        {line}" for line in details)]
 
 
-def _boundaries(
-    launch: Launch | DeviceLaunch, launch_of: dict[Value, int], launches: list[Any]
-) -> list[tuple[int, str]]:
+def _boundaries(launch: Entry, launch_of: dict[Value, int], launches: list[Entry]) -> dict[int, str]:
     """The loops that this one takes something from, and why the two are not one; the rules are those of `fuse`."""
     reasons: dict[int, str] = {}
     for value in launch.group.reads:
         number = launch_of.get(value)
-        other = None if number is None else launches[number - 1]
-        if number is None or other is None or isinstance(other, OperationCall):
+        if number is None or not isinstance(launches[number - 1], LoopLaunch):
             continue
-        if any(
-            isinstance(instruction.op, Reduction) and value in instruction.outputs
-            for instruction in other.group.instructions
-        ):
+        other = launches[number - 1].group
+        size = len(other.instructions)
+        if any(isinstance(x.op, Reduction) and value in x.outputs for x in other.instructions):
             # The reason that counts, whatever else stands between the two.
             reasons[number] = "whose sum is complete only when that loop has ended"
-        elif other.group.shape != launch.group.shape:
-            reasons.setdefault(number, f"which runs over {other.group.shape}")
-        elif len(other.group.instructions) >= MAX_INSTRUCTIONS:
-            reasons.setdefault(number, f"which has {MAX_INSTRUCTIONS} instructions, the most that a loop gets")
-        elif len(other.group.instructions) + len(launch.group.instructions) > MAX_INSTRUCTIONS:
-            reasons.setdefault(
-                number, f"for together they have more than {MAX_INSTRUCTIONS} instructions, the most that a loop gets"
-            )
+            continue
+        if other.shape != launch.group.shape:
+            why = f"which runs over {other.shape}"
+        elif size >= MAX_INSTRUCTIONS:
+            why = f"which has {MAX_INSTRUCTIONS} instructions, the most that a loop gets"
+        elif size + len(launch.group.instructions) > MAX_INSTRUCTIONS:
+            why = f"for together they have more than {MAX_INSTRUCTIONS} instructions, the most that a loop gets"
         else:
-            reasons.setdefault(number, "because something in between has to wait for that, or the axes of sums differ")
-    return list(reasons.items())
+            why = "because something in between has to wait for that, or the axes of sums differ"
+        reasons.setdefault(number, why)
+    return reasons
 
 
 def why_no_loop(instruction: Instruction) -> str:
     """Say why an instruction is a call of NumPy, not part of a generated loop."""
     if not isinstance(instruction.op, (Elementwise, Reduction)):
         return f"{instruction.op.name} is no elementwise operation and no reduction"
-    values = [x for x in (*instruction.inputs, *instruction.outputs) if isinstance(x, Value)]
-    if not can_compile([value.dtype for value in values]):
-        kinds = ", ".join(sorted({str(v.dtype) for v in values if not can_compile([v.dtype])}))
-        return f"{kinds} is left to NumPy"
+    dtypes = {x.dtype for x in (*values_in(instruction), *instruction.outputs)}
+    if refused := sorted(str(dtype) for dtype in dtypes if not can_compile([dtype])):
+        return f"{', '.join(refused)} is left to NumPy"
     return f"NumPy refuses some integers in {instruction.op.name}, and so must we"
 
 

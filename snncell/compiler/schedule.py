@@ -20,7 +20,7 @@ import numpy as np
 from snncell.compiler.ir.loop import Loop, LoopParts
 from snncell.compiler.ir.operations import is_elementwise
 from snncell.compiler.ir.product import Dot, ProductOfEvents, along_rows
-from snncell.compiler.ir.program import outside_of, values_in
+from snncell.compiler.ir.program import outside_of, results_of, values_in
 from snncell.compiler.passes.simplify import leading_to
 from snncell.compiler.pipeline import take_apart
 from snncell.kernels.products.gathers import may_pay
@@ -105,13 +105,13 @@ def schedule(loop: Loop) -> LoopSchedule:
     parts = take_apart(body, states)
     recomputed = [recompute.parts] if recompute else []
     carry = [x._data for x in body.carry]
-    computed = {*carry, *states}.union(*(instruction.outputs for instruction in parts.loop))
+    computed = {*carry, *states, *results_of(*parts.loop)}
     # A sequence that exists before the loop is summed as a whole (`runtime/loop_run.py`).
     summed = [value for value in parts.summed if value in computed]
     results = [*parts.sequences, *summed, *parts.after]
     instructions = leading_to(parts.loop, results)
     prologue = _unite_parts([part.prologue for part in (parts, *recomputed)])
-    varying = {*(x._data for x in body.xs), *(value for instruction in prologue for value in instruction.outputs)}
+    varying = {*(x._data for x in body.xs), *results_of(*prologue)}
     again, forward_results = (recompute.loop, recompute.parts.after) if recompute else ([], [])
     # The forward's states are no operands: the kernel computes them from the checkpoints.
     own = [*carry, *states]
@@ -140,6 +140,41 @@ def schedule(loop: Loop) -> LoopSchedule:
     )
 
 
+class LoopBackend:
+    """The code of a loop for one device, from its schedule.
+
+    `run` gives the states after the last step, the sequences, the sums, and the stored states.
+    """
+
+    moved = 0  # bytes that a step moves through memory: in a kernel the state stays in the cache, or in registers
+
+    def __init__(self, schedule: LoopSchedule) -> None:
+        self.who, self.backwards = schedule.who, schedule.backwards
+        self.recompute = recompute = schedule.recompute
+        self.storing = schedule.interval is not None
+        self.every = (recompute.interval if recompute else schedule.interval) or 1
+        self.carry, self.after = schedule.carry, schedule.parts.after
+        self.sequences, self.summed = schedule.parts.sequences, schedule.summed
+        self.rows, self.fixed = schedule.rows, schedule.fixed
+        self.instructions, self.recomputed = schedule.loop, recompute.loop if recompute else []
+        self.stored = recompute.carry if recompute else []  # the states that are computed again
+
+    @property
+    def identifier(self) -> str:
+        """The name of the loop, as a part of a kernel's name."""
+        return "".join(c if c.isalnum() else "_" for c in self.who)
+
+    def common_shape(self) -> Shape:
+        """The shape that all Values in an elementwise loop broadcast to."""
+        inside = [*self.recomputed, *self.instructions]
+        outgoing = [*self.carry, *self.after, *self.sequences, *self.summed]
+        return common_shape([*outgoing, *values_in(*inside), *results_of(*inside)])
+
+    def launches(self, steps: int) -> int:
+        """Calls of kernels."""
+        return 1
+
+
 def is_on_sums(instruction: Instruction) -> bool:
     """True for one of `parts.reductions` that runs on totals over time, False for one that adds up whole sequences."""
     return instruction.op.additive or instruction.op.proportional is not None
@@ -148,21 +183,12 @@ def is_on_sums(instruction: Instruction) -> bool:
 def _products_for(parts: LoopParts, loads: Sequence[Value]) -> list[Instruction]:
     """The products before the loop of a sequence's rows and a matrix, which only instructions in the loop take."""
     elsewhere = {*parts.ys, *parts.sums, *parts.after, *parts.sequences, *parts.summed}
-    elsewhere.update(
-        x
-        for part in (parts.prologue, parts.epilogue, parts.reductions)
-        for instruction in part
-        for x in values_in(instruction)
-    )
+    elsewhere.update(values_in(*parts.prologue, *parts.epilogue, *parts.reductions))
     found = []
     for instruction in parts.prologue:
         out, x, y = instruction.outputs[0], instruction.inputs[0], instruction.inputs[-1]
-        if (
-            not isinstance(instruction.op, (Dot, ProductOfEvents))
-            or along_rows(instruction)
-            or out in elsewhere
-            or out not in loads
-        ):
+        of_rows = isinstance(instruction.op, (Dot, ProductOfEvents)) and not along_rows(instruction)
+        if not of_rows or out in elsewhere or out not in loads:
             continue
         same = y.dtype == out.dtype and (x.dtype == out.dtype or x.dtype.kind == "b")
         if same and may_pay(y.shape[0], y.shape[1], y.dtype, False) and x not in parts.fixed and y in parts.fixed:
@@ -172,11 +198,10 @@ def _products_for(parts: LoopParts, loads: Sequence[Value]) -> list[Instruction]
 
 def _terms_of(parts: LoopParts, instructions: Sequence[Instruction]) -> list[Instruction]:
     """The products of a sequence from outside, turned, and a sequence that they alone take from the loop."""
-    computed = {value for instruction in instructions for value in instruction.outputs}
+    computed = results_of(*instructions)
     # What takes sums over time, as a bias's gradient does, takes none of the steps' rows.
     whole = [instruction for instruction in parts.reductions if not is_on_sums(instruction)]
-    uses = [x for instruction in (*parts.epilogue, *whole) for x in values_in(instruction)]
-    uses += [*parts.ys, *parts.after]
+    uses = [*values_in(*parts.epilogue, *whole), *parts.ys, *parts.after]
     found = []
     for instruction in parts.reductions:
         x, y = instruction.inputs[0], instruction.inputs[-1]
@@ -202,16 +227,14 @@ def obstacle(schedule: LoopSchedule) -> str | None:
     for instruction in instructions:
         if not is_elementwise(instruction) and not isinstance(instruction.op, Dot):
             return f"{instruction.op.name} is no elementwise operation: {instruction.line}"
-    computed = {value for instruction in schedule.loop for value in instruction.outputs}
+    computed = results_of(*schedule.loop)
     outgoing = [*schedule.carry, *parts.after, *parts.sequences, *(x for x in parts.summed if x in computed)]
     outgoing += [*recompute.carry, *recompute.parts.after] if recompute else []
     products = [instruction for instruction in instructions if not is_elementwise(instruction)]
     if products:
         return _obstacle_to_rows(schedule, instructions, products, outgoing)
     try:
-        space = common_shape(
-            [*outgoing, *(x for instruction in instructions for x in (*values_in(instruction), *instruction.outputs))]
-        )
+        space = common_shape([*outgoing, *values_in(*instructions), *results_of(*instructions)])
     except ValueError:
         return "its states have different shapes"
     # Steps inside may broadcast; but each result and each state is an array with all elements of the kernel.
@@ -231,7 +254,7 @@ def _obstacle_to_rows(
     outgoing: Sequence[Value],
 ) -> str | None:
     """Say why a body with products is no kernel over blocks of rows."""
-    inside = {*outgoing, *(value for instruction in instructions for value in instruction.outputs)}
+    inside = {*outgoing, *results_of(*instructions)}
     varying = inside.union(schedule.rows)
     rows = products[0].outputs[0].shape[:1]
     for instruction in products:
@@ -262,16 +285,10 @@ def common_shape(values: Iterable[Value]) -> Shape:
 
 
 class Phase:
-    """Elementwise instructions over one shape, or one product.
-
-    Attributes:
-        shape: the shape of all that it computes.
-        instructions: in order.
-        product: whether it is a product.
-    """
+    """Elementwise instructions over one shape, or one product."""
 
     def __init__(self, shape: Shape, product: bool = False) -> None:
-        self.shape = shape
+        self.shape = shape  # of all that it computes
         self.instructions: list[Instruction] = []
         self.product = product
 
@@ -337,15 +354,11 @@ class Stores:
     ) -> None:
         self.phases = phases
         self.targets = after
-        self._made_in = {
-            value: n
-            for n, phase in enumerate(phases)
-            for instruction in phase.instructions
-            for value in instruction.outputs
-        }
+        self._made_in: dict[Value, int] = {}
         self._last_read: dict[Value, int] = {}  # the last phase that needs a Value
         for n, phase in enumerate(phases):
-            self._last_read.update((x, n) for instruction in phase.instructions for x in values_in(instruction))
+            self._made_in |= dict.fromkeys(results_of(*phase.instructions), n)
+            self._last_read |= dict.fromkeys(values_in(*phase.instructions), n)
         # A product that goes out is computed in its row of the sequence, and needs no store.
         stored = [x for x in sequences if x not in self._made_in or not phases[self._made_in[x]].product]
         at_sequence = {x: self._at(x) for x in stored}
@@ -395,12 +408,8 @@ class Stores:
         """The phases, each with the Values that it needs and does not compute."""
         needs = []
         for n, phase in enumerate(self.phases):
-            inside = {value for instruction in phase.instructions for value in instruction.outputs}
-            taken = [
-                *(x for instruction in phase.instructions for x in values_in(instruction)),
-                *self.sequences[n],
-                *self.summed[n],
-            ]
+            inside = results_of(*phase.instructions)
+            taken = [*values_in(*phase.instructions), *self.sequences[n], *self.summed[n]]
             taken += [self.targets[state] for state in self.after[n]]
             needs.append((phase, [x for x in dict.fromkeys(taken) if x not in inside]))
         return needs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -193,7 +194,7 @@ def test_all_threads_and_one_thread_give_the_same_bits(fn: Any, shapes: list[tup
     kernel = emitted(fn, *map(Tensor, arrays))
     assert kernel.shared
     function = builder.build(kernel.name, kernel.source, kernel.signature)
-    shared, serial = (call_kernel(function, kernel._replace(shared=shared), arrays) for shared in (True, False))
+    shared, serial = (call_kernel(function, replace(kernel, shared=shared), arrays) for shared in (True, False))
     for a, b in zip(shared, serial, strict=True):
         np.testing.assert_array_equal(a.view(np.uint32), b.view(np.uint32))
 

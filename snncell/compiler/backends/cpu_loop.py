@@ -19,8 +19,8 @@ from snncell.compiler.backends.event_products import BOUNDS, Gathered, Scattered
 from snncell.compiler.backends.expressions import as_scalar, cost_of, far_of, file_head, kind_of, sum_of_elements
 from snncell.compiler.backends.tile import KernelBlock, Scratch
 from snncell.compiler.ir.operations import is_elementwise
-from snncell.compiler.ir.program import values_in
-from snncell.compiler.schedule import LoopSchedule, Phase, Stores, common_shape, phases_of
+from snncell.compiler.ir.program import results_of
+from snncell.compiler.schedule import LoopBackend, LoopSchedule, Phase, Stores, phases_of
 from snncell.kernels import loops
 from snncell.kernels.arrays import empty
 from snncell.kernels.numba.build import build
@@ -51,43 +51,29 @@ LEGEND = """
 """
 
 
-class CPULoop:
+class CPULoop(LoopBackend):
     """The kernel of a body whose loop is elementwise, but for products of the rows of its states.
 
     It works on blocks of units: of elements, or where there are products, of rows.
-
-    Args:
-        schedule: of the loop.
     """
 
     def __init__(self, schedule: LoopSchedule) -> None:
-        parts, recompute = schedule.parts, schedule.recompute
-        self.who = schedule.who
-        self.backwards = schedule.backwards
-        self.interval = recompute.interval if recompute else schedule.interval
-        self.storing = schedule.interval is not None
-        self.recompute = recompute
-        self.carry, self.after = schedule.carry, parts.after
+        super().__init__(schedule)
         # The state before a step is the state after the one before: where both are wanted, they are rows of one array.
         self.shifted: dict[Value, Value] = {}
         for before, after in zip(self.carry, self.after, strict=True):
             taken = after in self.carry or after in self.shifted.values()  # one array cannot begin with two states
-            if not taken and {before, after}.issubset(parts.sequences):
+            if not taken and {before, after}.issubset(self.sequences):
                 self.shifted[before] = after
-        self.sequences = [value for value in parts.sequences if value not in self.shifted]
-        self.summed = schedule.summed
-        self.instructions, self.recomputed = schedule.loop, recompute.loop if recompute else []
-        self.rows, self.fixed = schedule.rows, schedule.fixed
+        self.sequences = [value for value in self.sequences if value not in self.shifted]
         self.products = [instruction for instruction in schedule.instructions if not is_elementwise(instruction)]
         # On the stack only where a block has at most BLOCK elements: rows can be of any length.
         self.scratch = Scratch(0 if self.products else STACK)
         self._emit(schedule)
 
-    # --- the kernel ---------------------------------------------------------------------------------------------------
-
     def _emit(self, schedule: LoopSchedule) -> None:
         """Write the kernel, and list its arguments."""
-        states = self.recompute.carry if self.recompute else []
+        states = self.stored
         phases = self._phases(self.instructions, [*self.after, *self.sequences, *self.summed])
         main = Stores(phases, self.carry, self.after, self.sequences, self.summed, in_place=True)
         after = self.recompute.parts.after if self.recompute else []
@@ -113,8 +99,8 @@ class CPULoop:
         targets = [f"w{n}" for n in range(len(self.carry))]
         step += block.step(main, array_of, targets, self.sequences, self.summed, self.scattered.near())
         step += self.scattered.step(self.backwards) + move
+        once, steps = list[str](), list[str]()
         if self.recompute:
-            once = []
             # Once per segment: the first of its states is a checkpoint, the others are computed from it.
             for n, value in enumerate(states):
                 stored = block.part(f"row(p{n}, segment)", value)
@@ -122,37 +108,31 @@ class CPULoop:
             steps = [f"k{n}, l{n} = row(kept{n}, turn), row(kept{n}, turn + 1)" for n in range(len(states))]
             array_of = {value: f"k{n}" for n, value in enumerate(states)}
             steps += block.step(recomputed, array_of, [f"l{n}" for n in range(len(states))], [], [])
-            lines = loops.scan_recomputing(self._begin(block, begin), once, steps, step, self.backwards, finish)
+        # Once the rest of the text has asked for arrays.
+        bounds = [*BOUNDS, *block.prepare] if self.scattered else self.gathered.begin(block.prepare, self.scratch)
+        begin = [*bounds, *begin]
+        if self.recompute:
+            lines = loops.scan_recomputing(begin, once, steps, step, self.backwards, finish)
         else:
-            begin = self._begin(block, begin)
             outside = {"around": self.scattered.around(), "after": self.scattered.after()}
             lines = loops.scan_loop(begin, step, self.backwards, finish, **outside)
         self._finish(lines, [*self.recomputed, *self.instructions], [*states, *self.carry])
 
-    def _begin(self, block: KernelBlock, then: list[str]) -> list[str]:
-        """The statements that a block begins with, once the rest of its text has asked for arrays."""
-        bounds = [*BOUNDS, *block.prepare] if self.scattered else self.gathered.begin(block.prepare, self.scratch)
-        return [*bounds, *then]
-
     def _take_products(self, schedule: LoopSchedule, block: KernelBlock) -> None:
         """Choose the products around the loop that the kernel may carry out itself."""
         terms = [] if self.products else schedule.terms
-        own = [
-            instruction
-            for instruction in terms
-            if instruction.inputs[-1] in self.sequences and instruction.inputs[-1].shape in self.shapes
-        ]
+        own = [x for x in terms if x.inputs[-1] in self.sequences and x.inputs[-1].shape in self.shapes]
         self.scattered = Scattered(own, self.sequences)
         # An operand that is broadcast has no row for each of the block's; and one that has, where rows are added up to
         # columns, is computed before the loop.
         products = [] if own else schedule.products
-        taken = [value for instruction in products for value in instruction.outputs if value.shape in self.shapes]
+        taken = [value for value in results_of(*products) if value.shape in self.shapes]
         numbers = {value: (self.rows.index(value), block.of(value)) for value in taken}
         self.gathered = Gathered(numbers, by_rows=bool(self.products))
 
     def _states_and_sums(self, block: KernelBlock) -> tuple[list[str], list[str], list[str], list[str]]:
         """The statements for states and sums: of a block's begin, of a step's begin and end, and of a block's end."""
-        begin, step = [], []
+        begin, step, move, finish = [], list[str](), list[str](), list[str]()
         for n, value in enumerate(self.carry):
             count = block.count(value)
             begin.append(f"w{n} = {block.part(f'last{n}', value)}")
@@ -160,7 +140,6 @@ class CPULoop:
             if self.storing:
                 row = block.part(f"row(p{n}, turn // every)", value)
                 step += ["if turn % every == 0:", f"    copy({row}, w{n}, {count})"]
-        move, finish = [], []
         for n, value in enumerate(self.summed):
             r, each = sum_of_elements(value), f"for i in range({block.count(value)}):"
             begin.append(f"z{n} = {block.part(f'q{n}', value)}")
@@ -175,12 +154,7 @@ class CPULoop:
         """The phases of a step: one where all is elementwise, over the shape that everything broadcasts to."""
         if self.products:
             return phases_of(instructions, results)
-        inside = [
-            x
-            for instruction in (*self.instructions, *self.recomputed)
-            for x in (*values_in(instruction), *instruction.outputs)
-        ]
-        phase = Phase(common_shape([*self.carry, *self.after, *self.sequences, *self.summed, *inside]))
+        phase = Phase(self.common_shape())
         phase.instructions = instructions
         return [phase]
 
@@ -196,15 +170,14 @@ class CPULoop:
             arguments += [(f"x{n}", rows(value, False)), (f"h{n}", number)]
         arguments += [(f"a{n}", flat(value, False)) for n, value in enumerate(self.fixed)]
         arguments += [*self.gathered.arguments(), *self.scattered.arguments()]
-        if self.recompute:
-            arguments += [(f"p{n}", rows(value, False)) for n, value in enumerate(self.recompute.carry)]
+        arguments += [(f"p{n}", rows(value, False)) for n, value in enumerate(self.stored)]
         arguments += [(f"s{n}", dtypes.BY_NUMPY[dtype]) for n, (_, dtype) in enumerate(self.scalars)]
         arguments += [(f"last{n}", flat(value, True)) for n, value in enumerate(self.carry)]
         arguments += [(f"o{n}", rows(value, True)) for n, value in enumerate(self.sequences)]
         arguments += [(f"q{n}", flat(value, True)) for n, value in enumerate(self.summed)]
         if self.storing:
             arguments += [(f"p{n}", rows(value, True)) for n, value in enumerate(self.carry)]
-        self.name = "scan_" + "".join(c if c.isalnum() else "_" for c in self.who)[:48]
+        self.name = f"scan_{self.identifier[:48]}"
         self.signature = tuple(kind for _, kind in arguments)
         more = ROW_IMPORTS if self.products or self.gathered or self.scattered else ""
         head = file_head(instructions, [*others, *self.rows, *self.fixed], self.summed, more) + LEGEND
@@ -214,22 +187,20 @@ class CPULoop:
         # The block's units, and the cost of one, in elements of plain arithmetic.
         self.units = self.shapes[0][0] if self.products else math.prod(self.shapes[0])
         self.widths = [math.prod(shape[1:]) if self.products else 1 for shape in self.shapes]
-        self.cost = 0
+        self.cost = sum(self.widths)
         for instruction in instructions:
             if is_elementwise(instruction):
-                self.cost += self.widths[self.block.spaces.get(instruction.outputs[0].shape, 0)] * (
-                    cost_of([instruction]) - 1
-                )
+                width = self.widths[self.block.spaces.get(instruction.outputs[0].shape, 0)]
+                self.cost += width * (cost_of([instruction]) - 1)
             else:
                 self.cost += math.prod(instruction.inputs[1].shape) // PRODUCTS_PER_ELEMENT
-        self.cost += sum(self.widths)
 
     # --- running it ---------------------------------------------------------------------------------------------------
 
     def run(
         self, known: dict[Value, Any], varying: set[Value], steps: int
     ) -> tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]:
-        """The states after the last step, the sequences, the sums, and the stored states."""
+        """Run the kernel."""
         last = [self._empty(value) for value in self.carry]
         near = {instruction.inputs[-1]: instruction for instruction in self.scattered.events(known)}
         ys = {value: self._empty(value, steps) for value in self.sequences if value not in near}
@@ -238,12 +209,10 @@ class CPULoop:
             rows[-1 if self.backwards else 0] = np.broadcast_to(known[before], before.shape).reshape(-1)
             ys[before], ys[after] = (rows[1:], rows[:-1]) if self.backwards else (rows[:-1], rows[1:])
         sums = [self._empty(value) for value in self.summed]
-        stored = []
-        if self.storing:
-            stored = [self._empty(value, -(-steps // (self.interval or 1))) for value in self.carry]
+        stored = [self._empty(value, -(-steps // self.every)) for value in self.carry if self.storing]
         how = self.scattered if self.scattered else self.gathered
         block = how.block(known, self.units, self._block())
-        arguments: list[Any] = [steps, self.units, block[0], self.interval or 1]
+        arguments: list[Any] = [steps, self.units, block[0], self.every]
         for width, sizes in zip(self.widths, self.block.sizes, strict=True):
             arguments += [width, *sizes]
         for value in self.carry:
@@ -255,9 +224,8 @@ class CPULoop:
         arguments += self.gathered.operands(known, block)
         operands, grads = self.scattered.operands(known, block)
         arguments += operands
-        if self.recompute:
-            rows = [np.ascontiguousarray(array_to_compute(x, known)) for x in self.recompute.carry]
-            arguments += [x.reshape(len(x), math.prod(x.shape[1:])) for x in rows]
+        rows = [np.ascontiguousarray(array_to_compute(x, known)) for x in self.stored]
+        arguments += [x.reshape(len(x), math.prod(x.shape[1:])) for x in rows]
         if self.units:
             rooms = {value: self.scattered.room(instruction, known, block) for value, instruction in near.items()}
             results = [rooms[value] if value in rooms else ys[value] for value in self.sequences]
@@ -276,12 +244,6 @@ class CPULoop:
 
     def _empty(self, value: Value, *steps: int) -> Any:
         return empty((*steps, math.prod(value.shape)), dtypes.compute_dtype(value.dtype))
-
-    moved = 0  # the state stays in the cache
-
-    def launches(self, steps: int) -> int:
-        """Calls of a kernel."""
-        return 1
 
     def explained(self, steps: int) -> str:
         """The way it runs, in words."""
@@ -304,7 +266,7 @@ class CPULoop:
             return GROUP * max(1, min(self.units // (8 * GROUP), most))
         block = min(BLOCK, max(LEAST_BLOCK, self.units // 64))
         if self.recompute:
-            rows = (self.interval or 1) * sum(value.dtype.itemsize for value in self.recompute.carry)
+            rows = self.every * sum(value.dtype.itemsize for value in self.stored)
             block = min(block, max(LEAST_BLOCK // 8, RECOMPUTED_BYTES // max(rows, 1)))
         return block
 

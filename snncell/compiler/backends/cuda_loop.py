@@ -24,7 +24,7 @@ from snncell.compiler.backends.expressions import (
 )
 from snncell.compiler.backends.groups import add_term, begin_sums, load_element, store_element
 from snncell.compiler.ir.program import values_in
-from snncell.compiler.schedule import LoopSchedule, common_shape
+from snncell.compiler.schedule import LoopBackend, LoopSchedule
 from snncell.kernels.cuda.build import THREADS, build
 from snncell.kernels.cuda.runtime import runtime
 from snncell.kernels.loops import indent
@@ -46,41 +46,15 @@ LEGEND = """
 AHEAD = 4  # steps whose loads are under way at a time
 
 
-class CUDALoop:
-    """The kernel of a body whose loop is elementwise.
-
-    Args:
-        schedule: of the loop.
-    """
-
-    moved = 0  # the state stays in registers
+class CUDALoop(LoopBackend):
+    """The kernel of a body whose loop is elementwise."""
 
     def __init__(self, schedule: LoopSchedule) -> None:
-        parts, recompute = schedule.parts, schedule.recompute
-        self.backwards = schedule.backwards
-        self.interval = recompute.interval if recompute else schedule.interval
-        self.storing = schedule.interval is not None
-        self.recompute = recompute
-        self.carry, self.after = schedule.carry, parts.after
-        self.sequences, self.summed = parts.sequences, schedule.summed
-        self.instructions, self.recomputed = schedule.loop, recompute.loop if recompute else []
-        self.rows, self.fixed = schedule.rows, schedule.fixed
+        super().__init__(schedule)
         self.scalars: list[tuple[Any, Any]] = []
-        self.stored = list(recompute.carry) if recompute else []
-        inside = [
-            x
-            for instruction in (*self.instructions, *self.recomputed)
-            for x in (*values_in(instruction), *instruction.outputs)
-        ]
-        results = [*self.after, *self.sequences, *self.summed]
-        self.shape = common_shape([*self.carry, *results, *inside])
-        self.name = "cuda_scan_" + "".join(c if c.isalnum() else "_" for c in schedule.who)[:44]
-        self._places()
-        self._emit()
-        self._kernel: Any = None
-
-    def _places(self) -> None:
-        """Set the place of a thread's element in each operand."""
+        self.shape = self.common_shape()
+        self.name = f"cuda_scan_{self.identifier[:44]}"
+        # The place of a thread's element in each operand.
         operands = [*self.rows, *self.fixed]
         self.index = IndexSpace(self.shape, operands)
         axes = range(len(self.index.sizes))
@@ -89,11 +63,12 @@ class CUDALoop:
             value: "i" if self.index.coverage(value) == "all" else self.index.place(value, coordinates, lengths)
             for value in operands
         }
+        self._emit()
+        self._kernel: Any = None
 
     def _emit(self) -> None:
-        axes = range(len(self.index.sizes))
         lines = ["j = i"]
-        for axis in reversed(axes):
+        for axis in reversed(range(len(self.index.sizes))):
             lines += [f"g{axis} = j % n{axis}", f"j = j // n{axis}"]
         for n, value in enumerate(self.fixed):
             lines.append(f"d{n} = {load_element(value, f'a{n}', self.place[value])}")
@@ -109,19 +84,17 @@ class CUDALoop:
         # Software prefetching: a thread has few instructions between two loads, and memory takes hundreds of cycles.
         # So the loads of AHEAD steps are under way: y0_0, y0_1, ... are a queue in registers.
         used = self._used()
-        first, later = [], []
+        first = []
         for d in range(AHEAD):
             first.append(f"at{d} = {self._turned(f'min({d}, steps - 1)')}")
             first += [f"y{n}_{d} = {self._row(value, f'at{d}')}" for n, value in used]
         lines = [f"t = {self._turned('turn')}", f"far = {self._turned(f'min(turn + {AHEAD}, steps - 1)')}"]
         for n, value in used:
-            later += [f"r{n} = y{n}_0", *(f"y{n}_{d} = y{n}_{d + 1}" for d in range(AHEAD - 1))]
-            later.append(f"y{n}_{AHEAD - 1} = {self._row(value, 'far')}")
-        lines += later
+            lines += [f"r{n} = y{n}_0", *(f"y{n}_{d} = y{n}_{d + 1}" for d in range(AHEAD - 1))]
+            lines.append(f"y{n}_{AHEAD - 1} = {self._row(value, 'far')}")
         if self.storing:
-            checkpoint = [
-                store_element(x, f"p{n}", "(turn // every) * n + i", f"w{n}") for n, x in enumerate(self.carry)
-            ]
+            place = "(turn // every) * n + i"
+            checkpoint = [store_element(x, f"p{n}", place, f"w{n}") for n, x in enumerate(self.carry)]
             lines += ["if turn % every == 0:", *indent(checkpoint)]
         variables = {value: f"w{n}" for n, value in enumerate(self.carry)} | {value: f"r{n}" for n, value in used}
         lines += self._step(self.instructions, variables, "", self._results)
@@ -139,43 +112,32 @@ class CUDALoop:
 
     def _used(self) -> list[tuple[int, Value]]:
         """The sequences that the loop itself takes; the others belong to the forward that is run again."""
-        used = {x for instruction in self.instructions for x in values_in(instruction)} | {
-            *self.after,
-            *self.sequences,
-            *self.summed,
-        }
+        used = {*values_in(*self.instructions), *self.after, *self.sequences, *self.summed}
         return [(n, value) for n, value in enumerate(self.rows) if value in used]
 
     def _recomputing(self) -> list[str]:
         assert self.recompute is not None  # the caller's choice
         place = f"t = {'first + turn' if self.backwards else 'steps - 1 - first - turn'}"
-        numbers = range(len(self.stored))
         variables = {value: f"k{n}" for n, value in enumerate(self.stored)}
         after = self.recompute.parts.after
 
+        def stored(place: str) -> list[str]:
+            return [store_element(x, f"kept{n}", place, f"k{n}") for n, x in enumerate(self.stored)]
+
         def following(names: dict[Value, str]) -> list[str]:
-            lines = [f"k{n} = {names[value]}" for n, value in enumerate(after)]
-            if len(lines) > 1:  # in one assignment: a state may become another, as in v, u = u, v
-                lines = [", ".join(f"k{n}" for n in numbers) + " = " + ", ".join(names[value] for value in after)]
-            return [
-                *lines,
-                *(store_element(x, f"kept{n}", "(turn + 1) * n + i", f"k{n}") for n, x in enumerate(self.stored)),
-            ]
+            # In one assignment: a state may become another, as in v, u = u, v.
+            assigned = ", ".join(variables.values()) + " = " + ", ".join(names[value] for value in after)
+            return [assigned, *stored("(turn + 1) * n + i")]
 
         once = [f"k{n} = {load_element(x, f'p{n}', 'segment * n + i')}" for n, x in enumerate(self.stored)]
-        once += [store_element(x, f"kept{n}", "i", f"k{n}") for n, x in enumerate(self.stored)]
+        once += stored("i")
         recomputed = [place, *self._step(self.recomputed, variables, "again", following), "turn += 1"]
         back = [place, *(f"k{n} = {load_element(x, f'kept{n}', 'turn * n + i')}" for n, x in enumerate(self.stored))]
         own = {**variables, **{value: f"w{n}" for n, value in enumerate(self.carry)}}
         back += [*self._step(self.instructions, own, "", self._results), "turn -= 1"]
         segment = ["first = segment * every", "length = min(every, steps - first)", *once, "turn = 0"]
-        segment += [
-            "while turn < length - 1:",
-            *indent(recomputed),
-            "turn = length - 1",
-            "while turn >= 0:",
-            *indent(back),
-        ]
+        segment += ["while turn < length - 1:", *indent(recomputed)]
+        segment += ["turn = length - 1", "while turn >= 0:", *indent(back)]
         return ["segment = (steps - 1) // every", "while segment >= 0:", *indent([*segment, "segment -= 1"])]
 
     def _results(self, names: dict[Value, str]) -> list[str]:
@@ -193,8 +155,7 @@ class CUDALoop:
         body = Statements(self.scalars, CUDA, mark)
         body.names.update(variables)
         body.names.update({value: f"d{n}" for n, value in enumerate(self.fixed)})
-        recomputed = {x for instruction in instructions for x in values_in(instruction)}
-        recomputed.update(self.recompute.parts.after if self.recompute and mark else ())
+        recomputed = {*values_in(*instructions), *(self.recompute.parts.after if self.recompute and mark else ())}
         for value in [x for x in self.rows if x in recomputed] if mark else [x for _, x in self._used()]:
             if value not in variables:
                 body.load(value, self._row(value, "t"))
@@ -236,17 +197,16 @@ class CUDALoop:
     def run(
         self, known: dict[Value, Any], varying: set[Value], steps: int
     ) -> tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]:
-        """The states after the last step, the sequences, the sums, and the stored states."""
+        """Launch the kernel."""
         if self._kernel is None:
             self._kernel = build(self.name, self.source, self.signature)
-        count, every = math.prod(self.shape), self.interval or 1
+        count, every = math.prod(self.shape), self.every
         last = [DEVICE.empty(value.shape, value.dtype) for value in self.carry]
         ys = {value: DEVICE.empty((steps, *value.shape), value.dtype) for value in self.sequences}
         sums = [DEVICE.empty(value.shape, kind_of(value).dtype) for value in self.summed]
         results = [*last, *ys.values(), *sums]
-        stored = []
-        if self.storing:
-            stored = [DEVICE.empty((-(-steps // every), *value.shape), value.dtype) for value in self.carry]
+        segments = -(-steps // every)
+        stored = [DEVICE.empty((segments, *x.shape), x.dtype) for x in self.carry if self.storing]
         arguments: list[Any] = [steps, count, every, *self.index.sizes]
         held = []  # copies live until the kernel is launched, or their memory would be given to the next one's arrays
         for value in self.carry:
@@ -261,16 +221,12 @@ class CUDALoop:
             arguments += [array.argument, 0 if one else math.prod(value.shape)]
         fixed = [DEVICE.contiguous(known[value]) for value in self.fixed]
         checkpoints = [DEVICE.contiguous(known[value]) for value in self.stored]
-        segments = [DEVICE.empty((every, *value.shape), value.dtype) for value in self.stored]
-        arrays = [x.argument for x in (*fixed, *checkpoints, *segments)]
+        room = [DEVICE.empty((every, *value.shape), value.dtype) for value in self.stored]
+        arrays = [x.argument for x in (*fixed, *checkpoints, *room)]
         outs = [x.argument for x in (*results, *stored)]
         blocks = -(-count // THREADS)
         runtime().launch(self._kernel, blocks, THREADS, [*arguments, *arrays, *self.numbers, *outs])
         return last, ys, dict(zip(self.summed, sums, strict=True)), stored
-
-    def launches(self, steps: int) -> int:
-        """Kernels that it launches."""
-        return 1
 
     def explained(self, steps: int) -> str:
         """The way it runs, in words."""

@@ -1,27 +1,6 @@
 """Products with few events that the kernel of a loop over time computes itself: as inputs (gather), as sums (scatter).
 
-Gather: the rows of the matrix that belong to the events of a step are added up where the loop would load its input.
-
-    for each block of neurons:
-        for t in range(steps):
-            if gathers0:  rows.gather_rows(...): y0 = sum of the rows of the matrix that step t's events belong to
-            else:         y0 = the row of the sequence, which was computed before the loop
-            for i in block: ...
-
-Both are one kernel, for there may be more events in the next batch. A block is of some columns of one row of the
-product, or of several whole rows.
-
-Scatter: the gradient of a matrix, a product of a sequence with few events and a result of the loop, is added up in it.
-
-    for each strip of neurons:
-        for each sample:
-            for t in range(steps):
-                for i in strip: ...  near[t] = the result, which is not written
-            rows.scatter_rows(...): add `near` to the rows of the strip's sums that the events belong to
-        rows.put_strip(...): the sums are columns of the gradient, or rows of it if its transpose is wanted
-
-One thread owns a strip of the gradient and goes through all samples in order. If there are many events, the same kernel
-writes its result, and the product runs after the loop.
+If there are many events, the same kernel reads or writes a whole sequence, and the product runs before or after it.
 """
 
 from __future__ import annotations
@@ -61,7 +40,15 @@ def gather_rows(instruction: Instruction, known: dict[Value, Any]) -> RowsOfEven
 
 
 class Gathered:
-    """The products whose rows a kernel may add up itself.
+    """Gather: the rows of the matrix that belong to a step's events are added up where the loop would load its input.
+
+        for each block of neurons:
+            for t in range(steps):
+                if inner0 >= 0:  rows.gather_rows(...): y0 = sum of the rows that step t's events belong to
+                else:            y0 = the row of the sequence, which was computed before the loop
+                for i in block: ...
+
+    A block is of some columns of one row of the product, or of several whole rows.
 
     Args:
         values: their results, each with its number among the sequences of the kernel, and the number of its space.
@@ -121,13 +108,9 @@ class Gathered:
         arguments: list[tuple[str, Any]] = [(name, dtypes.int64) for name in sizes]
         for n, value in enumerate(self.values):
             kind, number = kind_of(value), dtypes.int64
-            lists = (dtypes.int16, kind, dtypes.int64, dtypes.int32, kind)
-            names = ("places", "amounts", "starts", "counts", "matrix")
-            arguments += [
-                (f"inner{n}", number),
-                (f"graded{n}", number),
-                *((f"{a}{n}", (b, 1, False)) for a, b in zip(names, lists, strict=True)),
-            ]
+            lists = {"places": dtypes.int16, "amounts": kind, "starts": number, "counts": dtypes.int32, "matrix": kind}
+            arguments += [(f"inner{n}", number), (f"graded{n}", number)]
+            arguments += [(f"{name}{n}", (dtype, 1, False)) for name, dtype in lists.items()]
         return arguments
 
     def block(self, known: dict[Value, Any], units: int, block: int) -> tuple[int, int, int]:
@@ -152,9 +135,7 @@ class Gathered:
             if isinstance(product, RowsOfEvents):
                 inner, columns = product.matrix.shape
                 matrix = product.in_strips(columns if self.by_rows else strip)
-                places, values, starts, counts = product.events
-                graded = int(values.size > 1)
-                operands += [inner, graded, places, values, starts, counts, matrix]
+                operands += [inner, int(product.events[1].size > 1), *product.events, matrix]
             else:
                 nothing = [np.zeros(1, kind) for kind in (np.int16, dtype, np.int64, np.int32, dtype)]
                 operands += [-1, 0, *nothing]
@@ -189,11 +170,17 @@ def events_by_column(instruction: Instruction, known: dict[Value, Any], steps: i
 
 
 class Scattered:
-    """The products that a kernel may add up itself.
+    """Scatter: the gradient of a matrix, a product of a sequence with few events and a result of the loop, in the loop.
 
-    Args:
-        terms: their instructions.
-        sequences: the results of the loop, in order; the last operand of each term is among them.
+        for each strip of neurons:
+            for each sample:
+                for t in range(steps):
+                    for i in strip: ...  near[t] = the result, which is not written
+                rows.scatter_rows(...): add `near` to the rows of the strip's sums that the events belong to
+            rows.put_strip(...): the sums are columns of the gradient, or rows of it if its transpose is wanted
+
+    One thread owns a strip of the gradient and goes through all samples in order. The last operand of each term is
+    among the `sequences` of the loop.
     """
 
     def __init__(self, terms: list[Instruction], sequences: list[Value]) -> None:
@@ -278,11 +265,8 @@ class Scattered:
 
     def events(self, known: dict[Value, Any]) -> dict[Instruction, SortedEvents]:
         """The events of the products that are added up now."""
-        return {
-            instruction: known[instruction.outputs[0]]
-            for instruction, _ in self.terms
-            if instruction.outputs[0] in known
-        }
+        pairs = ((instruction, known.get(instruction.outputs[0])) for instruction, _ in self.terms)
+        return {instruction: events for instruction, events in pairs if events is not None}
 
     def block(self, known: dict[Value, Any], units: int, block: int) -> tuple[int, int, int]:
         """The columns of a strip, those of a row, and 1: a strip is one of each row."""
@@ -298,10 +282,8 @@ class Scattered:
 
     def room(self, instruction: Instruction, known: dict[Value, Any], block: tuple[int, int, int]) -> Any:
         """An array for the rows that are near, in place of the sequence: a row for each strip."""
-        events = known[instruction.outputs[0]]
-        return empty(
-            (self.blocks(block, 0), events.held * events.group * block[0]), kind_of(instruction.outputs[0]).dtype
-        )
+        out = instruction.outputs[0]
+        return empty((self.blocks(block, 0), known[out].held * known[out].group * block[0]), kind_of(out).dtype)
 
     def operands(self, known: dict[Value, Any], block: tuple[int, int, int]) -> tuple[list[Any], dict[Value, Any]]:
         """Arrays and numbers for `arguments`, and the gradients that are filled."""
@@ -322,6 +304,4 @@ class Scattered:
 
     def additions(self, known: dict[Value, Any]) -> int:
         """The number of elements that are added up."""
-        return sum(
-            events.total * instruction.inputs[-1].shape[-1] for instruction, events in self.events(known).items()
-        )
+        return sum(events.total * term.inputs[-1].shape[-1] for term, events in self.events(known).items())

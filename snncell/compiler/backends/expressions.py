@@ -18,6 +18,7 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.compiler.fuse import FusionGroup
 from snncell.compiler.ir.operations import Cast, Elementwise, Reduction, Sum
+from snncell.compiler.ir.program import results_of, values_in
 from snncell.kernels import loops
 from snncell.kernels.numba.policy import CALL_COST
 from snncell.kernels.scalar import CUDA_IMPORTS, LOOP, LOOP_IMPORTS, SIMULATOR_IMPORTS, is_simulated
@@ -45,11 +46,9 @@ class Statements:
     def compute(self, instruction: Instruction) -> None:
         """Append an elementwise instruction, under the user's line that it comes from."""
         assert isinstance(instruction.op, Elementwise)  # the caller's choice
-        (out,) = instruction.outputs
-        code = dtypes.compute_dtype(instruction.op.operand_dtype(instruction.inputs))
-        operands = [
-            self.names[x] if isinstance(x, Value) else self._scalar(x, instruction, code) for x in instruction.inputs
-        ]
+        inputs, (out,) = instruction.inputs, instruction.outputs
+        code = dtypes.compute_dtype(instruction.op.operand_dtype(inputs))
+        operands = [self.names[x] if isinstance(x, Value) else self._scalar(x, instruction, code) for x in inputs]
         name = f"t{len(self.names)}{self.mark}"  # numbered within the loop, so that equal loops have equal sources
         self.names[out] = name
         comment = comment_on(instruction)
@@ -61,13 +60,12 @@ class Statements:
 
     def rounding(self, value: Value, name: str) -> list[str]:
         """The statement that rounds an element to float16 or bfloat16, as each eager operation does; else none."""
-        return (
-            [f"{name} = {self.functions[value.dtype.name].format(name)}"] if dtypes.is_storage_only(value.dtype) else []
-        )
+        if not dtypes.is_storage_only(value.dtype):
+            return []
+        return [f"{name} = {self.functions[value.dtype.name].format(name)}"]
 
     def _scalar(self, number: Any, instruction: Instruction, dtype: Any) -> str:
-        """A Python number as an argument."""
-        # Equal numbers do not share one: the source, by which compiled kernels are found, must not depend on values.
+        """A Python number as an argument. Equal numbers do not share one: the source must not depend on values."""
         condition = instruction.inputs[0] is number and getattr(instruction.op, "rule", "") == "select"
         self.scalars.append((number, np.dtype(bool) if condition else dtype))
         return f"s{len(self.scalars) - 1}"
@@ -80,9 +78,7 @@ def _as_integer(result: str, instruction: Instruction, dtype: Any) -> str:
     """
     source = instruction.inputs[0]
     from_float = isinstance(instruction.op, Cast) and isinstance(source, Value) and dtypes.is_float(source.dtype)
-    if not from_float or dtype.kind not in "iu" or dtype.itemsize > 2:
-        return result
-    return f"np.int32({result})"
+    return f"np.int32({result})" if from_float and dtype.kind in "iu" and dtype.itemsize <= 2 else result
 
 
 def file_head(
@@ -90,8 +86,7 @@ def file_head(
 ) -> str:
     """The file above the function: a docstring, imports (and `more`), and the casts that its statements use.
 
-    Besides the Values of the instructions there may be `others`; partial sums of those that are `summed` are added up
-    too.
+    Those of `others` are beside those of the instructions, and those of partial sums of `summed` Values.
     """
     return _head(LOOP_IMPORTS + more, instructions, others, summed)
 
@@ -102,15 +97,7 @@ def cuda_head(instructions: Sequence[Instruction], others: Sequence[Value] = ())
 
 
 def _head(imports: str, instructions: Sequence[Instruction], others: Sequence[Value], summed: Sequence[Value]) -> str:
-    values = [
-        *others,
-        *(
-            x
-            for instruction in instructions
-            for x in (*instruction.inputs, *instruction.outputs)
-            if isinstance(x, Value)
-        ),
-    ]
+    values = [*others, *values_in(*instructions), *results_of(*instructions)]
     kinds = {*map(kind_of, values), *map(far_of, summed)}
     used = sorted((kind.code, kind.dtype) for kind in kinds)
     casts = "".join(f"{code} = np.{dtype.type.__name__}\n" for code, dtype in used)
@@ -120,9 +107,7 @@ def _head(imports: str, instructions: Sequence[Instruction], others: Sequence[Va
 
 def cost_of(instructions: Sequence[Instruction]) -> int:
     """The cost of one element, in elements of plain arithmetic."""
-    return 1 + CALL_COST * sum(
-        instruction.op.slow_calls for instruction in instructions if isinstance(instruction.op, Elementwise)
-    )
+    return 1 + CALL_COST * sum(one.op.slow_calls for one in instructions if isinstance(one.op, Elementwise))
 
 
 def reduction_of(target: str, term: str, instruction: Instruction) -> loops.Reduced:
@@ -165,6 +150,9 @@ def code_of(value: Value) -> str:
     return kind_of(value).code
 
 
+# --- index spaces -----------------------------------------------------------------------------------------------------
+
+
 class Operand(NamedTuple):
     """A Value as it enters a kernel: reshaped to `shape`, whose axes of length 1 are broadcast."""
 
@@ -173,13 +161,13 @@ class Operand(NamedTuple):
 
 
 class IndexSpace:
-    """The joined axes of a shape, and which of them each operand has in full; along the others it is broadcast.
+    """The index space of a kernel: the joined axes of a shape, and the place of an element of it in each operand.
 
-    Args:
-        shape: of all elements.
-        operands: the Values that are read.
-        reduced: the axes that are reduced.
-        uniform: the operands whose elements are all the same.
+        x (8, 16, 32) + b (32,)   ->   sizes (128, 32); x at p0 * n1 + p1, b at p1
+
+    Axes that every operand treats alike are joined first, so that most kernels run over one or two axes whatever the
+    shapes were: fewer kernels are compiled, and the inner loop is long. Along the axes that an operand has not in full
+    it is broadcast, as `uniform` operands are, whose elements are all the same.
 
     Attributes:
         sizes: the joined lengths.
@@ -227,12 +215,7 @@ def operands_of(group: FusionGroup, uniform: Collection[Value]) -> tuple[IndexSp
 def join_axes(
     shape: tuple[int, ...], axes: tuple[int, ...], patterns: Sequence[tuple[bool, ...]]
 ) -> tuple[tuple[int, ...], tuple[bool, ...], list[list[int]]]:
-    """Join neighbouring axes that all operands treat alike.
-
-    Args:
-        shape: the index space.
-        axes: the reduced axes.
-        patterns: for each operand, which axes it really has (the others are broadcast).
+    """Join neighbouring axes that are all reduced or not, and that each operand has or not, by its pattern.
 
     Returns:
         The joined lengths, which of them are kept (not reduced), and the axes that each stands for.

@@ -1,19 +1,26 @@
-"""The loop of a fused group on the CPU: elementwise instructions and reductions as the source of one function.
+"""Kernels of fused groups: elementwise instructions and reductions as the source of one function, on either device.
 
-The statements come from the formulas (`expressions.py`), the loop around them from a template (`kernels/loops.py`):
+The statements come from the formulas (`expressions.py`). On the CPU the loop around them is a template of
+`kernels/loops.py`:
 
     no reduction                    map_loop
     the last axis is kept           reduce_columns    sums over rows, whole rows at a time
     one result, and much work       reduce_all, reduce_slices: units leave parts, which are joined in order
     channels of many images         reduce_slices: an image after the other, as they lie in memory
     otherwise                       reduce_rows       a sum along memory for each result
+
+On the device there is a thread for each element, or for each part of a sum. Sums run without atomics: `chunks` threads
+share each result, each adds every `chunks`-th term, and what they found is added up by the same rule until one is left.
+How many there are depends on the sizes alone, and so do the bits. Sums of float32 are compensated
+(`Reduced.compensated`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -34,92 +41,151 @@ from snncell.compiler.ir.operations import Elementwise, Reduction, Sum
 from snncell.kernels import loops
 from snncell.kernels.loops import Reduced, indent
 from snncell.kernels.numba.policy import PARALLEL_SIZE
-from snncell.kernels.scalar import CUDA, LOAD, STORE
+from snncell.kernels.scalar import CUDA, LOAD, LOOP, STORE
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
 
 LEAST_PART = 64  # elements of which there is a part, where there is one for each result and slice
+TERMS = 16  # a sum of fewer is one thread's
+MOST_CHUNKS = 256  # that one thread joins; beyond it they are joined in two rounds
+ENOUGH = 1 << 17  # threads that fill a card
 
 
-class KernelSource(NamedTuple):
-    """A loop, ready to be built.
+@dataclass(frozen=True)
+class GroupKernel:
+    """The kernel of a group, ready to be built.
 
     Attributes:
         name: its operations, for the file's name.
         source: the whole file.
         sizes: the lengths of the joined axes: the first arguments.
-        arrays: the inputs, in the order of the arguments.
-        scalars: Python numbers and the NumPy dtype each is passed as.
-        outputs: the arrays that the kernel fills.
+        arrays, outputs: the operands.
+        scalars: Python numbers, and the NumPy dtype each is passed as.
         signature: the argument types for `build`.
-        units: of its work, which threads can share.
-        shared: whether it pays that threads share them.
-        parts: the dtypes of the arrays in which units leave parts of reductions.
-        left: the number of parts that a unit leaves in each.
     """
 
     name: str
     source: str
     sizes: tuple[int, ...]
     arrays: list[Operand]
-    scalars: list[tuple[Any, Any]]
     outputs: list[Operand]
+    scalars: list[tuple[Any, Any]]
     signature: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class KernelSource(GroupKernel):
+    """A loop on the CPU.
+
+    Attributes:
+        units: of its work, which threads can share.
+        shared: whether it pays that threads share them.
+        parts: the dtypes of the arrays in which units leave parts of reductions.
+        left: the number of parts that a unit leaves in each.
+    """
+
     units: int
     shared: bool
     parts: list[Any]
     left: int
 
 
+@dataclass(frozen=True)
+class CUDAKernel(GroupKernel):
+    """A kernel on the device; its source holds the one that joins parts of sums too, `join_<name>`.
+
+    Attributes:
+        results: elements, or results of the sums.
+        terms: of each sum; 0 without sums.
+        sums: the places of the sums among the outputs.
+        join: the argument types of the kernel that joins.
+    """
+
+    results: int
+    terms: int
+    sums: list[int]
+    join: tuple[Any, ...]
+
+
+class _GroupBody(Statements):
+    """The statements of a fused group, in which p0, p1, ... are the position, and its operands.
+
+    Args:
+        group: the instructions.
+        uniform: constants whose elements are all the same.
+        prefix: of the kernel's name.
+    """
+
+    def __init__(self, group: FusionGroup, uniform: set[Value], prefix: str, functions: dict[str, str]) -> None:
+        super().__init__(functions=functions)
+        self.group = group
+        self.name = prefix + "_".join(dict.fromkeys(instruction.op.name for instruction in group.instructions))[:48]
+        self.space, self.arrays, self.outputs = operands_of(group, uniform)
+        for number, operand in enumerate(self.arrays):
+            self.load(operand.value, self.element(operand, f"a{number}", [length != 1 for length in operand.shape]))
+        for instruction in group.instructions:
+            if isinstance(instruction.op, Elementwise):
+                self.compute(instruction)
+        self.reductions = {x.outputs[0]: x for x in group.instructions if isinstance(x.op, Reduction)}
+        for number, operand in enumerate(self.outputs):
+            if operand.value not in self.reductions:
+                self.lines.append(self.store(operand.value, f"o{number}"))
+
+    def element(self, operand: Operand, array: str, present: Sequence[bool]) -> str:
+        """The element of an array that belongs to the position, on the axes that are present."""
+        places = (f"p{axis}" if has else "0" for axis, has in enumerate(present))
+        return f"{array}[{', '.join(places)}]"
+
+    def store(self, value: Value, array: str) -> str:
+        """The statement that stores a Value at the position."""
+        return f"{array}[{', '.join(f'p{axis}' for axis in range(len(self.space.sizes)))}] = {self.names[value]}"
+
+    def reduced(self, instruction: Instruction, target: str) -> Reduced:
+        """The arguments of a template for one of the reductions."""
+        return reduction_of(target, self.names[instruction.inputs[0]], instruction)
+
+    def arguments(self, more: Sequence[str] = ()) -> list[str]:
+        """The names of the kernel's arguments, `more` of them after the sizes."""
+        names = [f"n{n}" for n in range(len(self.space.sizes))] + [*more]
+        for letter, values in (("a", self.arrays), ("s", self.scalars), ("o", self.outputs)):
+            names += [f"{letter}{n}" for n in range(len(values))]
+        return names
+
+
+# --- the CPU ----------------------------------------------------------------------------------------------------------
+
+
 def emit(group: FusionGroup, uniform: set[Value]) -> KernelSource:
-    """The kernel of a fused group; `uniform` are constants whose elements are all the same."""
+    """The kernel of a fused group on the CPU; `uniform` are constants whose elements are all the same."""
     assert group.shape is not None  # only loops are emitted
-    reductions = [instruction for instruction in group.instructions if isinstance(instruction.op, Reduction)]
-    reduced = {instruction.outputs[0] for instruction in reductions}
-    space, arrays, outputs = operands_of(group, uniform)
-    sizes, kept = space.sizes, space.kept
     # Decided by the sizes, not by the number of threads: the order in which a sum is taken depends on it.
     shared = math.prod(group.shape) * cost_of(group.instructions) >= PARALLEL_SIZE
-
-    body = _Body(len(sizes))
-    for number, operand in enumerate(arrays):
-        body.load_from(operand, number)
-    for instruction in group.instructions:
-        if isinstance(instruction.op, Elementwise):
-            body.compute(instruction)
-    position = {operand.value: number for number, operand in enumerate(outputs)}
-    for number, operand in enumerate(outputs):
-        if operand.value not in reduced:
-            body.lines.append(f"{body.at(f'o{number}', sizes)} = {body.names[operand.value]}")
-    sums = [
-        body.reduced(
-            instruction,
-            body.at(f"o{position[instruction.outputs[0]]}", outputs[position[instruction.outputs[0]]].shape, kept),
-        )
-        for instruction in reductions
-        if instruction.outputs[0] in position
-    ]
-
-    name = "loop_" + "_".join(dict.fromkeys(instruction.op.name for instruction in group.instructions))[:48]
-    arguments = [f"n{i}" for i in range(len(sizes))] + [f"a{i}" for i in range(len(arrays))]
-    arguments += [f"s{i}" for i in range(len(body.scalars))] + [f"o{i}" for i in range(len(outputs))]
+    body = _GroupBody(group, uniform, "loop_", LOOP)
+    sizes, kept = body.space.sizes, body.space.kept
+    position = {operand.value: number for number, operand in enumerate(body.outputs)}
+    sums = []
+    for value, instruction in body.reductions.items():
+        if value in position:
+            operand = body.outputs[position[value]]
+            sums.append(body.reduced(instruction, body.element(operand, f"o{position[value]}", kept)))
     lines, units, left = _loop(kept, sizes, body.lines, sums, shared)
-    terms = [instruction.inputs[0] for instruction in reductions if isinstance(instruction.op, Sum)]
+    terms = [instruction.inputs[0] for instruction in body.reductions.values() if isinstance(instruction.op, Sum)]
     parts = [dtypes.BY_NUMPY[np.dtype(r.far)] for r in sums] if left else []
-    arguments += [f"parts{i}" for i in range(len(parts))]
-    source = f"{file_head(group.instructions, summed=terms)}\n\n{loops.function(name, arguments, lines)}"
+    arguments = body.arguments() + [f"parts{i}" for i in range(len(parts))]
+    source = f"{file_head(group.instructions, summed=terms)}\n\n{loops.function(body.name, arguments, lines)}"
     signature = (
         *[dtypes.int64 for _ in sizes],
-        *[(kind_of(o.value), len(sizes), False) for o in arrays],
+        *[(kind_of(o.value), len(sizes), False) for o in body.arrays],
         *[dtypes.BY_NUMPY[dtype] for _, dtype in body.scalars],
-        *[(kind_of(o.value), len(sizes), True) for o in outputs],
+        *[(kind_of(o.value), len(sizes), True) for o in body.outputs],
         *[(kind, 1, True) for kind in parts],
     )
-    return KernelSource(name, source, sizes, arrays, body.scalars, outputs, signature, units, shared, parts, left)
+    shape = body.name, source, sizes, body.arrays, body.outputs, body.scalars, signature
+    return KernelSource(*shape, units, shared, parts, left)
 
 
 def _loop(
-    kept: tuple[bool, ...], sizes: tuple[int, ...], body: list[str], sums: list[loops.Reduced], shared: bool
+    kept: tuple[bool, ...], sizes: tuple[int, ...], body: list[str], sums: list[Reduced], shared: bool
 ) -> tuple[list[str], int, int]:
     """The lines of the template that fits, the number of its units, and of the parts that each leaves to be joined."""
     keep = [axis for axis, is_kept in enumerate(kept) if is_kept]
@@ -137,110 +203,47 @@ def _loop(
     return loops.reduce_rows(keep, along, body, sums), sizes[keep[0]] if keep else 1, 0
 
 
-class _Body(Statements):
-    """The statements of a loop over the axes of its arrays."""
-
-    def __init__(self, ndim: int) -> None:
-        super().__init__()
-        self.ndim = ndim
-
-    def at(self, array: str, shape: Sequence[int], present: Sequence[bool] | None = None) -> str:
-        """The element of `array` that belongs to the loop's position."""
-        full = [True] * self.ndim if present is None else present
-        return f"{array}[{', '.join(f'p{axis}' if full[axis] else '0' for axis in range(len(shape)))}]"
-
-    def load_from(self, operand: Operand, number: int) -> None:
-        """Give an operand a name that holds its element."""
-        present = [length != 1 for length in operand.shape]
-        self.load(operand.value, self.at(f"a{number}", operand.shape, present))
-
-    def reduced(self, instruction: Instruction, target: str) -> loops.Reduced:
-        (term,) = instruction.inputs
-        return reduction_of(target, self.names[term], instruction)
+# --- the device -------------------------------------------------------------------------------------------------------
 
 
-TERMS = 16  # a sum of fewer is one thread's
-MOST_CHUNKS = 256  # that one thread joins; beyond it they are joined in two rounds
-ENOUGH = 1 << 17  # threads that fill a card
+class _DeviceBody(_GroupBody):
+    """The same with flat arrays, in their own dtypes."""
 
+    def element(self, operand: Operand, array: str, present: Sequence[bool]) -> str:
+        present = [has or size == 1 for has, size in zip(present, self.space.sizes, strict=True)]
+        return load_element(operand.value, array, self._place(present))
 
-class CUDAKernel(NamedTuple):
-    """A kernel, ready to be built.
+    def store(self, value: Value, array: str) -> str:
+        return store_element(value, array, self._place([True] * len(self.space.sizes)), self.names[value])
 
-    Attributes:
-        name: its operations, for the file's name.
-        source: the whole file: the kernel, and for sums the one that joins their parts, `join_<name>`.
-        sizes: the lengths of the joined axes.
-        arrays, outputs: the operands.
-        scalars: Python numbers and the NumPy dtype each is passed as.
-        signature: the argument types.
-        results: elements, or results of the sums.
-        terms: of each sum; 0 without sums.
-        sums: the places of the sums among the outputs.
-        join: the argument types of the kernel that joins.
-    """
-
-    name: str
-    source: str
-    sizes: tuple[int, ...]
-    arrays: list[Operand]
-    outputs: list[Operand]
-    scalars: list[tuple[Any, Any]]
-    signature: tuple[Any, ...]
-    results: int
-    terms: int
-    sums: list[int]
-    join: tuple[Any, ...]
+    def _place(self, present: Sequence[bool]) -> str:
+        axes = range(len(present))
+        return flat_index([f"p{axis}" for axis in axes], [f"n{axis}" for axis in axes], present)
 
 
 def emit_cuda(group: FusionGroup, uniform: set[Value]) -> CUDAKernel:
-    """The kernel of a fused group; `uniform` are constants whose elements are all the same."""
-    reductions = {
-        instruction.outputs[0]: instruction
-        for instruction in group.instructions
-        if isinstance(instruction.op, Reduction)
-    }
-    space, arrays, outputs = operands_of(group, uniform)
-    sizes, kept = space.sizes, space.kept
-
-    body = Statements(functions=CUDA)
-    for n, operand in enumerate(arrays):
-        body.load(operand.value, load_element(operand.value, f"a{n}", _place(operand.shape, sizes)))
-    for instruction in group.instructions:
-        if isinstance(instruction.op, Elementwise):
-            body.compute(instruction)
-    for n, operand in enumerate(outputs):
-        if operand.value not in reductions:
-            body.lines.append(store_element(operand.value, f"o{n}", _place(sizes, sizes), body.names[operand.value]))
-    sums = [n for n, operand in enumerate(outputs) if operand.value in reductions]
-    joined = [
-        reduction_of(f"o{n}", body.names[reductions[outputs[n].value].inputs[0]], reductions[outputs[n].value])
-        for n in sums
-    ]
-
-    name = "cuda_" + "_".join(dict.fromkeys(instruction.op.name for instruction in group.instructions))[:48]
-    axes = range(len(sizes))
-    arguments = [f"n{k}" for k in axes] + ["chunks"] * bool(sums) + [f"a{k}" for k in range(len(arrays))]
-    arguments += [f"s{k}" for k in range(len(body.scalars))] + [f"o{k}" for k in range(len(outputs))]
-    along = [k for k in axes if not kept[k]]
+    """The kernel of a fused group on the device; `uniform` are constants whose elements are all the same."""
+    body = _DeviceBody(group, uniform, "cuda_", CUDA)
+    sizes, kept, outputs, name = body.space.sizes, body.space.kept, body.outputs, body.name
+    sums = [n for n, operand in enumerate(outputs) if operand.value in body.reductions]
+    joined = [body.reduced(body.reductions[outputs[n].value], f"o{n}") for n in sums]
     lines = _sum(list(kept), body.lines, joined, outputs) if sums else _map(len(sizes), body.lines)
-    source = (
-        f"{cuda_head(group.instructions)}\n\ndef {name}({', '.join(arguments)}):\n" + "\n".join(indent(lines)) + "\n"
-    )
+    source = f"{cuda_head(group.instructions)}\n\n{_function(name, body.arguments(['chunks'] * bool(sums)), lines)}"
     if sums:
         source += _join(name, [outputs[n].value for n in sums], joined, kept[-1])
     parts = [kind_of(outputs[n].value) for n in sums]
     filled = [kind_of(o.value) if n in sums else dtypes.BY_NUMPY[o.value.dtype] for n, o in enumerate(outputs)]
     signature = (
         *[dtypes.int64] * (len(sizes) + bool(sums)),
-        *[(dtypes.BY_NUMPY[operand.value.dtype], False) for operand in arrays],
+        *[(dtypes.BY_NUMPY[operand.value.dtype], False) for operand in body.arrays],
         *[dtypes.BY_NUMPY[dtype] for _, dtype in body.scalars],
         *[(dtype, True) for dtype in filled],
     )
     join = (*[dtypes.int64] * 3, *[(dtype, False) for dtype in parts], *[(dtype, True) for dtype in parts])
     count = math.prod(n for n, keep in zip(sizes, kept, strict=True) if keep)
-    terms = math.prod(sizes[k] for k in along) if sums else 0
-    return CUDAKernel(name, source, sizes, arrays, outputs, body.scalars, signature, count, terms, sums, join)
+    terms = math.prod(n for n, keep in zip(sizes, kept, strict=True) if not keep) if sums else 0
+    shape = name, source, sizes, body.arrays, outputs, body.scalars, signature
+    return CUDAKernel(*shape, count, terms, sums, join)
 
 
 def chunks_of(count: int, terms: int) -> list[int]:
@@ -262,21 +265,9 @@ def store_element(value: Value, array: str, place: str, element: str) -> str:
     return f"{array}[{place}] = " + STORE.get(value.dtype.name, "{0}").format(element)
 
 
-def _load_sum(value: Value, array: str, place: str) -> str:
-    """The expression of a part of a sum, which stays in the dtype it is computed in."""
-    return load_element(value, array, place) if value.dtype.kind == "b" else f"{array}[{place}]"
-
-
 def _store_sum(value: Value, array: str, place: str, element: str) -> str:
-    """The statement that puts a sum or a part of one into a flat array."""
+    """The statement that puts a sum or a part of one into a flat array, in the dtype it is computed in."""
     return store_element(value, array, place, element) if value.dtype.kind == "b" else f"{array}[{place}] = {element}"
-
-
-def _place(shape: tuple[int, ...], sizes: tuple[int, ...]) -> str:
-    """The place in a flat array of the element that belongs to p0, p1, ...; axes of length 1 are broadcast."""
-    axes = range(len(shape))
-    present = [own != 1 or size == 1 for own, size in zip(shape, sizes, strict=True)]
-    return flat_index([f"p{axis}" for axis in axes], [f"n{axis}" for axis in axes], present)
 
 
 def _unravel_index(index: str, axes: list[int]) -> list[str]:
@@ -289,6 +280,10 @@ def _unravel_index(index: str, axes: list[int]) -> list[str]:
 
 def _product(axes: list[int]) -> str:
     return " * ".join(f"n{axis}" for axis in axes) or "1"
+
+
+def _function(name: str, arguments: Sequence[str], lines: list[str]) -> str:
+    return "\n".join([f"def {name}({', '.join(arguments)}):", *indent(lines)]) + "\n"
 
 
 def _map(ndim: int, body: list[str]) -> list[str]:
@@ -329,8 +324,7 @@ def _sum(kept: list[bool], body: list[str], sums: list[Reduced], outputs: list[O
     grow = [line for n, r in enumerate(sums) for line in add_term(n, r)]
     inner = ["q = r", *_unravel_index("q", along), *body, *grow, "r += chunks"]
     lines = [*_thread(columns, count), "q = k", *_unravel_index("q", keep), "r = c"]
-    lines += begin_sums(sums)
-    lines += [f"while r < {_product(along)}:", *indent(inner)]
+    lines += [*begin_sums(sums), f"while r < {_product(along)}:", *indent(inner)]
     lines += [_store_sum(values[r.target], r.target, place, f"z{n}") for n, r in enumerate(sums)]
     return ["i = cuda.grid(1)", f"if i < {count} * chunks:", *indent(lines)]
 
@@ -340,11 +334,13 @@ def _join(name: str, values: list[Value], sums: list[Reduced], columns: bool) ->
     part = _part(columns, "count", "r", "parts")
     inner = []
     for n, (r, value) in enumerate(zip(sums, values, strict=True)):
-        inner += add_term(n, r._replace(term=f"({_load_sum(value, f'a{n}', part)})"))
+        # A part of a sum is in the dtype it is computed in.
+        term = load_element(value, f"a{n}", part) if value.dtype.kind == "b" else f"a{n}[{part}]"
+        inner += add_term(n, r._replace(term=f"({term})"))
     lines = [*_thread(columns, "count"), "r = c", *begin_sums(sums)]
     lines += ["while r < parts:", *indent([*inner, "r += chunks"])]
     place = _part(columns, "count", "c", "chunks")
     lines += [_store_sum(value, f"o{n}", place, f"z{n}") for n, value in enumerate(values)]
-    arguments = [f"{letter}{n}" for letter in "ao" for n in range(len(sums))]
+    arguments = ["count", "parts", "chunks", *(f"{letter}{n}" for letter in "ao" for n in range(len(sums)))]
     text = ["i = cuda.grid(1)", "if i < count * chunks:", *indent(lines)]
-    return f"\n\ndef join_{name}(count, parts, chunks, {', '.join(arguments)}):\n" + "\n".join(indent(text)) + "\n"
+    return "\n\n" + _function(f"join_{name}", arguments, text)

@@ -7,19 +7,16 @@
         ...
         w0[i] = t3
 
-An array of the block holds the elements from `low<k>` to `high<k>`, `count<k>` of them, of a Value whose shape is the
-k-th space of the kernel. Arrays have names of a letter and a number, but none that is a cast in generated files (b1,
-f4, i8, u1, ...).
-
+An array of the block holds the `count<k>` elements from `low<k>` to `high<k>` of a Value whose shape is the k-th space
+of the kernel. Arrays have names of a letter and a number, but none that is a cast in generated files (b1, f4, i8, ...).
 Operands from outside are rows of sequences, and constants:
 
     all    an element for each of the kernel's    r0_0[i]              a row, from the block's first element on
     some   one for each neuron of a batch, ...    r0_0[j0_0[i]]        by a table of indices
     one    a single one for all                   r0_0                 a number
 
-The kernel runs over one axis of elements, so it finds the element of a broadcast operand by its coordinates. Those cost
-divisions. Therefore a block gathers its constants once, and for sequences it makes a table of indices once, for all
-steps.
+The coordinates of a broadcast operand's element cost divisions. Therefore a block gathers its constants, and makes
+tables of indices for its sequences, once for all steps.
 """
 
 from __future__ import annotations
@@ -40,14 +37,10 @@ from snncell.tape.tracing import Instruction
 
 
 class Scratch:
-    """Allocations of a block's arrays, as text: on the stack as long as there is room, else in Numba's memory.
-
-    Args:
-        stack: bytes; threads of some systems have no more than 512 kB.
-    """
+    """Allocations of a block's arrays, as text: on the stack as long as there is room, else in Numba's memory."""
 
     def __init__(self, stack: int) -> None:
-        self._left = stack
+        self._left = stack  # bytes; threads of some systems have no more than 512 kB
 
     def array(self, count: str, dtype: np.dtype[Any]) -> str:
         """The call that makes an array of so many elements."""
@@ -56,14 +49,12 @@ class Scratch:
 
 
 class PhaseOperands:
-    """The operands of a phase that come from outside of the kernel: rows of sequences, and constants.
+    """The operands of phases over one shape that come from outside of the kernel: rows of sequences, and constants.
 
     Args:
-        space: the number of the phase's shape: its elements in a block are those from `low<space>` to `high<space>`.
-        shape: that shape.
+        space: the number of that shape.
         rows, fixed: the numbers of sequences and constants among the kernel's arguments.
-        used: the Values that the phase uses.
-        scratch: for tables of its own.
+        used: the Values that the phases use.
     """
 
     def __init__(
@@ -110,7 +101,7 @@ class PhaseOperands:
         ]
 
     def load(self, statements: Statements, values: list[Value]) -> list[str]:
-        """Give each of `values` a name in the body, and return the statements that a step begins with for it."""
+        """Give each of `values` a name in the body, and return the statements that a step begins with for them."""
         rows = []
         for value in values:  # h is 0 where one row stands for all steps: then t * h is always that row
             if value in self.elements:
@@ -126,13 +117,7 @@ class PhaseOperands:
 
 
 class KernelBlock:
-    """The spaces of a kernel, and the operands of its phases.
-
-    Args:
-        shapes: of all spaces.
-        rows, fixed: the sequences and the constants that the kernel takes, in the order of its arguments.
-        needs: the phases, each with the Values that it needs.
-        scratch: for arrays of the block.
+    """The spaces of a kernel, one for each of `shapes`, and the operands of its phases.
 
     Attributes:
         scalars: Python numbers that became arguments, and the NumPy dtype of each.
@@ -194,11 +179,9 @@ class KernelBlock:
         """The lines of one step.
 
         Args:
-            stores: the phases, and the stores of each.
             array_of: the names of the arrays that the states before the step are in.
             targets: the arrays for the states after it.
-            sequences: Values that go to `o0[t]`, ...
-            summed: Values that are added to `z0`, ...
+            sequences, summed: Values that go to `o0[t]`, ..., and that are added to `z0`, ...
             near: of sequences that may be stored elsewhere, the statements that say where.
         """
         array_of = array_of | {value: targets[n] for value, n in stores.direct.items()}
@@ -233,25 +216,20 @@ class KernelBlock:
         return lines
 
     def _product(self, instruction: Instruction, array_of: dict[Value, str]) -> list[str]:
-        x, y = instruction.inputs
-        out = instruction.outputs[0]
-        inner, width, dtype = f"per{self.of(x)}", f"per{self.of(out)}", kind_of(out).dtype.type.__name__
-        if kind_of(out).dtype.kind != "f":
-            operands = ", ".join(f"tail({array}, 0)" for array in (array_of[x], f"a{self.fixed[y]}", array_of[out]))
-            return [comment_on(instruction), f"rows.multiply_plainly({operands}, high - low, {inner}, {width})"]
-        suffix = f"{self.of(x)}_{dtype}"
-        # Room for the events of a row, shared by the products of one shape and dtype.
-        room = [
-            f"places{suffix} = np.empty({inner}, np.int32)",
-            f"values{suffix} = np.empty({inner}, np.{dtype})",
-        ]
-        self.prepare += [line for line in room if line not in self.prepare]
+        (x, y), (out,) = instruction.inputs, instruction.outputs
+        inner, width, dtype = f"per{self.of(x)}", f"per{self.of(out)}", kind_of(out).dtype
         # All as pointers: the function is compiled once for each combination of argument types.
-        arrays = [array_of[x], f"a{self.fixed[y]}", array_of[out]]
-        arrays += [f"{array}{suffix}" for array in ("places", "values")]
-        rows, matrix, result, *events = (f"tail({array}, 0)" for array in arrays)
-        arguments = [rows, matrix, result, "high - low", inner, width, *events]
+        operands = ", ".join(f"tail({array}, 0)" for array in (array_of[x], f"a{self.fixed[y]}", array_of[out]))
+        arguments = f"{operands}, high - low, {inner}, {width}"
+        if dtype.kind != "f":
+            return [comment_on(instruction), f"rows.multiply_plainly({arguments})"]
+        # Room for the events of a row, shared by the products of one shape and dtype.
+        name = dtype.type.__name__
+        suffix = f"{self.of(x)}_{name}"
+        room = [f"places{suffix} = np.empty({inner}, np.int32)", f"values{suffix} = np.empty({inner}, np.{name})"]
+        self.prepare += [line for line in room if line not in self.prepare]
+        call = f"rows.multiply_rows({arguments}, tail(places{suffix}, 0), tail(values{suffix}, 0))"
         rounding = Statements().rounding(out, f"{array_of[out]}[i]")
         if rounding:
             rounding = [f"for i in range(count{self.of(out)}):", *loops.indent(rounding)]
-        return [comment_on(instruction), f"rows.multiply_rows({', '.join(arguments)})", *rounding]
+        return [comment_on(instruction), call, *rounding]

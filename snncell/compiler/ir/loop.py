@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from snncell.compiler.ir.program import Program, program_of_trace
+from snncell.compiler.ir.program import Program, program_of_trace, with_inputs
 from snncell.tape.primitive import Primitive
 from snncell.tape.state import Value
 from snncell.tape.tensor import Tensor, wrap
@@ -205,11 +205,16 @@ class LoopOperation(Primitive):
         """The same operation with another Loop."""
 
 
+def loop_of(instruction: Instruction) -> Loop:
+    """The Loop that an instruction runs."""
+    assert isinstance(instruction.op, LoopOperation)  # the caller's choice
+    return instruction.op.loop
+
+
 def with_body(instruction: Instruction, body: Body, inputs: Sequence[Any], outputs: Sequence[Value]) -> Instruction:
     """Copy the instruction of a loop with another body, all of whose ys are results, and its inputs and outputs."""
     op = instruction.op
     assert isinstance(op, LoopOperation)  # the caller's choice
-    loop = replace(op.loop, body=body, result_count=len(body.ys))
-    new = Instruction(op.with_loop(loop), tuple(inputs), instruction.attrs, instruction.line)
-    new.outputs = tuple(outputs)
-    return new
+    return with_inputs(
+        instruction, inputs, outputs, op.with_loop(replace(op.loop, body=body, result_count=len(body.ys)))
+    )

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from snncell.tape.parameter import Parameter, assign_all
+from snncell.tape.primitive import Primitive
 from snncell.tape.state import Value
 from snncell.tape.tensor import Tensor, snapshot, wrap
 from snncell.tape.tracing import Instruction, Trace
@@ -50,10 +51,20 @@ class Program(NamedTuple):
         return "\n".join(lines)
 
 
-def with_inputs(instruction: Instruction, inputs: tuple[Any, ...]) -> Instruction:
-    """Copy an instruction with other inputs. The old one stays as it is: it may be part of other Programs."""
-    new = Instruction(instruction.op, inputs, instruction.attrs, instruction.line)
-    new.outputs = instruction.outputs
+def with_inputs(
+    instruction: Instruction,
+    inputs: Sequence[Any],
+    outputs: Sequence[Value] | None = None,
+    op: Primitive | None = None,
+    attrs: dict[str, Any] | None = None,
+) -> Instruction:
+    """Copy an instruction with other inputs, and other results, operation or options if they are given.
+
+    The old one stays as it is: it may be part of other Programs.
+    """
+    attrs = instruction.attrs if attrs is None else attrs
+    new = Instruction(op or instruction.op, tuple(inputs), attrs, instruction.line)
+    new.outputs = instruction.outputs if outputs is None else tuple(outputs)
     return new
 
 
@@ -98,34 +109,29 @@ def _instruction_text(instruction: Instruction) -> str:
 def program_of_trace(
     trace: Trace, outputs: list[Value], before: Sequence[Instruction] = (), known: Collection[Value] = frozenset()
 ) -> Program:
-    """Build the Program of a finished trace, instruction by instruction as it was traced.
+    """Build the Program of a finished trace, with instructions `before` its own.
 
-    Args:
-        trace: finished.
-        outputs: Values of the results.
-        before: instructions to put before those of the trace.
-        known: Values that go in: the instructions of the trace that compute them are left out.
+    The instructions that compute `known` Values are left out, because these go in.
     """
-    return Program(
-        [*trace.inputs, *(value for _, value in trace.captures.values())],
-        trace.parameters,
-        list(trace.constants.values()),
-        [
-            *before,
-            *(
-                instruction
-                for instruction in trace.instructions
-                if not any(out in known for out in instruction.outputs)
-            ),
-        ],
-        outputs,
-        trace.written,
-    )
+    inputs = [*trace.inputs, *(value for _, value in trace.captures.values())]
+    own = [one for one in trace.instructions if not any(out in known for out in one.outputs)]
+    constants = list(trace.constants.values())
+    return Program(inputs, trace.parameters, constants, [*before, *own], outputs, trace.written)
 
 
-def values_in(instruction: Instruction) -> list[Value]:
-    """The Values among an instruction's inputs."""
-    return [x for x in instruction.inputs if isinstance(x, Value)]
+def values_in(*instructions: Instruction) -> list[Value]:
+    """The Values among the inputs of instructions."""
+    return [x for instruction in instructions for x in instruction.inputs if isinstance(x, Value)]
+
+
+def results_of(*instructions: Instruction) -> list[Value]:
+    """The Values that instructions compute."""
+    return [value for instruction in instructions for value in instruction.outputs]
+
+
+def makers_in(program: Program) -> dict[Value, Instruction]:
+    """The instruction that computes each Value."""
+    return {value: instruction for instruction in program.instructions for value in instruction.outputs}
 
 
 def users_of(program: Program) -> dict[Value, list[Instruction | None]]:
@@ -141,14 +147,13 @@ def users_of(program: Program) -> dict[Value, list[Instruction | None]]:
 
 def find_used_values(program: Program) -> set[Value]:
     """The Values that instructions take or that are results."""
-    return set(program.results()).union(*(values_in(instruction) for instruction in program.instructions))
+    return {*program.results(), *values_in(*program.instructions)}
 
 
 def outside_of(instructions: Sequence[Instruction], results: Sequence[Value], own: Sequence[Value]) -> list[Value]:
     """The Values that instructions and results take, and that neither the instructions nor `own` give."""
-    inside = set(own).union(*(instruction.outputs for instruction in instructions))
-    taken = [*(x for instruction in instructions for x in values_in(instruction)), *results]
-    return list(dict.fromkeys(x for x in taken if x not in inside))
+    inside = {*own, *results_of(*instructions)}
+    return list(dict.fromkeys(x for x in (*values_in(*instructions), *results) if x not in inside))
 
 
 def last_uses(instructions: list[Any], results: list[Value]) -> list[list[Value]]:

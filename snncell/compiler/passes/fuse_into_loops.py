@@ -1,24 +1,16 @@
-"""Producer and consumer fusion for loops over time: elementwise producers of their sequences, sums of their results.
-
-    before: y = add(x, b); last, s = scan[v + y](v0, y); total = sum(s, axis=0)
-    after:  last, total = scan[v + (x + b), sums s](v0, x, b)
-
-A bias added before a neuron, or a mean over time after it, would each read a whole sequence once more and write one;
-inside the loop they are a few instructions on registers. A producer goes into every loop that takes its
-sequence, and is then computed in each, so all users must be loops that are a single kernel: for any other the sequence
-would have to be written all the same. Loops that recompute states take their sequences as they are.
-"""
+"""Fusion into loops over time: elementwise producers of their sequences, sums of their results, products of events."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from snncell import dtype as dtypes
-from snncell.compiler.ir.loop import LoopOperation, with_body
+from snncell.compiler.ir.loop import LoopOperation, loop_of, with_body
 from snncell.compiler.ir.operations import MAX_INSTRUCTIONS, Elementwise, Reduction, Reshape, is_elementwise
 from snncell.compiler.ir.product import Dot, ProductOfEvents, along_rows
-from snncell.compiler.ir.program import Program, users_of, values_in
+from snncell.compiler.ir.program import Program, makers_in, results_of, users_of, values_in, with_inputs
 from snncell.compiler.passes.simplify import eliminate_dead_code
 from snncell.kernels.products.gathers import may_pay
 from snncell.tape.state import Value
@@ -27,7 +19,16 @@ from snncell.tape.tracing import Instruction
 
 
 def fuse_into_loops(program: Program) -> Program:
-    """Make elementwise producers and sums over time part of the loops that they stand next to."""
+    """Make elementwise producers and sums over time part of the loops that they stand next to.
+
+        before: y = add(x, b); last, s = scan[v + y](v0, y); total = sum(s, axis=0)
+        after:  last, total = scan[v + (x + b), sums s](v0, x, b)
+
+    A bias added before a neuron, or a mean over time after it, would each read a whole sequence once more and write
+    one; inside the loop they are a few instructions on registers. A producer goes into every loop that takes its
+    sequence, so all users must be loops that are a single kernel: for any other the sequence would have to be written
+    all the same. Loops that recompute states take their sequences as they are.
+    """
     if not any(isinstance(instruction.op, LoopOperation) for instruction in program.instructions):
         return program
     return eliminate_dead_code(_fuse_sums(_fuse_producers(_cut_into_steps_first(program))))
@@ -43,16 +44,15 @@ def _is_kernel(instruction: Instruction | None) -> bool:
 def _cut_into_steps_first(program: Program) -> Program:
     """Have producers that work on all steps as one batch work on sequences, where only loops take their result so."""
     users = users_of(program)
-    makers = {instruction.outputs[0]: instruction for instruction in program.instructions}
+    makers = makers_in(program)
     instructions: list[Instruction] = []
     for instruction in program.instructions:
         out = instruction.outputs[0]
         if _cuts_into_steps(instruction) and all(
-            _takes_as_sequence(user, instruction) for user in users.get(out, [None])
+            user is not None and _is_kernel(user) and out in _sequences_of(user) for user in users.get(out, [None])
         ):
-            instructions += _cut_producers(
-                instruction, instruction.inputs[0], {instruction.inputs[0]: out}, makers, users
-            )
+            (batch,) = instruction.inputs
+            instructions += _cut_producers(instruction, batch, {batch: out}, makers, users)
         else:
             instructions.append(instruction)
     return program._replace(instructions=instructions)
@@ -60,24 +60,15 @@ def _cut_into_steps_first(program: Program) -> Program:
 
 def _cuts_into_steps(instruction: Instruction) -> bool:
     """True for (T B, ...) -> (T, B, ...)."""
-    if (
-        not isinstance(instruction.op, Reshape)
-        or not instruction.inputs[0].shape
-        or instruction.inputs[0].shape[0] == 1
-    ):
+    if not isinstance(instruction.op, Reshape):
         return False
     shape, before = instruction.outputs[0].shape, instruction.inputs[0].shape
-    return len(shape) == len(before) + 1 and shape[2:] == before[1:]
-
-
-def _takes_as_sequence(user: Instruction | None, cut: Instruction) -> bool:
-    return user is not None and _is_kernel(user) and cut.outputs[0] in _sequences_of(user)
+    return before[:1] not in ((), (1,)) and len(shape) == len(before) + 1 and shape[2:] == before[1:]
 
 
 def _sequences_of(instruction: Instruction) -> tuple[Any, ...]:
-    assert isinstance(instruction.op, LoopOperation)  # the caller's choice
-    first = len(instruction.op.loop.body.carry)
-    return instruction.inputs[first : first + len(instruction.op.loop.body.xs)]
+    body = loop_of(instruction).body
+    return instruction.inputs[len(body.carry) :][: len(body.xs)]
 
 
 def _cut_producers(
@@ -90,19 +81,15 @@ def _cut_producers(
     """Instructions that give `batch` cut into steps, from cut operands; `known` has the sequence of each batch."""
     maker, sequence = makers.get(batch), known[batch]
     if maker is None or not is_elementwise(maker) or (len(users[batch]) > 1 and not _is_cheap_to_repeat(maker)):
-        new = Instruction(cut.op, (batch,), {"shape": sequence.shape}, cut.line)
-        new.outputs = (sequence,)
-        return [new]
+        return [with_inputs(cut, [batch], [sequence], attrs={"shape": sequence.shape})]
     instructions: list[Instruction] = []
-    for x in _batches_of(maker):
+    own = _batches_of(maker)
+    for x in own:
         if x not in known:
             known[x] = Value(x.trace, (*sequence.shape[:2], *x.shape[1:]), x.dtype)
             instructions += _cut_producers(cut, x, known, makers, users)
-    own = _batches_of(maker)
-    inputs = tuple(known[x] if isinstance(x, Value) and x in own else x for x in maker.inputs)
-    new = Instruction(maker.op, inputs, maker.attrs, maker.line)
-    new.outputs = (sequence,)
-    return [*instructions, new]
+    inputs = [known[x] if isinstance(x, Value) and x in own else x for x in maker.inputs]
+    return [*instructions, with_inputs(maker, inputs, [sequence])]
 
 
 def _is_cheap_to_repeat(maker: Instruction) -> bool:
@@ -159,10 +146,9 @@ def _is_sequence_for(x: Value, out: Value) -> bool:
 def _with_producers(
     instruction: Instruction, producers: dict[Value, Instruction], order: dict[int, int]
 ) -> Instruction:
-    assert isinstance(instruction.op, LoopOperation)  # the caller's choice
-    if instruction.op.loop.recompute is not None:
+    body = loop_of(instruction).body
+    if loop_of(instruction).recompute is not None:
         return instruction
-    body = instruction.op.loop.body
     first, last = len(body.carry), len(body.carry) + len(body.xs)
     consts = list(zip(instruction.inputs[last:], body.consts, strict=True))
     fused: list[tuple[int, Instruction]] = []
@@ -182,24 +168,28 @@ def _with_producers(
                 inner[x] = Value(body.trace, x.shape[1:] if varies else x.shape, x.dtype)
                 (waiting if varies else consts).append((x, wrap(inner[x])))
             inputs.append(inner[x] if isinstance(x, Value) else x)
-        inside = Instruction(producer.op, tuple(inputs), producer.attrs, producer.line)
-        inside.outputs = (slot._data,)
-        fused.append((order[id(producer)], inside))
+        fused.append((order[id(producer)], with_inputs(producer, inputs, [slot._data])))
     if not fused:
         return instruction
     # They were found from the loop backwards, in no order; that of the Program is one in which they can run.
     fused.sort(key=lambda numbered: numbered[0])
-    larger_body = replace(
-        body,
-        fused_producers=[*(inside for _, inside in fused), *body.fused_producers],
-        xs=[slot for _, slot in xs],
-        consts=[slot for _, slot in consts],
-    )
-    inputs = [*instruction.inputs[:first], *(x for x, _ in xs), *(x for x, _ in consts)]
-    larger = with_body(instruction, larger_body, inputs, instruction.outputs)
-    return (
-        larger if _is_kernel(larger) else instruction
-    )  # a kernel with products has no room for operands of other rows
+    larger = _enlarged(instruction, [inside for _, inside in fused], xs, consts)
+    # A kernel with products has no room for operands of other rows.
+    return larger if _is_kernel(larger) else instruction
+
+
+def _enlarged(
+    instruction: Instruction,
+    producers: list[Instruction],
+    xs: Sequence[tuple[Any, Tensor]],
+    consts: Sequence[tuple[Any, Tensor]],
+) -> Instruction:
+    """A loop with `producers` before its step, and these sequences and constants, each with its Tensor in the body."""
+    body = loop_of(instruction).body
+    producers = [*producers, *body.fused_producers]
+    larger = replace(body, fused_producers=producers, xs=[x for _, x in xs], consts=[x for _, x in consts])
+    inputs = [*instruction.inputs[: len(body.carry)], *(x for x, _ in xs), *(x for x, _ in consts)]
+    return with_body(instruction, larger, inputs, instruction.outputs)
 
 
 def _runs_per_step(producer: Instruction, out: Value) -> bool:
@@ -231,32 +221,22 @@ def _fuse_sums(program: Program) -> Program:
 def _with_sums(
     instruction: Instruction, users: dict[Value, list[Instruction | None]], replaced: dict[int, Instruction | None]
 ) -> Instruction:
-    assert isinstance(instruction.op, LoopOperation)  # the caller's choice
-    body = instruction.op.loop.body
-    first, sums, fused_sums, outputs = (
-        len(body.after),
-        list(body.sums),
-        list(body.fused_sums),
-        list(instruction.outputs),
-    )
+    body = loop_of(instruction).body
+    first, sums, fused_sums = len(body.after), list(body.sums), list(body.fused_sums)
+    outputs = list(instruction.outputs)
     for y, value in zip(body.ys, instruction.outputs[first : first + len(body.ys)], strict=True):
         for user in users.get(value, []):
             if user is None or not _adds_up(user) or id(user) in replaced:
                 continue
             axes = tuple(axis - 1 for axis in user.attrs["axis"] if axis)
             if axes and dtypes.is_storage_only(value.dtype):
-                # The loop gives totals over time in the storage format: they would be rounded, or infinite, before
-                # the other axes are added up.
-                continue
+                continue  # totals over time would be rounded, or infinite, before the other axes are added up
             total = Value(value.trace, value.shape[1:], value.dtype) if axes else user.outputs[0]
             sums.append(y)
             fused_sums.append(user)
             outputs.insert(first + len(body.ys) + len(sums) - 1, total)
-            replaced[id(user)] = None
-            if axes:
-                rest = Instruction(user.op, (total,), {**user.attrs, "axis": axes}, user.line)
-                rest.outputs = user.outputs
-                replaced[id(user)] = rest
+            rest = with_inputs(user, [total], attrs={**user.attrs, "axis": axes})
+            replaced[id(user)] = rest if axes else None
     if len(outputs) == len(instruction.outputs):
         return instruction
     return with_body(instruction, replace(body, sums=sums, fused_sums=fused_sums), instruction.inputs, outputs)
@@ -273,25 +253,31 @@ def _adds_up(user: Instruction) -> bool:
 
 
 def multiply_in_loops(program: Program) -> Program:
-    """Make products of rows and a matrix part of the loop that takes their sequence, or that alone gives it."""
+    """Make products of rows and a matrix part of the loop that takes their sequence, or that alone gives it.
+
+        before: e = events(x); i = product_of_events(x, e, w); last, s = scan[v + i](v0, i)
+        after:  e = events(x); last, s = scan[v + product_of_events(x, e, w)](v0, x, e, w)
+
+    A neuron's input of all steps would be written by the product and read by the loop, more bytes than all else
+    together that moves in a layer of spikes. In the loop the rows of the matrix that belong to a step's events are
+    added up where the neurons of the block are, from a strip of the matrix that stays in the cache. Whether there are
+    few events is known when it runs; with many of them the product is carried out before the loop, as a whole
+    (`hoist.py`), and so it is where the loop is no single kernel. Products with other users stay: they are written in
+    any case.
+    """
     users = users_of(program)
-    taken = {
-        instruction.outputs[0]: instruction for instruction in program.instructions if _may_move(instruction, users)
-    }
-    terms = {
-        instruction.inputs[-1]: instruction for instruction in program.instructions if _may_be_term(instruction, users)
-    }
+    taken = {one.outputs[0]: one for one in program.instructions if _may_move(one, users)}
+    terms = {one.inputs[-1]: one for one in program.instructions if _may_be_term(one, users)}
     if not taken and not terms:
         return program
-    order = {value: number for number, instruction in enumerate(program.instructions) for value in instruction.outputs}
+    order = {value: number for number, one in enumerate(program.instructions) for value in one.outputs}
     instructions: list[Instruction] = []
     moved: set[Instruction] = set()
     for instruction in program.instructions:
         if instruction in moved:
             continue
         if isinstance(instruction.op, LoopOperation):
-            instruction = _with_products(instruction, taken)
-            instruction = _with_terms(instruction, terms, moved, order)
+            instruction = _with_terms(_with_products(instruction, taken), terms, moved, order)
         instructions.append(instruction)
     return eliminate_dead_code(program._replace(instructions=instructions))
 
@@ -305,17 +291,14 @@ def _may_move(instruction: Instruction, users: dict[Value, list[Instruction | No
         return False
     own_users = users.get(instruction.outputs[0], [])
     user = own_users[0] if len(own_users) == 1 else None
-    if user is None or not isinstance(user.op, LoopOperation) or user.op.loop.recompute is not None:
+    if user is None or not _is_kernel(user) or loop_of(user).recompute is not None:
         return False
-    body = user.op.loop.body
-    sequences = user.inputs[len(body.carry) : len(body.carry) + len(body.xs)]
-    return user.op.is_one_kernel() and instruction.outputs[0] in sequences and len(instruction.outputs[0].shape) > 1
+    return instruction.outputs[0] in _sequences_of(user) and len(instruction.outputs[0].shape) > 1
 
 
 def _with_products(instruction: Instruction, products: dict[Value, Instruction]) -> Instruction:
     """The loop, with those of its sequences computed inside that are products."""
-    assert isinstance(instruction.op, LoopOperation)  # the caller's choice
-    body = instruction.op.loop.body
+    body = loop_of(instruction).body
     first, last = len(body.carry), len(body.carry) + len(body.xs)
     xs: list[tuple[Value, Any]] = []
     consts = list(zip(instruction.inputs[last:], body.consts, strict=True))
@@ -329,18 +312,8 @@ def _with_products(instruction: Instruction, products: dict[Value, Instruction])
         xs.append((x, wrap(Value(body.trace, x.shape[1:], x.dtype))))
         consts += [(other, wrap(Value(body.trace, other.shape, other.dtype))) for other in others]
         own = [tensor._data for _, tensor in (xs[-1], *consts[len(consts) - len(others) :])]
-        inside.append(Instruction(product.op, tuple(own), product.attrs, product.line))
-        inside[-1].outputs = (slot._data,)
-    if not inside:
-        return instruction
-    larger = replace(
-        body,
-        fused_producers=[*inside, *body.fused_producers],
-        xs=[slot for _, slot in xs],
-        consts=[slot for _, slot in consts],
-    )
-    inputs = [*instruction.inputs[:first], *(x for x, _ in xs), *(x for x, _ in consts)]
-    return with_body(instruction, larger, inputs, instruction.outputs)
+        inside.append(with_inputs(product, own, [slot._data]))
+    return _enlarged(instruction, inside, xs, consts) if inside else instruction
 
 
 def _may_be_term(instruction: Instruction, users: dict[Value, list[Instruction | None]]) -> bool:
@@ -355,20 +328,15 @@ def _with_terms(
     instruction: Instruction, terms: dict[Value, Instruction], moved: set[Instruction], order: dict[Value, int]
 ) -> Instruction:
     """The loop, with products of those of its results that only they take as sums over its steps."""
-    assert isinstance(instruction.op, LoopOperation)  # the caller's choice
-    body = instruction.op.loop.body
-    if instruction.op.loop.recompute is not None or not instruction.op.is_one_kernel():
+    body = loop_of(instruction).body
+    if loop_of(instruction).recompute is not None or not _is_kernel(instruction):
         return instruction
     first, last, own = len(body.carry), len(body.carry) + len(body.xs), order[instruction.outputs[0]]
     xs, consts = list(body.xs), list(body.consts)
     sequences, fixed = list(instruction.inputs[first:last]), list(instruction.inputs[last:])
-    after, rows, sums = (
-        list(instruction.outputs[: len(body.after)]),
-        list(zip(instruction.outputs[len(body.after) :], body.ys, strict=False)),
-        list(instruction.outputs[len(body.after) + len(body.ys) :]),
-    )
+    after, results = instruction.outputs[: len(body.after)], instruction.outputs[len(body.after) :]
+    rows, sums = list(zip(results, body.ys, strict=False)), list(results[len(body.ys) :])
     inside: list[Instruction] = []
-    results: list[Any] = []
     for value, y in list(rows):
         term = terms.get(value)
         # Its other operand exists before the loop: the events of the layer's input.
@@ -380,9 +348,8 @@ def _with_terms(
         fixed += lists
         consts += [wrap(Value(body.trace, other.shape, other.dtype)) for other in lists]
         operands = [tensor._data for tensor in (xs[-1], *consts[len(consts) - len(lists) :])]
-        inside.append(Instruction(term.op, (*operands, body.trace.lift(y)), term.attrs, term.line))
-        inside[-1].outputs = (Value(body.trace, term.outputs[0].shape, term.outputs[0].dtype),)
-        results.append(wrap(inside[-1].outputs[0]))
+        total = Value(body.trace, term.outputs[0].shape, term.outputs[0].dtype)
+        inside.append(with_inputs(term, [*operands, body.trace.lift(y)], [total]))
         sums.append(term.outputs[0])
         moved.add(term)
         rows.remove((value, y))
@@ -393,7 +360,7 @@ def _with_terms(
         xs=xs,
         consts=consts,
         ys=[y for _, y in rows],
-        sums=[*body.sums, *results],
+        sums=[*body.sums, *map(wrap, results_of(*inside))],
         fused_users=[*body.fused_users, *inside],
     )
     inputs = [*instruction.inputs[:first], *sequences, *fixed]

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from snncell import dtype as dtypes
 from snncell.compiler.ir.loop import LoopParts, Step
 from snncell.compiler.ir.operations import is_elementwise
-from snncell.compiler.ir.program import Program, values_in
+from snncell.compiler.ir.program import Program, results_of, values_in
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
 
@@ -36,34 +36,21 @@ def hoist(program: Program) -> Program:
     after, ys, sums = program.outputs[:first], program.outputs[first:last], program.outputs[last:]
     carried = {x._data for x in body.carry}.union(step.states)
     invariant, rest = _invariant(program.instructions, {x._data for x in body.consts})
-    fixed = {x._data for x in body.consts}.union(*(instruction.outputs for instruction in invariant))
+    fixed = {*(x._data for x in body.consts), *results_of(*invariant)}
     modes = _modes(rest, fixed, after, ys, sums)
     prologue = _prologue(rest, modes.kind, carried)
-    hoisted = set(map(id, prologue))
-    placed = {mode: [s for s in rest if modes.kind[s] == mode and id(s) not in hoisted] for mode in _MODES}
-    computed = carried.union(*(instruction.outputs for instruction in placed["loop"]))
-    late = {value for mode in ("sequence", "sum") for instruction in placed[mode] for value in instruction.outputs}
+    # An instruction runs in the loop, on whole sequences after it, or on sums after it.
+    placed: dict[str, list[Instruction]] = {"loop": [], "sequence": [], "sum": []}
+    hoisted = set(prologue)
+    for instruction in rest:
+        if instruction not in hoisted:
+            placed[modes.kind[instruction]].append(instruction)
+    computed, late = carried.union(results_of(*placed["loop"])), results_of(*placed["sequence"], *placed["sum"])
     sequences = [value for value, uses in modes.uses.items() if "sequence" in uses and value in computed]
     summed = [value for value, uses in modes.uses.items() if "sum" in uses and value not in late]
-    parts = LoopParts(
-        program,
-        after,
-        ys,
-        sums,
-        invariant,
-        prologue,
-        placed["loop"],
-        placed["sequence"],
-        placed["sum"],
-        fixed,
-        sequences,
-        summed,
-    )
+    places = invariant, prologue, placed["loop"], placed["sequence"], placed["sum"]
+    parts = LoopParts(program, after, ys, sums, *places, fixed, sequences, summed)
     return program._replace(step=step._replace(parts=parts))
-
-
-# An instruction runs in the loop, on whole sequences after it, or on sums after it.
-_MODES = ("loop", "sequence", "sum")
 
 
 def _invariant(instructions: list[Instruction], constant: set[Value]) -> tuple[list[Instruction], list[Instruction]]:
@@ -87,12 +74,8 @@ def _prologue(instructions: list[Instruction], kind: dict[Instruction, str], car
     candidates: list[Instruction] = []
     for instruction in instructions:
         values = values_in(instruction)
-        if (
-            values
-            and stateful.isdisjoint(values)
-            and instruction.op.over_time is not None
-            and kind[instruction] == "loop"
-        ):
+        has_rule = instruction.op.over_time is not None and kind[instruction] == "loop"
+        if values and stateful.isdisjoint(values) and has_rule:
             candidates.append(instruction)
         else:
             stateful.update(instruction.outputs)

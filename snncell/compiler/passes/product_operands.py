@@ -24,7 +24,7 @@ from snncell.compiler.ir.product import (
     EventOperation,
     casts_bytes,
 )
-from snncell.compiler.ir.program import Program, users_of, with_inputs
+from snncell.compiler.ir.program import Program, makers_in, rename_inputs, results_of, users_of, with_inputs
 from snncell.compiler.passes.simplify import canonical_step
 from snncell.tape.state import Value
 from snncell.tape.tensor import wrap
@@ -41,7 +41,7 @@ def make_contiguous(program: Program) -> Program:
     data that several layers take. Inputs of the Program may be scattered too, which is unknown before it runs; if they
     are not, the instruction costs nothing. An operand of one product is left to that product.
     """
-    makers = {out: instruction for instruction in program.instructions for out in instruction.outputs}
+    makers = makers_in(program)
     uses = Counter(x for instruction in program.instructions for x in _operands_as_rows(instruction))
     scattered = {x for x, count in uses.items() if count > 1 and _may_scatter(x, makers)}
     if not scattered:
@@ -51,25 +51,17 @@ def make_contiguous(program: Program) -> Program:
     for instruction in program.instructions:
         rows = [x for x in _operands_as_rows(instruction) if x in scattered]
         for x in dict.fromkeys(x for x in rows if x not in contiguous):
-            copy = Instruction(CONTIGUOUS, (x,), {}, instruction.line)
-            copy.outputs = (Value(x.trace, x.shape, x.dtype),)
-            contiguous[x] = copy.outputs[0]
-            instructions.append(copy)
-        instructions.append(
-            with_inputs(instruction, tuple(contiguous.get(x, x) for x in instruction.inputs)) if rows else instruction
-        )
+            contiguous[x] = Value(x.trace, x.shape, x.dtype)
+            instructions.append(with_inputs(instruction, [x], [contiguous[x]], CONTIGUOUS, {}))
+        instructions.append(rename_inputs(instruction, contiguous) if rows else instruction)
     return program._replace(instructions=instructions)
 
 
 def _operands_as_rows(instruction: Instruction) -> list[Value]:
     """The operands of more than two axes that a product takes as matrices."""
-    operands = (
-        instruction.inputs[:1]
-        if isinstance(instruction.op, Dot)
-        else instruction.inputs
-        if isinstance(instruction.op, Contraction)
-        else ()
-    )
+    if not isinstance(instruction.op, (Dot, Contraction)):
+        return []
+    operands = instruction.inputs[:1] if isinstance(instruction.op, Dot) else instruction.inputs
     return [x for x in operands if len(x.shape) > 2]
 
 
@@ -98,11 +90,8 @@ def share_event_lists(program: Program) -> Program:
     if not limits:
         return program
     users = users_of(program)
-    cast = {
-        instruction.outputs[0]
-        for instruction in program.instructions
-        if casts_bytes(instruction) and len(users.get(instruction.outputs[0], [])) == 1
-    }
+    casts = results_of(*filter(casts_bytes, program.instructions))
+    cast = {value for value in casts if len(users.get(value, [])) == 1}
     events: dict[Value, tuple[Value, ...]] = {}
     instructions: list[Instruction] = []
     for instruction in program.instructions:
@@ -113,16 +102,12 @@ def share_event_lists(program: Program) -> Program:
         x, y = instruction.inputs
         if x not in events:  # before the first product that takes them
             attrs = {"dtype": x.dtype, "below": max(limits[x])}
-            search = Instruction(EVENTS, (x,), attrs, instruction.line)
-            search.outputs = tuple(Value(x.trace, *spec) for spec in EVENTS.abstract((x,), attrs))
-            events[x] = search.outputs
-            instructions.append(search)
+            events[x] = tuple(Value(x.trace, *spec) for spec in EVENTS.abstract((x,), attrs))
+            instructions.append(with_inputs(instruction, [x], events[x], EVENTS, attrs))
         by_columns = isinstance(instruction.op, Contraction)  # x.T @ y, from the same list
         turned = isinstance(instruction.op, Contraction) and instruction.op.turned
         attrs = {"by_columns": by_columns, "turned": turned, "below": below}
-        product = Instruction(PRODUCT_OF_EVENTS, (x, *events[x], y), attrs, instruction.line)
-        product.outputs = instruction.outputs
-        instructions.append(product)
+        instructions.append(with_inputs(instruction, [x, *events[x], y], op=PRODUCT_OF_EVENTS, attrs=attrs))
     return program._replace(instructions=instructions)
 
 
@@ -154,20 +139,15 @@ def spikes_as_bool(program: Program) -> Program:
             instructions.append(_with_bools(instruction, users, as_bool))
         elif casts_bytes(instruction) and _all_look_for_events(instruction.outputs[0], users, images=True):
             # A cast puts them in order too, batch-first data for one; where they are so already, this costs nothing.
-            rows = Instruction(CONTIGUOUS, instruction.inputs, {}, instruction.line)
-            rows.outputs = (
-                Value(instruction.inputs[0].trace, instruction.inputs[0].shape, instruction.inputs[0].dtype),
-            )
-            as_bool[instruction.outputs[0]] = rows.outputs[0]
-            instructions.append(rows)
+            (x,) = instruction.inputs
+            as_bool[instruction.outputs[0]] = rows = Value(x.trace, x.shape, x.dtype)
+            instructions.append(with_inputs(instruction, [x], [rows], CONTIGUOUS, {}))
         elif instruction.inputs and instruction.inputs[0] in as_bool:
-            first = as_bool[instruction.inputs[0]]
-            new = Instruction(instruction.op, (first, *instruction.inputs[1:]), instruction.attrs, instruction.line)
-            new.outputs = instruction.outputs
+            first, outputs = as_bool[instruction.inputs[0]], instruction.outputs
             if instruction.op.view:
-                as_bool[instruction.outputs[0]] = Value(first.trace, instruction.outputs[0].shape, first.dtype)
-                new.outputs = (as_bool[instruction.outputs[0]],)
-            instructions.append(new)
+                as_bool[outputs[0]] = Value(first.trace, outputs[0].shape, first.dtype)
+                outputs = (as_bool[outputs[0]],)
+            instructions.append(with_inputs(instruction, [first, *instruction.inputs[1:]], outputs))
         else:
             instructions.append(instruction)
     return program._replace(instructions=instructions)
@@ -181,22 +161,19 @@ def _with_bools(
     body = instruction.op.loop.body
     ys, outputs, first = list(body.ys), list(instruction.outputs), len(body.after)
     inside = canonical_step(body)
-    makers = {inner.outputs[0]: inner for inner in inside.instructions}
+    makers = makers_in(inside)
     for n, value in enumerate(inside.outputs[first : first + len(ys)]):
         cast, out = makers.get(value), instruction.outputs[first + n]
         if cast is None or not isinstance(cast.op, Cast) or not _all_look_for_events(out, users):
             continue
-        if inside.outputs.count(value) > 1:
-            continue  # it goes out as floats in any case: as a state, or as another result
         (comparison,) = cast.inputs
-        if comparison.dtype.kind == "b":
+        # Twice among the outputs, it goes out as floats in any case: as a state, or as another result.
+        if comparison.dtype.kind == "b" and inside.outputs.count(value) == 1:
             ys[n] = wrap(comparison)
             outputs[first + n] = as_bool[out] = Value(out.trace, out.shape, np.dtype(bool))
-    return (
-        instruction
-        if outputs == list(instruction.outputs)
-        else with_body(instruction, replace(body, ys=ys), instruction.inputs, outputs)
-    )
+    if outputs == list(instruction.outputs):
+        return instruction
+    return with_body(instruction, replace(body, ys=ys), instruction.inputs, outputs)
 
 
 def _all_look_for_events(value: Value, users: dict[Value, list[Instruction | None]], images: bool = False) -> bool:
@@ -204,19 +181,14 @@ def _all_look_for_events(value: Value, users: dict[Value, list[Instruction | Non
 
     With `images`, or convolutions that may look for events in it.
     """
-    own_users = users.get(value, [])
-    return bool(own_users) and all(
-        user is not None
-        and user.inputs[0] is value
-        and value not in user.inputs[1:]  # as in s.T @ s, whose second operand is multiplied as it is
-        and (
-            isinstance(user.op, EventOperation)
-            or (
-                images
-                and isinstance(user.op, BilinearOperation)
-                and user.op.limit(user.inputs[0], user.inputs[1], user.attrs) > 0
-            )
-            or (user.op.view and _all_look_for_events(user.outputs[0], users, images))
-        )
-        for user in own_users
-    )
+
+    def looks(user: Instruction | None) -> bool:
+        # As in s.T @ s, whose second operand is multiplied as it is.
+        if user is None or user.inputs[0] is not value or value in user.inputs[1:]:
+            return False
+        if images and isinstance(user.op, BilinearOperation):
+            return user.op.limit(value, user.inputs[1], user.attrs) > 0
+        of_view = user.op.view and _all_look_for_events(user.outputs[0], users, images)
+        return isinstance(user.op, EventOperation) or of_view
+
+    return value in users and all(map(looks, users[value]))

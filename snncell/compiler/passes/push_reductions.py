@@ -28,7 +28,7 @@ from snncell.compiler.ir.product import (
     Dot,
     Product,
 )
-from snncell.compiler.ir.program import Program, users_of
+from snncell.compiler.ir.program import Program, users_of, with_inputs
 from snncell.compiler.passes.simplify import canonicalise
 from snncell.tape.primitive import Primitive
 from snncell.tape.state import Value
@@ -62,13 +62,9 @@ class _Pusher:
     def rewritten(self) -> Program:
         """The rewritten Program; the caller's `canonicalise` removes instructions that have lost their users."""
         for instruction in self.program.instructions:
-            rewrite = self._of_sum(instruction) or self._of_dot(instruction) or self._of_contraction(instruction)
-            rewrite = (
-                rewrite
-                or self._of_convolution(instruction)
-                or self._of_weight(instruction)
-                or self._of_cut(instruction)
-            )
+            rules = (self._of_sum, self._of_dot, self._of_contraction, self._of_convolution, self._of_weight)
+            rewrites = (rule(instruction) for rule in (*rules, self._of_cut))
+            rewrite = next((new for new in rewrites if new is not None), None)
             self.changed |= rewrite is not None
             self._add(rewrite or instruction)
         return self.program._replace(instructions=self.instructions)
@@ -85,39 +81,35 @@ class _Pusher:
         self._add(instruction)
         return instruction.outputs[0]
 
-    # --- rewrites of an instruction
-    # -------------------------------------------------------------------------------------------
+    # --- rewrites of an instruction -----------------------------------------------------------------------------------
 
     def _of_sum(self, instruction: Instruction) -> Instruction | None:
         """sum(dot(x, w)) over time: dot(sum(x), w)."""
         op, attrs = instruction.op, instruction.attrs
-        if (
-            not isinstance(op, Sum)
-            or 0 not in attrs["axis"]
-            or attrs["keepdims"]
-            or not _adds_up(instruction.inputs[0])
-        ):
+        if not isinstance(op, Sum) or 0 not in attrs["axis"] or attrs["keepdims"]:
             return None
-        total = self._total(instruction.inputs[0], op, instruction.line)
+        (x,) = instruction.inputs
+        total = self._total(x, op, instruction.line) if _adds_up(x) else None
         if total is None:
             return None
         axes = tuple(axis - 1 for axis in attrs["axis"] if axis)
         if not axes:
             # The instruction that was added last makes the total: it takes over the name of the result.
-            return _rename_output(self.instructions.pop(), instruction)
-        return _rename_output(
-            Instruction(op, (total,), {"axis": axes, "keepdims": False}, instruction.line), instruction
-        )
+            last = self.instructions.pop()
+            return with_inputs(last, last.inputs, instruction.outputs)
+        return with_inputs(instruction, [total], attrs={"axis": axes, "keepdims": False})
 
     def _of_dot(self, instruction: Instruction) -> Instruction | None:
         """dot(broadcast(x), w): broadcast(dot(x, w))."""
         rows = self._repeated(instruction.inputs[0]) if isinstance(instruction.op, Dot) else None
         if rows is None or len(rows.shape) < 2:
             return None
-        out = instruction.outputs[0]
         product = self._new(instruction.op, rows, instruction.inputs[1], line=instruction.line)
-        broadcast = self.makers[instruction.inputs[0]].op
-        return _rename_output(Instruction(broadcast, (product,), {"shape": out.shape}, instruction.line), instruction)
+        return self._reshaped(instruction, self.makers[instruction.inputs[0]].op, product)
+
+    def _reshaped(self, instruction: Instruction, op: Primitive, x: Value) -> Instruction:
+        """The instruction as a view of `x`."""
+        return with_inputs(instruction, [x], op=op, attrs={"shape": instruction.outputs[0].shape})
 
     def _of_contraction(self, instruction: Instruction) -> Instruction | None:
         """contraction(x, broadcast(y)): contraction(sum(x), y)."""
@@ -128,13 +120,11 @@ class _Pusher:
         if rows is None or len(rows.shape) < 2:
             return None
         total = self._new(instruction.op.total, x, axis=(0,), keepdims=False, line=instruction.line)
-        return _rename_output(
-            Instruction(instruction.op, (total, rows), instruction.attrs, instruction.line), instruction
-        )
+        return with_inputs(instruction, [total, rows])
 
     def _of_convolution(self, instruction: Instruction) -> Instruction | None:
         """conv(reshape(broadcast(x)), w): reshape(broadcast(conv(x, w)))."""
-        op, out = instruction.op, instruction.outputs[0]
+        op = instruction.op
         images = self._repeated_images(instruction.inputs[0]) if isinstance(op, Convolution | ConvolutionBack) else None
         if images is None:
             return None
@@ -143,7 +133,7 @@ class _Pusher:
         once = self._new(op, images, instruction.inputs[1], line=instruction.line, **instruction.attrs)
         shape = (sequence.shape[0], *once.shape)
         repeated = self._new(self.makers[sequence].op, once, shape=shape, line=instruction.line)
-        return _rename_output(Instruction(cut.op, (repeated,), {"shape": out.shape}, instruction.line), instruction)
+        return self._reshaped(instruction, cut.op, repeated)
 
     def _of_weight(self, instruction: Instruction) -> Instruction | None:
         """conv_weight(reshape(broadcast(x)), y): conv_weight(x, sum(reshape(y))); the same with y repeated."""
@@ -157,20 +147,15 @@ class _Pusher:
             shape = (*join.inputs[0].shape[:2], *y.shape[1:])  # of the sequence, for a batch may be empty
             steps = self._new(join.op, y, shape=shape, line=instruction.line)
             total = self._new(instruction.op.total, steps, axis=(0,), keepdims=False, line=instruction.line)
-            operands = (images, total) if place == 0 else (total, images)
-            return _rename_output(
-                Instruction(instruction.op, operands, instruction.attrs, instruction.line), instruction
-            )
+            return with_inputs(instruction, [images, total] if place == 0 else [total, images])
         return None
 
     def _of_cut(self, instruction: Instruction) -> Instruction | None:
         """reshape(reshape(broadcast(x))), a batch cut into the steps that it was made of: broadcast(x)."""
         images = self._repeated_images(instruction.inputs[0]) if isinstance(instruction.op, Reshape) else None
-        out = instruction.outputs[0]
-        if images is None or out.shape[1:] != images.shape:
+        if images is None or instruction.outputs[0].shape[1:] != images.shape:
             return None
-        broadcast = self.makers[self.makers[instruction.inputs[0]].inputs[0]].op
-        return _rename_output(Instruction(broadcast, (images,), {"shape": out.shape}, instruction.line), instruction)
+        return self._reshaped(instruction, self.makers[self.makers[instruction.inputs[0]].inputs[0]].op, images)
 
     # --- sequences ----------------------------------------------------------------------------------------------------
 
@@ -230,11 +215,6 @@ class _Pusher:
             return None
         terms = [total if y in varying else self._new(op.times, y, x.shape[0], line=line) for y in maker.inputs]
         return self._new(maker.op, *terms, line=maker.line)
-
-
-def _rename_output(new: Instruction, old: Instruction) -> Instruction:
-    new.outputs = old.outputs
-    return new
 
 
 def _adds_up(x: Value) -> bool:

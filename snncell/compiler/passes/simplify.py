@@ -20,7 +20,15 @@ import numpy as np
 from snncell.compiler.ir.loop import Body, LoopOperation
 from snncell.compiler.ir.operations import Broadcast, Cast, Elementwise, Reshape, Transpose
 from snncell.compiler.ir.product import Contraction
-from snncell.compiler.ir.program import Program, program_of_trace, rename_inputs, substitute, users_of, values_in
+from snncell.compiler.ir.program import (
+    Program,
+    program_of_trace,
+    rename_inputs,
+    substitute,
+    users_of,
+    values_in,
+    with_inputs,
+)
 from snncell.kernels.space import DEVICE, HOST, Space
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction, Trace
@@ -36,9 +44,8 @@ def eliminate_common_subexpressions(program: Program) -> Program:
         before: a = exp(x); b = exp(x); c = mul(a, b)
         after:  a = exp(x); c = mul(a, a)
 
-    This pays because each `bprop` is written separately and computes again what the forward pass or another `bprop` has
-    computed. One walk in order is enough, because inputs are renamed before instructions are compared. No instruction
-    is exempt, because instructions have no effects: random numbers come from a state that is an input, and a write to a
+    This pays because a `bprop` computes again what the forward pass or another `bprop` has computed. No instruction is
+    exempt, because instructions have no effects: random numbers come from a state that is an input, and a write to a
     Parameter is not an instruction.
     """
     replaced: dict[Value, Value] = {}
@@ -65,8 +72,7 @@ def drop_identities(program: Program) -> Program:
         before: a = reshape(x, x.shape); b = neg(neg(a)); c = transpose(transpose(b)); y = exp(c)
         after:  y = exp(x)
 
-    They come from rules that are written for the general case: a `bprop` turns the sign of a gradient back, a view
-    restores the shape of its input, a cast finds the dtype that it wants.
+    They come from rules for the general case. For example, a `bprop` turns the sign of a gradient back.
 
     Identities of numbers stay, such as `x * 1.0` and `x - 0.0`. A kernel takes its numbers as arguments, and a Program
     does not tell a 1.0 in the user's text from a time constant that is 1.0 at present. Without the instruction the
@@ -141,11 +147,8 @@ def fold_constants(program: Program) -> Program:
     instructions, constants = [], list(program.constants)
     for instruction in program.instructions:
         inputs = [known.get(x) if isinstance(x, Value) else x for x in instruction.inputs]
-        if (
-            instruction.op.outside
-            or not _is_foldable(inputs)
-            or sum(map(_bytes_of, instruction.outputs)) > FOLDED_BYTES
-        ):
+        size = sum(math.prod(value.shape) * int(value.dtype.itemsize) for value in instruction.outputs)
+        if instruction.op.outside or not _is_foldable(inputs) or size > FOLDED_BYTES:
             instructions.append(instruction)
             continue
         out = instruction.op.run(inputs, inputs, instruction.attrs)
@@ -157,14 +160,8 @@ def fold_constants(program: Program) -> Program:
 
 def _is_foldable(inputs: Sequence[Any]) -> bool:
     """True for known arrays on the host and numbers, with at least one array; None is a Value that is not known."""
-    arrays = [isinstance(x, np.ndarray) for x in inputs]
-    return any(arrays) and all(
-        is_array or not (x is None or hasattr(x, "shape")) for x, is_array in zip(inputs, arrays, strict=True)
-    )
-
-
-def _bytes_of(value: Value) -> int:
-    return math.prod(value.shape) * int(value.dtype.itemsize)
+    others = [x for x in inputs if not isinstance(x, np.ndarray)]
+    return len(others) < len(inputs) and not any(x is None or hasattr(x, "shape") for x in others)
 
 
 # --- contractions -----------------------------------------------------------------------------------------------------
@@ -179,29 +176,19 @@ def turn_contractions(program: Program) -> Program:
     A product computes either order of its result at the same speed. For example, the gradient of a layer `x @ w.T` has
     this form. A contraction with another user stays.
     """
-    made_by = {
-        instruction.outputs[0]: instruction
-        for instruction in program.instructions
-        if isinstance(instruction.op, Contraction)
-    }
-    if not made_by:
+    if not any(isinstance(instruction.op, Contraction) for instruction in program.instructions):
         return program
     users = users_of(program)
-    transposes: dict[Value, Instruction] = {}
-    for value in made_by:
-        match users.get(value):
-            case [Instruction() as user] if isinstance(user.op, Transpose) and user.attrs["axes"] == (1, 0):
-                transposes[value] = user
-    dropped = set(map(id, transposes.values()))
+    dropped: set[Instruction] = set()
     instructions: list[Instruction] = []
     for instruction in program.instructions:
-        if id(instruction) in dropped:
-            continue
-        transpose = transposes.get(instruction.outputs[0]) if instruction.outputs else None  # a loop may give nothing
-        if transpose is not None and isinstance(instruction.op, Contraction):
-            instruction = Instruction(instruction.op.other, instruction.inputs, instruction.attrs, instruction.line)
-            instruction.outputs = transpose.outputs
-        instructions.append(instruction)
+        if isinstance(instruction.op, Contraction):
+            match users.get(instruction.outputs[0]):
+                case [Instruction() as user] if isinstance(user.op, Transpose) and user.attrs["axes"] == (1, 0):
+                    dropped.add(user)
+                    instruction = with_inputs(instruction, instruction.inputs, user.outputs, instruction.op.other)
+        if instruction not in dropped:
+            instructions.append(instruction)
     return program._replace(instructions=instructions)
 
 
@@ -223,10 +210,10 @@ def eliminate_dead_code(program: Program) -> Program:
             if isinstance(instruction.op, LoopOperation):
                 instruction = instruction.op.pruned(instruction, needed)
             instructions.append(instruction)
-            needed.update(x for x in instruction.inputs if isinstance(x, Value))
+            needed.update(values_in(instruction))
     return program._replace(
         instructions=instructions[::-1],
-        constants=[(array, value) for array, value in program.constants if value in needed],
+        constants=[constant for constant in program.constants if constant[1] in needed],
         parameters={parameter: value for parameter, value in program.parameters.items() if value in needed},
     )
 

@@ -11,6 +11,7 @@ each other share threads if there is enough work in all of them together; others
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.compiler.backends.expressions import Operand, as_scalar, cost_of, kind_of
-from snncell.compiler.backends.groups import chunks_of, emit, emit_cuda
+from snncell.compiler.backends.groups import GroupKernel, chunks_of, emit, emit_cuda
 from snncell.compiler.fuse import FusionGroup
 from snncell.compiler.ir.operations import Elementwise, Reduction, loop_shape_of_any
 from snncell.compiler.ir.product import Product
@@ -42,37 +43,68 @@ class Slots(dict[Value, int]):
         return self[value]
 
 
-class Launch:
-    """One call of a generated loop."""
+class Entry:
+    """An entry of a plan: a group of instructions, and the slots to empty after it."""
 
-    launches = 1
+    kernels: Sequence[tuple[Any, ...]] = ()  # that are known in advance, as arguments for `build`
+
+    def __init__(self, group: FusionGroup, drops: list[int]) -> None:
+        self.group, self.drops = group, drops
+
+    @property
+    def launches(self) -> int:
+        """Kernels that it launches, about."""
+        return 1
+
+    def build(self) -> None:
+        """Compile the kernels, or load the compiled ones."""
+
+    def targets(self) -> dict[Value, int]:
+        """The Values for whose arrays it can be told a place, with their slots."""
+        return {}
+
+    @abstractmethod
+    def run(self, slots: list[Any], into: dict[int, Any]) -> None:
+        """Fill the output slots, those `into` which arrays are given in these."""
+
+
+class LoopLaunch(Entry):
+    """One call of a generated loop, on either device."""
+
+    parallel = True
+    outputs: list[Any]
+
+    def __init__(self, group: FusionGroup, kernel: GroupKernel, drops: list[int]) -> None:
+        super().__init__(group, drops)
+        self.name, self.sizes = kernel.name, kernel.sizes
+        self.kernels = [(kernel.name, kernel.source, kernel.signature)]
+        self.call: Any = None
+
+    def targets(self) -> dict[Value, int]:
+        """The Values it computes, with their slots."""
+        return {value: output[0] for value, output in zip(self.group.writes, self.outputs, strict=True)}
+
+
+class Launch(LoopLaunch):
+    """One call of a generated loop on the CPU."""
 
     def __init__(self, group: FusionGroup, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
         kernel = emit(group, set(uniform))
-        self.group = group
+        super().__init__(group, kernel, drops)
         self.parallel = kernel.shared
-        self.name = kernel.name
-        self.sizes = kernel.sizes
         self.units = kernel.units
         self.grain = grain_of(kernel.units) if kernel.shared else 0
         self.parts = [((kernel.units * kernel.left,), kind.dtype) for kind in kernel.parts]
-        self.kernels = [(kernel.name, kernel.source, kernel.signature)]
-        self.call: Any = None
         self.arrays = [_Argument(operand, slots, uniform) for operand in kernel.arrays]
         self.scalars = [as_scalar(number, dtype) for number, dtype in kernel.scalars]
         self.outputs = [(slots[o.value], o.shape, kind_of(o.value).dtype, _shape_to_change(o)) for o in kernel.outputs]
         self.filled = [(slots[o.value], o.value, kind_of(o.value).dtype) for o in kernel.outputs]
         # The kernel fills float16 and bfloat16 as float32; they are narrowed after it.
         self.narrowed = {slots[o.value]: o.value for o in kernel.outputs if dtypes.is_storage_only(o.value.dtype)}
-        self.drops = drops
 
     def build(self) -> None:
-        """Compile the kernel, or load the compiled one."""
+        """Compile the kernels, or load the compiled ones."""
         self.call = build(*self.kernels[0])
-
-    def targets(self) -> dict[Value, int]:
-        """The Values it computes, with their slots."""
-        return {value: output[0] for value, output in zip(self.group.writes, self.outputs, strict=True)}
 
     def run(self, slots: list[Any], into: dict[int, Any]) -> None:
         """Fill the output slots."""
@@ -125,26 +157,15 @@ class Launch:
         return arrays
 
 
-class DeviceLaunch:
+class DeviceLaunch(LoopLaunch):
     """One call of a generated loop on the device, with the calls that join its sums."""
-
-    parallel = True
-
-    @property
-    def launches(self) -> int:
-        """Kernels that it launches."""
-        return len(self.rounds)
 
     def __init__(self, group: FusionGroup, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
         kernel = emit_cuda(group, set(uniform))
-        self.group = group
-        self.name = kernel.name
-        self.sizes = kernel.sizes
-        self.kernels = [(kernel.name, kernel.source, kernel.signature)]
+        super().__init__(group, kernel, drops)
         self.arrays = [(slots[o.value], uniform.get(o.value)) for o in kernel.arrays]
         self.scalars = [dtype.type(as_scalar(number, dtype)) for number, dtype in kernel.scalars]
         self.outputs = [(slots[o.value], o.value.shape, o.value.dtype) for o in kernel.outputs]
-        self.drops = drops
         self.sums = kernel.sums
         # Sums of storage formats, whose parts stay float32 until they are complete.
         values = {n: kernel.outputs[n].value for n in kernel.sums}
@@ -152,21 +173,23 @@ class DeviceLaunch:
         self.count = kernel.results
         self.rounds = chunks_of(kernel.results, kernel.terms) if kernel.sums else [1]
         if len(self.rounds) > 1:
-            self.kernels.append((f"join_{kernel.name}", kernel.source, kernel.join))
+            self.kernels = [*self.kernels, (f"join_{kernel.name}", kernel.source, kernel.join)]
+
+    @property
+    def launches(self) -> int:
+        """Kernels that it launches."""
+        return len(self.rounds)
 
     def build(self) -> None:
-        """Compile the kernel, or load the compiled one."""
+        """Compile the kernels, or load the compiled ones."""
         self.call, *joins = [build_for_cuda(*kernel) for kernel in self.kernels]
         self.join = joins[0] if joins else None
-
-    def targets(self) -> dict[Value, int]:
-        """The Values it computes, with their slots."""
-        return {value: output[0] for value, output in zip(self.group.writes, self.outputs, strict=True)}
 
     def run(self, slots: list[Any], into: dict[int, Any], scalars: list[Any] | None = None) -> None:
         """Fill the output slots; `scalars` take the place of those that the Program has."""
         fresh = [into[s] if s in into else DEVICE.empty(shape, dtype) for s, shape, dtype in self.outputs]
-        arrays = [slots[s] if fixed is None else _element(slots[s]) for s, fixed in self.arrays]
+        # Of an array whose elements are all the same, a single one.
+        arrays = [slots[s] if fixed is None else slots[s].reshape(-1)[:1] for s, fixed in self.arrays]
         arrays = [DEVICE.contiguous(array) for array in arrays]
         whole = list(fresh)
         for n, kind in self.wide.items():
@@ -196,32 +219,25 @@ class DeviceLaunch:
             slots[slot] = None
 
 
-def _element(array: Any) -> Any:
-    """A single element of an array whose elements are all the same."""
-    return array.reshape(-1)[:1]
+class OperationCall(Entry):
+    """One call of an operation that is no loop, and builds its kernels when it is first run.
 
-
-class OperationCall:
-    """One call of an operation that is no loop: a matrix product, a view, a random draw."""
+    For example, a matrix product, a view or a random draw.
+    """
 
     def __init__(self, group: FusionGroup, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
-        self.group = group
-        (self.instruction,) = group.instructions
-        instruction: Instruction = self.instruction
-        self.operands = [(True, slots[x]) if isinstance(x, Value) else (False, x) for x in instruction.inputs]
-        self.outputs = [slots[value] for value in instruction.outputs]
-        self.drops = drops
+        super().__init__(group, drops)
+        self.instruction: Instruction = group.instructions[0]
+        self.operands = [(True, slots[x]) if isinstance(x, Value) else (False, x) for x in self.instruction.inputs]
+        self.outputs = [slots[value] for value in self.instruction.outputs]
 
     @property
     def launches(self) -> int:
         """Kernels that it launches, about."""
         return self.instruction.op.launches(self.instruction.attrs)
 
-    def build(self) -> None:
-        """Nothing: an operation builds its kernels when it is first run."""
-
     def targets(self) -> dict[Value, int]:
-        """The Value it computes, with its slot, if the operation can be told where to put it."""
+        """The Value it computes, if the operation can be told where to put it."""
         return {self.instruction.outputs[0]: self.outputs[0]} if isinstance(self.instruction.op, Product) else {}
 
     def run(self, slots: list[Any], into: dict[int, Any]) -> None:
@@ -238,7 +254,7 @@ class OperationCall:
             slots[slot] = None
 
 
-def bytes_moved(launch: Launch | DeviceLaunch | OperationCall) -> int:
+def bytes_moved(launch: Entry) -> int:
     """Bytes that a launch reads and writes, as far as they go through memory."""
     inside: int = 0
     if isinstance(launch, OperationCall):
@@ -256,7 +272,7 @@ class _Argument:
 
     def __init__(self, operand: Operand, slots: Slots, uniform: dict[Value, Any]) -> None:
         self.slot = slots[operand.value]
-        self.shape = _shape_to_change(operand, into=True)
+        self.shape = None if operand.shape == operand.value.shape else operand.shape  # to change to
         self.joined = operand.shape
         constant = uniform.get(operand.value)
         self.kind = kind_of(operand.value).dtype
@@ -264,6 +280,7 @@ class _Argument:
         self.fixed = None if one is None else one.reshape(operand.shape)
 
     def take(self, slots: list[Any]) -> Any:
+        """The array in the shape of the joined axes."""
         array = self.whole(slots)
         return array if self.shape is None or self.fixed is not None else array.reshape(self.shape)
 
@@ -272,37 +289,28 @@ class _Argument:
         if self.fixed is not None:
             return self.fixed
         array = slots[self.slot]
-        if array.dtype != self.kind:
-            array = HOST.cast(array, self.kind)
+        array = array if array.dtype == self.kind else HOST.cast(array, self.kind)
         return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
-def _shape_to_change(operand: Operand, into: bool = False) -> tuple[int, ...] | None:
-    """The shape to change to on the way in or out of a kernel, or None where it is the same."""
-    if operand.shape == operand.value.shape:
-        return None
-    return operand.shape if into else operand.value.shape
+def _shape_to_change(operand: Operand) -> tuple[int, ...] | None:
+    """The shape to change to on the way out of a kernel, or None where it is the same."""
+    return None if operand.shape == operand.value.shape else operand.value.shape
 
 
 # --- batched launches -------------------------------------------------------------------------------------------------
 
 
-Entry = Launch | DeviceLaunch | OperationCall
-
-
 class Segments:
-    """Loops that are launched together.
+    """Two or more loops that are launched together, in an order in which they can run.
 
-    Args:
-        launches: two or more, in an order in which they can run.
-        shared: whether threads share them. Then none takes something from another.
+    If threads share them, none takes something from another.
     """
 
     def __init__(self, launches: Sequence[Launch], shared: bool) -> None:
         self.launches = list(launches)
         self.units = sum(launch.units for launch in launches)
         self.grain = grain_of(self.units) if shared else 0
-
         self.drops = [slot for launch in launches for slot in launch.drops]
         self._together: segments.KernelBatch | None = None
 
@@ -362,13 +370,18 @@ def _independent(launches: Sequence[Launch]) -> list[list[Launch]]:
     return parts
 
 
-_BOOL = np.dtype(bool)
+# --- eager operations on the device -----------------------------------------------------------------------------------
+
+
 MOST = 4096  # launches that are kept
 _launches: dict[Any, tuple[DeviceLaunch, list[tuple[int, Any]]]] = {}
 
 
 def on_device(op: Elementwise | Reduction, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
-    """Run one operation on device arrays, and give its result."""
+    """Run an elementwise operation or a reduction of device arrays outside of a Program: a group of one instruction.
+
+    Launches are kept by the operation, the shapes and dtypes. Python numbers are arguments.
+    """
     specs = [(x.shape, x.dtype) if hasattr(x, "dtype") else type(x) for x in arrays]
     key = (op, *specs, *sorted(attrs.items()))
     entry = _launches.get(key)
@@ -407,12 +420,9 @@ def _launch(
     launch = DeviceLaunch(group, {}, slots, [])
     launch.build()
     dtype = dtypes.compute_dtype(op.operand_dtype(inputs)) if isinstance(op, Elementwise) else None
-    condition = getattr(op, "rule", "") == "select"
-    numbers = [
-        (place, _BOOL if condition and place == 0 else dtype)
-        for place, x in enumerate(inputs)
-        if not isinstance(x, Value)
-    ]
+    numbers = [(place, dtype) for place, x in enumerate(inputs) if not isinstance(x, Value)]
+    if getattr(op, "rule", "") == "select":
+        numbers = [(place, dtype if place else np.dtype(bool)) for place, dtype in numbers]
     return launch, numbers
 
 

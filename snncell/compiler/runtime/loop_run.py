@@ -10,7 +10,7 @@ or on totals (`additive`, `proportional`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from snncell.compiler.backends.cuda_loop import CUDALoop
 from snncell.compiler.backends.event_products import events_by_column, gather_rows
 from snncell.compiler.ir.loop import Loop
 from snncell.compiler.ir.operations import Elementwise, Reduction, Reshape, is_elementwise
-from snncell.compiler.ir.program import Program, values_in
+from snncell.compiler.ir.program import Program, outside_of, values_in, with_inputs
 from snncell.compiler.runtime.plan import Plan
 from snncell.compiler.runtime.stepwise import StepLoop
 from snncell.compiler.schedule import LoopSchedule, is_on_sums, obstacle
@@ -34,12 +34,7 @@ LoopKernel = CPULoop | CUDALoop | StepLoop
 
 
 class LoopRun:
-    """The arrays of one run.
-
-    Args:
-        schedule: of the loop.
-        arrays: of all inputs: states, sequences, constants.
-        steps: their number.
+    """The arrays of one run, from those of all inputs: states, sequences, constants.
 
     Attributes:
         space: where the arrays are.
@@ -50,9 +45,7 @@ class LoopRun:
 
     def __init__(self, schedule: LoopSchedule, arrays: Sequence[Any], steps: int) -> None:
         self.schedule, self.steps = schedule, steps
-        self.space: Space = HOST
-        if IN_USE and any(space_of(array) is DEVICE for array in arrays):
-            self.space = DEVICE
+        self.space: Space = DEVICE if IN_USE and any(space_of(array) is DEVICE for array in arrays) else HOST
         self.known: dict[Value, Any] = dict(zip((*schedule.carry, *schedule.xs, *schedule.consts), arrays, strict=True))
         # Checkpoints come in among the sequences, but have a row for each segment, not for each step.
         self.varying = set(schedule.xs).difference(schedule.recompute.carry if schedule.recompute else ())
@@ -118,13 +111,8 @@ class LoopRun:
     def _reduce(self) -> None:
         """Complete the totals that the loop has not added up itself, and run the instructions on totals."""
         parts, space, totals = self.schedule.parts, self.space, self.totals
-        operands = [
-            x
-            for instruction in parts.reductions
-            if is_on_sums(instruction)
-            for x in values_in(instruction)
-            if instruction.op.additive or x not in parts.fixed
-        ]
+        on_sums = filter(is_on_sums, parts.reductions)
+        operands = [x for one in on_sums for x in values_in(one) if one.op.additive or x not in parts.fixed]
         for value in (*parts.summed, *parts.sums, *operands):
             if value not in totals and value in self.known:
                 array = self.known[value]
@@ -156,6 +144,9 @@ def _evaluate(instruction: Instruction, known: dict[Value, Any]) -> Sequence[Any
     arrays = [known[x] if isinstance(x, Value) else x for x in instruction.inputs]
     out = instruction.op.run_here(arrays, arrays, instruction.attrs)
     return out if instruction.op.multiple else (out,)
+
+
+# --- all steps at once ------------------------------------------------------------------------------------------------
 
 
 _RESHAPE = Reshape()
@@ -193,50 +184,31 @@ class _OfAllSteps(Primitive):
         return self._all(*arrays)
 
 
-def plan_all_steps(schedule: LoopSchedule, steps: int, space: Space) -> AllStepsPlan:
-    """The plan of a loop without states, for so many steps."""
-    parts = schedule.parts
-    made = {value for instruction in parts.all_steps for value in instruction.outputs}
-    on_sums = [instruction for instruction in parts.reductions if is_on_sums(instruction)]
-    on_sequences = [instruction for instruction in parts.reductions if instruction not in on_sums]
-    whole = [*parts.ys, *(x for instruction in on_sequences for x in values_in(instruction))]
-    totals = [*parts.summed, *parts.sums, *(x for instruction in on_sums for x in values_in(instruction))]
-    results, summed = ([x for x in dict.fromkeys(kind) if x in made] for kind in (whole, totals))
-    return AllStepsPlan(parts.all_steps, set(schedule.xs), results, summed, steps, space)
-
-
 class AllStepsPlan:
-    """The plan of all steps.
+    """The plan of a loop without states, for `count` steps: no step waits for the step before.
 
-    Args:
-        instructions: those of one step of the loop, in order; each depends on a sequence, and has a rule for whole
-            ones.
-        sequences: the Values that are sequences before them.
-        results: the Values of these instructions that are wanted.
-        summed: those whose sums over all steps are.
-        count: the number of steps of the loop.
-        space: where the arrays are.
+        each step:  y = sum(x * w, axis=0)      x (3, 4), w (4,), of T steps
+        at once:    y = sum(x * w, axis=1)      x (T, 3, 4)
+
+    Elementwise operations and reductions are fused as in any plan. Other operations run by their rule `over_time`.
     """
 
-    def __init__(
-        self,
-        instructions: Sequence[Instruction],
-        sequences: Collection[Value],
-        results: Sequence[Value],
-        summed: Sequence[Value],
-        count: int,
-        space: Space,
-    ) -> None:
-        self.count = count
+    def __init__(self, schedule: LoopSchedule, count: int, space: Space) -> None:
+        self.count, parts = count, schedule.parts
+        instructions = parts.all_steps
+        on_sums = [instruction for instruction in parts.reductions if is_on_sums(instruction)]
+        on_sequences = [instruction for instruction in parts.reductions if instruction not in on_sums]
+        self._lines = {value: instruction.line for instruction in instructions for value in instruction.outputs}
+        results = [x for x in (*parts.ys, *values_in(*on_sequences)) if x in self._lines]
+        summed = [x for x in (*parts.summed, *parts.sums, *values_in(*on_sums)) if x in self._lines]
         # In a storage format a sum would be rounded before it is added to others.
-        self.summed = [value for value in summed if not is_storage_only(value.dtype)]
-        self.results = list(dict.fromkeys([*results, *(value for value in summed if value not in self.summed)]))
+        rounded = [value for value in summed if is_storage_only(value.dtype)]
+        self.summed = list(dict.fromkeys(value for value in summed if value not in rounded))
+        self.results = list(dict.fromkeys([*results, *rounded]))
         self.whole: dict[Value, Value] = {}
         self.instructions: list[Instruction] = []
-        self.inputs = list(dict.fromkeys(x for instruction in instructions for x in values_in(instruction)))
-        self._lines = {value: instruction.line for instruction in instructions for value in instruction.outputs}
-        self.inputs = [value for value in self.inputs if value not in self._lines]
-        inputs = [self._sequence(value) if value in sequences else value for value in self.inputs]
+        self.inputs = outside_of(instructions, [], [])
+        inputs = [self._sequence(value) if value in schedule.xs else value for value in self.inputs]
         for instruction in instructions:
             self._add(instruction)
         outputs = [*(self.whole[value] for value in self.results), *map(self._total, self.summed)]
@@ -258,19 +230,17 @@ class AllStepsPlan:
             attrs = {**attrs, "axis": tuple(axis + 1 for axis in attrs["axis"])}
         else:
             op, attrs = _OfAllSteps(instruction, varying), {}
-        new = Instruction(op, tuple(inputs), attrs, instruction.line)
-        new.outputs = tuple(self._sequence(value) for value in instruction.outputs)
-        self.instructions.append(new)
+        outputs = [self._sequence(value) for value in instruction.outputs]
+        self.instructions.append(with_inputs(instruction, inputs, outputs, op, attrs))
 
     def _aligned(self, x: Value, ndim: int, instruction: Instruction) -> Value:
         """A sequence with axes of length 1 after that of the steps: within a step shapes broadcast from the right."""
         shape = (x.shape[0], *(1,) * (ndim + 1 - len(x.shape)), *x.shape[1:])
         if shape == x.shape:
             return x
-        new = Instruction(_RESHAPE, (x,), {"shape": shape}, instruction.line)
-        new.outputs = (Value(x.trace, shape, x.dtype),)
-        self.instructions.append(new)
-        return new.outputs[0]
+        aligned = Value(x.trace, shape, x.dtype)
+        self.instructions.append(with_inputs(instruction, [x], [aligned], _RESHAPE, {"shape": shape}))
+        return aligned
 
     def _total(self, value: Value) -> Value:
         attrs = {"axis": (0,), "keepdims": False}
@@ -295,12 +265,11 @@ class AllStepsPlan:
         return f"no loop: all {self.count} steps at once, {launches} launch{'es' * (launches != 1)}"
 
 
+# --- lowering ---------------------------------------------------------------------------------------------------------
+
+
 class Lowered:
     """The code that runs a loop, in each space that its arrays are found in.
-
-    Args:
-        loop: as data.
-        schedule: its parts.
 
     Attributes:
         reason: why the loop is no single kernel on the CPU; None if it is one.
@@ -333,7 +302,7 @@ class Lowered:
     def plan_in(self, space: Space, steps: int) -> AllStepsPlan:
         """The plan that runs all steps at once where the arrays are, if there is no loop."""
         if (space, steps) not in self._plans:
-            self._plans[space, steps] = plan_all_steps(self.schedule, steps, space)
+            self._plans[space, steps] = AllStepsPlan(self.schedule, steps, space)
         return self._plans[space, steps]
 
     def kernels(self, steps: int, space: Space) -> list[tuple[Any, ...]]:

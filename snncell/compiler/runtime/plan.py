@@ -14,14 +14,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-# The import gives elementwise operations and reductions their rule for the device.
-import snncell.compiler.runtime.launches  # noqa: F401
 from snncell.compiler.fuse import fuse, side_by_side
 from snncell.compiler.ir.product import Product
 from snncell.compiler.ir.program import Program, last_uses
 from snncell.compiler.pipeline import optimise
 from snncell.compiler.runtime.launches import (
     DeviceLaunch,
+    Entry,
     Launch,
     OperationCall,
     Segments,
@@ -42,12 +41,9 @@ from snncell.tape.state import EFFECTS_LOCK, TRACING_LOCK, Value, here, in_turn,
 
 
 class Plan:
-    """The launches of one Program, for arrays of one place.
+    """The launches of one Program, for arrays that are in `space`.
 
-    Args:
-        program: the computation.
-        space: where the arrays are.
-        recorded: whether they may be recorded as a CUDA graph: not those of a step within a loop.
+    They may be `recorded` as a CUDA graph, but not those of a step within a loop.
     """
 
     def __init__(self, program: Program, space: Space = HOST, recorded: bool = False) -> None:
@@ -56,11 +52,16 @@ class Plan:
         slots = Slots()
         # Constants that are one element, broadcast, stay so: loops take a single element of them.
         constants = {value: space.constant(array) for array, value in program.constants}
-        uniform = {value: array for value, array in constants.items() if _is_uniform(array)}
+        # Seen by the size, or by the strides, which mean the same in both places.
+        uniform = {
+            value: array
+            for value, array in constants.items()
+            if array.size == 1 or (array.size and not any(array.strides))
+        }
         groups = side_by_side(fuse(program)) if space is HOST else fuse(program)
         self.inputs = [slots[value] for value in program.inputs]
         self.parameters = [(parameter, slots[value]) for parameter, value in program.parameters.items()]
-        self.launches: list[Launch | DeviceLaunch | OperationCall] = []
+        self.launches: list[Entry] = []
         for group, dead in zip(groups, last_uses(groups, program.results()), strict=True):
             drops = [slots[value] for value in dead]
             kind = OperationCall if group.shape is None else Launch if space is HOST else DeviceLaunch
@@ -116,19 +117,18 @@ class Plan:
     def carry_out(self, arrays: Sequence[Any], into: dict[int, Any] | None = None) -> list[Any]:
         """`replay` where floating-point warnings are off already.
 
-        Args:
-            arrays: the inputs.
-            into: arrays for some of the `targets`, which are filled instead of new ones.
+        Arrays for some of the `targets`, `into`, are filled instead of new ones.
         """
-        slots = self._filled(arrays, [parameter.value_in(self.space) for parameter, _ in self.parameters])
-        self._launch(slots, into or {})
-        results = [slots[slot] for slot in self.outputs]
+        values = [parameter.value_in(self.space) for parameter, _ in self.parameters]
+        results, written = self.computed(arrays, values, into)
         if self.written:
-            commit([parameter.put(slots[slot]) for parameter, slot in self.written])
+            commit([parameter.put(value) for (parameter, _), value in zip(self.written, written, strict=True)])
         return results
 
-    def _filled(self, arrays: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-        """The slots as a run begins with them: constants, arguments, and the values of Parameters."""
+    def computed(
+        self, arrays: Sequence[Any], values: Sequence[Any], into: dict[int, Any] | None = None
+    ) -> tuple[list[Any], list[Any]]:
+        """The outputs, and the new values of Parameters, from arguments and the values of Parameters."""
         slots = self._template.copy()
         for slot, array in zip(self.inputs, arrays, strict=True):
             slots[slot] = array
@@ -136,16 +136,9 @@ class Plan:
             slots[slot] = array
         if IN_USE:
             self._take_along(slots)
-        return slots
-
-    def _launch(self, slots: list[Any], into: dict[int, Any]) -> None:
+        into = into or {}
         for run in self.runs:
             run.run(slots, into)
-
-    def computed(self, arrays: Sequence[Any], values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """The outputs, and the new values of Parameters, from arguments and the values of Parameters."""
-        slots = self._filled(arrays, values)
-        self._launch(slots, {})
         return [slots[slot] for slot in self.outputs], [slots[slot] for _, slot in self.written]
 
     def recorded(self) -> RecordedPlan | None:
@@ -154,10 +147,8 @@ class Plan:
             return None
         launches = sum(launch.launches for launch in self.launches)
         # A Parameter that it writes stays in the graph's own memory, and is not copied in.
-        copied_in = [
-            *self.program.inputs,
-            *(v for p, v in self.program.parameters.items() if p not in self.program.written),
-        ]
+        read = [value for p, value in self.program.parameters.items() if p not in self.program.written]
+        copied_in = [*self.program.inputs, *read]
         copied = sum(math.prod(value.shape) * value.dtype.itemsize for value in copied_in)
         if not graph_pays(launches, copied):
             return None
@@ -178,11 +169,6 @@ class Plan:
     def targets(self) -> dict[Value, int]:
         """The Values whose arrays can be given, with their slots."""
         return {value: slot for launch in self.launches for value, slot in launch.targets().items()}
-
-
-def _is_uniform(array: Any) -> bool:
-    """True if a constant is one element, repeated: seen by its strides, or by its size."""
-    return bool(array.size == 1 or (array.size > 1 and not any(array.strides)))  # strides mean the same in both places
 
 
 # --- a plan for each place --------------------------------------------------------------------------------------------
@@ -221,12 +207,15 @@ class Plans:
             return self._plans[space]
 
 
+# --- CUDA graphs ------------------------------------------------------------------------------------------------------
+
+
 LAUNCH = 3e-6  # seconds that a launch takes the host, about
 COPIED = 5e11  # bytes per second that a copy on the card moves, about
 
 
 class Lent:
-    """Memory of a graph, lent to whoever holds a result; a stand-in for `Memory` (see the top of this file)."""
+    """Memory of a graph, lent to whoever holds a result; a stand-in for `Memory`."""
 
     __slots__ = ("__weakref__", "block", "own")
 
@@ -244,7 +233,13 @@ class Lent:
 
 
 class RecordedPlan:
-    """A plan as a graph: its first run launches as any plan does, its second records, and plays what it has recorded.
+    """A plan as one CUDA graph: the host asks once for all its launches.
+
+    The first run launches as any plan does, the second records, and plays what it has recorded. A graph reads and
+    writes the same memory each time it is played. So arguments and Parameters are copied into places of its own, unless
+    they are there already: a Parameter that the graph writes stays in its place, and is not copied. Results and
+    Parameters that are handed out are that memory, lent: before it is overwritten, whoever still holds it gets a copy
+    of its own. So what users hold never changes, and copies are made only for those who hold on.
 
     Args:
         run: carries the plan out: (arguments, the Parameters' arrays) -> (results, the written Parameters' arrays).

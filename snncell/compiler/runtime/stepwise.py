@@ -8,62 +8,35 @@ filled in place, row by row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from snncell.compiler.ir.loop import LoopParts
 from snncell.compiler.ir.program import Program, outside_of
 from snncell.compiler.passes.simplify import leading_to
 from snncell.compiler.runtime.plan import Plan
-from snncell.compiler.schedule import LoopSchedule, RecomputeSchedule
+from snncell.compiler.schedule import LoopBackend, LoopSchedule
 from snncell.dtype import compute_dtype, far
 from snncell.kernels.space import HOST, Space
 from snncell.kernels.sums import NEAR
 from snncell.tape.state import Value
 
 
-class StepLoop:
-    """The plan of a step, replayed.
-
-    Args:
-        schedule: of the loop.
-        space: where the arrays are.
-    """
+class StepLoop(LoopBackend):
+    """The plan of a step, replayed."""
 
     def __init__(self, schedule: LoopSchedule, space: Space = HOST) -> None:
-        parts, recompute = schedule.parts, schedule.recompute
-        self.interval = recompute.interval if recompute else schedule.interval
-        self.storing = schedule.interval is not None
-        self.recompute = recompute
-        self.backwards = schedule.backwards
-        self.carry, self.sequences = schedule.carry, parts.sequences
-        self.summed = schedule.summed
-        self.space = space
-        self.plan = _StepPlan(parts, self.carry, parts.after, [*self.sequences, *self.summed], space)
-        self.recomputed = None
+        super().__init__(schedule)
+        recompute, self.space = self.recompute, space
+        self.plan = _StepPlan(schedule.parts, self.carry, [*self.sequences, *self.summed], space)
+        self.again = _StepPlan(recompute.parts, self.stored, [], space) if recompute else None
+        self.plans = [step.plan for step in (self.plan, self.again) if step is not None]
+        self.moved = self.plan.plan.moved()
         self._built = False
-        if recompute:
-            self.recomputed = _StepPlan(recompute.parts, recompute.carry, recompute.parts.after, [], space)
-
-    @property
-    def moved(self) -> int:
-        """Bytes that the launches of a step read and write."""
-        return self.plan.plan.moved()
-
-    @property
-    def _plans(self) -> list[Plan]:
-        return [step.plan for step in (self.plan, self.recomputed) if step is not None]
 
     def kernels(self, steps: int) -> list[tuple[Any, ...]]:
         """The kernels of a step, to be built."""
-        return [kernel for plan in self._plans for kernel in plan.kernels()]
-
-    def _build(self) -> None:
-        """Build them, before the first run."""
-        if not self._built:
-            for plan in self._plans:
-                plan.build()
-            self._built = True
+        return [kernel for plan in self.plans for kernel in plan.kernels()]
 
     def launches(self, steps: int) -> int:
         """Calls of kernels."""
@@ -76,28 +49,28 @@ class StepLoop:
     def run(
         self, known: dict[Value, Any], varying: set[Value], steps: int
     ) -> tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]:
-        """The states after the last step, the sequences, the sums, and the stored states."""
-        self._build()
+        """Run the plan step by step."""
+        for plan in () if self._built else self.plans:
+            plan.build()
+        self._built = True
         states = [known[value] for value in self.carry]
-        space, every = self.space, self.interval or 1
+        space, every = self.space, self.every
         ys = {value: space.empty((steps, *value.shape), value.dtype) for value in self.sequences}
         totals = [_Total(value, space, self.backwards) for value in self.summed]
-        stored: list[Any] = []
-        if self.storing:
-            stored = [space.empty((-(-steps // every), *value.shape), value.dtype) for value in self.carry]
+        segments = -(-steps // every)
+        stored = [space.empty((segments, *x.shape), x.dtype) for x in self.carry if self.storing]
         between: list[list[Any]] = []  # the states before the steps of a segment, the next one last
-        run = _StepRun(self.plan, known, varying, ys, self.recompute)
-        recomputed = None if self.recomputed is None else _StepRun(self.recomputed, known, varying, {})
+        run = _StepRun(self.plan, known, varying, ys, self.stored)
+        again = None if self.again is None else _StepRun(self.again, known, varying, {})
         for turn in range(steps):
             place = steps - 1 - turn if self.backwards else turn
             if self.storing and turn % every == 0:
                 for rows, state in zip(stored, states, strict=True):
                     rows[turn // every] = state
             now: dict[Value, Any] = {}
-            if self.recompute and recomputed:
-                if not between:
-                    between = self._states_between(recomputed, known, steps, steps - 1 - turn)
-                now = dict(zip(self.recompute.carry, between.pop(), strict=True))
+            if again:
+                between = between or self._states_between(again, known, steps, steps - 1 - turn)
+                now = dict(zip(self.stored, between.pop(), strict=True))
             results = run.take(states, place, turn, now)
             states = results[: len(states)]
             for total, result in zip(totals, results[len(states) :], strict=True):
@@ -107,9 +80,8 @@ class StepLoop:
 
     def _states_between(self, run: _StepRun, known: dict[Value, Any], steps: int, last: int) -> list[list[Any]]:
         """The states before each step of the segment that ends with step `last` of the forward."""
-        assert self.recompute is not None  # the caller's choice
-        first = last - last % self.recompute.interval
-        states = [[known[value][first // self.recompute.interval] for value in self.recompute.carry]]
+        first = last - last % self.every
+        states = [[known[value][first // self.every] for value in self.stored]]
         for turn in range(first, last):
             # `turn` counts as the forward ran, which is the other direction of time than the reverse's.
             place = turn if self.backwards else steps - 1 - turn
@@ -147,10 +119,8 @@ class _Total:
 class _StepPlan:
     """The plan of one step of a loop, with its operands from outside and the slots of its results."""
 
-    def __init__(
-        self, parts: LoopParts, carry: Sequence[Value], after: list[Value], others: list[Value], space: Space
-    ) -> None:
-        results = [*after, *others]
+    def __init__(self, parts: LoopParts, carry: Sequence[Value], others: list[Value], space: Space) -> None:
+        results = [*parts.after, *others]
         self.outside = outside_of(parts.loop, results, carry)
         instructions = leading_to(parts.loop, results)
         self.space = space
@@ -158,7 +128,7 @@ class _StepPlan:
         self.targets = self.plan.targets()
         # A state that no launch has put in an array of its own may be a view of one that the step was given, which
         # is overwritten two steps later.
-        self.may_be_views = [value not in self.targets for value in after]
+        self.may_be_views = [value not in self.targets for value in parts.after]
 
 
 class _StepRun:
@@ -175,10 +145,9 @@ class _StepRun:
         known: dict[Value, Any],
         varying: set[Value],
         ys: dict[Value, Any],
-        recomputed: RecomputeSchedule | None = None,
+        from_forward: Collection[Value] = (),
     ) -> None:
         self.plan = plan
-        from_forward = () if recomputed is None else recomputed.carry
         self.operands: list[tuple[Any, bool]] = []  # each with whether it is a sequence
         for value in plan.outside:
             array = None if value in from_forward else known[value]  # `take` gets it for each step

@@ -44,16 +44,10 @@ LARGE = 1 << 24  # bytes of an array, above which its comparison at each call is
 
 
 class PythonState(ReachableValues):
-    """The Python values that functions can read, as they are when this is made.
-
-    Args:
-        roots: functions, and objects that they are given.
-    """
+    """The Python values that functions can read, as they are when this is made."""
 
     def guard(self, versioned: Iterable[Any]) -> Callable[[], bool]:
-        """A function that tells whether the values are what they were; attributes of Cells that count them are not
-        compared again.
-        """
+        """A function that tells whether the values are what they were, but for attributes of `versioned` Cells."""
         counted = set(map(id, versioned))
         holders = [h for h in self._holders.values() if h.values and id(h.owner) not in counted]
         present = [found for h in holders if (found := h.present()) is not None]
@@ -229,6 +223,9 @@ def holds_traced_tensor(value: Any, trace: Trace | None, depth: int = 3) -> bool
     return False
 
 
+# --- random draws -----------------------------------------------------------------------------------------------------
+
+
 _NAMES = {id(NUMPYS): "np.random", id(PYTHONS): "Python's random"}
 _PATIENCE = 2.0  # seconds that a trace waits for each thread that loads data to end the sample it is at
 _LOOK = 0.005  # seconds in which a thread that draws all the time is noticed
@@ -257,7 +254,10 @@ def pause_loading() -> Iterator[bool]:
 
 
 class RandomStates:
-    """The states of random generators before a trace: NumPy's and Python's own, and those that the function reads."""
+    """The states of random generators before a trace: NumPy's and Python's own, and those that the function reads.
+
+    A trace runs Python code once, so a number that they draw in it would be a constant of the compiled function.
+    """
 
     def __init__(self, state: PythonState, alone: bool) -> None:
         self.state = state
@@ -269,7 +269,7 @@ class RandomStates:
             self.before.append((torch.default_generator, _of_torch, _of_torch(torch.default_generator)))
 
     def refuse_draws(self, who: str, every: str = "each call") -> None:
-        """Raise if one of them has been advanced since: the numbers would be constants of the trace."""
+        """Raise if one of them has been advanced since."""
         for name in sorted(self.state.unseeded):
             raise _draw_error(who, f"{name}(), which gets no seed,", every)
         for generator, of, before in self.before:
@@ -332,12 +332,13 @@ def _frozen(state: Any) -> Any:
     return state.tobytes() if isinstance(state, np.ndarray) else state
 
 
-class Dependencies:
-    """The state that a trace depends on, as it is when this is made.
+# --- dependencies -----------------------------------------------------------------------------------------------------
 
-    Args:
-        trace: finished.
-        state: the values that the traced functions read.
+
+class Dependencies:
+    """The state that a finished trace depends on: the values that the traced functions read, Cells and Parameters.
+
+    A Cell counts the changes of its attributes (`version`), so a call compares numbers.
     """
 
     def __init__(self, trace: Trace, state: PythonState) -> None:
@@ -378,10 +379,7 @@ class Dependencies:
 def state_read_by(roots: Iterable[Any], who: str, every: str = "each call") -> Iterator[PythonState]:
     """The Python state that functions can read, around their trace; random numbers that are drawn in it are refused.
 
-    Args:
-        roots: the functions, and objects that they are given.
-        who: the function that traces, for errors.
-        every: the unit that would have the same random numbers.
+    `roots` are the functions and objects that they are given; `every` is the unit that would have the same numbers.
     """
     state = PythonState(roots)
     state.refuse_iterators(who)

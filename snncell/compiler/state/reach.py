@@ -43,7 +43,6 @@ from snncell.compiler.state.values import (
     BUFFERS,
     MISSING,
     Holder,
-    Names,
     Spot,
     attributes_of,
     cell_value,
@@ -126,11 +125,7 @@ _HOOKS = ("_hooks", "_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 class ReachableValues:
-    """The Python values that functions can read.
-
-    Args:
-        roots: functions, and objects that they are given.
-    """
+    """The Python values that functions can read, from these and the objects that they are given."""
 
     def __init__(self, roots: Iterable[Any]) -> None:
         self.names: set[str] = set(_OF_CELLS)  # of attributes that the code reads
@@ -319,7 +314,11 @@ class ReachableValues:
         """Add the values that a function reads; `runs` if it is called, as a class in `isinstance(x, kind)` is not."""
         code: CodeType = function.__code__
         names = names_in(code)
-        self._add_names(names)
+        self.names |= names.attributes
+        self.appended |= names.appended
+        self.stored |= names.stored
+        self.open = self.open or names.open
+        self.catches = self.catches or "AttributeError" in names.globals
         self.unseeded |= names.unseeded if runs else set()
         defaults = [name for name in ("__defaults__", "__kwdefaults__") if getattr(function, name)]
         self._read_slots(function, defaults)  # the attributes too, because they may be replaced
@@ -349,9 +348,7 @@ class ReachableValues:
         modules = [module for module in known if module is not None]
         self._waiting += modules
         free = [cell_value(cell) for cell in function.__closure__ or ()]
-        modules += [
-            value for value in free if issubclass(type(value), ModuleType)
-        ]  # imported by the enclosing function
+        modules += [x for x in free if issubclass(type(x), ModuleType)]  # imported by the enclosing function
         pairs = [(there.get(name), attribute) for name, attribute in names.of_globals]
         for owner, attribute in [*pairs, *product(modules, names.attributes)]:
             if isinstance(owner, ModuleType):
@@ -369,13 +366,6 @@ class ReachableValues:
             self.outside.add(f"{name}()")
         elif name in _ENTROPY:
             self.unseeded.add(name)
-
-    def _add_names(self, names: Names) -> None:
-        self.names |= names.attributes
-        self.appended |= names.appended
-        self.stored |= names.stored
-        self.open = self.open or names.open
-        self.catches = self.catches or "AttributeError" in names.globals
 
     def _read_attributes(self, one: Any) -> None:
         """Add those attributes of an object, class or module that the code names."""

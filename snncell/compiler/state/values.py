@@ -1,4 +1,4 @@
-"""Comparison of the values that a trace reads: attributes and globals by `Holder`, single values by `same`."""
+"""Values that a trace reads: their comparison, and the names that Python code reads, from its bytecode."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import dis
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import itemgetter
 from types import CellType, CodeType, ModuleType
@@ -15,13 +16,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 MISSING: Any = object()
-BUFFERS: Any = (
-    memoryview,
-    np.void,
-    ctypes.Array,
-    ctypes.Structure,
-    ctypes.c_double.__base__,
-)  # memory that is no array
+# Memory that is no array.
+BUFFERS: Any = (memoryview, np.void, ctypes.Array, ctypes.Structure, ctypes.c_double.__base__)
 _SIMPLE = (bool, int, float, complex, str, bytes, type(None), np.generic)
 
 Spot = tuple[int, Any]  # the id of the holder of a value, and its name or place there
@@ -35,12 +31,7 @@ class Change(NamedTuple):
 
 
 class Holder:
-    """Values that a trace reads in one mapping: the globals of a module, or the attributes of an object.
-
-    Args:
-        mapping: where they are.
-        owner: the object, class or module whose attributes they are, if the code does not read them as globals.
-    """
+    """Values that a trace reads in one mapping: the globals of a module, or the attributes of their `owner`."""
 
     def __init__(self, mapping: Mapping[str, Any], owner: Any) -> None:
         self.mapping, self.owner = mapping, owner
@@ -140,12 +131,13 @@ def in_slot(one: Any, name: str) -> Any:
         return MISSING
 
 
+# --- names in bytecode ------------------------------------------------------------------------------------------------
+
+
 # Methods that change a builtin container and whose result nobody uses: `log.append(x)` does not read `log`.
 APPENDING = frozenset(["add", "append", "appendleft", "extend", "insert"])
 # Functions that reach attributes whose names are not in the code.
 _BY_ANY_NAME = frozenset(["__dict__", "asdict", "astuple", "attrgetter", "getattr", "vars"])
-_GLOBALS = frozenset(["LOAD_GLOBAL", "LOAD_NAME"])
-_FREE = frozenset(["LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"])
 _ATTRIBUTES = frozenset(["LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"])
 # Classes and functions that make a random generator, another one each time if they get no seed.
 _SEEDED = frozenset(
@@ -153,82 +145,54 @@ _SEEDED = frozenset(
 )
 
 
-class Names(NamedTuple):
-    """Names in a piece of code and in the functions that are written inside of it.
+@dataclass
+class Names:
+    """Names in a piece of code and in the functions that are written inside of it."""
 
-    Attributes:
-        globals: globals that it reads.
-        free: variables of enclosing functions that it reads.
-        attributes: attributes that it reads, and its strings, which may be names for `getattr`.
-        appended: variables and attributes that it loads only to add items to them.
-        stored: variables and attributes that it assigns, and its strings, which may be names for `setattr`.
-        modules: modules that it imports.
-        of_globals: pairs of a global and an attribute of it that it reads, such as ("time", "perf_counter").
-        unseeded: random generators that it makes without a seed.
-        open: whether it may read attributes of any name, as `vars(x)` does.
-    """
-
-    globals: frozenset[str]
-    free: frozenset[str]
-    attributes: frozenset[str]
-    appended: frozenset[str]
-    stored: frozenset[str]
-    modules: frozenset[str]
-    of_globals: frozenset[tuple[str, str]]
-    unseeded: frozenset[str]
-    open: bool
+    globals: set[str] = field(default_factory=set)  # that it reads
+    free: set[str] = field(default_factory=set)  # variables of enclosing functions that it reads
+    attributes: set[str] = field(default_factory=set)  # that it reads, and its strings, which `getattr` may take
+    appended: set[str] = field(default_factory=set)  # variables and attributes that it loads only to add items to them
+    stored: set[str] = field(default_factory=set)  # those that it assigns, and its strings, which `setattr` may take
+    modules: set[str] = field(default_factory=set)  # that it imports
+    of_globals: set[tuple[str, str]] = field(default_factory=set)  # that it reads, such as ("time", "perf_counter")
+    unseeded: set[str] = field(default_factory=set)  # random generators that it makes without a seed
+    open: bool = False  # whether it may read attributes of any name, as `vars(x)` does
 
 
 @lru_cache(maxsize=4096)
 def names_in(code: CodeType) -> Names:
     """The names that a piece of code reads."""
-    of_module, free, attributes, appended, stored, modules, unseeded = (set[str]() for _ in range(7))
-    of_globals = set[tuple[str, str]]()
+    names = Names()
     instructions = list(dis.get_instructions(code))
+    kinds = {
+        **dict.fromkeys(("LOAD_GLOBAL", "LOAD_NAME"), names.globals),
+        **dict.fromkeys(("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"), names.free),
+        **dict.fromkeys(_ATTRIBUTES, names.attributes),
+        **dict.fromkeys(("STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR"), names.stored),
+        "IMPORT_NAME": names.modules,
+    }
     for number, instruction in enumerate(instructions):
-        name, kind = instruction.argval, instruction.opname
-        reads = (
-            of_module if kind in _GLOBALS else free if kind in _FREE else attributes if kind in _ATTRIBUTES else None
-        )
-        if reads is not None:
-            following = instructions[number + 1 : number + 4]
-            (appended if _only_adds(following) else reads).add(name)
-            if reads is of_module and following and following[0].opname in _ATTRIBUTES:
-                of_globals.add((name, following[0].argval))
-            if name in _SEEDED and _calls_without_arguments(following):
-                unseeded.add(name)
-        elif kind in ("STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR"):
-            stored.add(name)
-        elif kind == "IMPORT_NAME":
-            modules.add(name)
+        name, found = instruction.argval, kinds.get(instruction.opname)
+        if found is None:
+            continue
+        following = instructions[number + 1 : number + 4]
+        reads = found is not names.stored and found is not names.modules
+        (names.appended if reads and _only_adds(following) else found).add(name)
+        if found is names.globals and following and following[0].opname in _ATTRIBUTES:
+            names.of_globals.add((name, following[0].argval))
+        if reads and name in _SEEDED and _calls_without_arguments(following):
+            names.unseeded.add(name)
     strings = {x for x in code.co_consts if isinstance(x, str) and x.isidentifier()}
-    is_open = not _BY_ANY_NAME.isdisjoint(of_module | attributes)
+    names.open = not _BY_ANY_NAME.isdisjoint(names.globals | names.attributes)
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
-            names = names_in(inner)
-            of_module |= names.globals
-            free |= names.free
-            attributes |= names.attributes
-            appended |= names.appended
-            stored |= names.stored
-            modules |= names.modules
-            of_globals |= names.of_globals
-            unseeded |= names.unseeded
-            is_open = is_open or names.open
-    attributes |= strings
-    stored |= strings
-    appended -= of_module | free | attributes
-    return Names(
-        frozenset(of_module),
-        frozenset(free),
-        frozenset(attributes),
-        frozenset(appended),
-        frozenset(stored),
-        frozenset(modules),
-        frozenset(of_globals),
-        frozenset(unseeded),
-        is_open,
-    )
+            for key, more in vars(names_in(inner)).items():
+                setattr(names, key, getattr(names, key) | more)
+    names.attributes |= strings
+    names.stored |= strings
+    names.appended -= names.globals | names.free | names.attributes
+    return names
 
 
 def _only_adds(following: Sequence[dis.Instruction]) -> bool:
