@@ -15,7 +15,7 @@ from snncell.compiler.ir.operations import MAX_INSTRUCTIONS, Elementwise, Reduct
 from snncell.compiler.ir.product import choice_in_loop
 from snncell.compiler.ir.program import Program, by_line, values_in
 from snncell.compiler.pipeline import optimise, stages, stages_of_body
-from snncell.compiler.runtime.launches import DeviceLaunch, Entry, LoopLaunch, OperationCall, Segments, bytes_moved
+from snncell.compiler.runtime.launches import DeviceLaunch, LoopLaunch, OperationCall, PlanEntry, Segments, bytes_moved
 from snncell.compiler.runtime.loop_run import Lowered, adds_up, gathers
 from snncell.compiler.runtime.plan import Plan
 from snncell.kernels.space import DEVICE, HOST, Space
@@ -52,7 +52,7 @@ def explain_plan(name: str, plan: Plan) -> str:
     return "\n".join([*head, "", str(plan.program)])
 
 
-def _lines(number: int, launch: Entry, launch_of: dict[Value, int], plan: Plan) -> list[str]:
+def _lines(number: int, launch: PlanEntry, launch_of: dict[Value, int], plan: Plan) -> list[str]:
     moved = _bytes(bytes_moved(launch))
     if isinstance(launch, LoopLaunch):
         threads = "all threads" if launch.parallel else "one thread"
@@ -71,7 +71,7 @@ def _lines(number: int, launch: Entry, launch_of: dict[Value, int], plan: Plan) 
     return [head, *(f"        {line}" for line in details)]
 
 
-def _boundaries(launch: Entry, launch_of: dict[Value, int], launches: list[Entry]) -> dict[int, str]:
+def _boundaries(launch: PlanEntry, launch_of: dict[Value, int], launches: list[PlanEntry]) -> dict[int, str]:
     """The loops that this one takes something from, and why the two are not one; the rules are those of `fuse`."""
     reasons: dict[int, str] = {}
     for value in launch.group.reads:

@@ -43,7 +43,7 @@ class Slots(dict[Value, int]):
         return self[value]
 
 
-class Entry:
+class PlanEntry:
     """An entry of a plan: a group of instructions, and the slots to empty after it."""
 
     kernels: Sequence[tuple[Any, ...]] = ()  # that are known in advance, as arguments for `build`
@@ -68,7 +68,7 @@ class Entry:
         """Fill the output slots, those `into` which arrays are given in these."""
 
 
-class LoopLaunch(Entry):
+class LoopLaunch(PlanEntry):
     """One call of a generated loop, on either device."""
 
     parallel = True
@@ -219,7 +219,7 @@ class DeviceLaunch(LoopLaunch):
             slots[slot] = None
 
 
-class OperationCall(Entry):
+class OperationCall(PlanEntry):
     """One call of an operation that is no loop, and builds its kernels when it is first run.
 
     For example, a matrix product, a view or a random draw.
@@ -254,7 +254,7 @@ class OperationCall(Entry):
             slots[slot] = None
 
 
-def bytes_moved(launch: Entry) -> int:
+def bytes_moved(launch: PlanEntry) -> int:
     """Bytes that a launch reads and writes, as far as they go through memory."""
     inside: int = 0
     if isinstance(launch, OperationCall):
@@ -328,9 +328,9 @@ class Segments:
             slots[slot] = None
 
 
-def join_loops(launches: Sequence[Entry]) -> list[Entry | Segments]:
+def join_loops(launches: Sequence[PlanEntry]) -> list[PlanEntry | Segments]:
     """The launches of a plan, neighbouring loops together."""
-    runs: list[Entry | Segments] = []
+    runs: list[PlanEntry | Segments] = []
     loops: list[Launch] = []
     for launch in (*launches, None):
         if isinstance(launch, Launch) and _joins(launch):

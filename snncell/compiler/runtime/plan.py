@@ -20,9 +20,9 @@ from snncell.compiler.ir.program import Program, last_uses
 from snncell.compiler.pipeline import optimise
 from snncell.compiler.runtime.launches import (
     DeviceLaunch,
-    Entry,
     Launch,
     OperationCall,
+    PlanEntry,
     Segments,
     Slots,
     bytes_moved,
@@ -61,7 +61,7 @@ class Plan:
         groups = side_by_side(fuse(program)) if space is HOST else fuse(program)
         self.inputs = [slots[value] for value in program.inputs]
         self.parameters = [(parameter, slots[value]) for parameter, value in program.parameters.items()]
-        self.launches: list[Entry] = []
+        self.launches: list[PlanEntry] = []
         for group, dead in zip(groups, last_uses(groups, program.results()), strict=True):
             drops = [slots[value] for value in dead]
             kind = OperationCall if group.shape is None else Launch if space is HOST else DeviceLaunch
