@@ -8,9 +8,8 @@ from snncell.base.arguments.guard import guard as _guard
 from snncell.base.frames import machinery
 from snncell.tape.state import unfused
 from snncell.testing.bprops import check_bprop
-from snncell.testing.compare import compare_reverse
+from snncell.testing.compare import Checked, Row, compare_reverse
 from snncell.testing.gradients import check_grads
-from snncell.testing.result import Checked, Row
 from snncell.testing.through_time import check_through_time
 
 __all__ = ["Checked", "Row", "check_bprop", "check_grads", "check_through_time", "compare_reverse", "unfused"]

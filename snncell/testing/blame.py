@@ -17,11 +17,9 @@ from snncell.tape.state import CHECKING, settings, unfused
 from snncell.tape.tensor import Tensor
 from snncell.testing.bprops import KINK, check_bprop
 from snncell.testing.calls import Called, CallSample, ObservedNet, choose_weights, count_steps
-from snncell.testing.precision import InFloat64, is_real
-from snncell.testing.problem import Array, Problem, Tolerance, directional_derivative
-from snncell.testing.result import Row
-from snncell.testing.search import Search, compare_arrays, describe_entry, search_at
-from snncell.testing.stops import Opened, Site
+from snncell.testing.compare import Row
+from snncell.testing.problem import Array, InFloat64, Opened, Problem, Site, Tolerance, directional_derivative, is_real
+from snncell.testing.search import Search, compare_arrays, describe_entry
 
 CALLS = 4  # of each Cell, that are checked one by one
 
@@ -249,12 +247,7 @@ def _fault_of(cell: Any, call: Called, tolerance: Tolerance, steps: int | None) 
     with by_itself(cell, call) as problem:
         if problem is None:
             return ""
-        _, wrong = compare_arrays(
-            lambda distance: search_at(problem, problem.scalar, tolerance, distance),
-            "",
-            range(len(problem.names)),
-            False,
-        )
+        _, wrong = compare_arrays(problem, problem.scalar, tolerance, "", range(len(problem.names)), False)
         if wrong is not None and wrong.number is not None:
             name = problem.names[wrong.number]
             return describe_entry(

@@ -17,9 +17,8 @@ from snncell.tape.structure import as_data
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import vjp
 from snncell.testing.calls import choose_weights
-from snncell.testing.compare import ZERO, compare_reverse, draw_gradients, project
-from snncell.testing.precision import InFloat64, is_real, to_float64
-from snncell.testing.result import Checked, Row
+from snncell.testing.compare import ZERO, Checked, Row, compare_reverse, draw_gradients, perturb, project
+from snncell.testing.problem import InFloat64, is_real, to_float64
 
 KINK = "near the inputs that it met: at them there is a kink"
 
@@ -98,7 +97,8 @@ def _rows_off_kinks(
     rng = np.random.default_rng(0)
     for distance in (1e-3, 1e-2, 0.1):
         try:
-            rows = _check_rows(cell, [_move_off_kinks(x, distance, rng) for x in doubles], weights, rtol, atol, seed)
+            moved = [Tensor(perturb(x.asnumpy(), distance, rng)).to(x.device) if is_real(x) else x for x in doubles]
+            rows = _check_rows(cell, moved, weights, rtol, atol, seed)
         except GradientCheckError:
             wrong = True
             continue
@@ -127,14 +127,6 @@ def _is_kinked(cell: Any, doubles: Sequence[Any]) -> bool:
     ahead, behind = (value(step) - here) / step, (here - value(-step)) / step
     # Curvature makes them differ too, in proportion to the step: far less than a kink does.
     return not abs(ahead - behind) <= 1e-3 * max(abs(ahead), abs(behind)) + 1e-8 * abs(here)
-
-
-def _move_off_kinks(x: Any, distance: float, rng: np.random.Generator) -> Any:
-    """A float input, moved off kinks; anything else as it is."""
-    if not is_real(x):
-        return x
-    array = x.asnumpy()
-    return Tensor(array + distance * (0.1 + np.abs(array)) * rng.standard_normal(x.shape)).to(x.device)
 
 
 def _refuse_forgotten(

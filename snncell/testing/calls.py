@@ -9,7 +9,7 @@ from snncell.base.arguments.shown import show
 from snncell.errors import GradientError
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import TRACING
-from snncell.testing.precision import is_real
+from snncell.testing.problem import is_real
 
 SAMPLED = 8  # the most calls of a Cell in a Sample
 

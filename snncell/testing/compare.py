@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -12,19 +13,79 @@ from snncell.tape import structure
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import vjp
-from snncell.testing.result import Row
 
 ZERO = "zero in all entries"
 
 
-class Reference(NamedTuple):
-    """The reference that the gradients of a Cell are compared with."""
+class Row(NamedTuple):
+    """One comparison: of what, in which part of the check, and the worst relative difference.
 
-    cell: str
-    source: str
-    smooth: bool  # whether the Cell has a primitive
-    rtol: float
-    atol: float
+    `step` and `entry` say where that is, if single entries were compared; a random direction has all of them at once.
+    What could not be compared has no difference, NaN, and a note that says why.
+    """
+
+    part: str
+    name: str
+    difference: float
+    step: int | None = None
+    entry: tuple[int, ...] | None = None
+    note: str = ""
+
+    def noted(self, note: str) -> Row:
+        """The row with a further note."""
+        return self._replace(note="; ".join(text for text in (self.note, note) if text))
+
+    @property
+    def checked(self) -> bool:
+        """True if there was something to compare with."""
+        return not math.isnan(self.difference)
+
+    def cells(self) -> tuple[str, ...]:
+        """The row as text."""
+        if not self.checked:
+            return self.part, self.name, "-", "", "", self.note
+        step = "" if self.step is None else str(self.step)
+        entry = "all at once" if self.entry is None else str(self.entry)
+        return self.part, self.name, f"{self.difference:.1e}", step, entry, self.note
+
+
+class Checked:
+    """The comparison of a check that passed: `print` it for a table, or look at `rows`.
+
+    Args:
+        who: the check.
+        rows: one for each comparison.
+    """
+
+    def __init__(self, who: str, rows: Sequence[Row]) -> None:
+        self.who = who
+        self.rows = tuple(rows)
+
+    @property
+    def worst(self) -> float:
+        """The largest relative difference."""
+        return max((row.difference for row in self.rows if row.checked), default=0.0)
+
+    @property
+    def verdict(self) -> str:
+        """That it passed, and how much could not be checked."""
+        left = sum(not row.checked for row in self.rows)
+        return "passed" + (f", but for {left} that could not be checked" if left else "")
+
+    def __str__(self) -> str:
+        head = ("part", "of", "worst relative difference", "step", "entry", "")
+        table = [head, *(row.cells() for row in self.rows)]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in table]
+        return "\n".join([f"{self.who}: {self.verdict}", *(line.rstrip() for line in lines)])
+
+    def __repr__(self) -> str:
+        return (
+            f"<{self.who}: {self.verdict}, {len(self.rows)} comparison(s), worst relative difference {self.worst:.1e}>"
+        )
+
+
+# --- comparisons ------------------------------------------------------------------------------------------------------
 
 
 def compare_reverse(
@@ -52,18 +113,16 @@ def compare_reverse(
     except GradientError:
         expected = [*finite_differences(function, inputs, douts), *(None for _ in weights)]
         source = "finite differences of construct"
-    reference = Reference(type(cell).__name__, source, bool(primitive), rtol, atol)
-    rows = []
-    for name, mine, theirs in zip(names, found, expected, strict=True):
-        if mine is None or theirs is None:
-            continue
-        for a, b in zip(structure.flatten(mine)[0], structure.flatten(theirs)[0], strict=True):
-            rows.append(_compare(name, a.asnumpy(), b.asnumpy(), reference))
-    return rows
+    return [
+        _compare(cell, name, a.asnumpy(), b.asnumpy(), source, rtol, atol)
+        for name, mine, theirs in zip(names, found, expected, strict=True)
+        if mine is not None and theirs is not None
+        for a, b in zip(structure.flatten(mine)[0], structure.flatten(theirs)[0], strict=True)
+    ]
 
 
-def _compare(name: str, mine: Any, theirs: Any, reference: Reference) -> Row:
-    excess = np.abs(mine - theirs) - (reference.atol + reference.rtol * np.abs(theirs))
+def _compare(cell: Any, name: str, mine: Any, theirs: Any, source: str, rtol: float, atol: float) -> Row:
+    excess = np.abs(mine - theirs) - (atol + rtol * np.abs(theirs))
     # NaN on both sides agrees; on one side alone it is worse than any number.
     excess = np.where(np.isnan(mine) & np.isnan(theirs), -1.0, np.where(np.isnan(excess), np.inf, excess))
     if not excess.size or excess.max() <= 0:
@@ -71,14 +130,14 @@ def _compare(name: str, mine: Any, theirs: Any, reference: Reference) -> Row:
         return Row("bprop", name, difference, entry=entry, note="" if np.any(theirs) else ZERO)
     worst = index_of(int(np.argmax(excess)), excess.shape)
     hint = ""
-    if not reference.smooth and not np.any(theirs):
+    if not getattr(cell, "primitive", None) and not np.any(theirs):
         hint = (
             " The derivative of construct is zero everywhere; if bprop is meant to replace it, give the Cell a method "
             "primitive(x), the smooth function whose derivative bprop is, to be checked against: finite differences "
             "cannot follow a step."
         )
     error = GradientCheckError(
-        f"The bprop of {reference.cell} gives {mine[worst]:.8g} for {name} at index {worst}, {reference.source} gives "
+        f"The bprop of {type(cell).__name__} gives {mine[worst]:.8g} for {name} at index {worst}, {source} gives "
         f"{theirs[worst]:.8g}{ratio_text(mine, theirs, worst, excess)}.{hint}"
     )
     error.difference = float(abs(mine[worst] - theirs[worst]))
@@ -149,6 +208,11 @@ def project(out: Any, douts: Sequence[Tensor]) -> float:
     """sum(out * dout) over the float Tensors in a structure."""
     pairs = zip(structure.flatten(out)[0], douts, strict=True)
     return sum(float((leaf.asnumpy() * dout.asnumpy()).sum()) for leaf, dout in pairs if leaf.dtype.is_float)
+
+
+def perturb(x: Any, by: float, rng: np.random.Generator) -> Any:
+    """An array, moved by a random part of its size. Entries that are 0 move too: silent inputs are at kinks."""
+    return x + by * (0.1 + np.abs(x)) * rng.standard_normal(x.shape)
 
 
 def draw_gradients(outs: Sequence[Tensor], rng: np.random.Generator) -> list[Tensor]:

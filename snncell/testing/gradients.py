@@ -11,10 +11,9 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.state import unfused
 from snncell.testing.blame import cause
 from snncell.testing.calls import ObservedNet, cells_of_function, choose_weights, count_steps
-from snncell.testing.precision import InFloat64
-from snncell.testing.problem import Problem, Scalar, Tolerance
-from snncell.testing.result import Checked, Row
-from snncell.testing.search import Search, WrongGradient, compare_arrays, describe_entry, search_at
+from snncell.testing.compare import Checked
+from snncell.testing.problem import InFloat64, Problem, Tolerance
+from snncell.testing.search import Search, WrongGradient, compare_arrays, describe_entry
 
 
 def check_grads(
@@ -69,23 +68,16 @@ def check_grads(
     net, named = ObservedNet(cells_of_function(fn)), choose_weights(own, weights)
     with InFloat64([cell for _, cell in cells_of_function(fn)], [p for _, p in named]) as cells:
         problem = Problem(fn, inputs, named, cells, seed, detached)
-        number, rows = problem.scalar, []
+        number, rows, tolerance = problem.scalar, [], Tolerance(eps, rtol, atol)
         for level in range(1, order + 1):
-            rows += _check_level(problem, number, net, level, Tolerance(eps, rtol, atol))
+            # First along one direction of all arrays at once; of a gradient's gradient no more is looked at.
+            separate = range(len(problem.names)) if len(problem.names) > 1 and level == 1 else ()
+            found, wrong = compare_arrays(problem, number, tolerance, f"order {level}", [None, *separate], True)
+            if wrong is not None:
+                raise GradientCheckError(_message(wrong, net, level))
+            rows += found
             number = problem.derived(number, level)
     return Checked("check_grads", rows)
-
-
-def _check_level(problem: Problem, fn: Scalar, net: ObservedNet, level: int, tolerance: Tolerance) -> list[Row]:
-    """A row for each array, if all are right: at the inputs, or near them where they are at a kink."""
-    # First along one direction of all arrays at once; of a gradient's gradient no more is looked at.
-    separate = range(len(problem.names)) if len(problem.names) > 1 and level == 1 else ()
-    rows, wrong = compare_arrays(
-        lambda distance: search_at(problem, fn, tolerance, distance), f"order {level}", [None, *separate], True
-    )
-    if wrong is not None:
-        raise GradientCheckError(_message(wrong, net, level))
-    return rows
 
 
 def _message(wrong: WrongGradient, net: ObservedNet, level: int) -> str:

@@ -8,14 +8,13 @@ farther and farther away. It counts only where the function is smooth along the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.testing.compare import index_of
+from snncell.testing.compare import Row, index_of, perturb
 from snncell.testing.problem import Array, Problem, Scalar, Tolerance, directional_derivative, move_point
-from snncell.testing.result import Row
 
 UNDECIDED = 0.05  # the part of a fault that kinks and curvature may account for
 LIMIT = 64  # entries of the worst array that are looked at one by one
@@ -25,7 +24,6 @@ BESIDE = "near the inputs: at them there is a kink"
 class WorstEntry(NamedTuple):
     """The entry that is worst."""
 
-    number: int  # of the array
     entry: tuple[int, ...]
     analytic: float
     numeric: float
@@ -35,15 +33,7 @@ class WorstEntry(NamedTuple):
 
 
 class Search:
-    """Compares a gradient with differences, along directions and entry by entry.
-
-    Args:
-        problem: what is differentiated.
-        fn: the number.
-        point: where.
-        gradients: its gradients there.
-        tolerance: half the distance of the differences, and how far they may differ.
-    """
+    """Compares the gradients of the number `fn` at a point with differences, along directions and entry by entry."""
 
     def __init__(
         self, problem: Problem, fn: Scalar, point: Sequence[Array], gradients: Sequence[Array], tolerance: Tolerance
@@ -117,7 +107,7 @@ class Search:
         pairs = [self._closest(self._direction(number, block[n : n + 1], np.ones(1))) for n in range(len(block))]
         n = int(np.argmax([_nan_as_inf(abs(a - b)) for a, b in pairs]))
         index = index_of(block[n], self.point[number].shape)
-        return WorstEntry(number, index, *pairs[n], len(block), size, _common_ratio(pairs))
+        return WorstEntry(index, *pairs[n], len(block), size, _common_ratio(pairs))
 
     def _difference(self, number: int, block: Any) -> float:
         analytic, numeric = self._closest(self._direction(number, block, self.rng.standard_normal(len(block))))
@@ -138,9 +128,8 @@ class Search:
 
 def point_near(point: Sequence[Array], distance: float = 1e-3) -> list[Array]:
     """A random point near by, where no entry is what it was: away from kinks, and from potentials at the threshold."""
-    # 0.1 moves entries that are 0 as well: silent inputs are where the kinks are.
     rng = np.random.default_rng(1)
-    return [x + distance * (0.1 + np.abs(x)) * rng.standard_normal(x.shape) for x in point]
+    return [perturb(x, distance, rng) for x in point]
 
 
 def relative(analytic: float, numeric: float) -> float:
@@ -189,23 +178,14 @@ class WrongGradient(NamedTuple):
     numeric: float
 
 
-def search_at(problem: Problem, fn: Scalar, tolerance: Tolerance, distance: float) -> Search:
-    """A Search at a random point at a distance from the inputs."""
-    point = point_near(problem.point, distance) if distance else problem.point
-    return Search(problem, fn, point, problem.gradient(fn, point), tolerance)
-
-
 def compare_arrays(
-    search: Callable[[float], Search], part: str, numbers: Sequence[int | None], at_inputs: bool
+    problem: Problem, fn: Scalar, tolerance: Tolerance, part: str, numbers: Sequence[int | None], at_inputs: bool
 ) -> tuple[list[Row], WrongGradient | None]:
     """Compare the gradient of each array; None in `numbers` stands for all arrays together.
 
-    Args:
-        search: makes the Search at a distance from the inputs.
-        part: of the check, for the rows.
-        numbers: the arrays.
-        at_inputs: whether a fault at the inputs themselves counts if the function is smooth there. A network may be
-            smooth where its layers have kinks that cancel, so that no layer is wrong; for those, only other points do.
+    `part` of the check is for the rows. `at_inputs` lets a fault at the inputs themselves count if the function is
+    smooth there. A network may be smooth where its layers have kinks that cancel, so that no layer is wrong; for those,
+    only other points count.
 
     Returns:
         A row for each array, and the first one that is wrong.
@@ -213,16 +193,18 @@ def compare_arrays(
     rows: dict[int | None, Row] = {}
     faults: dict[int | None, float] = {}  # the difference of those that are not decided yet
     for distance in DISTANCES:
-        here = search(distance)
+        point = point_near(problem.point, distance) if distance else problem.point
+        here = Search(problem, fn, point, problem.gradient(fn, point), tolerance)
         if distance and not here.finite():  # the point left the domain of the function
             continue
-        extra = here.problem.rounding(here.point, here.tolerance.eps)
+        extra = problem.rounding(point, tolerance.eps)
+        noise = extra + tolerance.atol  # the size of a slope that rounding may make
         for number in [n for n in numbers if n not in rows]:
             direction = here.everywhere() if number is None else here.only(number)
             right, analytic, numeric = here.agree(direction, extra)
             # Far away a gradient may be zero where a fault was visible: that 0 is 0 says nothing about it.
-            if right and not max(abs(analytic), abs(numeric)) <= _noise_floor(here, extra) < faults.get(number, 0.0):
-                row = _row_of_slopes(here, part, number, extra, analytic, numeric)
+            if right and not max(abs(analytic), abs(numeric)) <= noise < faults.get(number, 0.0):
+                row = _row_of_slopes(part, _name(problem, number), noise, analytic, numeric)
                 rows[number] = row.noted(BESIDE if distance else "")
             elif not right:
                 faults[number] = abs(analytic - numeric)
@@ -230,26 +212,18 @@ def compare_arrays(
                     return list(rows.values()), WrongGradient(here, number, analytic, numeric)
         if len(rows) == len(numbers):
             break
-    return [_row_or_undecided(here, part, rows, n) for n in numbers if n is not None or len(numbers) == 1], None
+    missing = {n: Row(part, _name(problem, n), math.nan, note=EVERYWHERE) for n in numbers if n not in rows}
+    return [(rows | missing)[n] for n in numbers if n is not None or len(numbers) == 1], None
 
 
-def _noise_floor(search: Search, extra: float) -> float:
-    """The size of a slope that rounding may make."""
-    return extra + search.tolerance.atol
+def _name(problem: Problem, number: int | None) -> str:
+    return ", ".join(problem.names) if number is None else problem.names[number]
 
 
-def _name(search: Search, number: int | None) -> str:
-    return ", ".join(search.problem.names) if number is None else search.problem.names[number]
-
-
-def _row_of_slopes(search: Search, part: str, number: int | None, extra: float, analytic: float, numeric: float) -> Row:
+def _row_of_slopes(part: str, name: str, noise: float, analytic: float, numeric: float) -> Row:
     """A row, with a note on a gradient that is so small that differences would not show a fault."""
-    name, size, noise = _name(search, number), max(abs(analytic), abs(numeric)), _noise_floor(search, extra)
+    size = max(abs(analytic), abs(numeric))
     if size <= noise:
         return Row(part, name, 0.0, note="the gradient is zero" if size == 0.0 else "the gradient is zero to rounding")
     hidden = f"so small that a fault below {noise / size:.2g} of it would go unseen" if noise > SEEN * size else ""
     return Row(part, name, relative(analytic, numeric), note=hidden)
-
-
-def _row_or_undecided(search: Search, part: str, rows: dict[int | None, Row], number: int | None) -> Row:
-    return rows.get(number, Row(part, _name(search, number), math.nan, note=EVERYWHERE))

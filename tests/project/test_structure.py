@@ -164,12 +164,12 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     ],
     "encode": [{"encoders"}, {"decoders"}],
     "testing": [
-        {"precision", "result", "stops"},
-        {"calls", "compare"},
-        {"bprops", "problem"},
-        {"cut_gradients", "search"},
+        {"compare"},
+        {"problem"},
+        {"calls", "search"},
+        {"bprops"},
         {"blame"},
-        {"gradients", "kernels"},
+        {"gradients"},
         {"through_time"},
     ],
     "nn": [
