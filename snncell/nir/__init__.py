@@ -10,8 +10,7 @@ It needs the packages nir and h5py: pip install snncell[nir].
 
 from snncell.base.arguments.guard import guard as _guard
 from snncell.nir.layers import Delay as Delay, Heaviside as Heaviside, Scale as Scale
-from snncell.nir.net import Net as Net
-from snncell.nir.reading import from_nir as from_nir
+from snncell.nir.reading import Net as Net, from_nir as from_nir
 from snncell.nir.writing import losses as losses, to_nir as to_nir
 
 _guard(globals())

@@ -1,4 +1,4 @@
-"""Nodes and graphs of NIR as checked data, and the shapes that go through them.
+"""Nodes and graphs of NIR as checked data, the shapes that go through them, and the order in which they are computed.
 
 The node classes of the package nir are not used here. Their constructors assert that all parameters of a neuron have
 one shape, but files by other tools have single numbers next to arrays. Also, errors should name a node by its path.
@@ -7,13 +7,15 @@ one shape, but files by other tools have single numbers next to arrays. Also, er
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
 from typing import Any
 
 import numpy as np
 
 from snncell.base.arguments.shown import show
+from snncell.base.signals import import_once
 from snncell.errors import NirError
 
 MOST_ELEMENTS = 2**31  # of a shape: more is no layer, but a damaged file
@@ -42,7 +44,7 @@ FIELDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 DEFAULTS = {"v_reset": 0.0, "w_in": 1.0}  # v_reset: files of nir 1.0.4 and older have none
 NEURONS = ("I", "IF", "LI", "LIF", "CubaLI", "CubaLIF")
 FIRING = ("IF", "LIF", "CubaLIF")
-_SHAPES = ("shape", "input_shape", "input_type")
+ELEMENTWISE = (*NEURONS, "Scale", "Delay", "Threshold")  # parameters are a number, or one for each element
 _COUNTS = {"stride": 1, "padding": 0, "dilation": 1, "kernel_size": 1, "groups": 1}  # with the least that makes sense
 _AXES = {"Conv1d": 1, "Conv2d": 2, "SumPool2d": 2, "AvgPool2d": 2}
 
@@ -86,6 +88,11 @@ def below(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
+def as_text(value: Any) -> Any:
+    """Bytes of a file as text; other values as they are."""
+    return value.decode("utf8", "replace") if isinstance(value, bytes) else value
+
+
 def node_of(kind: Any, given: dict[str, Any], metadata: dict[str, Any], path: str) -> Node:
     """A node of parameters as they were found, checked one by one.
 
@@ -101,22 +108,13 @@ def node_of(kind: Any, given: dict[str, Any], metadata: dict[str, Any], path: st
     if unknown := [name for name in given if name not in (*required, *optional)]:
         raise NirError(f"{node}: it has {show(unknown[0])}, which is none of its parameters: {', '.join(required)}.")
     for name in (*required, *optional):
-        value = given.get(name)
-        if value is None:
-            continue
-        if name in _SHAPES:
-            node.values[name] = _shape(node, name, value)
-        elif name in _COUNTS:
-            node.values[name] = _counts(node, name, value)
-        elif name in ("start_dim", "end_dim"):
-            node.values[name] = _integers(node, name, value)[0]
-        else:
-            node.values[name] = _floats(node, name, value)
+        if given.get(name) is not None:
+            node.values[name] = _READERS.get(name, _floats)(node, name, given[name])
     return node
 
 
 def _array(node: Node, name: str, value: Any) -> Any:
-    """Something that was found, as an array of numbers."""
+    """A parameter as an array of numbers."""
     try:
         array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
     except Exception as error:  # what a stranger's object raises
@@ -147,18 +145,14 @@ def _integers(node: Node, name: str, value: Any) -> tuple[int, ...]:
 
 def _shape(node: Node, name: str, value: Any) -> tuple[int, ...]:
     shape = _integers(node, name, value)
-    product = 1
-    for length in shape:
-        product *= length
-        if length < 1 or product > MOST_ELEMENTS:
-            raise NirError(f"{node}: {name} is {list(shape)}; axes have at least one element, and all at most 2^31.")
+    if any(length < 1 for length in shape) or math.prod(shape) > MOST_ELEMENTS:
+        raise NirError(f"{node}: {name} is {list(shape)}; axes have at least one element, and all at most 2^31.")
     return shape
 
 
 def _counts(node: Node, name: str, value: Any) -> Any:
     """A number for each axis; "same" and "valid" of padding as they are; one number of groups."""
-    if isinstance(value, bytes):
-        value = value.decode("utf8", "replace")
+    value = as_text(value)
     if isinstance(value, str):
         if name == "padding" and value in ("same", "valid") and "Conv" in node.kind:
             return value
@@ -171,11 +165,19 @@ def _counts(node: Node, name: str, value: Any) -> Any:
     return counts[0] if name == "groups" else counts
 
 
+# How the parameters are read that are no arrays of floats.
+_READERS: dict[str, Callable[[Node, str, Any], Any]] = {
+    **dict.fromkeys(("shape", "input_shape", "input_type"), _shape),
+    **dict.fromkeys(_COUNTS, _counts),
+    **dict.fromkeys(("start_dim", "end_dim"), lambda node, name, value: _integers(node, name, value)[0]),
+}
+
+
 def edges_of(pairs: Any, path: str) -> list[tuple[str, str]]:
     """Edges as they were found, as pairs of names."""
     edges = []
     for pair in pairs:
-        names = [name.decode("utf8", "replace") if isinstance(name, bytes) else name for name in pair]
+        names = [as_text(name) for name in pair]
         if len(names) != 2 or not all(isinstance(name, str) for name in names):
             raise NirError(f"graph {path!r}: an edge is a pair of names, not {show(pair)}.")
         edges.append((names[0], names[1]))
@@ -186,9 +188,6 @@ def edges_of(pairs: Any, path: str) -> list[tuple[str, str]]:
 
 Shape = tuple[int, ...]
 
-# Parameters of a node that has one number, or one for each element of what comes in.
-ELEMENTWISE = (*NEURONS, "Scale", "Delay", "Threshold")
-
 
 def shape_after(node: Node, before: Shape) -> Shape:
     """The shape of what a node gives for something of the shape `before`.
@@ -197,13 +196,19 @@ def shape_after(node: Node, before: Shape) -> Shape:
         NirError: if that does not fit the node's parameters.
     """
     if node.kind in ELEMENTWISE:
-        return _elementwise(node, before)
+        shape = common_shape(node)
+        if shape and shape != before:
+            raise NirError(f"{node}: it has parameters for {list(shape)} neurons, but gets {list(before)}.")
+        return before
     if node.kind in ("Input", "Output"):
         return _same(node, before, node.values["shape"])
     if node.kind in ("Affine", "Linear"):
         return _product(node, before)
     if node.kind == "Flatten":
-        return _flatten_shape(node, before)
+        if "input_type" in node.values:
+            _same(node, before, node.values["input_type"])
+        first, last = axes_of(node, len(before))
+        return (*before[:first], math.prod(before[first : last + 1]), *before[last + 1 :])
     if "input_shape" in node.values:
         _same(node, before, (before[0], *node.values["input_shape"]) if before else node.values["input_shape"])
     return _windows(node, before)
@@ -217,13 +222,6 @@ def common_shape(node: Node) -> Shape:
         sizes = ", ".join(f"{name} {list(shape)}" for name, shape in arrays.items())
         raise NirError(f"{node}: its parameters have one shape, or are single numbers, and not {sizes}.")
     return shapes.pop() if shapes else ()
-
-
-def _elementwise(node: Node, before: Shape) -> Shape:
-    shape = common_shape(node)
-    if shape and shape != before:
-        raise NirError(f"{node}: it has parameters for {list(shape)} neurons, but gets {list(before)}.")
-    return before
 
 
 def _same(node: Node, before: Shape, own: Shape) -> Shape:
@@ -246,13 +244,6 @@ def _product(node: Node, before: Shape) -> Shape:
     return (weight.shape[0],)
 
 
-def _flatten_shape(node: Node, before: Shape) -> Shape:
-    if "input_type" in node.values:
-        _same(node, before, node.values["input_type"])
-    first, last = axes_of(node, len(before))
-    return (*before[:first], math.prod(before[first : last + 1]), *before[last + 1 :])
-
-
 def axes_of(node: Node, count: int) -> tuple[int, int]:
     """The first and the last axis that Flatten makes one of, of `count` without time and batch."""
     first, last = (axis + count if axis < 0 else axis for axis in (node.values["start_dim"], node.values["end_dim"]))
@@ -265,8 +256,8 @@ def axes_of(node: Node, count: int) -> tuple[int, int]:
 
 
 def _windows(node: Node, before: Shape) -> Shape:
-    """Convolutions and pools."""
-    values, axes = node.values, 1 if node.kind == "Conv1d" else 2
+    """The shape after a convolution or a pool."""
+    values, axes = node.values, _AXES[node.kind]
     if len(before) != axes + 1:
         raise NirError(f"{node}: takes (channels, {'length' if axes == 1 else 'height, width'}), not {list(before)}.")
     channels, size = before[0], values.get("kernel_size")
@@ -284,7 +275,7 @@ def _windows(node: Node, before: Shape) -> Shape:
             )
         channels, size = weight.shape[0], weight.shape[2:]
     stride, spread = values["stride"], values.get("dilation", (1,) * axes)
-    widths = padding_of(node, size, stride, spread)
+    widths = padding_of(node, size, stride)
     reaches = [(k - 1) * d + 1 for k, d in zip(size, spread, strict=True)]
     if values.get("padding") == "same":
         return (channels, *before[1:])
@@ -296,9 +287,207 @@ def _windows(node: Node, before: Shape) -> Shape:
     return (channels, *lengths)
 
 
-def padding_of(node: Node, size: Any, stride: Any, spread: Any) -> Shape:
+def padding_of(node: Node, size: Any, stride: Any) -> Shape:
     """The elements added on both sides of each axis; of "same" nothing is said."""
     padding = node.values["padding"]
     if padding == "same" and any(s != 1 for s in stride):
         raise NirError(f'{node}: padding "same" goes with stride 1 alone, not {list(stride)}.')
     return (0,) * len(size) if isinstance(padding, str) else padding
+
+
+# --- the order of computation: graphs inside of graphs, branches, and cycles, which take a step -----------------------
+
+Edges = list[tuple[str, str]]
+
+
+@dataclass
+class Flat:
+    """The nodes of a graph and of all graphs inside, by path, and the edges among them."""
+
+    nodes: dict[str, Node]
+    edges: Edges
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def sources(self, name: str) -> list[str]:
+        """The nodes of which one takes the sum."""
+        return [source for source, target in self.edges if target == name]
+
+    def targets(self, edges: Edges | None = None) -> dict[str, list[str]]:
+        """The nodes that edges lead to, for each node."""
+        found: dict[str, list[str]] = {name: [] for name in self.nodes}
+        for source, target in self.edges if edges is None else edges:
+            found[source].append(target)
+        return found
+
+
+def flatten(graph: Graph) -> Flat:
+    """The nodes by path; those through which a graph inside takes and gives stay, as what passes things on.
+
+    Raises:
+        NirError: for edges to nodes that are not there, twice the same, into an Input or out of an Output; for nodes
+            that nothing comes to.
+    """
+    nodes: dict[str, Node] = {}
+    edges: Edges = []
+    _collect(graph, nodes, edges)
+    ends = [
+        tuple(name for name in _in_order(graph) if getattr(graph.nodes[name], "kind", "") == kind)
+        for kind in ("Input", "Output")
+    ]
+    if not all(ends):
+        raise NirError(f"a graph begins with an Input and ends with an Output; this one has {len(nodes)} nodes.")
+    flat = Flat(nodes, edges, *ends)
+    targets, reached, pending = flat.targets(), set(flat.inputs), list(flat.inputs)
+    while pending:
+        new = [name for name in dict.fromkeys(targets[pending.pop()]) if name not in reached]
+        reached.update(new)
+        pending += new
+    for name, node in nodes.items():
+        if name not in reached:
+            raise NirError(f"{node}: nothing comes to it from an Input.")
+    return flat
+
+
+def _collect(graph: Graph, nodes: dict[str, Node], edges: Edges) -> None:
+    where = f"graph {graph.path!r}" if graph.path else "the graph"
+    doors = {name: _doors(node) for name, node in graph.nodes.items()}
+    seen: set[tuple[str, str]] = set()
+    for edge in graph.edges:
+        for name in edge:
+            if name not in graph.nodes:
+                known = ", ".join(graph.nodes)
+                raise NirError(f"{where} has an edge {edge}, but no node {name!r}; there are {known}.")
+        (source, target), (first, second) = edge, (graph.nodes[edge[0]], graph.nodes[edge[1]])
+        if edge in seen:
+            raise NirError(f"{where} has the edge {edge} twice. If its signal is to count twice: a Scale of 2.")
+        if getattr(first, "kind", "") == "Output" or getattr(second, "kind", "") == "Input":
+            raise NirError(f"{where} has an edge {edge}: nothing goes on from an Output, or comes to an Input.")
+        seen.add(edge)
+        edges.append((doors[source][1], doors[target][0]))
+    for name in _in_order(graph):
+        node = graph.nodes[name]
+        if isinstance(node, Graph):
+            _collect(node, nodes, edges)
+        elif node.path in nodes:
+            raise NirError(f"two nodes have the path {node.path!r}; give one of them a name without a dot.")
+        else:
+            nodes[node.path] = node
+
+
+def _in_order(graph: Graph) -> list[str]:
+    """The nodes as edges name them first: a file keeps the order of edges, and sorts nodes by name."""
+    return list(dict.fromkeys([*(name for edge in graph.edges for name in edge), *graph.nodes]))
+
+
+def _doors(node: Node | Graph) -> tuple[str, str]:
+    """The paths of the nodes that edges to and from something end at."""
+    if isinstance(node, Node):
+        return node.path, node.path
+    ends = []
+    for kind in ("Input", "Output"):
+        found = [inner.path for inner in node.nodes.values() if isinstance(inner, Node) and inner.kind == kind]
+        if len(found) != 1:
+            raise NirError(f"graph {node.path!r}: a graph in a graph has one {kind}, not {len(found)}.")
+        ends.append(found[0])
+    return ends[0], ends[1]
+
+
+@dataclass
+class Stage:
+    """Nodes that are computed together: one, or those of cycles, in their order within a step.
+
+    `late` are the edges that close the cycles: they carry what their node gave in the step before. `kept` are those to
+    delays that cut a cycle: what they carry is taken at the end of the step.
+    """
+
+    names: list[str]
+    late: Edges
+    kept: Edges
+
+
+def stages_of(flat: Flat, keeps: Callable[[Node], bool] = lambda node: False) -> list[Stage]:
+    """The nodes in an order in which each comes after what it takes.
+
+    A cycle is cut at the edge by which a walk comes back to where it is, from the inputs along the edges in their
+    order. What `keeps` is true of, a delay by a step or more, gives in a step nothing of what it takes in it: a cycle
+    is cut there, and takes no further step.
+    """
+    label = _components(flat)
+    inside = [(a, b) for a, b in flat.edges if label[a] == label[b]]
+    kept = [edge for edge in inside if keeps(flat.nodes[edge[1]])]
+    order, back = _walk(flat, [edge for edge in flat.edges if edge not in set(kept)])
+    members: dict[int, list[str]] = {}
+    for name in order:
+        members.setdefault(label[name], []).append(name)
+    graph: dict[int, list[int]] = {number: [] for number in members}
+    for source, target in flat.edges:
+        if label[source] != label[target]:
+            graph[label[target]].append(label[source])
+    return [
+        Stage(members[number], *[[edge for edge in edges if label[edge[0]] == number] for edges in (back, kept)])
+        for number in TopologicalSorter(graph).static_order()
+    ]
+
+
+def shapes_of(
+    flat: Flat, stages: Iterable[Stage], after: Callable[[Node, Shape], Shape] = shape_after
+) -> tuple[dict[str, Shape], dict[str, Shape]]:
+    """The shapes of what each node gets, and of what it gives, in the order of the stages.
+
+    Raises:
+        NirError: for what does not fit a node, and for sums of different shapes.
+    """
+    before: dict[str, Shape] = {}
+    gives: dict[str, Shape] = {}
+    pending = [name for stage in stages for name in stage.names]
+    while pending:  # once, but for delays that cut a cycle: they come before what they take
+        for name in pending:
+            node = flat.nodes[name]
+            known = [gives[source] for source in flat.sources(name) if source in gives]
+            known = [node.values["shape"]] if name in flat.inputs else known
+            if known:
+                before[name] = known[0]
+                gives[name] = after(node, known[0])
+        pending = [name for name in pending if name not in gives]
+    for source, target in flat.edges:
+        if gives[source] != before[target]:
+            raise NirError(
+                f"{flat.nodes[target]}: it gets {list(before[target])} and, from {flat.nodes[source]}, "
+                f"{list(gives[source])}; what is summed has one shape."
+            )
+    return before, gives
+
+
+def _components(flat: Flat) -> dict[str, int]:
+    """A number for each node, the same for those that are in cycles together."""
+    sparse: Any = import_once("scipy.sparse")
+    graphs: Any = import_once("scipy.sparse.csgraph")
+    places = {name: place for place, name in enumerate(flat.nodes)}
+    rows, columns = [places[a] for a, _ in flat.edges], [places[b] for _, b in flat.edges]
+    matrix = sparse.csr_matrix((np.ones(len(rows)), (rows, columns)), (len(places), len(places)))
+    labels = graphs.connected_components(matrix, directed=True, connection="strong")[1]
+    return {name: int(labels[place]) for name, place in places.items()}
+
+
+def _walk(flat: Flat, edges: Edges) -> tuple[list[str], Edges]:
+    """Depth first: the nodes in an order that follows all edges but those that lead back, and these."""
+    targets, state, done, back = flat.targets(edges), dict[str, str](), [], []
+    for root in (*flat.inputs, *flat.nodes):
+        if root in state:
+            continue
+        state[root], stack = "open", [(root, iter(targets[root]))]
+        while stack:
+            name, rest = stack[-1]
+            for following in rest:
+                if following not in state:
+                    state[following] = "open"
+                    stack.append((following, iter(targets[following])))
+                    break
+                if state[following] == "open":
+                    back.append((name, following))
+            else:
+                state[name] = "done"
+                done.append(name)
+                stack.pop()
+    return done[::-1], back

@@ -5,6 +5,7 @@ Files are read by h5py. The package nir has a reader too, but it follows every l
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 from snncell.base.arguments.shown import came, show
 from snncell.base.signals import import_once
 from snncell.errors import NirError
-from snncell.nir.graph import FIELDS, Graph, Node, below, edges_of, node_of
+from snncell.nir.graph import FIELDS, Graph, Node, as_text, below, edges_of, node_of
 
 
 def package(name: str, who: str) -> Any:
@@ -111,16 +112,13 @@ class _Reader:
         if text is None and item.dtype.kind not in "fiubS":
             raise NirError(f"{path} is made of {item.dtype}, neither numbers nor text")
         self.left -= item.size * max(item.dtype.itemsize, 1)
-        chunk = 1
-        for length in item.chunks or ():
-            chunk *= length
+        chunk = math.prod(item.chunks or ())
         if self.left < 0 or chunk * item.dtype.itemsize > max(MOST_BYTES, self.left):
             raise NirError(
                 f"{path} would be {item.dtype}{list(item.shape)}, more than a file of this size is trusted with "
                 f"({MOST_BYTES >> 20} MiB, or 32 times its size); if it is right, give the graph: nir.read(...)"
             )
-        value = item[()]
-        return value.decode("utf8", "replace") if isinstance(value, bytes) else value
+        return as_text(item[()])
 
 
 def _parse_node(tree: dict[str, Any], path: str) -> Node | Graph:
@@ -169,8 +167,7 @@ def _graph(thing: Any, path: str, depth: int) -> Graph:
         nested = type(node).__name__ == "NIRGraph"
         nodes[str(name)] = _graph(node, inside, depth + 1) if nested else _node(node, inside)
     metadata = getattr(thing, "metadata", None)
-    metadata = metadata if isinstance(metadata, dict) else {}
-    return Graph(nodes, edges_of(thing.edges, path), dict(metadata), path)
+    return Graph(nodes, edges_of(thing.edges, path), dict(metadata) if isinstance(metadata, dict) else {}, path)
 
 
 def _node(thing: Any, path: str) -> Node:
@@ -208,7 +205,7 @@ def _object(node: Node, shapes: dict[str, tuple[Any, Any]], nir: Any) -> Any:
     if "Conv" in node.kind:
         values["input_shape"] = int(before[1]) if node.kind == "Conv1d" else tuple(int(n) for n in before[1:])
     if node.kind == "Conv1d":
-        values = {name: _only(value) for name, value in values.items()}
+        values = {name: value[0] if isinstance(value, tuple) else value for name, value in values.items()}
     if "Pool" in node.kind:
         values = {name: np.array(value) for name, value in values.items()}
     try:
@@ -217,8 +214,3 @@ def _object(node: Node, shapes: dict[str, tuple[Any, Any]], nir: Any) -> Any:
         raise NirError(f"to_nir: the package nir is too old for {node}: {error}. pip install 'nir>=1.0.6'") from None
     made.input_type, made.output_type = {"input": before}, {"output": after}
     return made
-
-
-def _only(value: Any) -> Any:
-    """The number of a tuple of one."""
-    return value[0] if isinstance(value, tuple) else value

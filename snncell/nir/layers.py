@@ -1,7 +1,9 @@
-"""Nodes without equations: weights, windows, shapes and delays, as layers of one step; what NIR has and nn has not."""
+"""Nodes of NIR without equations (weights, windows, shapes, delays) and layers of one step, both ways."""
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import Any
 
 import numpy as np
@@ -12,11 +14,13 @@ from snncell.cell.cell import Cell
 from snncell.dtype import float32
 from snncell.errors import NirError
 from snncell.nir.graph import Node, Shape, axes_of, padding_of
-from snncell.nir.neurons import Choices
+from snncell.nir.neurons import Choices, Equation, Writer, spread, where
+from snncell.nn.dataflow import kind_of
+from snncell.ops.conv import padding_widths, tuple_of
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
-MOST_LATE = 1024  # steps of a delay in a cycle, which has a state for each
+# --- layers that nn has not -------------------------------------------------------------------------------------------
 
 
 class Scale(Cell):
@@ -96,23 +100,16 @@ class DelayLine(Cell):
             np.where(whole == n, 1.0 - part, 0.0) + np.where(whole + 1 == n, part, 0.0)
             for n in range(int(np.ceil(self.steps.max())) + 1)
         ]
+        self.length = len(shares) - 1  # the number of states
         # Parameters, so that they go where the net goes.
         self.shares = [
             Parameter(Tensor(share, dtype or float32), f"share_{n}", False) for n, share in enumerate(shares)
         ]
 
-    @property
-    def length(self) -> int:
-        """The number of states."""
-        return len(self.shares) - 1
-
     def read(self, x: Tensor | None, past: tuple[Tensor, ...]) -> Tensor:
         """The sum that comes out; x is None where it is not known yet, and no delay is so short that it matters."""
-        values = [*([] if x is None else [x * self.shares[0]]), *(v * w for v, w in zip(past, self.shares[1:]))]  # noqa: B905
-        total: Tensor = values[0]
-        for value in values[1:]:
-            total = total + value
-        return total
+        now = [] if x is None else [x * self.shares[0]]
+        return total([*now, *(v * w for v, w in zip(past, self.shares[1:]))])  # noqa: B905
 
     def construct(self, x: Tensor, *past: Tensor) -> tuple[Tensor, ...]:
         return (self.read(x, past), *((x, *past)[: self.length]))
@@ -120,6 +117,14 @@ class DelayLine(Cell):
     def init_state(self, x: Tensor) -> tuple[Tensor, ...]:
         """Silence."""
         return tuple(ops.zeros(x.shape, x.dtype if x.dtype.is_float else float32) for _ in range(self.length))
+
+
+def total(values: list[Tensor]) -> Tensor:
+    """The sum of one value or more."""
+    return functools.reduce(operator.add, values)
+
+
+# --- from a node to a layer -------------------------------------------------------------------------------------------
 
 
 def delay_in_steps(node: Node, dt: float, lost: list[str] | None) -> Any:
@@ -141,8 +146,8 @@ def delay_in_steps(node: Node, dt: float, lost: list[str] | None) -> Any:
     return whole
 
 
-def layer_of(node: Node, before: Shape, choices: Choices) -> Cell | None:
-    """The layer of a node, a Cell of one step (B, ...) without states; None for nodes with equations or delays."""
+def layer_of(node: Node, before: Shape, choices: Choices) -> Cell:
+    """The layer of a node without equations or a delay: a Cell of one step (B, ...) without states."""
     values, dtype = node.values, choices.dtype
     if node.kind in ("Input", "Output"):
         return NirIdentity()
@@ -150,11 +155,6 @@ def layer_of(node: Node, before: Shape, choices: Choices) -> Cell | None:
         return Scale(values["scale"], dtype)
     if node.kind == "Threshold":
         return Heaviside(values["threshold"], choices.function(), dtype)
-    if node.kind in ("Affine", "Linear"):
-        bias = values.get("bias")
-        weight = Tensor(values["weight"], dtype)
-        start = None if bias is None else Tensor(bias, dtype)
-        return nn.Dense(weight.shape[1], weight.shape[0], weight, start, bias is not None, dtype=dtype)
     if node.kind == "Flatten":
         first, last = axes_of(node, len(before))
         return nn.Flatten(first + 1, last + 1)
@@ -162,36 +162,122 @@ def layer_of(node: Node, before: Shape, choices: Choices) -> Cell | None:
         pad = {"pad_mode": "pad", "padding": values["padding"]} if any(values["padding"]) else {}
         pool = nn.SumPool2d if node.kind == "SumPool2d" else nn.AvgPool2d
         return pool(values["kernel_size"], values["stride"], **pad)
-    if "Conv" in node.kind:
-        return _convolution(node, dtype)
-    return None
-
-
-def _convolution(node: Node, dtype: Any) -> Cell:
-    values = node.values
     weight = Tensor(values["weight"], dtype)
-    axes = weight.ndim - 2
-    widths = padding_of(node, weight.shape[2:], values["stride"], values["dilation"])
-    pad: dict[str, Any] = {"pad_mode": "pad", "padding": widths} if any(widths) else {"pad_mode": "valid"}
-    pad = {"pad_mode": "same"} if values["padding"] == "same" else pad
-    has_bias = bool(node.metadata.get("has_bias", True))
-    if "padding" in pad:
-        pad["padding"] = _lengths(pad["padding"])
-    return (nn.Conv1d if axes == 1 else nn.Conv2d)(
+    bias = Tensor(values["bias"], dtype) if "bias" in values else None
+    if node.kind in ("Affine", "Linear"):
+        return nn.Dense(weight.shape[1], weight.shape[0], weight, bias, bias is not None, dtype=dtype)
+    widths = padding_of(node, weight.shape[2:], values["stride"])
+    pad = {"pad_mode": "pad", "padding": _per_axis(widths)} if any(widths) else {"pad_mode": "valid"}
+    return (nn.Conv1d if node.kind == "Conv1d" else nn.Conv2d)(
         weight.shape[1] * values["groups"],
         weight.shape[0],
-        _lengths(weight.shape[2:]),
-        _lengths(values["stride"]),
-        dilation=_lengths(values["dilation"]),
+        _per_axis(weight.shape[2:]),
+        _per_axis(values["stride"]),
+        dilation=_per_axis(values["dilation"]),
         group=values["groups"],
-        has_bias=has_bias,
+        has_bias=bool(node.metadata.get("has_bias", True)),
         weight_init=weight,
-        bias_init=Tensor(values["bias"], dtype),
+        bias_init=bias,
         dtype=dtype,
-        **pad,
+        **({"pad_mode": "same"} if values["padding"] == "same" else pad),
     )
 
 
-def _lengths(values: Any) -> Any:
+def _per_axis(values: Any) -> Any:
     """One number of a single axis, a tuple of several."""
     return values[0] if len(values) == 1 else tuple(values)
+
+
+# --- from a layer to nodes --------------------------------------------------------------------------------------------
+
+
+def nodes_of(writer: Writer, cell: Any, shape: Shape, path: str, axes: int) -> list[Node] | None:
+    """The nodes of a layer, None for what is none; `axes` is how many there are before those of a sample."""
+    kind = kind_of(cell)
+    if kind in (nn.Dense, nn.Linear):
+        if cell.activation is not None:
+            writer.lose(path, cell, "has an activation", "Written is the layer without it.")
+        values = {"weight": array_of(cell.weight)} | ({"bias": array_of(cell.bias)} if cell.has_bias else {})
+        return [Node("Affine" if cell.has_bias else "Linear", values)]
+    if kind in (nn.Conv1d, nn.Conv2d):
+        return [_convolution(cell, shape, path)]
+    if kind in (nn.SumPool2d, nn.AvgPool2d, nn.MaxPool2d):
+        return [_pool(writer, cell, shape, path)]
+    if kind is nn.Flatten:
+        count = len(shape) + axes
+        first, last = (n + count if n < 0 else n for n in (cell.start_dim, cell.end_dim))
+        if first < axes:
+            raise NirError(
+                f"{where(path, cell)} begins at axis {cell.start_dim}, which is time or batch: here it is to "
+                f"begin at {axes}, nn.Flatten({axes}), or inside of nn.TimeDistributed at 1."
+            )
+        return [Node("Flatten", {"start_dim": first - axes, "end_dim": last - axes})]
+    if kind is nn.AxonalDelay:
+        delay = np.clip(array_of(cell.delay), 0.0, cell.max_delay) * writer.dt
+        return [Node("Delay", {"delay": spread(delay.reshape(-1, *(1,) * (len(shape) - 1)), shape, path, "delay")})]
+    if kind is Delay:
+        return [Node("Delay", {"delay": np.asarray(cell.steps, np.float64).reshape(shape) * writer.dt})]
+    if kind is Scale:
+        return [Node("Scale", {"scale": spread(array_of(cell.scale), shape, path, "scale")})]
+    if kind is Heaviside:
+        return [Node("Threshold", {"threshold": spread(array_of(cell.threshold), shape, path, "threshold")})]
+    if kind is nn.SynapseFilter and not cell.euler:
+        tau = np.asarray(1.0 / -np.expm1(-1.0 / cell.tau))
+        return [writer.membrane(Equation(tau, np.array(1.0) if cell.scale_input else tau), shape, path, cell)]
+    return None
+
+
+def array_of(value: Any) -> Any:
+    """The elements of a Parameter, in a dtype that HDF5 has."""
+    array = value.asnumpy() if isinstance(value, Tensor) else np.asarray(value)
+    return array.astype(np.float32) if array.dtype.itemsize < 4 else np.array(array)
+
+
+def _pool(writer: Writer, cell: Any, shape: Shape, path: str) -> Node:
+    options, pool = cell.options, kind_of(cell)
+    if options.get("ceil_mode") or options.get("divisor_override") is not None:
+        raise NirError(f"{where(path, cell)} has ceil_mode or divisor_override, as no pool of NIR.")
+    who = type(cell).__name__
+    size, stride = (tuple_of(n, 2, who, "kernel_size", 1) for n in (cell.kernel_size, cell.stride))
+    dilation = tuple_of(options.get("dilation", 1), 2, who, "dilation", 1)
+    if pool is nn.MaxPool2d:
+        if dilation != (1, 1):
+            raise NirError(f"{where(path, cell)} has dilation={dilation}, and no pool of NIR has that.")
+        writer.lose(path, cell, "takes the largest of a window", "Written is an AvgPool2d.")
+    widths = _padding(cell, shape, size, stride, dilation, options["pad_mode"], options["padding"], path)
+    counted = options["pad_mode"] == "pad" and options.get("count_include_pad", True)
+    if any(widths) and pool is nn.AvgPool2d and not counted:
+        writer.lose(path, cell, "leaves its padding out of the mean", "Written is one that counts it.")
+    kind = "SumPool2d" if pool is nn.SumPool2d else "AvgPool2d"
+    return Node(kind, {"kernel_size": size, "stride": stride, "padding": widths})
+
+
+def _convolution(cell: Any, shape: Shape, path: str) -> Node:
+    who = kind_of(cell).__name__
+    stride, dilation = (tuple_of(n, cell.axes, who, "stride", 1) for n in (cell.stride, cell.dilation))
+    weight = array_of(cell.weight)
+    values = {
+        "weight": weight,
+        "bias": array_of(cell.bias) if cell.has_bias else np.zeros(weight.shape[0], weight.dtype),
+        "stride": stride,
+        "padding": _padding(cell, shape, cell.kernel_size, stride, dilation, cell.pad_mode, cell.padding, path),
+        "dilation": dilation,
+        "groups": cell.group,
+    }
+    return Node(who, values, {} if cell.has_bias else {"has_bias": False})
+
+
+def _padding(cell: Any, shape: Shape, size: Any, stride: Any, dilation: Any, mode: str, padding: Any, path: str) -> Any:
+    """The elements to add on both sides of each axis; "same" where the sides differ and NIR's "same" is that, too."""
+    if len(shape) != len(size) + 1:
+        raise NirError(f"{where(path, cell)} takes {len(size) + 1} axes, but gets {list(shape)}.")
+    flat = padding_widths(shape[1:], size, stride, dilation, mode, padding, type(cell).__name__)
+    pairs = list(zip(flat[::2], flat[1::2], strict=True))[::-1]
+    if all(before == after for before, after in pairs):
+        return tuple(before for before, _ in pairs)
+    if mode == "same" and all(step == 1 for step in stride) and "Conv" in kind_of(cell).__name__:
+        return "same"
+    raise NirError(
+        f"{where(path, cell)} adds {pairs} before and after its axes, and NIR the same on both sides: give "
+        f'pad_mode="pad" and padding, or a kernel_size that is odd.'
+    )

@@ -1,4 +1,4 @@
-"""Neurons of NIR, which are equations in seconds, as this library's neurons, which go by steps, and back."""
+"""Neurons of NIR, which are equations in seconds, and this library's neurons, which go by steps: both ways."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from snncell import nn
+from snncell.base.arguments.guard import ours
 from snncell.cell.cell import Cell
-from snncell.cell.ranges import numbers_of
+from snncell.cell.ranges import numbers_of, quote_value
 from snncell.errors import NirError, SnncellError
-from snncell.nir.graph import DEFAULTS, FIRING, Node
-from snncell.nn.dataflow import kind_of
+from snncell.nir.graph import DEFAULTS, FIRING, Node, Shape, as_text
+from snncell.nn.dataflow import beyond_threshold, kind_of
+from snncell.ops.random import present_key, replaying
 from snncell.surrogate import ATan
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
@@ -21,18 +23,21 @@ METHODS = ("euler", "exponential")
 RESETS = {"value": "value", "zero": "value", "subtract": "subtract"}
 COMPARISONS = (">", ">=")
 DELAYS = ("reset", "reset+input", "spike")
+# The parameters of a node that are constants of a neuron; of currents, constants are computed from several parameters.
 HELD = {"tau": "tau", "r": "input_gain", "v_leak": "v_rest", "v_threshold": "v_threshold", "v_reset": "v_reset"}
+
+# --- from a node to a neuron ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Choices:
-    """All that NIR leaves to who runs a graph.
+    """The choices that NIR leaves to whoever runs a graph.
 
     Attributes:
         dt: seconds of a step.
         method: how an equation becomes a step: "euler" or "exponential".
         reset: "value" or "subtract", of neurons whose metadata do not say.
-        surrogate: the spike function.
+        surrogate: the spike function; None is the one that `like("nir")` has.
         learnable: the names of the parameters that are learned.
         dtype: of Parameters.
     """
@@ -45,7 +50,7 @@ class Choices:
     dtype: Any = None
 
     def function(self) -> Any:
-        """The spike function, the one that `like("nir")` has if none is given."""
+        """The spike function."""
         return ATan() if self.surrogate is None else self.surrogate
 
     def constant(self, node: Node, name: str, value: Any = None) -> Any:
@@ -83,11 +88,12 @@ def neuron_of(node: Node, choices: Choices) -> Cell:
         NirError: for parameters that make no neuron.
     """
     try:
-        held = {} if "Cuba" in node.kind else HELD  # of currents, constants are computed from several parameters
+        held = {} if "Cuba" in node.kind else HELD
         cell: Any = _make_neuron(node, replace(choices, learnable=()) if held else choices)
         for name, constant in held.items():
             if name in choices.learnable and (name in node.values or (name == "v_reset" and node.kind in FIRING)):
-                values = np.broadcast_to(numbers_of(getattr(cell, constant)), _shape_of(node))
+                shape = np.broadcast_shapes(*(value.shape for value in node.values.values()))
+                values = np.broadcast_to(numbers_of(getattr(cell, constant)), shape)
                 setattr(cell, constant, Parameter(Tensor(values, choices.dtype), name=constant))
         if node.kind in FIRING:
             cell.reset = RESETS[_read_choice(node, "reset", RESETS, choices.reset)]
@@ -104,14 +110,8 @@ def neuron_of(node: Node, choices: Choices) -> Cell:
         raise NirError(f"{node}: {error}") from None
 
 
-def _shape_of(node: Node) -> tuple[int, ...]:
-    shape: tuple[int, ...] = np.broadcast_shapes(*(value.shape for value in node.values.values()))
-    return shape
-
-
 def _read_choice(node: Node, name: str, known: Any, otherwise: str) -> str:
-    value = node.metadata.get(name, otherwise)
-    value = value.decode("utf8", "replace") if isinstance(value, bytes) else value
+    value = as_text(node.metadata.get(name, otherwise))
     if not isinstance(value, str) or value not in known:
         raise NirError(f"{node}: its metadata say {name}={value!r}; known are {', '.join(map(repr, known))}.")
     return value
@@ -120,30 +120,29 @@ def _read_choice(node: Node, name: str, known: Any, otherwise: str) -> str:
 def _make_neuron(node: Node, choices: Choices) -> Any:
     """The neuron by this library's settings for NIR, with dt as the unit of time."""
 
-    def constant(name: str) -> Any:
-        return choices.constant(node, name)
+    def constants(*names: str) -> dict[str, Any]:
+        return {name: choices.constant(node, name) for name in names}
 
+    r = choices.constant(node, "r")
     if node.kind == "I":
-        return nn.IFNode(fire=False, input_gain=_times(constant("r"), choices.dt))
+        return nn.IFNode(fire=False, input_gain=_times(r, choices.dt))
     if node.kind == "LI":
-        return nn.LINode.like("nir", tau=choices.steps(node, "tau"), r=constant("r"), v_leak=constant("v_leak"), dt=1.0)
+        return nn.LINode.like("nir", tau=choices.steps(node, "tau"), r=r, **constants("v_leak"), dt=1.0)
     if node.kind == "CubaLI":
-        syn, jump = choices.steps(node, "tau_syn"), _times(constant("r"), constant("w_in"))
+        syn, jump = choices.steps(node, "tau_syn"), _times(r, choices.constant(node, "w_in"))
         if {"tau_syn", "r", "w_in"} & set(choices.learnable):
             raise NirError(f"{node}: of CubaLI, tau_mem and v_leak can be learned alone.")
-        membrane = nn.LINode.like(
-            "nir", tau=choices.steps(node, "tau_mem"), r=jump / syn, v_leak=constant("v_leak"), dt=1.0
-        )
+        tau = choices.steps(node, "tau_mem")
+        membrane = nn.LINode.like("nir", tau=tau, r=jump / syn, **constants("v_leak"), dt=1.0)
         return nn.WithSynapse(membrane, 1.0 - 1.0 / syn)
-    given = {name: constant(name) for name in ("v_threshold", "v_reset")}
-    given |= {"surrogate_function": choices.function(), "dt": 1.0}
+    given = constants("v_threshold", "v_reset") | {"surrogate_function": choices.function(), "dt": 1.0}
     if node.kind == "IF":
-        return nn.IFNode.like("nir", r=_times(constant("r"), choices.dt), **given)
-    given |= {name: constant(name) for name in ("r", "v_leak")}
+        return nn.IFNode.like("nir", r=_times(r, choices.dt), **given)
+    given |= {"r": r} | constants("v_leak")
     if node.kind == "LIF":
         return nn.LIFNode.like("nir", tau=choices.steps(node, "tau"), **given)
     taus = {name: choices.steps(node, name) for name in ("tau_mem", "tau_syn")}
-    return nn.CubaLIFNode.like("nir", **taus, w_in=constant("w_in"), **given)
+    return nn.CubaLIFNode.like("nir", **taus, **constants("w_in"), **given)
 
 
 def _times(value: Any, factor: Any) -> Any:
@@ -153,7 +152,7 @@ def _times(value: Any, factor: Any) -> Any:
     return value * factor
 
 
-# --- back -------------------------------------------------------------------------------------------------------------
+# --- from a neuron to its equation ------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -187,22 +186,25 @@ def equation_of(cell: Any) -> Equation | None:
     """The equation of a neuron, None if NIR has none for it."""
     kind = kind_of(cell)
     if kind is nn.WithSynapse:
-        return _behind_synapse(cell)
-    if kind in (nn.LIFNode, nn.ParametricLIFNode, nn.LINode):
-        now, decays = constants_of(cell), cell.decay_input
-        r = now["input_gain"] if decays else now["input_gain"] * now["tau"]
-        return Equation(now["tau"], r, now["v_rest"], fires=kind is not nn.LINode)
+        inner = equation_of(cell.cell)
+        if inner is None or inner.tau_syn is not None:
+            return None
+        return _with_current(inner, constants_of(cell)["alpha"], np.array(1.0), cell.order)
+    if kind not in EXACT:
+        return None
+    now = constants_of(cell)
     if kind is nn.LeakyNode:
-        now = constants_of(cell)
         return _of_decay(now["beta"], now["input_gain"])
     if kind is nn.IFNode:
-        now = constants_of(cell)
         return Equation(np.array(np.inf), now["input_gain"], fires=cell.fire)
     if kind is nn.CubaLIFNode:
-        now = constants_of(cell)
         membrane = _of_decay(now["beta"], now["current_gain"], now["v_rest"])
         return _with_current(membrane, now["alpha"], now["input_gain"], cell.order)
-    return None
+    r = now["input_gain"] if cell.decay_input else now["input_gain"] * now["tau"]
+    return Equation(now["tau"], r, now["v_rest"], fires=kind is not nn.LINode)
+
+
+EXACT = (nn.IFNode, nn.LIFNode, nn.LeakyNode, nn.ParametricLIFNode, nn.LINode, nn.CubaLIFNode, nn.WithSynapse)
 
 
 def _of_decay(beta: Any, gain: Any, rest: Any = 0.0) -> Equation:
@@ -211,13 +213,6 @@ def _of_decay(beta: Any, gain: Any, rest: Any = 0.0) -> Equation:
     with np.errstate(divide="ignore"):
         tau = 1.0 / (1.0 - beta)
     return Equation(tau, gain * tau, rest)
-
-
-def _behind_synapse(cell: Any) -> Equation | None:
-    inner = equation_of(cell.cell)
-    if inner is None or inner.tau_syn is not None:
-        return None
-    return _with_current(inner, constants_of(cell)["alpha"], np.array(1.0), cell.order)
 
 
 def _with_current(membrane: Equation, alpha: Any, gain: Any, order: str) -> Equation:
@@ -230,3 +225,155 @@ def _with_current(membrane: Equation, alpha: Any, gain: Any, order: str) -> Equa
     membrane.tau_syn, membrane.late = tau_syn, order == "read decay jump"
     membrane.w_in = (gain * alpha if order == "jump decay read" else gain) * tau_syn
     return membrane
+
+
+# --- from an equation to nodes ----------------------------------------------------------------------------------------
+
+NEAR: dict[type, str] = {
+    nn.ALIFNode: "adapts its threshold",
+    nn.MultiSpikeLIFNode: "gives several spikes in a step",
+    nn.ILIFNode: "gives whole numbers of spikes",
+    nn.RefractoryLIFNode: "rests after a spike",
+}
+
+
+class Writer:
+    """The way a graph is written: dt, the method that it is to be read with, and what is lost so far, by path."""
+
+    def __init__(self, dt: float, method: str) -> None:
+        self.dt, self.method = dt, method
+        self.lost: list[str] = []
+
+    def lose(self, path: str, cell: Cell, what: str, writes: str) -> None:
+        """Note that NIR cannot say something."""
+        self.lost.append(f"{path or 'the net'} ({type(cell).__name__}) {what}: NIR has no word for it. {writes}")
+
+    def neuron(self, cell: Any, shape: Shape, path: str, kept: dict[str, Any] | None = None) -> list[Node]:
+        """The nodes of a neuron, one after the other.
+
+        Args:
+            kept: metadata of the graph that it comes from: what they say is not lost.
+        """
+        _refuse_rule(cell, path)
+        plain = self._plain(cell, path)
+        equation = equation_of(plain)
+        if equation is None:
+            raise NirError(
+                f"to_nir: {path or 'the net'} is a {type(cell).__name__}: NIR has no node for it, nor one near it. It "
+                f"has {', '.join(kind.__name__ for kind in EXACT)}."
+            )
+        late = [Node("Delay", {"delay": np.full(shape, self.dt)})] if equation.late else []
+        if not equation.fires:
+            return [*late, self.membrane(equation, shape, path, cell)]
+        fires: Any = plain.cell if isinstance(plain, nn.WithSynapse) else plain
+        now = constants_of(fires)
+        metadata = self._options(fires, path, kept or {})
+        node = self.membrane(equation, shape, path, cell)
+        threshold = spread(now["v_threshold"], shape, path, "v_threshold")
+        nodes = [*late, node]
+        if fires.reset is None:
+            nodes.append(Node("Threshold", {"threshold": threshold}, {"compare": metadata["compare"]}))
+        else:
+            reset = now["v_reset"] if fires.reset == "value" else np.array(0.0)
+            node.kind = {"I": "IF", "LI": "LIF", "CubaLI": "CubaLIF"}[node.kind]
+            node.values |= {"v_threshold": threshold, "v_reset": spread(reset, shape, path, "v_reset")}
+            if (now[fires.starts] != equation.rest).any() and fires.starts != "v_rest":
+                metadata["start"] = fires.starts
+            node.metadata |= metadata
+        if isinstance(fires, nn.IFNode) and (now["v_threshold"] != 1.0).any():  # whose spikes have this size
+            nodes.append(Node("Scale", {"scale": threshold.copy()}))
+        return nodes
+
+    def _plain(self, cell: Any, path: str) -> Any:
+        """A neuron as it is; in place of one that is near to one of NIR's, that one, noting what is lost."""
+        kind = kind_of(cell)
+        if kind not in NEAR:
+            return cell
+        self.lose(path, cell, NEAR[kind], "Written is an LIF without that.")
+        now = constants_of(cell)
+        options = {name: now[name] for name in ("v_threshold", "v_reset", "input_gain")}
+        options |= {"reset": cell.reset, "compare": cell.compare}
+        if kind in (nn.ALIFNode, nn.MultiSpikeLIFNode):
+            return nn.LeakyNode(now["alpha" if kind is nn.ALIFNode else "beta"], **options)
+        return nn.LIFNode(now["tau"], decay_input=cell.decay_input, v_rest=now["v_rest"], **options)
+
+    def _options(self, cell: Any, path: str, kept: dict[str, Any]) -> dict[str, Any]:
+        """The metadata of a neuron that fires, noting which of them say more than NIR does."""
+        if cell.reset == "subtract" and kept.get("reset") != "subtract":
+            what = "subtracts the threshold at a spike"
+            self.lose(path, cell, what, 'Written is v_reset=0, and reset="subtract" in the metadata, for from_nir.')
+        if cell.compare == ">=" and kept.get("compare") != ">=":
+            what = "fires at its threshold too"
+            self.lose(path, cell, what, 'Written is compare=">=" in the metadata, for from_nir; others fire above it.')
+        if cell.delay is not None and kept.get("delay") != cell.delay:
+            what = f"has delay={cell.delay!r}"
+            self.lose(path, cell, what, "Written is that in the metadata, for from_nir; others reset in the same step.")
+        if cell.max_spikes != 1 and kind_of(cell) not in NEAR:
+            self.lose(path, cell, "gives several spikes in a step", "Written is one at most.")
+        options = {"reset": "subtract" if cell.reset == "subtract" else "value", "compare": cell.compare}
+        return options if cell.delay is None else options | {"delay": cell.delay}
+
+    def membrane(self, equation: Equation, shape: Shape, path: str, cell: Cell) -> Node:
+        """The node of the equation without its threshold."""
+        leaks = np.isfinite(equation.tau)
+        current = equation.tau_syn is not None
+        if not (leaks.all() or (not leaks.any() and not current)) or (
+            current and not np.isfinite(equation.tau_syn).all()
+        ):
+            raise NirError(
+                f"{where(path, cell)}: a potential or a current that keeps all of itself has no time constant, and "
+                f"with others that decay there is no node of NIR for it."
+            )
+        if not leaks.any():
+            return Node("I", {"r": spread(equation.r / self.dt, shape, path, "r")})
+        times = {"tau_mem": equation.tau, "tau_syn": equation.tau_syn} if current else {"tau": equation.tau}
+        if self.method == "euler":  # in seconds, of which a reader's step keeps 1 - 1 / steps
+            seconds = {name: steps * self.dt for name, steps in times.items()}
+        else:
+            with np.errstate(divide="ignore"):
+                seconds = {name: -self.dt / np.log1p(-1.0 / steps) for name, steps in times.items()}
+        if any((value <= 0).any() for value in seconds.values()):
+            raise NirError(
+                f"{where(path, cell)}: what keeps nothing of itself has no time constant with "
+                f'method="exponential"; "euler" writes dt.'
+            )
+        values = {"r": equation.r, "v_leak": equation.rest, **seconds} | ({"w_in": equation.w_in} if current else {})
+        return Node(
+            "CubaLI" if current else "LI", {name: spread(value, shape, path, name) for name, value in values.items()}
+        )
+
+
+def where(path: str, cell: Any) -> str:
+    """The beginning of an error of `to_nir` over a Cell."""
+    return f"to_nir: {path or 'the net'} ({type(cell).__name__})"
+
+
+def spread(value: Any, shape: Shape, path: str, name: str) -> Any:
+    """A constant for each neuron, as NIR has them."""
+    value = np.asarray(value)
+    try:
+        return np.broadcast_to(value, shape).copy()
+    except ValueError:
+        raise NirError(
+            f"to_nir: {path or 'the net'}: {name} has the shape {value.shape}, the neurons {quote_value(list(shape))}."
+        ) from None
+
+
+def _refuse_rule(cell: Any, path: str) -> None:
+    """Raise for a neuron whose spike function does not fire above a threshold, as NIR's neurons do."""
+    inner = cell.cell if kind_of(cell) is nn.WithSynapse else cell
+    function = None if getattr(inner, "own_function", True) else beyond_threshold(inner.surrogate_function)
+    if function is not None and (ours(type(function)) or not _fires_above_zero(function)):
+        raise NirError(
+            f"{where(path, cell)} fires by the rule of {type(function).__name__}, and NIR's neurons fire above a "
+            f"threshold. Give it a spike function whose construct is x > 0, such as snncell.surrogate.ATan()."
+        )
+
+
+def _fires_above_zero(function: Any) -> bool:
+    """True if a spike function gives 1 where x > 0 and else 0, at many x of all sizes."""
+    size = 2.0 ** np.arange(-126, 100, dtype=np.float32)
+    even = np.linspace(-4.0, 4.0, 2001, dtype=np.float32)
+    x = np.concatenate([np.zeros(1, np.float32), size, -size, even])
+    with replaying(present_key()):  # the next numbers drawn are those that would have been
+        return bool((np.asarray(function(Tensor(x)).asnumpy(), np.float32) == (x > 0)).all())

@@ -1,4 +1,4 @@
-"""From a graph of NIR to a Cell."""
+"""From a graph of NIR to a Cell: `from_nir`, the `Net` that it makes, and the feedback loops in it."""
 
 from __future__ import annotations
 
@@ -9,22 +9,40 @@ from typing import Any
 
 import numpy as np
 
-from snncell import dtype as dtypes, nn
+from snncell import dtype as dtypes, nn, ops
 from snncell.base.arguments.kinds import FloatDtype, Positive
 from snncell.cell.cell import Cell
 from snncell.cell.ranges import one_of
-from snncell.errors import ArgumentError, NirError
-from snncell.nir.graph import FIRING, NEURONS, Graph, Node, Shape, shape_after
+from snncell.compiler.jit import Jitted
+from snncell.dtype import float32
+from snncell.errors import ArgumentError, NirError, OutsideTensorError, ShapeError
+from snncell.nir.graph import (
+    FIRING,
+    NEURONS,
+    Flat,
+    Graph,
+    Node,
+    Shape,
+    Stage,
+    as_text,
+    flatten,
+    shape_after,
+    shapes_of,
+    stages_of,
+)
 from snncell.nir.interchange import graph_of, read_file
-from snncell.nir.layers import MOST_LATE, Delay, DelayLine, delay_in_steps, layer_of
-from snncell.nir.net import FeedbackLoop, Net
+from snncell.nir.layers import Delay, DelayLine, delay_in_steps, layer_of, total
 from snncell.nir.neurons import METHODS, RESETS, Choices, neuron_of
-from snncell.nir.wiring import Flat, Stage, flatten, shapes_of, stages_of
+from snncell.nn.time.multistep import KEPT_TRACES, initial_states
+from snncell.ops.control import run_scan
+from snncell.tape.state import TRACING
+from snncell.tape.tensor import Tensor
 
 LARGE = 0.2  # of dt / tau, from which on Euler's step is worth a warning
 # The part of an IF neuron's threshold that all inputs together reach in a step; below it, there is a warning.
 LEAST = 1.0
 MUCH_LESS = 0.1  # in steps that add the weights as they are, or more
+MOST_LATE = 1024  # steps of a delay in a cycle, which has a state for each
 
 
 def from_nir(
@@ -84,39 +102,32 @@ def from_nir(
     if method is not None:
         one_of(method, METHODS, "from_nir", "method")
     one_of(reset, tuple(RESETS), "from_nir", "reset")
-    described = _read_description(graph)
-    said = described.metadata.get("method", "euler")
-    said = said.decode("utf8", "replace") if isinstance(said, bytes) else said
+    try:
+        described = read_file(graph) if isinstance(graph, (str, os.PathLike)) else graph_of(graph)
+    except NirError as error:
+        raise _named(error) from None
+    said = as_text(described.metadata.get("method", "euler"))
     if method is None and said not in METHODS:
         raise NirError(f"from_nir: the graph's metadata say method={said!r}; say which, {' or '.join(METHODS)}.")
     names = (learnable,) if isinstance(learnable, str) else tuple(learnable)
-    _refuse_unknown(described, names)
+    neurons = [node for node in described.every_node() if node.kind in NEURONS]
+    known = {"delay", *(["v_reset"] if any(node.kind in FIRING for node in neurons) else [])}
+    known = known.union(*(node.values for node in neurons))
+    if unknown := [name for name in names if name not in known]:
+        raise ArgumentError(f"from_nir: learnable has {unknown[0]!r}; its neurons have {', '.join(sorted(known))}.")
     choices = Choices(float(dt), method or said, reset, surrogate_function, names, dtypes.as_dtype(dtype))
     try:
         builder = _Builder(described, choices, [] if lossy else None)
         net = builder.net()
     except NirError as error:
-        raise error if str(error).startswith("from_nir") else NirError(f"from_nir: {error}") from None
+        raise _named(error) from None
     _warn(net, builder.flat, described, said)
     return net
 
 
-def _read_description(graph: Any) -> Graph:
-    """A graph, or that in a file, as plain data."""
-    if isinstance(graph, (str, os.PathLike)):
-        return read_file(graph)
-    try:
-        return graph_of(graph)
-    except NirError as error:
-        raise NirError(f"from_nir: {error}") from None
-
-
-def _refuse_unknown(graph: Graph, names: tuple[str, ...]) -> None:
-    """Raise for what is to be learned and is no parameter of a neuron in the graph."""
-    known = {"delay"}.union(*(node.values for node in graph.every_node() if node.kind in NEURONS))
-    known |= {"v_reset"} if any(node.kind in FIRING for node in graph.every_node()) else set()
-    if unknown := [name for name in names if name not in known]:
-        raise ArgumentError(f"from_nir: learnable has {unknown[0]!r}; its neurons have {', '.join(sorted(known))}.")
+def _named(error: NirError) -> NirError:
+    """The error with the name of the function that the user called."""
+    return error if str(error).startswith("from_nir") else NirError(f"from_nir: {error}")
 
 
 def _warn(net: Net, flat: Flat, graph: Graph, said: str) -> None:
@@ -187,12 +198,11 @@ class _Builder:
     def net(self) -> Net:
         """The Cell."""
         stages = stages_of(self.flat, self._keeps)
-        names = [name for stage in stages for name in stage.names]
-        self.before, self.shapes = shapes_of(self.flat, names, self._after)
+        self.before, self.shapes = shapes_of(self.flat, stages, self._after)
         cells: dict[str, Cell] = {}
         plan: list[tuple[str, list[str]]] = []
         for stage in stages:
-            if not stage.loop:
+            if not stage.late and not stage.kept:
                 self._single(stage.names[0], cells, plan)
             elif neuron := self._comes_back(stage):
                 self._recurrent(neuron, stage, cells, plan)
@@ -224,9 +234,7 @@ class _Builder:
             if steps.max() > MOST_LATE:
                 raise NirError(f"{node}: in a cycle, a delay has at most {MOST_LATE} steps, not {steps.max():g}.")
             return DelayLine(steps, self.choices.dtype)
-        layer = layer_of(node, self.before[name], self.choices)
-        assert layer is not None
-        return layer
+        return layer_of(node, self.before[name], self.choices)
 
     def _over_time(self, name: str) -> Cell:
         """The Cell of a node, over (T, B, ...)."""
@@ -274,3 +282,177 @@ class _Builder:
         cells |= inside  # by their names, and first: so they are found, and their Parameters called
         cells[name] = FeedbackLoop(self.flat, stage, inside, self.shapes)
         plan.append((name, []))
+
+
+# --- the Cell ---------------------------------------------------------------------------------------------------------
+
+
+class Net(Cell):
+    """A graph of NIR as a Cell over (T, B, ...); `from_nir` makes it.
+
+    Its Cells have the names that nodes have in the graph, those of graphs inside with a dot: "lif1.w_rec".
+
+    Attributes:
+        graph: the graph as it was read, as plain data.
+        choices: what NIR leaves open: dt, method, ...
+        lost: what of the graph is not in the Cell, in words.
+        error: the largest dt / tau. One step of Euler's method is off by about half of its square, in what it keeps.
+
+    Inputs:
+        x: (T, B, ...) for each Input of the graph, in their order.
+
+    Returns:
+        what comes to its Output, (T, B, ...); a tuple if there are several.
+
+    Raises:
+        ShapeError: for an input of another shape than the graph says.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        choices: Choices,
+        flat: Flat,
+        plan: list[tuple[str, list[str]]],
+        cells: dict[str, Cell],
+        lost: tuple[str, ...],
+        error: float,
+    ) -> None:
+        super().__init__()
+        self.graph, self.choices, self.lost, self.error = graph, choices, lost, error
+        self.inputs, self.outputs = flat.inputs, flat.outputs
+        self._shapes = {name: flat.nodes[name].values["shape"] for name in flat.inputs}
+        self._places = {name: _attribute(self, name) for name in cells}
+        self._plan = tuple((name, tuple(sources)) for name, sources in plan)
+        for name, cell in cells.items():
+            setattr(self, self._places[name], cell)
+
+    def of_node(self, name: str) -> Cell:
+        """The Cell of a node, by its path; what holds it in a loop over time is left out."""
+        if name not in self._places:
+            raise ArgumentError(f"of_node: there is no node {name!r} with a Cell; there are {', '.join(self._places)}.")
+        cell: Any = getattr(self, self._places[name])
+        if isinstance(cell, (nn.MultiStep, nn.TimeDistributed)):
+            cell = cell.cell
+        return cell.cell if isinstance(cell, nn.Recurrent) else cell
+
+    def construct(self, *inputs: Tensor) -> Any:
+        if len(inputs) != len(self.inputs):
+            raise ShapeError(f"{self!r}: the graph has the Inputs {list(self.inputs)}, but got {len(inputs)}.")
+        values: dict[str, Tensor] = {}
+        for name, x in zip(self.inputs, inputs, strict=True):
+            shape = self._shapes[name]
+            if x.ndim < 2 or x.shape[2:] != shape:
+                raise ShapeError(f"{self!r}: Input {name!r} takes (T, B, {str(shape)[1:]}, the shape is {x.shape}.")
+            values[name] = x
+        for name, sources in self._plan:
+            cell = getattr(self, self._places[name]) if name in self._places else None
+            if isinstance(cell, FeedbackLoop):
+                values |= cell(values)
+            elif name not in values:
+                x = total([values[source] for source in sources])
+                values[name] = x if cell is None else cell(x)
+        results = tuple(values[name] for name in self.outputs)
+        return results[0] if len(results) == 1 else results
+
+    def extend_repr(self) -> str:
+        return f"dt={self.choices.dt:g}, method={self.choices.method!r}"
+
+
+def _attribute(cell: Cell, name: str) -> str:
+    """A name for an attribute: the node's own, unless a Cell has something of that name already."""
+    while hasattr(type(cell), name) or name in cell.__dict__ or name in _RESERVED:
+        name += "_"
+    return name
+
+
+_RESERVED = ("graph", "choices", "lost", "error", "inputs", "outputs", "_shapes", "_places", "_plan", "stage", "places")
+
+
+class FeedbackLoop(Cell):
+    """Cycles, over time: at each step all their nodes once, with what the edges that close them carried before.
+
+    Before the first step, neurons have given nothing; layers that come back to them, what they make of that.
+    """
+
+    def __init__(self, flat: Flat, stage: Stage, cells: dict[str, Cell], shapes: dict[str, Shape]) -> None:
+        super().__init__()
+        late, names = set(stage.late), set(stage.names)
+        self.stage = tuple(stage.names)
+        self.kept = tuple(dict.fromkeys(target for _, target in stage.kept))
+        edges = [(a, b) for a, b in flat.edges if b in names]
+        self.outer = {b: tuple(a for a, c in edges if c == b and a not in names) for b in stage.names}
+        self.now = {b: tuple(a for a, c in edges if c == b and a in names and (a, b) not in late) for b in stage.names}
+        self.before = {b: tuple(a for a, c in edges if c == b and (a, b) in late) for b in stage.names}
+        self.carried = tuple(dict.fromkeys(a for a, _ in stage.late))
+        self.shapes = {name: shapes[name] for name in stage.names}
+        self.places = {name: _attribute(self, name) for name in stage.names}
+        for name in stage.names:
+            setattr(self, self.places[name], cells[name])
+
+    def construct(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
+        sums = [total([values[a] for a in sources]) for sources in self.outer.values() if sources]
+        if TRACING.trace is not None or TRACING.unfused or self._looked_into():
+            return self._run_steps(*sums)
+        loop = self._loop or Jitted(self._run_steps, f"Loop({', '.join(self.stage)})", KEPT_TRACES)
+        self.__dict__["_loop"] = loop
+        try:
+            results: dict[str, Tensor] = loop(*sums)  # traced once, as MultiStep is
+        except OutsideTensorError:
+            results = self._run_steps(*sums)
+        return results
+
+    def _looked_into(self) -> bool:
+        return any(cell.is_hooked or cell.bprop_debug for _, cell in self.cells_and_names())
+
+    def _run_steps(self, *sums: Tensor) -> dict[str, Tensor]:
+        outer = dict(zip([name for name in self.stage if self.outer[name]], sums, strict=True))
+        (some, *_) = sums
+        dtype = some.dtype if some.dtype.is_float else float32
+        blank = {name: ops.zeros((some.shape[1], *self.shapes[name]), dtype) for name in self.stage}
+        states = {
+            name: initial_states(getattr(self, self.places[name]), blank[name])
+            for name in self.stage
+            if self._has_states(name)
+        }
+        ys: dict[str, Tensor]
+        seen = TRACING.trace is None and self._looked_into()
+        _, ys = run_scan(self._step, (self._silent(blank), states), outer, who="Loop", one_by_one=seen)
+        return ys
+
+    def _has_states(self, name: str) -> bool:
+        return hasattr(getattr(self, self.places[name]), "init_state")
+
+    def _silent(self, blank: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The values that are carried to the first step."""
+        gives: dict[str, Tensor] = {}
+        for name in self.stage:
+            if self._has_states(name):
+                gives[name] = blank[name]
+                continue
+            zeros = blank[(*self.now[name], *self.before[name])[0]]  # in the shape that the node takes
+            inside = [gives[a] for a in self.now[name] if a in gives]
+            gives[name] = getattr(self, self.places[name])(total([*inside, zeros]))
+        return {name: gives[name] for name in self.carried}
+
+    def _step(self, carry: Any, outer: dict[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
+        before, states = carry
+        after, gives = dict(states), dict[str, Tensor]()
+
+        def incoming(name: str) -> Tensor:
+            outside = [outer[name]] if name in outer else []
+            return total([*outside, *(gives[a] for a in self.now[name]), *(before[a] for a in self.before[name])])
+
+        for name in self.stage:
+            cell: Any = getattr(self, self.places[name])
+            if name in self.kept:
+                gives[name] = cell.read(None, states[name])
+            elif name in states:
+                gives[name], *rest = cell(incoming(name), *states[name])
+                after[name] = tuple(rest)
+            else:
+                gives[name] = cell(incoming(name))
+        for name in self.kept:
+            line: DelayLine = getattr(self, self.places[name])
+            after[name] = (incoming(name), *states[name])[: line.length]
+        return ({name: gives[name] for name in self.carried}, after), gives

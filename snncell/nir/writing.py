@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, cast
 
 import numpy as np
@@ -13,13 +14,23 @@ from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
 from snncell.cell.ranges import one_of
 from snncell.errors import ArgumentError, NirError
-from snncell.nir.graph import DEFAULTS, NEURONS, Graph, Node, Shape, below, shape_after
+from snncell.nir.graph import (
+    DEFAULTS,
+    NEURONS,
+    Graph,
+    Node,
+    Shape,
+    as_text,
+    below,
+    flatten,
+    shape_after,
+    shapes_of,
+    stages_of,
+)
 from snncell.nir.interchange import package, write_graph
-from snncell.nir.layers import Delay, DelayLine, NirIdentity, layer_of
-from snncell.nir.net import Net
-from snncell.nir.neurons import METHODS, neuron_of
-from snncell.nir.nodes import Writer, array_of
-from snncell.nir.wiring import flatten, shapes_of, stages_of
+from snncell.nir.layers import Delay, DelayLine, NirIdentity, array_of, layer_of, nodes_of
+from snncell.nir.neurons import METHODS, Writer, neuron_of
+from snncell.nir.reading import Net
 from snncell.nn.dataflow import DataFlow, kind_of, name_of_cell, refuse_hooks, refuse_replacement
 from snncell.nn.layers.norm import BatchStatistics
 from snncell.nn.neurons.constants import Membrane
@@ -68,14 +79,25 @@ def to_nir(
     nir = package("nir", "to_nir")
     if not isinstance(net, Cell):
         raise ArgumentError(f"to_nir: net is a Cell, not {came(net)}.")
-    _refuse_hooks(net)
-    shape = _shape(input_shape)
+    refuse_hooks(net, error_of, "and NIR has no words for that")
+    for path, cell in net.cells_and_names():
+        if cell.quantisers is not None:
+            raise error_of(
+                f"{name_of_cell(path, cell)} is quantised, which NIR has no words for. quantise.restore("
+                f"copy.deepcopy(net), rounded=True) is the network with its weights on their grids."
+            )
+    axes = input_shape if isinstance(input_shape, (tuple, list)) else (input_shape,)
+    if not axes or any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1 for n in axes):
+        raise ArgumentError(
+            f"to_nir: input_shape is that of a sample at one step, (N,) or (C, H, W), not {input_shape!r}."
+        )
     if method is not None:
         one_of(method, METHODS, "to_nir", "method")
     otherwise = cast(Net, net).choices.method if kind_of(net) is Net else "euler"
     walk = Walk(Writer(float(dt), method or otherwise))
-    graph = walk.graph(net, shape)
-    shapes = walk.check(graph)
+    graph = walk.graph(net, tuple(int(n) for n in axes))
+    before, after = _shapes(graph)
+    shapes = {path: (before[path], after[path]) for path in after}
     if walk.writer.lost and not lossy:
         lines = "\n".join(f"- {text}" for text in walk.writer.lost)
         raise NirError(f"to_nir: some of the net cannot be said in NIR; lossy=True writes what is named last.\n{lines}")
@@ -97,27 +119,8 @@ def losses(graph: Any) -> list[str]:
         >>> [text.partition(":")[0] for text in snncell.nir.losses(snncell.nir.to_nir(net, 1e-3, 2, lossy=True))]
         ['the net (LIFNode) subtracts the threshold at a spike']
     """
-    text = (getattr(graph, "metadata", None) or {}).get("lost", "")
-    text = text.decode("utf8", "replace") if isinstance(text, bytes) else text
+    text = as_text((getattr(graph, "metadata", None) or {}).get("lost", ""))
     return text.split("\n") if text else []
-
-
-def _shape(given: Any) -> Shape:
-    axes = given if isinstance(given, (tuple, list)) else (given,)
-    if not axes or any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1 for n in axes):
-        raise ArgumentError(f"to_nir: input_shape is that of a sample at one step, (N,) or (C, H, W), not {given!r}.")
-    return tuple(int(n) for n in axes)
-
-
-def _refuse_hooks(net: Cell) -> None:
-    """Raise for a network with hooks, or one that computes with other numbers than its Parameters hold."""
-    refuse_hooks(net, error_of, "and NIR has no words for that")
-    for path, cell in net.cells_and_names():
-        if cell.quantisers is not None:
-            raise error_of(
-                f"{name_of_cell(path, cell)} is quantised, which NIR has no words for. quantise.restore("
-                f"copy.deepcopy(net), rounded=True) is the network with its weights on their grids."
-            )
 
 
 # --- the calls of a network as nodes ----------------------------------------------------------------------------------
@@ -173,7 +176,7 @@ class _Calls(DataFlow):
             return sources
         if issubclass(kind, BatchStatistics):
             return walk.folded(cell, path, sources)
-        nodes = walk.writer.layer(cell, walk.shapes[sources[0]], path, self.axes)
+        nodes = nodes_of(walk.writer, cell, walk.shapes[sources[0]], path, self.axes)
         return None if nodes is None else walk.chain(path, nodes, sources)[1]
 
     def unknown(self, cell: Any, path: str) -> Exception:
@@ -206,13 +209,6 @@ class Walk:
         self.node("output", Node("Output", {"shape": self.shapes[end[0]]}), end)
         self.merge()
         return Graph(dict(self.nodes), self.edges)
-
-    def check(self, graph: Graph) -> dict[str, tuple[Shape, Shape]]:
-        """The shapes of what each node gets and gives, by path."""
-        flat = flatten(graph)
-        stages = stages_of(flat, lambda node: False)
-        before, after = shapes_of(flat, [name for stage in stages for name in stage.names], shape_after)
-        return {path: (before[path], after[path]) for path in flat.nodes}
 
     # --- nodes --------------------------------------------------------------------------------------------------------
 
@@ -256,7 +252,7 @@ class Walk:
         """A neuron that MultiStep runs, and what comes back to it."""
         shape = self.shapes[signal[0]]
         if kind_of(cell) is not nn.Recurrent:
-            layer = self.writer.layer(cell, shape, path, 1)
+            layer = nodes_of(self.writer, cell, shape, path, 1)
             return self.chain(path, layer or self.writer.neuron(cell, shape, path), signal)[1]
         name = self.free(path.replace(".", "_") or "recurrent")
         graph = Walk(self.writer, below(self.prefix, name), path).comes_back(cell, path, shape)
@@ -344,16 +340,18 @@ class Walk:
 
 def update_graph(net: Net, writer: Writer) -> Graph:
     """The graph of a net, in which what has changed since it was read is what it is now, and all else to the bit."""
-    flat = flatten(net.graph)
-    stages = stages_of(flat, lambda node: False)
-    before, _ = shapes_of(flat, [name for stage in stages for name in stage.names], _fits)
+    before, _ = _shapes(net.graph, lambda node, shape: shape if node.kind == "Output" else shape_after(node, shape))
     # Numbers are those that were read where the Cell is what would be made of them again.
     as_read = (writer.dt, writer.method) == (net.choices.dt, net.choices.method)
     return _graph(net, net.graph, before, writer, as_read)
 
 
-def _fits(node: Node, before: Shape) -> Shape:
-    return before if node.kind == "Output" else shape_after(node, before)
+def _shapes(
+    graph: Graph, after: Callable[[Node, Shape], Shape] = shape_after
+) -> tuple[dict[str, Shape], dict[str, Shape]]:
+    """The shapes of what each node gets, and gives, by path."""
+    flat = flatten(graph)
+    return shapes_of(flat, stages_of(flat), after)
 
 
 def _graph(net: Net, graph: Graph, shapes: dict[str, Shape], writer: Writer, as_read: bool) -> Graph:
@@ -374,7 +372,15 @@ def _node(net: Net, node: Node, shape: Shape, writer: Writer, as_read: bool) -> 
         delay = node.values["delay"] if as_read else cell.steps * writer.dt
         return Node("Delay", {"delay": np.broadcast_to(delay, shape).copy()}, node.metadata, node.path)
     now = _describe_cell(cell, node, shape, writer)
-    then = _describe_cell(_again(net, node, shape), node, shape, Writer(writer.dt, writer.method))
+    again: Cell  # the Cell that the node was made into
+    if node.kind in NEURONS:
+        again = neuron_of(node, net.choices)
+    elif node.kind == "Delay":
+        steps = np.round(np.asarray(node.values["delay"], np.float64) / net.choices.dt)
+        again = Delay(steps, shape, False, net.choices.dtype)
+    else:
+        again = layer_of(node, shape, net.choices)
+    then = _describe_cell(again, node, shape, Writer(writer.dt, writer.method))
     metadata = {
         name: value for name, value in node.metadata.items() if name not in ("reset", "compare", "delay", "start")
     }
@@ -395,7 +401,7 @@ def _node(net: Net, node: Node, shape: Shape, writer: Writer, as_read: bool) -> 
 
 def _describe_cell(cell: Any, node: Node, shape: Shape, writer: Writer) -> Node:
     """A Cell that one node was made into, as one node."""
-    layers = writer.layer(cell, shape, node.path, 1)
+    layers = nodes_of(writer, cell, shape, node.path, 1)
     nodes = writer.neuron(cell, shape, node.path, node.metadata) if layers is None else layers
     if len(nodes) != 1:
         kinds = " and ".join(one.kind for one in nodes)
@@ -403,13 +409,3 @@ def _describe_cell(cell: Any, node: Node, shape: Shape, writer: Writer) -> Node:
             f"to_nir: {node.path} was {node.kind}, and has become {kinds}, for which the graph has no place."
         )
     return nodes[0]
-
-
-def _again(net: Net, node: Node, shape: Shape) -> Any:
-    """The Cell that a node is made into."""
-    if node.kind in NEURONS:
-        return neuron_of(node, net.choices)
-    if node.kind == "Delay":
-        steps = np.round(np.asarray(node.values["delay"], np.float64) / net.choices.dt)
-        return Delay(steps, shape, False, net.choices.dtype)
-    return layer_of(node, shape, net.choices)

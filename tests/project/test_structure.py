@@ -239,10 +239,10 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     "mindspore": [{"callbacks", "context", "metrics", "primitives", "training_cells"}, {"model"}],
     "nir": [
         {"graph"},
-        {"interchange", "neurons", "wiring"},
+        {"interchange", "neurons"},
         {"layers"},
-        {"net", "nodes"},
-        {"reading", "writing"},
+        {"reading"},
+        {"writing"},
     ],
 }
 
