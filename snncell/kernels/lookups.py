@@ -11,12 +11,7 @@ import numpy as np
 
 
 def take(x: Any, indices: Any, axis: int) -> Any:
-    """Each row's elements at its positions: x (rows, A, n, B), indices (rows, I) -> (rows, A, I, B).
-
-    Args:
-        x, indices: arrays.
-        axis: the place of n in a row.
-    """
+    """The elements at each row's positions along axis n: x (rows, A, n, B), indices (rows, I) -> (rows, A, I, B)."""
     inner = indices.ndim - 1
     taken = _row_first(x, axis)[_rows(indices), indices]  # (rows, I, A, B)
     return back(first(taken, 1, inner), axis + 1, inner)

@@ -1,8 +1,13 @@
-"""Windows over the last axes of images, and their places as text.
+"""Pooling on the CPU: kernels, written as text, for windows of constant size.
 
-In generated code `n0`, `n1`, ... are the lengths of an image, `m0`, `m1`, ... how many windows there are along each
-axis, `p0`, `p1`, ... and along the last axis `q` the window, `i0`, ... a place in it, and `r0`, ... its place in the
-image.
+A unit is a plane, the image of one channel. Padding has no memory: outer axes take a row of elements that change
+nothing in its place, and the last axis, whose windows from `low` to `high` lie inside, has bounds. Windows that lie
+inside are taken LANES at a time, unrolled, into an array of the kernel's own: then LLVM knows that nothing overlaps,
+and the loop becomes vector registers. The last of them are taken again, with some that are done already, in place of a
+loop over what is left, which in small images would be most of the work.
+
+In generated code `n0`, `n1`, ... are the lengths of an image, `m0`, `m1`, ... the numbers of windows along each axis,
+`p0`, `p1`, ... and along the last axis `q` the window, `i0`, ... a place in it, and `r0`, ... its place in the image.
 """
 
 from __future__ import annotations
@@ -260,10 +265,9 @@ def _fill_lines(lines: list[str], names: dict[str, str]) -> list[str]:
 
 
 def tile_windows(name: str, windows: Windows, divisor: int | None, lanes: int) -> str:
-    """Write each element of an image once: what its window has for it, 0 where there is none.
+    """Write each element of an image once: its window's value, with a divisor its share of that; 0 without a window.
 
-    `name(start, stop, n..., m..., low, high, x, places, out)`; with a divisor each element gets its window's share and
-    there are no `places`.
+    The arguments are `(start, stop, n..., m..., low, high, x, places, out)`, without `places` if there is a divisor.
     """
     last = len(windows.size) - 1
     rows = _row_of_tiles(windows, divisor, lanes)
@@ -365,9 +369,6 @@ def spread_windows(name: str, windows: Windows, divisor: int) -> str:
 def _clear(count: int) -> list[str]:
     size = " * ".join(f"n{axis}" for axis in range(count))
     return [f"for at in range({size}):", "    target[at] = value(0)"]
-
-
-Ints = tuple[int, ...]
 
 
 def place_dtype(windows: Windows) -> Any:

@@ -1,11 +1,15 @@
-"""Scalar functions of generated loops: `<name>_f4` for float32, of this file, and `<name>_f8` for float64, libm's.
+"""Scalar functions of formulas, in each namespace that they are evaluated in.
 
-A call of libm keeps a loop from being vectorised: one element at a time, 2 to 8 ns each. The functions here are plain
-arithmetic without branches or calls: LLVM makes selects of their conditional expressions, and a loop around them runs
-on whole vector registers, in 0.2 to 0.6 ns (`benchmarks/mathematics.py`). Each takes every float32 - denormal numbers,
-zeros with a sign, infinities, NaN - and is within 0.6 units in the last place of the exact result, `exp` within 1.01:
-measured on every float32, and swept by the tests. sin and cos stay libm's: to reduce a large angle takes 2 / pi to 150
-bits.
+A formula is a plain Python function of operators and of names such as `exp`. NumPy evaluates it on arrays (`NUMPY`),
+generated loops on scalars (`LOOP`, `CUDA`): there a name is imported, spelled out as an expression where Numba has no
+scalar version of NumPy's, or a function of this file where that does not vectorise.
+
+A call of libm keeps a loop from being vectorised: one element at a time, 2 to 8 ns each. The functions here,
+`<name>_f4` for float32, are plain arithmetic without branches or calls: LLVM makes selects of their conditional
+expressions, and a loop around them runs on whole vector registers, in 0.2 to 0.6 ns (`benchmarks/mathematics.py`). Each
+takes every float32 - denormal numbers, zeros with a sign, infinities, NaN - and is within 0.6 units in the last place
+of the exact result, `exp` within 1.01: measured on every float32, and swept by the tests. `<name>_f8` for float64 is
+libm's, and so are sin and cos, because reducing a large angle takes 2 / pi to 150 bits.
 
 `exp` is computed in float32, which is fastest where the result is a product. The others are computed in float64 and
 rounded once: there are half as many elements in a register, but what is rounded off on the way does not count, and no

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,54 +17,10 @@ from snncell.kernels.cuda.runtime import IN_USE as IN_USE, runtime
 _HOSTS = (np.ndarray, np.generic)  # an element of an array of NumPy's is no array
 
 
-class Space(Protocol):
-    """A place for arrays."""
+class _Host:
+    """The host as a place for arrays: what is said of a method here holds for the device too."""
 
-    device: str  # "cpu" or "gpu", as users write it
-
-    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
-        """A new array that is not filled."""
-
-    def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
-        """A new array of zeros."""
-
-    def contiguous(self, array: Any) -> Any:
-        """The array, or a copy whose elements lie one after another."""
-
-    def copy(self, array: Any) -> Any:
-        """A new array with the same elements."""
-
-    def added(self, total: Any, term: Any) -> Any:
-        """Their sum; `total` may be overwritten."""
-
-    def sum(self, array: Any) -> Any:
-        """The sum along the first axis."""
-
-    def times(self, array: Any, number: float) -> Any:
-        """The array times a number."""
-
-    def cast(self, array: Any, dtype: Any) -> Any:
-        """The array in another dtype, if it is not in that."""
-
-    def widened(self, array: Any) -> Any:
-        """The array in what its elements are computed in."""
-        return self.cast(array, compute_dtype(array.dtype))
-
-    def constant(self, array: Any) -> Any:
-        """A constant of a plan: here, and in memory that stays where it is."""
-
-    def of_its_own(self, array: Any) -> Any:
-        """The array, or if it is a view that keeps more alive than itself, a copy."""
-
-    def uniform(self, array: Any) -> bool:
-        """True if one element in memory stands for all."""
-
-    def taken(self, array: Any, what: str) -> Any:
-        """An array that is here, or one element from the other place; `what` names one that is refused."""
-
-
-class _Host(Space):
-    device = "cpu"
+    device = "cpu"  # as users write it
     empty = staticmethod(arrays.empty)
 
     def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
@@ -77,14 +33,20 @@ class _Host(Space):
         return np.array(array, order="C")
 
     def added(self, total: Any, term: Any) -> Any:
+        """Their sum; `total` may be overwritten."""
         total += term
         return total
 
     def sum(self, array: Any) -> Any:
+        """The sum along the first axis."""
         return self.cast(sums.total(self.widened(array), (0,)), array.dtype)
 
     def times(self, array: Any, number: float) -> Any:
         return self.cast(self.widened(array) * number, array.dtype)
+
+    def widened(self, array: Any) -> Any:
+        """The array in what its elements are computed in."""
+        return self.cast(array, compute_dtype(array.dtype))
 
     def cast(self, array: Any, dtype: Any) -> Any:
         if array.dtype != dtype and array.ndim and self.uniform(array):
@@ -92,18 +54,22 @@ class _Host(Space):
         return array.astype(dtype, copy=False)
 
     def constant(self, array: Any) -> Any:
+        """A constant of a plan: here, and in memory that stays where it is."""
         return move_to_space(array, self)
 
     def of_its_own(self, array: Any) -> Any:
+        """The array, or if it is a view that keeps more alive than itself, a copy."""
         owner = array
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
         return array if array.flags.c_contiguous and owner.nbytes <= array.nbytes else np.array(array, order="C")
 
     def uniform(self, array: Any) -> bool:
+        """True if one element in memory stands for all."""
         return array.size > 0 and not any(array.strides)
 
     def taken(self, array: Any, what: str) -> Any:
+        """An array that is here, or one element from the other place; `what` names one that is refused."""
         if isinstance(array, _HOSTS):
             return array
         if array.uniform:
@@ -111,7 +77,7 @@ class _Host(Space):
         raise DeviceError(f'{what} is on the GPU, the others are on the CPU. Move it: .to("cpu"), or the others to it.')
 
 
-class _DeviceSpace(Space):
+class _DeviceSpace:
     device = "gpu"
 
     empty = staticmethod(device_arrays.empty)
@@ -139,6 +105,9 @@ class _DeviceSpace(Space):
 
     def cast(self, array: Any, dtype: Any) -> Any:
         return array if array.dtype == dtype else self.arithmetic["cast"].on_device([array], {"dtype": dtype})
+
+    def widened(self, array: Any) -> Any:
+        return self.cast(array, compute_dtype(array.dtype))
 
     def constant(self, array: Any) -> Any:
         array = move_to_space(array, self)
@@ -172,6 +141,7 @@ class _DeviceSpace(Space):
         return hasattr(data, "__dlpack_device__") and data.__dlpack_device__()[0] == exchange.CUDA
 
 
+Space: TypeAlias = _Host | _DeviceSpace
 HOST, DEVICE = _Host(), _DeviceSpace()
 config.CHECKS.append(runtime)
 
@@ -183,7 +153,8 @@ def space_of(array: Any) -> Space:
 
 def space_by_name(device: Any, who: str) -> Space:
     """The place that a user calls "cpu" or "gpu"; `who` asks, for an error."""
-    space = {"cpu": HOST, "gpu": DEVICE, "cuda": DEVICE}.get(str(device).lower())
+    places: dict[str, Space] = {"cpu": HOST, "gpu": DEVICE, "cuda": DEVICE}
+    space = places.get(str(device).lower())
     if space is None:
         raise DeviceError(f'{who}: there is no device {device!r}; there are "cpu" and "gpu". (Another dtype: astype.)')
     return space

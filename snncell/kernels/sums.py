@@ -2,8 +2,8 @@
 
 A float32 that counts up loses up to half a unit in the last place with every term: a million times 0.1 comes out 1 %
 wrong, and a count stops at 2**24. NumPy adds in pairs along the last axis only. So a sum along other axes has two
-levels: `NEAR` terms are added in the dtype of the elements, then these partial sums are added in float64. The relative
-error of a sum of float32 with one sign stays below 1e-6, and no float64 copy of a large array is made.
+levels: `NEAR` terms are added in the dtype of the elements, then these partial sums in float64. The relative error of a
+sum of float32 with one sign stays below 1e-6, and no float64 copy of a large array is made.
 
 The terms keep their order and the blocks their places, so that zeros after the last term change no bit: a padded
 sequence has the sum of the sequence. Generated loops do the same (`kernels/loops.py`).

@@ -1,12 +1,12 @@
 """Direct convolutions on the CPU, of one or two axes: sums over shifted images.
 
-Images are copied, with their padding, into planes, whose rows follow each other `pitch` elements apart. The window's
-element k of all pixels is then a plane from `offsets[k]` on, and a tile of results is a sum of such pieces times
-weights. Where the rows of a plane are longer than those of the results, the pixels between two rows are computed too
-and left out. Where that is more work than copying, there is a plane for each place in a window, as long as the results.
+Images are copied, with their padding, into planes, whose rows are `pitch` elements apart. Element k of the windows of
+all pixels is then a plane from `offsets[k]` on, and a tile of results is a sum of such pieces times weights. The pixels
+between two rows of results are computed too and left out. Where that is more work than copying, there is a plane for
+each place in a window, as long as the results.
 
-A kernel carries out the units of its work from `start` up to `stop`. An element of a result is one sum in a fixed
-order, for any number of threads.
+A kernel carries out the units of its work from `start` up to `stop`. Each result is one sum in a fixed order, for any
+number of threads. Where a kernel takes `grain`, its memory has a row for each part of `grain` units.
 """
 
 from __future__ import annotations
@@ -48,8 +48,10 @@ from snncell.kernels.products.csr import Rows, fill_rows
 
 
 def pack_weights(start: Any, stop: Any, weights: Any, sources: Any, packed: Any, geometry: Any) -> None:
-    """Eight rows of weights side by side, for each term of their sums: row r of group g has its k-th weight at
-    `weights[g * group + r * apart + sources[k]]`. There are zeros for rows behind the last."""
+    """Eight rows of weights side by side for each term of their sums, with zeros after the last row.
+
+    Row r of group g has its k-th weight at `weights[g * group + r * apart + sources[k]]`.
+    """
     rows, apart, group, count = geometry[0], geometry[1], geometry[2], geometry[3]
     blocks = (rows + 7) // 8
     for unit in range(start, stop):
@@ -65,10 +67,7 @@ def correlate(
     start: Any, stop: Any, grain: Any, x: Any, packed: Any, offsets: Any, views: Any, out: Any, planes: Any, sums: Any,
     geometry: Any,
 ) -> None:  # fmt: skip
-    """Results from images and packed weights. A unit is some channels of the results of some images, or of some rows.
-
-    `planes` and `sums` have a row for each part of `grain` units, and are overwritten.
-    """
+    """Results from images and packed weights. A unit is some channels of the results of some images or rows."""
     images, groups, channels, height, width = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
     down, across, by_rows, by_columns = geometry[5], geometry[6], geometry[7], geometry[8]
     rows, pitch, apart, count = geometry[9], geometry[10], geometry[11], geometry[12]
@@ -118,8 +117,7 @@ def contract(
 ) -> None:  # fmt: skip
     """The gradient of weights, from images and the gradient of results. A unit is some images and some channels.
 
-    `partial` has a row for each unit: the sums over its images, for four outputs and four weights at a time. `planes`
-    and `slopes` have a row for each part of `grain` units, and are overwritten.
+    `partial` has a row for each unit: the sums over its images, for four outputs and four weights at a time.
     """
     images, groups, channels, height, width = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
     down, across, by_rows, by_columns = geometry[5], geometry[6], geometry[7], geometry[8]
@@ -245,10 +243,7 @@ def _correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape
 
 
 def takes(x: Any, y: Any) -> bool:
-    """True if these kernels compute a convolution of two operands, and `kernels/conv/im2col.py` need not.
-
-    The first may be of bytes, or Rows.
-    """
+    """True if these kernels convolve `x`, which may be of bytes or Rows, with `y`; else `im2col.py` does."""
     known = isinstance(x, Rows) or (isinstance(x, np.ndarray) and (x.dtype == y.dtype or x.dtype in dtypes.BYTES))
     here = known and y.dtype.kind == "f" and y.dtype.itemsize >= 4
     return here and x.ndim <= 4 and compiles()

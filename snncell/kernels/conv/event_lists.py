@@ -6,8 +6,8 @@ from typing import Any
 
 from snncell.kernels.intrinsics.builtins import call_once, least
 from snncell.kernels.intrinsics.copies import move, move_added, zero
-from snncell.kernels.intrinsics.elements import copy, strip, tail
-from snncell.kernels.intrinsics.panels import WORD, add_rows, bits_of, lowest, others, turn
+from snncell.kernels.intrinsics.elements import strip, tail
+from snncell.kernels.intrinsics.panels import WORD, add_rows, bits_before, lowest, others, turn
 
 
 @call_once
@@ -19,8 +19,8 @@ def list_events(
     """List the events among the elements of images from `offset` up to `offset + elements`; how many there are.
 
     The images are those from `first` on, of `size` elements each, in `x`; `starts` and `given` are for `take_events`.
-    An event has a key and a place, those of its pixel, and for each channel before its own, `keys_apart` and
-    `places_apart` more; and for each image before, its place is `grid` more. `counts` counts the events of each key.
+    An event has the key and the place of its pixel, `keys_apart` and `places_apart` more for each channel before its
+    own, and `grid` more places for each image before. `counts` counts the events of each key.
     """
     rest = strip(WORD, x)
     found = 0
@@ -28,13 +28,7 @@ def list_events(
         own, begin, end = tail(x, (first + image) * size + offset), 0, pixels
         key, place = 0, image * grid
         for low in range(0, elements, WORD):
-            if low + WORD <= elements:
-                bits = bits_of(own, low)
-            else:
-                for i in range(WORD):
-                    rest[i] = 0
-                copy(tail(rest, 0), tail(own, low), elements - low)
-                bits = bits_of(tail(rest, 0), 0)
+            bits = bits_before(own, low, elements, tail(rest, 0))
             while bits != 0:
                 element = low + lowest(bits)
                 while element >= end:
@@ -105,7 +99,7 @@ def sort_by_key(
 
 @call_once
 def lines_of_window(lines: Any, pieces: Any, rows: int, top: int, height: int, width: int) -> int:
-    """The rows of a window at row `top` that are inside of an image; how many there are.
+    """List the rows of a window at row `top` that are inside of an image; how many there are.
 
     Of each, `lines` has its first pixel, and what element of the window this would be in the same column.
     """

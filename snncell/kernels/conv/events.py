@@ -1,13 +1,12 @@
-"""Event-driven convolutions of spikes: work in proportion to the elements that are not zero.
+"""Event-driven convolutions of spikes: work in proportion to the elements that are not zero, the events.
 
-The events of an image, its elements that are not zero, are put in the order of its pixels. Then those in a row of a
-window lie next to each other, and a pixel of the results is the sum of a row of weights for each event in its window.
-For the gradient of the weights the events are in the order of the channels: the gradient of a weight of all outputs is
-the sum of a row of the gradient of the results, its outputs next to each other, for each event of its channel. Either
-sum stays in registers over all its events (`intrinsics/panels.py`), WIDTH outputs at a time.
+For results, the events of an image are put in the order of its pixels: then those in a row of a window lie next to each
+other, and a pixel of the results is the sum of a row of weights for each event in its window. For the gradient of the
+weights they are in the order of the channels: the gradient of a weight of all outputs is the sum of a row of the
+gradient of the results for each event of its channel. Either sum stays in registers over all its events
+(`intrinsics/panels.py`), WIDTH outputs at a time, in an order that depends on the sizes alone.
 
-A kernel carries out the units of its work from `start` up to `stop`. Sums run over the events in an order that depends
-on the sizes alone.
+A kernel carries out the units of its work from `start` up to `stop`; its memory has a row for each part of `grain`.
 """
 
 from __future__ import annotations
@@ -45,10 +44,7 @@ WIDTH = 64  # outputs whose sums are in registers at once: by the dtype, as LANE
 
 
 def weights_as_panels(start: Any, stop: Any, weights: Any, panels: Any, geometry: Any) -> None:
-    """(groups, O, terms) -> for each group and WIDTH of its outputs, (terms, width). A unit is LANES terms of a group.
-
-    The width is that of whole vectors, filled up with zeros.
-    """
+    """(groups, O, terms) -> for each group and WIDTH outputs, (terms, whole vectors). A unit is LANES terms."""
     outputs, terms = geometry[1], geometry[2]
     blocks = (terms + LANES - 1) // LANES
     for unit in range(start, stop):
@@ -69,10 +65,10 @@ def convolve_events(
 ) -> None:  # fmt: skip
     """Results from images and panels of weights. A unit is a group of an image.
 
-    `x` has the images, or the values of their events, and then `starts` and `given` say which they are.
-    `pieces` has for each row of a window how far it is from where the stride puts the window, and the number of its
-    first element; then for each part of a row in which columns follow each other, the same of the first column, and how
-    many there are. `numbers` and `values` have a row for each part of `grain` units, and are overwritten.
+    `x` has the images, or the values of their events, and then `starts` and `given` say which they are. `pieces` has
+    for each row of a window how far it is from where the stride puts the window, and the number of its first element;
+    then for each part of a row in which columns follow each other, the same of the first column, and how many there
+    are.
     """
     groups, outputs, terms, channels = geometry[0], geometry[1], geometry[2], geometry[3]
     height, width, out_width, results = geometry[5], geometry[6], geometry[7], geometry[8]
@@ -121,7 +117,7 @@ def correlate_events(
     """Panels of the gradient of the weights, from images and that of results. A unit is channels of some images.
 
     `x`, `starts` and `given` are as for `convolve_events`. `partial` has panels of all weights for each part of the
-    images, group by group. `slopes`, `numbers` and `values` have a row for each part of `grain` units, overwritten.
+    images, group by group.
     """
     groups, outputs, terms, channels, panel_size = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
     pixels, grid, pitch, corner, out_width = geometry[5], geometry[6], geometry[7], geometry[8], geometry[9]
@@ -369,12 +365,10 @@ def _operands(x: Any, out: Any) -> tuple[Any, Any, Any]:
 
 
 def _numbers(*numbers: int) -> Any:
-    """The `geometry` that the kernels take."""
     return np.array(numbers, np.int64)
 
 
 def _lanes(out: Any) -> int:
-    """The elements of a vector."""
     return int(ALIGNMENT // out.itemsize)
 
 
@@ -384,7 +378,6 @@ def _width(outputs: int, out: Any) -> int:
 
 
 def _panel(out: Any) -> int:
-    """The outputs of a panel."""
     return VECTORS * _lanes(out)
 
 

@@ -27,7 +27,7 @@ class Sizes(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """One axis of a correlation: y[q] = sum over k of x[q stride + places[k]] w[k], with zeros outside of x.
+    """An axis of a correlation: y[q] = sum over k of x[q stride + places[k]] w[k], with zeros outside of x.
 
     y[q] is element `first + q step` of the result.
     """

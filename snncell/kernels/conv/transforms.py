@@ -127,6 +127,9 @@ def _matrix(rows: list[list[Fraction]]) -> Matrix:
     return tuple(tuple(float(x) for x in row) for row in rows)
 
 
+# --- Functions for kernels: transforms of a vector of tiles at a time -------------------------------------------------
+
+
 def _transpose_factors(matrix: Matrix) -> Matrix:
     return tuple(zip(*matrix, strict=True))
 
@@ -288,7 +291,7 @@ def _by_elements(down: Matrix, across: Matrix) -> Callable[..., None]:
 def put_results(tiling: Tiling) -> Callable[..., None]:
     """A function for kernels: a row of tiles of results, of what was multiplied at the points, which lie `apart`.
 
-    They begin at `target`, and rows of `columns` results lie `pitch` apart. `lines` rows of results are there, two for
+    They begin at `target`, and rows of `columns` results lie `pitch` apart. There are `lines` rows of results, two for
     each row of tiles; nothing but results is touched.
     """
     down, across = (axis.results for axis in tiling.matrices)
@@ -368,7 +371,6 @@ def _nest_products(vectors: Vectors, down: Matrix, across: Matrix, rows: Sequenc
 
 
 def _times(vectors: Vectors, matrix: Matrix, values: Sequence[Any]) -> list[Any]:
-    """A matrix of known numbers times a vector whose elements are vectors."""
     return [_combine_values(vectors, row, values) for row in matrix]
 
 

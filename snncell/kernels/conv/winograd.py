@@ -1,14 +1,14 @@
 """Winograd convolutions: fewer multiplications, and a rule for the sizes where they are faster.
 
-An image is cut into tiles of 2x2 results, which overlap where the window reaches beyond them. Each is transformed to as
-many points as it has elements (`transforms.py`). At each point there is then a product of matrices: of
-weights (outputs, channels) by tiles (channels, tiles) for results, or of a gradient (outputs, tiles) by tiles for the
-gradient of weights. The tiles of some images follow each other without a gap, and a part of the images is small enough
-for the cache.
+An image is cut into tiles of 2x2 results, which overlap where the window reaches beyond them, and each is transformed
+to as many points as it has elements (`transforms.py`). At each point there is then a product of matrices: of weights
+(outputs, channels) by tiles (channels, tiles) for results, or of a gradient (outputs, tiles) by tiles for the gradient
+of weights. The tiles of some images follow each other without a gap, few enough for the cache.
 
-A kernel carries out the units of its work from `start` up to `stop`. An element of a result is one sum in a fixed
-order, for any number of threads. Sums at the points have fewer terms than those of a direct convolution, so windows of
-three lose no precision. A tile that has a pixel of NaN or infinity is NaN as a whole.
+A kernel carries out the units of its work from `start` up to `stop`. Each result is one sum in a fixed order, for any
+number of threads; where a kernel takes `grain`, its memory has a row for each part of `grain` units. Sums at the points
+have fewer terms than those of a direct convolution, so windows of three lose no precision. A tile that has a pixel of
+NaN or infinity is NaN as a whole.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ weights_of_points: Any = None
 
 
 def pack_points(start: Any, stop: Any, weights: Any, sources: Any, packed: Any, geometry: Any) -> None:
-    """As `convolution.pack_weights`, of weights at points: for each point, eight rows side by side for each channel.
+    """As `direct.pack_weights`, of weights at points: for each point, eight rows side by side for each channel.
 
-    Behind them, a row of `packed` has room for one window.
+    After them, a row of `packed` has room for one window.
     """
     rows, apart, group, channels, taps, points = (
         geometry[0], geometry[1], geometry[2], geometry[3], geometry[4], geometry[5],
@@ -65,10 +65,7 @@ def correlate_tiles(
     start: Any, stop: Any, grain: Any, x: Any, packed: Any, offsets: Any, out: Any, points: Any,
     sums: Any, geometry: Any,
 ) -> None:  # fmt: skip
-    """Results from images and packed weights. A unit is some channels of the results of some images, or of some rows.
-
-    `points` and `sums` have a row for each part of `grain` units, and are overwritten.
-    """
+    """Results from images and packed weights. A unit is some channels of the results of some images or rows."""
     images, groups, channels, height, width = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
     outputs, out_rows, out_width, tile_rows, columns = geometry[5], geometry[6], geometry[7], geometry[8], geometry[9]
     count, top, left, down, high = geometry[10], geometry[11], geometry[12], geometry[13], geometry[14]
@@ -111,11 +108,9 @@ def contract_tiles(
     start: Any, stop: Any, grain: Any, x: Any, gradient: Any, offsets: Any, partial: Any, points: Any,
     slopes: Any, geometry: Any,
 ) -> None:  # fmt: skip
-    """The gradient of weights at the points, from images and the gradient of results. A unit is a part of the images,
-    some of the channels, and some of the outputs, in fours.
+    """The gradient of weights at the points, from images and that of results. A unit is some images, channels, outputs.
 
-    `partial` has a row for each unit: for each point, the sums over its images, for four outputs and four channels at
-    a time. `points` and `slopes` have a row for each part of `grain` units, and are overwritten.
+    `partial` has a row for each unit: for each point, the sums over its images, for four outputs and four channels.
     """
     images, groups, channels, height, width = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
     outputs, out_rows, out_width, tile_rows, columns = geometry[5], geometry[6], geometry[7], geometry[8], geometry[9]
@@ -158,10 +153,7 @@ def contract_tiles(
 
 
 def weights_of_tiles(start: Any, stop: Any, partial: Any, rooms: Any, out: Any, geometry: Any) -> None:
-    """The gradient of weights, of what `contract_tiles` made. A unit is four outputs of a group.
-
-    `rooms` has a row for each unit, and is overwritten; so is `partial`.
-    """
+    """The gradient of weights from `partial`, overwritten as `rooms` is. A unit is four outputs of a group."""
     groups, channels, outputs, count = geometry[1], geometry[2], geometry[5], geometry[10]
     parts, splits, split_channels, cuts, fours = geometry[15], geometry[16], geometry[17], geometry[18], geometry[19]
     taps, all_fours = geometry[24], (outputs + 3) // 4
@@ -206,7 +198,6 @@ GAIN = 0.98  # by the estimates: of small images, and with strides, sums take lo
 
 
 def _points(shape: Shape) -> int:
-    """The number of multiplications for a tile."""
     return math.prod(points(len(axis.places), axis.stride) for axis in shape.axes)
 
 
@@ -225,7 +216,6 @@ def _tiling(shape: Shape, dtype: Any) -> Tiling:
 
 
 def _work(shape: Shape) -> int:
-    """The number of multiplications at the points."""
     pairs = shape.images * shape.groups * shape.channels * shape.outputs
     return pairs * _points(shape) * math.prod(_tiles(shape))
 

@@ -289,12 +289,11 @@ class Runtime:
         raise NotImplementedError
 
     def launch(self, kernel: Any, grid: int, threads: int, arguments: Sequence[Any], shared: int = 0) -> None:
-        """Run a kernel on `grid` blocks of `threads` threads; a grid of 0 runs nothing.
+        """Run a kernel of `build` on `grid` blocks of `threads` threads; a grid of 0 runs nothing.
 
         Args:
-            kernel: from `build`.
-            arguments: (Block, offset in bytes, NumPy's dtype) for arrays, Python's int for int64, NumPy's scalars for
-                all other numbers.
+            arguments: (MemoryBlock, offset in bytes, NumPy's dtype) for arrays, Python's int for int64, NumPy's scalars
+                for all other numbers.
             shared: bytes of shared memory for arrays whose size the kernel does not say; 48 KiB at most.
         """
         raise NotImplementedError
@@ -302,24 +301,21 @@ class Runtime:
     def matmul(
         self, out: Matrix, a: Matrix, b: Matrix, sizes: tuple[int, int, int], dtype: Any, batch: int = 1
     ) -> None:
-        """`out = a @ b` for matrices (m, n) = (m, k) @ (k, n), or for a batch of them.
+        """`out = a @ b` for matrices (m, n) = (m, k) @ (k, n), or for a batch of them; `out` is not turned.
 
-        Args:
-            out: not turned.
-            sizes: (m, n, k).
-            dtype: of all three: float16 and bfloat16 (added up in float32), float32, float64, complex64 or complex128.
+        `sizes` are (m, n, k). The `dtype` of all three is float16 or bfloat16 (added up in float32), float32, float64,
+        complex64 or complex128.
         """
         raise NotImplementedError
 
     def fft(
         self, kind: str, source: Place, target: Place, length: int, batch: int, double: bool, inverse: bool
     ) -> None:
-        """Fourier transforms along the last axis of contiguous arrays, (batch, ...); neither way divides by the length.
+        """Fourier transforms of some `length` along the last axis, (batch, ...); neither way divides by the length.
 
         Args:
             kind: "c2c", "r2c" ((batch, length) to (batch, length // 2 + 1)) or "c2r" (the reverse of it). Of what c2r
                 reads, the imaginary part of the first element, and for even lengths of the last, must be 0.
-            length: of the transform, 1 or more.
             double: whether in double precision.
             inverse: the sign of the exponent of c2c.
         """

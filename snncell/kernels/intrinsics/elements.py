@@ -1,4 +1,4 @@
-"""Arrays in kernels: rows and parts of arguments, and small arrays on the stack of the kernel.
+"""Arrays in kernels: arguments, rows and parts of them, and small arrays on the stack of the kernel.
 
 Compiled, they are pointers (`array_types`). In Python each function does the same to NumPy's arrays.
 """
@@ -25,6 +25,8 @@ from snncell.kernels.loops import BLOCK, LANES
 
 cgutils: Any = LazyModule("numba.core.cgutils")
 array_types: Any = LazyModule("snncell.kernels.intrinsics.array_types")
+extending: Any = LazyModule("numba.extending")
+numpy_support: Any = LazyModule("numba.np.numpy_support")
 
 
 # --- parts of arrays, as pointers ------------------------------------------------------------------------------------
@@ -188,10 +190,10 @@ def _on_stack(builder: Any, element: Any, count: int) -> Any:
     return cgutils.alloca_once(builder, element, size=ir.Constant(ir.IntType(32), count))
 
 
-cgutils: Any = LazyModule("numba.core.cgutils")
-array_types: Any = LazyModule("snncell.kernels.intrinsics.array_types")
-extending: Any = LazyModule("numba.extending")
-numpy_support: Any = LazyModule("numba.np.numpy_support")
+# --- the arguments of a compiled kernel, in one row of 8-byte slots, so that all kernels have one signature -----------
+
+# A slot holds an integer, the bits of a double, or the address of a NumPy array, an object of which the kernel reads
+# where its elements begin and how long its axes are (`PyArrayObject` in NumPy's C API). A complex number takes two.
 
 HEAD = object.__basicsize__  # of every Python object: PyObject_HEAD
 DATA, AXES = HEAD, HEAD + 16  # char *data; int nd; npy_intp *dimensions

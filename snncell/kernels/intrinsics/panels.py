@@ -1,8 +1,10 @@
-"""Panels of matrices: strips of columns, close together, whose rows are added up in vector registers.
+"""Sums of rows and tiles in vector registers, where a loop of Numba's would keep them in memory.
 
-A row of a panel has at most WIDTH columns: VECTORS registers of 64 bytes, or as many more as a processor needs for it.
-The sums of a row of the result stay in so many over all of its events; those of a plain loop LLVM keeps in memory. From
-Python, each function here does the same to NumPy's arrays.
+A panel of a matrix is a strip of its columns, close together. A row of a panel has at most WIDTH columns: VECTORS
+registers of 64 bytes, or as many more as a processor needs for it. The sums of a row of the result stay in so many over
+all of its events. A tile of results stays in registers while a loop goes through all terms of its sums, so that an
+operand that is loaded once is used for several products; it is cut into as many parts as there are registers for, and
+what it computes does not depend on that. From Python, each function here does the same to NumPy's arrays.
 """
 
 from __future__ import annotations
@@ -73,6 +75,17 @@ def _lower_others(context: Any, builder: Any, signature: Any, operands: Any) -> 
     return builder.and_(operands[0], builder.sub(operands[0], int_constant(1)))
 
 
+@inline
+def bits_before(x: Any, first: Any, end: Any, rest: Any) -> Any:
+    """`bits_of` the elements before `end`, of which there may be fewer than WORD: then `rest`, so many, is used."""
+    if first + WORD <= end:
+        return bits_of(x, first)
+    for i in range(WORD):
+        rest[i] = 0
+    copy(tail(rest, 0), tail(x, first), end - first)
+    return bits_of(tail(rest, 0), 0)
+
+
 # --- sums of rows -----------------------------------------------------------------------------------------------------
 
 
@@ -81,9 +94,8 @@ def add_rows(
 ) -> None:
     """`sums` = the sum of `count` rows of a panel, each times its value, added one by one; to `sums` if `more`.
 
-    Values are `step` apart, 1 or 0: the same for all rows.
-
-    `sums` and each row, `stride` after the one before, have `vectors` vectors of elements, 1 to VECTORS.
+    Values are `step` apart, 1 or 0: the same for all rows. `sums` and each row, `stride` after the one before, have
+    `vectors` vectors of elements, 1 to VECTORS.
     """
     width = vectors * lanes_of(panel.dtype)
     total = sums[:width] if more else np.zeros(width, panel.dtype)
@@ -222,7 +234,7 @@ def _tile(rows: int, columns: int) -> Callable[..., None]:
     """A function for kernels: `out[r, i] = sum over k of weights[k, r] image[offsets[k] + i]`, all flat.
 
     `weights` are PACK wide, `out` is `step` wide; there is at least one term. If `more` is not 0, the sums go on from
-    what is in `out`, as if there had been no pause.
+    what is in `out`.
     """
 
     def multiply(out: Any, step: int, weights: Any, image: Any, offsets: Any, count: int, more: int) -> None:

@@ -2,9 +2,9 @@
 
 Where a row holds few events, as spikes do, the rows of the matrix that belong to them are gathered; where it does not,
 four rows are multiplied at once, so that what is loaded of the matrix is used four times. Which of the two depends on
-those four rows alone, and the order of additions on nothing else, so a result does not depend on how the rows are
-shared among threads. On eight rows of 256 the dense way takes less than half of BLAS's time, which packs the matrix
-anew for each call; on whole batches BLAS is as fast, and it multiplies outside of loops (`kernels/products/matmul.py`).
+those four rows alone, and so does the order of additions: a result does not depend on how the rows are shared among
+threads. On eight rows of 256 the dense way takes less than half of BLAS's time, which packs the matrix anew for each
+call; on whole batches BLAS is as fast, and it multiplies outside of loops (`kernels/products/matmul.py`).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from __future__ import annotations
 from typing import Any
 
 from snncell.kernels.intrinsics.builtins import call_once, inline, least
-from snncell.kernels.intrinsics.elements import copy, line_of, strip, tail
+from snncell.kernels.intrinsics.elements import line_of, strip, tail
 from snncell.kernels.intrinsics.panels import (
     VECTORS,
     VECTORS_OF_TILE,
     WORD,
     add_rows,
-    bits_of,
+    bits_before,
     lowest,
     others,
     store,
@@ -36,13 +36,7 @@ def find_events(x: Any, length: int, places: Any, values: Any) -> int:
     """Put the elements that are not zero into `values`, their places into `places`; how many there are of `length`."""
     count, rest = 0, strip(WORD, x)
     for first in range(0, length, WORD):
-        if first + WORD <= length:
-            bits = bits_of(x, first)
-        else:
-            for i in range(WORD):
-                rest[i] = 0
-            copy(tail(rest, 0), tail(x, first), length - first)
-            bits = bits_of(tail(rest, 0), 0)
+        bits = bits_before(x, first, length, tail(rest, 0))
         while bits != 0:
             place = first + lowest(bits)
             places[count] = place

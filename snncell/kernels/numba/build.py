@@ -1,4 +1,4 @@
-"""Launch a kernel on all threads: Numba's threads, with TBB where it is installed.
+"""Build kernels from source or from functions, and launch them on all threads: Numba's, with TBB where it is installed.
 
 A fork waits for what runs on threads, and a child that was not waited for is told so. Numba's own layer, "workqueue",
 ends the process if two Python threads are in its kernels at once: there, they take turns. GNU's OpenMP, Numba's choice
@@ -50,7 +50,7 @@ PARTS_OF_THREAD = 4  # where parts have memory of their own: a thread that is do
 
 
 def parts_of(units: int, work: float = math.inf) -> tuple[int, int]:
-    """The number of units that a thread takes at a time, and of such parts, for few parts with memory of their own.
+    """The number of units that a thread takes at a time, and of such parts, where each part has memory of its own.
 
     It is one part for all if `work`, a number of multiplications, is not worth a thread.
     """
@@ -132,6 +132,8 @@ def _compile_launcher() -> tuple[Any, Any]:
     kernel = kernel_of("launch", linked, signature, share, loaded)  # of one unit, so it is never shared itself
     return kernel, _TURNS if layer == "workqueue" else contextlib.nullcontext()
 
+
+# --- Building: the same source gives the same kernel ------------------------------------------------------------------
 
 _built: dict[tuple[Any, ...], Callable[..., Any]] = {}
 

@@ -2,8 +2,7 @@
 
 A kernel has two files in the folder, both named by a digest of what they hold. `NAME_DIGEST.py` is for people (a
 debugger, a traceback): it is written, never run. `NAME_DIGEST.KEY.nbc` is the compiled code. To load it is to run what
-it says, hence it is sealed with a checksum, and the folder must be one that nobody else can write: another is refused
-(`store`).
+it says, hence it is sealed with a checksum, and the folder must be one that nobody else can write (`files`).
 `SNNCELL_DEBUG=1` prints the path of each generated file; `SNNCELL_CACHE_DIR` moves the folder.
 """
 
@@ -112,12 +111,8 @@ def source_of(kernel: Callable[..., Any], **given: Any) -> str:
     """The source of a kernel for `build`: a function, with all that it reads from its module.
 
     A number becomes an assignment. A function of `LIBRARY` is imported. Any other function becomes part of the source,
-    so that the digest of the kernel covers it.
-
-    Args:
-        kernel: the function.
-        given: values that names have in this kernel instead, for example `LANES` for another dtype. Of a
-            `functools.partial` the name is the result.
+    so that the digest of the kernel covers it. `given` are values that names have in this kernel instead, for example
+    `LANES` for another dtype; of a `functools.partial` the name is the result.
     """
     text = _Source(given)
     text.add(kernel)

@@ -1,4 +1,9 @@
-"""The cache folder, and the environment variables of this library."""
+"""The cache folder and its files, and the environment variables of this library.
+
+Files are read only if they are what they should be, and written so that others see all or nothing. Nothing is believed
+about what lies under a name: it is opened without following a link and without waiting for a writer (a named pipe has
+none), and looked at before it is read.
+"""
 
 from __future__ import annotations
 
@@ -135,6 +140,8 @@ def warn_of_misspelt() -> None:
         if near and name not in _KNOWN:
             warnings.warn(f"{name} is no variable of snncell; is {near[0]} meant?", RuntimeWarning, stacklevel=2)
 
+
+# --- Files ------------------------------------------------------------------------------------------------------------
 
 OWNER = "[0-9a-f]{8}-[0-9]{1,20}"  # a process, see `owner`
 LONGEST_WRITE = 24 * 3600.0  # seconds after which a temporary file is abandoned, whoever wrote it

@@ -30,8 +30,8 @@ def find_elements(start: Any, stop: Any, objects: Any, words: Any, places: Any) 
 def run_segments(start: Any, stop: Any, table: Any, failed: Any) -> None:
     """Carry out the units from `start` to `stop` of all kernels, counted one kernel after the other.
 
-    `table` (kernels, 3) has the address of each, that of its slots, and the number of its units; `failed` gets 1 if one
-    raised.
+    `table` (kernels, 3) has the address of each, that of its slots, and the number of its units; `failed` gets 1 for an
+    error.
     """
     kernels, _ = table.shape
     first = 0

@@ -1,4 +1,4 @@
-"""Products of matrices on the device by cuBLAS, and Einstein sums."""
+"""Linear algebra on the device: products by cuBLAS, Einstein sums, complex arrays and Fourier transforms by cuFFT."""
 
 from __future__ import annotations
 
@@ -111,6 +111,8 @@ def _product(first: tuple[str, DeviceArray], second: tuple[str, DeviceArray], la
     product = matmul(left, right).reshape(tuple(lengths[letter] for letter in letters))
     return "".join(letters), product
 
+
+# --- Complex arrays, whose parts are views of their memory, and Fourier transforms ------------------------------------
 
 _REAL = {"complex64": np.dtype(np.float32), "complex128": np.dtype(np.float64)}
 _COMPLEX = {"float32": np.dtype(np.complex64), "float64": np.dtype(np.complex128)}

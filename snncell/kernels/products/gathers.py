@@ -30,9 +30,9 @@ AHEAD = 8  # steps that the events of a row are fetched ahead
 
 
 def in_strips(start: Any, stop: Any, y: Any, y_turned: Any, width: Any, out: Any) -> None:
-    """`y` in strips of `width` columns, one after another, each a unit; the rows of the last padded to whole vectors.
+    """`y`, or if `y_turned` the matrix it is the transpose of, in strips of `width` columns, each a unit.
 
-    If `y_turned`, it is given as its transpose.
+    The strips lie one after another; the rows of the last are padded to whole vectors.
     """
     inner, columns = y.shape
     if y_turned != 0:

@@ -6,7 +6,7 @@ DEPTH rows, half of a second-level cache, and all rows of the result go through 
 comes from memory once. The sums of a row stay in registers over all its events of a panel.
 
 A kernel carries out the units of its work from `start` up to `stop`. Sums run over the events in the order of their
-places, so they do not depend on the number of threads, nor on how the result is cut.
+places, whatever the number of threads, and however the result is cut.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.kernels.arrays import ALIGNMENT, empty
 from snncell.kernels.intrinsics.builtins import least
-from snncell.kernels.intrinsics.elements import copy, flat, row, strip, tail
+from snncell.kernels.intrinsics.elements import flat, row, strip, tail
 from snncell.kernels.intrinsics.panels import (
     DEPTH,
     VECTORS,
     WORD,
     add_rows,
-    bits_of,
+    bits_before,
     fetch,
     lowest,
     others,
@@ -66,13 +66,7 @@ def find_all_events(
                 first, end = block * DEPTH, least(k, block * DEPTH + DEPTH)
                 before = found
                 for place in range(first, end, WORD):
-                    if place + WORD <= end:
-                        bits = bits_of(given, place)
-                    else:
-                        for i in range(WORD):
-                            rest[i] = 0
-                        copy(tail(rest, 0), tail(given, place), end - place)
-                        bits = bits_of(tail(rest, 0), 0)
+                    bits = bits_before(given, place, end, tail(rest, 0))
                     while bits != 0:
                         column = place + lowest(bits)
                         own[found] = column - first
@@ -301,7 +295,6 @@ def _go_together(x: Any, y: Any) -> bool:
 
 
 def _in_order(x: Any) -> bool:
-    """True for a matrix whose elements follow each other, by rows or by columns."""
     return bool(x.flags.c_contiguous or x.flags.f_contiguous)
 
 
