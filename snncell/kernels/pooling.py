@@ -19,10 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell import dtype as dtypes
 from snncell.kernels.arrays import empty
 from snncell.kernels.loops import function, indent, units
-from snncell.kernels.numba.build import build, grain_of
+from snncell.kernels.numba.build import build, grain_of, signature_of
 from snncell.kernels.numba.policy import PARALLEL_SIZE
 
 HEAD = (
@@ -466,29 +465,18 @@ def _run(
 @functools.cache
 def _kernel(name: str, windows: Windows, dtype: Any, lanes: int, divisor: int) -> Any:
     """A kernel for windows and images of a dtype."""
-    of = dtypes.BY_NUMPY[dtype]
-    image, result, places = (of, 2, False), (of, 2, True), dtypes.BY_NUMPY[place_dtype(windows)]
-    numbers = [dtypes.int64] * 2 * len(windows.size)
-    ends, found = [dtypes.int64] * 2, (places, 2, False)
-    joined = COMPLEX_MAX if dtype.kind == "c" else MAX
-    if name == "largest":
-        source = reduce_windows(name, windows, without_places(joined), lanes)
-        signature = [*numbers, *ends, image, (of, 1, False), result]
-    elif name == "max_pool":
-        source = reduce_windows(name, windows, joined, lanes)
-        signature = [*numbers, *ends, image, (of, 1, False), result, (places, 2, True)]
-    elif name == "sum_pool":
-        source = reduce_windows(name, windows, sums(divisor), lanes)
-        signature = [*numbers, *ends, image, (of, 1, False), result]
-    elif name == "unpool_tiles":
-        source, signature = tile_windows(name, windows, None, lanes), [*numbers, *ends, image, found, result]
-    elif name == "spread_tiles":
-        source, signature = tile_windows(name, windows, divisor, lanes), [*numbers, *ends, image, result]
-    elif name == "unpool":
-        source, signature = scatter_windows(name, windows), [*numbers, image, found, result]
-    elif name == "spread":
-        source, signature = spread_windows(name, windows, divisor), [*numbers, image, result]
-    else:
-        source, signature = pick_elements(name, windows), [*numbers, image, found, result]
-    head = HEAD.format(name=name, windows=windows, value=of.dtype.name, place=places.dtype.name)
-    return build(name, head + source, signature)
+    joined, place = COMPLEX_MAX if dtype.kind == "c" else MAX, place_dtype(windows)
+    ends = "int64 int64"  # of the windows that lie inside
+    source, arrays = {
+        "largest": lambda: (reduce_windows(name, windows, without_places(joined), lanes), f"{ends} T[2] T[1] T[2]*"),
+        "max_pool": lambda: (reduce_windows(name, windows, joined, lanes), f"{ends} T[2] T[1] T[2]* S[2]*"),
+        "sum_pool": lambda: (reduce_windows(name, windows, sums(divisor), lanes), f"{ends} T[2] T[1] T[2]*"),
+        "unpool_tiles": lambda: (tile_windows(name, windows, None, lanes), f"{ends} T[2] S[2] T[2]*"),
+        "spread_tiles": lambda: (tile_windows(name, windows, divisor, lanes), f"{ends} T[2] T[2]*"),
+        "unpool": lambda: (scatter_windows(name, windows), "T[2] S[2] T[2]*"),
+        "spread": lambda: (spread_windows(name, windows, divisor), "T[2] T[2]*"),
+        "pick": lambda: (pick_elements(name, windows), "T[2] S[2] T[2]*"),
+    }[name]()
+    head = HEAD.format(name=name, windows=windows, value=dtype.name, place=place.name)
+    kinds = "int64 " * 2 * len(windows.size) + arrays
+    return build(name, head + source, signature_of(kinds, dtype, place))

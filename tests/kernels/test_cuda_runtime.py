@@ -482,9 +482,9 @@ def test_the_runtime_is_made_once_by_several_threads(card: Card, monkeypatch: py
         return make()
 
     monkeypatch.setattr(finding, "_driver_runtime", slowly)
-    one = finding._One()
+    monkeypatch.setattr(finding, "_runtime", None)
     found: list[Any] = []
-    threads = [threading.Thread(target=lambda: found.append(one.get())) for _ in range(2)]
+    threads = [threading.Thread(target=lambda: found.append(finding.runtime())) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -496,15 +496,15 @@ def test_the_runtime_is_made_once_by_several_threads(card: Card, monkeypatch: py
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_is_told_and_does_not_hang(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NUMBA_ENABLE_CUDASIM", raising=False)
-    one = finding._One()
-    device = one.get()
+    monkeypatch.setattr(finding, "_runtime", None)
+    device = finding.runtime()
     block = device.allocate(100)
     device.release(device.allocate(MEBI))
     held = card.used
     ready, done = threading.Event(), threading.Event()
 
     def hold() -> None:  # locks of a thread that the child does not have
-        with one._lock, device._counting:
+        with finding._lock, device._counting:
             ready.set()
             done.wait()
 
@@ -517,7 +517,12 @@ def test_a_forked_child_is_told_and_does_not_hang(card: Card, monkeypatch: pytes
         problems: list[Any] = []
         sys.unraisablehook = problems.append
         right = 0
-        for use in (one.get, device.synchronize, lambda: device.load(b"good", "k"), lambda: device.allocate(1 << 20)):
+        for use in (
+            finding.runtime,
+            device.synchronize,
+            lambda: device.load(b"good", "k"),
+            lambda: device.allocate(1 << 20),
+        ):
             try:
                 use()
             except DeviceError as error:
@@ -532,7 +537,7 @@ def test_a_forked_child_is_told_and_does_not_hang(card: Card, monkeypatch: pytes
     done.set()
     thread.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 14
-    assert one.get() is device and device.live == block.size
+    assert finding.runtime() is device and device.live == block.size
 
 
 # --- exchange ---------------------------------------------------------------------------------------------------------

@@ -255,25 +255,6 @@ OLDEST = (7, 5)  # the first capability that CUDA 13 makes code for
 IN_USE: list[bool] = []  # not empty once there may be device arrays: eager operations look for them only then
 
 
-class _One:
-    """The runtime of the process, made once by whichever thread comes first."""
-
-    def __init__(self) -> None:
-        self._runtime: Runtime | None = None
-        self._lock: Any = threading.RLock()
-        after_fork(lambda: in_child(self._lock))
-
-    def get(self) -> Runtime:
-        if self._runtime is None:
-            with self._lock:
-                if self._runtime is None:
-                    self._runtime = SimulatedRuntime() if is_simulated() else _driver_runtime()
-                    IN_USE.append(True)
-        if self._runtime.lost:
-            raise DeviceError(FORKED)
-        return self._runtime
-
-
 def _driver_runtime() -> DriverRuntime:
     """The first card, if all that it needs is there; else a DeviceError says what is missing."""
     mend = 'pip install "snncell[cuda]"'
@@ -329,9 +310,19 @@ def _start(driver: Any) -> None:
         raise DeviceError(f"The NVIDIA driver does not start ({status.name}). See whether nvidia-smi works.")
 
 
-_ONE = _One()
+_runtime: Runtime | None = None
+_lock: Any = threading.RLock()
+after_fork(lambda: in_child(_lock))
 
 
 def runtime() -> Runtime:
     """The device that this process computes on; none for a forked child whose parent has used CUDA."""
-    return _ONE.get()
+    global _runtime
+    if _runtime is None:
+        with _lock:
+            if _runtime is None:  # made once, by whichever thread comes first
+                _runtime = SimulatedRuntime() if is_simulated() else _driver_runtime()
+                IN_USE.append(True)
+    if _runtime.lost:
+        raise DeviceError(FORKED)
+    return _runtime

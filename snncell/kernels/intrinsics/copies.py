@@ -20,19 +20,40 @@ from snncell.kernels.intrinsics.elements import tail
 cgutils: Any = LazyModule("numba.core.cgutils")
 
 
+def _vector_by_vector(
+    function: Callable[..., Any], *kinds: str, result: Any = same_parts
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorate `one(vectors, first, *operands)`, the instructions of a copy for the vector of elements from `first` on.
+
+    The last operand is the number of elements.
+    """
+
+    def register(one: Callable[..., None]) -> Callable[..., None]:
+        @lowers(function, *kinds, result=result)
+        def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+            vectors = Vectors(builder, operands[0])
+
+            def body(first: Any, _: list[Any]) -> list[Any]:
+                one(vectors, first, *operands)
+                return []
+
+            vectors.loop(operands[-1], vectors.lanes, [], body, maybe_none=True)
+            return context.get_dummy_value()
+
+        return one
+
+    return register
+
+
 def move(target: Any, source: Any, count: int) -> None:
-    """Copy `count` elements, and put zeros behind them, to the end of a vector."""
+    """Copy `count` elements, and put zeros after them, to the end of a vector."""
     target[:count] = source[:count]
 
 
-def zero(target: Any, count: int) -> None:
-    """Put `count` zeros, and more to the end of a vector."""
-    target[:count] = 0
-
-
-def clear(target: Any, count: int) -> None:
-    """Put `count` zeros, and touch nothing behind them."""
-    target[:count] = 0
+@_vector_by_vector(move, "ArrayPart", "ArrayPart", "Integer")
+def _move_vector(vectors: Vectors, first: Any, target: Any, source: Any, count: Any) -> None:
+    mask = vectors.below(vectors.builder.sub(count, first))
+    vectors.store(vectors.load_masked(vectors.at(source, first), mask), vectors.at(target, first))
 
 
 def move_every_second(target: Any, source: Any, count: int) -> None:
@@ -40,56 +61,43 @@ def move_every_second(target: Any, source: Any, count: int) -> None:
     target[:count] = source[: 2 * count : 2]
 
 
+@_vector_by_vector(move_every_second, "ArrayPart", "ArrayPart", "Integer")
+def _move_every_second_vector(vectors: Vectors, first: Any, target: Any, source: Any, count: Any) -> None:
+    builder = vectors.builder
+    left = builder.mul(builder.sub(count, first), int_constant(2))
+    left = builder.sub(left, int_constant(1))  # after the last there may be nothing
+    near = vectors.at(source, builder.mul(first, int_constant(2)))
+    a, b = (
+        vectors.load_masked(vectors.at(near, n), vectors.below(builder.sub(left, int_constant(n))))
+        for n in (0, vectors.lanes)
+    )
+    vectors.store(vectors.shuffled(a, b, range(0, 2 * vectors.lanes, 2)), vectors.at(target, first))
+
+
+def zero(target: Any, count: int) -> None:
+    """Put `count` zeros, and more to the end of a vector."""
+    target[:count] = 0
+
+
+@_vector_by_vector(zero, "ArrayPart", "Integer", result="none")
+def _zero_vector(vectors: Vectors, first: Any, target: Any, count: Any) -> None:
+    vectors.store(vectors.zero, vectors.at(target, first))
+
+
 def put(target: Any, source: Any, count: int) -> None:
-    """Copy `count` elements and touch nothing behind them; there may be garbage behind the source's."""
+    """Copy `count` elements and touch nothing after them; there may be garbage after the source's."""
     target[:count] = source[:count]
 
 
-def move_added(target: Any, source: Any, count: int, term: int) -> None:
-    """Copy `count` integers, each with `term` added; what is behind them in the last vector, of one or more, is any."""
-    target[:count] = source[:count] + term
+@_vector_by_vector(put, "ArrayPart", "ArrayPart", "Integer")
+def _put_vector(vectors: Vectors, first: Any, target: Any, source: Any, count: Any) -> None:
+    mask = vectors.below(vectors.builder.sub(count, first))
+    vectors.store_masked(vectors.load(vectors.at(source, first)), vectors.at(target, first), mask)
 
 
-def _for_each_vector(vectors: Vectors, count: Any, body: Callable[[Any], None], *, maybe_none: bool = True) -> None:
-    """Run `body(first)` for the first element of each vector, if there are any."""
-
-    def once(first: Any, _: list[Any]) -> list[Any]:
-        body(first)
-        return []
-
-    vectors.loop(count, vectors.lanes, [], once, maybe_none=maybe_none)
-
-
-@lowers(move, "ArrayPart", "ArrayPart", "Integer", result=same_parts)
-def _lower_move(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    target, source, count = operands
-    vectors = Vectors(builder, target)
-
-    def one(first: Any) -> None:
-        mask = vectors.below(builder.sub(count, first))
-        vectors.store(vectors.load_masked(vectors.at(source, first), mask), vectors.at(target, first))
-
-    _for_each_vector(vectors, count, one)
-    return context.get_dummy_value()
-
-
-@lowers(move_every_second, "ArrayPart", "ArrayPart", "Integer", result=same_parts)
-def _lower_move_every_second(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    target, source, count = operands
-    vectors = Vectors(builder, target)
-
-    def one(first: Any) -> None:
-        left = builder.mul(builder.sub(count, first), int_constant(2))
-        left = builder.sub(left, int_constant(1))  # behind the last there may be nothing
-        near = vectors.at(source, builder.mul(first, int_constant(2)))
-        a, b = (
-            vectors.load_masked(vectors.at(near, n), vectors.below(builder.sub(left, int_constant(n))))
-            for n in (0, vectors.lanes)
-        )
-        vectors.store(vectors.shuffled(a, b, range(0, 2 * vectors.lanes, 2)), vectors.at(target, first))
-
-    _for_each_vector(vectors, count, one)
-    return context.get_dummy_value()
+def clear(target: Any, count: int) -> None:
+    """Put `count` zeros, and touch nothing after them."""
+    target[:count] = 0
 
 
 @lowers(clear, "ArrayPart", "Integer", result="none")
@@ -100,25 +108,9 @@ def _lower_clear(context: Any, builder: Any, signature: Any, operands: Any) -> A
     return context.get_dummy_value()
 
 
-@lowers(zero, "ArrayPart", "Integer", result="none")
-def _lower_zero(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    target, count = operands
-    vectors = Vectors(builder, target)
-    _for_each_vector(vectors, count, lambda first: vectors.store(vectors.zero, vectors.at(target, first)))
-    return context.get_dummy_value()
-
-
-@lowers(put, "ArrayPart", "ArrayPart", "Integer", result=same_parts)
-def _lower_put(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    target, source, count = operands
-    vectors = Vectors(builder, target)
-
-    def one(first: Any) -> None:
-        mask = vectors.below(builder.sub(count, first))
-        vectors.store_masked(vectors.load(vectors.at(source, first)), vectors.at(target, first), mask)
-
-    _for_each_vector(vectors, count, one)
-    return context.get_dummy_value()
+def move_added(target: Any, source: Any, count: int, term: int) -> None:
+    """Copy `count` integers, each with `term` added; what is after them in the last vector, of one or more, is any."""
+    target[:count] = source[:count] + term
 
 
 @lowers(move_added, "ArrayPart", "ArrayPart", "Integer", "Integer", result=same_parts)
@@ -127,10 +119,11 @@ def _lower_move_added(context: Any, builder: Any, signature: Any, operands: Any)
     vectors = Vectors(builder, target)
     terms = vectors.spread(context.cast(builder, term, signature.args[3], signature.args[0].dtype))
 
-    def one(first: Any) -> None:
+    def one(first: Any, _: list[Any]) -> list[Any]:
         vectors.store(builder.add(vectors.load(vectors.at(source, first)), terms), vectors.at(target, first))
+        return []
 
-    _for_each_vector(vectors, count, one, maybe_none=False)  # without a branch, where there are few
+    vectors.loop(count, vectors.lanes, [], one)  # without a branch, where there are few
     return context.get_dummy_value()
 
 

@@ -168,12 +168,11 @@ def build_function(kernel: Callable[..., Any], signature: Sequence[Any], **given
     return build(kernel.__name__, source_of(kernel, **given), signature)
 
 
-@functools.cache
-def kernel_for(function: Callable[..., Any], kinds: str, *named: Any, **given: Any) -> Callable[..., Any]:
-    """The kernel that a function is the source of, for arguments of the `kinds` that a text names.
+def signature_of(kinds: str, *named: Any) -> tuple[Any, ...]:
+    """The signature of a kernel with arguments of the `kinds` that a text names.
 
     For example, in "int64 T[1] S[2]*" the first argument is an integer, the others are arrays of one and two axes, and
-    the kernel writes to the last one. T and S stand for the dtypes `named`; `given` is as for `source_of`.
+    the kernel writes to the last one. T and S stand for the dtypes `named`.
     """
     of_letter = dict(zip("TS", named, strict=False))
     signature: list[Any] = []
@@ -181,7 +180,13 @@ def kernel_for(function: Callable[..., Any], kinds: str, *named: Any, **given: A
         name, _, ndim = kind.rstrip("]*").partition("[")
         dtype = dtypes.BY_NUMPY[np.dtype(of_letter[name])] if name in of_letter else getattr(dtypes, name)
         signature.append((dtype, int(ndim), kind.endswith("*")) if ndim else dtype)
-    return build_function(function, signature, **given)
+    return tuple(signature)
+
+
+@functools.cache
+def kernel_for(function: Callable[..., Any], kinds: str, *named: Any, **given: Any) -> Callable[..., Any]:
+    """The kernel that a function is the source of; `kinds` are for `signature_of`, `given` for `source_of`."""
+    return build_function(function, signature_of(kinds, *named), **given)
 
 
 def expect(kernels: Iterable[tuple[str, str, Sequence[Any]]]) -> None:
