@@ -25,7 +25,7 @@ from snncell.ops.random import present_key, replaying
 from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.structure import flatten
 from snncell.tape.tensor import Tensor
-from snncell.train.loss_scale import Scaling
+from snncell.train.finite import Scaling
 from snncell.train.state import buffers_of, describe_cell, find_difference, weights_of
 from snncell.train.steps import Clip, Counted, OneProcess, TrainStep, step_in_two
 

@@ -20,8 +20,8 @@ from snncell.mindspore.training_cells import TrainOneStepCell
 from snncell.nn.optim.optimizer import Optimizer
 from snncell.tape.structure import as_data
 from snncell.train.callbacks import Callback, Result, Training, sort_callbacks
+from snncell.train.finite import as_scaler
 from snncell.train.fit import fit
-from snncell.train.loss_scale import as_scaler
 from snncell.train.passes import evaluate_with, tell_callbacks
 from snncell.train.state import find_statefuls
 

@@ -27,7 +27,6 @@ import typing as _typing
 
 from snncell.base.arguments.guard import guard as _guard
 from snncell.base.arguments.names import export_lazily as _export_lazily
-from snncell.train.average import *
 from snncell.train.batches import *
 from snncell.train.callbacks import *
 from snncell.train.checkpoints import *

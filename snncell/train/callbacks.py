@@ -128,6 +128,16 @@ class Training:
         self.writer(file)
 
 
+def _by_older_name(older: str, doc: str) -> Callable[[Any, Any], None]:
+    """A method by a name of MindSpore's, which calls the one of its older name unless a subclass overrides it."""
+
+    def method(self: Any, run_context: Any) -> None:
+        getattr(self, older)(run_context)
+
+    method.__doc__ = doc
+    return method
+
+
 class Callback:
     """Base class of callbacks: `fit` calls their methods during a training. Subclasses define any of them.
 
@@ -217,53 +227,18 @@ class Callback:
 
     # --- by MindSpore's names -----------------------------------------------------------------------------------------
 
-    def on_train_begin(self, run_context: Any) -> None:
-        """At the beginning of a training."""
-        self.begin(run_context)
-
-    def on_train_epoch_begin(self, run_context: Any) -> None:
-        """Before the first batch of an epoch."""
-        self.epoch_begin(run_context)
-
-    def on_train_step_begin(self, run_context: Any) -> None:
-        """Before a batch of a training."""
-        self.step_begin(run_context)
-
-    def on_train_step_end(self, run_context: Any) -> None:
-        """After a batch of a training."""
-        self.step_end(run_context)
-
-    def on_train_epoch_end(self, run_context: Any) -> None:
-        """After the last batch of an epoch, and its evaluation."""
-        self.epoch_end(run_context)
-
-    def on_train_end(self, run_context: Any) -> None:
-        """At the end of a training."""
-        self.end(run_context)
-
-    def on_eval_begin(self, run_context: Any) -> None:
-        """At the beginning of an evaluation."""
-        self.begin(run_context)
-
-    def on_eval_epoch_begin(self, run_context: Any) -> None:
-        """Before the first batch of an evaluation."""
-        self.epoch_begin(run_context)
-
-    def on_eval_step_begin(self, run_context: Any) -> None:
-        """Before a batch of an evaluation."""
-        self.step_begin(run_context)
-
-    def on_eval_step_end(self, run_context: Any) -> None:
-        """After a batch of an evaluation."""
-        self.step_end(run_context)
-
-    def on_eval_epoch_end(self, run_context: Any) -> None:
-        """After the last batch of an evaluation."""
-        self.epoch_end(run_context)
-
-    def on_eval_end(self, run_context: Any) -> None:
-        """At the end of an evaluation."""
-        self.end(run_context)
+    on_train_begin = _by_older_name("begin", "At the beginning of a training.")
+    on_train_epoch_begin = _by_older_name("epoch_begin", "Before the first batch of an epoch.")
+    on_train_step_begin = _by_older_name("step_begin", "Before a batch of a training.")
+    on_train_step_end = _by_older_name("step_end", "After a batch of a training.")
+    on_train_epoch_end = _by_older_name("epoch_end", "After the last batch of an epoch, and its evaluation.")
+    on_train_end = _by_older_name("end", "At the end of a training.")
+    on_eval_begin = _by_older_name("begin", "At the beginning of an evaluation.")
+    on_eval_epoch_begin = _by_older_name("epoch_begin", "Before the first batch of an evaluation.")
+    on_eval_step_begin = _by_older_name("step_begin", "Before a batch of an evaluation.")
+    on_eval_step_end = _by_older_name("step_end", "After a batch of an evaluation.")
+    on_eval_epoch_end = _by_older_name("epoch_end", "After the last batch of an evaluation.")
+    on_eval_end = _by_older_name("end", "At the end of an evaluation.")
 
     def begin(self, run_context: Any) -> None:
         """At the beginning of a training, or an evaluation."""

@@ -1,72 +1,70 @@
-"""Check for NaN and inf in losses and Parameters, and name the cause: NaN in the data, or an infinite gradient."""
+"""Numbers that are not finite: the check of losses and Parameters for NaN and inf, and loss scaling.
+
+The check names the cause: NaN in the data, or an infinite gradient.
+"""
 
 from __future__ import annotations
 
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from snncell.amp import Values, all_finite, values_of
+from snncell.amp import LossScaler, StaticLossScaler, Values, all_finite, put_back_unless, step_if, values_of
+from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
-from snncell.errors import TrainingError
+from snncell.errors import ArgumentError, TrainingError
+from snncell.nn.optim.optimizer import Optimizer
 from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.structure import as_data, is_array, on_host
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import value_and_grad
 from snncell.train.batches import Batches
+from snncell.train.callbacks import Callback, Training
 from snncell.train.measures import measure
-from snncell.train.state import File, weights_of
+from snncell.train.state import File, is_count, is_number, refuse_misfit, weights_of
 
 
-def refuse_loss(
-    value: float, epoch: int, clipped: bool, data: Any, checkpoint: File | None, cause: Callable[[], str]
+def refuse_epoch(
+    training: Training, value: float, clipped: bool, checkpoint: File | None, cause: Callable[[], str]
 ) -> None:
-    """Raise a TrainingError for the loss of an epoch that is not finite.
+    """Raise a TrainingError if the loss of an epoch, or after it a Parameter that is trained, is not finite.
 
     Args:
+        training: in the epoch.
+        value: the loss.
         clipped: whether clip_norm is set.
+        checkpoint: the file that the error names.
         cause: searches for a cause other than the learning rate, and describes it; "" for none.
     """
+    epoch, file = training.epoch, name_checkpoint(checkpoint, training.epoch)
     if not math.isfinite(value):
         limit = "" if clipped else ", or limit the gradients (clip_norm=1.0)"
-        mend = nan_in(data, "the data") or cause() or f"Lower the learning rate{limit}."
-        raise TrainingError(f"fit: the loss of epoch {epoch} is {value}. {mend}" + name_checkpoint(checkpoint, epoch))
-
-
-def refuse_test_loss(value: float, epoch: int, test: Any, checkpoint: File | None) -> None:
-    """Raise a TrainingError for a test loss of NaN, which says nothing of the epoch; inf is a bad one."""
-    if math.isnan(value):
-        mend = nan_in(test, "the test data") or (
-            "The loss of the data is finite: look whether the test data are, and what net and loss give of them."
-        )
-        raise TrainingError(f"fit: the test loss of epoch {epoch} is nan. {mend}" + name_checkpoint(checkpoint, epoch))
-
-
-def refuse_weights(
-    net: Cell,
-    loss: Any,
-    trained: Iterable[Parameter],
-    epoch: int,
-    data: Any,
-    checkpoint: File | None,
-    cause: Callable[[], str],
-) -> None:
-    """Raise a TrainingError that names the first Parameter that is not finite after an epoch."""
-    own = {id(parameter) for parameter in trained}
-    for path, parameter in weights_of(net, loss).items():
-        bad = _not_finite(parameter) if id(parameter) in own else 0
+        mend = nan_in(training.data, "the data") or cause() or f"Lower the learning rate{limit}."
+        raise TrainingError(f"fit: the loss of epoch {epoch} is {value}. {mend}{file}")
+    own = {id(parameter) for parameter in training.optimiser.parameters}
+    for path, parameter in weights_of(training.net, training.loss).items():
+        bad = int(parameter.size - np.isfinite(parameter.asnumpy()).sum()) if id(parameter) in own else 0
         if bad:
+            mend = nan_in(training.data, "the data") or cause() or "Look whether the data are finite;"
             raise TrainingError(
                 f"fit: after epoch {epoch} {bad} of {parameter.size} elements of Parameter {path!r} are NaN or inf. "
-                f"The loss need not tell: a spike of NaN is 0. "
-                + (nan_in(data, "the data") or cause() or "Look whether the data are finite;")
-                + " snncell.set_context(check_finite=True) names where it begins."
-                + name_checkpoint(checkpoint, epoch)
+                f"The loss need not tell: a spike of NaN is 0. {mend} snncell.set_context(check_finite=True) names "
+                f"where it begins.{file}"
             )
+
+
+def refuse_test_loss(training: Training, value: float, checkpoint: File | None) -> None:
+    """Raise a TrainingError for a test loss of NaN, which says nothing of the epoch; inf is a bad one."""
+    if math.isnan(value):
+        mend = nan_in(training.test, "the test data") or (
+            "The loss of the data is finite: look whether the test data are, and what net and loss give of them."
+        )
+        file = name_checkpoint(checkpoint, training.epoch)
+        raise TrainingError(f"fit: the test loss of epoch {training.epoch} is nan. {mend}{file}")
 
 
 def warn_of_nan(test: Any) -> None:
@@ -160,12 +158,112 @@ def _samples_of_nan(part: Any) -> Any:
     return np.flatnonzero(np.isnan(values).reshape(len(values), -1).any(1))
 
 
-def _not_finite(parameter: Parameter) -> int:
-    """The number of elements that are NaN or inf."""
-    values = parameter.asnumpy()
-    return int(values.size - np.isfinite(values).sum())
-
-
 def name_checkpoint(checkpoint: File | None, epoch: int) -> str:
     """A sentence that says of which epoch the checkpoint is, if there is one."""
     return f" {os.fspath(checkpoint)} is of epoch {epoch - 1}." if checkpoint and epoch > 1 else ""
+
+
+# --- loss scaling -----------------------------------------------------------------------------------------------------
+
+_COUNTS = ("taken", "skipped", "lost")
+
+
+def as_scaler(given: Any, who: str) -> LossScaler | None:
+    """Convert a number to a static scaler; a scaler or None is returned as it is.
+
+    Raises:
+        ArgumentError: for anything else.
+    """
+    if given is None or isinstance(given, LossScaler):
+        return given
+    number = isinstance(given, (int, float)) and not isinstance(given, bool)
+    if not number or not 0.0 < given < 2.0**127:
+        raise ArgumentError(
+            f"{who}: loss_scale is a number above 0, or a scaler such as amp.DynamicLossScaler(), not {came(given)}."
+        )
+    return StaticLossScaler(float(given))
+
+
+class Scaling:
+    """A scaler for the training steps of net and loss; a skipped step does not change their statistics."""
+
+    def __init__(self, scaler: LossScaler, net: Any, loss: Any, optimiser: Optimizer) -> None:
+        self.scaler, self.optimiser = scaler, optimiser
+        trained = {id(parameter) for parameter in optimiser.parameters}
+        cells = [part for part in (net, loss) if isinstance(part, Cell)]
+        every = dict.fromkeys(parameter for cell in cells for parameter in cell.get_parameters())
+        self.statistics = [parameter for parameter in every if id(parameter) not in trained]
+
+    def scaled(self, measured: Callable[..., Any]) -> Callable[..., Any]:
+        """`measure` with a scaled loss; the unscaled loss is among the numbers."""
+
+        def of_batch(*batch: Any) -> Any:
+            value, others = measured(*batch)
+            return self.scaler.scale(value), {"loss": value, **others}
+
+        return of_batch
+
+    def gradients(self, of_loss: Callable[..., Any], batch: Any) -> Any:
+        """The numbers of a batch, and its gradients unscaled; where these are not finite, statistics stay."""
+        before = values_of(self.statistics)
+        (_, numbers), scaled = of_loss(*batch)
+        grads = self.scaler.unscale(scaled)
+        put_back_unless(all_finite(grads), before)
+        return numbers, grads
+
+    def update(self, grads: Any, clip: Callable[[Any], Any] | None) -> None:
+        """Take the step if all gradients are finite, and change the scale."""
+        finite = all_finite(grads)
+        step_if(finite, self.optimiser, grads if clip is None else clip(grads))
+        self.scaler.adjust(finite)
+
+
+class ScaledLoss(Callback):
+    """Put the loss scale and the number of skipped steps into records, and the scaler into checkpoints."""
+
+    def __init__(self, scaler: LossScaler, checkpoint: Any) -> None:
+        self.scaler, self.checkpoint = scaler, checkpoint
+        self.before = self._counted()  # when the epoch began
+
+    def on_epoch_begin(self, training: Training) -> None:
+        self.before = self._counted()
+
+    def on_epoch_end(self, training: Training) -> None:
+        scale, now = self.scaler.scale_value.item(), self._counted()
+        taken, skipped, lost = (now[name] - self.before[name] for name in _COUNTS)
+        training.record |= {"loss_scale": scale, "skipped": skipped}
+        if lost:
+            why = (
+                f"{lost} step(s) had gradients that are not finite although the loss scale had sunk to its floor, "
+                f"{scale:g}: it is not the scale."
+            )
+        elif skipped and not taken and scale == self.before["scale"]:
+            why = (
+                f"none of the {skipped} step(s) had finite gradients with the loss scale {scale:g}. Give a smaller "
+                f"one, or amp.DynamicLossScaler()."
+            )
+        else:
+            return
+        mend = nan_in(training.data, "the data") or "snncell.set_context(check_finite=True) names where it begins."
+        raise TrainingError(
+            f"fit: in epoch {training.epoch} {why} {mend}" + name_checkpoint(self.checkpoint, training.epoch)
+        )
+
+    def _counted(self) -> dict[str, Any]:
+        counts = {name: int(getattr(self.scaler, name).item()) for name in _COUNTS}
+        return {**counts, "scale": self.scaler.scale_value.item()}
+
+    def state(self) -> dict[str, Any]:
+        own = self.scaler.parameters_dict()
+        return {"before": self.before, **{name: np.array(p.asnumpy()) for name, p in own.items()}}
+
+    def resume(self, state: dict[str, Any], training: Training) -> None:
+        before: Any = state.get("before")
+        own = dict(self.scaler.parameters_dict())
+        whole = isinstance(before, dict) and before.keys() == {*_COUNTS, "scale"} and is_number(before["scale"])
+        if not whole or not all(is_count(before[name]) for name in _COUNTS):
+            raise ArgumentError(f"its counts are {str(before)[:200]}.")
+        arrays = {name: value for name, value in state.items() if name != "before"}
+        refuse_misfit(own, arrays, "the state", ArgumentError)
+        self.before = before
+        assign_all([(own[name], Tensor(value)) for name, value in arrays.items()], "fit", in_range=True)

@@ -3,28 +3,51 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import cached_property
+from itertools import islice
+from types import FrameType
 from typing import Annotated, Any
 
-from snncell.amp import LossScaler
+from snncell.amp import LossScaler, Values, values_of
 from snncell.base.arguments.kinds import Count, Own, Positive, Size
 from snncell.base.arguments.shown import came, show
 from snncell.cell.cell import Cell
 from snncell.cell.modes import phases
-from snncell.errors import ArgumentError
+from snncell.errors import ArgumentError, CheckpointError
 from snncell.io import path_to_write
 from snncell.nn.optim.optimizer import Optimizer
 from snncell.tape.tensor import Tensor
-from snncell.train.batches import as_batches
+from snncell.train.batches import as_batches, refuse_swapped_axes
 from snncell.train.callbacks import Callback, Result, Training, sort_callbacks
-from snncell.train.checkpoints import Checkpoint
+from snncell.train.checkpoints import (
+    Checkpoint,
+    describe_data,
+    note_callbacks,
+    note_positions,
+    refuse_notes,
+    restore_positions,
+    resume_callbacks,
+)
+from snncell.train.finite import (
+    ScaledLoss,
+    Scaling,
+    as_scaler,
+    infinite_gradient,
+    refuse_epoch,
+    refuse_test_loss,
+    warn_of_nan,
+)
 from snncell.train.log import Log, Progress
-from snncell.train.loss_scale import ScaledLoss, as_scaler
-from snncell.train.measures import Spikes, spiking_cells
-from snncell.train.metrics import accuracy as share_right, name_metrics, watch_metrics
-from snncell.train.run import Run
-from snncell.train.state import File
-from snncell.train.steps import choose_processes
+from snncell.train.measures import Spikes, measure, spiking_cells
+from snncell.train.metrics import Monitored, accuracy as share_right, name_metrics, watch_metrics
+from snncell.train.passes import DataPass, count_batches, measure_means, measure_with_loss, tell_callbacks
+from snncell.train.state import File, describe_cell, read_state, save_state, weights_of
+from snncell.train.steps import OneProcess, TrainStep, choose_processes, clip_by_both
 from snncell.train.stopping import EarlyStopping
 
 __all__ = ["fit"]
@@ -60,75 +83,69 @@ def fit(
     """Train a network: jitted steps over all data, epoch after epoch.
 
     Args:
-        net: called with the inputs of a batch; it is compiled, so an encoder in it does not see whether its input is in
-            range: look at the data before, or encode them once without it. Its Cells are in training for the steps, in
-            prediction for `test`, and afterwards as they were. Each `Stateful` in it is reset before the data are gone
-            through. The input that its construct calls `lengths`, of padded sequences, is given to loss and accuracy
-            too, if they take `lengths`.
-        loss: a function (or Cell, in training and in prediction as the net is) of what `net` gives and the target: a
-            number.
-        optimiser: made from the Parameters to train; its learning rate may be a schedule, which counts steps.
-        data: a tuple of arrays (inputs, ..., target) with one entry for each sample, which are shuffled; or anything
-            that can be gone through again and again and gives such tuples, a batch each (`data.Loader`,
-            `train.Batches`, PyTorch's DataLoader). Arrays are whatever `Tensor` takes; in batches also tuples, lists
-            and dicts of them. Whoever makes batches draws their order from snncell's random numbers (`ops.randperm`),
-            so that a resume finds the same; of such data it compares the class and the number of batches alone.
-        epochs: how many in all, those of a training that is resumed included.
+        net: called with the inputs of a batch. It is compiled, so that an encoder in it does not see whether its input
+            is in range: check the data before. Its Cells are in training for the steps, in prediction for `test`, and
+            afterwards as they were. Each `Stateful` in it is reset before a pass over the data. The input that its
+            construct calls `lengths`, of padded sequences, goes to loss and accuracy too, if they take `lengths`.
+        loss: a function, or a Cell, of the net's output and the target that gives a number.
+        optimiser: made from the Parameters to train. A schedule of its learning rate counts steps.
+        data: a tuple of arrays (inputs, ..., target) with one entry for each sample, which are shuffled; or an iterable
+            of such tuples, a batch each, that can be gone through again and again (`data.Loader`, `train.Batches`,
+            PyTorch's DataLoader). Arrays are whatever `Tensor` takes; in batches also tuples, lists and dicts of them.
+            Batches of your own should draw their order from snncell's random numbers (`ops.randperm`), so that a resume
+            finds the same; it compares only their class and number.
+        epochs: how many in all, those of a resumed training included.
         test: other data, on which it is evaluated after each epoch.
-        test_every: evaluate after every so many epochs instead; or after those of a list of numbers of epochs.
+        test_every: evaluate after every so many epochs instead; or a list of the epochs with an evaluation after them.
         batch_size: of arrays.
-        accuracy: a function of what `net` gives and the target whose mean is shown as accuracy; None for none.
-        metrics: more of them: a list of names ("top5", "confusion", ...; see `train.metric`) and functions, which are
-            shown by their names, or a dict of either by the name to show. "spikes", "synops", "energy" and other
-            `Monitored` are measured on `test` alone.
+        accuracy: a function of the net's output and the target whose mean is shown as accuracy; None for none.
+        metrics: a list of names ("top5", "confusion", ...; see `train.metric`) and functions like accuracy, or a dict
+            of either by the name to show. "spikes", "synops", "energy" and other `Monitored` need `test`.
         firing_rate: Cells whose output is spikes (`MultiStep`, not the neuron inside): the share of elements that are
-            not 0 is shown, without the steps behind `lengths`. Without any it costs nothing.
+            not 0 is shown, without the steps after `lengths`.
         accumulate: the optimiser takes a step for so many batches, by the mean of their gradients over all samples, and
             at the end of an epoch one for those that are left: for batches that do not fit into memory at once.
-        clip_norm, clip_value: limits of the gradients, see `clip_by_value`, and after it `clip_by_global_norm`.
-        loss_scale: an `amp.DynamicLossScaler`, for gradients of float16 that would vanish; or a number, for a scale
-            that does not change. A step whose gradients are not all finite is not taken, see `training_step`. Records
-            then have "loss_scale", of the next step, and "skipped", the number of such steps in the epoch.
+        clip_norm, clip_value: limits of the gradients: `clip_by_value`, then `clip_by_global_norm`.
+        loss_scale: an `amp.DynamicLossScaler`, or a number for a constant scale, for gradients of float16 that would
+            vanish. A step whose gradients are not all finite is skipped, see `training_step`. Records then have
+            "loss_scale", of the next step, and "skipped", the number of such steps in the epoch.
         monitor: a number of the records; in the end the net gets the weights of the epoch in which it was best.
-        patience: stop when `monitor` has not become better for so many epochs; without one, of "test_loss", or without
-            `test` of "loss".
-        callbacks: are told of the training, in this order: see `train.Callback`.
-        checkpoint: a file that is written, whole, after each epoch; for more see `train.Checkpoint`. With one, Ctrl-C
-            ends the training after the step, writes the file and returns, and so does SIGTERM, which goes on then; a
-            second one acts at once. Without, Ctrl-C raises KeyboardInterrupt as ever.
+        patience: stop when `monitor` has not improved for so many epochs; by default "test_loss", or without `test`
+            "loss".
+        callbacks: see `train.Callback`; they are called in this order.
+        checkpoint: a file that is written after each epoch; for more see `train.Checkpoint`. With one, Ctrl-C and
+            SIGTERM end the training after the step and write the file; `fit` then returns, or goes on with SIGTERM. A
+            second signal acts at once. Without one, Ctrl-C raises KeyboardInterrupt as ever.
         resume: go on from that file, or from another one that is given. It continues to the bit, within an epoch too:
             weights, moments, step, order of the samples, log.
         log: a file, .csv or .jsonl, with a line for each epoch.
         progress: whether a bar is shown.
-        prefetch: whether a thread makes the next batch of `data` and `test` while a step runs: one ahead, so that one
-            more is in memory. By default it does for arrays and `train.Batches`, where that pays; True says that other
-            data too depend on nothing that a step changes (weights, an optimiser's step, a monitor). They are gone
-            through on that thread from beginning to end, and what they raise comes out of `fit`. Random numbers of
-            snncell's are those drawn without it, to the bit: where data draw some, they wait for the step. Without a
-            GPU alone, whose steps run beside the host anyway.
-        distributed: train on all ranks of the job that `snncell.distributed.init()` has joined, which all call this in
-            the same way, with all of the data. Each batch is cut into shards, of which each rank computes its own;
-            gradients, numbers and BatchNorm's statistics are means over the samples of all of them, in one order, so
-            that the same bits come out on any number of ranks. A mean that loss or a metric takes is one of a shard.
-            Rank 0 writes checkpoint, log and bar; a stop, and an interruption, of one rank ends the training on all.
+        prefetch: whether a thread makes the next batch of `data` and `test` during a step, so that one more is in
+            memory; never with a GPU, whose steps run beside the host anyway. By default it does for arrays and
+            `train.Batches`, where that pays; True says that other data too depend on nothing that a step changes
+            (weights, an optimiser's step, a monitor). Data that draw random numbers of snncell's wait for the step, and
+            draw the same.
+        distributed: train on all ranks of the job that `snncell.distributed.init()` has joined. All must call `fit` in
+            the same way, with all of the data. Each batch is cut into shards; gradients, numbers and BatchNorm's
+            statistics are means over all samples in one order, so that any number of ranks gives the same bits. A mean
+            that loss or a metric takes is one of a shard. Rank 0 writes checkpoint, log and bar; a stop, or an
+            interruption, of one rank ends the training on all.
 
     Returns:
         A `Result`, with the history.
 
     Raises:
         ArgumentError: for settings that make no sense, or data without a batch.
-        TrainingError: if the loss of an epoch is not finite, its test loss (or what `monitor` names) is NaN, or after
-            it a Parameter that is trained is not finite, which is named: a spike of NaN is 0, so the loss need not
-            tell. With loss_scale also if a step with the smallest scale there is, or every step of an epoch with the
-            same one, has gradients that are not finite. It says where the data hold NaN. The checkpoint of the epoch
-            before stays.
-
-        CheckpointError: for a resume from a file that is not there, or was written with another net, optimiser or loss,
-            other data or other settings, naming what differs.
+        TrainingError: if the loss of an epoch is not finite, its test loss (or `monitor`) is NaN, or after it a trained
+            Parameter is not finite: a spike of NaN is 0, so the loss need not tell. With loss_scale also if a step with
+            the smallest scale there is, or every step of an epoch with the same one, has gradients that are not finite.
+            It says where the data hold NaN. The checkpoint of the epoch before stays.
+        CheckpointError: for a resume from a missing file, or one of another net, optimiser or loss, other data or other
+            settings, naming what differs.
         RankError: with distributed, if no job was joined, if ranks call it with other nets, data or settings, or if one
             has ended.
 
-    Arrays and lists of batches in `test` that hold NaN are warned of at the beginning (RuntimeWarning).
+    NaN in the arrays and lists of batches of `test` causes a RuntimeWarning at the beginning.
 
     Example:
         >>> x = ops.uniform((64, 2))
@@ -145,13 +162,14 @@ def fit(
         path_to_write(checkpoint, "fit")  # said now, not after an epoch
     check_optimiser(net, loss, optimiser, "fit")
     ranks = choose_processes(distributed)
-    own, monitor, scaler = sort_callbacks(callbacks), _monitor(monitor, patience, test), as_scaler(loss_scale, "fit")
-    made = [
-        *([] if scaler is None else [ScaledLoss(scaler, checkpoint)]),
-        *own,
-        Progress(progress and ranks.first),
-        *([] if log is None else [Log(log)]),
-    ]
+    own, scaler = sort_callbacks(callbacks), as_scaler(loss_scale, "fit")
+    if monitor is not None and monitor.startswith("test_") and test is None:
+        raise ArgumentError(f"fit: monitor={monitor!r} is measured on test data; give test=(inputs, target) too.")
+    if monitor is None and patience is not None:
+        monitor = "loss" if test is None else "test_loss"
+    made = [] if scaler is None else [ScaledLoss(scaler, checkpoint)]
+    made += [*own, Progress(progress and ranks.first)]
+    made += [] if log is None else [Log(log)]
     made += [] if monitor is None else [EarlyStopping(patience, monitor)]
     made += [] if checkpoint is None else [Checkpoint(checkpoint)]
     batches = as_batches(data, batch_size, True, "fit: data"), as_batches(test, batch_size, False, "fit: test")
@@ -167,15 +185,6 @@ def fit(
             pass
         run.compile(accuracy, functions, heard, spikes if spikes.cells else None, limits, accumulate, scaler)
         return run(made, checkpoint if resume is True else resume or None, monitor)
-
-
-def _monitor(monitor: str | None, patience: int | None, test: Any) -> str | None:
-    """The number that tells which weights are the best, if they are to be kept."""
-    if monitor is not None and monitor.startswith("test_") and test is None:
-        raise ArgumentError(f"fit: monitor={monitor!r} is measured on test data; give test=(inputs, target) too.")
-    if monitor is None and patience is not None:
-        return "loss" if test is None else "test_loss"
-    return monitor
 
 
 def _epochs_to_evaluate(test_every: Any, log: Any) -> int | list[int]:
@@ -209,3 +218,269 @@ def check_optimiser(net: Any, loss: Any, optimiser: Any, who: str) -> None:
                 f"{who}: the optimiser trains Parameter {parameter.name!r} of shape {parameter.shape}, which is not in "
                 f"the {type(net).__name__}. Make the optimiser from this one: net.trainable_params()."
             )
+
+
+_PROBED = 4  # batches that are searched for an infinite gradient
+_PASS = "pass "  # of the names of what a pass keeps in a checkpoint
+
+
+class Run:
+    """One call of `fit`."""
+
+    step: TrainStep
+    test_step: Callable[..., dict[str, Tensor]]
+
+    def __init__(self, training: Training, prefetch: bool | None, processes: OneProcess) -> None:
+        if training.data is None:
+            raise ArgumentError("fit: there are no data to train on.")
+        self.training, self.prefetch, self.processes = training, prefetch, processes
+        self.parts = (training.net, training.loss)
+        self.callbacks: list[Callback] = []
+        self.checkpoint: File | None = None  # the file that errors name
+        self.pass_: DataPass | None = None  # the epoch that is under way
+        self.before: Values = []  # the weights at its beginning; none if a checkpoint within it was resumed
+        self.test_every: Any = 1  # number of epochs, or a list of those with an evaluation after them
+        training.batches = len(training.data) if hasattr(training.data, "__len__") else None
+        training.writer = self.save
+
+    def compile(
+        self,
+        accuracy: Any,
+        metrics: dict[str, Any],
+        heard: dict[str, Monitored],
+        spikes: Spikes | None,
+        limits: dict[str, float | None],
+        accumulate: int,
+        scaler: LossScaler | None,
+    ) -> None:
+        """Make the jitted functions."""
+        norm, value = limits["clip_norm"], limits["clip_value"]
+        self.clipped, self.may_skip, self.heard = norm is not None, scaler is not None, heard
+        self.asked = {
+            "accuracy": accuracy and getattr(accuracy, "__qualname__", ""),
+            "firing_rate": 0 if spikes is None else len(spikes.cells),
+            "metrics": sorted([*metrics, *heard]),
+            **limits,
+            "accumulate": accumulate,
+            "loss_scale": None if scaler is None else describe_cell(scaler)[""],
+            **self.processes.asked(),
+        }
+        optimiser, measured = self.training.optimiser, (*self.parts, accuracy, spikes, metrics)
+        scaling = None if scaler is None else Scaling(scaler, *self.parts, optimiser)
+        clip = clip_by_both(norm, value)
+        self.step = self.processes.step(self.parts, measure(*measured), optimiser, clip, scaling, accumulate)
+        self.test_step = measure_with_loss(*measured)
+
+    def __call__(self, callbacks: list[Callback], resume: File | None, monitor: str | None) -> Result:
+        """Train to the last epoch, or until a callback or a signal stops the training."""
+        begun = time.perf_counter()
+        training, self.callbacks, self.monitor = self.training, sort_callbacks(callbacks), monitor
+        if resume is not None:
+            self.take_up(resume)
+        # A resume may change these, but they must be equal on all ranks.
+        epochs, done = training.epochs, len(training.history)
+        called = {"epochs": epochs, "epochs that are done": done, "test_every": self.test_every}
+        self.processes.refuse(self.parts, training.optimiser, lambda: {**self.settings, "call": called})
+        if self.processes.first:
+            warn_of_nan(training.test)
+        with nullcontext() if self.checkpoint is None else note_signals(training.stop):
+            try:
+                self.tell("on_fit_begin")
+                while len(training.history) < training.epochs and not self.stopped():
+                    self.epoch()
+            except BaseException as error:
+                for callback in reversed(self.told()):
+                    callback.on_error(training, error)
+                raise
+            training.result.best = training.history[-1] if training.history else {}
+            self.tell("on_fit_end", reverse=True)
+            self.stopped()  # all have come here: files that one has written are there for the others
+        training.result.seconds = time.perf_counter() - begun
+        return training.result
+
+    def tell(self, name: str, reverse: bool = False) -> None:
+        """Call a method of each callback that is told on this process."""
+        for callback in self.told()[:: -1 if reverse else 1]:
+            with self.processes.apart(callback.first_rank_only):
+                getattr(callback, name)(self.training)
+            for key, value in self.training.record.items():  # before a log, or a checkpoint, has it
+                if not isinstance(value, (int, float, list)):
+                    raise ArgumentError(
+                        f"fit: a record holds numbers, and the callback {type(callback).__name__} has put a "
+                        f"{type(value).__name__} at {key!r} into it: float(x) of a Tensor, or x.tolist() of an array."
+                    )
+
+    def told(self) -> list[Callback]:
+        """The callbacks that are told on this process."""
+        return [callback for callback in self.callbacks if self.processes.first or not callback.first_rank_only]
+
+    def stopped(self) -> bool:
+        """True if the training was stopped on any process; all processes must call this together."""
+        if not self.processes.any(bool(self.training.stopped)):
+            return False
+        self.training.stop("stopped on another rank")
+        return True
+
+    # --- an epoch -----------------------------------------------------------------------------------------------------
+
+    def epoch(self) -> None:
+        """One epoch: train on the data, evaluate on the test data, append the record."""
+        training = self.training
+        training.epoch, training.record = len(training.history) + 1, {}
+        if self.pass_ is None:
+            self.pass_ = DataPass(self.parts, training.data, self.processes)
+            training.batch, training.begun, training.earlier = 0, 0, training.earlier + training.begun
+            self.tell("on_epoch_begin")
+            self.before = values_of(weights_of(training.net, training.loss).values())
+        whole = self.pass_.run(self.step, self.prefetch, self.before_batch, self.after_batch)
+        if not whole:
+            return
+        averages = self.pass_.means()
+        refuse_epoch(training, averages["loss"], self.clipped, self.checkpoint, self.cause)
+        self.pass_, training.batch = None, 0
+        optimiser = training.optimiser
+        rates = {f"learning_rate_{n}" if n else "learning_rate": float(x) for n, x in enumerate(optimiser.rates())}
+        training.record = {"epoch": training.epoch, "step": training.step, **rates, **averages}
+        every = self.test_every
+        if training.test is not None and (
+            training.epoch in every if isinstance(every, list) else not training.epoch % every
+        ):
+            self.evaluate()
+        training.history.append(training.record)
+        self.tell("on_epoch_end")
+
+    def before_batch(self, batch: Any) -> None:
+        """Check the axes of the first batch of the training, and call `on_step_begin`."""
+        if not self.training.history and not self.training.begun:
+            refuse_swapped_axes(self.training.net, self.training.data, batch)
+        self.training.begun += 1
+        if self.may_skip:
+            self.training.step_before = self.training.optimiser.global_step.value()
+        self.tell("on_step_begin")
+
+    def after_batch(self, numbers: dict[str, Tensor]) -> bool:
+        """Call `on_step_end`; returns whether to leave the epoch, possible only between two steps of the optimiser."""
+        training = self.training
+        assert self.pass_ is not None
+        training.batch, training.measured, training.due = self.pass_.batch, numbers, self.step.updated
+        self.tell("on_step_end")
+        return self.step.updated and self.stopped()
+
+    def evaluate(self) -> None:
+        """Evaluate on the test data, and add the numbers to the record."""
+        training = self.training
+        training.evaluating, training.evaluated = True, 0
+        self.tell("on_evaluation_begin")
+        of_training = training.measured
+        tested = measure_means(
+            "fit: test",
+            self.parts,
+            self.test_step,
+            training.test,
+            self.prefetch,
+            self.heard,
+            self.processes,
+            lambda step: tell_callbacks(step, training, self.told()),
+        )
+        training.measured = of_training
+        refuse_test_loss(training, tested["loss"], self.checkpoint)
+        training.record |= {f"test_{name}": x for name, x in tested.items()}
+        self.tell("on_evaluation_end")
+        training.evaluating = False
+
+    def cause(self) -> str:
+        """Search the first batches for a gradient that is infinite at the weights from before the epoch."""
+        training = self.training
+        trained = training.optimiser.trainable_params()
+        if not self.before or not trained:
+            return ""
+        # Each rank looks at whole batches, so that all come to the same result without an exchange.
+        with count_batches(training.data, "fit: data", OneProcess(), False) as batches:
+            some = (batch for _, batch in islice(batches, _PROBED))
+            return infinite_gradient(training.net, training.loss, trained, self.before, training.epoch, some)
+
+    # --- checkpoints --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The settings that a resume must not change, apart from net and optimiser. It hashes all the data."""
+        training = self.training
+        loss = "" if isinstance(training.loss, Cell) else getattr(training.loss, "__qualname__", "")
+        settings = {"loss": loss, "monitor": self.monitor, **self.asked}
+        return {"data": describe_data(training.data), "test data": describe_data(training.test), "setting": settings}
+
+    def save(self, file: File) -> None:
+        """Write the training to a file, on the first process only."""
+        if not self.processes.first:
+            return
+        training = self.training
+        under_way = self.pass_ if self.pass_ is not None and self.pass_.key is not None else None  # one that has begun
+        if under_way is not None and not self.step.updated:
+            raise CheckpointError(
+                "fit: a checkpoint is written between two steps of the optimiser, and gradients are being accumulated; "
+                "save where training.updated is true."
+            )
+        kept, arrays = note_callbacks(self.callbacks)
+        notes = {**self.settings, "history": training.history, "callbacks": kept}
+        notes |= note_positions(training.data, training.test, None if under_way is None else under_way.given)
+        if under_way is not None:
+            notes["pass"] = under_way.notes()
+            arrays |= {_PASS + name: value for name, value in under_way.arrays().items()}
+        save_state(file, training.net, training.optimiser, notes, arrays, training.loss)
+
+    def take_up(self, file: File) -> None:
+        """Continue from a checkpoint."""
+        training, who = self.training, f"fit: {os.fspath(file)}"
+        if not os.path.exists(file):  # where a path that is none is not there either
+            raise CheckpointError(
+                f"fit: resume: there is no file {os.fspath(file)}; resume=Path(file).exists() goes on where there is "
+                f"one, and begins where there is none."
+            )
+        # All of the file is looked at before any of it is taken: one that does not fit changes nothing.
+        stored = read_state(file, training.net, training.optimiser, self.settings, training.loss)
+        refuse_notes(stored, who)
+        training.result.history = stored.notes["history"]
+        training.epoch = len(training.history)
+        resume_callbacks(self.callbacks, training, stored, who)
+        training.earlier = training.epoch * (training.batches or 0)
+        if "pass" in stored.notes:
+            self.pass_ = DataPass(self.parts, training.data, self.processes)
+            own = {name.removeprefix(_PASS): x for name, x in stored.arrays.items() if name.startswith(_PASS)}
+            self.pass_.take(stored.notes["pass"], own, who)
+            training.epoch, training.batch = training.epoch + 1, self.pass_.batch
+            training.begun = training.batch
+        restore_positions(training.data, training.test, stored.notes, who)
+        stored.load()
+
+
+# --- interruptions ----------------------------------------------------------------------------------------------------
+
+_USUAL: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+
+
+@contextmanager
+def note_signals(stop: Callable[[str], None]) -> Iterator[None]:
+    """Within this context Ctrl-C and SIGTERM call `stop`, so that the training ends after its step.
+
+    SIGTERM, by which schedulers end a job, is raised again afterwards. A second signal acts at once. Signal handlers of
+    the user stay in place. On other threads than the main one the context does nothing, because Python handles signals
+    on the main thread alone.
+    """
+    received: list[int] = []
+
+    def first(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, _USUAL[number])
+        received.append(number)
+        stop("interrupted")
+
+    on_main = threading.current_thread() is threading.main_thread()
+    taken = [number for number, usual in _USUAL.items() if on_main and signal.getsignal(number) is usual]
+    for number in taken:
+        signal.signal(number, first)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, _USUAL[number])
+    if signal.SIGTERM in received:
+        signal.raise_signal(signal.SIGTERM)

@@ -23,8 +23,8 @@ from snncell.ops.random import go_on_from, own_key
 from snncell.tape.parameter import assign_all
 from snncell.tape.tensor import Tensor
 from snncell.train.batches import as_batch, as_batches
+from snncell.train.finite import as_scaler
 from snncell.train.fit import check_optimiser
-from snncell.train.loss_scale import as_scaler
 from snncell.train.state import cells_of, find_statefuls
 from snncell.train.steps import clip_by_both, training_step
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from snncell.cell.cell import Cell
 from snncell.cell.state import replace_buffers
-from snncell.errors import CheckpointError
+from snncell.errors import CheckpointError, SnncellError
 from snncell.io import read_arrays, write_arrays
 from snncell.nn.optim.optimizer import Optimizer
 from snncell.nn.time.states import Stateful
@@ -206,20 +206,22 @@ def read_state(
     return Stored(notes, arrays, values, kept, None if optimiser is None else (int(random[0]), int(random[1])))
 
 
-def refuse_misfit(own: dict[str, Any], stored: dict[str, Any], who: str) -> dict[str, Any]:
+def refuse_misfit(
+    own: dict[str, Any], stored: dict[str, Any], who: str, error: type[SnncellError] = CheckpointError
+) -> dict[str, Any]:
     """Check that the stored arrays are those of the Tensors, in shapes and dtypes; returns them."""
     for path, want in own.items():
         have = stored.get(path)
         if have is None:
-            raise CheckpointError(f"{who} is damaged: there is no {path!r} in it.")
+            raise error(f"{who} is damaged: there is no {path!r} in it.")
         if have.shape != want.shape or have.dtype != want.dtype.dtype:
-            raise CheckpointError(
+            raise error(
                 f"{who} is damaged: {path!r} is {have.dtype}{list(have.shape)} in it, not "
                 f"{want.dtype.name}{list(want.shape)}."
             )
     for path in stored:
         if path not in own:
-            raise CheckpointError(f"{who} is damaged: {path!r} in it belongs to nothing.")
+            raise error(f"{who} is damaged: {path!r} in it belongs to nothing.")
     return stored
 
 

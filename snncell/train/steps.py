@@ -16,7 +16,7 @@ from snncell.compiler.jit import Jitted, jit
 from snncell.errors import ArgumentError
 from snncell.nn.optim.optimizer import Optimizer
 from snncell.tape.tensor import Tensor
-from snncell.train.loss_scale import Scaling, as_scaler
+from snncell.train.finite import Scaling, as_scaler
 from snncell.train.measures import Spikes, measure
 
 __all__ = ["clip_by_global_norm", "clip_by_value", "training_step"]

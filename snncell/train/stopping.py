@@ -1,19 +1,35 @@
-"""Early stopping and ReduceLROnPlateau: callbacks that act when a number of the records stops improving."""
+"""Callbacks that choose weights and rates: early stopping, ReduceLROnPlateau, the moving average of the weights."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from snncell.base.arguments.kinds import NotNegative, Size, Within
 from snncell.cell.cell import Cell
-from snncell.errors import ArgumentError, CheckpointError, TrainingError
+from snncell.compiler.jit import jit
+from snncell.errors import ArgumentError, TrainingError
+from snncell.tape.parameter import Parameter
+from snncell.tape.tensor import Tensor
 from snncell.train.callbacks import Callback, Training
-from snncell.train.state import is_count, is_number, refuse_misfit, restore_values, values_to_keep
+from snncell.train.state import (
+    assign_values,
+    buffers_of,
+    is_count,
+    is_number,
+    refuse_misfit,
+    restore_values,
+    values_to_keep,
+    weights_of,
+)
 
-__all__ = ["EarlyStopping", "ReduceLROnPlateau"]
+__all__ = ["EMA", "EarlyStopping", "ReduceLROnPlateau"]
+
+# --- best weights -----------------------------------------------------------------------------------------------------
 
 
 class EarlyStopping(Callback):
@@ -83,15 +99,12 @@ class EarlyStopping(Callback):
             self._stop(training)
 
     def on_evaluation_end(self, training: Training) -> None:
-        self._look(training)
+        if self.update(training.record, training.net, training.loss):
+            self._stop(training)
 
     def on_epoch_end(self, training: Training) -> None:
         if training.test is None:
-            self._look(training)
-
-    def _look(self, training: Training) -> None:
-        if self.update(training.record, training.net, training.loss):
-            self._stop(training)
+            self.on_evaluation_end(training)
 
     def _stop(self, training: Training) -> None:
         if self.verbose:
@@ -139,13 +152,13 @@ class EarlyStopping(Callback):
     def resume(self, state: dict[str, Any], training: Training) -> None:
         notes = {name: value for name, value in state.items() if not isinstance(value, np.ndarray)}
         weights = {name.removeprefix("weights/"): value for name, value in state.items() if name not in notes}
-        if not _is_of(notes, len(training.history)):
+        best: Any = notes.get("best")
+        counts: list[Any] = [notes.get(name) for name in ("best_epoch", "waited")]
+        whole = len(notes) == 3 and is_number(best) and best == best
+        if not whole or not all(is_count(n) and n <= len(training.history) for n in counts):
             raise ArgumentError(f"EarlyStopping: the state is {str(notes)[:200]}, which it never is.")
-        try:
-            own = values_to_keep(training.net, training.loss) if notes["best_epoch"] else {}
-            refuse_misfit(own, weights, "EarlyStopping: the state")
-        except CheckpointError as error:
-            raise ArgumentError(str(error)) from None
+        own = values_to_keep(training.net, training.loss) if notes["best_epoch"] else {}
+        refuse_misfit(own, weights, "EarlyStopping: the state", ArgumentError)
         self.best, self.best_epoch, self.waited = notes["best"], notes["best_epoch"], notes["waited"]
         self.weights = weights
 
@@ -179,15 +192,6 @@ def name_in_records(monitor: str) -> str:
         name = "test_" + monitor.removeprefix("val_")
         raise ArgumentError(f"no record has {monitor!r}; fit(test=(inputs, target)) measures {name!r}.")
     return "test_" + monitor.removeprefix("eval_") if monitor.startswith("eval_") else monitor
-
-
-def _is_of(notes: dict[str, Any], epochs: int) -> bool:
-    """True if it is what `EarlyStopping.state` says after so many epochs, beside weights."""
-    if notes.keys() != {"best", "best_epoch", "waited"}:
-        return False
-    best, epoch, waited = notes["best"], notes["best_epoch"], notes["waited"]
-    counts = is_count(epoch) and is_count(waited) and epoch <= epochs and waited <= epochs
-    return counts and is_number(best) and not math.isnan(best)
 
 
 # --- learning rate ----------------------------------------------------------------------------------------------------
@@ -286,3 +290,133 @@ class ReduceLROnPlateau(Callback):
         if len(state) != 3 or not all(isinstance(x, (int, float)) and not math.isnan(x) for x in numbers):
             raise ArgumentError(f"ReduceLROnPlateau: the state is {str(state)[:200]}, which it never is.")
         self.best, self.waited, self.cooling = state["best"], state["waited"], state["cooling"]
+
+
+# --- average weights --------------------------------------------------------------------------------------------------
+
+
+class EMA(Callback):
+    """Exponential moving average (EMA) of the weights, for the evaluations and for the net after the training.
+
+    a <- d a + (1 - d) w   after each step of the optimiser,   a = w before the first
+
+    It averages the Parameters that the optimiser trains. Other values, such as the statistics of a `BatchNorm`, are not
+    averaged unless `use_buffers=True`. Training steps continue from w: the Parameters hold the average only during an
+    evaluation, so that `EarlyStopping` and `fit(monitor=...)` keep it as the best weights. Checkpoints hold both.
+    `load_state` loads w. To get the average, call `fit(resume=file)` with the number of epochs that are already done,
+    which trains no further.
+
+    Args:
+        decay: d, in [0, 1). It averages over the last 1 / (1 - d) steps or so.
+        use_buffers: whether there are averages of the statistics too: of Parameters of the net and of the loss that
+            are not trained, and of buffers that are persistent, where these are floats.
+
+    Source: Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", SIAM J. Control Optim. 1992;
+        with d as Tarvainen and Valpola, "Mean teachers are better role models", NIPS 2017.
+
+    Example:
+        >>> net = nn.Dense(2, 1)
+        >>> sgd, data = nn.SGD(net.trainable_params(), 0.1), (ops.ones((8, 2)), ops.zeros((8, 1)))
+        >>> options = {"test": data, "accuracy": None, "progress": False}
+        >>> result = snncell.train.fit(net, nn.MSELoss(), sgd, data, 3, callbacks=[snncell.train.EMA(0.9)], **options)
+        >>> snncell.train.evaluate(net, nn.MSELoss(), data, accuracy=None)["loss"] == result.history[-1]["test_loss"]
+        True
+    """
+
+    order: ClassVar[int] = 2  # others have looked at the average when it takes that away
+
+    def __init__(self, decay: Annotated[float, Within(0.0, 1.0, open_high=True)], use_buffers: bool = False) -> None:
+        self.decay, self.use_buffers = float(decay), use_buffers
+        self.weights: list[Parameter] = []
+        self.averages: list[Parameter] = []
+        self.buffers: dict[str, Tensor] = {}  # averages of buffers, by path
+        self.in_place = False
+
+    def on_fit_begin(self, training: Training) -> None:
+        self._take(training, None)
+
+    def _take(self, training: Training, values: dict[str, Any] | None) -> None:
+        """Begin with the weights as they are, or go on from averages; of one training after another, too."""
+        self.weights, buffers = self._averaged(training)
+        if self.averages and values is None:
+            return
+        begin = {str(n): p.asnumpy() for n, p in enumerate(self.weights)} if values is None else values
+        self.averages = [Parameter(np.array(begin[str(n)]), requires_grad=False) for n in range(len(self.weights))]
+        self.buffers = {path: x if values is None else Tensor(values[path]) for path, (_, _, x) in buffers.items()}
+        self.__dict__.pop("_update", None)  # averages of another training are other Parameters
+
+    @cached_property
+    def _update(self) -> Callable[[], None]:
+        """The step of the averages, compiled."""
+        pairs = [*zip(self.averages, self.weights, strict=True)]
+
+        def update() -> None:
+            for average, weight in pairs:
+                average.assign(self._between(average.value(), weight.value()))
+
+        compiled: Callable[[], None] = jit(update)
+        return compiled
+
+    def __getstate__(self) -> dict[str, Any]:  # a copy, and a pickle, compile the step for themselves
+        return {name: value for name, value in self.__dict__.items() if name != "_update"}
+
+    def _averaged(self, training: Training) -> tuple[list[Parameter], dict[str, tuple[Cell, str, Tensor]]]:
+        """The Parameters that there are averages of, and the buffers."""
+        trained = list(training.optimiser.parameters)
+        if not self.use_buffers:
+            return trained, {}
+        known = {id(parameter) for parameter in trained}
+        weights = weights_of(training.net, training.loss).values()
+        buffers = buffers_of(training.net, training.loss).items()
+        others = [p for p in weights if id(p) not in known and p.dtype.is_float]
+        return trained + others, {f"buffer/{path}": place for path, place in buffers if place[2].dtype.is_float}
+
+    def _between(self, a: Tensor, w: Tensor) -> Tensor:
+        # In this form what never changes, such as a frozen weight, stays the same to the bit.
+        return (w + self.decay * (a - w)).astype(a.dtype)
+
+    def on_step_end(self, training: Training) -> None:
+        if training.updated:
+            self._update()
+            for path, (_, _, buffer) in self._averaged(training)[1].items():
+                average = self.buffers.get(path, buffer)
+                self.buffers[path] = buffer if average is buffer else self._between(average, buffer)
+
+    def on_fit_end(self, training: Training) -> None:
+        self._exchange(training)
+        self.averages, self.in_place = [], False  # in another `fit` it begins anew
+
+    def on_error(self, training: Training, error: BaseException) -> None:
+        if self.in_place:
+            self._exchange(training)
+        self.averages = []
+
+    def _exchange(self, training: Training) -> None:
+        """Put the averages in the place of the weights, and these in theirs."""
+        both = [*zip(self.weights, self.averages, strict=True)]
+        pairs = [(a, Tensor(np.array(b.asnumpy()))) for one, other in both for a, b in ((one, other), (other, one))]
+        places = self._averaged(training)[1]
+        # A buffer that is set has what was traced before traced again; one that never changes stays.
+        changed = {path: place for path, place in places.items() if self.buffers.get(path, place[2]) is not place[2]}
+        assign_values(pairs, [(cell, name, self.buffers[path]) for path, (cell, name, _) in changed.items()], "EMA")
+        self.buffers |= {path: buffer for path, (_, _, buffer) in changed.items()}
+        self.in_place = not self.in_place
+
+    on_evaluation_begin = on_evaluation_end = _exchange
+
+    def state(self) -> dict[str, Any]:
+        averages = {str(n): average for n, average in enumerate(self.averages)} | self.buffers
+        settings = {"decay": self.decay, "use_buffers": self.use_buffers}
+        return settings | {path: np.array(x.asnumpy()) for path, x in averages.items()}
+
+    def resume(self, state: dict[str, Any], training: Training) -> None:
+        averages = dict(state)
+        for name in ("decay", "use_buffers"):
+            before, setting = averages.pop(name, False), getattr(self, name)
+            if before != setting:
+                raise ArgumentError(f"{name} was {before} and is {setting}.")
+        weights, buffers = self._averaged(training)
+        own: dict[str, Tensor] = {str(n): parameter for n, parameter in enumerate(weights)}
+        own |= {path: buffer for path, (_, _, buffer) in buffers.items()}
+        refuse_misfit(own, averages, "EMA: the state", ArgumentError)
+        self._take(training, averages)

@@ -226,12 +226,10 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     "quantise": [{"quantiser", "integer"}, {"grids", "lowering"}, {"prepare"}, {"export"}],
     "train": [
         {"callbacks", "metrics", "state"},
-        {"average", "batches", "log", "measures", "stopping"},
+        {"batches", "log", "measures", "stopping"},
         {"checkpoints", "finite"},
-        {"loss_scale"},
         {"steps"},
         {"passes"},
-        {"run"},
         {"fit"},
         {"rate_finder"},
     ],

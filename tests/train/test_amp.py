@@ -15,7 +15,7 @@ import pytest
 import snncell as ms
 from snncell import Tensor, amp, nn, ops, train
 from snncell.errors import ArgumentError, CheckpointError, TrainingError
-from snncell.train.loss_scale import ScaledLoss
+from snncell.train.finite import ScaledLoss
 
 HALVES = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 RUNS: dict[str, Callable[[Any], Any]] = {"eager": lambda f: f, "jitted": ms.jit}
