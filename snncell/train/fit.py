@@ -167,7 +167,7 @@ def fit(
         raise ArgumentError(f"fit: monitor={monitor!r} is measured on test data; give test=(inputs, target) too.")
     if monitor is None and patience is not None:
         monitor = "loss" if test is None else "test_loss"
-    made = [] if scaler is None else [ScaledLoss(scaler, checkpoint)]
+    made: list[Callback] = [] if scaler is None else [ScaledLoss(scaler, checkpoint)]
     made += [*own, Progress(progress and ranks.first)]
     made += [] if log is None else [Log(log)]
     made += [] if monitor is None else [EarlyStopping(patience, monitor)]

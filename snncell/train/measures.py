@@ -44,14 +44,10 @@ def find_batch_lengths(net: Any, inputs: Sequence[Any]) -> Lengths | None:
     counts = find_lengths(net, inputs, {})
     if counts is None:
         return None
-    shapes = [shape for x in inputs if x is not counts for shape in _shapes(x) if len(shape) > 1]
+    leaves = [[x] if isinstance(x, EventLists) else structure.flatten(x)[0] for x in inputs if x is not counts]
+    shapes = [tuple(leaf.shape) for each in leaves for leaf in each if leaf.ndim > 1]
     # Of both first axes, for there are nets that are given the samples first, and swap the axes.
     return Lengths(as_tensor(counts, "lengths"), shapes[0][:2] if shapes else ())
-
-
-def _shapes(x: Any) -> list[tuple[int, ...]]:
-    """The shapes of what an input has in it."""
-    return [tuple(x.shape)] if isinstance(x, EventLists) else [leaf.shape for leaf in structure.flatten(x)[0]]
 
 
 def refuse_lengths(net: Any, inputs: Sequence[Any]) -> None:
@@ -75,11 +71,7 @@ def refuse_lengths(net: Any, inputs: Sequence[Any]) -> None:
 
 
 def score_output(fn: Callable[..., Any], output: Any, target: Tensor, lengths: Lengths | None) -> Any:
-    """A loss or score of the net's output; it gets the lengths if it takes them.
-
-    Raises:
-        ShapeError: if it does, and the output has another number of steps than the input.
-    """
+    """A loss or score of the net's output; it gets the lengths if it takes them."""
     score = hasattr(getattr(fn, "func", fn), "of_classes")  # of a partial, too
     if lengths is None or not takes_lengths(fn) or (score and not over_time(output, target)):
         return fn(output, target)
@@ -159,11 +151,11 @@ class Spikes:
         """The firing rate of all calls since the last time.
 
         Args:
-            lengths: integers (B,), how many steps each sample has; left out, all T. The steps behind them are no
-                elements; of what has another batch all steps count.
+            lengths: integers (B,), the number of steps of each sample; all T if left out. Later steps do not count,
+                but for spikes of another batch, of which all do.
 
         Raises:
-            ArgumentError: if nothing was, or for lengths below 0 or above T.
+            ArgumentError: without a call, or for lengths below 0 or above T.
         """
         if lengths is None:
             return self.rate_of(None)
@@ -204,16 +196,14 @@ def measure(
     """A function (*inputs, target) -> (loss, {"accuracy": ..., "firing_rate": ...}) of a batch.
 
     Args:
-        net: called with the inputs, which may be whatever `Tensor` takes, and tuples, lists and dicts of that. The one
-            that its construct calls `lengths` is how many steps each sample has: loss and accuracy are given it if they
-            take `lengths`, and the firing rate leaves out what is behind.
-        loss: of what `net` gives and the target, a number.
+        net: called with the inputs: whatever `Tensor` takes, and tuples, lists and dicts of that. The input that its
+            construct calls `lengths` goes to loss and accuracy, if they take `lengths`; the firing rate leaves out
+            later steps.
+        loss: a function of the net's output and the target that gives a number.
         accuracy: another such function, or None.
-        spikes: whose firing rate, or None, which costs nothing.
-        metrics: more functions as accuracy is, by name, which give a number, or an array that is averaged over its
-            first axis.
+        spikes: whose firing rate, or None.
+        metrics: more functions like accuracy, by name. An array is averaged over its first axis.
     """
-
     score = accuracy
     # A label that does not count in the loss does not in the accuracy either.
     # `train.accuracy` is `share_right` with the check of arguments around it.

@@ -36,22 +36,21 @@ def mark_class_score(score: Score) -> Score:
 
 @mark_class_score
 def accuracy(output: Any, labels: Any, ignore_index: int = -100, lengths: Numbers | None = None) -> Tensor:
-    """The share of samples whose largest output is at their label; NaN if an output is, as a loss would be.
+    """Accuracy: the share of samples whose largest output is at their label; NaN if an output is NaN, like a loss.
 
     Args:
         output: (B, C), or (T, B, C), which is summed over time first; of a tuple, the first.
-        labels: class numbers, integers (B,); or a probability for each class, (B, C), of which the largest counts, as
-            in one-hot labels.
-        ignore_index: a class number that does not count, as for `nn.CrossEntropyLoss`, whose own `train.fit` takes.
-            Where no label counts the accuracy is NaN, as that loss is.
-        lengths: integers (B,), how many steps of outputs (T, B, C) each sample has; left out, all T. The steps behind
-            them change nothing, whatever they hold.
+        labels: class numbers, integers (B,); or a probability for each class, (B, C), of which the largest counts.
+        ignore_index: a class number that does not count; `train.fit` takes that of the loss. Where no label counts the
+            accuracy is NaN, like `nn.CrossEntropyLoss`.
+        lengths: integers (B,), the number of steps of each sample in outputs (T, B, C); all T if left out. Later steps
+            change nothing.
 
     Raises:
         DTypeError: for labels that are neither.
-        ArgumentError: for a class number that the outputs have no place for; for labels (B, C) that are no
-            probabilities: one is below 0, or a sample's do not add up to 1 (to 1 %). On the GPU under `jit`, which does
-            not wait for a check, the accuracy of either is 0.
+        ArgumentError: for a class number that the outputs have no place for, or labels (B, C) that are below 0 or do
+            not add up to 1 (to 1 %) for each sample. On the GPU under `jit`, which does not wait for a check, the
+            accuracy of either is 0.
         ShapeError: for shapes that do not fit.
 
     Example:
@@ -71,7 +70,9 @@ def accuracy(output: Any, labels: Any, ignore_index: int = -100, lengths: Number
         raise ShapeError(f"accuracy: lengths are of outputs (T, B, C), and these have shape {scores.shape}.")
     if by_number and summed.ndim > 1 and summed.shape[:-1] == target.shape:
         counts = ops.not_equal(target, ignore_index)
-        right = _at_largest(summed, _at_number(ops.select(counts, target, 0), summed.shape[-1]))
+        classes = summed.shape[-1]
+        label = hot(ops.select(counts, target, 0), classes, -1, label_words("accuracy", classes, True))
+        right = _at_largest(summed, label)
         return ops.select(counts, right, 0.0).sum() / counts.astype("float32").sum()
     if summed.ndim < 2 or summed.shape[-1] < 2 or summed.shape != target.shape:
         raise _unfit(scores, target)
@@ -108,11 +109,6 @@ def _at_largest(scores: Tensor, label: Tensor) -> Tensor:
     return ops.select(ops.any(ops.isnan(scores), -1), float("nan"), (largest * label).sum(-1))
 
 
-def _at_number(labels: Tensor, classes: int) -> Tensor:
-    """Class numbers as one-hot labels, (B, C); refused where the outputs have no such class."""
-    return hot(labels, classes, -1, label_words("accuracy", classes, True))
-
-
 def _unfit(scores: Tensor, target: Tensor) -> Exception:
     """The error for labels that do not fit the outputs."""
     if target.dtype.is_float:
@@ -146,16 +142,11 @@ _TOP = re.compile(r"top[-_ ]?(\d+)")
 
 
 def top_k(k: Count) -> Metric:
-    """A metric: the share of samples whose label is among the `k` classes of the largest outputs.
-
-    Fewer than k classes have a larger output than the label's. NaN if an output is.
-
-    Args:
-        k: how many.
+    """Top-k accuracy: the share of samples for which fewer than k classes have a larger output than the label's.
 
     Returns:
         A function (output, labels, lengths=None) -> number: outputs (B, C), or (T, B, C), which are summed over time,
-        up to `lengths`, and class numbers (B,), of which those below 0 do not count.
+        up to `lengths`, and class numbers (B,), of which those below 0 do not count. NaN if an output is NaN.
 
     Example:
         >>> output, labels = Tensor([[0.1, 0.7, 0.2], [0.5, 0.2, 0.3]]), Tensor([2, 1])
@@ -178,10 +169,7 @@ def top_k(k: Count) -> Metric:
 def confusion(output: Any, labels: Any, lengths: Numbers | None = None) -> Tensor:
     """The confusion matrix, as shares of the samples: at [i, j] those of class i whose largest output is j's.
 
-    Args:
-        output: (B, C), or (T, B, C), which is summed over time.
-        labels: class numbers (B,), of which those below 0 do not count.
-        lengths: integers (B,), how many steps of outputs (T, B, C) each sample has; left out, all T.
+    Its arguments are those of the function that `top_k` returns.
 
     Returns:
         (1, C, C), float32, whose mean over the first axis `fit` and `evaluate` give as a nested list.
@@ -222,8 +210,8 @@ def _classes(output: Any, labels: Any, lengths: Any, who: str) -> tuple[Tensor, 
 class Monitored:
     """A metric of the recordings of `snncell.monitor`, such as spikes or energy, in place of output and target.
 
-    `fit(test=..., metrics=...)` and `evaluate` measure it in prediction, batch by batch; records have it as
-    "test_" and its name. Steps of the training are not recorded, which would slow them down.
+    `fit(test=..., metrics=...)` and `evaluate` measure it in prediction, batch by batch. Training steps are not
+    recorded, because that would slow them down.
 
     Args:
         of: a function of the `Monitor` of one batch that gives a number, a mean over the samples.
@@ -250,30 +238,14 @@ def spikes(monitor: Monitor) -> float:
     return float(sum(np.count_nonzero(array) / array.shape[1] for array in fired))
 
 
-def synops(monitor: Monitor) -> float:
-    """The synaptic operations per sample."""
-    return monitor.synops()
-
-
 def energy(monitor: Monitor) -> float:
-    """The energy per sample, in J, by the table of `monitoring.energy` that it takes by default."""
+    """The energy per sample, in J, by the default table of `monitoring.energy`."""
     return float(monitor.energy().joules)
-
-
-BY_NAME = {
-    "spikes": Monitored(spikes),
-    "synops": Monitored(synops, inputs=True),
-    "energy": Monitored(energy, inputs=True),
-}
 
 
 @contextmanager
 def watch_metrics(net: Cell, metrics: dict[str, Monitored]) -> Iterator[Callable[[], dict[str, float]]]:
-    """Record the calls of a net; the context is a function that returns the metrics of the last call.
-
-    Raises:
-        ArgumentError: for a net without neurons, within another monitor, and a metric that gives no number.
-    """
+    """Record the calls of a net; the context is a function that returns the metrics of the last call."""
     if not metrics:
         yield dict
         return
@@ -295,7 +267,13 @@ def _number(name: str, metric: Monitored, monitor: Monitor) -> float:
 
 # --- by name ----------------------------------------------------------------------------------------------------------
 
-NAMED: dict[str, Metric | Monitored] = {"accuracy": accuracy, "confusion": confusion, **BY_NAME}
+NAMED: dict[str, Metric | Monitored] = {
+    "accuracy": accuracy,
+    "confusion": confusion,
+    "spikes": Monitored(spikes),
+    "synops": Monitored(Monitor.synops, inputs=True),
+    "energy": Monitored(energy, inputs=True),
+}
 
 
 def metric(name: str) -> Metric | Monitored:
@@ -329,14 +307,12 @@ def _of_name(name: str, who: str) -> Metric | Monitored:
 
 
 def name_metrics(metrics: Any, who: str) -> tuple[dict[str, Metric], dict[str, Monitored]]:
-    """Metrics by the names that records have them by: functions of (output, target), and of a monitor.
-
-    Raises:
-        ArgumentError: for what is none, and for a name that a record has already.
-    """
-    several = isinstance(metrics, Iterable) and not isinstance(metrics, str)
-    given = dict(metrics) if isinstance(metrics, dict) else [*metrics] if several else [metrics]
-    pairs = [*given.items()] if isinstance(given, dict) else [(_name_of(one, who), one) for one in given]
+    """Metrics by their names in records: functions of (output, target), and of a monitor."""
+    if not isinstance(metrics, dict):
+        several = isinstance(metrics, Iterable) and not isinstance(metrics, str)
+        pairs = [(_name_of(one, who), one) for one in (metrics if several else [metrics])]
+    else:
+        pairs = [*metrics.items()]
     found: dict[str, Metric | Monitored] = {}
     for name, one in pairs:
         if not isinstance(name, str) or name in RESERVED or name.startswith("test_"):
