@@ -38,17 +38,17 @@ def save_state(
     arrays: dict[str, Any] | None = None,
     loss: Callable[..., Any] | None = None,
 ) -> None:
-    """Save a training to a file, from which `load_state` continues to the bit; the file is replaced as a whole.
+    """Save a training to a safetensors file, from which `load_state` continues to the bit.
 
-    It holds the Parameters and buffers of the net and of the loss, the step, rate and moments of the optimiser, where
-    the random numbers are, and how net, loss and optimiser are made, by which another one is told. It does not hold
-    what a `Stateful` keeps.
+    The file is replaced as a whole. It holds the Parameters and buffers of net and loss, the step, rate and moments of
+    the optimiser, the state of the random numbers, and a description of net, loss and optimiser, so that `load_state`
+    can refuse others. It does not hold the states of a `Stateful`.
 
     Args:
-        file: the path, a safetensors file.
-        net, optimiser: what is trained, and by what.
+        file: the path.
+        net, optimiser: of the training.
         notes: anything that JSON can say.
-        arrays: NumPy arrays to keep beside, by name.
+        arrays: more NumPy arrays, by name.
         loss: the loss, if it is a Cell; of a function nothing is kept.
 
     Raises:
@@ -70,22 +70,21 @@ def load_state(
     expected: dict[str, Any] | None = None,
     loss: Callable[..., Any] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Continue a training that `save_state` wrote: weights, optimiser and random numbers are as they were.
+    """Load a training that `save_state` wrote: weights, optimiser and random numbers are as they were.
 
     Without an optimiser only the Parameters and buffers of `net` are loaded, for example to make predictions.
 
     Args:
         file: the path.
-        net, optimiser: made as those that were saved.
+        net, optimiser, loss: made like those that were saved.
         expected: notes that must be as they were.
-        loss: made as the one that was saved.
 
     Returns:
         The notes and the arrays that were given.
 
     Raises:
         CheckpointError: if the file is missing, damaged or of something else, or was written with another net,
-            optimiser or loss or other notes, naming what differs; then nothing is loaded.
+            optimiser or loss or other notes, naming the difference; then nothing is loaded.
     """
     stored = read_state(file, net, optimiser, expected, loss)
     stored.load()
@@ -94,14 +93,12 @@ def load_state(
 
 def _by_last_names(make: Any) -> Any:
     """The description of an optimiser with the last parts of the names in its groups, as older files have it."""
-    if not isinstance(make, dict):
-        return make
-    return {
-        path: {**facts, "names": [str(name or "").rpartition(".")[2] for name in facts["names"]]}
-        if isinstance(facts, dict) and isinstance(facts.get("names"), list)
-        else facts
-        for path, facts in make.items()
-    }
+    result = make
+    for path, facts in make.items() if isinstance(make, dict) else ():
+        if isinstance(facts, dict) and isinstance(facts.get("names"), list):
+            names = [str(name or "").rpartition(".")[2] for name in facts["names"]]
+            result = {**result, path: {**facts, "names": names}}
+    return result
 
 
 def _without_new_defaults(cell: Cell, before: Any, now: dict[str, Any]) -> dict[str, Any]:
@@ -141,11 +138,10 @@ class Stored(NamedTuple):
 
     def load(self) -> None:
         """Assign it to net, optimiser, loss and random numbers: all of it or, if interrupted, nothing."""
-        if self.random is None:
-            assign_values(self.values, self.buffers, "load_state")
-            return
-        assign_values([*self.values, assign_seed(*self.random)], self.buffers, "load_state")
-        set_seed(*self.random)  # threads that begin to draw later do so from it
+        seeds = [] if self.random is None else [assign_seed(*self.random)]
+        assign_values([*self.values, *seeds], self.buffers, "load_state")
+        if self.random is not None:
+            set_seed(*self.random)  # threads that begin to draw later do so from it
 
 
 def assign_values(
@@ -173,7 +169,7 @@ def read_state(
             f"load_state: {where} holds no training; if it holds weights, snncell.load_checkpoint(file, net) puts them "
             f"into a Cell."
         )
-    makes, notes = (from_json(text[name], f"load_state: {where}: {name}") for name in ("made", "notes"))
+    makes, notes = (_from_json(text[name], f"load_state: {where}: {name}") for name in ("made", "notes"))
     now = _describe_parts(net, optimiser, loss) | (expected or {})
     if optimiser is None and loss is None:
         del now["loss"]
@@ -225,8 +221,7 @@ def refuse_misfit(
     return stored
 
 
-def from_json(text: str, what: str) -> dict[str, Any]:
-    """Parse a dict from JSON, or raise a CheckpointError."""
+def _from_json(text: str, what: str) -> dict[str, Any]:
     try:
         content = json.loads(text)
         _flat(content)  # it is not nested too deeply to be gone through
@@ -262,13 +257,10 @@ def values_to_keep(net: Cell, loss: Any = None) -> dict[str, Tensor]:
 
 def restore_values(net: Cell, loss: Any, values: dict[str, Any], who: str) -> None:
     """Assign arrays to the Parameters and buffers of `values_to_keep`, by their names."""
-    own = weights_of(net, loss)
-    buffers = {f"buffer/{path}": (cell, name) for path, (cell, name, _) in buffers_of(net, loss).items()}
-    assign_values(
-        [(own[path], Tensor(value)) for path, value in values.items() if path in own],
-        [(*buffers[path], Tensor(value)) for path, value in values.items() if path in buffers],
-        who,
-    )
+    own, buffers = weights_of(net, loss), buffers_of(net, loss)
+    weights = [(own[path], Tensor(value)) for path, value in values.items() if path in own]
+    kept = [(*buffers[path][:2], Tensor(values[f"buffer/{path}"])) for path in buffers if f"buffer/{path}" in values]
+    assign_values(weights, kept, who)
 
 
 def buffers_of(net: Cell, loss: Any = None) -> dict[str, tuple[Cell, str, Tensor]]:
@@ -281,9 +273,8 @@ def buffers_of(net: Cell, loss: Any = None) -> dict[str, tuple[Cell, str, Tensor
 
 def _describe_parts(net: Cell, optimiser: Optimizer | None, loss: Any) -> dict[str, Any]:
     """Describe net, optimiser and loss; the description of a loss that is no Cell is empty."""
-    of_loss = describe_cell(loss) if isinstance(loss, Cell) else {}
-    of_optimiser = {} if optimiser is None else {"optimiser": describe_cell(optimiser)}
-    return {"net": describe_cell(net), **of_optimiser, "loss": of_loss}
+    parts = {"net": net, "loss": loss} if optimiser is None else {"net": net, "optimiser": optimiser, "loss": loss}
+    return {name: describe_cell(part) if isinstance(part, Cell) else {} for name, part in parts.items()}
 
 
 def _own(optimiser: Optimizer) -> dict[str, Parameter]:

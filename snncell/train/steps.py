@@ -26,13 +26,11 @@ Clip = Callable[[Any], Any]
 
 
 class TrainStep(Protocol):
-    """A training step of `fit`.
-
-    updated: whether no gradients are waiting for the ones of further batches.
-    """
+    """A training step of `fit`."""
 
     @property
-    def updated(self) -> bool: ...
+    def updated(self) -> bool:
+        """Whether no gradients wait for those of further batches."""
 
     def __call__(self, batch: Any) -> Numbers:
         """Train on a counted batch; returns the numbers that were measured."""
@@ -50,15 +48,15 @@ def training_step(
     spikes: Spikes | None = None,
     loss_scale: Annotated[LossScaler | float | None, Own()] = None,
 ) -> Callable[..., Numbers]:
-    """A jitted function (*inputs, target) -> {"loss": ..., ...} that takes one step: forward, backward, optimiser.
+    """A jitted training step, (*inputs, target) -> {"loss": ..., ...}: forward, backward, optimiser.
 
     Args:
         net, loss, accuracy, spikes: as for `measure`.
         optimiser: called with the gradients of its Parameters, which are zeros for frozen ones.
         clip: a function of the tuple of gradients that gives such a tuple, or None.
-        loss_scale: an `amp.LossScaler`, or a number for one that does not change: the gradients are those of the loss
-            times the scale, divided by it before they are clipped. A step whose gradients are not all finite is not
-            taken: Parameters, statistics, moments and the step stay as they are, to the bit.
+        loss_scale: an `amp.LossScaler`, or a number for a constant scale. The gradients are those of the scaled loss,
+            divided by the scale before they are clipped. A step whose gradients are not all finite is skipped:
+            Parameters, statistics, moments and the number of the step stay as they are.
 
     Example:
         >>> net = nn.Dense(2, 1)
@@ -144,8 +142,8 @@ class EachBatch:
     def __call__(self, batch: tuple[Any, ...]) -> Numbers:
         return self.step(*batch)
 
-    def finish(self) -> None:
-        """No gradients are left."""
+    def finish(self) -> None:  # no gradients are left
+        pass
 
 
 class Accumulated:
@@ -213,7 +211,7 @@ def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: float) -> tuple[T
 
     g min(1, max_norm / n)  with n = sqrt(sum of the squares of all elements of all gradients)
 
-    n is computed of g / max |g|, in float32 at least, so that no square overflows or vanishes. Of a gradient with an
+    n is computed from g / max |g|, in float32 at least, so that no square overflows or vanishes. If a gradient has an
     infinity or a NaN, all become NaN.
 
     Raises:
