@@ -15,15 +15,14 @@ from snncell.quantise.quantiser import (
     Quantiser,
     ScaleBits,
     at_least_float32,
-    axes_of_scale,
     largest_magnitude,
     least_error,
     mean_over,
     percentile_of,
     positive_or_one,
+    reduce_scale,
     refuse_integers,
     round_scale,
-    value_range,
 )
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
@@ -33,10 +32,26 @@ SCALES = ("max", "mse", "percentile", "moving", "learned")
 _POSITIVE = Range(0.0, text="is positive and finite")
 
 
+class _PerChannel(Quantiser):
+    """A quantiser with one step, or one for each place along an axis."""
+
+    def __init__(self, per_channel: bool, axis: int, scale_bits: int | None) -> None:
+        super().__init__()
+        self.per_channel, self.axis, self.scale_bits = per_channel, axis, scale_bits
+
+    @property
+    def _axis(self) -> int | None:
+        return self.axis if self.per_channel else None
+
+    def extend_repr(self) -> str:
+        channels = f"per_channel=True, axis={self.axis}, " if self.per_channel else ""
+        return f"{channels}scale_bits={self.scale_bits}"
+
+
 # --- uniform ----------------------------------------------------------------------------------------------------------
 
 
-class Uniform(Quantiser):
+class Uniform(_PerChannel):
     """Values rounded to whole multiples of a step, halves to even, within the integers of so many bits.
 
     Q(x) = s round(clip(x / s, low, high)),   dQ/dx = 1 where low <= x / s <= high, else 0
@@ -98,9 +113,9 @@ class Uniform(Quantiser):
         momentum: Annotated[float, Within(0.0, 1.0)] = 0.9,
         rounding: Literal["nearest", "stochastic"] = "nearest",
     ) -> None:
-        super().__init__()
-        self.bits, self.symmetric, self.per_channel, self.axis = bits, symmetric, per_channel, axis
-        self.scale_bits, self.percent, self.momentum, self.rounding = scale_bits, percent, momentum, rounding
+        super().__init__(per_channel, axis, scale_bits)
+        self.bits, self.symmetric = bits, symmetric
+        self.percent, self.momentum, self.rounding = percent, momentum, rounding
         self.scale = self._checked_scale(scale)
         if not symmetric and scale != "max":
             raise ArgumentError(f'{type(self).__name__}: symmetric=False goes with scale="max", not {scale!r}.')
@@ -118,20 +133,14 @@ class Uniform(Quantiser):
         digits, exponent = math.frexp(scale)
         return math.ldexp(round(math.ldexp(digits, self.scale_bits)), exponent - self.scale_bits)
 
-    # --- the grid -----------------------------------------------------------------------------------------------------
-
-    @property
-    def _axis(self) -> int | None:
-        return self.axis if self.per_channel else None
-
     def begin(self, x: Tensor) -> Uniform:
         """The quantiser itself, whose learned step or moving maximum begins by values such as these."""
         refuse_integers(x, self)
         values = at_least_float32(ops.stop_gradient(x))
         if self.scale == "learned":
-            axes = axes_of_scale(values, self._axis)
-            mean = ops.mean(ops.abs(values), axes, keepdims=True) if axes and x.size else ops.abs(values)
-            start = mean * (2.0 / math.sqrt(self.high)) if x.size else ops.ones((1,) * x.ndim)
+            start = ops.ones((1,) * x.ndim)
+            if x.size:
+                start = reduce_scale(ops.mean, ops.abs(values), self._axis) * (2.0 / math.sqrt(self.high))
             self.declare("step_size")
             self.step_size = Parameter(positive_or_one(start), name="step_size")
         if self.scale == "moving":
@@ -146,25 +155,20 @@ class Uniform(Quantiser):
         return [step] if isinstance(step, Parameter) and step.requires_grad else []
 
     def grid(self, x: Tensor) -> Grid:
-        if isinstance(self.scale, float):
-            return self.scale, float(self.low), float(self.high)
-        if not self.symmetric:
-            return self._affine(x)
+        if not self.symmetric:  # from the smallest to the largest value, with 0 between them
+            least = ops.minimum(reduce_scale(ops.min, x, self._axis), 0.0)
+            most = ops.maximum(reduce_scale(ops.max, x, self._axis), 0.0)
+            levels = 2.0**self.bits - 1.0
+            step = round_scale(positive_or_one((most - least) / levels), self.scale_bits, up=True)
+            zero = ops.round(-least / step)
+            return step, -zero, levels - zero
+        step: Any = self.scale
         if self.scale == "learned":
-            return (
-                round_scale(self._begun("step_size").astype(x.dtype), self.scale_bits),
-                float(self.low),
-                float(self.high),
-            )
-        step = positive_or_one(self._magnitude(x) / float(self.high))
-        return round_scale(step, self.scale_bits, up=self.scale in ("max", "moving")), float(self.low), float(self.high)
-
-    def _affine(self, x: Tensor) -> Grid:
-        least, most = value_range(x, self._axis)
-        levels = 2.0**self.bits - 1.0
-        step = round_scale(positive_or_one((most - least) / levels), self.scale_bits, up=True)
-        zero = ops.round(-least / step)
-        return step, -zero, levels - zero
+            step = round_scale(self._begun("step_size").astype(x.dtype), self.scale_bits)
+        elif not isinstance(self.scale, float):
+            step = positive_or_one(self._magnitude(x) / float(self.high))
+            step = round_scale(step, self.scale_bits, up=self.scale in ("max", "moving"))
+        return step, float(self.low), float(self.high)
 
     def _begun(self, name: str) -> Any:
         if name not in self.__dict__:
@@ -195,8 +199,6 @@ class Uniform(Quantiser):
         after = ops.select(ops.gt(moving, 0.0), moving * self.momentum + now * (1.0 - self.momentum), now)
         ops.assign(moving, after)
         return after.astype(x.dtype)
-
-    # --- forward and reverse ------------------------------------------------------------------------------------------
 
     def rounded(self, x: Tensor, *grid: Any) -> Any:
         step, low, high = grid
@@ -247,9 +249,8 @@ class Uniform(Quantiser):
         return self.rounded(at_least_float32(x), *grid).astype(x.dtype)
 
     def extend_repr(self) -> str:
-        kind = "" if self.symmetric else ", symmetric=False"
-        kind += f", per_channel=True, axis={self.axis}" if self.per_channel else ""
-        return f"bits={self.bits}, scale={self.scale!r}{kind}, scale_bits={self.scale_bits}"
+        kind = "" if self.symmetric else "symmetric=False, "
+        return f"bits={self.bits}, scale={self.scale!r}, {kind}{super().extend_repr()}"
 
 
 class FixedPoint(Uniform):
@@ -287,22 +288,6 @@ class FixedPoint(Uniform):
 # --- few levels -------------------------------------------------------------------------------------------------------
 
 LEAST_EXPONENT = -64  # of the largest power of two; below it, weights are as good as 0
-
-
-class _PerChannel(Quantiser):
-    """A quantiser with one step, or one for each place along an axis."""
-
-    def __init__(self, per_channel: bool, axis: int, scale_bits: int | None) -> None:
-        super().__init__()
-        self.per_channel, self.axis, self.scale_bits = per_channel, axis, scale_bits
-
-    @property
-    def _axis(self) -> int | None:
-        return self.axis if self.per_channel else None
-
-    def extend_repr(self) -> str:
-        channels = f"per_channel=True, axis={self.axis}, " if self.per_channel else ""
-        return f"{channels}scale_bits={self.scale_bits}"
 
 
 class Ternary(_PerChannel):

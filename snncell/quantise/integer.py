@@ -1,7 +1,4 @@
-"""Networks of whole numbers: layers, neurons over time, and the network, run by NumPy alone and kept in a file.
-
-They are the model for a chip or a program in C, which must give the same numbers.
-"""
+"""Networks of whole numbers, run by NumPy alone and kept in a file: the model for a chip or a program in C."""
 
 from __future__ import annotations
 
@@ -100,45 +97,39 @@ class IntegerProduct(IntegerLayer):
                 f"run: a {self.kind} layer takes {channels} channels on axis {axis}, the shape is {x.shape}."
             )
         sums = x.astype(np.int32) @ self.weight.T.astype(np.int32) if self.kind == "dense" else self._convolved(x)
-        places = (1,) * (len(self.weight.shape) - 2)  # axes behind the channels
+        places = (1,) * (len(self.weight.shape) - 2)  # axes after the channels
         if self.bias is not None:
             sums = sums + self.bias.reshape((-1, *places))
         return sums * (self.multiplier.reshape((-1, *places)) if self.multiplier.ndim else self.multiplier)
 
     def _convolved(self, x: Array) -> Array:
         size, axes = self.weight.shape[2:], tuple(range(2, x.ndim))
-        pads = self._pads(x.shape[2:], size)
-        padded = np.pad(x.astype(np.int32), ((0, 0), (0, 0), *pads))
         spans = tuple((k - 1) * d + 1 for k, d in zip(size, self.dilation, strict=True))
+        padded = np.pad(x.astype(np.int32), ((0, 0), (0, 0), *self._pads(x.shape[2:], spans)))
         windows = np.lib.stride_tricks.sliding_window_view(padded, spans, axes)
-        steps = tuple(slice(None, None, s) for s in self.stride)
-        taps = tuple(slice(None, None, d) for d in self.dilation)
-        windows = windows[(slice(None), slice(None), *steps, *taps)]  # (N, C, *places, *K)
-        count, channels = len(axes), x.shape[1] // self.groups
-        outputs = self.weight.shape[0] // self.groups
-        parts = []
-        for group in range(self.groups):
-            own = windows[:, group * channels : (group + 1) * channels]
-            weight = self.weight[group * outputs : (group + 1) * outputs].astype(np.int32)
-            over = (1, *range(2 + count, 2 + 2 * count))
-            parts.append(np.moveaxis(np.tensordot(own, weight, (over, (1, *range(2, 2 + count)))), -1, 1))
+        strides = tuple(slice(None, None, s) for s in (*self.stride, *self.dilation))
+        windows = windows[(slice(None), slice(None), *strides)]  # (N, C, *places, *K)
+        over = (1, *(axis + len(axes) for axis in axes)), (1, *axes)
+        groups = np.split(windows, self.groups, 1), np.split(self.weight.astype(np.int32), self.groups)
+        parts = [np.moveaxis(np.tensordot(own, weight, over), -1, 1) for own, weight in zip(*groups, strict=True)]
         return np.concatenate(parts, 1)
 
-    def _pads(self, lengths: tuple[int, ...], size: tuple[int, ...]) -> Pairs:
-        """Zeros before and behind each axis."""
+    def _pads(self, lengths: tuple[int, ...], spans: tuple[int, ...]) -> Pairs:
+        """Zeros before and after each axis, for windows of these spans."""
+        count = len(spans)
         if self.pad_mode == "valid":
-            return ((0, 0),) * len(size)
+            return ((0, 0),) * count
         if self.pad_mode == "pad":
-            given = self.padding if isinstance(self.padding, (list, tuple)) else (self.padding,) * len(size)
+            given = self.padding if isinstance(self.padding, (list, tuple)) else (self.padding,) * count
             flat = [int(n) for n in given]
-            if len(flat) == 2 * len(size) and len(size) > 1:
-                return tuple((flat[2 * i], flat[2 * i + 1]) for i in range(len(size)))
-            return tuple((n, n) for n in flat)
-        pads = []
-        for length, k, s, d in zip(lengths, size, self.stride, self.dilation, strict=True):
-            total = max((math.ceil(length / s) - 1) * s + (k - 1) * d + 1 - length, 0)
-            pads.append((total // 2, total - total // 2))
-        return tuple(pads)
+            return tuple(
+                zip(flat[::2], flat[1::2], strict=True) if len(flat) == 2 * count > 2 else zip(flat, flat, strict=True)
+            )
+        totals = (
+            max((math.ceil(length / s) - 1) * s + span - length, 0)
+            for length, span, s in zip(lengths, spans, self.stride, strict=True)
+        )
+        return tuple((total // 2, total - total // 2) for total in totals)
 
 
 @dataclass(frozen=True, eq=False)
@@ -371,7 +362,7 @@ class IntegerNet:
         """
         values = np.asarray(x.asnumpy() if hasattr(x, "asnumpy") else x)
         if not any(isinstance(layer, Encode) for layer in self.layers):
-            values = _whole(values)
+            values = _to_int32(values)
         for layer in self.layers:
             values = layer.run(values)
         return values.astype(np.int32)
@@ -382,10 +373,13 @@ class IntegerNet:
         Raises:
             CheckpointError: if it cannot be written.
         """
+        described, arrays = self._describe()
+        write_arrays(file, arrays, {"format": FORMAT, "layers": json.dumps(described)}, "save")
+
+    def _describe(self) -> tuple[list[Any], dict[str, Any]]:
+        """The layers as JSON, and their arrays by name."""
         arrays: dict[str, Any] = {}
-        described = [_describe_layer(layer, str(place), arrays) for place, layer in enumerate(self.layers)]
-        header = {"format": FORMAT, "layers": json.dumps(described)}
-        write_arrays(file, arrays, header, "save")
+        return [_describe_layer(layer, str(place), arrays) for place, layer in enumerate(self.layers)], arrays
 
     @classmethod
     def load(cls, file: Path) -> IntegerNet:
@@ -413,13 +407,11 @@ class IntegerNet:
     @property
     def weight_bytes(self) -> int:
         """The bytes of all weights and biases."""
-        arrays: dict[str, Any] = {}
-        for place, layer in enumerate(self.layers):
-            _describe_layer(layer, str(place), arrays)
+        arrays = self._describe()[1]
         return sum(a.nbytes for name, a in arrays.items() if name.rpartition(".")[2] in ("weight", "bias"))
 
 
-def _whole(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _to_int32(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if values.dtype.kind == "f" and not np.all(values == np.rint(values)):
         raise ArgumentError(
             "run: x are whole numbers, such as spikes, and some of these are not. A network for other inputs has "
@@ -461,11 +453,9 @@ def _kind_name(layer: Any) -> str:
 
 def _make_layer(described: Any, arrays: dict[str, Any]) -> Any:
     """The layer that was described."""
-    fields = {name: _value(value, arrays) for name, value in described["fields"].items()}
+    fields: dict[str, Any] = {}
+    for name, value in described["fields"].items():
+        if isinstance(value, dict):
+            value = arrays[value["array"]] if "array" in value else _make_layer(value["layer"], arrays)
+        fields[name] = tuple(value) if isinstance(value, list) else value
     return KINDS[described["kind"]](**fields)
-
-
-def _value(value: Any, arrays: dict[str, Any]) -> Any:
-    if isinstance(value, dict):
-        return arrays[value["array"]] if "array" in value else _make_layer(value["layer"], arrays)
-    return tuple(value) if isinstance(value, list) else value

@@ -54,11 +54,11 @@ def positive_or_one(scale: Tensor) -> Tensor:
 
 
 class Quantiser(Ranged, Cell):
-    """A function onto a grid: x -> step levels, with `levels` whole, and a straight-through reverse.
+    """A function onto a grid: x -> step levels, with `levels` whole, and a straight-through backward pass.
 
-    A subclass has four methods. `grid(x)` gives what the grid is made of, the step first; `rounded(x, *grid)` the
-    values on it; `smooth(x, *grid)` the function whose derivative the reverse has; `passes(x, *grid)` where that
-    derivative is 1, and not 0, or None for everywhere. `testing.check_bprop` compares the reverse with the smooth
+    A subclass has four methods. `grid(x)` gives the step first, then what else the grid needs; `rounded(x, *grid)` the
+    values on it; `smooth(x, *grid)` the function whose derivative the backward pass has; `passes(x, *grid)` where that
+    derivative is 1, and not 0, or None for everywhere. `testing.check_bprop` compares the backward pass with the smooth
     function, and `surrogate.smooth()` runs it, as with spike functions.
 
     Zeros stay zeros, NaN stays NaN; NaN or infinity among values that share a scale makes all of them NaN. float16 and
@@ -166,23 +166,20 @@ def axes_of_scale(x: Tensor, axis: int | None) -> tuple[int, ...]:
     return tuple(a for a in range(x.ndim) if axis is None or a != axis % x.ndim)
 
 
+def reduce_scale(operation: Callable[..., Any], x: Tensor, axis: int | None) -> Any:
+    """The mean, minimum or maximum of the values that share a scale, over axes that are kept with length 1."""
+    axes = axes_of_scale(x, axis)
+    return operation(x, axes, keepdims=True) if axes else x
+
+
 def mean_over(x: Tensor, axis: int | None) -> Any:
-    """The mean over these axes, added up in float64 so that the order of the sum does not change a short scale."""
-    axes = axes_of_scale(x, axis)
-    return ops.mean(x.astype(dtypes.float64), axes, keepdims=True).astype(x.dtype) if axes else x
+    """The mean of the values that share a scale; the order of a sum in float64 does not change a short scale."""
+    return reduce_scale(ops.mean, x.astype(dtypes.float64), axis).astype(x.dtype)
 
 
-def largest_magnitude(x: Tensor, axis: int | None) -> Tensor:
-    """The largest magnitude, with axes of length 1 where it was taken over them."""
-    axes = axes_of_scale(x, axis)
-    return ops.max(ops.abs(x), axes, keepdims=True) if axes else ops.abs(x)
-
-
-def value_range(x: Tensor, axis: int | None) -> tuple[Tensor, Tensor]:
-    """The smallest and the largest value, with 0 between them."""
-    axes = axes_of_scale(x, axis)
-    low, high = (ops.min(x, axes, keepdims=True), ops.max(x, axes, keepdims=True)) if axes else (x, x)
-    return ops.minimum(low, 0.0), ops.maximum(high, 0.0)
+def largest_magnitude(x: Tensor, axis: int | None) -> Any:
+    """The largest magnitude of the values that share a scale."""
+    return reduce_scale(ops.max, ops.abs(x), axis)
 
 
 def percentile_of(x: Tensor, axis: int | None, percent: float) -> Tensor:
@@ -203,6 +200,5 @@ def least_error(x: Tensor, axis: int | None, rounded: Callable[[Tensor, Tensor],
         shares = Tensor(SHARES, x.dtype)
     each = top * shares.reshape((-1, *(1,) * x.ndim))  # all of them at once, on an axis in front
     errors = ops.square(rounded(x, each) - x).astype(dtypes.float64)
-    places = tuple(a + 1 for a in axes)
-    errors = ops.sum(errors, places, keepdims=True) if places else errors
+    errors = ops.sum(errors, tuple(a + 1 for a in axes), keepdims=True) if axes else errors
     return top * ops.gather(shares, ops.argmin(errors, 0), 0)

@@ -447,28 +447,23 @@ MEASURES = (*training.MEASURES, *gradients.MEASURES, *activity.MEASURES)
 
 def diagnose(facts: Facts) -> tuple[Finding, ...]:
     """The findings of all rules, the worst first."""
-    judged = []
-    for measure in MEASURES:
-        for measurement in measure(facts):
-            rule = RULES[measurement.rule]
-            finding = rule.judge(measurement)
-            if finding is not None:
-                judged.append((rule, finding))
-    blocking = _blocking(facts, [finding for _, finding in judged])
-    return by_severity(
-        _explain_finding(facts, finding, blocking) if rule.follows else finding for rule, finding in judged
-    )
-
-
-def _explain_finding(facts: Facts, finding: Finding, blocking: Sequence[tuple[str, str]]) -> Finding:
-    """The finding, as a note if it follows from a layer at its place or after it that no gradient passes."""
+    rules = [(RULES[m.rule], RULES[m.rule].judge(m)) for measure in MEASURES for m in measure(facts)]
+    findings = [finding for _, finding in rules if finding is not None]
+    blocking = _blocking(facts, findings)
     names = [layer.name for layer in facts.layers]
-    place = names.index(finding.layer) if finding.layer in names else 0
-    for what, name in blocking:
-        if names.index(name) >= place:
+    explained = []
+    for rule, finding in rules:
+        if finding is None:
+            continue
+        # What follows from a layer at its place or after it, which no gradient passes, is a note.
+        place = names.index(finding.layer) if finding.layer in names else 0
+        causes = [(what, name) for what, name in blocking if rule.follows and names.index(name) >= place]
+        if causes:
+            what, name = causes[0]
             text = f"{finding.text} It follows from the {what} of {name}."
-            return replace(finding, severity="note", text=text, mend=f"Mend {name} first.")
-    return finding
+            finding = replace(finding, severity="note", text=text, mend=f"Mend {name} first.")
+        explained.append(finding)
+    return by_severity(explained)
 
 
 def _blocking(facts: Facts, findings: Sequence[Finding]) -> list[tuple[str, str]]:

@@ -109,7 +109,7 @@ def _differ(x: Array, axis: int | None) -> bool:
 
 def not_finite(facts: Facts) -> Iterator[Measurement]:
     """The place where a NaN or an infinite number comes first, with the names of the places that follow from it."""
-    places = [*_bad_weights(facts), *_bad_inputs(facts), *_bad_layers(facts), *_bad_results(facts)]
+    places = [*_bad_inputs(facts), *_bad_layers(facts), *_bad_results(facts)]
     if places:
         first, *rest = places
         names = list(dict.fromkeys(place.place for place in rest if place.place != first.place))
@@ -117,32 +117,28 @@ def not_finite(facts: Facts) -> Iterator[Measurement]:
         yield first._replace(numbers={**first.numbers, **follows})
 
 
-def _bad_weights(facts: Facts) -> Iterator[Measurement]:
+def _bad_inputs(facts: Facts) -> Iterator[Measurement]:
     for weight in facts.weights:
         if not all_finite(weight.value):
-            yield make_measurement("not finite: in a weight", weight, **_bad(weight.value))
-
-
-def _bad_inputs(facts: Facts) -> Iterator[Measurement]:
+            yield make_measurement("not finite: in a weight", weight, **_count_bad(weight.value))
     for position, x in enumerate(facts.inputs):
         if not all_finite(x):
             name = "input" if len(facts.inputs) == 1 else f"input {position}"
             first = tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])
-            yield make_measurement("not finite: in an input", name, first=str(first), **_bad(x))
+            yield make_measurement("not finite: in an input", name, first=str(first), **_count_bad(x))
 
 
 def _bad_layers(facts: Facts) -> list[Measurement]:
     """The earliest step first, and at one step the earlier layer."""
-    places = []
+    places: list[Measurement] = []
     for layer in facts.layers:
         recorded = [("potential", layer.v), ("potential", layer.above), ("output", layer.spikes)]
         bad = [(_bad_steps(x)[0], quantity, x) for quantity, x in recorded if x is not None and not all_finite(x)]
         if bad:
             step, quantity, x = min(bad, key=lambda each: each[0])
-            numbers = _bad(x[step]) | {"what": "NaN" if np.isnan(x[step]).any() else "an infinite number"}
-            place = make_measurement("not finite: in a layer", layer, step=step, quantity=quantity, **numbers)
-            places.append((step, place))
-    return [place for _, place in sorted(places, key=lambda each: each[0])]
+            numbers = _count_bad(x[step]) | {"what": "NaN" if np.isnan(x[step]).any() else "an infinite number"}
+            places.append(make_measurement("not finite: in a layer", layer, step=step, quantity=quantity, **numbers))
+    return sorted(places, key=lambda place: place.numbers.get("step", 0))
 
 
 def _bad_results(facts: Facts) -> Iterator[Measurement]:
@@ -150,16 +146,13 @@ def _bad_results(facts: Facts) -> Iterator[Measurement]:
         yield make_measurement("not finite: in the loss", "loss", loss=str(facts.loss))
     for layer in facts.layers:
         if layer.grad is not None and not all_finite(layer.grad):
-            steps, size = _bad_steps(layer.grad), len(layer.grad)
-            place = f"gradient at {layer.name}"
-            yield make_measurement(
-                "not finite: in a current's gradient", place, bad=len(steps), size=size, last=steps[-1]
-            )
+            steps, place = _bad_steps(layer.grad), f"gradient at {layer.name}"
+            numbers = {"bad": len(steps), "size": len(layer.grad), "last": steps[-1]}
+            yield make_measurement("not finite: in a current's gradient", place, **numbers)
     for weight in facts.weights:
         if weight.grad is not None and not all_finite(weight.grad):
-            yield make_measurement(
-                "not finite: in a weight's gradient", f"gradient of {weight.name}", **_bad(weight.grad)
-            )
+            place, bad = f"gradient of {weight.name}", _count_bad(weight.grad)
+            yield make_measurement("not finite: in a weight's gradient", place, **bad)
 
 
 def _bad_steps(x: Array) -> Array:
@@ -167,7 +160,7 @@ def _bad_steps(x: Array) -> Array:
     return np.flatnonzero(~np.isfinite(x.reshape(len(x), -1)).all(1))
 
 
-def _bad(x: Array) -> dict[str, int | str]:
+def _count_bad(x: Array) -> dict[str, int | str]:
     """The number of entries that are not finite, of all, and what they are."""
     what = "NaN" if np.isnan(x).any() else "infinite"
     return {"bad": int((~np.isfinite(x)).sum()), "size": x.size, "what": what}
@@ -184,40 +177,35 @@ def summed_loss(facts: Facts) -> Iterator[Measurement]:
 
 def size_of_gradients(facts: Facts) -> Iterator[Measurement]:
     """The least and the largest size of a gradient beside its weight, of all Parameters."""
-    weights = [(weight.grad, weight.size) for weight in _to_scale(facts)]
-    ratios = [
-        l2_norm(grad) / size for grad, size in weights if grad is not None and all_finite(grad) and l2_norm(grad) > 0
-    ]
+    ratios = [ratio for _, ratio in _ratios(facts, "grad") if ratio > 0]
     if ratios:
         where = "the one Parameter that has some" if len(ratios) == 1 else f"all {len(ratios)} Parameters"
         yield make_measurement("mis-scaled loss: large gradients", least=min(ratios), where=where)
         yield make_measurement("mis-scaled loss: tiny gradients", most=max(ratios), where=where)
 
 
-def _to_scale(facts: Facts) -> list[Weight]:
-    """The Parameters whose size means something: matrices and kernels, whose entries are drawn to a scale."""
-    some = [weight for weight in facts.weights if weight.value.ndim > 1] or list(facts.weights)
-    return [weight for weight in some if all_finite(weight.value) and weight.size > 0]
+def _ratios(facts: Facts, change: str) -> list[tuple[Weight, float]]:
+    """The norms of finite gradients or updates, in parts of their weights'.
+
+    Of matrices and kernels, whose entries are drawn to a scale; of all Parameters if there are none.
+    """
+    weights = [weight for weight in facts.weights if weight.value.ndim > 1] or list(facts.weights)
+    changes = [(w, getattr(w, change)) for w in weights if all_finite(w.value) and w.size > 0]
+    return [(w, l2_norm(x) / w.size) for w, x in changes if x is not None and all_finite(x)]
 
 
 def size_of_updates(facts: Facts) -> Iterator[Measurement]:
     """Updates that are large or tiny beside the weights, the worst named."""
-    ratios = {
-        weight.name: l2_norm(weight.update) / weight.size
-        for weight in _to_scale(facts)
-        if weight.update is not None and all_finite(weight.update)
-    }
+    ratios = _ratios(facts, "update")
     if not ratios or facts.updates is None:
         return
-    worst = max(ratios, key=lambda name: ratios[name])
-    largest = ratios[worst]
+    worst, largest = max(ratios, key=lambda each: each[1])
     limit = LARGE_UPDATE * (FIRST_FACTOR if facts.updates < FIRST_UPDATES else 1.0)
     if largest > limit:
-        many = sum(ratio > limit for ratio in ratios.values())
+        many = sum(ratio > limit for _, ratio in ratios)
         numbers = {"largest": largest, "limit": limit, "lower": max(10.0, largest / 1e-2)}
         change = f"{many} of {count_noun(len(ratios), 'Parameter')} change{'s' if many == 1 else ''}"
-        group = next(weight.group for weight in facts.weights if weight.name == worst)
-        change = change if group is None else f"it is in group {group} of the optimiser, and {change}"
+        change = change if worst.group is None else f"it is in group {worst.group} of the optimiser, and {change}"
         yield make_measurement("learning rate: large updates", worst, usual=LARGE_UPDATE, change=change, **numbers)
     elif largest > 0:
         stands = ", and the loss stands" if hardly_falls(logged_numbers(facts, "loss")) else ""
@@ -252,9 +240,6 @@ def not_trained(facts: Facts) -> Iterator[Measurement]:
         names = ", ".join(left[:5]) + (", ..." if len(left) > 5 else "")
         place = left[0] if len(left) == 1 else ""
         yield make_measurement("not trained: left out", place, left=len(left), count=len(facts.weights), names=names)
-
-
-# --- over the epochs --------------------------------------------------------------------------------------------------
 
 
 def loss_curve(facts: Facts) -> Iterator[Measurement]:
@@ -293,10 +278,9 @@ def far_above_chance(facts: Facts) -> Iterator[Measurement]:
     limit, last = FAR_ABOVE_CHANCE * facts.guessing, len(losses) - 1
     epoch = last if losses[-1] > limit else int(np.argmax(losses))
     if losses[epoch] > limit:
-        numbers = {"facts": facts, "loss": losses[epoch], "epoch": epoch + 1, "epochs": len(losses)}
-        yield make_measurement(
-            "learning rate: loss far above chance", last=losses[-1] if epoch != last else None, **numbers
-        )
+        numbers = {"loss": losses[epoch], "epoch": epoch + 1, "epochs": len(losses)}
+        numbers |= {"last": losses[-1]} if epoch != last else {}
+        yield make_measurement("learning rate: loss far above chance", facts=facts, **numbers)
 
 
 def growing_numbers(facts: Facts) -> Iterator[Measurement]:
@@ -308,30 +292,26 @@ def growing_numbers(facts: Facts) -> Iterator[Measurement]:
             series = logged_numbers(facts, name)
         except (TypeError, ValueError):  # words
             continue
-        yield from _rate(name, series) if "rate" in name else _other(name, series)
+        bad = [epoch for epoch, value in enumerate(series, 1) if not np.isfinite(value)]
+        if "rate" in name:
+            if len(series) > 1 and not bad:
+                yield from _of_rate(name, series)
+        elif bad:
+            yield make_measurement("growth: not finite", name=name, epoch=bad[0])
+        elif len(series) >= GROWING_EPOCHS and series[0] and (np.diff(np.abs(series)) > 0).all():
+            first, last = abs(series[0]), abs(series[-1])
+            numbers = {"first": first, "last": last, "epochs": len(series), "growth": last / first}
+            yield make_measurement("growth: in every epoch", name=name, **numbers)
 
 
-def _rate(name: str, series: list[float]) -> Iterator[Measurement]:
-    """A firing rate that goes to where neurons say nothing any more."""
-    if len(series) < 2 or not np.isfinite(series).all():
-        return
+def _of_rate(name: str, series: list[float]) -> Iterator[Measurement]:
+    """A firing rate at which neurons no longer carry information: they fire all the time, or fall silent."""
     first, last = series[0], series[-1]
     numbers = {"name": name, "first": first, "last": last, "epochs": len(series)}
     if last > RATE_HIGH and last > RATE_GROWS * first:
         yield make_measurement("growth: a rate", **numbers)
     elif first > 0 and last >= 0:
         yield make_measurement("growth: a rate dies out", left=last / first, **numbers)
-
-
-def _other(name: str, series: list[float]) -> Iterator[Measurement]:
-    """Anything else, which should not grow in every epoch without end."""
-    bad = [epoch for epoch, value in enumerate(series, 1) if not np.isfinite(value)]
-    sizes = [abs(value) for value in series]
-    if bad:
-        yield make_measurement("growth: not finite", name=name, epoch=bad[0])
-    elif len(sizes) >= GROWING_EPOCHS and sizes[0] and (np.diff(sizes) > 0).all():
-        numbers = {"first": sizes[0], "last": sizes[-1], "epochs": len(sizes), "growth": sizes[-1] / sizes[0]}
-        yield make_measurement("growth: in every epoch", name=name, **numbers)
 
 
 def classification_accuracy(facts: Facts) -> Iterator[Measurement]:
