@@ -63,31 +63,20 @@ class Cost(NamedTuple):
 
 @dataclass
 class Tally:
-    """The counts of a layer with weights over a call, until each sample's end, from which its costs are made.
+    """The counts of a layer with weights over a call, until each sample's end, from which its costs are made."""
 
-    Attributes:
-        macs, synops: multiply-accumulates, and those of them whose input is not 0.
-        inputs, events, outputs: inputs, those of them that are not 0, and results.
-        passes: the products, one for each step of each sample; several places in one product are one pass.
-        steps: over how many steps the layer ran.
-        weights: how many weights are used in a pass; a mask takes some out.
-        whole: the passes when each sample is as long as the longest.
-        features, results: the inputs and the results of one pass.
-        lowest, highest: of the inputs that are not 0.
-    """
-
-    macs: float = 0.0
-    synops: float = 0.0
+    macs: float = 0.0  # multiply-accumulates
+    synops: float = 0.0  # those of them whose input is not 0
     inputs: float = 0.0
-    events: float = 0.0
+    events: float = 0.0  # the inputs that are not 0
     outputs: float = 0.0
-    passes: float = 0.0
-    weights: int = 0
+    passes: float = 0.0  # products, one for each step of each sample, however many places they have
+    weights: int = 0  # used in a pass; a mask takes some out
     steps: float = 0.0
-    whole: float = 0.0
-    features: float = 0.0
-    results: float = 0.0
-    lowest: float = math.inf
+    whole: float = 0.0  # the passes when each sample is as long as the longest
+    features: float = 0.0  # inputs of a pass
+    results: float = 0.0  # of a pass
+    lowest: float = math.inf  # of the inputs that are not 0
     highest: float = -math.inf
 
     @property
@@ -102,17 +91,11 @@ class Tally:
 
 
 class FanOut(NamedTuple):
-    """The connections of a layer.
+    """The connections of a layer."""
 
-    Attributes:
-        outputs: the number of outputs that each input goes to.
-        results: how many outputs there are.
-        weights: how many weights are used: those that a mask takes out are not.
-    """
-
-    outputs: Array
-    results: int
-    weights: int
+    outputs: Array  # how many each input goes to
+    results: int  # how many outputs there are
+    weights: int  # how many are used: a mask takes some out
 
 
 def tally_of(cell: Any, name: str, call: RecordedCall) -> Tally:
@@ -217,21 +200,16 @@ def _fan_out(cell: Any, features: tuple[int, ...]) -> FanOut:
 
 
 class Operations(NamedTuple):
-    """The operations of a neuron's step, per update of one neuron.
+    """The operations of a neuron's step, per update of one neuron."""
 
-    Attributes:
-        multiplications: with divisions; a root, an exponential or the like counts as one.
-        additions: with comparisons, absolute values, and choices between two values.
-    """
-
-    multiplications: float
-    additions: float
+    multiplications: float  # with divisions; a root, an exponential or the like counts as one
+    additions: float  # with comparisons, absolute values, and choices between two values
 
 
 def operations_of(update: Update, weighted: tuple[type, ...] = ()) -> Operations | None:
-    """The operations of a step, its products too; None where it cannot be traced, as it branches on values.
+    """The operations of a step; None where it cannot be traced, as it branches on values.
 
-    Where a neuron holds layers of the kinds `weighted`, products are counted with those.
+    They include products, except where the neuron holds layers of the kinds `weighted`, which count their own.
     """
     apart = any(isinstance(below, weighted) for _, below in update.cell.cells_and_names())
     trace = Trace(taped=False)
@@ -243,14 +221,11 @@ def operations_of(update: Update, weighted: tuple[type, ...] = ()) -> Operations
             outputs = [trace.lift(result) for result in results]
     except SnncellError:
         return None
-    multiplications, additions = 0.0, 0.0
-    for step in canonical_program(trace, outputs).instructions:
-        if not (apart and isinstance(step.op, (Dot, Product))):
-            of_step = _operations_in(step)
-            multiplications += of_step.multiplications
-            additions += of_step.additions
+    steps = canonical_program(trace, outputs).instructions
+    counted = [_operations_in(step) for step in steps if not (apart and isinstance(step.op, (Dot, Product)))]
     elements = max(update.neurons * update.steps, 1)
-    return Operations(multiplications / elements, additions / elements)
+    multiplications, additions = (sum(each) / elements for each in zip((0.0, 0.0), *counted, strict=True))
+    return Operations(multiplications, additions)
 
 
 def _operations_in(step: Instruction) -> Operations:

@@ -75,6 +75,29 @@ def _has_twin(axes: Any) -> bool:
 # --- labels and titles ------------------------------------------------------------------------------------------------
 
 
+def finish(
+    axes: Any,
+    title: str | None,
+    x: tuple[str, ...] | None,
+    y: tuple[str, ...],
+    otherwise: str = "",
+    handles: Any = None,
+    beside: float = 0.0,
+) -> Any:
+    """Name the axes, draw the legend and write the title: the end of most plots; `x` is None for time steps.
+
+    The names are for `label_axis`, the rest for `legend` and `set_title`.
+    """
+    if x is None:
+        label_time_axis(axes)
+    for axis, names in ((axes.xaxis, x), (axes.yaxis, y)):
+        if names:
+            label_axis(axis, *names)
+    legend(axes, handles, beside=beside)
+    set_title(axes, title, otherwise)
+    return axes
+
+
 def label_axis(axis: Any, *names: str) -> None:
     """Name an axis by the first of the names, from long to short, that fits along it."""
     upright = axis.axis_name == "y"

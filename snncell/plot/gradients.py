@@ -17,7 +17,7 @@ from snncell.plot.axes import (
     SMALL,
     axes_or_new,
     colour_bar,
-    label_axis,
+    finish,
     label_time_axis,
     legend,
     name_rows,
@@ -51,11 +51,7 @@ def gradient_norms(gradients: Any, ax: Any = None, title: str | None = None) -> 
     for number, (name, values) in enumerate(norms.items()):
         positive_line(axes, step_numbers(gradients, name, len(values), "grad"), values, name, number)
     axes.set_yscale("log")
-    label_time_axis(axes)
-    label_axis(axes.yaxis, "gradient norm (L2)", "gradient norm", "gradient")
-    legend(axes)
-    set_title(axes, title)
-    return axes
+    return finish(axes, title, None, ("gradient norm (L2)", "gradient norm", "gradient"))
 
 
 def gradient_flow(gradients: Any, ax: Any = None, title: str | None = None) -> Any:
@@ -261,11 +257,7 @@ def gradient_to_weight(
     axes.axhspan(low, high, color="0.9", linewidth=0, zorder=0, label=f"usual: {low:g} to {high:g}")
     axes.set_yscale("log")
     whole_ticks(axes.xaxis)
-    label_axis(axes.xaxis, "update")
-    label_axis(axes.yaxis, "update / weight (L2)", "update / weight")
-    legend(axes)
-    set_title(axes, title)
-    return axes
+    return finish(axes, title, ("update",), ("update / weight (L2)", "update / weight"))
 
 
 def weight_histograms(
@@ -303,11 +295,7 @@ def weight_histograms(
             _stairs(axes, old[name], edges, rows[name], color=COLOURS[0], linestyle="--", linewidth=0.8, label="before")
     _name_histograms(axes, arrays, rows)
     axes.set_xlim(edges[0], edges[-1])
-    label_axis(axes.xaxis, "value")
-    if old:
-        legend(axes, axes.patches[:2], beside=4 * SMALL)
-    set_title(axes, title)
-    return axes
+    return finish(axes, title, ("value",), (), handles=axes.patches[:2] if old else (), beside=4 * SMALL)
 
 
 # --- values -----------------------------------------------------------------------------------------------------------

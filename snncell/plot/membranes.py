@@ -15,8 +15,8 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.plot.axes import (
     COLOURS,
     axes_or_new,
+    finish,
     label_axis,
-    label_time_axis,
     legend,
     legend_label,
     line_style,
@@ -91,11 +91,7 @@ def membrane(
     levels, names = _levels(v_threshold, there), _names(labels, there[places])
     axes = axes_or_new(ax, height=2.2 + 0.05 * max(0, len(places) - 5))  # room for the legend
     _draw_potentials(axes, step_numbers(v, name, len(potential), "v"), potential, marks, levels, places, names)
-    label_time_axis(axes)
-    label_axis(axes.yaxis, *called)
-    legend(axes)
-    set_title(axes, title, name)
-    return axes
+    return finish(axes, title, None, called, name)
 
 
 def _complete(
@@ -229,11 +225,7 @@ def surrogate(
         for kind, y in kinds.items():
             axes.plot(x, y, label=legend_label(f"{name}: {kind}"), **_look(kind, number, len(cells)))
     axes.set_xlim(low, high)
-    label_axis(axes.xaxis, *ABOVE)
-    label_axis(axes.yaxis, "value")
-    legend(axes, _key(curves))
-    set_title(axes, title, next(iter(curves)) if len(curves) == 1 else "")
-    return axes
+    return finish(axes, title, ABOVE, ("value",), next(iter(curves)) if len(curves) == 1 else "", _key(curves))
 
 
 def share_outside(above: Numbers, surrogate_function: Any, below: float = 1e-3) -> float:

@@ -13,14 +13,12 @@ from snncell.plot.axes import (
     SMALL,
     axes_or_new,
     axes_size,
-    label_axis,
-    legend,
+    finish,
     legend_label,
     marker,
     name_rows,
     panel_size,
     series_style,
-    set_title,
     text_width,
     whole_ticks,
 )
@@ -75,11 +73,8 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
         keys.append(Line2D([], [], label=label, linewidth=1.2, **style))
         peak = max(peak, float(heights.max()))
     _leave_headroom(axes, peak, len(rates))
-    label_axis(axes.xaxis, "spikes per neuron and step", "spikes per step")
-    label_axis(axes.yaxis, "fraction of neurons", "fraction")
-    legend(axes, keys)
-    set_title(axes, title)
-    return axes
+    x, y = ("spikes per neuron and step", "spikes per step"), ("fraction of neurons", "fraction")
+    return finish(axes, title, x, y, handles=keys)
 
 
 def _leave_headroom(axes: Any, peak: float, lines: int) -> None:
@@ -169,10 +164,7 @@ def dead_and_saturated(
         left += lengths
     name_rows(axes, places, [name or "all" for name in by_layer])
     axes.set_xlim(0.0, 1.0)
-    label_axis(axes.xaxis, "fraction of neurons", "fraction")
-    legend(axes, beside=beside)
-    set_title(axes, title)
-    return axes
+    return finish(axes, title, ("fraction of neurons", "fraction"), (), beside=beside)
 
 
 def whole_percent(part: float) -> str:
@@ -287,12 +279,11 @@ def spike_time_differences(
     pairs = time_differences(first, second, match=match, within=within, who=who)
     axes = axes_or_new(ax)
     wide = _draw_histogram(axes, pairs.steps)
-    label_axis(axes.xaxis, f"{labels[0]} later than {labels[1]} by (steps)", "later by (steps)")
-    label_axis(axes.yaxis, "pairs of spikes" if wide == 1 else f"pairs per {wide} steps", "pairs")
+    x = f"{labels[0]} later than {labels[1]} by (steps)", "later by (steps)"
+    y = "pairs of spikes" if wide == 1 else f"pairs per {wide} steps", "pairs"
     median = f", median {np.median(pairs.steps):+g} steps" if len(pairs.steps) else ""
     alone = f"alone: {whole_percent(pairs.alone_a)} % of {labels[0]}, {whole_percent(pairs.alone_b)} % of {labels[1]}"
-    set_title(axes, title, f"{len(pairs.steps)} pairs{median}\n{alone}")
-    return axes
+    return finish(axes, title, x, y, f"{len(pairs.steps)} pairs{median}\n{alone}", handles=())
 
 
 def _draw_histogram(axes: Any, steps: Array) -> int:

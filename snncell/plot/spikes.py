@@ -15,6 +15,7 @@ from snncell.plot.axes import (
     LARGE,
     axes_or_new,
     axes_size,
+    finish,
     has_formula,
     label_axis,
     label_time_axis,
@@ -205,11 +206,7 @@ def psth(
     edges = _edges_of_bins(step_numbers(spikes, name, len(rows), "spikes"), width, "psth")
     axes = axes_or_new(ax)
     _draw_psth(axes, rows, edges, width, groups, band=True)
-    label_time_axis(axes)
-    if len(groups) > 1:
-        legend(axes)
-    set_title(axes, title)
-    return axes
+    return finish(axes, title, None, (), handles=None if len(groups) > 1 else ())
 
 
 def _edges_of_bins(steps: Array, width: int, who: str) -> Array:

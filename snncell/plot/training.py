@@ -16,13 +16,11 @@ from snncell.plot.axes import (
     axes_or_new,
     axes_size,
     colour_bar,
+    finish,
     has_formula,
-    label_axis,
-    legend,
     line_style,
     panel_size,
     second_axis,
-    set_title,
     whole_ticks,
 )
 from snncell.plot.sources import Array, as_array
@@ -76,13 +74,10 @@ def training_curves(
     at = list(epochs).index(log.best["epoch"]) if kept else None
     lines += _mark_best(axes, right, epochs, curves, kept if kept in curves else best, at, kept not in curves)
     whole_ticks(axes.xaxis)
-    label_axis(axes.xaxis, "epoch")
-    label_axis(axes.yaxis, _in_words(*([name for name in curves if _is_loss(name)] or curves)))
     axes.set_zorder(right.get_zorder() + 1)  # the legend lies above the lines of both
     axes.patch.set_visible(False)
-    legend(axes, lines)
-    set_title(axes, title)
-    return axes
+    left = _in_words(*([name for name in curves if _is_loss(name)] or curves))
+    return finish(axes, title, ("epoch",), (left,), handles=lines)
 
 
 # --- logs -------------------------------------------------------------------------------------------------------------
@@ -249,11 +244,7 @@ def learning_rate_search(search: Any, ax: Any = None, title: str | None = None) 
     least, most = float(losses[np.isfinite(losses)].min()), float(begun[np.isfinite(begun)].max())
     spread = max(most - least, 1e-3 * abs(most), 1e-12)
     axes.set_ylim(least - 0.1 * spread, most + spread)
-    label_axis(axes.xaxis, "learning rate", "rate")
-    label_axis(axes.yaxis, "loss")
-    legend(axes)
-    set_title(axes, title)
-    return axes
+    return finish(axes, title, ("learning rate", "rate"), ("loss",))
 
 
 # --- the confusion matrix ---------------------------------------------------------------------------------------------
@@ -300,13 +291,10 @@ def confusion_matrix(
     as_high_as(axes, bar)
     _name_classes(axes, names, len(counts))
     number_cells(axes, np.rint(100.0 * counts).astype(int) if shares else counts, shown / image.get_clim()[1])
-    label_axis(axes.xaxis, "predicted class", "predicted")
-    label_axis(axes.yaxis, "true class", "true")
     right, every = np.trace(counts), counts.sum()
     said = f"{100.0 * right / every:.1f} %"
     said = f"{said} right; numbers are % of all samples" if shares else f"{right} of {every} right ({said})"
-    set_title(axes, title, said)
-    return axes
+    return finish(axes, title, ("predicted class", "predicted"), ("true class", "true"), said, handles=())
 
 
 def _count_pairs(predicted: Any, labels: Any, names: Sequence[str] | None) -> Array:

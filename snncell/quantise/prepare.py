@@ -35,13 +35,9 @@ MULTIPLIERS = ("alpha", "beta", "current_gain", "input_gain")
 
 
 class OnStep(Cell):
-    """A bias on the grid of the sums that it is added to: round(b / step) step, straight through.
+    """A bias (channels,) on the grid of the sums that it is added to: round(b / step) step, straight through.
 
-    Without limits, as an accumulator of 32 bits has none that matter to a bias.
-
-    Inputs:
-        bias: (channels,).
-        step: a number for each, or one.
+    It has no limits, because those of an accumulator of 32 bits do not matter to a bias.
     """
 
     def construct(self, bias: Tensor, step: Any) -> Any:
@@ -55,12 +51,7 @@ class OnStep(Cell):
 
 
 class WeightGrids(Cell):
-    """The quantisers of a layer with weights.
-
-    Attributes:
-        weight: the weights', or None.
-        activation: the inputs', or None.
-    """
+    """The quantisers of the weights and of the inputs of a layer, or None."""
 
     def __init__(self, weight: Quantiser | None, activation: Quantiser | None) -> None:
         super().__init__()
@@ -97,12 +88,7 @@ class WeightGrids(Cell):
 
 
 class StateGrids(Cell):
-    """The quantisers of a neuron: of its states, and of the constants that they are multiplied by and compared with.
-
-    Attributes:
-        states: the grid of all states.
-        multiplier: that of decays and gains.
-    """
+    """The quantisers of a neuron: of all its states, and of the decays and gains that they are multiplied by."""
 
     def __init__(self, states: FixedPoint, multiplier: FixedPoint) -> None:
         super().__init__()

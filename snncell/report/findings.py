@@ -84,7 +84,7 @@ class Finding:
 
 
 def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The worst first, and among equals the order of `KINDS`: causes before what follows from them."""
+    """The worst first, and among equals the order of `KINDS`: causes before their effects."""
     order = list(KINDS)
     return tuple(sorted(findings, key=lambda each: (SEVERITIES.index(each.severity), order.index(each.kind))))
 
@@ -175,19 +175,14 @@ above, below = partial(Limits, gt), partial(Limits, lt)
 class Rule:
     """A finding as data.
 
-    words, mend: with what was measured in braces, "it" the layer. Parts of a tuple that name something that was not
-        measured are left out.
-    severity: the least; None if the limits alone decide.
-    limits: of what was measured, by name; the worst counts. A severity in place of limits counts if the name was
-        measured at all.
-    follows: it is a note where a layer that passes no gradient, there or later, explains it.
+    Parts of `words` and `mend` that name something that was not measured are left out.
     """
 
-    words: Words
+    words: Words  # with what was measured in braces, "it" the layer
     mend: Words
-    severity: str | None
-    limits: Mapping[str, Limits | str]
-    follows: bool = False
+    severity: str | None  # the least; None if the limits alone decide
+    limits: Mapping[str, Limits | str]  # by name, the worst counts; a severity counts if the name was measured at all
+    follows: bool = False  # a note where a layer that passes no gradient, there or later, explains it
 
     def judge(self, measurement: Measurement) -> Finding | None:
         """The finding that a measurement makes, if it is beyond a limit."""

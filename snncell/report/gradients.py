@@ -26,14 +26,10 @@ INHERITED = 0.7
 
 
 class Trend(NamedTuple):
-    """The change of a layer's gradient backwards through time.
+    """The change of a layer's gradient backwards through time."""
 
-    factor: per step backwards, a least-squares fit of log norm over the steps at which it is not zero.
-    steps: the number of steps between first and last of them.
-    """
-
-    factor: float
-    steps: int
+    factor: float  # per step backwards: a least-squares fit of log norm over the steps at which it is not zero
+    steps: int  # between the first and the last of them
 
     @property
     def total(self) -> float:

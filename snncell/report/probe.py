@@ -278,17 +278,17 @@ class _Trial:
             stateful.reset()
 
     def _differentiated(self) -> Any:
+        def objective(*inputs: Tensor) -> Any:
+            out = self.net(*inputs)
+            return self._loss(out, self.target), out
+
         position = None if self.parameters else 0
-        gradient = ops.value_and_grad(self._objective, position, self.parameters or None, has_aux=True)
+        gradient = ops.value_and_grad(objective, position, self.parameters or None, has_aux=True)
         (value, out), gradients = gradient(*self.inputs)
         if self.parameters:
             self.gradients = {id(p): g for p, g in zip(self.parameters, gradients, strict=True)}
         self.value = float(value)
         return out
-
-    def _objective(self, *inputs: Tensor) -> Any:
-        out = self.net(*inputs)
-        return self._loss(out, self.target), out
 
     def _loss(self, out: Any, target: Tensor | None) -> Tensor:
         assert self.loss is not None  # the caller has looked
@@ -307,12 +307,16 @@ class _Trial:
         axes = [batch_axis(x.shape, samples) for x in everything]
         if self.loss is None or cut < 1 or None in axes:
             return None
+        losses = []
         try:
-            first = self._of_samples(everything, axes, slice(0, cut))
-            second = self._of_samples(everything, axes, slice(cut, None))
+            for some in (slice(0, cut), slice(cut, None)):
+                self._at_rest()
+                half = [x[some] if axis == 0 else x[:, some] for x, axis in zip(everything, axes, strict=True)]
+                inputs, target = (half, None) if self.target is None else (half[:-1], half[-1])
+                losses.append(float(self._loss(self.net(*inputs), target)))
         except SnncellError:  # a net that takes this batch size alone, or axes that were not those of the samples
             return None
-        return (cut * first + (samples - cut) * second) / samples
+        return (cut * losses[0] + (samples - cut) * losses[1]) / samples
 
     def guessing(self) -> float | None:
         """The loss of equal scores for all classes, if it is that of guessing among C classes, ln C; else None."""
@@ -327,12 +331,6 @@ class _Trial:
             return None
         chance = math.log(self.scores.shape[-1])
         return chance if abs(loss - chance) < AT_CHANCE * chance else None
-
-    def _of_samples(self, everything: list[Tensor], axes: Sequence[int | None], some: slice) -> float:
-        self._at_rest()
-        cut = [x[some] if axis == 0 else x[:, some] for x, axis in zip(everything, axes, strict=True)]
-        inputs, target = (cut, None) if self.target is None else (cut[:-1], cut[-1])
-        return float(self._loss(self.net(*inputs), target))
 
     def update(self) -> None:
         """Try one update; whoever holds the net `leave_untouched` puts it back."""
@@ -367,7 +365,7 @@ class _Trial:
 
 
 def fit_together(net: Any, loss: Any, optimiser: Any) -> None:
-    """Look whether the loss is one, and the optimiser one of this net."""
+    """Check that the loss is one, and the optimiser one of this net."""
     if not isinstance(net, Cell):
         raise ArgumentError(f"report: net is a network, a Cell, not {came(net)}.")
     if loss is not None and not callable(loss):
@@ -455,7 +453,7 @@ def _record(path: Path, number: int, line: str, who: str) -> dict[str, Any]:
 
 
 def loss_takes(loss: Loss | None, target: Tensor | None) -> None:
-    """Look whether the loss can be called with what the net gives and the target, if there is one."""
+    """Check that the loss can be called with the net's output and the target, if there is one."""
     if loss is None:
         return
     try:
