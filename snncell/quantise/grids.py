@@ -155,6 +155,7 @@ class Uniform(_PerChannel):
         return [step] if isinstance(step, Parameter) and step.requires_grad else []
 
     def grid(self, x: Tensor) -> Grid:
+        step: Any = self.scale
         if not self.symmetric:  # from the smallest to the largest value, with 0 between them
             least = ops.minimum(reduce_scale(ops.min, x, self._axis), 0.0)
             most = ops.maximum(reduce_scale(ops.max, x, self._axis), 0.0)
@@ -162,7 +163,6 @@ class Uniform(_PerChannel):
             step = round_scale(positive_or_one((most - least) / levels), self.scale_bits, up=True)
             zero = ops.round(-least / step)
             return step, -zero, levels - zero
-        step: Any = self.scale
         if self.scale == "learned":
             step = round_scale(self._begun("step_size").astype(x.dtype), self.scale_bits)
         elif not isinstance(self.scale, float):
