@@ -132,7 +132,7 @@ class Neuron(Membrane):
     the others, and a value that is refused changes nothing.
 
     Raises:
-        ArgumentError: for values that make no sense.
+        ArgumentError: for a constant out of its range, or an unknown value of an option.
         CallError: for an option that the neuron does not take; it lists those of the neuron.
 
     Example:
@@ -172,7 +172,8 @@ class Neuron(Membrane):
         quiet=True,
     )
     learnable: str | Sequence[str] = field((), None, "names of the constants to learn", keep=False)
-    starts = "v_reset"
+    starts: ClassVar[str | float] = "v_reset"  # the first value of the first state: a constant, or a number
+    other_states: ClassVar[tuple[str | float, ...]] = ()  # those of the others
     charge: ClassVar[Callable[..., Any]]  # a neuron's own, so that another one may have a constant of that name
 
     def __init__(self, constants: dict[str, Any], **options: Any) -> None:
@@ -187,12 +188,14 @@ class Neuron(Membrane):
         self.fire_by(self._make_function(*(given[name] for name in SPIKE_FUNCTION)), given["max_spikes"])
 
     def init_state(self, x: Tensor) -> Any:
-        """The state before the first step: v_reset everywhere."""
-        return self.filled(x, getattr(self, self.starts))
+        """The states before the first step; the potential is v_reset, unless the class or a preset says otherwise."""
+        values = [getattr(self, one) if isinstance(one, str) else one for one in (self.starts, *self.other_states)]
+        states = [self.filled(x, value) for value in values]
+        return tuple(states) if self.other_states else states[0]
 
     def starting_at(self, name: str) -> Neuron:
         """The neuron itself, with that constant as its first potential: frameworks differ in it."""
-        self.starts = name
+        vars(self)["starts"] = name
         return self
 
     @classmethod

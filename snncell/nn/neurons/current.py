@@ -55,14 +55,7 @@ class CubaLIFNode(Neuron):
     Frameworks carry out the three parts of the first line in different orders, which `order` names: the current decays,
     jumps by the input, and is read by the membrane.
 
-    Inputs:
-        x, v, i: the input, the potential and the current, of one shape.
-
-    Returns:
-        (s, v, i).
-
-    Raises:
-        ArgumentError: for a decay factor outside [0, 1], or an unknown order or reset.
+    Inputs, Returns: x, v, i, the input, the potential and the current, of one shape; (s, v, i).
 
     Source: Neftci, Mostafa, Zenke, "Surrogate Gradient Learning in Spiking Neural Networks", IEEE SPM 2019.
 
@@ -80,6 +73,7 @@ class CubaLIFNode(Neuron):
     v_rest: Any = field(0.0, FINITE, "resting potential")
     order: str = ORDER
     starts = "v_rest"
+    other_states = (0.0,)
 
     def construct(self, x: Tensor, v: Tensor, i: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         v, late = self.recall(v)
@@ -90,10 +84,6 @@ class CubaLIFNode(Neuron):
     def read(self, current: Tensor) -> Any:
         """By how much the current raises the potential in a step."""
         return current * self.current_gain
-
-    def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The resting potential, and no current."""
-        return self.filled(x, getattr(self, self.starts)), self.filled(x, 0.0)
 
 
 @with_fields
@@ -109,14 +99,7 @@ class AlphaNode(Neuron):
 
     The potential has no memory of its own; it is a state so that it can be recorded, and for a delayed reset.
 
-    Inputs:
-        x, e, i, v: the input, the slow and the fast exponential, and the potential, of one shape.
-
-    Returns:
-        (s, e, i, v).
-
-    Raises:
-        ArgumentError: unless 0 < beta < alpha < 1, and for an unknown reset.
+    Inputs, Returns: x, e, i, v, the input, the slow and the fast exponential, and the potential, of one shape; (s, e, i, v).
 
     Source: Rall 1967; the spike response model of Gerstner et al., Neuronal Dynamics, section 6.4; snnTorch, Alpha.
 
@@ -130,6 +113,8 @@ class AlphaNode(Neuron):
     beta: Any = field(0.8, DECAY, "decay of the fast one, below alpha")
     resets = ("subtract", "zero", None)
     delays = (None, "reset+input", "spike")  # a delayed reset takes the input of its step, too
+    starts = 0.0
+    other_states = (0.0, 0.0)
 
     def _complete(self, given: dict[str, Any]) -> None:
         """Set alpha anew, now that its lower end is known."""
@@ -182,10 +167,6 @@ class AlphaNode(Neuron):
             return self.after_reset(e, s), self.after_reset(i, s), self.after_reset(h, s)
         return self.after_reset(e, s, self.v_threshold / k), i, self.after_reset(h, s)
 
-    def init_state(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Nothing has come in yet."""
-        return self.filled(x, 0.0), self.filled(x, 0.0), self.filled(x, 0.0)
-
 
 # --- a synapse before any neuron --------------------------------------------------------------------------------------
 
@@ -214,9 +195,6 @@ class WithSynapse(Membrane):
 
     Returns:
         (s, i, *states).
-
-    Raises:
-        ArgumentError: for what is no neuron, a decay factor outside [0, 1], or an unknown order.
 
     Source: Neftci, Mostafa, Zenke, "Surrogate Gradient Learning in Spiking Neural Networks", IEEE SPM 2019; the
     adaptive neurons with synapses of Norse (LSNN, LIFAdEx) and sinabs (ALIF with tau_syn).

@@ -27,14 +27,7 @@ class IFNode(Neuron):
     A spike has the size v_threshold, and the reset subtracts it; `IFNode.like(...)` returns neurons whose spikes are 1,
     as they are in the other frameworks. With `fire=False` the output is v itself.
 
-    Inputs:
-        x, v: the input and the state, of one shape.
-
-    Returns:
-        (spike, v), or (v, v) with `fire=False`.
-
-    Raises:
-        ArgumentError: for a threshold that is not positive, or an unknown reset.
+    Inputs, Returns: x, v, the input and the state, of one shape; (spike, v), or (v, v) with `fire=False`.
 
     Source: MindSpore 1.9 tutorials, "Customizing Reverse Propagation Function of Cell".
 
@@ -110,14 +103,7 @@ class LIFNode(EulerLeak):
     The membrane equation tau dv/dt = -(v - v_rest) + x, by one Euler step of length 1, which keeps 1 - 1 / tau of the
     potential.
 
-    Inputs:
-        x, v: the input and the state, of one shape.
-
-    Returns:
-        (s, v).
-
-    Raises:
-        ArgumentError: for tau not above 1, a threshold that is not positive, or an unknown reset.
+    Inputs, Returns: x, v, the input and the state, of one shape; (s, v).
 
     Source: Gerstner et al., Neuronal Dynamics, section 1.3; Fang et al., SpikingJelly, Science Advances 2023.
 
@@ -157,9 +143,6 @@ class LeakyNode(Neuron):
 
     Inputs, Returns: x and v, of one shape; (s, v), as for `LIFNode`.
 
-    Raises:
-        ArgumentError: for beta outside [0, 1], a threshold that is not positive, or an unknown reset.
-
     Source: Eshraghian et al., "Training Spiking Neural Networks Using Lessons From Deep Learning", Proc. IEEE 2023.
 
     Example:
@@ -183,14 +166,7 @@ class LINode(Membrane):
 
     With decay_input a longer tau weakens the input, too; a memory is learned better with decay_input=False.
 
-    Inputs:
-        x, v: the input and the state, of one shape.
-
-    Returns:
-        (v, v).
-
-    Raises:
-        ArgumentError: for tau not above 1.
+    Inputs, Returns: x, v, the input and the state, of one shape; (v, v).
 
     Source: Gerstner et al., Neuronal Dynamics, section 1.3; SpikingJelly, NonSpikingLIFNode.
 
@@ -243,9 +219,6 @@ class ParametricLIFNode(Neuron):
     With decay_input a longer tau weakens the input, too; a memory is learned better with decay_input=False.
 
     Inputs, Returns: x and v, of one shape; (s, v), as for `LIFNode`.
-
-    Raises:
-        ArgumentError: for tau not above 1, a threshold that is not positive, or an unknown reset.
 
     Source: Fang et al., "Incorporating Learnable Membrane Time Constant to Enhance Learning of Spiking Neural
     Networks", ICCV 2021.

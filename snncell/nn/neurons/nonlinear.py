@@ -29,9 +29,6 @@ class QIFNode(Neuron):
 
     Inputs, Returns: x and v, of one shape; (s, v), as for `LIFNode`.
 
-    Raises:
-        ArgumentError: for tau not above 1, a0 not positive, or a v_threshold not above v_reset.
-
     Source: Gerstner et al., Neuronal Dynamics, section 5.3; SpikingJelly, QIFNode.
 
     Example:
@@ -59,14 +56,7 @@ class AdaptiveQIFNode(Neuron):
     w = w + (a (h - v_rest) - w) / tau_w + b s
     s and v as for every `Neuron`, by default with reset="value"
 
-    Inputs:
-        x, v, w: the input, the potential and the adaptation, of one shape.
-
-    Returns:
-        (s, v, w).
-
-    Raises:
-        ArgumentError: for a time constant not above 1, a0 not positive, or a v_threshold not above v_reset.
+    Inputs, Returns: x, v, w, the input, the potential and the adaptation, of one shape; (s, v, w).
 
     Source: Izhikevich, Dynamical Systems in Neuroscience, section 8.1.4; SpikingJelly, IzhikevichNode.
 
@@ -85,6 +75,7 @@ class AdaptiveQIFNode(Neuron):
     v_rest: Any = V_REST.but(-0.1)
     w_rest: Any = field(0.0, FINITE, "the adaptation at first; the equations pull it to 0, as SpikingJelly's do")
     reset = field("value")
+    other_states = ("w_rest",)
 
     def construct(self, x: Tensor, v: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         v, late = self.recall(v)
@@ -92,10 +83,6 @@ class AdaptiveQIFNode(Neuron):
         w = w + (self.a * (h - self.v_rest) - w) / self.tau_w
         s, v = self.fired(h, late)
         return s, v, w + self.b * s
-
-    def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """v_reset, and w_rest."""
-        return self.filled(x, self.v_reset), self.filled(x, self.w_rest)
 
 
 @with_fields
@@ -107,14 +94,7 @@ class EIFNode(Neuron):
 
     The membrane equation tau dv/dt = -(v - v_rest) + delta_t exp((v - theta_rh) / delta_t) + R I, by one Euler step.
 
-    Inputs:
-        x, v: the input R I, in units of the potential, and the state, of one shape.
-
-    Returns:
-        (s, v).
-
-    Raises:
-        ArgumentError: for tau not above 1, delta_t not positive, or a v_threshold not above v_reset.
+    Inputs, Returns: x, v, the input R I, in units of the potential, and the state, of one shape; (s, v).
 
     Source: Fourcaud-Trocme et al. 2003; Gerstner et al., Neuronal Dynamics, section 5.2; SpikingJelly, EIFNode.
 
@@ -146,14 +126,7 @@ class AdExNode(Neuron):
 
     The paper's equations divided by the leak's conductance: x = I / g_L, tau = C / g_L, and w, a, b in its units.
 
-    Inputs:
-        x, v, w: the input, the potential and the adaptation, of one shape.
-
-    Returns:
-        (s, v, w).
-
-    Raises:
-        ArgumentError: for a time constant not above 1, delta_t not positive, or a v_threshold not above v_reset.
+    Inputs, Returns: x, v, w, the input, the potential and the adaptation, of one shape; (s, v, w).
 
     Source: Brette, Gerstner, "Adaptive exponential integrate-and-fire model", J. Neurophysiology 2005.
 
@@ -173,6 +146,8 @@ class AdExNode(Neuron):
     v_rest: Any = V_REST
     v_reset = field(-0.1)
     reset = field("value")
+    starts = "v_rest"
+    other_states = (0.0,)
 
     def construct(self, x: Tensor, v: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         v, late = self.recall(v)
@@ -181,10 +156,6 @@ class AdExNode(Neuron):
         w = w + (self.a * (v - self.v_rest) - w) / self.tau_w
         s, v = self.fired(h, late)
         return s, v, w + self.b * s
-
-    def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The resting potential, and no adaptation."""
-        return self.filled(x, self.v_rest), self.filled(x, 0.0)
 
 
 KINDS = {  # a, b, c, d of the paper's figure 2
@@ -212,14 +183,7 @@ class IzhikevichNode(Neuron):
     One step is `substeps` Euler steps of v, then one of u, as in the paper's program; the spike and the reset are at
     its end. The surrogate sees (v - 30) / scale.
 
-    Inputs:
-        x, v, u: the input, the potential in mV, and the recovery, of one shape.
-
-    Returns:
-        (s, v, u).
-
-    Raises:
-        ArgumentError: for dt, scale or substeps that are not positive, or an unknown kind of cell.
+    Inputs, Returns: x, v, u, the input, the potential in mV, and the recovery, of one shape; (s, v, u).
 
     Source: Izhikevich, "Simple Model of Spiking Neurons", IEEE Trans. Neural Networks 2003.
 

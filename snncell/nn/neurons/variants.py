@@ -33,9 +33,6 @@ class MultiSpikeLIFNode(LeakyNode):
 
     Inputs, Returns: x and v, of one shape; (s, v), as for `LIFNode`.
 
-    Raises:
-        ArgumentError: for beta outside [0, 1], or max_spikes below 1.
-
     Source: Weidel, Sheik, "WaveSense: Efficient Temporal Convolutions with Spiking Neural Networks", 2021; sinabs, LIF.
 
     Example:
@@ -57,9 +54,6 @@ class ILIFNode(EulerLeak):
     v = h - s v_threshold                    reset="subtract"; the others where s > 0
 
     Inputs, Returns: x and v, of one shape; (s, v), as for `LIFNode`.
-
-    Raises:
-        ArgumentError: for tau not above 1, a largest number below 1, or an option of the spike function.
 
     Source: Luo et al., "Integer-Valued Training and Spike-Driven Inference Spiking Neural Network for High-Performance
     and Energy-Efficient Object Detection", ECCV 2024; SpikingJelly, ILIFNode.
@@ -98,14 +92,7 @@ class RefractoryLIFNode(EulerLeak):
 
     While it rests, the potential stays where the reset put it, and inputs are lost. The counter has no gradient.
 
-    Inputs:
-        x, v, rho: the input, the potential and the steps still to rest, of one shape.
-
-    Returns:
-        (s, v, rho).
-
-    Raises:
-        ArgumentError: for tau not above 1, or a refractory period that is not positive.
+    Inputs, Returns: x, v, rho, the input, the potential and the steps still to rest, of one shape; (s, v, rho).
 
     Source: Gerstner et al., Neuronal Dynamics, section 1.3.3; Norse, LIFRefrac.
 
@@ -120,6 +107,7 @@ class RefractoryLIFNode(EulerLeak):
     decay_input: bool = DECAY_INPUT
     v_rest: Any = V_REST
     delays = (None,)
+    other_states = (0.0,)
 
     def construct(self, x: Tensor, v: Tensor, rho: Tensor) -> tuple[Tensor, ...]:
         free = (rho <= 0.0).astype(v.dtype)
@@ -127,10 +115,6 @@ class RefractoryLIFNode(EulerLeak):
         s = free * self.spikes(h)
         rho = ops.where(s > 0.5, self.refractory, ops.maximum(rho - 1.0, 0.0)).astype(rho.dtype)
         return s, self.after_reset(h, s), ops.stop_gradient(rho)
-
-    def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """v_reset, and nothing to rest from."""
-        return self.filled(x, self.v_reset), self.filled(x, 0.0)
 
 
 @with_fields
@@ -146,14 +130,7 @@ class ALIFNode(Neuron):
     By default the reset comes at the end of the step, as in sinabs, and decays with the potential. In the papers it
     comes in the next step and has not decayed, v = alpha v - s v_threshold + x, and so does the jump: delay="reset".
 
-    Inputs:
-        x, v, a: the input, the potential and the adaptation, of one shape.
-
-    Returns:
-        (s, v, a).
-
-    Raises:
-        ArgumentError: for a decay factor outside [0, 1], or an unknown option.
+    Inputs, Returns: x, v, a, the input, the potential and the adaptation, of one shape; (s, v, a).
 
     Source: Bellec et al., "A solution to the learning dilemma for recurrent networks of spiking neurons", Nature
     Communications 2020; "Long short-term memory and learning-to-learn in networks of spiking neurons", NeurIPS 2018.
@@ -176,6 +153,7 @@ class ALIFNode(Neuron):
         'what "subtract" takes off: e-prop 2020 has v_threshold, LSNN 2018, sinabs and Spyx have A',
     )
     delays = (None, "reset", "spike")
+    other_states = (0.0,)
 
     def construct(self, x: Tensor, v: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         threshold = self.v_threshold + self.beta * a
@@ -191,10 +169,6 @@ class ALIFNode(Neuron):
         """The adaptation after a step with the spikes s."""
         return self.rho * a + self.jump * s
 
-    def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """v_reset, and no adaptation."""
-        return self.filled(x, self.v_reset), self.filled(x, 0.0)
-
 
 @with_fields
 class KLIFNode(EulerLeak):
@@ -205,9 +179,6 @@ class KLIFNode(EulerLeak):
     v = the reset of h, as for every `Neuron`;  with scale_reset that of h / k with v_threshold / k
 
     Inputs, Returns: x and v, of one shape; (s, v), as for `LIFNode`.
-
-    Raises:
-        ArgumentError: for tau not above 1, a gain or threshold that is not positive, or an unknown reset.
 
     Source: Jiang, Zhang, "KLIF: An optimized spiking neuron unit for tuning surrogate gradient slope and membrane
     potential", 2023; SpikingJelly, KLIFNode.
@@ -244,14 +215,7 @@ class CLIFNode(EulerLeak):
     m = m sigmoid(h / tau) + s
     v = h - s (v_threshold + sigmoid(m))     reset="subtract"; the others as for every `Neuron`
 
-    Inputs:
-        x, v, m: the input, the potential and the complementary potential, of one shape.
-
-    Returns:
-        (s, v, m).
-
-    Raises:
-        ArgumentError: for tau not above 1, a threshold that is not positive, or an unknown reset.
+    Inputs, Returns: x, v, m, the input, the potential and the complementary potential, of one shape; (s, v, m).
 
     Source: Huang et al., "CLIF: Complementary Leaky Integrate-and-Fire Neuron for Spiking Neural Networks", ICML 2024;
     SpikingJelly, ComplementaryLIFNode.
@@ -265,16 +229,13 @@ class CLIFNode(EulerLeak):
     tau: Any = MEMBRANE_TAU
     v_rest: Any = V_REST
     delays = (None,)
+    other_states = (0.0,)
 
     def construct(self, x: Tensor, v: Tensor, m: Tensor) -> tuple[Tensor, ...]:
         h = self.charge(x, v)
         s = self.spikes(h)
         m = m * ops.sigmoid(h / self.tau) + s
         return s, self.after_reset(h, s, self.v_threshold + ops.sigmoid(m)), m
-
-    def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """v_reset, and no memory."""
-        return self.filled(x, self.v_reset), self.filled(x, 0.0)
 
 
 # Each is the sigmoid of the Parameter of that name.
@@ -304,14 +265,7 @@ class GLIFNode(Neuron):
 
     Each is between 0 and 1: a number for the layer, or an array, one for each neuron.
 
-    Inputs:
-        x, v, s: the input, the potential and the last spikes, of one shape.
-
-    Returns:
-        (s, v, s).
-
-    Raises:
-        ArgumentError: for a value outside (0, 1).
+    Inputs, Returns: x, v, s, the input, the potential and the last spikes, of one shape; (s, v, s).
 
     Source: Yao et al., "GLIF: A Unified Gated Leaky Integrate-and-Fire Neuron for Spiking Neural Networks", NeurIPS
     2022; SpikingJelly, GatedLIFNode.
@@ -350,6 +304,8 @@ class GLIFNode(Neuron):
             surrogate_function: Any = ...,
             compare: str = ...,
         ) -> None: ...
+    starts = 0.0
+    other_states = (0.0,)
 
     def range_of(self, name: str) -> Range:
         """The range of a constant; a gate is a logit."""
@@ -372,10 +328,6 @@ class GLIFNode(Neuron):
         s = self.spikes(h, v_threshold)
         return s, h, s
 
-    def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """A potential of 0, and no spike."""
-        return self.filled(x, 0.0), self.filled(x, 0.0)
-
     def extend_repr(self) -> str:
         return f"detach_reset={self.detach_reset}"
 
@@ -390,14 +342,7 @@ class ResonateNode(Neuron):
 
     The equation dz/dt = (b + i omega) z + I, solved exactly between inputs that are jumps.
 
-    Inputs:
-        x, v, u: the input, the imaginary and the real part, of one shape.
-
-    Returns:
-        (s, v, u).
-
-    Raises:
-        ArgumentError: for b not negative, or omega or dt not positive.
+    Inputs, Returns: x, v, u, the input, the imaginary and the real part, of one shape; (s, v, u).
 
     Source: Izhikevich, "Resonate-and-fire neurons", Neural Networks 2001, where a spike puts z to i; the reset of v
     alone is SpikingJelly's RAFNode.
@@ -411,6 +356,7 @@ class ResonateNode(Neuron):
     b: Any = field(-0.2, NEGATIVE, "growth of the oscillation, 1 / unit of dt")
     omega: Any = field(1.0, POSITIVE, "angular frequency, rad / unit of dt")
     dt: Annotated[float, Own()] = field(1.0, POSITIVE, "length of a step", learned="never")
+    other_states = (0.0,)
 
     def construct(self, x: Tensor, v: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         v, late = self.recall(v)
@@ -420,7 +366,3 @@ class ResonateNode(Neuron):
         h = shrink * (u * sin + v * cos)
         u = shrink * (u * cos - v * sin) + self.gained(x)
         return (*self.fired(h, late), u)
-
-    def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """At rest: v_reset, and no current."""
-        return self.filled(x, self.v_reset), self.filled(x, 0.0)

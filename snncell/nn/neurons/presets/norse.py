@@ -28,6 +28,7 @@ class NorseLSNN(ALIFNode):
     """
 
     v_rest: Any = 0.0
+    starts = "v_rest"
 
     def resting_at(self, v_rest: Any) -> Self:
         """The neuron itself, with that resting potential."""
@@ -41,10 +42,6 @@ class NorseLSNN(ALIFNode):
         s, v = self.fired(h, None, self.v_threshold + self.beta * a)
         return s, v, a + self.jump * (ops.stop_gradient(s) if self.detach_reset else s)
 
-    def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The resting potential, and no adaptation."""
-        return self.filled(x, self.v_rest), self.filled(x, 0.0)
-
 
 class NorseRefractory(RefractoryLIFNode):
     """LIFRefrac: whether it rests is a spike of the surrogate too, so that the counter has a gradient.
@@ -52,6 +49,7 @@ class NorseRefractory(RefractoryLIFNode):
     rests = surrogate(rho);  s = (1 - rests) surrogate(h - v_threshold);  v = (1 - rests) reset(h) + rests v
     rho = (1 - s) relu(rho - rests) + s refractory
     """
+    starts = "v_rest"
 
     def construct(self, x: Tensor, v: Tensor, rho: Tensor) -> tuple[Tensor, ...]:
         h = self.charge(x, v)
@@ -59,10 +57,6 @@ class NorseRefractory(RefractoryLIFNode):
         v = (1.0 - rests) * self.after_reset(h, s) + rests * v
         s = (1.0 - rests) * s
         return s, v, (1.0 - s) * ops.relu(rho - rests) + s * self.refractory
-
-    def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The resting potential, and nothing to rest from."""
-        return self.filled(x, self.v_rest), self.filled(x, 0.0)
 
 
 absent(

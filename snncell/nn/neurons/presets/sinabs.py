@@ -55,8 +55,7 @@ class InPotential(Wrapper):
 class SinabsEnd(Neuron):
     """A step that ends as sinabs's do: with a reset by a value of its own, and a floor below the potential."""
 
-    starts = "at_first"
-    at_first = 0.0
+    starts = 0.0
     min_v_mem: Any = None
     subtract_value: Any = None
     resets_all = False
@@ -142,10 +141,6 @@ class SinabsALIF(SinabsEnd, ALIFNode):
         """The number of spikes, with the threshold as a constant in the reverse."""
         held = ops.stop_gradient(self.v_threshold if threshold is None else threshold)
         return self.fire_at(h / held - 1.0) if self.relative else super().spikes(h, held)
-
-    def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Nothing yet."""
-        return self.filled(x, 0.0), self.filled(x, 0.0)
 
 
 class SinabsLeak(Membrane):
@@ -308,3 +303,4 @@ def sinabs_alif(p: Sinabs) -> Membrane:
 def sinabs_exp_leak(p: Sinabs) -> Membrane:
     """ExpLeak, which gives its potential before min_v_mem limits it."""
     return SinabsLeak(decay_from_tau(p.tau_mem), p.norm_input, p.min_v_mem, "beta" if p.train_alphas else ())
+
