@@ -99,7 +99,7 @@ class AlphaNode(Neuron):
 
     The potential has no memory of its own; it is a state so that it can be recorded, and for a delayed reset.
 
-    Inputs, Returns: x, e, i, v, the input, the slow and the fast exponential, and the potential, of one shape; (s, e, i, v).
+    Inputs, Returns: x, e, i, v, the input, the slow and the fast exponential, the potential; (s, e, i, v).
 
     Source: Rall 1967; the spike response model of Gerstner et al., Neuronal Dynamics, section 6.4; snnTorch, Alpha.
 

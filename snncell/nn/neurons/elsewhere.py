@@ -26,13 +26,14 @@ class FrameworkSettings:
         vars(self).update(values)
 
     @classmethod
-    def preset(cls, neurons: dict[str, str], words: str, **defaults: Any) -> Callable[[Callable[..., Any]], Any]:
+    def preset(cls, neurons: dict[str, str], words: str, make: Callable[[Any], Any], **defaults: Any) -> None:
         """Enter a function of settings as what `neuron.like(framework, ...)` calls.
 
         Args:
             neurons: by name, each with the framework, or "framework.Class" where that has several that fit it.
             words: which settings the framework's class has, in its order.
-            defaults: those that it does not have from `cls`.
+            make: the neuron of its settings.
+            defaults: those that the class does not have from `cls`.
         """
         hints = {word: hint for kind in reversed(cls.__mro__) for word, hint in inspect.get_annotations(kind).items()}
         parameters = [
@@ -45,18 +46,14 @@ class FrameworkSettings:
             for word in words.split()
         ]
 
-        def enter(function: Callable[..., Any]) -> Callable[..., Any]:
-            @functools.wraps(function)
-            def make(**values: Any) -> Any:
-                return function(cls(defaults | values))
+        @functools.wraps(make)
+        def like(**values: Any) -> Any:
+            return make(cls(defaults | values))
 
-            # For the check of arguments: the framework's words, and not the one argument of the function.
-            make.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-            make.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-            PRESETS.update(dict.fromkeys(neurons.items(), make))
-            return make
-
-        return enter
+        # For the check of arguments: the framework's words, and not the one argument of the function.
+        like.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        like.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        PRESETS.update(dict.fromkeys(neurons.items(), like))
 
 
 def absent(framework: str, **reasons: str) -> None:

@@ -304,6 +304,7 @@ class GLIFNode(Neuron):
             surrogate_function: Any = ...,
             compare: str = ...,
         ) -> None: ...
+
     starts = 0.0
     other_states = (0.0,)
 

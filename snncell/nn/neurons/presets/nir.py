@@ -6,7 +6,6 @@ from typing import Any
 
 from snncell.base.arguments.kinds import Constant, Positive
 from snncell.nn.neurons.base import Neuron
-from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.convert import positive, steps_from_seconds
 from snncell.nn.neurons.current import CubaLIFNode
 from snncell.nn.neurons.elsewhere import FrameworkSettings
@@ -35,6 +34,9 @@ class NirIF(Nir):
     dt: Constant = 1e-4
 
 
+FIRING = " v_threshold v_reset dt surrogate_function"  # what most of them end with
+
+
 def firing(p: Nir, input_gain: Any) -> dict[str, Any]:
     """A spike, which is 1, where v > v_threshold puts v to v_reset."""
     return {
@@ -46,23 +48,20 @@ def firing(p: Nir, input_gain: Any) -> dict[str, Any]:
     }
 
 
-@NirIF.preset({"IFNode": "nir"}, "r v_threshold v_reset dt surrogate_function")
-def nir_if(p: NirIF) -> Neuron:
-    """nir.IF: dv/dt = r x."""
-    return LeakyNode(1.0, **firing(p, p.r * positive(p.dt, "like: nir", "dt")))
-
-
-@Nir.preset({"LIFNode": "nir"}, "tau r v_leak v_threshold v_reset dt surrogate_function")
-def nir_lif(p: Nir) -> Neuron:
-    """nir.LIF: tau dv/dt = v_leak - v + r x."""
-    tau = steps_from_seconds(p.tau, p.dt)
-    return LIFNode(tau, v_rest=p.v_leak, **firing(p, p.r)).starting_at("v_rest")
-
-
-@Nir.preset(
-    {"LIFNode": "nir.CubaLIF", "CubaLIFNode": "nir"},
-    "tau_mem tau_syn r v_leak v_threshold v_reset w_in dt surrogate_function",
+# nir.IF: dv/dt = r x
+NirIF.preset(
+    {"IFNode": "nir"},
+    "r" + FIRING,
+    lambda p: LeakyNode(1.0, **firing(p, p.r * positive(p.dt, "like: nir", "dt"))),
 )
+# nir.LIF: tau dv/dt = v_leak - v + r x
+Nir.preset(
+    {"LIFNode": "nir"},
+    "tau r v_leak" + FIRING,
+    lambda p: LIFNode(steps_from_seconds(p.tau, p.dt), v_rest=p.v_leak, **firing(p, p.r)).starting_at("v_rest"),
+)
+
+
 def nir_cuba(p: Nir) -> Neuron:
     """nir.CubaLIF: tau_syn di/dt = -i + w_in x, and tau_mem dv/dt = v_leak - v + r i."""
     tau_syn, tau_mem = steps_from_seconds(p.tau_syn, p.dt), steps_from_seconds(p.tau_mem, p.dt)
@@ -70,7 +69,14 @@ def nir_cuba(p: Nir) -> Neuron:
     return CubaLIFNode(alpha, beta, current_gain=p.r / tau_mem, v_rest=p.v_leak, **options)
 
 
-@Nir.preset({"LINode": "nir"}, "tau r v_leak dt")
-def nir_li(p: Nir) -> Membrane:
-    """nir.LI: tau dv/dt = v_leak - v + r x."""
-    return LINode(steps_from_seconds(p.tau, p.dt), v_rest=p.v_leak, input_gain=p.r)
+Nir.preset(
+    {"LIFNode": "nir.CubaLIF", "CubaLIFNode": "nir"},
+    "tau_mem tau_syn r v_leak v_threshold v_reset w_in dt surrogate_function",
+    nir_cuba,
+)
+# nir.LI: tau dv/dt = v_leak - v + r x
+Nir.preset(
+    {"LINode": "nir"},
+    "tau r v_leak dt",
+    lambda p: LINode(steps_from_seconds(p.tau, p.dt), v_rest=p.v_leak, input_gain=p.r),
+)

@@ -49,6 +49,7 @@ class NorseRefractory(RefractoryLIFNode):
     rests = surrogate(rho);  s = (1 - rests) surrogate(h - v_threshold);  v = (1 - rests) reset(h) + rests v
     rho = (1 - s) relu(rho - rests) + s refractory
     """
+
     starts = "v_rest"
 
     def construct(self, x: Tensor, v: Tensor, rho: Tensor) -> tuple[Tensor, ...]:
@@ -129,35 +130,24 @@ def firing(p: Norse) -> dict[str, Any]:
     }
 
 
-@Norse.preset(
-    {"CubaLIFNode": "norse", "LIFNode": "norse"},
-    "tau_syn_inv tau_mem_inv v_leak v_th v_reset method alpha dt recurrent",
-)
+def synaptic(p: Norse, node: Membrane, order: str = FROM_RATE) -> Membrane:
+    """The neuron with the current of tau_syn_inv, its first state."""
+    return WithSynapse(node, decay_from_rate(p.tau_syn_inv, p.dt), order)
+
+
 def norse_lif(p: Norse) -> Neuron:
     """LIFCell, or the step of LIFRecurrentCell."""
     beta, alpha = decay_from_rate(p.tau_mem_inv, p.dt), decay_from_rate(p.tau_syn_inv, p.dt)
     return CubaLIFNode(alpha, beta, current_gain=1.0 - beta, v_rest=p.v_leak, order=FROM_RATE, **firing(p))
 
 
-@Norse.preset({"IFNode": "norse"}, "v_th v_reset method alpha")
-def norse_iaf(p: Norse) -> Neuron:
-    """IAFCell; a spike is 1."""
-    return LeakyNode(1.0, **firing(p))
-
-
-@Norse.preset({"LIFNode": "norse.LIFBox"}, "tau_mem_inv v_leak v_th v_reset method alpha reset_method dt")
 def norse_lif_box(p: Norse) -> Neuron:
     """LIFBoxCell; reset_method is "reset_value" or "reset_subtract"."""
     one_of(p.reset_method, ("reset_value", "reset_subtract"), "like: norse", "reset_method")
-    tau, options = euler(p.tau_mem_inv, p.dt), firing(p)
-    options["reset"] = p.reset_method.removeprefix("reset_")
-    return LIFNode(tau, v_rest=p.v_leak, **options).starting_at("v_rest")
+    options = firing(p) | {"reset": p.reset_method.removeprefix("reset_")}
+    return LIFNode(euler(p.tau_mem_inv, p.dt), v_rest=p.v_leak, **options).starting_at("v_rest")
 
 
-@Norse.preset(
-    {"LIFNode": "norse.LSNN", "ALIFNode": "norse"},
-    "tau_syn_inv tau_mem_inv tau_adapt_inv v_leak v_th v_reset beta method alpha dt recurrent",
-)
 def norse_lsnn(p: Norse) -> Membrane:
     """LSNNCell, or the step of LSNNRecurrentCell, which detaches spikes in the reset and in the adaptation.
 
@@ -166,45 +156,53 @@ def norse_lsnn(p: Norse) -> Membrane:
     """
     alpha, rho = decay_from_rate(p.tau_mem_inv, p.dt), decay_from_rate(p.tau_adapt_inv, p.dt)
     options: dict[str, Any] = {"input_gain": 1.0 - alpha, **firing(p)}
-    node = NorseLSNN(alpha, rho, 1.0, p.beta, **options).resting_at(p.v_leak)
-    return WithSynapse(node, decay_from_rate(p.tau_syn_inv, p.dt), "read decay jump")
+    return synaptic(p, NorseLSNN(alpha, rho, 1.0, p.beta, **options).resting_at(p.v_leak), "read decay jump")
 
 
-@Norse.preset(
-    {"LIFNode": "norse.LIFAdEx", "AdExNode": "norse"},
-    "adaptation_current adaptation_spike delta_T tau_ada_inv tau_syn_inv tau_mem_inv v_leak v_th v_reset method alpha "
-    "dt",
-)
 def norse_adex(p: Norse) -> Membrane:
     """LIFAdExCell; its states are (i, v, a). The exponential runs away from v_th, which is the threshold too."""
     tau, tau_w = euler(p.tau_mem_inv, p.dt), euler(p.tau_ada_inv, p.dt)
-    node = AdExNode(tau, tau_w, p.adaptation_current, p.adaptation_spike, p.delta_T, p.v_th, p.v_leak, **firing(p))
-    return WithSynapse(node, decay_from_rate(p.tau_syn_inv, p.dt), FROM_RATE)
+    of_adaptation = p.adaptation_current, p.adaptation_spike
+    return synaptic(p, AdExNode(tau, tau_w, *of_adaptation, p.delta_T, p.v_th, p.v_leak, **firing(p)))
 
 
-@Norse.preset(
-    {"LIFNode": "norse.LIFRefrac", "RefractoryLIFNode": "norse"},
-    "tau_syn_inv tau_mem_inv v_leak v_th v_reset rho_reset method alpha dt recurrent",
-)
 def norse_refractory(p: Norse) -> Membrane:
     """LIFRefracCell, or the step of LIFRefracRecurrentCell; its states are (i, v, rho), and rho has a gradient there.
 
     The parameters are those of its LIFParameters and rho_reset. The current goes on while the potential rests.
     """
-    node = NorseRefractory(euler(p.tau_mem_inv, p.dt), p.rho_reset, v_rest=p.v_leak, **firing(p))
-    return WithSynapse(node, decay_from_rate(p.tau_syn_inv, p.dt), FROM_RATE)
+    return synaptic(p, NorseRefractory(euler(p.tau_mem_inv, p.dt), p.rho_reset, v_rest=p.v_leak, **firing(p)))
 
 
-@Norse.preset({"LINode": "norse"}, "tau_syn_inv tau_mem_inv v_leak dt")
-def norse_li(p: Norse) -> Membrane:
-    """LICell; its states are (i, v)."""
-    node = LINode(euler(p.tau_mem_inv, p.dt), v_rest=p.v_leak)
-    return WithSynapse(node, decay_from_rate(p.tau_syn_inv, p.dt), FROM_RATE)
-
-
-@Norse.preset({"IzhikevichNode": "norse"}, "a b c d v_th tau_inv method alpha dt", v_th=30.0)
 def norse_izhikevich(p: Norse) -> Neuron:
     """The feed-forward step: Euler for v and u alike, of tau_inv dt, and above the threshold."""
     fires, dt = norse_surrogate(p.method, p.alpha), p.tau_inv * p.dt
     options: dict[str, Any] = {"v_threshold": p.v_th, "compare": ">", "surrogate_function": fires}
     return IzhikevichNode(p.a, p.b, p.c, p.d, dt=dt, substeps=1, order="together", **options)
+
+
+preset, RATES, FIRING = Norse.preset, "tau_syn_inv tau_mem_inv", " v_th v_reset method alpha"
+preset({"CubaLIFNode": "norse", "LIFNode": "norse"}, RATES + " v_leak" + FIRING + " dt recurrent", norse_lif)
+preset({"IFNode": "norse"}, FIRING, lambda p: LeakyNode(1.0, **firing(p)))  # IAFCell; a spike is 1
+preset({"LIFNode": "norse.LIFBox"}, "tau_mem_inv v_leak" + FIRING + " reset_method dt", norse_lif_box)
+preset(
+    {"LIFNode": "norse.LSNN", "ALIFNode": "norse"},
+    RATES + " tau_adapt_inv v_leak v_th v_reset beta method alpha dt recurrent",
+    norse_lsnn,
+)
+preset(
+    {"LIFNode": "norse.LIFAdEx", "AdExNode": "norse"},
+    "adaptation_current adaptation_spike delta_T tau_ada_inv " + RATES + " v_leak" + FIRING + " dt",
+    norse_adex,
+)
+preset(
+    {"LIFNode": "norse.LIFRefrac", "RefractoryLIFNode": "norse"},
+    RATES + " v_leak v_th v_reset rho_reset method alpha dt recurrent",
+    norse_refractory,
+)
+preset(  # LICell; its states are (i, v)
+    {"LINode": "norse"},
+    RATES + " v_leak dt",
+    lambda p: synaptic(p, LINode(euler(p.tau_mem_inv, p.dt), v_rest=p.v_leak)),
+)
+preset({"IzhikevichNode": "norse"}, "a b c d v_th tau_inv method alpha dt", norse_izhikevich, v_th=30.0)

@@ -55,7 +55,7 @@ class InPotential(Wrapper):
 class SinabsEnd(Neuron):
     """A step that ends as sinabs's do: with a reset by a value of its own, and a floor below the potential."""
 
-    starts = 0.0
+    starts: ClassVar[str | float] = 0.0
     min_v_mem: Any = None
     subtract_value: Any = None
     resets_all = False
@@ -253,23 +253,6 @@ def leaky(p: Sinabs, beta: Any) -> Membrane:
     return SinabsCuba(decay_from_tau(p.tau_syn), beta, order="jump decay read", **options).ending(*after)
 
 
-@Sinabs.preset({"IFNode": "sinabs"}, FIRING + " tau_syn min_v_mem" + OF_FUNCTIONS, norm_input=False)
-def sinabs_iaf(p: Sinabs) -> Membrane:
-    """IAF; a spike is 1, and there may be several in a step."""
-    return leaky(p, 1.0)
-
-
-@Sinabs.preset({"CubaLIFNode": "sinabs", "LIFNode": "sinabs"}, "tau_mem tau_syn" + FIRING + TRAINED + OF_FUNCTIONS)
-def sinabs_lif(p: Sinabs) -> Membrane:
-    """LIF. With tau_syn it has a current, and states (v_mem, i_syn)."""
-    return leaky(p, decay_from_tau(p.tau_mem))
-
-
-@Sinabs.preset(
-    {"ALIFNode": "sinabs"},
-    "tau_mem tau_adapt tau_syn adapt_scale" + FIRING + TRAINED + OF_FUNCTIONS,
-    spike_fn="SingleSpike",
-)
 def sinabs_alif(p: Sinabs) -> Membrane:
     """ALIF; its states are (v_mem, b), with tau_syn (i_syn, v_mem, b).
 
@@ -299,8 +282,27 @@ def sinabs_alif(p: Sinabs) -> Membrane:
     return WithSynapse(node, current, "jump decay read", learnable="alpha" if p.train_alphas else ())
 
 
-@Sinabs.preset({"LINode": "sinabs"}, "tau_mem train_alphas min_v_mem norm_input", norm_input=False)
-def sinabs_exp_leak(p: Sinabs) -> Membrane:
-    """ExpLeak, which gives its potential before min_v_mem limits it."""
-    return SinabsLeak(decay_from_tau(p.tau_mem), p.norm_input, p.min_v_mem, "beta" if p.train_alphas else ())
-
+preset = Sinabs.preset
+preset(  # IAF; a spike is 1, and there may be several in a step
+    {"IFNode": "sinabs"},
+    FIRING + " tau_syn min_v_mem" + OF_FUNCTIONS,
+    lambda p: leaky(p, 1.0),
+    norm_input=False,
+)
+preset(  # LIF; with tau_syn it has a current, and states (v_mem, i_syn)
+    {"CubaLIFNode": "sinabs", "LIFNode": "sinabs"},
+    "tau_mem tau_syn" + FIRING + TRAINED + OF_FUNCTIONS,
+    lambda p: leaky(p, decay_from_tau(p.tau_mem)),
+)
+preset(
+    {"ALIFNode": "sinabs"},
+    "tau_mem tau_adapt tau_syn adapt_scale" + FIRING + TRAINED + OF_FUNCTIONS,
+    sinabs_alif,
+    spike_fn="SingleSpike",
+)
+preset(  # ExpLeak, which gives its potential before min_v_mem limits it
+    {"LINode": "sinabs"},
+    "tau_mem train_alphas min_v_mem norm_input",
+    lambda p: SinabsLeak(decay_from_tau(p.tau_mem), p.norm_input, p.min_v_mem, "beta" if p.train_alphas else ()),
+    norm_input=False,
+)

@@ -156,11 +156,6 @@ def refuse_inhibition(p: SnnTorch) -> None:
         )
 
 
-@SnnTorch.preset(
-    {"LeakyNode": "snntorch", "LIFNode": "snntorch"},
-    "beta threshold spike_grad inhibition learn_beta learn_threshold reset_mechanism graded_spikes_factor "
-    "learn_graded_spikes_factor reset_delay as_shipped",
-)
 def torch_leaky(p: SnnTorch) -> Neuron:
     """Leaky. With inhibition, of a sample (N,) only the neuron with the largest potential may fire; all are reset by
     their own.
@@ -174,11 +169,6 @@ def torch_leaky(p: SnnTorch) -> Neuron:
     return TorchLeaky(p.beta, **options).ending(p.swallows, p.inhibition, factor, learned).clamping("beta")
 
 
-@SnnTorch.preset(
-    {"LIFNode": "snntorch.Synaptic", "CubaLIFNode": "snntorch"},
-    "alpha beta threshold spike_grad inhibition learn_alpha learn_beta learn_threshold reset_mechanism reset_delay "
-    "as_shipped",
-)
 def torch_synaptic(p: SnnTorch) -> Neuron:
     """Synaptic; its states are (mem, syn). A delayed "zero" takes the input of its step, too."""
     refuse_inhibition(p)
@@ -188,11 +178,6 @@ def torch_synaptic(p: SnnTorch) -> Neuron:
     return TorchSynaptic(p.alpha, p.beta, **options).ending(p.swallows, p.inhibition).clamping("alpha", "beta")
 
 
-@SnnTorch.preset(
-    {"LIFNode": "snntorch.Alpha", "AlphaNode": "snntorch"},
-    "alpha beta threshold spike_grad learn_alpha learn_beta learn_threshold reset_mechanism as_shipped",
-    reset_mechanism="zero",
-)
 def torch_alpha(p: SnnTorch) -> Neuron:
     """Alpha; its states are (syn_exc, syn_inh, mem).
 
@@ -232,10 +217,6 @@ def resistance_and_capacitance(beta: Any, resistance: Any, capacitance: Any, tim
     return resistance, product / resistance
 
 
-@Lapicque.preset(
-    {"LIFNode": "snntorch.Lapicque"},
-    "beta R C time_step threshold spike_grad inhibition learn_threshold reset_mechanism",
-)
 def torch_lapicque(p: Lapicque) -> Neuron:
     """Lapicque, by two of its beta, resistance and capacitance; of beta alone a step keeps 1 + ln(beta) there."""
     resistance, capacitance = resistance_and_capacitance(p.beta, p.R, p.C, p.time_step)
@@ -244,3 +225,28 @@ def torch_lapicque(p: Lapicque) -> Neuron:
     options["input_gain"] = p.time_step / capacitance
     beta = decay_from_rate(1.0 / (resistance * capacitance), p.time_step)
     return TorchLeaky(beta, **options).ending(False, True) if p.inhibition else LeakyNode(beta, **options)
+
+
+SnnTorch.preset(
+    {"LeakyNode": "snntorch", "LIFNode": "snntorch"},
+    "beta threshold spike_grad inhibition learn_beta learn_threshold reset_mechanism graded_spikes_factor "
+    "learn_graded_spikes_factor reset_delay as_shipped",
+    torch_leaky,
+)
+SnnTorch.preset(
+    {"LIFNode": "snntorch.Synaptic", "CubaLIFNode": "snntorch"},
+    "alpha beta threshold spike_grad inhibition learn_alpha learn_beta learn_threshold reset_mechanism reset_delay "
+    "as_shipped",
+    torch_synaptic,
+)
+SnnTorch.preset(
+    {"LIFNode": "snntorch.Alpha", "AlphaNode": "snntorch"},
+    "alpha beta threshold spike_grad learn_alpha learn_beta learn_threshold reset_mechanism as_shipped",
+    torch_alpha,
+    reset_mechanism="zero",
+)
+Lapicque.preset(
+    {"LIFNode": "snntorch.Lapicque"},
+    "beta R C time_step threshold spike_grad inhibition learn_threshold reset_mechanism",
+    torch_lapicque,
+)

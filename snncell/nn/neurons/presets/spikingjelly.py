@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from snncell.base.arguments.kinds import Constant
-from snncell.nn.neurons.base import Neuron
-from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.current import CubaLIFNode
 from snncell.nn.neurons.elsewhere import FrameworkSettings, absent
 from snncell.nn.neurons.integrate import LeakyNode, LIFNode, LINode, ParametricLIFNode
@@ -73,88 +71,67 @@ def firing(p: SpikingJelly, surrogate: Any = None) -> dict[str, Any]:
     }
 
 
+preset = SpikingJelly.preset
 FIRING = " v_threshold v_reset surrogate_function detach_reset"  # what most of them end with
+RESTING = " v_threshold v_rest v_reset surrogate_function detach_reset"
 
-
-@SpikingJelly.preset({"IFNode": "spikingjelly"}, FIRING)
-def jelly_if(p: SpikingJelly) -> Neuron:
-    """A spike is 1, whatever the threshold; so not this library's IFNode, whose spike is v_threshold."""
-    return LeakyNode(1.0, **firing(p))
-
-
-@SpikingJelly.preset({"LIFNode": "spikingjelly"}, "tau decay_input" + FIRING)
-def jelly_lif(p: SpikingJelly) -> Neuron:
-    """LIFNode."""
-    return LIFNode(p.tau, decay_input=p.decay_input, **firing(p))
-
-
-@SpikingJelly.preset({"ParametricLIFNode": "spikingjelly"}, "init_tau decay_input" + FIRING)
-def jelly_plif(p: SpikingJelly) -> Neuron:
-    """ParametricLIFNode."""
-    return ParametricLIFNode(p.init_tau, p.decay_input, **firing(p))
-
-
-@SpikingJelly.preset(
-    {"CubaLIFNode": "spikingjelly"}, "c_decay v_decay v_threshold v_reset surrogate_function", v_threshold=0.5
+# IFNode. A spike is 1, whatever the threshold; so not this library's IFNode, whose spike is v_threshold.
+preset({"IFNode": "spikingjelly"}, FIRING, lambda p: LeakyNode(1.0, **firing(p)))
+preset(
+    {"LIFNode": "spikingjelly"},
+    "tau decay_input" + FIRING,
+    lambda p: LIFNode(p.tau, decay_input=p.decay_input, **firing(p)),
 )
-def jelly_cuba(p: SpikingJelly) -> Neuron:
-    """CUBALIFNode."""
-    return CubaLIFNode(p.c_decay, p.v_decay, **firing(p, Rect(1.0))).starting_at("v_reset")
-
-
-@SpikingJelly.preset(
-    {"QIFNode": "spikingjelly"}, "tau v_c a0 v_threshold v_rest v_reset surrogate_function detach_reset", v_reset=-0.1
+preset(
+    {"ParametricLIFNode": "spikingjelly"},
+    "init_tau decay_input" + FIRING,
+    lambda p: ParametricLIFNode(p.init_tau, p.decay_input, **firing(p)),
 )
-def jelly_qif(p: SpikingJelly) -> Neuron:
-    """QIFNode."""
-    return QIFNode(p.tau, p.v_c, p.a0, p.v_rest, **firing(p))
-
-
-@SpikingJelly.preset(
-    {"EIFNode": "spikingjelly"},
-    "tau delta_T theta_rh v_threshold v_rest v_reset surrogate_function detach_reset",
+preset(  # CUBALIFNode
+    {"CubaLIFNode": "spikingjelly"},
+    "c_decay v_decay v_threshold v_reset surrogate_function",
+    lambda p: CubaLIFNode(p.c_decay, p.v_decay, **firing(p, Rect(1.0))).starting_at("v_reset"),
+    v_threshold=0.5,
+)
+preset(
+    {"QIFNode": "spikingjelly"},
+    "tau v_c a0" + RESTING,
+    lambda p: QIFNode(p.tau, p.v_c, p.a0, p.v_rest, **firing(p)),
     v_reset=-0.1,
 )
-def jelly_eif(p: SpikingJelly) -> Neuron:
-    """EIFNode."""
-    return EIFNode(p.tau, p.delta_T, p.theta_rh, p.v_rest, **firing(p))
-
-
-@SpikingJelly.preset(
+preset(
+    {"EIFNode": "spikingjelly"},
+    "tau delta_T theta_rh" + RESTING,
+    lambda p: EIFNode(p.tau, p.delta_T, p.theta_rh, p.v_rest, **firing(p)),
+    v_reset=-0.1,
+)
+preset(  # IzhikevichNode, which has not the equations of 2003; w_rest is where w begins, and not where it rests
     {"AdaptiveQIFNode": "spikingjelly", "IzhikevichNode": "spikingjelly"},
     "tau v_c a0 v_threshold v_reset v_rest w_rest tau_w a b surrogate_function detach_reset",
+    lambda p: AdaptiveQIFNode(p.tau, p.tau_w, p.a, p.b, p.v_c, p.a0, p.v_rest, p.w_rest, **firing(p)),
     v_rest=-0.1,
 )
-def jelly_izhikevich(p: SpikingJelly) -> Neuron:
-    """IzhikevichNode, which has not the equations of 2003; w_rest is where w begins, and not where it rests."""
-    return AdaptiveQIFNode(p.tau, p.tau_w, p.a, p.b, p.v_c, p.a0, p.v_rest, p.w_rest, **firing(p))
-
-
-@SpikingJelly.preset({"KLIFNode": "spikingjelly"}, "scale_reset tau decay_input" + FIRING)
-def jelly_klif(p: SpikingJelly) -> Neuron:
-    """KLIFNode."""
-    return KLIFNode(p.tau, 1.0, p.scale_reset, p.decay_input, **firing(p))
-
-
-@SpikingJelly.preset({"CLIFNode": "spikingjelly"}, "tau v_threshold surrogate_function", v_reset=None)
-def jelly_clif(p: SpikingJelly) -> Neuron:
-    """ComplementaryLIFNode, which subtracts."""
-    return CLIFNode(p.tau, **firing(p, Rect(1.0)))
-
-
-@SpikingJelly.preset({"ILIFNode": "spikingjelly"}, "tau v_threshold max_spike_count detach_reset", tau=4.0 / 3.0)
-def jelly_ilif(p: SpikingJelly) -> Neuron:
-    """ILIFNode with MultiLevelSpikeCount(max_spike_count)."""
-    return ILIFNode(p.tau, p.max_spike_count, v_threshold=p.v_threshold, detach_reset=p.detach_reset)
-
-
-@SpikingJelly.preset({"ResonateNode": "spikingjelly"}, "b omega dt" + FIRING, b=-0.2)
-def jelly_raf(p: SpikingJelly) -> Neuron:
-    """RAFNode."""
-    return ResonateNode(p.b, p.omega, p.dt, **firing(p))
-
-
-@SpikingJelly.preset({"LINode": "spikingjelly"}, "tau")
-def jelly_li(p: SpikingJelly) -> Membrane:
-    """NonSpikingLIFNode; what it decodes is `nn.Readout`."""
-    return LINode(p.tau)
+preset(
+    {"KLIFNode": "spikingjelly"},
+    "scale_reset tau decay_input" + FIRING,
+    lambda p: KLIFNode(p.tau, 1.0, p.scale_reset, p.decay_input, **firing(p)),
+)
+preset(  # ComplementaryLIFNode, which subtracts
+    {"CLIFNode": "spikingjelly"},
+    "tau v_threshold surrogate_function",
+    lambda p: CLIFNode(p.tau, **firing(p, Rect(1.0))),
+    v_reset=None,
+)
+preset(  # ILIFNode with MultiLevelSpikeCount(max_spike_count)
+    {"ILIFNode": "spikingjelly"},
+    "tau v_threshold max_spike_count detach_reset",
+    lambda p: ILIFNode(p.tau, p.max_spike_count, v_threshold=p.v_threshold, detach_reset=p.detach_reset),
+    tau=4.0 / 3.0,
+)
+preset(  # RAFNode
+    {"ResonateNode": "spikingjelly"},
+    "b omega dt" + FIRING,
+    lambda p: ResonateNode(p.b, p.omega, p.dt, **firing(p)),
+    b=-0.2,
+)
+preset({"LINode": "spikingjelly"}, "tau", lambda p: LINode(p.tau))  # NonSpikingLIFNode; it is decoded by `nn.Readout`

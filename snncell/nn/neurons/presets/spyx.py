@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from snncell.base.arguments.kinds import Constant
-from snncell.nn.neurons.base import Neuron
-from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.convert import euler_from_decay
 from snncell.nn.neurons.current import CubaLIFNode
 from snncell.nn.neurons.elsewhere import FrameworkSettings, absent
@@ -47,31 +45,17 @@ def firing(p: Spyx) -> dict[str, Any]:
     return {"v_threshold": p.threshold, "surrogate_function": surrogate, "delay": "spike"}
 
 
-@Spyx.preset({"IFNode": "spyx"}, "threshold activation")
-def spyx_if(p: Spyx) -> Neuron:
-    """IF; a spike is 1."""
-    return LeakyNode(1.0, **firing(p))
-
-
-@Spyx.preset({"LeakyNode": "spyx", "LIFNode": "spyx"}, "beta threshold activation")
-def spyx_lif(p: Spyx) -> Neuron:
-    """LIF."""
-    return LeakyNode(p.beta, **firing(p))
-
-
-@Spyx.preset({"LIFNode": "spyx.CuBaLIF", "CubaLIFNode": "spyx"}, "alpha beta threshold activation")
-def spyx_cuba(p: Spyx) -> Neuron:
-    """CuBaLIF; its states are (V, I)."""
-    return SpyxCuba(p.alpha, p.beta, **firing(p))
-
-
-@Spyx.preset({"ALIFNode": "spyx"}, "beta gamma threshold activation")
-def spyx_alif(p: Spyx) -> Neuron:
-    """ALIF."""
-    return ALIFNode(p.beta, p.gamma, 1.0, 1.0 - p.gamma, "threshold", **firing(p))
-
-
-@Spyx.preset({"LINode": "spyx"}, "beta", beta=0.8)
-def spyx_li(p: Spyx) -> Membrane:
-    """LI."""
-    return LINode(euler_from_decay(p.beta), decay_input=False)
+preset, END = Spyx.preset, " threshold activation"
+preset({"IFNode": "spyx"}, END, lambda p: LeakyNode(1.0, **firing(p)))  # a spike is 1
+preset({"LeakyNode": "spyx", "LIFNode": "spyx"}, "beta" + END, lambda p: LeakyNode(p.beta, **firing(p)))
+preset(  # its states are (V, I)
+    {"LIFNode": "spyx.CuBaLIF", "CubaLIFNode": "spyx"},
+    "alpha beta" + END,
+    lambda p: SpyxCuba(p.alpha, p.beta, **firing(p)),
+)
+preset(
+    {"ALIFNode": "spyx"},
+    "beta gamma" + END,
+    lambda p: ALIFNode(p.beta, p.gamma, 1.0, 1.0 - p.gamma, "threshold", **firing(p)),
+)
+preset({"LINode": "spyx"}, "beta", lambda p: LINode(euler_from_decay(p.beta), decay_input=False), beta=0.8)
