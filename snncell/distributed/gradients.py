@@ -13,8 +13,7 @@ from snncell.base.arguments.kinds import Own
 from snncell.base.arguments.shown import came
 from snncell.distributed.job import join_job
 from snncell.distributed.ranks import Array, Ranks, odd_rank
-from snncell.distributed.sharding import Cutter, aside, draw_for_shard, shard_slices
-from snncell.distributed.sums import VectorLayout, sums_of
+from snncell.distributed.sharding import Cutter, VectorLayout, aside, draw_for_shard, shard_slices, sums_of
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import DEVICE, HOST, move_to_space, space_of
 from snncell.tape.primitive import EVERYWHERE, Primitive

@@ -46,8 +46,7 @@ def init(shards: Count | None = None, *, fast: bool = False, threads: Count | No
     """
     ranks = _join_once(shards, fast)
     _share_cores(ranks, threads)
-    key = ranks.first(present_key().asnumpy())
-    go_on_from(key)
+    go_on_from(ranks.gathered(present_key().asnumpy())[0])
 
 
 def _join_once(shards: int | None, fast: bool) -> Ranks:

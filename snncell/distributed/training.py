@@ -16,8 +16,16 @@ from snncell.compiler.jit import jit
 from snncell.distributed.gradients import hand_over
 from snncell.distributed.job import join_job
 from snncell.distributed.ranks import Array, Ranks, odd_rank
-from snncell.distributed.sharding import Cutter, aside, draw_for_shard, shard_slices
-from snncell.distributed.sums import VectorLayout, Vectors, sum_over_shards, sums_of
+from snncell.distributed.sharding import (
+    Cutter,
+    VectorLayout,
+    Vectors,
+    aside,
+    draw_for_shard,
+    shard_slices,
+    sum_over_shards,
+    sums_of,
+)
 from snncell.errors import ArgumentError, RankError
 from snncell.nn.optim.optimizer import Optimizer
 from snncell.nn.time.states import Stateful

@@ -11,7 +11,7 @@ from ranks.pretended import Mpi
 
 import snncell
 from snncell import Tensor, distributed, nn, ops, train
-from snncell.distributed import ending, job, sums
+from snncell.distributed import job, ranks, sharding
 
 
 @pytest.fixture(params=[False, True], ids=["in order", "fast"], autouse=True)
@@ -19,8 +19,8 @@ def _alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     """A job of this process alone, with small buckets."""
     monkeypatch.setattr(job, "_JOB", [])
     monkeypatch.setattr(job, "_mpi", Mpi)
-    monkeypatch.setattr(ending.Ending, "watch", lambda _: None)
-    monkeypatch.setattr(sums, "BUCKET", 16)
+    monkeypatch.setattr(ranks.Ending, "watch", lambda _: None)
+    monkeypatch.setattr(sharding, "BUCKET", 16)
     monkeypatch.setenv("NUMBA_NUM_THREADS", "2")  # so that it stays at that
     distributed.init(fast=request.param)
 

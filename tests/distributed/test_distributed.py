@@ -14,7 +14,8 @@ from ranks.started import run
 
 from snncell import distributed
 from snncell.distributed import job
-from snncell.distributed.sharding import add_nodes, rank_nodes, shard_slices
+from snncell.distributed.ranks import add_nodes, rank_nodes
+from snncell.distributed.sharding import shard_slices
 from snncell.errors import ArgumentError, RankError
 
 COMPILED = pytest.mark.compiled  # each rank is a process of its own, which would interpret every kernel

@@ -16,7 +16,7 @@ from ranks.pretended import Done, Mpi, on_ranks
 
 import snncell
 from snncell import Tensor, distributed, nn, ops, train
-from snncell.distributed import ending, job, ranks as ranks_module, sums
+from snncell.distributed import job, ranks as ranks_module, sharding
 from snncell.distributed.ranks import Ranks
 from snncell.distributed.sharding import Cutter, shard_slices
 from snncell.distributed.training import Shares
@@ -56,7 +56,7 @@ def test_a_sum_over_shards_has_the_same_bits_on_all_ranks_and_on_any_number_of_t
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("fast", [False, True])
 def test_sums_are_of_all_that_was_added(seed: int, fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sums, "BUCKET", 64)  # bytes: several to each array, and several arrays to one
+    monkeypatch.setattr(sharding, "BUCKET", 64)  # bytes: several to each array, and several arrays to one
     chance = random.Random(seed)
     shapes = [tuple(chance.randint(0, 5) for _ in range(chance.randint(0, 2))) for _ in range(chance.randint(1, 9))]
     dtypes = [chance.choice([np.float16, np.float32, np.float64]) for _ in shapes]
@@ -68,7 +68,7 @@ def test_sums_are_of_all_that_was_added(seed: int, fast: bool, monkeypatch: pyte
 
     def of(mpi: Any) -> list[list[Any]]:
         ranks = Ranks(mpi, mpi.COMM_WORLD.size, fast)
-        own, found = sums.sums_of(ranks, sums.VectorLayout.of(arrays(0, 0, 0))), []
+        own, found = sharding.sums_of(ranks, sharding.VectorLayout.of(arrays(0, 0, 0))), []
         for step in range(steps):
             for batch in range(2):
                 if not (ranks.rank == 1 and step == 0):  # which has no shard of these batches
@@ -133,7 +133,7 @@ def pair(monkeypatch: pytest.MonkeyPatch) -> tuple[Ranks, Ranks]:
 
 
 def test_a_rank_that_has_ended_is_not_waited_for(pair: Any) -> None:
-    pair[1].ending._tell(ending._LEFT)
+    pair[1].ending._tell(ranks_module._LEFT)
     with pytest.raises(RankError, match="rank 1 has ended its program, and rank 0 waits for it"):
         pair[0].wait([Never()])
     assert pair[0].left  # whose arrays MPI may still write to
@@ -141,7 +141,7 @@ def test_a_rank_that_has_ended_is_not_waited_for(pair: Any) -> None:
 
 def test_a_rank_may_end_when_it_has_taken_part(pair: Any) -> None:
     pair[1].wait([Done()])
-    pair[1].ending._tell(ending._LEFT)
+    pair[1].ending._tell(ranks_module._LEFT)
     pair[0].wait([Later()])
     with pytest.raises(RankError, match="rank 1 has ended its program"):
         pair[0].wait([Never()])
@@ -180,7 +180,7 @@ def test_after_some_time_the_lowest_rank_that_waits_names_the_ones_it_waits_for(
     monkeypatch.setattr(ranks_module.time, "monotonic", lambda: float(next(clock)))
     monkeypatch.setattr(ranks_module.time, "sleep", lambda _: None)
     first, _, third = on_ranks(3, lambda mpi: Ranks(mpi, 3, False))
-    third.ending._tell(ending._WAITS)
+    third.ending._tell(ranks_module._WAITS)
     later = Later()
     later.asked = -20_000  # a hundred times a second by this clock
     first.wait([later], "a test")
@@ -188,7 +188,7 @@ def test_after_some_time_the_lowest_rank_that_waits_names_the_ones_it_waits_for(
     later = Later()
     later.asked = -10_000
     third.ending.taken = 0
-    first.ending._tell(ending._WAITS)  # of the exchange after
+    first.ending._tell(ranks_module._WAITS)  # of the exchange after
     third.wait([later], "a test")
     assert capsys.readouterr().err == ""  # rank 0 says so for both
 
@@ -275,7 +275,7 @@ def alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     """A job of this process alone, which knows no other MPI."""
     monkeypatch.setattr(job, "_JOB", [])
     monkeypatch.setattr(job, "_mpi", lambda: Mpi())
-    monkeypatch.setattr(ending.Ending, "watch", lambda _: None)
+    monkeypatch.setattr(ranks_module.Ending, "watch", lambda _: None)
     monkeypatch.setenv("NUMBA_NUM_THREADS", "2")  # so that it stays at that
     snncell.set_seed(0)
     distributed.init(fast=request.param)
@@ -406,7 +406,7 @@ def test_ranks_of_a_machine_share_its_cores(
 
 def test_an_error_is_told_with_the_rank_that_has_it(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     mpi, ended, slept = Mpi(), [], []
-    monkeypatch.setattr(ending.time, "sleep", slept.append)
+    monkeypatch.setattr(ranks_module.time, "sleep", slept.append)
     mpi.COMM_WORLD.Abort = ended.append  # type: ignore[attr-defined]
     ranks = Ranks(mpi, 4, False)
     hook = sys.excepthook
@@ -420,7 +420,7 @@ def test_an_error_is_told_with_the_rank_that_has_it(monkeypatch: pytest.MonkeyPa
         sys.excepthook = hook
         atexit.unregister(ranks.ending._done)
     said = capsys.readouterr().err
-    assert ended == [1, 1] and slept == [0.0, ending.TOLD, ending.FIRST, ending.TOLD]
+    assert ended == [1, 1] and slept == [0.0, ranks_module.TOLD, ranks_module.FIRST, ranks_module.TOLD]
     assert said.count("ValueError: the disk is full") == 2
     assert "rank 3 of 1 has ended by ValueError; this ends the job" in said
     ranks.ending._done()  # of one rank there is nobody to wait for

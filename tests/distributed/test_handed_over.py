@@ -19,7 +19,7 @@ import snncell
 from snncell import Parameter, Tensor, distributed, nn, ops, train
 from snncell.compiler.passes.simplify import begin_early
 from snncell.compiler.pipeline import optimise
-from snncell.distributed import ending, job, ranks as progress_module, sums
+from snncell.distributed import job, ranks as progress_module, sharding
 from snncell.distributed.gradients import hand_over
 from snncell.distributed.ranks import ProgressThread, Ranks
 
@@ -157,7 +157,7 @@ def test_a_layer_is_handed_over_before_the_reverse_of_the_one_before() -> None:
 def test_a_mean_in_a_jitted_step_is_that_of_the_gradients(
     seed: int, fast: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sums, "BUCKET", random.Random(seed).choice([1, 40, 1 << 20]))
+    monkeypatch.setattr(sharding, "BUCKET", random.Random(seed).choice([1, 40, 1 << 20]))
     loss, weights, x, _ = drawn(seed)
     ranks, counts = 3, [random.Random(seed).randint(1, 9) for _ in range(3)]
     inputs = [x * (1.0 + rank) for rank in range(ranks)]
@@ -191,8 +191,8 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Ranks:
     """A job of this process alone, in fast mode with small buckets."""
     monkeypatch.setattr(job, "_JOB", [])
     monkeypatch.setattr(job, "_mpi", Mpi)
-    monkeypatch.setattr(ending.Ending, "watch", lambda _: None)
-    monkeypatch.setattr(sums, "BUCKET", 16)
+    monkeypatch.setattr(progress_module.Ending, "watch", lambda _: None)
+    monkeypatch.setattr(sharding, "BUCKET", 16)
     monkeypatch.setenv("NUMBA_NUM_THREADS", "2")  # so that it stays at that
     distributed.init(fast=True)
     return job.join_job("a test")
@@ -227,14 +227,14 @@ def test_what_is_accumulated_goes_with_the_last_batch(accumulate: int, monkeypat
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(10, 3)).astype(np.float32), rng.normal(size=(10, 1)).astype(np.float32)
     batches = [(x[n : n + 2], y[n : n + 2]) for n in range(0, 10, 2)]  # five: the last step has fewer
-    kept, begin = [], sums.InBuckets.begin
+    kept, begin = [], sharding.InBuckets.begin
     sent: list[tuple[int, int]] = []
 
-    def noting(self: sums.InBuckets) -> None:
+    def noting(self: sharding.InBuckets) -> None:
         sent.append((self.sent, len(self.buckets)))
         begin(self)
 
-    monkeypatch.setattr(sums.InBuckets, "begin", noting)
+    monkeypatch.setattr(sharding.InBuckets, "begin", noting)
     for together in (False, True):
         snncell.set_seed(1)
         net = nn.SequentialCell(nn.Dense(3, 8), nn.Tanh(), nn.Dense(8, 1))

@@ -207,7 +207,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"pictures"},
         {"reports"},
     ],
-    "distributed": [{"ending", "sharding"}, {"ranks"}, {"job", "sums"}, {"gradients"}, {"training"}],
+    "distributed": [{"ranks"}, {"job", "sharding"}, {"gradients"}, {"training"}],
     "energy": [{"counts", "hardware"}, {"estimate"}],
     "monitoring": [{"layers"}, {"recorder"}, {"monitor"}],
     "data": [

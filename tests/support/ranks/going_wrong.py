@@ -120,7 +120,7 @@ def leaving_fit(folder: Path) -> None:
 
 def stopped_for_good(folder: Path) -> None:
     """One is stopped, and goes on when the test continues it."""
-    snncell.distributed.ending.SILENT = 4.0
+    snncell.distributed.ranks.SILENT = 4.0
 
     def stop(_: Any) -> None:
         (folder / "stopped").write_text(str(os.getpid()))
