@@ -2,7 +2,7 @@
 
 For sizes and densities, forward (x @ w.T, as in a layer) and the gradient of w: the time of events over that of BLAS,
 measured in turns, and by how much the way that snncell takes is slower than the better of the two. `--rates` prints
-what the constants of `snncell/kernels/products/costs.py` are fitted to: nanoseconds of each part.
+what the constants of `snncell/kernels/products/matmul.py` are fitted to: nanoseconds of each part.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from snncell.kernels.numba.threads import BLAS
-from snncell.kernels.products import costs, matmul
+from snncell.kernels.products import matmul
 
 NEURONS = (128, 512, 2048, 4096, 8192)
 ROWS = (1, 16, 100, 1600, 8000, 25600)  # steps times batch
@@ -84,7 +84,7 @@ def sweep() -> None:
                     found[which].append(f"{events / dense:.2f} ({behind:.2f})")
             for which, figures in found.items():
                 sizes = (m, n, n, np.dtype(np.float32), False)
-                limit = costs.limit(*(sizes if which == "forward" else (n, m, n, *sizes[3:4], True)))
+                limit = matmul.limit(*(sizes if which == "forward" else (n, m, n, *sizes[3:4], True)))
                 print(f"| {m}, {n} | {which} | {100 * limit:.0f} % | {' | '.join(figures)} |", flush=True)
     print(f"\nat most {worst:.2f} times the better of the two")
 

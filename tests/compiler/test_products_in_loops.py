@@ -12,14 +12,14 @@ import pytest
 
 import snncell
 from snncell import Tensor, explain, explain_passes, grad, jit, nn, ops
-from snncell.kernels.products import costs, gathers
+from snncell.kernels.products import gathers, matmul
 from snncell.testing import unfused
 
 
 @pytest.fixture
 def eager_for_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products of any size and density are taken by their events."""
-    monkeypatch.setattr(costs, "limit", lambda *sizes: 2.0)
+    monkeypatch.setattr(matmul, "limit", lambda *sizes: 2.0)
     monkeypatch.setattr(gathers, "FEWEST", (1, 1))
 
 
@@ -158,7 +158,7 @@ def test_what_has_few_events_is_not_written_and_what_has_many_is(monkeypatch: py
     jitted(ops.ones_like(x))
     assert counted.count == 1
     assert len(jitted.compiled) == 1
-    limit = costs.limit(200, 300, 70, np.dtype(np.float32), False)
+    limit = matmul.limit(200, 300, 70, np.dtype(np.float32), False)
     rule = f"in the loop as events below {100 * limit:.2g} % of non-zero elements in the first operand"
     assert f"{rule}, else for all steps together, before it" in explain(net, x)
     assert "= matmul(" in explain_passes(net, x).rsplit("multiply_in_loops:", 1)[1].split("program(")[2]
@@ -185,7 +185,7 @@ def test_a_gradient_that_goes_further_is_written(monkeypatch: pytest.MonkeyPatch
     jit(grad(lambda x: net(x).sum(), None, net.trainable_params()))(x)
     assert counted.gradients == 1
     text = explain(grad(lambda x: net(x).sum(), None, net.trainable_params()), x)
-    limit = costs.limit(300, 200, 140, np.dtype(np.float32), True)
+    limit = matmul.limit(300, 200, 140, np.dtype(np.float32), True)
     assert (
         f"in the loop as events below {100 * limit:.2g} % of non-zero elements in the first operand, else after" in text
     )

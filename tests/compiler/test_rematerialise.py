@@ -13,7 +13,7 @@ import snncell
 from snncell import Parameter, Tensor, grad, jit, nn, ops, value_and_grad
 from snncell.compiler.passes.simplify import canonical_step
 from snncell.compiler.pipeline import optimise
-from snncell.kernels.products import costs
+from snncell.kernels.products import matmul
 
 __all__ = ["plain"]  # a fixture
 
@@ -196,7 +196,7 @@ class Layers(nn.Cell):
 @pytest.fixture
 def small_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small products are counted among those that are worth looking for events."""
-    monkeypatch.setattr(costs, "limit", lambda *sizes: 0.5)
+    monkeypatch.setattr(matmul, "limit", lambda *sizes: 0.5)
 
 
 @pytest.mark.parametrize("density", [0.1, 0.9])

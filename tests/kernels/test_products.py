@@ -15,7 +15,7 @@ import pytest
 import snncell
 from snncell import Tensor, grad, jit, nn, ops, testing
 from snncell.kernels.numba import build
-from snncell.kernels.products import costs, matmul
+from snncell.kernels.products import matmul
 from snncell.tape.state import TRACING
 
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
@@ -24,7 +24,7 @@ COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
 @pytest.fixture
 def small_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small products are counted among those that are worth looking for events, whose density is below a half."""
-    monkeypatch.setattr(costs, "limit", lambda *sizes: 0.5)
+    monkeypatch.setattr(matmul, "limit", lambda *sizes: 0.5)
 
 
 @pytest.fixture
@@ -369,7 +369,7 @@ def test_gradients_are_those_of_the_dense_product(
     found = gradient(x, w)
     assert sorted(paths) == ["blas", "columns", "rows"]
     with monkeypatch.context() as patch:
-        patch.setattr(costs, "limit", lambda *sizes: 0.0)
+        patch.setattr(matmul, "limit", lambda *sizes: 0.0)
         paths.clear()
         dense = gradient(x, w)
         assert paths == ["blas"] * 3
@@ -436,7 +436,7 @@ def test_two_threads_build_and_use_the_kernels_at_once(small_too: None) -> None:
 SCRIPT = """
 import hashlib
 import numpy as np
-from snncell.kernels.products import costs as event_costs, matmul as products
+from snncell.kernels.products import matmul as products
 from snncell.tape.state import TRACING
 from snncell.kernels.numba.policy import number_of_threads
 
@@ -514,7 +514,7 @@ def test_products_have_the_same_bits_for_any_number_of_threads() -> None:
 def test_any_order_of_operand_and_result(
     monkeypatch: pytest.MonkeyPatch, paths: list[str], sizes: Any, orders: str, weighted: bool, dtype: Any
 ) -> None:
-    monkeypatch.setattr(costs, "limit", lambda *sizes: 2.0)
+    monkeypatch.setattr(matmul, "limit", lambda *sizes: 2.0)
     m, k, n = sizes
     rng = np.random.default_rng(m + k + n)
     x = events(rng, (m, k), rng.choice([0.002, 0.03, 0.4]), dtype, weighted)
@@ -590,7 +590,7 @@ def test_explain_says_when_events_are_multiplied() -> None:
 
 @pytest.mark.parametrize("by_columns", [False, True])
 def test_the_limit_is_a_density_and_grows_with_the_columns(by_columns: bool) -> None:
-    limits = [costs.limit(1600, 1600, n, np.dtype(np.float32), by_columns) for n in (1, 16, 64, 256, 4096)]
+    limits = [matmul.limit(1600, 1600, n, np.dtype(np.float32), by_columns) for n in (1, 16, 64, 256, 4096)]
     assert limits == sorted(limits) and 0.0 <= limits[0] < limits[-1] < 1.0
     for dtype in (np.int32, np.complex64, np.float16, np.longdouble, bool):
-        assert costs.limit(1600, 1600, 256, np.dtype(dtype), by_columns) == 0.0
+        assert matmul.limit(1600, 1600, 256, np.dtype(dtype), by_columns) == 0.0

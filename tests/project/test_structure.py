@@ -90,9 +90,8 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"policy", "store"},
         {"code", "threads"},
         {"build"},
-        {"segments"},
     ],
-    "kernels.products": [{"costs", "device"}, {"matmul"}, {"csr", "gathers"}],
+    "kernels.products": [{"device"}, {"matmul"}, {"csr", "gathers"}],
     "kernels.conv": [
         {"event_lists", "im2col", "planes", "transforms"},
         {"winograd"},

@@ -20,7 +20,7 @@ from snncell.compiler.ir.operations import Cast, Sum
 from snncell.dtype import BYTES, FLOATS, compute_dtype
 from snncell.kernels.conv import direct, events, im2col, winograd
 from snncell.kernels.conv.planes import Shape, axes_of, sizes_of
-from snncell.kernels.products import costs, matmul
+from snncell.kernels.products import matmul
 from snncell.kernels.space import HOST, Space, space_of
 from snncell.tape.primitive import Primitive, one_after_another
 from snncell.tape.tracing import Instruction
@@ -168,7 +168,7 @@ class Contraction(Product):
 
 
 def _limit(m: int, k: int, x: Any, y: Any, *, by_columns: bool) -> float:
-    return costs.limit(m, k, y.shape[-1], np.dtype(compute_dtype(y.dtype)), by_columns) if x.dtype == y.dtype else 0.0
+    return matmul.limit(m, k, y.shape[-1], np.dtype(compute_dtype(y.dtype)), by_columns) if x.dtype == y.dtype else 0.0
 
 
 class EventOperation(Primitive):
@@ -247,7 +247,7 @@ def choice_in_loop(instruction: Instruction, steps: int) -> str:
     x, y = instruction.inputs[0], instruction.inputs[-1]
     rows, inner = steps * math.prod(x.shape[:-1]), x.shape[-1]
     m, k = (inner, rows) if along_rows(instruction) else (rows, inner)
-    below = costs.limit(m, k, y.shape[-1], np.dtype(y.dtype), along_rows(instruction))
+    below = matmul.limit(m, k, y.shape[-1], np.dtype(y.dtype), along_rows(instruction))
     return f"in the loop as events below {percent(below)} of non-zero elements in the first operand" if below else ""
 
 

@@ -80,7 +80,7 @@ def share_event_lists(program: Program) -> Program:
         after:  e = events(s); y = product_of_events(s, e, w); ...; dw = product_of_events(s, e, dy, turned)
 
     A matrix with a single product has nothing to share, and matrices that are too small for events to pay
-    (`kernels/products/costs.py`) are left to BLAS. But a matrix that was cast from bytes for a single product gets a
+    (`kernels/products/matmul.py`) are left to BLAS. But a matrix that was cast from bytes for a single product gets a
     list too: `spikes_as_bool` then finds the events in the bytes, and nothing is cast.
     """
     limits: dict[Value, list[float]] = {}

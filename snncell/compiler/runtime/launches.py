@@ -26,10 +26,8 @@ from snncell.compiler.ir.product import Product
 from snncell.errors import DeviceError
 from snncell.kernels.cuda.build import THREADS, build as build_for_cuda
 from snncell.kernels.cuda.runtime import runtime
-from snncell.kernels.numba import segments
-from snncell.kernels.numba.build import build, grain_of
+from snncell.kernels.numba.build import KernelBatch, Segment, build, grain_of
 from snncell.kernels.numba.policy import PARALLEL_SIZE
-from snncell.kernels.numba.segments import Segment
 from snncell.kernels.space import DEVICE, HOST
 from snncell.tape.state import TRACING_LOCK, Value
 from snncell.tape.tracing import Instruction, Trace
@@ -312,7 +310,7 @@ class Segments:
         self.units = sum(launch.units for launch in launches)
         self.grain = grain_of(self.units) if shared else 0
         self.drops = [slot for launch in launches for slot in launch.drops]
-        self._together: segments.KernelBatch | None = None
+        self._together: KernelBatch | None = None
 
     def run(self, slots: list[Any], into: dict[int, Any]) -> None:
         """Fill the output slots of all."""
@@ -322,7 +320,7 @@ class Segments:
             return
         arrays = [array for launch in self.launches for array in launch.arrays_of(slots, into)]
         if self._together is None:
-            self._together = segments.KernelBatch([launch.segment() for launch in self.launches])
+            self._together = KernelBatch([launch.segment() for launch in self.launches])
         self._together(arrays, self.grain)
         for slot in self.drops:
             slots[slot] = None

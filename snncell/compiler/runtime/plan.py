@@ -31,8 +31,7 @@ from snncell.compiler.runtime.launches import (
 from snncell.errors import DeviceError
 from snncell.kernels.cuda.arrays import DeviceArray, Memory
 from snncell.kernels.cuda.runtime import runtime
-from snncell.kernels.numba import segments
-from snncell.kernels.numba.build import expect
+from snncell.kernels.numba.build import batch_sources, expect, prepare_batches
 from snncell.kernels.numba.progress import listening
 from snncell.kernels.numba.threads import BLAS
 from snncell.kernels.space import DEVICE, HOST, IN_USE, Space, space_of
@@ -82,7 +81,7 @@ class Plan:
         for launch in self.launches:
             launch.build()
         if self.joins:
-            segments.prepare()
+            prepare_batches()
 
     def kernels(self) -> Iterator[tuple[Any, ...]]:
         """The kernels that a run of it calls, as far as they are known in advance, as arguments for `build`."""
@@ -92,7 +91,7 @@ class Plan:
             else:
                 yield from launch.kernels
         if self.joins:
-            yield from segments.sources()
+            yield from batch_sources()
 
     def replay(self, arrays: Sequence[Any]) -> list[Any]:
         """Run the launches on the arguments' arrays, write the Parameters, and give the outputs' arrays."""

@@ -21,7 +21,7 @@ from snncell.kernels.intrinsics.builtins import least
 from snncell.kernels.intrinsics.elements import row
 from snncell.kernels.intrinsics.panels import DEPTH
 from snncell.kernels.numba.build import kernel_for
-from snncell.kernels.products import costs, matmul
+from snncell.kernels.products import matmul
 
 # --- Kernels: a unit is ROWS rows -------------------------------------------------------------------------------------
 
@@ -184,7 +184,7 @@ def fill_rows(rows: Rows, dtype: Any) -> Any:
 def limit(rows: int, elements: int, n: int, dtype: Any, *, by_columns: bool) -> float:
     """The density of rows below which their product is made of what is listed; 0 if it never is."""
     m, k = (elements, rows) if by_columns else (rows, elements)
-    return costs.limit(m, k, n, np.dtype(dtype), by_columns)
+    return matmul.limit(m, k, n, np.dtype(dtype), by_columns)
 
 
 def product(rows: Rows, y: Any, *, by_columns: bool = False, turned: bool = False) -> Any:

@@ -19,7 +19,7 @@ from snncell.kernels.intrinsics.elements import prefetch, row, tail
 from snncell.kernels.intrinsics.panels import DEPTH, pack
 from snncell.kernels.numba.build import kernel_for
 from snncell.kernels.numba.policy import PARALLEL_SIZE
-from snncell.kernels.products import costs, matmul
+from snncell.kernels.products import matmul
 from snncell.kernels.products.matmul import MatrixEvents
 
 # --- Kernels ----------------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def sort_events(x: Any, lists: Any, dtype: Any, width: int, steps: int) -> Sorte
     if not isinstance(x, np.ndarray):
         return None
     inner, samples = x.shape[1], len(x) // steps
-    few = _few_events(x, lists, dtype, costs.limit(inner, len(x), width, np.dtype(dtype), True))
+    few = _few_events(x, lists, dtype, matmul.limit(inner, len(x), width, np.dtype(dtype), True))
     if few is None:
         return None
     found, total = few
