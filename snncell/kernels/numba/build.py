@@ -23,7 +23,7 @@ from snncell.base.signals import BUILDING, RUNNING, after_fork, deferring, in_ch
 from snncell.errors import KernelMemoryError
 from snncell.kernels.arrays import empty
 from snncell.kernels.intrinsics.builtins import least
-from snncell.kernels.intrinsics.elements import call, word_at
+from snncell.kernels.intrinsics.elements import AXES, DATA, call, word_at
 from snncell.kernels.numba import policy, progress, store
 from snncell.kernels.numba.code import code_of, digest_of, function_of, keep, of_slots, source_of, without_comments
 from snncell.kernels.numba.native import kernel_of
@@ -233,9 +233,8 @@ def run_segments(start: Any, stop: Any, table: Any, failed: Any) -> None:
         first = end
 
 
-_HEAD = object.__basicsize__  # of every Python object; behind it NumPy's have what `intrinsics/elements.py` says
 _WORD = 8
-_ELEMENTS, _AXES = _HEAD // _WORD, _HEAD // _WORD + 2  # the words of a record that kernels read
+_ELEMENTS, _AXES = DATA // _WORD, AXES // _WORD  # the words of a record that kernels read
 _RECORD = _AXES + 1
 
 
@@ -262,7 +261,7 @@ class KernelBatch:
         """
         call = self._free.pop() if self._free else _Call(self.kernels)  # another thread may be in a call, too
         call.objects[:] = list(map(id, arrays))
-        call.objects += _HEAD
+        call.objects += DATA
         find_elements, run_segments = _batch_kernels
         find_elements(len(arrays), 0, call.objects, call.words, call.places)
         run_segments(self.units, grain, call.table, call.failed)

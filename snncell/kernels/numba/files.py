@@ -19,7 +19,7 @@ import stat
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -169,39 +169,40 @@ def open_own_file(path: Path) -> tuple[BinaryIO, os.stat_result] | None:
 
 def holds(path: Path, content: bytes) -> bool:
     """True if a file has just this content."""
-    opened_file = open_own_file(path)
-    if opened_file is None:
-        return False
-    file, status = opened_file
-    with file:
-        try:
-            same = status.st_size == len(content) and file.read() == content
-        except OSError:
-            return False
-        if same:
-            _note_use(path, status)
-    return same
+    return (
+        _use(path, lambda file, size: content if size == len(content) and file.read() == content else None) is not None
+    )
 
 
 def read_sealed(path: Path, key: bytes) -> bytes | None:
     """The code in a file, or None if it is not there, not whole, not for this key, or another user's."""
-    opened_file = open_own_file(path)
-    if opened_file is None:
+
+    def code(file: BinaryIO, size: int) -> bytes | None:
+        head = file.read(_HEAD)
+        length = int.from_bytes(head[32:], "little")
+        if len(head) < _HEAD or length != size - _HEAD:  # before a huge file is read
+            return None
+        found = file.read(length)
+        return found if head[:32] == _seal(key, found) else None
+
+    return _use(path, code)
+
+
+def _use(path: Path, find: Callable[[BinaryIO, int], bytes | None]) -> bytes | None:
+    """What is found in a file of some size, which is in use then, by the time that it says it was written at."""
+    opened = open_own_file(path)
+    if opened is None:
         return None
-    file, status = opened_file
+    file, status = opened
     with file:
         try:
-            head = file.read(_HEAD)
-            length = int.from_bytes(head[32:], "little")
-            if len(head) < _HEAD or length != status.st_size - _HEAD:  # before a huge file is read
-                return None
-            code = file.read(length)
+            found = find(file, status.st_size)
         except OSError:
             return None
-    if head[:32] != _seal(key, code):
-        return None
-    _note_use(path, status)
-    return code
+    if found is not None and time.time() - status.st_mtime > USED:
+        with contextlib.suppress(OSError):  # a folder that can only be read
+            os.utime(path, follow_symlinks=os.utime not in os.supports_follow_symlinks)
+    return found
 
 
 def seal(key: bytes, code: bytes) -> bytes:
@@ -211,13 +212,6 @@ def seal(key: bytes, code: bytes) -> bytes:
 
 def _seal(key: bytes, code: bytes) -> bytes:
     return hashlib.sha256(key + code).digest()
-
-
-def _note_use(path: Path, status: os.stat_result) -> None:
-    """Note that a file is in use, by the time that it says it was written at."""
-    if time.time() - status.st_mtime > USED:
-        with contextlib.suppress(OSError):  # a folder that can only be read
-            os.utime(path, follow_symlinks=os.utime not in os.supports_follow_symlinks)
 
 
 def write(path: Path, content: bytes, shared: bool = False) -> None:
