@@ -1,4 +1,4 @@
-"""CPU arrays: where large ones get their memory from, and evaluating without floating-point warnings."""
+"""CPU arrays: memory for large ones, lookups that differ from row to row, and evaluating without warnings."""
 
 from __future__ import annotations
 
@@ -154,3 +154,28 @@ def quiet_runner() -> Callable[..., Any]:
     context = contextvars.copy_context()
     context.run(np.seterr, all="ignore")
     return context.run
+
+
+# --- Lookups by integers that differ from row to row of what they look into -------------------------------------------
+
+# Each row is (A, n, B), with positions (I) along n, its axis `axis`; A, I and B stand for any axes.
+
+
+def take_from_rows(x: Any, indices: Any, axis: int) -> Any:
+    """The elements at each row's positions: x (rows, A, n, B), indices (rows, I) -> (rows, A, I, B)."""
+    inner = range(1, indices.ndim)
+    taken = np.moveaxis(x, axis + 1, 1)[_row_numbers(indices), indices]  # (rows, I, A, B)
+    return np.moveaxis(taken, inner, [n + axis for n in inner])
+
+
+def add_to_rows(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any:
+    """Zeros (rows, *shape) with each row's elements added at its positions: x (rows, A, I, B), indices (rows, I)."""
+    inner = range(1, indices.ndim)
+    out = np.zeros((len(x), *shape), x.dtype)
+    terms = np.moveaxis(x, [n + axis for n in inner], inner)
+    np.add.at(np.moveaxis(out, axis + 1, 1), (_row_numbers(indices), indices), terms)
+    return out
+
+
+def _row_numbers(indices: Any) -> Any:
+    return np.arange(len(indices)).reshape(len(indices), *(1,) * (indices.ndim - 1))

@@ -72,10 +72,10 @@ def function(name: str, arguments: Sequence[str], lines: list[str]) -> str:
     return "\n".join([f"def {name}({', '.join(('start', 'stop', *arguments))}):", *indent(lines)]) + "\n"
 
 
-def nest(axes: list[int], body: list[str]) -> list[str]:
-    """Loops over `axes`."""
+def nest(axes: Sequence[int], body: list[str], lengths: str = "n") -> list[str]:
+    """Loops over `axes`, whose lengths are n0, n1, ... or have another letter."""
     for axis in reversed(axes):
-        body = [f"for p{axis} in range(n{axis}):", *indent(body)]
+        body = [f"for p{axis} in range({lengths}{axis}):", *indent(body)]
     return body
 
 

@@ -13,6 +13,7 @@ In generated code `n0`, `n1`, ... are the lengths of an image, `m0`, `m1`, ... t
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell.kernels.arrays import empty
-from snncell.kernels.loops import function, indent, units
+from snncell.kernels.loops import function, indent, nest, units
 from snncell.kernels.numba.build import build, grain_of, signature_of
 from snncell.kernels.numba.policy import PARALLEL_SIZE
 
@@ -109,14 +110,6 @@ def sizes_of(windows: Windows) -> list[str]:
     return [*(f"n{axis}" for axis in axes), *(f"m{axis}" for axis in axes)]
 
 
-def offsets_in(size: Ints) -> list[Ints]:
-    """The places in a window of that size, in order."""
-    offsets: list[Ints] = [()]
-    for k in size:
-        offsets = [(*first, i) for first in offsets for i in range(k)]
-    return offsets
-
-
 def source(windows: Windows, axis: int, window: str, offset: str) -> str:
     """The place along an axis of an element of a window."""
     before = windows.padding[axis][0]
@@ -192,7 +185,6 @@ def reduce_windows(name: str, windows: Windows, joined: Joined, lanes: int) -> s
     for a row of padding.
     """
     last = len(windows.size) - 1
-    outer = range(last)
     window = f"{place_in('p', 'm', last)} * m{last}"
     lines = [f"{array}_row = tail(row({array}, plane), {window})" for array in joined.results]
     if lanes:
@@ -208,8 +200,7 @@ def reduce_windows(name: str, windows: Windows, joined: Joined, lanes: int) -> s
         *indent(["q = turn if turn < low else turn + high - low", *_looped_windows(windows, joined)]),
         *indent([f"{array}_row[q] = {text}" for array, text in joined.results.items()]),
     ]
-    for axis in reversed(outer):
-        lines = [f"for p{axis} in range(m{axis}):", *indent(lines)]
+    lines = nest(range(last), lines, "m")
     begin = [f"{array}_lanes = lanes({'place' if array == 'places' else 'value'}(0))" for array in joined.results]
     body = [*(begin if lanes else []), *units("plane", ["image = row(x, plane)", *lines])]
     return function(name, [*sizes_of(windows), "low", "high", "x", "nothing", *joined.results], body)
@@ -219,7 +210,7 @@ def _rows(windows: Windows) -> list[str]:
     """The rows of a window, as pointers to its columns: `x0`, `x1`, ..."""
     last = len(windows.size) - 1
     lines = []
-    for number, offsets in enumerate(offsets_in(windows.size[:-1])):
+    for number, offsets in enumerate(itertools.product(*map(range, windows.size[:-1]))):
         places = [source(windows, axis, f"p{axis}", str(offset)) for axis, offset in enumerate(offsets)]
         lines += [f"r{axis} = {place}" for axis, place in enumerate(places)]
         own = f"tail(image, {place_in('r', 'n', last)} * n{last})"
@@ -345,8 +336,7 @@ def _for_each_place(name: str, windows: Windows, image: str, values: str, lines:
         where += [*([] if cleared else ["given[number] = value(0)"]), f"if {bounds}:", *indent(lines)]
     else:
         where += lines
-    for axis in reversed(range(count)):
-        where = [f"for p{axis} in range(m{axis}):", *indent(where)]
+    where = nest(range(count), where, "m")
     head = [f"target, given, own = row({image}, plane), row({values}, plane), row(places, plane)"]
     return function(
         name, [*sizes_of(windows), "x", "places", "out"], units("plane", [*head, *(_clear(count) * cleared), *where])
@@ -359,8 +349,7 @@ def spread_windows(name: str, windows: Windows, divisor: int) -> str:
     share = "given" if divisor == 1 else f"given / value({divisor})"
     body = [f"given = row(x, plane)[{place_in('p', 'm', count)}]", f"given = {share}", f"q = p{count - 1}"]
     body += over_window(windows, range(count), [f"target[{place_in('r', 'n', count)}] += given"])
-    for axis in reversed(range(count)):
-        body = [f"for p{axis} in range(m{axis}):", *indent(body)]
+    body = nest(range(count), body, "m")
     lines = ["target = row(out, plane)", *_clear(count), *body]
     return function(name, [*sizes_of(windows), "x", "out"], units("plane", lines))
 

@@ -15,7 +15,7 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Numbers, Size
 from snncell.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
-from snncell.kernels import lookups as rows
+from snncell.kernels.arrays import add_to_rows, take_from_rows
 from snncell.kernels.cuda import indexing, indexing as lookups
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE, IN_USE, space_of
@@ -131,12 +131,12 @@ def _gather_over_time(arrays: Sequence[Any], varying: Sequence[bool], attrs: dic
     if not varying[1]:
         return _gather.run_here(arrays, arrays, axis_behind_steps(attrs, len(x)))
     if not varying[0]:
-        return rows.first(_gather.run_here(arrays, arrays, attrs), axis)
+        return np.moveaxis(_gather.run_here(arrays, arrays, attrs), axis, 0)
     if isinstance(x, DeviceArray):
         return one_after_another(lookups.take, arrays, varying, {"axis": axis})
     if indices.size:
         _check_gather(indices.min(), indices.max(), [x[0]], attrs)
-    return rows.take(x, indices, axis)
+    return take_from_rows(x, indices, axis)
 
 
 def _scatter_over_time(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
@@ -145,7 +145,7 @@ def _scatter_over_time(arrays: Sequence[Any], varying: Sequence[bool], attrs: di
         return _scatter_add.run_here(arrays, arrays, further)
     if isinstance(arrays[0], DeviceArray):
         return one_after_another(indexing.scatter_add, arrays, varying, attrs)
-    return rows.add(*repeat_over_time(arrays, varying), **attrs)
+    return add_to_rows(*repeat_over_time(arrays, varying), **attrs)
 
 
 def _scatter_of_sum(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
@@ -154,7 +154,7 @@ def _scatter_of_sum(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[
     if not varying[1]:
         return _scatter_add.run_here([space_of(x).sum(x), indices], arrays, attrs)
     x, indices = repeat_over_time(arrays, varying)
-    return _scatter_add.run_here([rows.back(x, attrs["axis"]), indices], arrays, attrs)
+    return _scatter_add.run_here([np.moveaxis(x, 0, attrs["axis"]), indices], arrays, attrs)
 
 
 _gather.over_time = _gather_over_time

@@ -7,7 +7,6 @@ What is written here is DLPack 1's first structure ("dltensor"), which all consu
 from __future__ import annotations
 
 import ctypes
-import math
 from ctypes import pythonapi
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.errors import ArgumentError, DeviceError, DTypeError
-from snncell.kernels.cuda.arrays import DeviceArray
+from snncell.kernels.cuda.arrays import DeviceArray, dense
 from snncell.kernels.cuda.base import MemoryBlock
 from snncell.kernels.cuda.runtime import is_simulated, runtime
 
@@ -45,7 +44,7 @@ class Foreign(NamedTuple):
 
 def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """The strides of an array in C order, in bytes."""
-    return tuple(itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    return tuple(itemsize * step for step in dense(shape))
 
 
 # --- __cuda_array_interface__ -----------------------------------------------------------------------------------------

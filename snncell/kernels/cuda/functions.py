@@ -29,6 +29,13 @@ def swapaxes(array: Any, first: int, second: int) -> Any:
     return array.transpose(*order)
 
 
+def moveaxis(array: Any, source: int, destination: int) -> Any:
+    """`np.moveaxis` of one axis: a view."""
+    order = [axis for axis in range(array.ndim) if axis != source % array.ndim]
+    order.insert(destination % array.ndim, source % array.ndim)
+    return array.transpose(*order)
+
+
 def concatenate(parts: Any, axis: int = 0) -> Any:
     """`np.concatenate`: each part is copied into its place."""
     axis %= parts[0].ndim
@@ -57,6 +64,7 @@ DeviceArray.rules |= {
     np.transpose: lambda array, axes=None: array.transpose(*(axes or ())),
     np.reshape: lambda array, shape: array.reshape(shape),
     np.swapaxes: swapaxes,
+    np.moveaxis: moveaxis,
     np.shape: lambda array: array.shape,
     np.ndim: lambda array: array.ndim,
     np.concatenate: concatenate,

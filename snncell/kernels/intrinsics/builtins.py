@@ -31,6 +31,8 @@ class LazyModule:
 
 types: Any = LazyModule("numba.core.types")
 ir: Any = LazyModule("llvmlite.ir")
+llvm: Any = LazyModule("llvmlite.binding")
+cgutils: Any = LazyModule("numba.core.cgutils")
 
 # Registrations that `numba.passes.register_pending` passes on to Numba before it compiles a kernel, in their order.
 PENDING: list[tuple[Any, ...]] = []
@@ -110,8 +112,7 @@ def _lower_bitcast(context: Any, builder: Any, signature: Any, operands: Any) ->
     return builder.bitcast(operands[0], context.get_data_type(signature.return_type))
 
 
-llvm: Any = LazyModule("llvmlite.binding")
-cgutils: Any = LazyModule("numba.core.cgutils")
+# --- vectors as wide as the processor's registers ---------------------------------------------------------------------
 
 
 @functools.cache
