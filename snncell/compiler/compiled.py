@@ -5,9 +5,8 @@
 
 A function that gradients are taken through from outside is traced under a tape. Its backward pass is the sweep of that
 tape, traced into a Program of its own: the Values of the forward that the sweep uses are captured, and the forward's
-Program gives them as residuals beside its results. So nothing is computed twice, and the backward pass reads exactly
-the Values of the forward. A backward pass is traced under a tape too, so it has a backward pass in turn, and gradients
-of any order come from `TracedVjp` alone.
+Program gives them as residuals, so nothing is computed twice. A backward pass is traced under a tape too, so it has a
+backward pass in turn, and gradients of any order come from `TracedVjp` alone.
 """
 
 from __future__ import annotations
@@ -15,10 +14,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 from snncell.base.config import FINITE
-from snncell.compiler.explain import explain_stages
 from snncell.compiler.ir.program import interpret, program_of_trace
 from snncell.compiler.passes.simplify import canonical_program, canonicalise
 from snncell.compiler.runtime.plan import Plan, Plans
@@ -48,12 +46,9 @@ from snncell.tape.tracing import Trace
 
 
 class TracedVjp:
-    """A trace with its tape.
+    """A finished trace with the entries of its tape.
 
     Args:
-        name: for errors.
-        trace: finished.
-        entries: the tape's, which are kept alive here.
         arguments: Tensors of the trace that stand for the arguments of a call.
         outs: Tensors of the trace that a call returns.
         up_to_date: whether the Python state that was traced is still as it was.
@@ -68,9 +63,7 @@ class TracedVjp:
         outs: Sequence[Tensor],
         up_to_date: Callable[[], bool],
     ) -> None:
-        self.name = name
-        self.trace = trace
-        self.entries = entries
+        self.name, self.trace, self.entries = name, trace, entries
         self.outs = [wrap(trace.lift(out), out._entry, out._index) for out in outs]
         self.trainable = [p for p in trace.parameters if p.requires_grad and p.dtype.is_float]
         of_parameters = [wrap(trace.parameters[p], p._entry) for p in self.trainable]
@@ -89,7 +82,6 @@ class TracedVjp:
         """Run it; on a tape as one entry, whose reverse is this one's. `events` are to be those of this run."""
         if RECORDING.tape is None:
             return self._execute(arguments, orders=0)
-
         orders = RECORDING.tape.depth
 
         def forward() -> Any:
@@ -134,9 +126,8 @@ class TracedVjp:
     def _captured(self, known: list[Tensor]) -> list[Tensor]:
         """The values that the reverse from all results, and from the residuals that are `known`, takes beside those."""
         reverse = self._reverse(self._all_of(known))
-        captured = [tensor for tensor, _ in reverse.vjp.trace.captures.values()]
         available = {*self.input_at, *map(_place, known)}
-        return [x for x in captured if x._data.trace is self.trace and _place(x) not in available]
+        return [x for x in reverse.captured if x._data.trace is self.trace and _place(x) not in available]
 
     def _all_of(self, known: list[Tensor], further: Sequence[int] = ()) -> tuple[int, ...]:
         """The positions of all results and residuals that can have a gradient, and `further` ones."""
@@ -166,14 +157,14 @@ class TracedVjp:
         # A reverse that takes a Value as a constant captures it without its place on the tape.
         values = {**{(value, None, 0): wrap(x._data) for (value, _, _), x in values.items()}, **values}
         reverse = self._reverse(present)
-        if not values.keys() >= reverse.captured():
+        if not values.keys() >= set(map(_place, reverse.captured)):
             # A loop treats an output without a gradient as one whose gradient is a constant, and then moves other
             # instructions out of itself than the reverse that the residuals were chosen for. That one started from all
             # outputs: so it is taken, with zeros for gradients that do not arrive.
             present = self._all_of(self.residuals(orders - 1), present)
             reverse = self._reverse(present)
         seeds = [zeros_of(entry.specs[n]) if (dout := douts[n]) is None else dout for n in present]
-        captured = [values[_place(tensor)] for tensor, _ in reverse.vjp.trace.captures.values()]
+        captured = [values[_place(tensor)] for tensor in reverse.captured]
         results = iter(reverse.noted.pass_on(reverse.vjp([*seeds, *captured], {}), events))
         grads = [next(results) if has_gradient else None for has_gradient in reverse.has_gradient]
         for watch in FINITE if TRACING.trace is None else ():
@@ -228,27 +219,24 @@ class _Run:
     """One run of a TracedVjp, as an operation of the tape, with the residuals for gradients of so many orders."""
 
     def __init__(self, vjp: TracedVjp, orders: int, events: Events) -> None:
-        self.name = vjp.name
-        self.vjp = vjp
-        self.orders = orders
-        self.events = events
+        self.name, self.vjp, self.orders, self.events = vjp.name, vjp, orders, events
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
         """The gradients of the inputs."""
         return self.vjp.pull(entry, douts, self.orders, self.events)
 
 
-class _Reversed:
+class _Reversed(NamedTuple):
     """A reverse, for each input whether it gives a gradient, and the notes taken in it."""
 
-    def __init__(self, vjp: TracedVjp, has_gradient: list[bool], noted: NotedResults) -> None:
-        self.vjp = vjp
-        self.has_gradient = has_gradient
-        self.noted = noted
+    vjp: TracedVjp
+    has_gradient: list[bool]
+    noted: NotedResults
 
-    def captured(self) -> set[Any]:
-        """The places of the Values it takes beside the gradients."""
-        return {_place(tensor) for tensor, _ in self.vjp.trace.captures.values()}
+    @property
+    def captured(self) -> list[Tensor]:
+        """The Tensors it takes beside the gradients."""
+        return [tensor for tensor, _ in self.vjp.trace.captures.values()]
 
 
 def _place(x: Tensor) -> Any:
@@ -260,8 +248,6 @@ class Compiled:
     """A function compiled for one signature: shapes, dtypes, Python arguments, and the state of the Cells in it.
 
     Args:
-        name: for errors.
-        fn: the function.
         leaves: the Tensors among the arguments.
         arguments: the structure of (args, kwargs).
         taped: whether gradients are to be taken through it from outside.
@@ -332,10 +318,6 @@ class Compiled:
         if self.vjp is not None and self.dependencies.unchanged():
             return self.vjp.changed()
         return self.dependencies.changed()
-
-    def explain_passes(self, arrays: Sequence[Any]) -> str:
-        """The Program after each pass, for these arguments; on a tape there is none."""
-        return explain_stages(self.traced, self.plan(arrays).space)
 
     def plan(self, arrays: Sequence[Any]) -> Plan:
         """The plan to replay for these arguments; on a tape there is none."""

@@ -11,7 +11,7 @@ from typing import Any
 from snncell.compiler.backends.groups import emit_cuda
 from snncell.compiler.fuse import fuse
 from snncell.compiler.ir.loop import Body, LoopOperation
-from snncell.compiler.ir.operations import MAX_INSTRUCTIONS, Elementwise, Reduction, can_compile
+from snncell.compiler.ir.operations import MAX_INSTRUCTIONS, FusibleOperation, Reduction, can_compile
 from snncell.compiler.ir.product import choice_in_loop
 from snncell.compiler.ir.program import Program, by_line, values_in
 from snncell.compiler.pipeline import optimise, stages, stages_of_body
@@ -98,7 +98,7 @@ def _boundaries(launch: PlanEntry, launch_of: dict[Value, int], launches: list[P
 
 def why_no_loop(instruction: Instruction) -> str:
     """Say why an instruction is a call of NumPy, not part of a generated loop."""
-    if not isinstance(instruction.op, (Elementwise, Reduction)):
+    if not isinstance(instruction.op, FusibleOperation):
         return f"{instruction.op.name} is no elementwise operation and no reduction"
     dtypes = {x.dtype for x in (*values_in(instruction), *instruction.outputs)}
     if refused := sorted(str(dtype) for dtype in dtypes if not can_compile([dtype])):
@@ -123,10 +123,15 @@ def _count(number: int, what: str) -> str:
 
 def explain_loop(lowered: Lowered, steps: int, space: Space) -> list[str]:
     """The form that a loop takes in a space, and why; the values it stores; where its instructions run."""
+    schedule, loop, body, parts = lowered.schedule, lowered.loop, lowered.loop.body, lowered.schedule.parts
     if not lowered.has_loop:
-        return _explain_at_once(lowered, steps, space)
-    schedule, loop, body = lowered.schedule, lowered.loop, lowered.loop.body
-    parts, kernel = schedule.parts, lowered.loop_in(space)
+        return [
+            f"{schedule.who}: {lowered.plan_in(space, steps).explained()}",
+            *_list_reasons("once", schedule.invariant),
+            *_list_reasons("for all steps together", parts.all_steps),
+            *_list_reasons("on sums over all steps", [*parts.reductions, *body.fused_sums]),
+        ]
+    kernel = lowered.loop_in(space)
     lines = [f"{schedule.who}: {kernel.explained(steps)}"]
     if lowered.reason is not None:
         lines.append(f"no single kernel, because {lowered.reason}")
@@ -151,16 +156,6 @@ def explain_loop(lowered: Lowered, steps: int, space: Space) -> list[str]:
     ):
         lines += _list_reasons(title, placed)
     return lines
-
-
-def _explain_at_once(lowered: Lowered, steps: int, space: Space) -> list[str]:
-    parts = lowered.schedule.parts
-    return [
-        f"{lowered.schedule.who}: {lowered.plan_in(space, steps).explained()}",
-        *_list_reasons("once", lowered.schedule.invariant),
-        *_list_reasons("for all steps together", parts.all_steps),
-        *_list_reasons("on sums over all steps", [*parts.reductions, *lowered.loop.body.fused_sums]),
-    ]
 
 
 def _explain_storage(lowered: Lowered) -> list[str]:
@@ -201,24 +196,17 @@ def _specs(values: Sequence[Value]) -> str:
 
 def explain_stages(program: Program, space: Space) -> str:
     """A traced Program after each pass, then the step of each loop in it; of a pass that changes nothing, its name."""
-    lines, last = _stage_lines(stages(program, space))
-    return "\n".join([*lines, *_body_lines(last)]).rstrip()
+    return "\n".join(_stage_lines(stages(program, space))).rstrip()
 
 
-def _stage_lines(after: Iterable[tuple[str, Program]]) -> tuple[list[str], Program]:
-    """The lines, and the last Program."""
+def _stage_lines(after: Iterable[tuple[str, Program]]) -> list[str]:
+    """A Program after each pass, then the steps of the loops in the last one."""
     lines: list[str] = []
     before = ""
     for name, program in after:
         text = str(program)
         lines += [f"{name}: no change", ""] if text == before else [f"{name}:", text, ""]
         before = text
-    return lines, program
-
-
-def _body_lines(program: Program) -> list[str]:
-    """The steps of the loops in a Program, after each pass over bodies."""
-    lines: list[str] = []
     for instruction in program.instructions:
         if not isinstance(instruction.op, LoopOperation):
             continue
@@ -229,8 +217,7 @@ def _body_lines(program: Program) -> list[str]:
             bodies[0] = (*bodies[0][:2], [x._data for x in forward.carry])
             bodies.append((f"a step that {loop.who} computes again", forward, []))
         for title, body, states in bodies:
-            inside, last = _stage_lines(stages_of_body(body, states))
-            lines += [f"--- {title}, {line}", "", *inside, *_body_lines(last)]
+            lines += [f"--- {title}, {line}", "", *_stage_lines(stages_of_body(body, states))]
     return lines
 
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from snncell.compiler.ir.operations import MAX_INSTRUCTIONS, Broadcast, Elementwise, Reduction, loop_shape
-from snncell.compiler.ir.program import Program, values_in
+from snncell.compiler.ir.program import Program, outside_of, results_of, values_in
+from snncell.compiler.passes.simplify import leading_to
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
 
@@ -23,41 +23,30 @@ RECIPE = 4  # instructions, at most, that a loop repeats of another
 
 
 class FusionGroup:
-    """Instructions that run as one: a fused loop over `shape`, or one call of another kind (`shape` is None).
-
-    Attributes:
-        axes: the axes that the group's reductions run along; None as long as it has none.
-    """
+    """Instructions that run as one: a fused loop over `shape`, or one call of another kind (`shape` is None)."""
 
     def __init__(self, shape: tuple[int, ...] | None) -> None:
         self.shape = shape
         self.instructions: list[Instruction] = []
-        self.axes: tuple[int, ...] | None = None
+        self.axes: tuple[int, ...] | None = None  # along which its reductions run, if it has any
         self.reads: list[Value] = []
         self.writes: list[Value] = []
 
     @property
     def inside(self) -> set[Value]:
         """The Values that the group itself computes."""
-        return {value for instruction in self.instructions for value in instruction.outputs}
+        return set(results_of(*self.instructions))
 
     def settle(self, used_later: set[Value]) -> None:
         """Fix the Values that it reads from outside, and those that it writes because they are used later."""
-        inside = self.inside
-        self.reads = list(
-            dict.fromkeys(x for instruction in self.instructions for x in values_in(instruction) if x not in inside)
-        )
-        self.writes = [
-            value for instruction in self.instructions for value in instruction.outputs if value in used_later
-        ]
+        self.reads = outside_of(self.instructions, [], [])
+        self.writes = [value for value in results_of(*self.instructions) if value in used_later]
 
-    def takes(self, instruction: Instruction, shape: tuple[int, ...]) -> bool:
-        """True if `instruction`, which runs over `shape`, may join."""
-        if self.shape != shape or len(self.instructions) >= MAX_INSTRUCTIONS:
+    def has_room(self, shape: tuple[int, ...] | None, count: int, axes: tuple[int, ...] | None = None) -> bool:
+        """True if `count` instructions that run over `shape`, and reduce along `axes`, fit in the loop."""
+        if shape is None or self.shape != shape or len(self.instructions) + count > MAX_INSTRUCTIONS:
             return False
-        if isinstance(instruction.op, Reduction):
-            return self.axes is None or self.axes == instruction.attrs["axis"]
-        return True
+        return None in (self.axes, axes) or self.axes == axes
 
 
 def fuse(program: Program) -> list[FusionGroup]:
@@ -76,10 +65,15 @@ def fuse(program: Program) -> list[FusionGroup]:
     touched: list[set[Value]] = []  # per group, the Values it reads or computes
     for instruction in program.instructions:
         shape = loop_shape(instruction)
+        axes = instruction.attrs["axis"] if isinstance(instruction.op, Reduction) else None
         values = values_in(instruction)
         first = max((group_of.get(x, -1) + (x in reduced) for x in values), default=0)
-        index = _host(groups, touched, instruction, shape, values, max(first, 0))
-        if index is None:
+        single = math.prod(shape or ()) <= 1  # a loop over one element costs its launch and nothing else
+        for index in range(max(first, 0), len(groups)):
+            common = single or not touched[index].isdisjoint(values)
+            if common and groups[index].has_room(shape, 1, axes):
+                break
+        else:
             # At the end of the list all inputs of any instruction are complete.
             groups.append(FusionGroup(shape))
             touched.append(set())
@@ -87,30 +81,16 @@ def fuse(program: Program) -> list[FusionGroup]:
         group = groups[index]
         group.instructions.append(instruction)
         touched[index].update(values, instruction.outputs)
-        if isinstance(instruction.op, Reduction) and shape is not None:
-            group.axes = instruction.attrs["axis"]
+        if axes is not None and shape is not None:
+            group.axes = axes
             reduced.update(instruction.outputs)
         group_of.update(dict.fromkeys(instruction.outputs, index))
     groups = _sunk(groups, reduced)
-    _settle(groups, program.results())
+    used = set(program.results())
+    for group in reversed(groups):
+        group.settle(used)
+        used.update(group.reads)
     return _rematerialise_groups(groups, program)
-
-
-def _host(
-    groups: list[FusionGroup],
-    touched: list[set[Value]],
-    instruction: Instruction,
-    shape: Any,
-    values: Sequence[Value],
-    first: int,
-) -> int | None:
-    if shape is None:
-        return None
-    single = math.prod(shape) <= 1  # a loop over one element costs its launch and nothing else
-    for index in range(first, len(groups)):
-        if groups[index].takes(instruction, shape) and (single or not touched[index].isdisjoint(values)):
-            return index
-    return None
 
 
 def _sunk(groups: list[FusionGroup], reduced: set[Value]) -> list[FusionGroup]:
@@ -120,37 +100,17 @@ def _sunk(groups: list[FusionGroup], reduced: set[Value]) -> list[FusionGroup]:
     for group in reversed(groups):
         inside = group.inside
         index = len(later) - 1  # of the first that takes something
-        while index >= 0 and not any(
-            x in inside for instruction in later[index].instructions for x in values_in(instruction)
-        ):
+        while index >= 0 and inside.isdisjoint(values_in(*later[index].instructions)):
             index -= 1
-        if index < 0 or not _may_sink(group, later[index], inside & reduced):
+        host = later[index] if index >= 0 else FusionGroup(None)
+        fits = host.has_room(group.shape, len(group.instructions), group.axes)
+        # The host may not take what is complete only after the group.
+        if not fits or not (inside & reduced).isdisjoint(values_in(*host.instructions)):
             later.append(group)
             continue
-        host = later[index]
         host.instructions = [*group.instructions, *host.instructions]
         host.axes = group.axes if host.axes is None else host.axes
     return later[::-1]
-
-
-def _may_sink(group: FusionGroup, host: FusionGroup, complete: set[Value]) -> bool:
-    """True if two groups may be one loop, unless the second takes what is `complete` only after the first."""
-    if (
-        group.shape is None
-        or group.shape != host.shape
-        or len(group.instructions) + len(host.instructions) > MAX_INSTRUCTIONS
-    ):
-        return False
-    if None not in (group.axes, host.axes) and group.axes != host.axes:
-        return False
-    return not any(x in complete for instruction in host.instructions for x in values_in(instruction))
-
-
-def _settle(groups: list[FusionGroup], results: list[Value]) -> None:
-    used = set(results)
-    for group in reversed(groups):
-        group.settle(used)
-        used.update(group.reads)
 
 
 def _rematerialise_groups(groups: list[FusionGroup], program: Program) -> list[FusionGroup]:
@@ -169,11 +129,9 @@ def _rematerialise_groups(groups: list[FusionGroup], program: Program) -> list[F
         for value in group.writes[::-1]:
             hosts = readers.get(value, [])
             recipe = _recipe(group, value)
-            if value in wanted or not recipe or not all(_may_hold(host, group, recipe) for host in hosts):
+            if value in wanted or not recipe or not all(host.has_room(group.shape, len(recipe)) for host in hosts):
                 continue
-            taken = {x for instruction in recipe for x in values_in(instruction)}.difference(
-                *(instruction.outputs for instruction in recipe)
-            )
+            taken = set(outside_of(recipe, [], []))
             added = {host: taken.difference(host.reads, host.inside) for host in hosts}
             if sum(sizes[x] for more in added.values() for x in more) >= sizes[value] * (1 + len(hosts)):
                 continue
@@ -184,7 +142,10 @@ def _rematerialise_groups(groups: list[FusionGroup], program: Program) -> list[F
                 for x in more:
                     readers.setdefault(x, []).append(host)
             group.writes.remove(value)
-            _prune(group)
+            # Leave out the instructions whose results are unused now.
+            group.instructions = leading_to(group.instructions, group.writes)
+            used = values_in(*group.instructions)
+            group.reads = [x for x in group.reads if x in used]
     return [group for group in groups if group.instructions]
 
 
@@ -204,10 +165,6 @@ def _recipe(group: FusionGroup, value: Value) -> list[Instruction]:
     return instructions
 
 
-def _may_hold(host: FusionGroup, group: FusionGroup, recipe: list[Instruction]) -> bool:
-    return host.shape == group.shape and len(host.instructions) + len(recipe) <= MAX_INSTRUCTIONS
-
-
 def _sizes(groups: list[FusionGroup]) -> dict[Value, int]:
     """The bytes of each Value that a group takes or gives: of a broadcast one, those of its operand."""
     sizes: dict[Value, int] = {}
@@ -217,18 +174,6 @@ def _sizes(groups: list[FusionGroup]) -> dict[Value, int]:
         if group.shape is None and isinstance(group.instructions[0].op, Broadcast):
             sizes.update(dict.fromkeys(group.instructions[0].outputs, sizes[group.reads[0]]))
     return sizes
-
-
-def _prune(group: FusionGroup) -> None:
-    """Leave out the instructions of a loop whose results are unused."""
-    used = set(group.writes)
-    instructions: list[Instruction] = []
-    for instruction in reversed(group.instructions):
-        if not used.isdisjoint(instruction.outputs):
-            instructions.insert(0, instruction)
-            used.update(values_in(instruction))
-    group.instructions = instructions
-    group.reads = [x for x in group.reads if x in used]
 
 
 # --- the order of loops -----------------------------------------------------------------------------------------------
@@ -249,14 +194,10 @@ def side_by_side(groups: Sequence[FusionGroup]) -> list[FusionGroup]:
         if group.shape is not None:
             waiting.append(group)
             continue
-        reads = set(group.reads)
-        stays = [n for n, loop in enumerate(waiting, 1) if _is_large(loop) or not reads.isdisjoint(loop.writes)]
+        reads, sizes = set(group.reads), _sizes(waiting)
+        large = [sum(sizes[value] for value in (*loop.reads, *loop.writes)) > WAITING_BYTES for loop in waiting]
+        stays = [n for n, loop in enumerate(waiting, 1) if large[n - 1] or not reads.isdisjoint(loop.writes)]
         count = stays[-1] if stays else 0
         placed += [*waiting[:count], group]
         waiting = waiting[count:]
     return placed + waiting
-
-
-def _is_large(loop: FusionGroup) -> bool:
-    moved: int = sum(math.prod(value.shape) * value.dtype.itemsize for value in (*loop.reads, *loop.writes))
-    return moved > WAITING_BYTES

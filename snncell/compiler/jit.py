@@ -15,7 +15,7 @@ from snncell.base.arguments.shown import came, show
 from snncell.base.config import FINITE
 from snncell.base.frames import hide_frames
 from snncell.compiler.compiled import Compiled
-from snncell.compiler.explain import explain_plan, signature_difference
+from snncell.compiler.explain import explain_plan, explain_stages, signature_difference
 from snncell.compiler.state.values import same_value
 from snncell.errors import ArgumentError, DTypeError, JitPickleError, ShapeError, TraceError
 from snncell.tape import structure
@@ -101,13 +101,7 @@ def as_signature(given: Annotated[Any, Own()]) -> tuple[Tensor | None, ...] | No
 
 
 def refuse_other_arguments(signature: Sequence[Tensor | None], args: Sequence[Any], name: str) -> None:
-    """Raise for arguments that are not as `input_signature` says.
-
-    Raises:
-        ArgumentError: for another number of them, or no Tensor.
-        ShapeError: for another shape.
-        DTypeError: for another dtype.
-    """
+    """Raise for arguments that are not as `input_signature` says: an ArgumentError, ShapeError or DTypeError."""
     who = f"jit({name}): input_signature"
     if len(args) != len(signature):
         raise ArgumentError(f"{who} has {len(signature)} argument(s), and there are {len(args)}.")
@@ -155,11 +149,7 @@ STORM = 8  # from so many traces of one function on, something is probably wrong
 class Jitted:
     """The result of `jit`: call it as the function it wraps.
 
-    Args:
-        fn: the function.
-        name: its name in errors.
-        limit: how many signatures are kept; beyond it, the oldest goes.
-        signature: Tensors like the arguments, if it is for no others.
+    Beyond `limit` signatures, the oldest goes. `signature` are Tensors like the arguments, if it is for no others.
     """
 
     def __init__(
@@ -280,7 +270,7 @@ class Jitted:
         """Its Program for these arguments after each pass, as text; see `explain_passes`."""
         with recording_on(None):
             compiled, leaves = self.lookup(args, kwargs)
-        return compiled.explain_passes([leaf._data for leaf in leaves])
+        return explain_stages(compiled.traced, compiled.plan([leaf._data for leaf in leaves]).space)
 
 
 def jit(

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import NoneType
+from typing import Any
 
 import numpy as np
 
@@ -41,21 +42,13 @@ StepFunction = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[T
 
 @dataclass(frozen=True, eq=False)
 class Reverse:
-    """The backward step of a body.
-
-    Attributes:
-        body: the backward step itself.
-        float_states: the numbers of the forward's states that have a gradient: those are its own states, in this order.
-        seeded: the numbers of the forward's outputs whose gradients are its last sequences and constants.
-        has_gradient: for each input of the forward, whether a gradient of it is among the results.
-        noted: the notes taken in it, with their places among its results, the last of which are for them alone.
-    """
+    """The backward step of a body."""
 
     body: Body
-    float_states: list[int]
-    seeded: list[int]
-    has_gradient: list[bool]
-    noted: NotedResults
+    float_states: list[int]  # the numbers of the forward's states that have a gradient: its own states, in this order
+    seeded: list[int]  # those of the forward's outputs whose gradients are its last sequences and constants
+    has_gradient: list[bool]  # for each input of the forward, whether a gradient of it is among the results
+    noted: NotedResults  # the notes taken in it, whose places are the last of its results
 
 
 # --- the step ---------------------------------------------------------------------------------------------------------
@@ -66,8 +59,7 @@ def trace_body(
 ) -> tuple[Body, list[Parameter]]:
     """Trace `f(carry, xs) -> (carry, ys)` for states like `carry` and steps of the sequences `xs`.
 
-    Returns:
-        The body, and the Parameters that it writes: they are its last states.
+    Gives the body, and the Parameters that it writes: they are its last states.
     """
     carried: list[Parameter] = []
     earlier: tuple[dict[Spot, Change], Body] | None = None  # changes of Python's values by the first trace
@@ -158,21 +150,19 @@ def save_for_backward(body: Body) -> Body:
 
 
 def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
-    """Trace the backward step of a body.
+    """Trace the backward step of a body that was traced under a tape.
 
-    Args:
-        body: the step, traced under a tape.
-        has_dout: for each output whether a gradient arrives at it. For a state it counts as one: its gradient flows
-            from step to step.
-
-    It computes what it needs of the forward from the values that were saved, or, if none were, from the states.
+    `has_dout` tells for each output whether a gradient arrives at it. For a state it counts as one: its gradient flows
+    from step to step. The step computes what it needs of the forward from the values that were saved, or, if none were,
+    from the states.
     """
-    if body.reverse is not None and RECORDING.tape is None and _is_as_saved_for(body, has_dout):
+    seeded = [n for n in range(len(body.after), len(body.outs)) if has_dout[n]]
+    as_saved_for = body.reverse is not None and not body.sums and seeded == body.reverse.seeded
+    if as_saved_for and RECORDING.tape is None:
         return _read_saved(body, body.reverse)
     trace, tape = body.trace.fork(), body.trace.tape
     assert tape is not None  # only bodies traced under a tape are asked
     float_states = [n for n, x in enumerate(body.carry) if x.dtype.is_float]
-    seeded = [n for n in range(len(body.after), len(body.outs)) if has_dout[n]]
     with _own_state(body, trace), settings(trace=trace), recording_on(tape if RECORDING.tape is not None else None):
         specs = {n: (body.outs[n].shape, body.outs[n]._data.dtype) for n in (*float_states, *seeded)}
         seeds = {n: watch_input(trace.new_input(*spec)) for n, spec in specs.items()}
@@ -182,9 +172,15 @@ def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
             own = [*body.carry, *(x for x in body.xs if x._data not in [y._data for y in body.residuals])]
             outs = [body.outs[n] for n in seeds]
             grads = pullback(tape.live(), outs, list(seeds.values()), inputs, once=True, own=own)
-        _refuse_writes(body, trace)
+        for parameter in trace.written:  # its states are gradients, and no Parameter is among them
+            raise GradientError(
+                f"{body.trace.who}: a bprop that a step calls writes Parameter {parameter.name!r} (to draw random "
+                f"numbers is to write 'random_state'), which the reverse of a loop cannot do. Do it in construct, and "
+                f"return what the bprop needs as a further output; or give what is written as the gradient of an "
+                f"internal Parameter."
+            )
         first, last = len(body.carry), len(body.carry) + len(body.xs)
-        after = [_or_zeros(grads[n], inputs[n]) for n in float_states]
+        after = [or_zeros(grads[n], specs[n]) for n in float_states]
         ys = [grad for grad in grads[first:last] if grad is not None]
         noted = NotedResults(notes, ys)
         ys += noted.extra
@@ -232,12 +228,6 @@ def lacks_states(body: Body, reverse: Reverse) -> bool:
     return not needed.isdisjoint(states)
 
 
-def _is_as_saved_for(body: Body, has_dout: Sequence[bool]) -> bool:
-    """True if a backward step is the one that was traced to find out what to save."""
-    seeded = [n for n in range(len(body.after), len(body.outs)) if has_dout[n]]
-    return not body.sums and seeded == body.reverse.seeded
-
-
 def _read_saved(body: Body, reverse: Reverse) -> Reverse:
     """A copy of a backward step whose first sequences are those of the step and the values it saves."""
     own = reverse.body
@@ -247,19 +237,9 @@ def _read_saved(body: Body, reverse: Reverse) -> Reverse:
     return replace(reverse, body=replace(own, xs=[*body.xs, *stored, *douts], residuals=residuals))
 
 
-def _refuse_writes(body: Body, trace: BodyTrace) -> None:
-    """Raise if the backward step writes a Parameter: its states are gradients, and no Parameter is among them."""
-    for parameter in trace.written:
-        raise GradientError(
-            f"{body.trace.who}: a bprop that a step calls writes Parameter {parameter.name!r} (to draw random "
-            f"numbers is to write 'random_state'), which the reverse of a loop cannot do. Do it in construct, and "
-            f"return what the bprop needs as a further output; or give what is written as the gradient of an "
-            f"internal Parameter."
-        )
-
-
-def _or_zeros(grad: Tensor | None, x: Tensor) -> Tensor:
-    return zeros_of((x.shape, x._data.dtype)) if grad is None else grad
+def or_zeros(grad: Tensor | None, spec: tuple[tuple[int, ...], Any]) -> Tensor:
+    """A gradient, or zeros of this shape and dtype."""
+    return zeros_of(spec) if grad is None else grad
 
 
 # --- gradients of higher orders ---------------------------------------------------------------------------------------
@@ -270,11 +250,8 @@ def find_needed_inputs(
 ) -> set[Value]:
     """Find the Values of inputs that gradients of `outs` look at; none unless an outer tape records.
 
-    Args:
-        trace: of the step, or of its backward step.
-        outs: its outputs.
-        among: inputs of the step, or of the step that it is the backward step of.
-        given: Tensors that such a gradient is given, so that it needs nothing they were computed from.
+    The trace is of a step, or of its backward step, with these `outs`; `among` are inputs of the step. A gradient needs
+    nothing that `given` Tensors were computed from.
     """
     if RECORDING.tape is None:
         return set()

@@ -1,9 +1,9 @@
 """Replay of a loop over time whose results are not finite, step by step, to find the step where that starts.
 
-`set_context(check_finite=True)` checks the results of a loop. The loop itself is one kernel. So the function of one
-time step, which is kept while the setting holds, is called again for each step as if it had never been traced: the
-results of every operation in it are checked, and an error gets the number of the step. A fault in the backward pass is
-found in the same way: the steps once more forward, then one after the other backwards, each on a tape of its own.
+`set_context(check_finite=True)` checks the results of a loop, which is one kernel. So the function of one time step is
+called again for each step as if it had never been traced: the results of every operation in it are checked, and an
+error gets the number of the step. A fault in the backward pass is found in the same way: the steps once more forward,
+then one after the other backwards, each on a tape of its own.
 """
 
 from __future__ import annotations
@@ -26,25 +26,15 @@ from snncell.tape.tensor import Tensor, beside, wrap
 
 
 class ReplayedSteps(NamedTuple):
-    """The steps of a loop over time.
+    """The steps of a loop over time."""
 
-    Attributes:
-        f: one step, `(states, slices) -> (states, results)`.
-        written: the Parameters that a step writes: they are further states.
-        backwards: whether the steps run from the last to the first.
-        who: the loop's name in errors.
-        names: of the states, as far as they have any.
-        smooth: whether spikes were smooth.
-        place: the place in the user's code where the loop was called.
-    """
-
-    f: Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
-    written: list[Parameter]
-    backwards: bool
-    who: str
-    names: Sequence[str]
-    smooth: bool
-    place: SourceLine
+    f: Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]  # one step
+    written: list[Parameter]  # those that a step writes: they are further states
+    backwards: bool  # whether the steps run from the last to the first
+    who: str  # the loop's name in errors
+    names: Sequence[str]  # of the states, as far as they have any
+    smooth: bool  # whether spikes were smooth
+    place: SourceLine  # in the user's code, where the loop was called
 
     def turns(self, count: int) -> list[int]:
         """The numbers of the time steps, in the order in which they run."""
@@ -52,9 +42,7 @@ class ReplayedSteps(NamedTuple):
 
     def state(self, number: int) -> str:
         """The name of a state."""
-        if number < len(self.names):
-            return f"state {self.names[number]}"
-        return f"state {number}"
+        return f"state {self.names[number] if number < len(self.names) else number}"
 
     def sequence(self, number: int, count: int) -> str:
         """The name of one of `count` sequences."""
@@ -92,9 +80,7 @@ def look_at_results(
     """Raise if results of a loop are not finite, and name the step where that starts.
 
     Args:
-        loop: the steps that have run.
-        states: the states before the first step, Parameters that the steps write last.
-        xs: the sequences.
+        states: those before the first step, Parameters that the steps write last.
         results: the states after the last step, and the collected results.
 
     Raises:
@@ -121,7 +107,6 @@ def look_at_gradients(
     """Raise if the gradients of a loop's inputs are not finite, and name the step where that starts.
 
     Args:
-        loop: the steps that have run.
         inputs: the states before the first step, the sequences, and the constants.
         states, sequences: the number of each among the inputs.
         captured: the last inputs, as the step found them: Parameters have names.
@@ -227,23 +212,21 @@ def _in_step(
     first = turn == loop.turns(xs[0].shape[0])[0]
     sources = [(f"its {loop.state(n)} before the first step", x) for n, x in enumerate(arrays) if first]
     sources += [(loop.sequence(n, len(xs)), x._data[turn, ...]) for n, x in enumerate(xs)]
-    names = [name for name, array in sources if fault.operand is not None and _same(array, fault.operand)]
-    reached = ""
+    names = [name for name, array in sources if _same(array, fault.operand)]
     with pause_watch():
         after, ys = loop.f(*_inputs_of_turn(loop, arrays, xs, turn))
     results = [*after, *(wrap(p._data) for p in loop.written), *ys]
     wrong = [loop.result(n, len(arrays)) for n, x in enumerate(results) if spot_in(x) is not None]
-    if wrong:
-        reached = f" It reaches {join_names(wrong)} of that step."
+    reached = f" It reaches {join_names(wrong)} of that step." if wrong else ""
     head = f"{loop.who}, time step {turn}: "
     return fault.within(head, step=turn, source=(names or [fault.source])[0], reached=reached).error()
 
 
-def _same(array: Any, operand: Tensor) -> bool:
+def _same(array: Any, operand: Tensor | None) -> bool:
     """True if they are the same elements, which views of one array are."""
-    other = operand._data
-    if array.shape != other.shape:
+    if operand is None or array.shape != operand._data.shape:
         return False
+    other = operand._data
     if hasattr(array, "__array_interface__") and hasattr(other, "__array_interface__"):
         return bool(array.__array_interface__["data"] == other.__array_interface__["data"])
     return True  # on the GPU, where equal shapes have to do
@@ -298,11 +281,9 @@ def _in_reverse(
     fault = error.fault
     if not isinstance(fault, Fault):
         return error
-    source, reached = fault.source, ""
-    if any(x is not None and fault.operand is not None and _same(x._data, fault.operand) for x in arriving[own:]):
-        source = _ARRIVING
+    arrives = any(x is not None and _same(x._data, fault.operand) for x in arriving[own:])
+    source = _ARRIVING if arrives else fault.source
     wrong = [loop.input(n, own, count) for n, x in enumerate(grads) if x is not None and spot_in(x) is not None]
-    if wrong:
-        reached = f" It reaches the gradient of {join_names(wrong)} of that step."
+    reached = f" It reaches the gradient of {join_names(wrong)} of that step." if wrong else ""
     head = f"reverse of {loop.who}, time step {turn}: "
     return fault.within(head, step=turn, source=source, reached=reached).error()

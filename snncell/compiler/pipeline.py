@@ -101,10 +101,7 @@ def choose_saved(body: Body) -> Body:
 def take_apart(body: Body, states: Sequence[Value] = ()) -> LoopParts:
     """Decide where the instructions of a body run.
 
-    Args:
-        body: one step.
-        states: those of its sequences that are computed again in the loop (`ir.loop.Recompute`): no instruction may
-            take them as sequences before the loop.
+    No instruction may take `states`, which are computed again in the loop, as sequences before it.
     """
     parts: LoopParts = transform(BODY_PASSES, _traced(body, states)).step.parts
     return parts

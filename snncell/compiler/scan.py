@@ -31,6 +31,7 @@ from snncell.compiler.linearise import (
     find_needed_inputs,
     lacks_states,
     linearise,
+    or_zeros,
     save_for_backward,
     trace_body,
 )
@@ -39,7 +40,6 @@ from snncell.compiler.passes.simplify import canonical_step
 from snncell.compiler.runtime.loop_run import Lowered
 from snncell.compiler.schedule import LoopSchedule, obstacle, schedule
 from snncell.kernels.space import DEVICE, HOST, Space
-from snncell.tape.backward import zeros_of
 from snncell.tape.hooks import Events
 from snncell.tape.parameter import assign_all, commit
 from snncell.tape.primitive import EVERYWHERE, one_after_another, rebuilt, repeat_over_time, steps_of
@@ -235,7 +235,7 @@ class Scan(LoopOperation):
         stored = outs[results:] if interval else outs[saved : first + len(body.ys)]
         later = first + len(body.ys)  # from here on, outputs are sums
         inputs = [
-            *(_seed(douts[n], entry.specs[n]) for n in reverse.float_states),
+            *(or_zeros(douts[n], entry.specs[n]) for n in reverse.float_states),
             *(*entry.inputs[first:last], *stored, *(douts[n] for n in reverse.seeded if n < later)),
             *(*entry.inputs[last:], *(douts[n] for n in reverse.seeded if n >= later), *reverse.body.captured),
         ]
@@ -274,11 +274,12 @@ class Scan(LoopOperation):
             inputs = list(entry.inputs)
             for n, x in zip(live, watched, strict=True):
                 inputs[n] = x
-            # Unused inputs of the forward have been left out.
-            xs = [inputs[position[x._data]] if x._data in position else _unused_value(x, (steps,)) for x in forward.xs]
-            consts = [
-                inputs[position[x._data]] if x._data in position else _unused_value(x, ()) for x in forward.consts
-            ]
+
+            def input_of(x: Tensor, *first: int) -> Tensor:  # unused inputs of the forward have been left out
+                known = inputs[position[x._data]] if x._data in position else None
+                return or_zeros(known, ((*first, *x.shape), x._data.dtype))
+
+            xs, consts = [input_of(x, steps) for x in forward.xs], [input_of(x) for x in forward.consts]
             recomputed = Scan(Loop(forward.saving_states(), len(forward.ys), who))
             recomputed.events = self.events
             outputs = recomputed.bind_all(*(inputs[n][0] for n in states), *xs, *consts, steps=steps)
@@ -290,17 +291,9 @@ class Scan(LoopOperation):
             return [*outputs[:collected], *outputs[len(body.after) + len(scan.loop.body.ys) :]]
 
         outs, pull = vjp(whole, *(entry.inputs[n] for n in live))[:2]
-        grads = pull(*(_seed(dout, (out.shape, out._data.dtype)) for dout, out in zip(douts, outs, strict=True)))
+        grads = pull(*(or_zeros(dout, (out.shape, out._data.dtype)) for dout, out in zip(douts, outs, strict=True)))
         spread = dict(zip(live, grads, strict=True))
         return [spread.get(n) for n in range(len(entry.inputs))]
-
-
-def _unused_value(x: Tensor, first: tuple[int, ...]) -> Tensor:
-    return zeros_of((first + x.shape, x._data.dtype))
-
-
-def _seed(dout: Tensor | None, spec: Any) -> Tensor:
-    return zeros_of(spec) if dout is None else dout  # the state of the reverse begins with it
 
 
 def _drop_unused(

@@ -2,12 +2,7 @@
 
 `passes/hoist.py` takes the body apart. Here the parts that are left in the loop are reduced to the instructions that
 results depend on, and joined with those of a forward that runs again between checkpoints: both have one prologue, and
-one list of operands to load.
-
-Legality is asked of the schedule, before any text is written. A kernel gives each thread a block of elements, and runs
-it through all steps. So every Value in the loop has to be elementwise over one shape, and element n of it may depend on
-elements n of others only. With products the blocks are of rows: row n may depend on rows n, and a product has to be of
-the rows of a Value in the loop with a constant matrix.
+one list of operands to load. Legality is asked of the schedule, before any text is written.
 """
 
 from __future__ import annotations
@@ -30,19 +25,12 @@ from snncell.tape.tracing import Instruction
 
 @dataclass(frozen=True, eq=False)
 class RecomputeSchedule:
-    """The part of a backward pass that runs the forward again, `interval` steps at a time.
+    """The part of a backward pass that runs the forward again, `interval` steps at a time."""
 
-    Attributes:
-        interval: steps from one checkpoint to the next.
-        carry: the states, which the backward step takes as sequences.
-        parts: the forward, taken apart.
-        loop: its instructions that the states depend on, in order.
-    """
-
-    interval: int
-    carry: list[Value]
-    parts: LoopParts
-    loop: list[Instruction]
+    interval: int  # steps from one checkpoint to the next
+    carry: list[Value]  # the states, which the backward step takes as sequences
+    parts: LoopParts  # the forward, taken apart
+    loop: list[Instruction]  # its instructions that the states depend on, in order
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,17 +38,15 @@ class LoopSchedule:
     """A loop as a backend takes it.
 
     Attributes:
-        who: the function that runs it.
-        backwards: whether the last step is taken first.
         carry, xs, consts: the inputs of a step.
         parts: the body, taken apart.
         loop: the instructions in the loop that its results depend on, in order.
         invariant: instructions that depend on constants alone, of the body and of `recompute`.
-        prologue: instructions on whole sequences before the loop, of the body and of `recompute`.
-        products: further ones, products that the loop alone takes. Where the first operand is found to have few
-            events, a kernel may add up the rows of each step itself (`backends/event_products.py`).
-        terms: of the instructions on sums after the loop, products of a sequence with few events and one that only they
-            take from the loop: a kernel may add them up itself (`backends/event_products.py`).
+        prologue: instructions on whole sequences before the loop, likewise.
+        products: further ones, which the loop alone takes: a kernel may add up the rows of each step itself
+            (`backends/event_products.py`), where the first operand is found to have few events.
+        terms: of the instructions on sums after the loop, products of events and a sequence that only they take from
+            the loop: a kernel may add them up itself, too.
         summed: the Values that the loop itself adds up; a sequence that exists before it is summed without a loop.
         rows: the sequences that the loop loads a row of at each step, for the body and for `recompute`.
         fixed: the operands that are the same at every step, likewise.
@@ -113,8 +99,7 @@ def schedule(loop: Loop) -> LoopSchedule:
     prologue = _unite_parts([part.prologue for part in (parts, *recomputed)])
     varying = {*(x._data for x in body.xs), *results_of(*prologue)}
     again, forward_results = (recompute.loop, recompute.parts.after) if recompute else ([], [])
-    # The forward's states are no operands: the kernel computes them from the checkpoints.
-    own = [*carry, *states]
+    own = [*carry, *states]  # the forward's states are no operands: the kernel computes them from the checkpoints
     # Asked of each: a Value may be computed before the loop for one of them, and in the loop by the other.
     loads = [*outside_of(instructions, results, own), *outside_of(again, forward_results, own)]
     loads = list(dict.fromkeys(loads))
@@ -222,7 +207,13 @@ def _unite_parts(parts: Sequence[Sequence[Instruction]]) -> list[Instruction]:
 
 
 def obstacle(schedule: LoopSchedule) -> str | None:
-    """Say why a loop is no single kernel on the CPU; None if it is one."""
+    """Say why a loop is no single kernel on the CPU; None if it is one.
+
+    A kernel gives each thread a block of elements, and runs it through all steps. So every Value in the loop has to be
+    elementwise over one shape, and element n of it may depend on elements n of others only. With products the blocks
+    are of rows: row n may depend on rows n, and a product has to be of the rows of a Value in the loop with a constant
+    matrix.
+    """
     parts, recompute, instructions = schedule.parts, schedule.recompute, schedule.instructions
     for instruction in instructions:
         if not is_elementwise(instruction) and not isinstance(instruction.op, Dot):
@@ -261,18 +252,16 @@ def _obstacle_to_rows(
         x, y = instruction.inputs
         # The block has rows of x at hand, and the whole of y only if that is the same at every step.
         if y in varying or x not in inside or len(x.shape) != 2 or len(y.shape) != 2:
-            return (
-                f"{instruction.op.name} of anything but the rows of a state and a matrix of weights: {instruction.line}"
-            )
+            what = "of anything but the rows of a state and a matrix of weights"
+            return f"{instruction.op.name} {what}: {instruction.line}"
     for value in inside:
         if value.shape[:1] != rows:
             return _not_one_shape(value, products[0].outputs[0].shape, instructions)
     for instruction in instructions:
-        small = next(
-            (x for x in values_in(instruction) if x in inside and x.shape != instruction.outputs[0].shape), None
-        )
-        if small is not None and instruction not in products:
-            return f"{small.shape} is broadcast to {instruction.outputs[0].shape}: {instruction.line}"
+        shape = instruction.outputs[0].shape
+        for x in values_in(instruction) if instruction not in products else ():
+            if x in inside and x.shape != shape:
+                return f"{x.shape} is broadcast to {shape}: {instruction.line}"
     return None
 
 
@@ -282,6 +271,9 @@ Shape = tuple[int, ...]
 def common_shape(values: Iterable[Value]) -> Shape:
     """The shape that all of them broadcast to."""
     return np.broadcast_shapes(*(value.shape for value in values))
+
+
+# --- phases -----------------------------------------------------------------------------------------------------------
 
 
 class Phase:
@@ -294,7 +286,10 @@ class Phase:
 
 
 def phases_of(instructions: Sequence[Instruction], results: Sequence[Value]) -> list[Phase]:
-    """Arrange a step with products in phases, in order.
+    """Arrange a step with products in phases: loops and products that a kernel runs one after the other on its block.
+
+        i = dot(s, w); h = v * a + i; s' = h > 1; v' = h * (1 - s')      a recurrent layer of spikes
+        phases: [dot]  [v * a + i, > 1, *]                               i lies in an array of the block
 
     An elementwise instruction comes as late as its users allow, so that few Values lie between phases; one whose result
     is among `results` comes as soon as it can.
@@ -326,14 +321,8 @@ class Stores:
     """The assignment of stores to phases, and of arrays to the Values that more than one phase needs.
 
     A state is overwritten in place by the phase that computes it, if no later phase reads the old one; otherwise it is
-    computed into an array of its own and copied by a later phase.
-
-    Args:
-        phases: of the step; phases that only store are added to them.
-        carry, after: the states before the step, and after it.
-        sequences: the Values that go out at each step.
-        summed: the Values that are added up over the steps.
-        in_place: whether the states after the step take the places of those before it.
+    computed into an array of its own and copied by a later phase. Phases that only store are added to those of the
+    step. If `in_place`, the states after the step take the places of those before it.
 
     Attributes:
         after: for each phase the numbers of the states that it stores.

@@ -110,8 +110,8 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     ],
     "compiler": [
         {"ir", "state"},
-        {"fuse", "passes"},
-        {"pipeline"},
+        {"passes"},
+        {"fuse", "pipeline"},
         {"schedule"},
         {"backends"},
         {"runtime"},

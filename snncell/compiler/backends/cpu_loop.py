@@ -216,8 +216,7 @@ class CPULoop(LoopBackend):
         for width, sizes in zip(self.widths, self.block.sizes, strict=True):
             arguments += [width, *sizes]
         for value in self.carry:
-            array, full = flat_array(array_to_compute(value, known))
-            arguments += [array, full]
+            arguments += flat_array(array_to_compute(value, known))
         for value in self.rows:
             arguments += rows_array(array_to_compute(value, known), steps)
         arguments += [np.ascontiguousarray(array_to_compute(value, known)).reshape(-1) for value in self.fixed]
@@ -247,12 +246,10 @@ class CPULoop(LoopBackend):
 
     def explained(self, steps: int) -> str:
         """The way it runs, in words."""
-        threads = "all threads" if self._in_parallel(steps) else "one thread"
+        parallel = self.units > self._block() and steps * self.units * self.cost >= PARALLEL_SIZE
+        threads = "all threads" if parallel else "one thread"
         unit = "rows" if self.products else "elements"
         return f"one kernel, {threads}, {steps} steps for blocks of {self._block()} of {self.units} {unit}"
-
-    def _in_parallel(self, steps: int) -> bool:
-        return self.units > self._block() and steps * self.units * self.cost >= PARALLEL_SIZE
 
     def kernels(self, steps: int) -> list[tuple[Any, ...]]:
         """The kernel that is to be built, as the arguments of `build`, if there is anything to compute."""
@@ -290,11 +287,11 @@ def array_to_store(value: Value, array: Any, *steps: int) -> Any:
     return array if array.dtype == value.dtype else HOST.cast(array, value.dtype)
 
 
-def flat_array(array: Any) -> tuple[Any, int]:
+def flat_array(array: Any) -> list[Any]:
     """An array in one row and 1, or a single element of it and 0 if it is one element, broadcast."""
     if array.size > 1 and not any(array.strides):
-        return np.ascontiguousarray(array[(0,) * array.ndim]).reshape(1), 0
-    return np.ascontiguousarray(array).reshape(-1), 1
+        return [np.ascontiguousarray(array[(0,) * array.ndim]).reshape(1), 0]
+    return [np.ascontiguousarray(array).reshape(-1), 1]
 
 
 def rows_array(array: Any, steps: int) -> list[Any]:

@@ -210,7 +210,8 @@ class CUDALoop(LoopBackend):
         arguments: list[Any] = [steps, count, every, *self.index.sizes]
         held = []  # copies live until the kernel is launched, or their memory would be given to the next one's arrays
         for value in self.carry:
-            array = _single_if_uniform(known[value])
+            array = known[value]
+            array = array.reshape(-1)[:1] if array.uniform and array.size > 1 else DEVICE.contiguous(array)
             held.append(array)
             arguments += [array.argument, int(array.size == count)]
         for value in self.rows:
@@ -231,10 +232,6 @@ class CUDALoop(LoopBackend):
     def explained(self, steps: int) -> str:
         """The way it runs, in words."""
         return f"one kernel on the device, a thread for each of {math.prod(self.shape)} elements, {steps} steps"
-
-
-def _single_if_uniform(array: Any) -> Any:
-    return array.reshape(-1)[:1] if array.uniform and array.size > 1 else DEVICE.contiguous(array)
 
 
 def _array(value: Value, writable: bool) -> tuple[Any, bool]:

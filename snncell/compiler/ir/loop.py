@@ -33,8 +33,7 @@ class Body:
         sums: terms that are added up over all steps.
         backwards: whether the steps run from the last to the first.
         captured: Tensors from outside that the last of `consts` stand for.
-        fused_producers: instructions that a pass has put before those of the trace.
-        fused_users: instructions that a pass has put after those of the trace.
+        fused_producers, fused_users: instructions that passes have put before and after those of the trace.
         fused_sums: sums over time that a pass has made part of `sums`.
         saved: those of `ys` that are stored for the backward pass alone.
         residuals: of a backward step, those of `xs` that its forward stores; their gradients go on to it.
@@ -65,12 +64,11 @@ class Body:
 
     def program(self) -> Program:
         """The step as a Program, as it was traced."""
-        trace = self.trace
         inputs = [x._data for x in (*self.carry, *self.xs, *self.consts)]
         # The trace of a backward step holds the forward step too. What the forward has stored is an input now, so the
-        # instruction that computed it is no part of the Program, and dead code elimination removes what only that
-        # instruction needed.
-        program = program_of_trace(trace, [trace.lift(out) for out in self.outs], self.fused_producers, set(inputs))
+        # instruction that computed it is no part of the Program.
+        outputs = [self.trace.lift(out) for out in self.outs]
+        program = program_of_trace(self.trace, outputs, self.fused_producers, set(inputs))
         instructions = [*program.instructions, *self.fused_users]
         return program._replace(inputs=inputs, instructions=instructions, step=Step(self))
 
@@ -95,13 +93,10 @@ class LoopParts(NamedTuple):
         program: all instructions.
         after, ys, sums: the Values of its outputs.
         invariant: instructions that depend on constants alone, in order.
-        prologue: instructions on whole sequences before the loop.
-        loop: instructions in the loop.
-        epilogue: instructions on whole sequences after the loop.
+        prologue, loop, epilogue: on whole sequences before the loop, in it, and on whole sequences after it.
         reductions: instructions on sums after the loop.
         fixed: Values that are the same at every step.
-        sequences: Values of the loop that are wanted as sequences, by the caller or by `epilogue` and `reductions`.
-        summed: Values of the loop whose sums over time are wanted.
+        sequences, summed: Values of the loop that are wanted as sequences, and whose sums over time are wanted.
     """
 
     program: Program
@@ -124,28 +119,22 @@ class LoopParts(NamedTuple):
 
     def sections(self) -> list[tuple[str, list[Instruction]]]:
         """The instructions of each place, with a title; places without instructions are left out."""
-        sections = [
-            ("once, before the loop", self.invariant),
-            ("for all steps together, before the loop", self.prologue),
-            ("in the loop", self.loop),
-            ("for all steps together, after the loop", self.epilogue),
-            ("on sums over time, after the loop", self.reductions),
-        ]
-        return [(title, instructions) for title, instructions in sections if instructions]
+        sections = {
+            "once, before the loop": self.invariant,
+            "for all steps together, before the loop": self.prologue,
+            "in the loop": self.loop,
+            "for all steps together, after the loop": self.epilogue,
+            "on sums over time, after the loop": self.reductions,
+        }
+        return [(title, instructions) for title, instructions in sections.items() if instructions]
 
 
 class Step(NamedTuple):
-    """The roles in a Program that is the step of a loop: passes over bodies read and replace them.
-
-    Attributes:
-        body: the step.
-        states: those of its sequences that are computed again in the loop (`Recompute`).
-        parts: where its instructions run, when `hoist` has decided that.
-    """
+    """The roles in a Program that is the step of a loop: passes over bodies read and replace them."""
 
     body: Body
-    states: Sequence[Value] = ()
-    parts: LoopParts | None = None
+    states: Sequence[Value] = ()  # those of its sequences that are computed again in the loop (`Recompute`)
+    parts: LoopParts | None = None  # where its instructions run, when `hoist` has decided that
 
 
 # --- the loop ---------------------------------------------------------------------------------------------------------
@@ -153,15 +142,10 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Recompute:
-    """Recomputation of the states between checkpoints: the backward pass runs the forward again, segment by segment.
+    """Recomputation of the states between checkpoints: the backward pass runs the forward again, segment by segment."""
 
-    Attributes:
-        interval: steps from one checkpoint to the next.
-        forward: the step that runs again.
-    """
-
-    interval: int
-    forward: Body
+    interval: int  # steps from one checkpoint to the next
+    forward: Body  # the step that runs again
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +153,6 @@ class Loop:
     """A body, run for as many steps as its sequences have.
 
     Attributes:
-        body: one step.
         result_count: how many of the body's ys are results; those that follow are saved for the backward pass.
         who: the function that runs the loop, for errors and `explain`.
         interval: checkpoint the states before each `interval`-th step, as further outputs, and save nothing else.
@@ -190,7 +173,7 @@ class LoopOperation(Primitive):
 
     @abstractmethod
     def is_one_kernel(self) -> bool:
-        """True if the loop becomes a single kernel on the CPU (`schedule/loop.py`)."""
+        """True if the loop becomes a single kernel on the CPU (`schedule.py`)."""
 
     @abstractmethod
     def device_kernel(self) -> tuple[str, str, tuple[Any, ...]] | None:

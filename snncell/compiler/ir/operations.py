@@ -1,4 +1,4 @@
-"""The two kinds of operations that the compiler can look into: elementwise formulas, and reductions.
+"""The operations that the compiler can look into: elementwise formulas, reductions, and views.
 
 A formula is written once, as a plain Python function of operators and of the names in `kernels/scalar.py`.
 Eagerly it runs as it stands, with those names bound to NumPy's functions; in a generated loop its expression is copied
@@ -37,7 +37,17 @@ COMPILED = frozenset(np.dtype(d.dtype) for d in dtypes.ALL if d.name not in ("co
 _OPERAND = re.compile(r"\bOPERAND(\d+)\b")
 
 
-class Elementwise(Primitive):
+class FusibleOperation(Primitive):
+    """An operation that generated loops can hold: an elementwise one, or a reduction."""
+
+    as_stored: tuple[str, ...] = ("gpu",)
+
+    def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        """A kernel of its own (`compiler/runtime/launches.py`, which stands above)."""
+        raise NotImplementedError
+
+
+class Elementwise(FusibleOperation):
     """An operation whose every output element is one formula of the inputs' elements, after broadcasting.
 
     Args:
@@ -47,8 +57,6 @@ class Elementwise(Primitive):
             "test": the same, with integers made float32; "logical": all is bool; "select": the first operand is bool,
             the others are brought to one dtype.
     """
-
-    as_stored: tuple[str, ...] = ("gpu",)
 
     def __init__(self, formula: Callable[..., Any], rule: str) -> None:
         names = {**NUMPY, "__builtins__": builtins}
@@ -89,48 +97,45 @@ class Elementwise(Primitive):
             return super().abstract(inputs, attrs)
         return [(shape, np.dtype(bool) if self.rule in ("compare", "test", "logical") else dtype)]
 
-    def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """A kernel of its own (`compiler/runtime/launches.py`, which stands above)."""
-        raise NotImplementedError
-
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
         """The formula for all steps of a loop over time."""
         # A step broadcasts from the right, so axes of length 1 go between time and the axes of the step: (T, N) beside
         # a constant (B, N) becomes (T, 1, N).
-        ndim = max(np.ndim(x) - varies for x, varies in zip(arrays, varying, strict=True))
-        aligned = [_with_axes(x, ndim) if varies else x for x, varies in zip(arrays, varying, strict=True)]
+        pairs = list(zip(arrays, varying, strict=True))
+        ndim = max(np.ndim(x) - varies for x, varies in pairs)
+        aligned = [
+            x.reshape(x.shape[:1] + (1,) * (ndim + 1 - x.ndim) + x.shape[1:]) if varies else x for x, varies in pairs
+        ]
         return self.run_here(aligned, arrays, attrs)
 
     @cached_property
     def slow_calls(self) -> int:
         """The number of slow scalar functions that an element needs; `**` is one."""
         nodes = list(ast.walk(self._parsed[1]))
-        calls = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
-        return sum(node.func.id in SLOW for node in calls if isinstance(node.func, ast.Name)) + sum(
-            isinstance(node, ast.Pow) for node in nodes
-        )
+        called = [node.func for node in nodes if isinstance(node, ast.Call)]
+        slow = sum(isinstance(function, ast.Name) and function.id in SLOW for function in called)
+        return slow + sum(isinstance(node, ast.Pow) for node in nodes)
 
     @cached_property
     def is_involution(self) -> bool:
         """True if the formula is -x or ~x, which gives x when it is applied twice."""
         body = self._parsed[1]
-        return (
-            isinstance(body, ast.UnaryOp)
-            and isinstance(body.op, (ast.USub, ast.Invert))
-            and isinstance(body.operand, ast.Name)
-        )
+        signs = isinstance(body, ast.UnaryOp) and isinstance(body.op, (ast.USub, ast.Invert))
+        return signs and isinstance(body.operand, ast.Name)
 
     @cached_property
     def _parsed(self) -> tuple[list[str], ast.expr]:
-        return _parse(self.formula)
+        """The names of the arguments, and the expression."""
+        (function,) = ast.parse(textwrap.dedent(inspect.getsource(self.formula))).body
+        assert isinstance(function, ast.FunctionDef)  # formulas are written with def
+        returns = [statement for statement in function.body if isinstance(statement, ast.Return)]
+        assert len(returns) == 1 and returns[0].value is not None, f"formula {function.name}: one return, no statements"
+        return [argument.arg for argument in function.args.args], returns[0].value
 
     def expression(self, operands: Sequence[str], literal: str, names: dict[str, str] = LOOP) -> str:
-        """The formula as an expression of `operands`.
+        """The formula as an expression of `operands`, with `literal` as the cast of its numbers.
 
-        Args:
-            operands: the texts in the places of the arguments.
-            literal: the name that casts a number in it.
-            names: the names of its functions, `LOOP` or `CUDA` of `kernels/scalar.py`.
+        `names` are those of its functions, `LOOP` or `CUDA` of `kernels/scalar.py`.
         """
         key = (literal, names is LOOP)
         if key not in self._templates:
@@ -149,7 +154,7 @@ class Cast(Elementwise):
         return [(inputs[0].shape, attrs["dtype"])]
 
 
-class Reduction(Primitive):
+class Reduction(FusibleOperation):
     """An operation that joins the elements along some axes.
 
     Args:
@@ -158,16 +163,10 @@ class Reduction(Primitive):
         start: for a NumPy dtype, the text of the value that joins to nothing.
     """
 
-    as_stored: tuple[str, ...] = ("gpu",)
-
     def __init__(self, name: str, evaluate: Callable[..., Any], join: str, start: Callable[[Any], str]) -> None:
         super().__init__(name, evaluate)
         self.join = join
         self.start = start
-
-    def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """A kernel of its own (`compiler/runtime/launches.py`, which stands above)."""
-        raise NotImplementedError
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
         """The reduction within each step."""
@@ -183,21 +182,13 @@ class Reduction(Primitive):
 
 
 class Sum(Reduction):
-    """The sum of elements.
-
-    Attributes:
-        times: the operation that gives the sum of n elements x that are equal, called with x and n.
-    """
+    """The sum of elements."""
 
     additive = True
-    times: Elementwise
+    times: Elementwise  # the operation that gives the sum of n elements x that are equal, called with x and n
 
     def __init__(self) -> None:
         super().__init__("sum", sums.total, "{0} + {1}", lambda dtype: "0")
-
-
-def _with_axes(x: Any, ndim: int) -> Any:
-    return x.reshape(x.shape[:1] + (1,) * (ndim + 1 - x.ndim) + x.shape[1:])
 
 
 def can_compile(dtypes_used: Sequence[Any]) -> bool:
@@ -217,10 +208,7 @@ def loop_shape_of_any(instruction: Instruction) -> tuple[int, ...] | None:
         if not instruction.op.integer_loops and not dtypes.is_float(instruction.outputs[0].dtype):
             return None
         return instruction.outputs[0].shape
-    if isinstance(instruction.op, Reduction):
-        shape: tuple[int, ...] = instruction.inputs[0].shape
-        return shape
-    return None
+    return instruction.inputs[0].shape if isinstance(instruction.op, Reduction) else None
 
 
 def is_elementwise(instruction: Instruction) -> bool:
@@ -244,14 +232,6 @@ def broadcast_shape(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, 
             f"{name}: shapes {shown} do not broadcast. Counted from the right, each axis must be equal or 1; "
             f"reshape or expand_dims one of them."
         ) from None
-
-
-def _parse(formula: Callable[..., Any]) -> tuple[list[str], ast.expr]:
-    (function,) = ast.parse(textwrap.dedent(inspect.getsource(formula))).body
-    assert isinstance(function, ast.FunctionDef)  # formulas are written with def
-    returns = [statement for statement in function.body if isinstance(statement, ast.Return)]
-    assert len(returns) == 1 and returns[0].value is not None, f"formula {function.name}: one return, no statements"
-    return [argument.arg for argument in function.args.args], returns[0].value
 
 
 class _Fill(ast.NodeTransformer):
@@ -287,11 +267,18 @@ def _expression(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 
-class Reshape(Primitive):
-    """The same elements in the same order."""
+# --- views ------------------------------------------------------------------------------------------------------------
+
+
+class ViewOperation(Primitive):
+    """The same elements in another shape or order, copied only where no strides give it."""
 
     as_stored = EVERYWHERE
     view = additive = True
+
+
+class Reshape(ViewOperation):
+    """The same elements in the same order."""
 
     def __init__(self) -> None:
         super().__init__("reshape", lambda x, shape: x.reshape(shape))
@@ -301,11 +288,8 @@ class Reshape(Primitive):
         return arrays[0].reshape(len(arrays[0]), *attrs["shape"])
 
 
-class Transpose(Primitive):
+class Transpose(ViewOperation):
     """The same elements with their axes in another order."""
-
-    as_stored = EVERYWHERE
-    view = additive = True
 
     def __init__(self) -> None:
         super().__init__("transpose", lambda x, axes: x.transpose(axes))
@@ -315,11 +299,8 @@ class Transpose(Primitive):
         return arrays[0].transpose((0, *(axis + 1 for axis in attrs["axes"])))
 
 
-class Broadcast(Primitive):
+class Broadcast(ViewOperation):
     """The same elements along further axes, or along axes of length 1."""
-
-    as_stored = EVERYWHERE
-    view = additive = True
 
     def __init__(self) -> None:
         super().__init__("broadcast_to", lambda x, shape: np.broadcast_to(x, shape))

@@ -1,4 +1,4 @@
-"""Products of matrices. Each stays one instruction, whatever axes its operands have, until it is run.
+"""Products of matrices, and convolutions. Each stays one instruction, whatever axes its operands have, until it is run.
 
     Dot          (..., k), (k, m) -> (..., m)        a layer
     Contraction  (..., k), (..., m) -> (k, m)        the gradient of its weights
@@ -25,6 +25,8 @@ from snncell.kernels.space import HOST, Space, space_of
 from snncell.tape.primitive import Primitive, one_after_another
 from snncell.tape.tracing import Instruction
 
+_EVENTS_BELOW = "events below {} of non-zero elements"
+
 
 def as_rows(x: Any) -> Any:
     """`x` (..., n) as a matrix (rows, n)."""
@@ -36,14 +38,10 @@ def _rows_of_steps(x: Any) -> Any:
 
 
 class Product(Primitive):
-    """`x @ y` as NumPy has it: (..., n, k) and (..., k, m) give (..., n, m).
-
-    Attributes:
-        total: the sum of elements, which some products take of an operand in place of one of the result.
-    """
+    """`x @ y` as NumPy has it: (..., n, k) and (..., k, m) give (..., n, m)."""
 
     as_stored = ("gpu",)  # where the library adds up in float32
-    total: Sum
+    total: Sum  # of elements, which some products take of an operand in place of one of the result
 
     def __init__(self) -> None:
         super().__init__("matmul", self._product)
@@ -60,7 +58,7 @@ class Product(Primitive):
         below = self.limit(*inputs)
         if below <= 0:
             return ["by BLAS: for operands of these sizes and dtypes events are not looked for"]
-        return [f"as events below {percent(below)} of non-zero elements in the first operand, else by BLAS"]
+        return [f"as {_EVENTS_BELOW.format(percent(below))} in the first operand, else by BLAS"]
 
     def into(self, out: Any, x: Any, y: Any) -> None:
         """Compute the product into `out`, which is contiguous."""
@@ -128,14 +126,11 @@ class Dot(Product):
 class Contraction(Product):
     """The product of two matrices along their rows: (..., k) and (..., m) give (k, m), summed over the leading axes.
 
-    The reverse of `Dot` gives its matrix's gradient by it.
-
-    Attributes:
-        turned: whether the result is the transpose, (m, k): the gradient of a matrix that `Dot` had the transpose of.
-        other: the contraction that gives the transpose of this one's result.
+    It is the gradient of the matrix of `Dot`. If it is `turned`, its result is the transpose, (m, k): the gradient of a
+    matrix that `Dot` had the transpose of.
     """
 
-    other: Contraction
+    other: Contraction  # that gives the transpose of this one's result
 
     def __init__(self, *, turned: bool = False) -> None:
         super().__init__()
@@ -201,17 +196,15 @@ class ProductOfEvents(EventOperation):
     """A product whose first operand's events are known: `x @ y` or, if `by_columns`, `x.T @ y` along all rows.
 
     In a step of a loop it is of a row of `x`, and the lists of events are of all steps, with the rows of each step
-    after those of the step before: so it is known for all steps together, by these two rules, and in the loop only to
-    kernels that take the events of a row from such a list (`schedule/loop.py`).
+    after those of the step before. So it is known for all steps together, and in the loop only to kernels that take the
+    events of a row from such a list (`schedule.py`).
     """
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        """One product for all steps."""
+        """One product for all steps; if `by_columns`, their sum: a step's product is a term of it."""
         return self.evaluate(*arrays, **attrs)
 
-    def summed(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        """The same; if `by_columns`, a step's product is a term of the sum over all rows."""
-        return self.evaluate(*arrays, **attrs)
+    summed = over_time
 
 
 EVENTS = EventOperation(
@@ -229,11 +222,9 @@ PRODUCT_OF_EVENTS = ProductOfEvents(
 
 def casts_bytes(instruction: Instruction) -> bool:
     """True for an instruction that makes floats of booleans, or of bytes that count from 0."""
-    return (
-        isinstance(instruction.op, Cast)
-        and instruction.inputs[0].dtype in BYTES
-        and instruction.outputs[0].dtype.kind == "f"
-    )
+    if not isinstance(instruction.op, Cast):
+        return False
+    return instruction.inputs[0].dtype in BYTES and instruction.outputs[0].dtype.kind == "f"
 
 
 def along_rows(instruction: Instruction) -> bool:
@@ -248,7 +239,7 @@ def choice_in_loop(instruction: Instruction, steps: int) -> str:
     rows, inner = steps * math.prod(x.shape[:-1]), x.shape[-1]
     m, k = (inner, rows) if along_rows(instruction) else (rows, inner)
     below = matmul.limit(m, k, y.shape[-1], np.dtype(y.dtype), along_rows(instruction))
-    return f"in the loop as events below {percent(below)} of non-zero elements in the first operand" if below else ""
+    return f"in the loop as {_EVENTS_BELOW.format(percent(below))} in the first operand" if below else ""
 
 
 def is_turned(instruction: Instruction) -> bool:
@@ -256,23 +247,24 @@ def is_turned(instruction: Instruction) -> bool:
     return instruction.op.turned if isinstance(instruction.op, Contraction) else bool(instruction.attrs["turned"])
 
 
-Arrays = Sequence[Any]
+# --- convolutions -----------------------------------------------------------------------------------------------------
 
 
 class BilinearOperation(Primitive):
-    """A sum of products of two operands.
+    """A convolution of one of three kinds, each the reverse of the other two.
 
-    Attributes:
-        extent: the option that gives the lengths of the result.
-        batched: which operands have images, so that time is one more axis of images.
-        total: the sum of elements, which the gradient of a weight takes of an operand where the other is repeated.
-        costs: of the events of the first operand, if its work may be in proportion to its elements that are not zero.
+        Convolution        images, weight  -> results   y[n, o, p] = sum over c, k of x[n, c, p s + k d - b] w[o, c, k]
+        ConvolutionBack    results, weight -> images    the gradient of the images
+        ConvolutionWeight  images, results -> weight    the gradient of the weight
+
+    s is the stride, d the dilation, and b how much padding is before an image; outside of an image it is 0.
     """
 
-    extent: str
-    batched: tuple[bool, bool]
+    extent: str  # the option that gives the lengths of the result
+    batched: tuple[bool, bool]  # which operands have images, so that time is one more axis of images
+    # Of the events of the first operand, if its work may be in proportion to its elements that are not zero.
     costs: events.ConvolutionCosts | None = None
-    total: Sum
+    total: Sum  # of elements, which the gradient of a weight takes of an operand where the other is repeated
 
     def __init__(self, name: str, fast: Any, general: Any) -> None:
         super().__init__(name, self._evaluated)
@@ -291,7 +283,7 @@ class BilinearOperation(Primitive):
     def _channels(self, x: tuple[int, ...], y: tuple[int, ...], groups: int) -> tuple[int, int]:
         raise NotImplementedError
 
-    def over_time(self, arrays: Arrays, varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+    def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
         """The results of all steps: at once where the weight is the same."""
         if self.batched == tuple(varying) and not all(varying):
             x, y = (_merge_time(a) if varies else a for a, varies in zip(arrays, varying, strict=True))
@@ -300,16 +292,15 @@ class BilinearOperation(Primitive):
             return out.reshape(steps, len(out) // steps, *out.shape[1:])
         return one_after_another(self._evaluated, arrays, varying, attrs)
 
-    def summed(self, arrays: Arrays, varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+    def summed(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
         """The sum over time: time as more images, or the total of what varies with what does not."""
         if all(varying):
             if all(self.batched):
                 return self._evaluated(*map(_merge_time, arrays), **attrs)
             out = self.over_time(arrays, varying, attrs)
             return space_of(out).sum(out)
-        return self._evaluated(
-            *(space_of(a).sum(a) if varies else a for a, varies in zip(arrays, varying, strict=True)), **attrs
-        )
+        pairs = zip(arrays, varying, strict=True)
+        return self._evaluated(*(space_of(a).sum(a) if varies else a for a, varies in pairs), **attrs)
 
     def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
         """Its words for `explain`."""
@@ -322,11 +313,7 @@ class BilinearOperation(Primitive):
             return [WINDOWS]
         below = self.limit(x, y, attrs)
         dense = TILES if winograd.pays(self._correlation(x.shape, y.shape, attrs)) else SUMS
-        return (
-            [f"as events below {percent(below)} of non-zero elements in the images, else {dense}"]
-            if below > 0
-            else [dense]
-        )
+        return [f"as {_EVENTS_BELOW.format(percent(below))} in the images, else {dense}" if below > 0 else dense]
 
     def limit(self, x: Any, y: Any, attrs: dict[str, Any]) -> float:
         """The density of the first operand below which its events are looked at; not above 0 if never."""

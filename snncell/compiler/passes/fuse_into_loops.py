@@ -80,28 +80,23 @@ def _cut_producers(
 ) -> list[Instruction]:
     """Instructions that give `batch` cut into steps, from cut operands; `known` has the sequence of each batch."""
     maker, sequence = makers.get(batch), known[batch]
-    if maker is None or not is_elementwise(maker) or (len(users[batch]) > 1 and not _is_cheap_to_repeat(maker)):
+    # The operands that are different for each element of the batch.
+    own = [x for x in dict.fromkeys(values_in(maker)) if _is_sequence_for(x, batch)] if maker else []
+    if (
+        maker is None
+        or not isinstance(maker.op, Elementwise)
+        or not is_elementwise(maker)
+        # To compute a result once more may take no more memory traffic than to read it.
+        or (len(users[batch]) > 1 and (maker.op.slow_calls or len(own) > 1))
+    ):
         return [with_inputs(cut, [batch], [sequence], attrs={"shape": sequence.shape})]
     instructions: list[Instruction] = []
-    own = _batches_of(maker)
     for x in own:
         if x not in known:
             known[x] = Value(x.trace, (*sequence.shape[:2], *x.shape[1:]), x.dtype)
             instructions += _cut_producers(cut, x, known, makers, users)
     inputs = [known[x] if isinstance(x, Value) and x in own else x for x in maker.inputs]
     return [*instructions, with_inputs(maker, inputs, [sequence])]
-
-
-def _is_cheap_to_repeat(maker: Instruction) -> bool:
-    """True if to compute a result once more takes no more memory traffic than to read it."""
-    assert isinstance(maker.op, Elementwise)  # the caller's choice
-    return not maker.op.slow_calls and len(_batches_of(maker)) <= 1
-
-
-def _batches_of(maker: Instruction) -> list[Value]:
-    """The operands that are different for each element of the batch."""
-    out = maker.outputs[0]
-    return [x for x in dict.fromkeys(values_in(maker)) if _is_sequence_for(x, out)]
 
 
 # --- producers --------------------------------------------------------------------------------------------------------
@@ -114,11 +109,12 @@ def _fuse_producers(program: Program) -> Program:
     # From the last instruction to the first, so that chains go in whole: exp(x + b) is fused before x + b is asked.
     for instruction in reversed(program.instructions):
         out = instruction.outputs[0]
-        if (
-            is_elementwise(instruction)
-            and _runs_per_step(instruction, out)
-            and all(_takes(user, out, producers) for user in users.get(out, [None]))
-        ):
+        if not is_elementwise(instruction) or out.shape[:1] in ((), (1,)):
+            continue
+        # Each operand is a sequence of as many steps, or the same at every step.
+        ndim, steps = len(out.shape), out.shape[0]
+        per_step = all(len(x.shape) < ndim or x.shape[0] == steps for x in values_in(instruction))
+        if per_step and all(_takes(user, out, producers) for user in users.get(out, [None])):
             producers[out] = instruction
     order = {id(instruction): number for number, instruction in enumerate(program.instructions)}
     instructions = [
@@ -190,13 +186,6 @@ def _enlarged(
     larger = replace(body, fused_producers=producers, xs=[x for _, x in xs], consts=[x for _, x in consts])
     inputs = [*instruction.inputs[: len(body.carry)], *(x for x, _ in xs), *(x for x, _ in consts)]
     return with_body(instruction, larger, inputs, instruction.outputs)
-
-
-def _runs_per_step(producer: Instruction, out: Value) -> bool:
-    """True if each operand is a sequence of as many steps, or the same at every step."""
-    if not out.shape or out.shape[0] == 1:
-        return False
-    return all(len(x.shape) < len(out.shape) or x.shape[0] == out.shape[0] for x in values_in(producer))
 
 
 # --- sums over time ---------------------------------------------------------------------------------------------------

@@ -43,7 +43,11 @@ def make_contiguous(program: Program) -> Program:
     """
     makers = makers_in(program)
     uses = Counter(x for instruction in program.instructions for x in _operands_as_rows(instruction))
-    scattered = {x for x, count in uses.items() if count > 1 and _may_scatter(x, makers)}
+    scattered = set()
+    for x, count in uses.items():
+        maker = makers.get(x)
+        if count > 1 and (maker is None or (maker.op.view and not isinstance(maker.op, Reshape))):
+            scattered.add(x)
     if not scattered:
         return program
     contiguous: dict[Value, Value] = {}
@@ -63,11 +67,6 @@ def _operands_as_rows(instruction: Instruction) -> list[Value]:
         return []
     operands = instruction.inputs[:1] if isinstance(instruction.op, Dot) else instruction.inputs
     return [x for x in operands if len(x.shape) > 2]
-
-
-def _may_scatter(x: Value, makers: dict[Value, Instruction]) -> bool:
-    maker = makers.get(x)
-    return maker is None or (maker.op.view and not isinstance(maker.op, Reshape))
 
 
 # --- event lists ------------------------------------------------------------------------------------------------------

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 from snncell.compiler.ir.loop import Body, Step
 from snncell.compiler.ir.product import Product
-from snncell.compiler.ir.program import Program, values_in
+from snncell.compiler.ir.program import Program, results_of, values_in
 from snncell.compiler.passes.simplify import leading_to
 from snncell.tape.hooks import beyond_taps
 from snncell.tape.state import Value
@@ -34,21 +34,15 @@ UNBOUNDED = 1 << 62  # the capacity of edges that must not be cut
 Node = tuple[Value | None, str]
 START: Node = (None, "start")
 END: Node = (None, "end")
+N = TypeVar("N")
 
 
 class StorableValues(NamedTuple):
-    """The Values that exist in any case, and those that can be stored.
+    """The Values that exist in any case, and those that can be stored."""
 
-    Attributes:
-        carried: the states before the step.
-        inputs: sequences of the step, which the backward step may read again.
-        written: results that go out in any case.
-        storable: Values that may be stored.
-    """
-
-    carried: Collection[Value]
-    inputs: Collection[Value]
-    written: Collection[Value]
+    carried: Collection[Value]  # the states before the step
+    inputs: Collection[Value]  # sequences of the step, which the backward step may read again
+    written: Collection[Value]  # results that go out in any case
     storable: Collection[Value]
 
     def of(self, value: Value) -> int:
@@ -82,27 +76,21 @@ def values_to_save(body: Body, reverse: Body) -> list[Tensor]:
     taped = []
     for value, x in tensors.items():
         if x._entry is not None:
-            parents = [
-                beyond_taps(entry, index)
-                for entry, index in zip(x._entry.parents, x._entry.indices, strict=True)
-                if entry is not None
-            ]
+            pairs = zip(x._entry.parents, x._entry.indices, strict=True)
+            parents = [beyond_taps(entry, index) for entry, index in pairs if entry is not None]
             taped += [(of_entry[parent], value) for parent in parents if parent in of_entry]
     # A gradient ends at what is given. Of an operation with several outputs, one of which were given, the gradients of
     # the other outputs would then have no way to its inputs.
     single = {value for value, x in tensors.items() if x._entry is not None and len(x._entry.specs) == 1}
     ys = [x for x in body.ys if id(x._data) not in trace.noted]  # a monitor that watches must not change the choice
     shapes = {x.shape for x in (*body.carry, *ys)}  # one kernel has room for sequences of its own shapes only
-    expensive = {
-        out for instruction in trace.instructions if isinstance(instruction.op, Product) for out in instruction.outputs
-    }
+    expensive = results_of(*(x for x in trace.instructions if isinstance(x.op, Product)))
     storable = {x for x in single if (x.shape in shapes or x in expensive) and x not in trace.ambiguous}
     results = {value for value in storable if any(y._data is value for y in ys)}
     costs = StorableValues([x._data for x in body.carry], inputs, results, storable)
     gradients = [reverse.trace.lift(out) for out in reverse.outs]
     instructions = leading_to(reverse.trace.instructions, gradients)
-    forward = {value for instruction in trace.instructions for value in instruction.outputs}
-    cut = minimum_cut(instructions, gradients, forward, taped, costs)
+    cut = minimum_cut(instructions, gradients, set(results_of(*trace.instructions)), taped, costs)
     return [tensors[value] for value in cut if value not in inputs]
 
 
@@ -121,13 +109,15 @@ def minimum_cut(
 
     Args:
         reverse: the instructions of the backward step, none merged with another; it computes the whole step again.
-        gradients: the results of the backward step.
+        gradients: its results.
         forward: the Values that the step computes.
         taped: pairs of an operand and a result between which gradients flow.
-        costs: the cost of giving each Value.
     """
     edges, flow = list(taped), _Flow()
-    varying = _reachable_from((*costs.carried, *costs.inputs), edges)
+    successors: dict[Value, list[Value]] = {}
+    for source, value in edges:
+        successors.setdefault(source, []).append(value)
+    varying = set(_search((*costs.carried, *costs.inputs), lambda value: successors.get(value, ())))
     for value in (*costs.carried, *costs.inputs):
         flow.connect(START, (value, "in"), UNBOUNDED)
     needed = list(gradients)
@@ -153,22 +143,21 @@ def minimum_cut(
         flow.connect((value, "out"), END, UNBOUNDED)
     flow.fill()
     beyond = flow.reaching()
-    computed = [out for instruction in reverse for out in instruction.outputs]
-    order = [*costs.carried, *costs.inputs, *computed, *(value for _, value in edges)]
+    order = [*costs.carried, *costs.inputs, *results_of(*reverse), *(value for _, value in edges)]
     return [x for x in dict.fromkeys(order) if x in varying and (x, "in") not in beyond and (x, "out") in beyond]
 
 
-def _reachable_from(values: Sequence[Value], edges: Sequence[tuple[Value, Value]]) -> set[Value]:
-    """The values, and all that edges lead to from them."""
-    successors: dict[Value, list[Value]] = {}
-    for source, value in edges:
-        successors.setdefault(source, []).append(value)
-    reached, waiting = set(values), list(values)
+def _search(starts: Iterable[N], successors: Callable[[N], Iterable[N]]) -> dict[N, N]:
+    """Breadth-first search: the nodes that are reached, each with the one before it."""
+    previous = {node: node for node in starts}
+    waiting = deque(previous)
     while waiting:
-        new = [value for value in successors.get(waiting.pop(), ()) if value not in reached]
-        reached.update(new)
-        waiting += new
-    return reached
+        node = waiting.popleft()
+        for other in successors(node):
+            if other not in previous:
+                previous[other] = node
+                waiting.append(other)
+    return previous
 
 
 class _Flow:
@@ -184,40 +173,22 @@ class _Flow:
 
     def fill(self) -> None:
         """Maximise the flow, each time along a shortest path (Edmonds and Karp 1972)."""
-        while True:
-            previous: dict[Node, Node] = {START: START}
-            waiting = deque([START])
-            while waiting and END not in previous:
-                node = waiting.popleft()
-                for other, left in self.residual[node].items():
-                    if left > 0 and other not in previous:
-                        previous[other] = node
-                        waiting.append(other)
-            if END not in previous:
-                return
+        residual = self.residual
+        while END in (previous := _search([START], lambda node: [b for b, left in residual[node].items() if left > 0])):
             path = [END]
             while path[-1] != START:
                 path.append(previous[path[-1]])
             edges = list(zip(path[1:], path, strict=False))
-            amount = min(self.residual[a][b] for a, b in edges)
+            amount = min(residual[a][b] for a, b in edges)
             for a, b in edges:
-                self.residual[a][b] -= amount
-                self.residual[b][a] += amount
+                residual[a][b] -= amount
+                residual[b][a] += amount
 
     def reaching(self) -> set[Node]:
         """The nodes from which END can still be reached: of all cheapest cuts, their border is the nearest to END.
 
         The backward step has least to compute again from that one.
         """
-        predecessors: dict[Node, list[Node]] = {}
-        for node, others in self.residual.items():
-            for other, left in others.items():
-                if left > 0:
-                    predecessors.setdefault(other, []).append(node)
-        reaching, waiting = {END}, deque([END])
-        while waiting:
-            for node in predecessors.get(waiting.popleft(), ()):
-                if node not in reaching:
-                    reaching.add(node)
-                    waiting.append(node)
-        return reaching
+        # Each edge has a way back, so the neighbours of a node are known from it.
+        residual = self.residual
+        return set(_search([END], lambda node: [a for a in residual[node] if residual[a][node] > 0]))

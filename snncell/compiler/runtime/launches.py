@@ -21,7 +21,7 @@ from snncell import dtype as dtypes
 from snncell.compiler.backends.expressions import Operand, as_scalar, cost_of, kind_of
 from snncell.compiler.backends.groups import GroupKernel, chunks_of, emit, emit_cuda
 from snncell.compiler.fuse import FusionGroup
-from snncell.compiler.ir.operations import Elementwise, Reduction, loop_shape_of_any
+from snncell.compiler.ir.operations import Elementwise, FusibleOperation, Reduction, loop_shape_of_any
 from snncell.compiler.ir.product import Product
 from snncell.errors import DeviceError
 from snncell.kernels.cuda.build import THREADS, build as build_for_cuda
@@ -375,7 +375,7 @@ MOST = 4096  # launches that are kept
 _launches: dict[Any, tuple[DeviceLaunch, list[tuple[int, Any]]]] = {}
 
 
-def on_device(op: Elementwise | Reduction, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
+def on_device(op: FusibleOperation, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
     """Run an elementwise operation or a reduction of device arrays outside of a Program: a group of one instruction.
 
     Launches are kept by the operation, the shapes and dtypes. Python numbers are arguments.
@@ -396,7 +396,7 @@ def on_device(op: Elementwise | Reduction, arrays: Sequence[Any], attrs: dict[st
 
 
 def _launch(
-    op: Elementwise | Reduction, arrays: Sequence[Any], attrs: dict[str, Any]
+    op: FusibleOperation, arrays: Sequence[Any], attrs: dict[str, Any]
 ) -> tuple[DeviceLaunch, list[tuple[int, Any]]]:
     """The launch, and the places of the numbers among the inputs, each with the dtype that the launch takes it in."""
     trace = Trace()
@@ -424,7 +424,7 @@ def _launch(
     return launch, numbers
 
 
-def _run(self: Elementwise | Reduction, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
+def _run(self: FusibleOperation, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
     operands = DEVICE.operands(arrays, self.name)
     complexes = any(x.dtype.kind == "c" for x in operands if hasattr(x, "dtype"))
     if complexes and isinstance(self, Elementwise) and self.of_complex:
@@ -432,5 +432,4 @@ def _run(self: Elementwise | Reduction, arrays: Sequence[Any], attrs: dict[str, 
     return on_device(self, operands, attrs)
 
 
-Elementwise.on_device = _run  # type: ignore[method-assign]
-Reduction.on_device = _run  # type: ignore[method-assign]
+FusibleOperation.on_device = _run  # type: ignore[method-assign]

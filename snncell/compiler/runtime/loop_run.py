@@ -287,17 +287,11 @@ class Lowered:
     def loop_in(self, space: Space) -> LoopKernel:
         """The loop that runs the steps where the arrays are."""
         if space not in self._loops:
-            self._loops[space] = self._new_loop(space)
+            # On the device products are cuBLAS's, so they end a kernel.
+            is_kernel = self.reason is None and (space is HOST or all(map(is_elementwise, self.schedule.instructions)))
+            kernel = CPULoop if space is HOST else CUDALoop
+            self._loops[space] = kernel(self.schedule) if is_kernel else StepLoop(self.schedule, space)
         return self._loops[space]
-
-    def _new_loop(self, space: Space) -> LoopKernel:
-        if self.reason is not None:
-            return StepLoop(self.schedule, space)
-        if space is HOST:
-            return CPULoop(self.schedule)
-        if all(is_elementwise(instruction) for instruction in self.schedule.instructions):
-            return CUDALoop(self.schedule)
-        return StepLoop(self.schedule, space)  # on the device products are cuBLAS's, so they end a kernel
 
     def plan_in(self, space: Space, steps: int) -> AllStepsPlan:
         """The plan that runs all steps at once where the arrays are, if there is no loop."""
