@@ -172,13 +172,6 @@ def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
             own = [*body.carry, *(x for x in body.xs if x._data not in [y._data for y in body.residuals])]
             outs = [body.outs[n] for n in seeds]
             grads = pullback(tape.live(), outs, list(seeds.values()), inputs, once=True, own=own)
-        for parameter in trace.written:  # its states are gradients, and no Parameter is among them
-            raise GradientError(
-                f"{body.trace.who}: a bprop that a step calls writes Parameter {parameter.name!r} (to draw random "
-                f"numbers is to write 'random_state'), which the reverse of a loop cannot do. Do it in construct, and "
-                f"return what the bprop needs as a further output; or give what is written as the gradient of an "
-                f"internal Parameter."
-            )
         first, last = len(body.carry), len(body.carry) + len(body.xs)
         after = [or_zeros(grads[n], specs[n]) for n in float_states]
         ys = [grad for grad in grads[first:last] if grad is not None]
@@ -210,6 +203,13 @@ def _own_state(body: Body, trace: BodyTrace) -> Iterator[None]:
     who = f"the gradient of {body.trace.who}"
     with state_read_by(body.trace.cells, who, "each step") as state:
         yield
+        for parameter in trace.written:  # its states are gradients, and no Parameter is among them
+            raise GradientError(
+                f"{body.trace.who}: a bprop that a step calls writes Parameter {parameter.name!r} (to draw random "
+                f"numbers is to write 'random_state'), which the reverse of a loop cannot do. Do it in construct, and "
+                f"return what the bprop needs as a further output; or give what is written as the gradient of an "
+                f"internal Parameter."
+            )
         state.refuse_leaks(trace, who)
         for change in state.changes().values():
             raise _count_words(who, change.words)

@@ -120,8 +120,9 @@ class Elementwise(FusibleOperation):
     def is_involution(self) -> bool:
         """True if the formula is -x or ~x, which gives x when it is applied twice."""
         body = self._parsed[1]
-        signs = isinstance(body, ast.UnaryOp) and isinstance(body.op, (ast.USub, ast.Invert))
-        return signs and isinstance(body.operand, ast.Name)
+        if not isinstance(body, ast.UnaryOp):
+            return False
+        return isinstance(body.op, (ast.USub, ast.Invert)) and isinstance(body.operand, ast.Name)
 
     @cached_property
     def _parsed(self) -> tuple[list[str], ast.expr]:
