@@ -108,8 +108,7 @@ def minimum_cut(
     its forward never looks at, so that no edge of the instructions leads there.
 
     Args:
-        reverse: the instructions of the backward step, none merged with another; it computes the whole step again.
-        gradients: its results.
+        reverse: the instructions of the backward step, which computes the whole step again; none has been merged.
         forward: the Values that the step computes.
         taped: pairs of an operand and a result between which gradients flow.
     """
