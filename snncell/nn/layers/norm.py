@@ -28,6 +28,11 @@ def narrow_result(result: Tensor, x: Tensor, parameter: Tensor) -> Tensor:
     return result.astype(x.dtype) if x.dtype is parameter.dtype else result
 
 
+def create_pair(first: Init, second: Init, shape: tuple[int, ...], dtype: Any, trained: bool = True) -> list[Parameter]:
+    """Two new Parameters of one shape, such as gamma and beta."""
+    return [Parameter(initializer(init, shape, dtype), requires_grad=trained) for init in (first, second)]
+
+
 def _momentum_warning(who: str, given: Mapping[str, Any]) -> str:
     """The warning for a momentum below 0.5, which may be written in the convention of PyTorch."""
     momentum = given["momentum"]
@@ -74,10 +79,8 @@ class BatchStatistics(Cell):
             raise ArgumentError(f"{type(self).__name__}: momentum lies in [0, 1], not {momentum!r}.")
         self.eps, self.momentum = eps, momentum
         self.use_batch_statistics = use_batch_statistics
-        self.moving_mean = Parameter(initializer(moving_mean_init, shape, dtype), requires_grad=False)
-        self.moving_variance = Parameter(initializer(moving_var_init, shape, dtype), requires_grad=False)
-        self.gamma = Parameter(initializer(gamma_init, shape, dtype), requires_grad=affine)
-        self.beta = Parameter(initializer(beta_init, shape, dtype), requires_grad=affine)
+        self.moving_mean, self.moving_variance = create_pair(moving_mean_init, moving_var_init, shape, dtype, False)
+        self.gamma, self.beta = create_pair(gamma_init, beta_init, shape, dtype, affine)
 
     def statistics_shape(self) -> tuple[int, ...]:
         """The shape of mean, variance, gamma and beta: the lengths of the axes `kept`."""
@@ -88,7 +91,7 @@ class BatchStatistics(Cell):
         """True if mean and variance are the input's own."""
         return self.training if self.use_batch_statistics is None else self.use_batch_statistics
 
-    def refuse_shape(self, x: Tensor) -> None:
+    def refuse_shape(self, x: Tensor, lengths: Any = None) -> None:
         """Raise a ShapeError if the input has other axes."""
         channels = self.kept[-1]
         if x.ndim not in self.dims or x.shape[channels] != self.num_features:
@@ -201,17 +204,14 @@ class LayerNorm(Cell):
         self.normalized_shape = tuple(check_count(n, "LayerNorm", "normalized_shape") for n in shape)
         first = -len(self.normalized_shape)
         self.begin_norm_axis, self.begin_params_axis = begin_norm_axis, begin_params_axis
-        for axis in (begin_norm_axis, begin_params_axis):
-            if axis < 0 and axis not in (-1, first):
-                raise ArgumentError(
-                    f"LayerNorm: begin_norm_axis={begin_norm_axis}, begin_params_axis={begin_params_axis}; here the "
-                    f"axes that are normalised are those of normalized_shape {self.normalized_shape}, so leave both at "
-                    f"-1."
-                )
+        if not {axis for axis in (begin_norm_axis, begin_params_axis) if axis < 0} <= {-1, first}:
+            raise ArgumentError(
+                f"LayerNorm: begin_norm_axis={begin_norm_axis}, begin_params_axis={begin_params_axis}; here the axes "
+                f"that are normalised are those of normalized_shape {self.normalized_shape}, so leave both at -1."
+            )
         self.norm_axes = tuple(range(first, 0))
         self.epsilon = epsilon
-        self.gamma = Parameter(initializer(gamma_init, self.normalized_shape, dtype))
-        self.beta = Parameter(initializer(beta_init, self.normalized_shape, dtype))
+        self.gamma, self.beta = create_pair(gamma_init, beta_init, self.normalized_shape, dtype)
 
     def construct(self, x: Tensor) -> Tensor:
         if x.shape[-len(self.normalized_shape) :] != self.normalized_shape:
@@ -274,8 +274,7 @@ class GroupNorm(Cell):
                 f"{type(self).__name__}: num_groups={num_groups} must divide num_channels={num_channels}."
             )
         self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
-        self.gamma = Parameter(initializer(gamma_init, (num_channels,), dtype), requires_grad=affine)
-        self.beta = Parameter(initializer(beta_init, (num_channels,), dtype), requires_grad=affine)
+        self.gamma, self.beta = create_pair(gamma_init, beta_init, (num_channels,), dtype, affine)
 
     def construct(self, x: Tensor) -> Tensor:
         if x.ndim < 2 or x.shape[1] != self.num_channels:

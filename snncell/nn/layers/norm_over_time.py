@@ -27,18 +27,14 @@ class _NormOverTime(BatchStatistics):
     kept: tuple[int, ...] = (2,)
 
     def construct(self, x: Tensor, lengths: Any = None) -> Tensor:
-        self.refuse_shape(x)
+        self.refuse_shape(x, lengths)
         check_time_axis(x, type(self).__name__)
         if lengths is None:
-            self.refuse_fewer(x)
             return super().construct(x)
         there = length_mask(x, lengths, type(self).__name__)
         wide = widen(ops.select(there, as_float(x, type(self).__name__), 0.0))
         mean, var = self.statistics_within(wide, there) if self.from_batch else self.moving()
         return narrow_result(ops.select(there, self.normalised(wide, mean, var), 0.0), x, self.gamma)
-
-    def refuse_fewer(self, x: Tensor) -> None:
-        """Raise a ShapeError if the input, without lengths, has fewer steps than training needs."""
 
     def statistics_within(self, x: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of x, 0 where it is not there, after the moving ones have followed them."""
@@ -71,17 +67,10 @@ class _NormPerStep(_NormOverTime):
     steps: Count
     things: str
 
-    def refuse_shape(self, x: Tensor) -> None:
-        """Raise a ShapeError if the input has other axes, or more steps."""
+    def refuse_shape(self, x: Tensor, lengths: Any = None) -> None:
+        """Raise a ShapeError if the input has other axes, more steps, or in training without lengths fewer."""
         super().refuse_shape(x)
-        self._refuse_steps(x, x.shape[0] > self.steps)
-
-    def refuse_fewer(self, x: Tensor) -> None:
-        """Raise a ShapeError in training, which needs every step."""
-        self._refuse_steps(x, self.from_batch and x.shape[0] < self.steps)
-
-    def _refuse_steps(self, x: Tensor, wrong: bool) -> None:
-        if wrong:
+        if x.shape[0] > self.steps or (lengths is None and self.from_batch and x.shape[0] < self.steps):
             raise ShapeError(
                 f"{self!r}: the input has {x.shape[0]} steps; there are {self.things} of {self.steps}. Training "
                 f"without lengths needs all of them, and no input has more. Make it with steps={x.shape[0]}."
@@ -96,10 +85,9 @@ class ThresholdBatchNorm(_NormOverTime):
 
     y = gamma alpha v_threshold (x - mean) / sqrt(var + eps) + beta
 
-    In training, mean and (biased) variance are those of all steps and samples of x, and the moving ones follow:
-    moving = momentum moving + (1 - momentum) batch, with the unbiased variance. In prediction the moving ones are used.
-    So a current begins as normal numbers of the width alpha v_threshold, whatever comes before it, and the neurons
-    after it neither fall silent nor saturate. gamma and beta begin at 1 and 0.
+    In training, mean and variance are those of all steps and samples of x; the moving ones follow, and are used in
+    prediction, as in `BatchNorm1d`. So a current begins as normal numbers of the width alpha v_threshold, and the
+    neurons after it neither fall silent nor saturate.
 
     Args:
         num_features: C.
@@ -109,12 +97,11 @@ class ThresholdBatchNorm(_NormOverTime):
 
     Inputs:
         x: (T, B, C, ...).
-        lengths: integers (B,), how many steps each sample has; left out, all T. Mean and variance are those of the
-            steps that are there, and y is 0 after them; padding changes no bit. Of fewer than two values there is no
-            variance: the moving ones are used, and stay.
+        lengths: integers (B,), the number of steps of each sample; all T if left out. Later steps do not count, and y
+            is 0 there; padding changes no bit. With fewer than two values the moving statistics are used, and stay.
 
     Raises:
-        ArgumentError: for a threshold or alpha that is not positive, or lengths below 0 or above T.
+        ArgumentError: for lengths below 0 or above T.
         ShapeError: for an input with other axes, or one value per channel.
 
     Source: Zheng, Wu, Deng, Hu and Li, "Going Deeper With Directly-Trained Larger Spiking Neural Networks", AAAI 2021.
@@ -140,20 +127,18 @@ class BatchNormThroughTime(_NormPerStep):
 
     y[t] = gamma[t] (x[t] - mean[t]) / sqrt(var[t] + eps) + beta[t]
 
-    In training, mean[t] and (biased) variance[t] are those of the batch at step t, and the moving ones of that step
-    follow, as in `BatchNorm1d`. In prediction the moving ones are used, and x may stop early: the first steps are then
-    normalised as they are in the whole.
+    In training, mean[t] and variance[t] are those of the batch at step t; the moving ones of that step follow, and are
+    used in prediction, as in `BatchNorm1d`. In prediction x may stop early.
 
     Args:
         num_features: C.
         steps: T, the number of steps in training.
-        has_beta: whether beta is trained; as it is published there is none, and it stays 0.
+        has_beta: whether beta is trained; as published there is none, and it stays 0.
         options: eps, momentum, affine, ... as for `BatchNorm1d`.
 
     Inputs:
         x: (T, B, C, ...).
-        lengths: as for `ThresholdBatchNorm`; of each step, the samples count that have it. x may then stop early in
-            training too.
+        lengths: as for `ThresholdBatchNorm`. With them x may stop early in training too.
 
     Raises:
         ArgumentError: for lengths below 0 or above T.
@@ -196,21 +181,15 @@ class TemporalEffectiveBatchNorm(_NormPerStep):
 
     y[t] = scale[t] (gamma (x[t] - mean) / sqrt(var + eps) + beta)
 
-    In training, mean and (biased) variance are those of all steps and samples of x, per channel, and the moving ones
-    follow, as in `BatchNorm1d`. In prediction the moving ones are used, and x may stop early. scale begins at 1.
+    In training, mean and variance are those of all steps and samples of x, per channel; the moving ones follow, and are
+    used in prediction, as in `BatchNorm1d`. In prediction x may stop early. scale begins at 1.
 
     Args:
         num_features: C.
         steps: T, the number of steps in training.
         options: eps, momentum, affine, ... as for `BatchNorm1d`.
 
-    Inputs:
-        x: (T, B, C, ...).
-        lengths: as for `ThresholdBatchNorm`; x may then stop early in training too.
-
-    Raises:
-        ArgumentError: for lengths below 0 or above T.
-        ShapeError: for an input with other axes, more steps than T, or fewer in training without lengths.
+    Inputs, Raises: as for `BatchNormThroughTime`.
 
     Source: Duan, Ding, Chen, Yu and Huang, "Temporal Effective Batch Normalization in Spiking Neural Networks",
     NeurIPS 2022; SpikingJelly, TemporalEffectiveBatchNorm1d.
@@ -242,12 +221,10 @@ class NeuNorm(Cell):
     A Cell of one step; `MultiStep` runs it. It follows the spikes of a convolution.
 
     Args:
-        num_features: C.
-        height, width: H and W.
-        k: what a step keeps of a, in [0, 1).
+        num_features, height, width: C, H and W.
+        k: the share of a that a step keeps, in [0, 1).
         shared: whether the channels share one weight (1, H, W).
-        weight_init: of the weight, (C, H, W), which is learned.
-        dtype: of the weight.
+        weight_init, dtype: of the learned weight, (C, H, W).
 
     Inputs:
         x: (B, C, H, W), the spikes.
@@ -257,7 +234,6 @@ class NeuNorm(Cell):
         (y, a).
 
     Raises:
-        ArgumentError: for a size that is not positive, or a k outside [0, 1).
         ShapeError: for an input of another shape.
 
     Source: Wu, Deng, Li, Zhu, Xie and Shi, "Direct Training for Spiking Neural Networks: Faster, Larger, Better", AAAI
