@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import Constant, Count, FloatDtype, check_count
 from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
+from snncell.cell.fields import field, with_fields
 from snncell.cell.held import Ranged
 from snncell.cell.ranges import DECAY, Range
 from snncell.common.initializer import Init, initializer
@@ -25,6 +26,7 @@ __all__ = ["AxonalDelay", "SEWBlock", "SynapseFilter", "WinnerTakeAll"]
 # --- residual ---------------------------------------------------------------------------------------------------------
 
 
+@with_fields
 class SEWBlock(Cell):
     """Spike-element-wise (SEW) residual block: spikes of branch and shortcut, joined element by element.
 
@@ -36,16 +38,10 @@ class SEWBlock(Cell):
 
     A block whose branch is silent is the identity with ADD and IAND, and its gradient neither vanishes nor explodes.
 
-    Args:
-        branch: a Cell that ends in spikes.
-        connect: "ADD", "AND" or "IAND".
-        shortcut: a Cell parallel to it, where shape or channels change; it ends in spikes too.
-
     Inputs:
         x: spikes, of any shape that branch and shortcut take.
 
     Raises:
-        ArgumentError: for another `connect`, or a branch that is no Cell.
         ShapeError: if a and s have different shapes.
 
     Source: Fang, Yu, Chen, Huang, Masquelier and Tian, "Deep Residual Learning in Spiking Neural Networks", NeurIPS
@@ -57,11 +53,11 @@ class SEWBlock(Cell):
         (8, 4, 3)
     """
 
-    def __init__(self, branch: Cell, connect: str = "ADD", shortcut: Cell | None = None) -> None:
-        super().__init__()
-        if connect not in ("ADD", "AND", "IAND"):
-            raise ArgumentError(f'SEWBlock: connect is "ADD", "AND" or "IAND", not {connect!r}.')
-        self.branch, self.connect, self.shortcut = branch, connect, shortcut
+    branch: Annotated[Cell, field(meaning="a Cell that ends in spikes")]
+    connect: str = field("ADD", ("ADD", "AND", "IAND"), "the function of a and s")
+    shortcut: Cell | None = field(
+        None, meaning="a Cell parallel to it, where shape or channels change; it ends in spikes too", quiet=True
+    )
 
     def construct(self, x: Tensor) -> Tensor:
         a: Tensor = self.branch(x)
@@ -72,9 +68,6 @@ class SEWBlock(Cell):
         if self.connect == "ADD":
             return a + s
         return a * s if self.connect == "AND" else (1.0 - a) * s
-
-    def extend_repr(self) -> str:
-        return f"connect={self.connect!r}"
 
 
 # --- synapse ----------------------------------------------------------------------------------------------------------
@@ -100,17 +93,17 @@ class SynapseFilter(Ranged, Cell):
     i[t] = d i[t-1] + x[t],               d = exp(-1 / tau)
     i[t] = d i[t-1] + (1 - d) x[t]        with scale_input: the current's long mean is that of x
 
-    The exact solution of tau di/dt = -i between spikes. With `learnable`, d = sigmoid(w) and the Parameter is w, which
-    keeps d between 0 and 1; it begins at w = log(d / (1 - d)), and `tau` gives the present time constant.
+    The exact solution of tau di/dt = -i between spikes. With `learnable`, the Parameter is w, and d = sigmoid(w) stays
+    between 0 and 1; `tau` gives the present time constant.
 
     i[t] = i[t-1] - (1 - x[t]) i[t-1] / tau + x[t]      with convention="spikingjelly"
 
     This is SpikingJelly's layer of the same name, for spikes: an Euler step, which rests while a spike comes in. With
-    `learnable`, 1 / tau = sigmoid(w) and the Parameter is w.
+    `learnable`, 1 / tau = sigmoid(w).
 
     Args:
-        tau: in steps, above 0; a number, or an array that is broadcast against one step (B, ...) of the input, such as
-            (N,) for a time constant for each neuron, (C, 1, 1) for each channel.
+        tau: in steps, above 0; a number, or an array that broadcasts to one step (B, ...) of the input, for example
+            (N,) for each neuron, (C, 1, 1) for each channel.
         learnable: whether it is trained.
         scale_input: whether the input is multiplied by 1 - d; not with convention="spikingjelly".
         convention: "exact", or "spikingjelly", which takes a tau above 1.
@@ -120,9 +113,6 @@ class SynapseFilter(Ranged, Cell):
 
     Returns:
         (i, i).
-
-    Raises:
-        ArgumentError: for a tau that is not positive and finite, or an unknown convention.
 
     Source: Gerstner, Kistler, Naud and Paninski, "Neuronal Dynamics", 2014, section 3.1; SpikingJelly, SynapseFilter.
 
@@ -196,22 +186,16 @@ class SynapseFilter(Ranged, Cell):
 # --- delays -----------------------------------------------------------------------------------------------------------
 
 
+@with_fields
 class AxonalDelay(Cell):
     """Axonal delays: each channel is delayed by a number of steps of its own, which is learned.
 
     y[t, :, c] = (1 - f) x[t - n, :, c] + f x[t - n - 1, :, c],  with d_c = n + f, n whole and 0 <= f < 1
 
-    and x is 0 before it begins. A delay of whole steps moves spikes as they are; one in between shares a spike among
-    the two neighbouring steps. The gradient is that of this formula: of y[t] with respect to d it is
+    and x is 0 before it begins. A delay of whole steps moves spikes as they are; another one shares a spike among the
+    two neighbouring steps. The gradient is that of this formula: of y[t] with respect to d it is
     x[t - n - 1] - x[t - n], to the right at whole steps (to the left at `max_delay`). Delays are limited to
     [0, max_delay]; one that an optimiser has moved out of it has the gradient of the edge, and so comes back.
-
-    Args:
-        num_features: C.
-        max_delay: the longest delay, in steps.
-        delay_init: how the delays begin, in steps: a number, a Tensor (C,) or an initializer; by default evenly spread
-            over [0, max_delay].
-        learnable: whether they are trained.
 
     Inputs:
         x: (T, B, C, ...).
@@ -229,28 +213,29 @@ class AxonalDelay(Cell):
         [[1.0, 0.0], [1.0, 0.5], [1.0, 1.0], [1.0, 1.0]]
     """
 
-    def __init__(
-        self,
-        num_features: Count,
-        max_delay: Count,
-        delay_init: Init | None = None,
-        learnable: bool = True,
-        dtype: FloatDtype = dtypes.float32,
-    ) -> None:
-        super().__init__()
-        self.num_features = num_features
-        self.max_delay = max_delay
-        shape = (num_features,)
-        if delay_init is None:
-            start = ops.uniform(shape, 0.0, float(max_delay), dtypes.as_dtype(dtype))
+    num_features: Annotated[Count, field(meaning="C")]
+    max_delay: Annotated[Count, field(meaning="the longest delay, in steps")]
+    delay_init: Init | None = field(
+        None,
+        meaning="how the delays begin, in steps: a number, a Tensor (C,) or an initializer; by default evenly spread "
+        "over [0, max_delay]",
+        keep=False,
+    )
+    learnable: bool = field(True, meaning="whether they are trained", keep=False)
+    dtype: FloatDtype = field(dtypes.float32, meaning="of the delays", keep=False)
+
+    def _complete(self, given: dict[str, Any]) -> None:
+        shape, longest, dtype = (self.num_features,), self.max_delay, given["dtype"]
+        if given["delay_init"] is None:
+            start = ops.uniform(shape, 0.0, float(longest), dtypes.as_dtype(dtype))
         else:
-            start = initializer(delay_init, shape, dtype)
-        if not ((start >= 0.0).asnumpy() & (start <= max_delay).asnumpy()).all():
+            start = initializer(given["delay_init"], shape, dtype)
+        if not ((start >= 0.0).asnumpy() & (start <= longest).asnumpy()).all():
             raise ArgumentError(
-                f"AxonalDelay: delays lie in [0, max_delay={max_delay}], but delay_init gives "
+                f"AxonalDelay: delays lie in [0, max_delay={longest}], but delay_init gives "
                 f"{start.asnumpy().min():g} to {start.asnumpy().max():g}."
             )
-        self.delay = Parameter(start, requires_grad=learnable)
+        self.delay = Parameter(start, requires_grad=given["learnable"])
 
     def construct(self, x: Tensor) -> Tensor:
         if x.ndim < 3 or x.shape[2] != self.num_features:
@@ -278,33 +263,24 @@ class AxonalDelay(Cell):
         rows = first.reshape((-1, 1)) + ops.arange(x.shape[0] + 1)
         return ops.gather(ops.flatten(lines, 0, 1), rows)
 
-    def extend_repr(self) -> str:
-        return f"num_features={self.num_features}, max_delay={self.max_delay}"
-
 
 # --- competition ------------------------------------------------------------------------------------------------------
 
 
+@with_fields
 class WinnerTakeAll(Cell):
     """Winner-take-all: keeps the k largest elements along an axis, at each step, and silences the others.
 
     y = x where x is among the k largest, else 0; of equal ones the first win, so exactly k do.
 
     The winners have their gradient and the others none, which is the derivative wherever no two elements are equal.
-    With `straight_through`, all elements have theirs as if nothing had been silenced, so that losers learn too;
-    infinite ones have no gradient.
-
-    Args:
-        k: how many win.
-        axis: along which they compete; time and batch are axes 0 and 1.
-        straight_through: see above.
+    With `straight_through`, all finite elements have theirs as if nothing had been silenced, so that losers learn too.
 
     Inputs:
         x: potentials, currents or spikes, (T, B, ...) or of one step.
 
     Raises:
-        ArgumentError: for a k below 1.
-        ShapeError: for an axis that is not there or shorter than k.
+        ShapeError: for a missing axis, or one shorter than k.
 
     Source: Makhzani and Frey, "Winner-Take-All Autoencoders", NeurIPS 2015; Maass, "On the Computational Power of
     Winner-Take-All", Neural Computation 2000.
@@ -314,10 +290,9 @@ class WinnerTakeAll(Cell):
         [0.  0.9 0.  0.4]
     """
 
-    def __init__(self, k: int = 1, axis: int = -1, straight_through: bool = False) -> None:
-        super().__init__()
-        self.k = check_count(k, "WinnerTakeAll", "k")
-        self.axis, self.straight_through = axis, straight_through
+    k: int = field(1, meaning="how many win", convert=check_count)
+    axis: int = field(-1, meaning="along which they compete; time and batch are axes 0 and 1")
+    straight_through: bool = field(False, meaning="whether the losers have a gradient")
 
     def construct(self, x: Tensor) -> Tensor:
         axis = self.axis + x.ndim if self.axis < 0 else self.axis
@@ -342,6 +317,3 @@ class WinnerTakeAll(Cell):
             first = hot(ops.argmax(left, axis), x.shape[axis], axis, "WinnerTakeAll: winner")
             wins = ops.logical_or(wins, first.astype(dtypes.bool_))
         return wins
-
-    def extend_repr(self) -> str:
-        return f"k={self.k}, axis={self.axis}, straight_through={self.straight_through}"
