@@ -18,7 +18,7 @@ from snncell.io import path_to_write
 from snncell.train.batches import Batches
 from snncell.train.callbacks import Callback, Training
 from snncell.train.state import Stored, is_count, is_number
-from snncell.train.stopping import is_better_higher, name_in_records
+from snncell.train.stopping import is_better_higher, monitored_number, name_in_records
 
 __all__ = ["Checkpoint"]
 
@@ -32,17 +32,16 @@ class Checkpoint(Callback):
     writes the file when the training is interrupted.
 
     Args:
-        file: the path. Words in braces stand for numbers: "run-{epoch:03d}.ckpt", "best-{test_loss:.3f}.ckpt"; there
-            are "epoch", "step", and where it is written after an epoch those of its record.
+        file: the path. Words in braces stand for "epoch", "step", or after an epoch a number of its record, for example
+            "run-{epoch:03d}.ckpt" or "best-{test_loss:.3f}.ckpt".
         every: write after every so many epochs.
         steps: write after every so many steps of the optimiser instead.
-        best: write only when this number of the record, such as "test_loss", is better than ever; accuracies and "top5"
-            and the like are better higher, by their names, any other one lower.
-        keep: how many files of changing names are kept; older ones that this has written are deleted. By default all.
-        higher_is_better: of a number that the rule of its name is wrong for.
+        best: write only when this number of the record, such as "test_loss", is better than ever.
+        keep: how many files of changing names are kept; older ones are deleted. By default all.
+        higher_is_better: True or False for a number to which the rule of `EarlyStopping` does not apply.
 
     Raises:
-        ArgumentError: for settings that exclude each other, and words in braces that no record has.
+        ArgumentError: for settings that exclude each other, or words in braces that no record has.
         CheckpointError: if a file cannot be written.
 
     Example:
@@ -123,12 +122,11 @@ class Checkpoint(Callback):
     def _is_best(self, training: Training) -> bool:
         if self.best is None:
             return True
-        if self.best.startswith("test_") and training.test is not None and "test_loss" not in training.record:
-            return False  # there was no evaluation after this epoch
-        if self.best not in training.record:
-            raise ArgumentError(f"Checkpoint: best is one of {', '.join(training.record)}; there is no {self.best!r}.")
-        value = -training.record[self.best] if self.higher_is_better else training.record[self.best]
-        better = bool(value < self.value)
+        number = monitored_number(training, self.best, "Checkpoint: best")
+        if number is None:
+            return False
+        value = -number if self.higher_is_better else number
+        better = value < self.value
         self.value = min(self.value, value)
         return better
 
@@ -179,20 +177,16 @@ def note_callbacks(callbacks: list[Callback]) -> tuple[list[Any], dict[str, Any]
     """The states of the callbacks that have one, as notes and as arrays."""
     notes: list[Any] = []
     arrays: dict[str, Any] = {}
-    for name, state in [(type(callback).__name__, callback.state()) for callback in callbacks]:
-        if state:
+    for callback in callbacks:
+        if state := callback.state():
             of_this = {key: value for key, value in state.items() if isinstance(value, np.ndarray)}
             arrays |= {f"callback {len(notes)} {key}": value for key, value in of_this.items()}
-            notes.append([name, {key: value for key, value in state.items() if key not in of_this}])
+            notes.append([type(callback).__name__, {key: x for key, x in state.items() if key not in of_this}])
     return notes, arrays
 
 
 def resume_callbacks(callbacks: list[Callback], training: Training, stored: Stored, who: str) -> None:
-    """Restore the states of callbacks.
-
-    Raises:
-        CheckpointError: if others have, or one does not take it.
-    """
+    """Restore the states of callbacks; a CheckpointError for states of others, or one that is refused."""
     keeping = [callback for callback in callbacks if callback.state()]
     names, before = [type(one).__name__ for one in keeping], [name for name, _ in stored.notes["callbacks"]]
     if names != before:
@@ -237,9 +231,8 @@ def _loaders(data: Any, test: Any) -> list[tuple[str, Loader]]:
 
 def _is_record(record: Any, epoch: int) -> bool:
     """True for a record as `fit` writes it for an epoch."""
-    if not isinstance(record, dict) or not {"step", "learning_rate", "loss"} <= record.keys():
-        return False
-    return record.get("epoch") == epoch and is_count(record["step"]) and all(map(_are_numbers, record.values()))
+    whole = isinstance(record, dict) and {"epoch", "step", "learning_rate", "loss"} <= record.keys()
+    return whole and record["epoch"] == epoch and is_count(record["step"]) and all(map(_are_numbers, record.values()))
 
 
 def _are_numbers(value: Any) -> bool:

@@ -73,25 +73,21 @@ def find_learning_rate(
 
     smoothed_i = sum_j k(i - j) loss_j / sum_j k(i - j),   k(n) = e^(-n^2 / (2 smoothing^2))
 
-    Smoothed is over both sides, so that it does not lag behind: a lag of n steps would be a factor of the rate. The
-    suggestion is where its derivative by the logarithm of the rate is least, between the plateau of the beginning,
-    which ends where a tenth of the fall is done for good, and the least loss. The search ends when an average of the
-    last losses is four times the least there was. It is a place to begin: where the curve falls little, look at the
-    picture.
+    The window has two sides, because a lag of n steps would be a factor of the rate. The suggestion is where the
+    derivative of smoothed by the logarithm of the rate is least, between the end of the plateau of the beginning, where
+    a tenth of the fall is done for good, and the least loss. The search ends when an average of the last losses is four
+    times the least one. It is a place to begin: if the curve falls little, you should look at the picture.
 
-    Afterwards all is as it was, to the bit: weights, statistics, moments, step and rate, what a `Stateful` keeps,
-    training or prediction, snncell's random numbers, and the place of a `data.Loader`. What else data draw is theirs.
+    Afterwards all is as it was, to the bit: weights, statistics, moments, step and rate, the states of a `Stateful`,
+    training or prediction, snncell's random numbers, and the place of a `data.Loader`.
 
     Args:
-        net, loss, optimiser, data, batch_size, clip_norm, clip_value, loss_scale: as for `fit`. Data are gone through
-            again until there are enough steps. Other groups of the optimiser than the first have rates in the same
-            proportion to its as they have now; a schedule counts with its present rate.
+        net, loss, optimiser, data, batch_size, clip_norm, clip_value, loss_scale: as for `fit`. Data are used again
+            until there are enough steps. The groups of the optimiser keep the proportions of their rates; a schedule
+            counts with its present rate.
         lowest, highest: the rates of the first and of the last step.
         steps: how many at most, three at least.
         smoothing: the width of the window, in steps.
-
-    Returns:
-        A `RateSearch`.
 
     Raises:
         ArgumentError: for bounds in the wrong order, fewer than three steps, a first group whose rate is 0 where
@@ -121,13 +117,15 @@ def find_learning_rate(
     step = training_step(net, loss, probe, clip_by_both(clip_norm, clip_value), None, loss_scale=scaler)
     rates = lowest * (highest / lowest) ** (np.arange(steps) / (steps - 1))
     losses: list[float] = []
-    average, least = _Average(), math.inf
+    total = weight = 0.0  # of an exponential average, without the weight of its beginning at 0
+    least = math.inf
     with _as_before(net, loss, optimiser, batches):
         for rate, batch in zip(rates, _endless(batches, (net, loss)), strict=False):
             for number, share in enumerate(shares):
                 probe.groups[number].set_learning_rate(float(rate * share), "find_learning_rate")
             losses.append(float(step(*batch)["loss"]))
-            smooth = average(losses[-1])
+            total, weight = 0.9 * total + losses[-1], 0.9 * weight + 1.0
+            smooth = total / weight
             if not smooth <= DIVERGED * least:  # a NaN neither
                 break
             least = min(least, smooth)
@@ -191,29 +189,12 @@ def _as_before(net: Cell, loss: Any, optimiser: Optimizer, batches: Any) -> Iter
 # --- what is made of the losses ---------------------------------------------------------------------------------------
 
 
-class _Average:
-    """An exponential average, without the weight of its beginning at 0."""
-
-    def __init__(self) -> None:
-        self.total = self.weight = 0.0
-
-    def __call__(self, value: float) -> float:
-        self.total, self.weight = 0.9 * self.total + value, 0.9 * self.weight + 1.0
-        return self.total / self.weight
-
-
-def _smooth(losses: Array, width: float) -> Array:
-    """The mean of all losses around each, by weights that fall to both sides."""
-    number = np.arange(len(losses))
-    weights = np.exp(-0.5 * ((number[:, None] - number) / width) ** 2)
-    smooth: Array = weights @ losses / weights.sum(1)
-    return smooth
-
-
 def _result(rates: Array, losses: Array, steps: int, smoothing: float) -> RateSearch:
     finite = len(losses) if np.isfinite(losses).all() else int(np.argmin(np.isfinite(losses)))
     smoothed = np.full(len(losses), np.nan)
-    smoothed[:finite] = _smooth(losses[:finite], smoothing)
+    number = np.arange(finite)
+    weights = np.exp(-0.5 * ((number[:, None] - number) / smoothing) ** 2)
+    smoothed[:finite] = weights @ losses[:finite] / weights.sum(1)
     rates, suggestion = rates[: len(losses)], None
     low = int(np.argmin(smoothed[:finite])) if finite else 0
     if low > 0:

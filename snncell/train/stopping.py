@@ -36,22 +36,21 @@ class EarlyStopping(Callback):
     """Early stopping: keep the best weights, and stop when the monitored number no longer improves.
 
     Parameters that are not trained and persistent buffers are kept and restored with the weights.
-
     `fit(monitor=..., patience=...)` adds this callback. In a training loop of your own, call `update` after each epoch
     and `restore` at the end.
 
     Args:
         patience: how many epochs without a better one there may be; with None it never stops.
-        monitor: which number of a record; accuracies and "top5" and the like are better higher, by their names, any
-            other one lower. MindSpore's "eval_" may stand for "test_".
+        monitor: a number of the records. Accuracies, "top5" and the like are better higher, any other one lower. You
+            can write MindSpore's "eval_" for "test_".
         min_delta: by how much it must be better to count.
-        higher_is_better: of a number that the rule of its name is wrong for.
+        higher_is_better: True or False for a number to which that rule does not apply.
         mode: the same in MindSpore's words: "min", "max", or "auto" for the rule.
-        restore_best_weights: whether the weights of the best epoch are put back in the end.
+        restore_best_weights: whether the net gets the weights of the best epoch in the end.
         verbose: whether the end is printed.
 
     Raises:
-        ArgumentError: for a patience below 1, or a record without the number.
+        ArgumentError: for a record without the number.
         TrainingError: if the number is NaN, which is neither better nor worse.
 
     Source: Prechelt, "Early Stopping - But When?", 1998.
@@ -164,17 +163,13 @@ class EarlyStopping(Callback):
 
 
 def monitored_number(training: Training, monitor: str, who: str) -> float | None:
-    """The monitored number of an epoch; None if it belongs to an evaluation that did not follow this epoch.
-
-    Raises:
-        ArgumentError: for a name that no record has.
-    """
+    """The monitored number of an epoch; None if it belongs to an evaluation that did not follow this epoch."""
     name = name_in_records(monitor)
     if name in training.record:
         return float(training.record[name])
     if name.startswith("test_") and training.test is not None and "test_loss" not in training.record:
         return None
-    raise ArgumentError(f"{who}: monitor is one of {', '.join(training.record)}; there is no {monitor!r}.")
+    raise ArgumentError(f"{who} is one of {', '.join(training.record)}; there is no {monitor!r}.")
 
 
 def is_better_higher(monitor: str) -> bool:
@@ -183,11 +178,7 @@ def is_better_higher(monitor: str) -> bool:
 
 
 def name_in_records(monitor: str) -> str:
-    """The name of a number in records; MindSpore's "eval_" may stand for "test_".
-
-    Raises:
-        ArgumentError: for the names of Keras and Lightning, which begin with "val_".
-    """
+    """The name of a number in records: "test_" for MindSpore's "eval_", an ArgumentError for "val_" of Keras."""
     if monitor.startswith("val_"):
         name = "test_" + monitor.removeprefix("val_")
         raise ArgumentError(f"no record has {monitor!r}; fit(test=(inputs, target)) measures {name!r}.")
@@ -201,14 +192,11 @@ class ReduceLROnPlateau(Callback):
     """Reduce the learning rate when a number of the records stops improving: multiply it by `factor`.
 
     Args:
-        monitor: which number, such as "test_loss" or "loss"; "eval_" may stand for "test_".
+        monitor, patience, mode, min_delta: as for `EarlyStopping`.
         factor: in (0, 1).
-        patience: how many epochs without a better one there may be.
         verbose: whether each new rate is printed.
-        mode: "min" or "max" says that smaller, or larger, numbers are better; with "auto" larger ones of accuracies.
-        min_delta: by how much it must be better to count.
         cooldown: how many epochs after a change do not count.
-        min_lr: below which no rate sinks.
+        min_lr: the lowest rate.
 
     Raises:
         ArgumentError: for a record without the number, and an optimiser whose rate follows a schedule.
@@ -245,17 +233,16 @@ class ReduceLROnPlateau(Callback):
 
     def on_fit_begin(self, training: Training) -> None:
         groups: list[Any] = list(training.optimiser.groups)
-        for group in groups:
-            if group.schedule is not None:
-                raise ArgumentError(
-                    f"ReduceLROnPlateau: the learning rate of the {type(training.optimiser).__name__} follows a "
-                    f"schedule; make the optimiser with a number."
-                )
+        if any(group.schedule is not None for group in groups):
+            raise ArgumentError(
+                f"ReduceLROnPlateau: the learning rate of the {type(training.optimiser).__name__} follows a schedule; "
+                f"make the optimiser with a number."
+            )
         if not training.history:  # what it knows is of another training
             self.best, self.waited, self.cooling = math.inf, 0, 0
 
     def on_epoch_end(self, training: Training) -> None:
-        number = monitored_number(training, self.monitor, "ReduceLROnPlateau")
+        number = monitored_number(training, self.monitor, "ReduceLROnPlateau: monitor")
         if number is None:
             return
         if math.isnan(number):
@@ -300,16 +287,15 @@ class EMA(Callback):
 
     a <- d a + (1 - d) w   after each step of the optimiser,   a = w before the first
 
-    It averages the Parameters that the optimiser trains. Other values, such as the statistics of a `BatchNorm`, are not
-    averaged unless `use_buffers=True`. Training steps continue from w: the Parameters hold the average only during an
-    evaluation, so that `EarlyStopping` and `fit(monitor=...)` keep it as the best weights. Checkpoints hold both.
-    `load_state` loads w. To get the average, call `fit(resume=file)` with the number of epochs that are already done,
-    which trains no further.
+    It averages the Parameters that the optimiser trains. Training steps continue from w: the Parameters hold the
+    average only during an evaluation, so that `EarlyStopping` and `fit(monitor=...)` keep it as the best weights.
+    Checkpoints hold both. `load_state` loads w. To get the average, call `fit(resume=file)` with the number of epochs
+    that are already done, which trains no further.
 
     Args:
         decay: d, in [0, 1). It averages over the last 1 / (1 - d) steps or so.
-        use_buffers: whether there are averages of the statistics too: of Parameters of the net and of the loss that
-            are not trained, and of buffers that are persistent, where these are floats.
+        use_buffers: whether floats that are not trained are averaged too: other Parameters of net and loss, such as the
+            statistics of a `BatchNorm`, and persistent buffers.
 
     Source: Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", SIAM J. Control Optim. 1992;
         with d as Tarvainen and Valpola, "Mean teachers are better role models", NIPS 2017.
