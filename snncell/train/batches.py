@@ -33,13 +33,13 @@ __all__ = ["Batches"]
 class Batches:
     """Batches of arrays, shuffled anew in every epoch.
 
-    The order is drawn from snncell's random numbers, so `snncell.set_seed` makes it repeatable.
+    The order is drawn from snncell's random numbers, so that you can repeat it with `snncell.set_seed`.
 
     Args:
         arrays: what `Tensor` takes, with the same first axis: inputs, then the target. Arrays of NumPy are not copied.
         batch_size, shuffle, drop_last: as for `data.batches`.
-        time_first: the inputs are (T, N, ...), as `data.randman` and `data.padded` give them, and their batches
-            (T, B, ...); one of one axis, such as lengths, is (N,), and the target, the last array, (N, ...) as ever.
+        time_first: the inputs are (T, N, ...), like those of `data.randman` and `data.padded`, and their batches
+            (T, B, ...). Inputs of one axis, such as lengths, are (N,), and the target, the last array, (N, ...).
 
     Raises:
         ShapeError: if the first axes differ.
@@ -109,9 +109,8 @@ class Batches:
     def description(self) -> dict[str, Any]:
         """A description that tells these data from others: shapes, dtypes, a hash of the elements, and their order."""
         contents = {f"array {n}": describe_array(a) for n, a in enumerate(self.arrays)}
-        return {**contents, "batch_size": self.batch_size, "shuffle": self.shuffle, "drop_last": self.drop_last} | (
-            {"time_first": True} if self.time_first else {}
-        )
+        order = {"batch_size": self.batch_size, "shuffle": self.shuffle, "drop_last": self.drop_last}
+        return contents | order | ({"time_first": True} if self.time_first else {})
 
 
 def as_batches(data: Any, batch_size: int, shuffle: bool, who: str) -> Any:
@@ -251,8 +250,7 @@ class _Maker:
         main: bool,
     ) -> None:
         self.source, self.convert, self.asked, self.made, self.settings = source, convert, asked, made, settings
-        self.key = key  # the caller's, when it asked last
-        self.main = main  # whether the caller draws as the main thread
+        self.key, self.main = key, main  # the caller's, when it asked last; whether it draws as the main thread
         self.number = 0  # of the batch that is being made
         self.wanted = 0  # the batches that were asked for
         self.drawing = False  # whether it is this thread's turn to draw
@@ -312,9 +310,9 @@ def refuse_swapped_axes(net: Cell, data: Any, batch: Any) -> None:
     """Raise a ShapeError if the net runs over the samples in place of time.
 
     The shapes alone cannot show it where T equals the batch size, or where the data (B, F) have no time axis. The net
-    is traced for this batch and for one sample more, without computing anything: if the first axis of a sequence grows,
-    it is the samples. Other data are not checked, for example a list of batches, because nobody knows the axis of their
-    samples; nor are data (B, F) in their own order, because their rows may be the steps of one recording.
+    is traced for this batch and for one sample more: if the first axis of a sequence grows, it is the samples. Data
+    whose axis of samples is unknown, such as a list of batches, are not checked; nor are data (B, F) in their own
+    order, because their rows may be the steps of one recording.
     """
     if not isinstance(batch, tuple) or not all(isinstance(x, Tensor) for x in batch):
         return

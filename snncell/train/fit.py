@@ -335,7 +335,7 @@ class Run:
         whole = self.pass_.run(self.step, self.prefetch, self.before_batch, self.after_batch)
         if not whole:
             return
-        averages = self.pass_.means()
+        averages = self.pass_.measurements.means("fit: data")
         refuse_epoch(training, averages["loss"], self.clipped, self.checkpoint, self.cause)
         self.pass_, training.batch = None, 0
         optimiser = training.optimiser

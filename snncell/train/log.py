@@ -35,13 +35,13 @@ __all__ = ["Log", "TensorBoard"]
 class Log(Callback):
     """Log a training to a file, a line for each epoch: CSV with a header (.csv), or JSON (.jsonl).
 
-    Numbers are written so that they are read back to the bit; one that only some epochs have is empty in the others. A
-    log that is begun anew replaces the file; that of a training that is resumed begins with the lines of its history.
-    `fit(log=file)` has one.
+    Numbers are written so that they can be read back to the bit; one that only some epochs have is empty in the others.
+    A new log replaces the file; that of a resumed training begins with the lines of its history. `fit(log=file)` adds
+    this callback.
 
     Args:
         file: the path.
-        records: lines that it begins with: those of the training that is continued.
+        records: the lines to begin with.
 
     Raises:
         ArgumentError: for another ending, or a folder that is not there.
@@ -80,26 +80,20 @@ class Log(Callback):
         self.add(training.record)
 
     def add(self, record: Record) -> None:
-        """Write a line."""
-        as_csv = self.path.suffix == ".csv"
-        if as_csv and not (self.columns and self.columns.keys() >= record.keys()):
-            self._widen(record)
-            return
-        with self.path.open("a", encoding="utf-8", newline="") as file:
-            if as_csv:
-                csv.DictWriter(file, list(self.columns), lineterminator="\n").writerow(record)
-            else:
+        """Write a line; a new column of a CSV file is empty in the other lines."""
+        rows: list[Record] = [record]
+        if wider := self.path.suffix == ".csv" and not (self.columns and self.columns.keys() >= record.keys()):
+            text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+            lines = csv.DictReader(io.StringIO(text, newline=""))
+            rows = [*lines, record]
+            self.columns = dict.fromkeys([*(lines.fieldnames or ()), *record])
+        with self.path.open("w" if wider else "a", encoding="utf-8", newline="") as file:
+            if self.path.suffix == ".jsonl":
                 file.write(json.dumps(record) + "\n")
-
-    def _widen(self, record: Record) -> None:
-        """Rewrite the file with the columns of this record added; they are empty in the other lines."""
-        text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
-        lines = csv.DictReader(io.StringIO(text, newline=""))
-        rows: list[Record] = [*lines, record]
-        self.columns = dict.fromkeys([*(lines.fieldnames or ()), *record])
-        with self.path.open("w", encoding="utf-8", newline="") as file:
+                return
             writer = csv.DictWriter(file, list(self.columns), lineterminator="\n")
-            writer.writeheader()
+            if wider:
+                writer.writeheader()
             writer.writerows(rows)
 
 
@@ -196,31 +190,26 @@ class Progress(Callback):
 
 # --- TensorBoard ------------------------------------------------------------------------------------------------------
 
-_LEFT_OUT = ("epoch", "step")
-
 
 class TensorBoard(Callback):
     """Log a training for TensorBoard, into a folder for `tensorboard --logdir`.
 
-    After each epoch the numbers of its record, by the steps of the optimiser: "loss" and "test_loss", metrics, the
-    learning rate of each group; a confusion matrix is drawn. Where one goes on with a training, or begins it anew in
-    the same folder, later numbers that the folder has are hidden by the new ones.
-
-    It changes no bit of the training: what it runs the net for begins at rest, and is put back.
+    After each epoch it writes the numbers of the record, by the steps of the optimiser; a confusion matrix is drawn. If
+    you resume a training, or begin it anew in the same folder, the new numbers hide later ones of the folder. It
+    changes no bit of the training.
 
     Args:
-        folder: is made where it is not there.
+        folder: is created if it is missing.
         steps: write the numbers of a batch after every so many batches too, as "batch/loss". Each waits for its step.
         every: draw histograms and pictures after every so many epochs, and before the first one.
         histograms: whether the distribution of each Parameter is written, as "weights/" and its name.
-        batch: (inputs, ..., target), or inputs alone, of which pictures are made: a raster for each layer that fires,
-            of its first sample.
-        report: whether `plot.report` looks at the batch: its page is written into the folder, its findings and
-            pictures are shown.
+        batch: (inputs, ..., target), or inputs alone, for pictures: a raster of the first sample for each layer that
+            fires.
+        report: whether the folder gets the page of `plot.report` on the batch, with its findings and pictures.
 
     Raises:
-        ArgumentError: without the package tensorboardX, or for a folder that cannot be written, a report without a
-            batch, or a batch that does not fit the net, before the first step.
+        ArgumentError: without the package tensorboardX, or before the first step for a folder that cannot be written, a
+            report without a batch, or a batch that does not fit the net.
 
     Example:
         >>> import tempfile, pathlib
@@ -272,7 +261,7 @@ class TensorBoard(Callback):
 
     def on_epoch_end(self, training: Training) -> None:
         for name, value in training.record.items():
-            if name not in _LEFT_OUT:
+            if name not in ("epoch", "step"):
                 self._number(name, value, training.step)
         if training.epoch % self.every == 0:
             self._look(training, report=self.report)
@@ -331,14 +320,8 @@ class TensorBoard(Callback):
         page = self.folder / f"report-{training.epoch}.html"
         batch = (*inputs, *([] if target is None else [target]))
         with phases(training.net, training.loss):
-            found = report_on(
-                training.net,
-                batch,
-                None if target is None else training.loss,
-                None if target is None else training.optimiser,
-                training.result,
-                page,
-            )
+            loss, optimiser = (None, None) if target is None else (training.loss, training.optimiser)
+            found = report_on(training.net, batch, loss, optimiser, training.result, page)
         self._writer.add_text("report", str(found).replace("\n", "  \n"), training.step)
         for section in found.sections:
             for number, picture in enumerate(section.pictures):

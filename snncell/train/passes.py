@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Annotated, Any
 
@@ -44,14 +44,11 @@ def evaluate(
 ) -> Means:
     """Evaluate a net: means of loss, accuracy, firing rate and metrics over data, in prediction.
 
-    Net and loss (if it is a Cell) are in prediction, and each `Stateful` of theirs begins at rest; afterwards they are
-    in training, or not, as they were, and have the states that they had.
-
-    Args:
-        net, loss, data, batch_size, accuracy, metrics, firing_rate, prefetch: as for `fit`; arrays are not shuffled.
+    Its arguments are as for `fit`; arrays are not shuffled. Each `Stateful` begins at rest. Afterwards the phases and
+    states of net and loss are as they were.
 
     Returns:
-        Numbers by name, and nested lists of those that have axes. A batch counts by the length of its target.
+        Numbers by name, and nested lists for metrics with axes. A batch counts by the length of its target.
 
     Raises:
         ArgumentError: for data without a batch.
@@ -129,10 +126,7 @@ def measure_means(
     processes: OneProcess,
     around: Callable[[Step], Step] = lambda step: step,
 ) -> Means:
-    """Go through the data once, in prediction; the means of what is measured, also by a monitor.
-
-    `around` makes of a step, batch -> numbers, one around which others are told.
-    """
+    """The means of all numbers over one pass through the data, in prediction; `around` wraps the step."""
     for cell in cells_of(*parts):
         cell.training = False
     for stateful in find_statefuls(*parts):
@@ -167,21 +161,18 @@ class Measurements:
         self.numbers.append(numbers)
         self.counts.append(count)
 
-    def names(self) -> list[str]:
-        """The names of the numbers."""
-        return list(self.numbers[0]) if self.numbers else []
+    def columns(self) -> dict[str, Any]:
+        """The numbers by name as arrays, float64, with an entry for each batch."""
+        names = list(self.numbers[0]) if self.numbers else []
+        return {name: np.array([_wide(each[name]) for each in self.numbers]) for name in names}
 
     def arrays(self) -> dict[str, Any]:
-        """All of it as arrays, float64, with an entry for each batch, and their counts."""
-        columns = {name: np.array([_wide(each[name]) for each in self.numbers]) for name in self.names()}
-        return {"counts": np.array(self.counts, np.int64), **{f"number {name}": x for name, x in columns.items()}}
+        """All of it as arrays, for a checkpoint."""
+        columns = {f"number {name}": x for name, x in self.columns().items()}
+        return {"counts": np.array(self.counts, np.int64), **columns}
 
     def take(self, names: list[Any], arrays: dict[str, Any], batches: int) -> None:
-        """Restore the arrays that `arrays` returned.
-
-        Raises:
-            ArgumentError: for anything else.
-        """
+        """Restore the arrays that `arrays` returned; an ArgumentError for others."""
         counts = arrays.get("counts", np.zeros(0))
         columns = {name: arrays.get(f"number {name}", counts) for name in names}
         right = len(arrays) == len(columns) + 1 and counts.dtype == np.int64 and counts.shape == (batches,)
@@ -191,16 +182,11 @@ class Measurements:
         self.numbers = [{name: columns[name][n] for name in names} for n in range(batches)]
 
     def means(self, who: str) -> Means:
-        """The means of the numbers: a float each, or a nested list of those that are arrays.
-
-        Raises:
-            ArgumentError: if there was no batch.
-        """
+        """The means of the numbers: a float each, or a nested list; an ArgumentError without a batch."""
         if not self.numbers:
             raise ArgumentError(f"{who} give no batch. An iterator gives its batches once; give a list, or Batches.")
         shares = np.array(self.counts, np.float64) / sum(self.counts)
-        columns = {name: np.array([_wide(each[name]) for each in self.numbers]) for name in self.names()}
-        return {name: np.tensordot(shares, values, 1).tolist() for name, values in columns.items()}
+        return {name: np.tensordot(shares, values, 1).tolist() for name, values in self.columns().items()}
 
 
 def _wide(number: Any) -> Any:
@@ -214,9 +200,9 @@ def _wide(number: Any) -> Any:
 class DataPass:
     """A pass over the training data: one epoch.
 
-    A checkpoint within it holds what was measured, what `Stateful`s keep, and the place in the data: of a `Loader` its
-    own; of other data how many batches were given, and the random numbers from which their order was drawn, so that
-    they are gone through once more up to there.
+    A checkpoint within it holds the measurements, the states of `Stateful`s, and the position in the data: that of a
+    `Loader`; of other data the number of batches and the random numbers from which their order was drawn, so that a
+    resume repeats the pass up to there.
     """
 
     def __init__(self, parts: tuple[Any, ...], data: Any, processes: OneProcess) -> None:
@@ -234,10 +220,7 @@ class DataPass:
 
     @property
     def given(self) -> int | None:
-        """The number of batches that the data have given in this process; None if they stand where they are to go on.
-
-        A `Loader` counts from where it was resumed.
-        """
+        """The number of batches from the data since the beginning or a resume; None if none are to be skipped."""
         return None if self.first is None or self.over else self.batch - self.first
 
     def run(
@@ -257,7 +240,12 @@ class DataPass:
         with count_batches(source, "fit: data", self.processes, prefetch) as batches:
             left = iter(batches)
             self.first = self.batch
-            self._skip(left, skipped)
+            for number in range(skipped):  # those that were trained on before
+                if next(left, None) is None:
+                    raise CheckpointError(
+                        f"fit: {skipped} batches of the epoch were trained on before, and the data give {number}. "
+                        f"Resume with the data as they were."
+                    )
             if skipped:
                 go_on_from(key)
             for stateful, kept in zip(find_statefuls(*self.parts), self.states, strict=False):
@@ -279,19 +267,6 @@ class DataPass:
                 item = item if waiting else next(left, None)
         return True
 
-    def _skip(self, batches: Iterator[Any], count: int) -> None:
-        """Skip the batches that were trained on before."""
-        for number in range(count):
-            if next(batches, None) is None:
-                raise CheckpointError(
-                    f"fit: {count} batches of the epoch were trained on before, and the data give {number}. Resume "
-                    f"with the data as they were."
-                )
-
-    def means(self) -> Means:
-        """The means of what was measured."""
-        return self.measurements.means("fit: data")
-
     # --- in a checkpoint ----------------------------------------------------------------------------------------------
 
     def notes(self) -> dict[str, Any]:
@@ -300,7 +275,7 @@ class DataPass:
         inputs = [one and [list(one.shape), one.dtype] for one in kept]
         # A Loader whose pass is over stands at the next one; other data are gone through, and give no more.
         over = self.over or (self.given and isinstance(self.data, Loader) and not self.data.state(self.given)["batch"])
-        numbers = self.measurements.names()
+        numbers = list(self.measurements.columns())
         return {"batch": self.batch, "over": bool(over), "key": self.key, "numbers": numbers, "inputs": inputs}
 
     def arrays(self) -> dict[str, Any]:
@@ -312,11 +287,7 @@ class DataPass:
         return found
 
     def take(self, notes: Any, arrays: dict[str, Any], who: str) -> None:
-        """Continue where a checkpoint was written.
-
-        Raises:
-            CheckpointError: for notes and arrays that this does not write.
-        """
+        """Continue where a checkpoint was written; a CheckpointError for notes and arrays that this does not write."""
         arrays = dict(arrays)
         try:
             if not _are_notes(notes):
