@@ -51,11 +51,11 @@ class L1RateSparsity(_Regulariser):
 
     Inputs:
         spikes: (T, B, N...).
-        lengths: integers (B,), how many steps each sample has; left out, all T.
+        lengths: integers (B,), the number of steps of each sample; all T if left out.
 
     Raises:
-        ArgumentError: for a negative argument, or lengths that are below 0 or above T.
-        ShapeError: for spikes without time and batch, and lengths that are not one for each sample.
+        ArgumentError: for lengths below 0 or above T.
+        ShapeError: for spikes without time and batch, or lengths that are not one for each sample.
 
     Source: l1_rate_sparsity of snnTorch, with its default.
 
@@ -100,11 +100,7 @@ class SparsityRegulariser(_Regulariser):
     huber(a) = a^2 / 2 up to 1, a - 1 / 2 above. A sample costs nothing if the layer's neurons fire at most `maximum`
     times in the mean; a single neuron may fire often.
 
-    Inputs:
-        spikes: (T, B, N...); all axes after the batch are neurons, of a convolution too.
-        lengths: as for `L1RateSparsity`.
-
-    Raises: as for `L1RateSparsity`.
+    Inputs, Raises: as for `L1RateSparsity`; all axes after the batch are neurons, also for a convolution.
 
     Source: sparsity_reg of Spyx, of counts.
 

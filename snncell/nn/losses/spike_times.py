@@ -36,10 +36,10 @@ class FirstSpikeTime(Cell):
     fire earlier. A silent neuron has its gradient at the last step; nothing else could wake it.
 
     Inputs:
-        spikes: (T, ...), floats; a spike is what is above 0.
+        spikes: (T, ...), floats; a spike is above 0.
 
     Raises:
-        ArgumentError: for a silent that is no number, or is below T - 1.
+        ArgumentError: for a silent below T - 1.
         ShapeError: for spikes without steps.
 
     Source: the temporal losses of snnTorch (mse_temporal_loss, ce_temporal_loss).
@@ -56,9 +56,7 @@ class FirstSpikeTime(Cell):
     )
 
     def construct(self, spikes: Tensor) -> Tensor:
-        if spikes.ndim == 0 or not spikes.shape[0]:
-            raise ShapeError(f"FirstSpikeTime: takes (T, ...) with at least one step; the shape is {spikes.shape}.")
-        last = spikes.shape[0] - 1
+        last = _last_step(spikes, "FirstSpikeTime")
         silent = float(last if self.silent is None else self.silent)
         if not silent >= last:
             raise ArgumentError(
@@ -79,12 +77,7 @@ class SpikeTimes(Cell):
     As `FirstSpikeTime` for the n-th spike, n = 1 ... count: d t_n / d s[t] = -1 at t = t_n, 0 elsewhere. Missing spikes
     all have their gradients at T - 1.
 
-    Inputs:
-        spikes: (T, ...), floats; a spike is what is above 0.
-
-    Raises:
-        ArgumentError: for a count below 1.
-        ShapeError: for spikes without steps.
+    Inputs, Raises: as for `FirstSpikeTime`.
 
     Source: the temporal losses of snnTorch with multi_spike, which takes away the spikes of all neurons and samples at
     a step when it has counted one there, so that others lose theirs.
@@ -97,16 +90,22 @@ class SpikeTimes(Cell):
     count: Annotated[Count, field(meaning="how many")]
 
     def construct(self, spikes: Tensor) -> Tensor:
-        if spikes.ndim == 0 or not spikes.shape[0]:
-            raise ShapeError(f"SpikeTimes: takes (T, ...) with at least one step; the shape is {spikes.shape}.")
+        last = float(_last_step(spikes, "SpikeTimes"))
         fired = ops.greater(spikes, 0.0)
         number = ops.select(fired, ops.cumsum(fired.astype(spikes.dtype), 0), 0.0)  # 1 at the first spike, 2, ...
         ordinals = ops.arange(1, self.count + 1, dtype=spikes.dtype).reshape((self.count, *(1,) * spikes.ndim))
-        return ops.min(ops.select(ops.equal(number, ordinals), _step_numbers(spikes), spikes.shape[0] - 1.0), 1)
+        return ops.min(ops.select(ops.equal(number, ordinals), _step_numbers(spikes), last), 1)
 
     def bprop(self, spikes: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
         there = ops.equal(_step_numbers(spikes), out.expand_dims(1))
         return (ops.select(there, -dout.expand_dims(1), 0.0).sum(0),)
+
+
+def _last_step(spikes: Tensor, who: str) -> int:
+    """T - 1; a ShapeError for spikes without steps."""
+    if spikes.ndim == 0 or not spikes.shape[0]:
+        raise ShapeError(f"{who}: takes (T, ...) with at least one step; the shape is {spikes.shape}.")
+    return spikes.shape[0] - 1
 
 
 def _step_numbers(spikes: Tensor) -> Tensor:
@@ -141,13 +140,7 @@ class CETemporalLoss(CrossEntropyOverTime):
 
     t_f is `FirstSpikeTime`: a silent neuron counts as firing at T - 1, and has its gradient there.
 
-    Inputs:
-        outputs, labels, lengths: as for `CERateLoss`. With lengths a silent neuron counts as firing at the last step of
-            its sample.
-
-    Raises:
-        ArgumentError: for another inverse.
-        ShapeError, DTypeError, ArgumentError: for labels that do not fit the outputs, naming what does not.
+    Inputs, Raises: as for `CERateLoss`. With lengths a silent neuron counts as firing at the last step of its sample.
 
     Source: ce_temporal_loss of snnTorch.
 
@@ -170,15 +163,15 @@ class CETemporalLoss(CrossEntropyOverTime):
         return self.of_times(times_until_end(self.first_spike_time, self.outputs(outputs, lengths), lengths), labels)
 
     def of_times(self, times: Tensor, labels: Tensor, end: float | None = None) -> Tensor:
-        """The loss of first-spike times (B, C), in steps or any other unit, as a neuron gives them that computes times.
+        """The loss of first-spike times (B, C), in steps or any other unit, for a neuron that computes times.
 
         A silent neuron has the time inf. Without `end`, "reciprocal" takes it as 1 / (inf + 1) = 0. With "negate" it
         has the probability 0, so the loss of its own class is inf, never NaN. With `end` it counts as a spike there,
         as do all later ones: of_times(times, labels, end) = of_times(ops.minimum(times, end), labels).
 
         Times of `EventPropLIF` have no gradient where a neuron is silent. To train on them, leave `end` out, and mask
-        samples whose label neuron is silent out of the loss: its docstring has an example. With `end` such a sample
-        only makes the other neurons later, until they are silent too.
+        samples whose label neuron is silent out of the loss, as in its example. With `end` such a sample only makes the
+        other neurons later, until they are silent too.
         """
         if end is not None:
             times = ops.minimum(times, end)
@@ -204,7 +197,7 @@ class MSETemporalLoss(ClassLoss):
     Inputs:
         outputs: spikes (T, B, C).
         targets: integers (B,), class numbers; or times in steps (B, C), or (F, B, C).
-        lengths: integers (B,), how many steps each sample has; left out, all T. T is then that number.
+        lengths: as for `CERateLoss`. T is then the number of steps of the sample.
 
     Raises:
         ArgumentError: for a negative tolerance, or sequences of different lengths.
@@ -259,9 +252,8 @@ class MSETemporalLoss(ClassLoss):
     def of_times(self, times: Tensor, targets: Tensor, steps: Count | Tensor) -> Tensor:
         """The loss of spike times (B, C), or (F, B, C), within a number of steps, or one for each sample, (B, 1).
 
-        The loss of a time of inf, a silent neuron, is inf. ops.minimum(times, steps - 1) counts it as a spike at the
-        end, as here. It has no gradient then, and because each neuron has a target of its own, the others' gradients
-        stay as they are.
+        The loss of a silent neuron, whose time is inf, is inf. ops.minimum(times, steps - 1) counts it as a spike at
+        the end. It has no gradient then, and the gradients of the other neurons stay as they are.
         """
         late = times - self._wanted(as_tensor(targets, "MSETemporalLoss"), times, steps)
         if self.tolerance:
@@ -298,10 +290,9 @@ class VanRossumLoss(ReducibleLoss):
 
     Inputs:
         outputs, targets: spikes (T, B, ...), of one shape.
-        lengths: integers (B,), how many steps each sample has; left out, all T.
+        lengths: as for `CERateLoss`.
 
     Raises:
-        ArgumentError: for a tau that is not positive.
         ShapeError: if the shapes differ.
 
     Source: van Rossum, "A Novel Spike Distance", Neural Computation 2001; SpikeTime of lava-dl is its mean over time.

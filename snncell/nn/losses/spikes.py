@@ -1,10 +1,7 @@
 """Losses of spike counts, firing rates and membrane potentials over time, (T, B, C); of spike times: `spike_times`.
 
-Where a class has several output neurons, `num_classes` says how many classes there are: the first C / num_classes
-neurons are class 0, and so on, and count together. Each loss has `reduction`: "mean" (the default), "sum" or "none".
-
-Of padded outputs each loss takes `lengths`, (B,), the number of steps of each sample: steps after them do not count,
-and the loss of a sample is that of the sample alone.
+With `num_classes`, the first C / num_classes neurons are class 0, and so on, and count together. With `lengths`, (B,),
+steps after the end of a sample do not count, and its loss is that of the sample alone.
 """
 
 from __future__ import annotations
@@ -112,10 +109,8 @@ class CrossEntropyOverTime(ClassLoss):
             target = hard * (1.0 - self.label_smoothing) + self.label_smoothing / classes
         if self.weight is None:
             return self.reduced(-(log_p * target).sum(1))
-        if tuple(np.shape(self.weight)) != (classes,):
-            raise ShapeError(
-                f"{type(self).__name__}: weight has shape {tuple(np.shape(self.weight))}; there are {classes} classes."
-            )
+        if (shape := tuple(np.shape(self.weight))) != (classes,):
+            raise ShapeError(f"{type(self).__name__}: weight has shape {shape}; there are {classes} classes.")
         weight = as_tensor(self.weight, type(self).__name__).astype(log_p.dtype)
         each = -(log_p * target * weight).sum(1)
         return each.sum() / (hard * weight).sum() if self.reduction == "mean" else self.reduced(each)
@@ -128,10 +123,10 @@ class CERateLoss(CrossEntropyOverTime):
     Inputs:
         outputs: spikes (T, B, C).
         labels: integers (B,) in [0, C).
-        lengths: integers (B,), how many steps each sample has; left out, all T.
+        lengths: integers (B,), the number of steps of each sample; all T if left out.
 
     Raises:
-        ShapeError, DTypeError, ArgumentError: for labels that do not fit the outputs, naming what does not.
+        ShapeError, DTypeError, ArgumentError: for labels that do not fit the outputs.
 
     Source: ce_rate_loss of snnTorch. That one ignores its `population_code`, and takes the mean of weighted losses over
     the batch instead of the sum of weights.
@@ -156,12 +151,7 @@ class TETLoss(CrossEntropyOverTime):
 
     (1 - a) (1 / T) sum_t CE(x[t], y) + a (1 / T) sum_t mean_c (x[t] - phi)^2, with a = mse_weight, phi = mse_target.
 
-    Inputs:
-        outputs: (T, B, C), what the last layer gives at each step.
-        labels, lengths: as for `CERateLoss`.
-
-    Raises:
-        ShapeError, DTypeError, ArgumentError: for labels that do not fit the outputs, or a mse_weight out of range.
+    Inputs, Raises: as for `CERateLoss`; the outputs are those of the last layer at each step.
 
     Source: Deng et al., "Temporal Efficient Training of Spiking Neural Network via Gradient Re-weighting", ICLR 2022;
     with mse_weight = 0 temporal_efficient_training_cross_entropy of SpikingJelly.
@@ -228,9 +218,7 @@ class CECountLoss(CrossEntropyOverTime):
 class CEMaxMembraneLoss(CrossEntropyOverTime):
     """Cross entropy of the highest potentials: CE(max_t u[t], y). Steps of equal height share the gradient.
 
-    Inputs:
-        outputs: membrane potentials (T, B, C).
-        labels, lengths: as for `CERateLoss`, and what is raised.
+    Inputs, Raises: as for `CERateLoss`; the outputs are membrane potentials.
 
     Source: Zenke's SpyTorch; ce_max_membrane_loss of snnTorch.
 
@@ -277,13 +265,7 @@ class MSECountLoss(_TargetRateLoss):
     """Squared error of spike counts: MSE(sum_t s[t], n) / T, n = floor(T correct_rate) for the label's neuron,
     floor(T incorrect_rate) for the others. The neurons of a class count together, and n is that of all.
 
-    Inputs:
-        outputs: spikes (T, B, C).
-        labels: integers (B,) in [0, C).
-        lengths: integers (B,), how many steps each sample has; left out, all T.
-
-    Raises:
-        ShapeError, DTypeError, ArgumentError: for labels that do not fit the outputs, or rates out of range.
+    Inputs, Raises: as for `CERateLoss`.
 
     Source: Shrestha and Orchard, "SLAYER", NeurIPS 2018; mse_count_loss of snnTorch.
 
@@ -314,7 +296,7 @@ class MSERateLoss(_TargetRateLoss):
 
     The rate of a class of several neurons is their mean.
 
-    Inputs, Raises: as for `MSECountLoss`.
+    Inputs, Raises: as for `CERateLoss`.
 
     Source: SpikeRate of lava-dl, with true_rate and false_rate. mse_spikerate of Spyx compares the rate with a count,
     sparsity T, which no rate reaches for T > 1 / sparsity; here it is correct_rate = sparsity.
@@ -337,10 +319,7 @@ class MSEMembraneLoss(ClassLoss):
     Inputs:
         outputs: membrane potentials (T, B, C).
         targets: integers (B,), class numbers; or potentials (B, C), or (T, B, C) if they vary over time.
-        lengths: integers (B,), how many steps each sample has; left out, all T.
-
-    Raises:
-        ShapeError, DTypeError, ArgumentError: for targets that do not fit the outputs.
+        lengths: as for `CERateLoss`, and the errors.
 
     Source: mse_membrane_loss of snnTorch.
 
