@@ -112,9 +112,7 @@ def softmin(x: Numbers, axis: int = -1) -> Tensor:
 
 def glu(x: Numbers, axis: int = -1) -> Tensor:
     """a / (1 + exp(-b)), where a and b are the first and the second half of `x` along `axis`.
-
-    Raises:
-        ShapeError: for an axis of odd length.
+    An odd length raises a ShapeError.
 
     Source: Dauphin, Fan, Auli and Grangier, "Language Modeling with Gated Convolutional Networks", ICML 2017.
     """
@@ -167,9 +165,6 @@ def prelu(x: Numbers, weight: Numbers) -> Tensor:
     Args:
         x: any shape; with several weights (N, C, ...).
         weight: (1,) or (C,), of numbers or a Tensor, which gets a gradient.
-
-    Raises:
-        ShapeError: for another number of weights.
 
     Source: He, Zhang, Ren and Sun, "Delving Deep into Rectifiers", ICCV 2015.
     """
@@ -280,9 +275,7 @@ def selu(x: Numbers) -> Tensor:
 
 def celu(x: Numbers, alpha: float = 1.0) -> Tensor:
     """x where x > 0, else alpha (exp(x / alpha) - 1), which has slope 1 at 0 for any alpha.
-
-    Raises:
-        ArgumentError: for alpha = 0.
+    An alpha of 0 raises an ArgumentError.
 
     Source: Barron, "Continuously Differentiable Exponential Linear Units", 2017.
     """

@@ -131,10 +131,6 @@ def conv(
 
     Returns:
         (N, O, *P).
-
-    Raises:
-        ShapeError: for shapes that do not fit.
-        ArgumentError: for options that do not.
     """
     if isinstance(x, EventLists):
         weight = as_float(weight, name)
@@ -245,10 +241,6 @@ def conv_transpose2d(
             `padding` off both sides of the former and adds `output_padding` at the end.
         padding, output_padding: for "pad".
         groups: into how many parts the channels are divided.
-
-    Raises:
-        ShapeError: for shapes that do not fit.
-        ArgumentError: for options that do not.
     """
     name = "conv_transpose2d"
     x, weight = same_dtype([as_float(x, name), as_float(weight, name)], name)
@@ -324,9 +316,6 @@ def unfold(x: Numbers, kernel_size: Pair, dilation: Pair = 1, padding: PaddingSi
         x: (N, C, H, W).
         kernel_size, dilation, padding, stride: of the windows, as in a convolution; one integer or (height, width).
 
-    Raises:
-        ShapeError: for another number of axes, or windows larger than the image.
-
     Note:
         A convolution with weights (out, C, kh, kw) is the product of weights.reshape(out, -1) and the columns.
     """
@@ -350,15 +339,12 @@ def fold(
     stride: Pair = 1,
 ) -> Tensor:
     """Columns put back where `unfold` takes them from, overlapping ones added up: (N, C * kh * kw, L) gives
-    (N, C, H, W).
+    (N, C, H, W). Else they raise a ShapeError.
 
     Args:
         x: (N, C * kh * kw, L).
         output_size: (H, W), or one integer for both.
         kernel_size, dilation, padding, stride: as in `unfold`.
-
-    Raises:
-        ShapeError: if the columns do not fit.
     """
     tensor, image = as_tensor(x, "fold"), _as_pair(output_size, "fold", "output_size")
     places = _Places("fold", image, kernel_size, dilation, padding, stride)

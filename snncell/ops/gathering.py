@@ -322,15 +322,12 @@ def positions_of_slices(shape: tuple[int, ...], indices: Sequence[Tensor], name:
 
 def gather_elements(x: Numbers, dim: int, index: Numbers) -> Tensor:
     """Elements along an axis: out[i, j] = x[index[i, j], j] for dim = 0, x[i, index[i, j]] for dim = 1.
+    A position out of range raises a TensorIndexError.
 
     Args:
         x: any shape.
         dim: the axis.
         index: integers; as many axes, of which all but `dim` are no longer than those of x. The result has its shape.
-
-    Raises:
-        ShapeError: for another number of axes, or longer ones.
-        TensorIndexError: for a position out of range.
     """
     tensor = as_tensor(x, "gather_elements")
     places = as_positions(tensor, index, "gather_elements")
@@ -340,10 +337,7 @@ def gather_elements(x: Numbers, dim: int, index: Numbers) -> Tensor:
 
 def gather_nd(x: Numbers, indices: Numbers) -> Tensor:
     """Slices at points: the last axis of `indices` (..., k) has the positions along the first k axes of x.
-
-    Raises:
-        ShapeError: if k is not among the numbers of axes of x.
-        TensorIndexError: for a position out of range.
+    A position out of range raises a TensorIndexError.
 
     Example:
         >>> ops.gather_nd(Tensor([[1.0, 2.0], [3.0, 4.0]]), [[0, 1], [1, 0]]).tolist()

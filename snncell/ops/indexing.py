@@ -175,10 +175,6 @@ def sequence_mask(lengths: Numbers, maxlen: int, axis: int = -1) -> Tensor:
         maxlen: the length of the new axis.
         axis: where that axis stands; with axis=0, lengths (B,) give a mask (T, B) for sequences with time first.
 
-    Raises:
-        DTypeError: for lengths that are no integers.
-        ArgumentError: for a maxlen that is none, or below 0.
-
     Source: sequence_mask of MindSpore; `axis` is new here.
 
     Example:
@@ -205,12 +201,7 @@ def masked_fill(x: Numbers, mask: Numbers, value: Numbers) -> Tensor:
 
 
 def masked_scatter(x: Numbers, mask: Numbers, source: Numbers) -> Tensor:
-    """`x` with the elements of `source`, one after the other, where the mask, stretched to its shape, is true.
-
-    Raises:
-        DTypeError: for a mask that is not of booleans.
-        ShapeError: if it does not broadcast to the shape of x, or `source` has fewer elements than it has true ones.
-    """
+    """`x` with the elements of `source`, one after the other, where the mask, stretched to its shape, is true."""
     tensor, taken = as_tensor(x, "masked_scatter"), sh.ravel(as_tensor(source, "masked_scatter", "source"))
     chosen = sh.broadcast_to(_mask(mask, "masked_scatter"), tensor.shape)
     wanted = int(chosen._data.sum()) if isinstance(chosen._data, np.ndarray) else 0
@@ -224,10 +215,7 @@ def masked_scatter(x: Numbers, mask: Numbers, source: Numbers) -> Tensor:
 
 def masked_select(x: Numbers, mask: Numbers) -> Tensor:
     """The elements for which the mask is true, in order, as one axis; both are broadcast first.
-
-    Raises:
-        DTypeError: for a mask that is not of booleans.
-        TraceError: inside of a traced function, for their number depends on values.
+    In a traced function it raises a TraceError, because their number depends on values.
     """
     tensor, chosen = as_tensor(x, "masked_select"), as_tensor(mask, "masked_select", "mask")
     if chosen.dtype.category:
@@ -251,13 +239,11 @@ def _mask(mask: Any, name: str) -> Tensor:
 
 def nonzero(x: Numbers, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
     """The positions of the elements that are not 0, in order, as int64.
+    In a traced function it raises a TraceError, because their number depends on values.
 
     Args:
         x: any shape with n axes.
         as_tuple: give n Tensors (K,), one for each axis, instead of one (K, n).
-
-    Raises:
-        TraceError: inside of a traced function, for the number of positions depends on values.
     """
     tensor = as_tensor(x, "nonzero")
     found = np.argwhere(tensor._concrete("nonzero()"))
@@ -344,10 +330,6 @@ def scatter(x: Numbers, axis: int, index: Numbers, src: Numbers) -> Tensor:
         index: integers, as in `gather_elements`. Of several values for one place the last one counts, and gets the
             gradient.
         src: numbers of the shape of the index, or one that broadcasts to it.
-
-    Raises:
-        ShapeError, DTypeError: for an index or values that do not fit.
-        TensorIndexError: for a position out of range.
     """
     return _scatter(x, axis, index, src, "scatter", False)
 
@@ -385,11 +367,6 @@ def index_put(x: Numbers, indices: Any, values: Numbers, accumulate: bool = Fals
         indices: a Tensor of integers for each of the first axes of x, broadcast to one shape.
         values: numbers that broadcast to the shape of x[indices].
         accumulate: add them, all of those for one place; else the last one counts.
-
-    Raises:
-        ArgumentError: for no indices, or more than x has axes.
-        ShapeError, DTypeError: for values that do not fit.
-        TensorIndexError: for a position out of range.
     """
     tensor = as_tensor(x, "index_put")
     if not isinstance(indices, (tuple, list)) or not 1 <= len(indices) <= tensor.ndim:

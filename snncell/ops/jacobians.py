@@ -88,9 +88,6 @@ def jacfwd(
     Args:
         fn, grad_position, has_aux: as for `jacrev`.
 
-    Raises:
-        GradientError: as for `jacrev`.
-
     Example:
         >>> snncell.jacfwd(lambda x: x * x)(Tensor([1.0, 2.0])).asnumpy().tolist()
         [[2.0, 0.0], [0.0, 4.0]]

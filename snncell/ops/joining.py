@@ -100,9 +100,7 @@ def _split_unchecked(x: Tensor, sizes: Sequence[int], axis: int) -> tuple[Tensor
 
 def split(x: Numbers, split_size_or_sections: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
     """`x` cut along an axis: into pieces of a length (the last may be shorter), or of the lengths given.
-
-    Raises:
-        ShapeError: if the lengths do not add up to the axis.
+    Lengths that do not add up to the axis raise a ShapeError.
     """
     tensor = as_tensor(x, "split")
     number = as_axis(axis, tensor.ndim, "split")
@@ -158,9 +156,7 @@ def _with_leading_axes(x: Any, least: int, name: str) -> Tensor:
 
 def narrow(x: Numbers, axis: int, start: int, length: int) -> Tensor:
     """The part of `length` slices along an axis from `start` on, which may be counted from the end.
-
-    Raises:
-        ShapeError: if it reaches beyond the axis.
+    Beyond the axis it raises a ShapeError.
     """
     tensor = as_tensor(x, "narrow")
     number = as_axis(axis, tensor.ndim, "narrow")
@@ -180,9 +176,7 @@ def chunk(x: Numbers, chunks: Count, axis: int = 0) -> tuple[Tensor, ...]:
 
 def diff(x: Numbers, n: int = 1, axis: int = -1) -> Tensor:
     """Differences of neighbours along an axis, x[i + 1] - x[i], taken `n` times.
-
-    Raises:
-        ArgumentError: for a negative n.
+    A negative n raises an ArgumentError.
     """
     tensor = as_tensor(x, "diff")
     number, times = as_axis(axis, tensor.ndim, "diff"), as_int(n, "diff", "n")
@@ -231,9 +225,6 @@ def roll(x: Numbers, shifts: sh.Axes, dims: sh.Axes | None = None) -> Tensor:
         x: any shape.
         shifts: places, for each of `dims`.
         dims: axes; without them the flattened elements are moved.
-
-    Raises:
-        ShapeError: if the two differ in number.
     """
     tensor = as_tensor(x, "roll")
     if dims is None:
@@ -255,9 +246,6 @@ def meshgrid(*inputs: Numbers, indexing: str = "xy") -> tuple[Tensor, ...]:
     Args:
         inputs: Tensors (N,), of the coordinates along each axis.
         indexing: "xy" for the second vector along the first axis, "ij" for each along its own.
-
-    Raises:
-        ArgumentError: for another indexing.
     """
     if indexing not in ("xy", "ij"):
         raise ArgumentError(f'meshgrid: indexing is "xy" or "ij", not {indexing!r}.')

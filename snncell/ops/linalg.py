@@ -267,9 +267,6 @@ def diag(x: Numbers, diagonal: int = 0) -> Tensor:
     Args:
         x: (N,) or (N, M).
         diagonal: which one; above the main one if it is positive.
-
-    Raises:
-        ShapeError: for another number of axes.
     """
     tensor, shift = as_tensor(x, "diag"), as_int(diagonal, "diag", "diagonal")
     if tensor.ndim == 2:
@@ -328,9 +325,7 @@ def outer(x: Numbers, vec2: Numbers) -> Tensor:
 
 def inner(x: Numbers, other: Numbers) -> Tensor:
     """Sums of products over the last axis of both: (..., N) and (--, N) give (..., --); numbers are multiplied.
-
-    Raises:
-        ShapeError: if the last axes differ.
+    Last axes that differ raise a ShapeError.
     """
     a, b = _as_operands(x, other, "inner")
     if not a.ndim or not b.ndim:
@@ -343,9 +338,7 @@ def inner(x: Numbers, other: Numbers) -> Tensor:
 
 def dot(x: Numbers, other: Numbers) -> Tensor:
     """Sums of products over the last axis of `x` and the last but one of `other`: NumPy's dot.
-
-    Raises:
-        ShapeError: if these differ.
+    Lengths that differ raise a ShapeError.
     """
     a, b = _as_operands(x, other, "dot")
     if a.ndim < 2 and b.ndim < 2:
@@ -421,10 +414,7 @@ def _as_matrix(x: Numbers, name: str, argument: str = "x") -> Tensor:
 
 def matrix_power(x: Numbers, n: int) -> Tensor:
     """Square matrices (..., N, N) multiplied by themselves n times, by repeated squaring; of n = 0 the identity.
-
-    Raises:
-        ShapeError: for matrices that are not square.
-        ArgumentError: for a negative n, which asks for an inverse.
+    A negative n, for an inverse, raises an ArgumentError.
     """
     tensor, power = as_tensor(x, "matrix_power"), as_int(n, "matrix_power", "n")
     if tensor.ndim < 2 or tensor.shape[-1] != tensor.shape[-2]:

@@ -141,9 +141,6 @@ def binary_cross_entropy(
         target: in [0, 1], of the same shape.
         weight: of each element, broadcast to x.
         reduction: "mean", "sum" or "none".
-
-    Raises:
-        ShapeError: for shapes that do not fit.
     """
     p, y = of_one_shape("binary_cross_entropy", x=x, target=target)
     return reduce_losses(_weigh_losses(_binary(p, y), weight, "binary_cross_entropy"), reduction)
@@ -164,9 +161,6 @@ def binary_cross_entropy_with_logits(
         weight: of each element, broadcast to x.
         pos_weight: w, of the positive part, broadcast to x.
         reduction: "mean", "sum" or "none".
-
-    Raises:
-        ShapeError: for shapes that do not fit.
     """
     who = "binary_cross_entropy_with_logits"
     logits, y = of_one_shape(who, x=x, target=target)
@@ -242,9 +236,6 @@ def cosine_embedding_loss(
         target: 1 or -1, (N,) or a number.
         margin: how similar vectors may be that should not be.
         reduction: "mean", "sum" or "none".
-
-    Raises:
-        ShapeError: for shapes that do not fit.
     """
     who = "cosine_embedding_loss"
     first, second = of_one_shape(who, input1=input1, input2=input2)
@@ -384,7 +375,7 @@ def cross_entropy(
     reduction: Reduction = "mean",
     label_smoothing: Share = 0.0,
 ) -> Tensor:
-    """-log softmax(x)[target], weighted by class.
+    """-log softmax(x)[target], weighted by class. A target out of range raises an ArgumentError.
 
     Args:
         x: logits (N, C) or (N, C, ...).
@@ -393,11 +384,6 @@ def cross_entropy(
         ignore_index: a target that does not count.
         reduction: "mean", "sum" or "none".
         label_smoothing: e in [0, 1): targets are mixed with e / C for each class.
-
-    Raises:
-        ArgumentError: for a target out of range.
-        ShapeError: for shapes that do not fit.
-        DTypeError: for float targets that are no probabilities of the shape of x.
     """
     logits, labels = as_float(x, "cross_entropy"), as_tensor(target, "cross_entropy", "target")
     refuse_shapes("cross_entropy", logits, labels)
@@ -413,13 +399,7 @@ def nll_loss(
     reduction: Reduction = "mean",
     label_smoothing: Share = 0.0,
 ) -> Tensor:
-    """-x[target] for logarithms of probabilities `x`, weighted by class; its arguments are those of `cross_entropy`.
-
-    Raises:
-        ArgumentError: for a target out of range.
-        ShapeError: for shapes that do not fit.
-        DTypeError: for targets that are no integers.
-    """
+    """-x[target] for logarithms of probabilities `x`, weighted by class; its arguments are those of `cross_entropy`."""
     log_p, labels = as_float(x, "nll_loss"), as_tensor(target, "nll_loss", "target")
     if labels.dtype.is_float:
         raise DTypeError("nll_loss: target holds class numbers, integers: target.astype('int64').")

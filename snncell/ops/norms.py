@@ -102,9 +102,7 @@ def _power(x: Tensor, nothing: Tensor, p: float) -> Tensor:
 
 def clip_by_value(x: Any, clip_value_min: Numbers | None = None, clip_value_max: Numbers | None = None) -> Any:
     """Every Tensor of `x`, one or several in a tuple or list, limited to [clip_value_min, clip_value_max].
-
-    Raises:
-        ArgumentError: without a bound, or where the lower one is above.
+    No bound, or a lower one that is above, raises an ArgumentError.
     """
     if not isinstance(x, (tuple, list)):
         return arithmetic.clip(x, clip_value_min, clip_value_max)
@@ -131,9 +129,6 @@ def clip_by_global_norm(
         clip_norm: the length.
         use_norm: n, if it is known.
         norm_type: p.
-
-    Raises:
-        ArgumentError: for no Tensors.
 
     Source: Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", ICML 2013.
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -172,60 +172,49 @@ def _fold_windows(x: Any, windows: Windows, lengths: Ints) -> Any:
 # --- windows ----------------------------------------------------------------------------------------------------------
 
 
-class _Prepared(NamedTuple):
-    """The operand of a pool.
-
-    Attributes:
-        x: (N, C, *S), floats.
-        windows: over it. With ceil_mode they reach further than the padding.
-        padding: the padding that was asked for.
-    """
-
-    x: Tensor
-    windows: Windows
-    padding: tuple[tuple[int, int], ...]
+Pairs = tuple[tuple[int, int], ...]
 
 
 def _prepare_pool(
+    name: str,
     x: Any,
     count: int,
-    size: Any,
+    kernel_size: Any,
     stride: Any,
-    mode: str,
-    padding: Any,
-    dilation: Any,
-    name: str,
+    pad_mode: str = "valid",
+    padding: Any = 0,
+    dilation: Any = 1,
     ceil_mode: bool = False,
-) -> _Prepared:
-    """Check the arguments of a pool."""
+    padding_alone: bool = False,
+) -> tuple[Tensor, Windows, Pairs]:
+    """Check the arguments of a pool: its image (N, C, *S) of floats, its windows, and the padding that was asked for.
+
+    With `ceil_mode`, windows reach further than the padding. Each has an element of the image, unless `padding_alone`.
+    """
     tensor = as_float(x, name)
     if tensor.ndim != count + 2:
         raise ShapeError(f"{name}: takes (N, C, ...) with {count} more axes, not {tensor.shape}.")
-    sizes = tuple_of(size, count, name, "kernel_size", 1)
+    sizes = tuple_of(kernel_size, count, name, "kernel_size", 1)
     steps = tuple_of(sizes if stride is None else stride, count, name, "stride", 1)
     spread = tuple_of(dilation, count, name, "dilation", 1)
-    if ceil_mode and mode == "same":
+    if ceil_mode and pad_mode == "same":
         raise ArgumentError(f'{name}: ceil_mode=True needs pad_mode "valid" or "pad"; "same" sets the output size.')
-    widths = padding_widths(tensor.shape[2:], sizes, steps, spread, mode, padding, name)
+    widths = padding_widths(tensor.shape[2:], sizes, steps, spread, pad_mode, padding, name)
     pairs = tuple(zip(widths[::2], widths[1::2], strict=True))[::-1]
     windows = Windows(sizes, steps, spread, pairs)
     if ceil_mode:
         windows = windows.with_last_part(tensor.shape[2:])
     lengths = [n + sum(pair) for n, pair in zip(tensor.shape[2:], windows.padding, strict=True)]
     refuse_reach((*tensor.shape[:2], *lengths), sizes, spread, name)
-    return _Prepared(tensor, windows, pairs)
-
-
-def _refuse_padding_alone(prepared: _Prepared, name: str) -> None:
-    """Raise for a window without an element of the image: it has no largest element, and no mean."""
-    axis = prepared.windows.axis_of_padding_alone(prepared.x.shape[2:])
-    if axis is not None:
-        k, _, d, pair = (of[axis] for of in prepared.windows)
+    axis = windows.axis_of_padding_alone(tensor.shape[2:])
+    if axis is not None and not padding_alone:
+        k, _, d, pair = (of[axis] for of in windows)
         raise ArgumentError(
             f"{name}: a window of {k} elements with dilation {d} lies wholly in the padding {pair} of axis {axis + 2}, "
-            f"which has length {prepared.x.shape[axis + 2]}: it has no element to pool. Pad by at most half of the "
+            f"which has length {tensor.shape[axis + 2]}: it has no element to pool. Pad by at most half of the "
             f"window, or use a larger kernel_size."
         )
+    return tensor, windows, pairs
 
 
 class Padding(TypedDict, total=False):
@@ -255,28 +244,15 @@ class AveragingBy(Averaging, total=False):
     divisor_override: Count | None
 
 
-def max_pool(
-    x: Numbers,
-    count: int,
-    kernel_size: Any,
-    stride: Any = None,
-    pad_mode: str = "valid",
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-) -> Tensor:
+def max_pool(x: Numbers, count: int, kernel_size: Any, stride: Any = None, **options: Unpack[Spread]) -> Tensor:
     """The largest element of each window over `count` axes; the gradient goes to the first one that is largest.
 
     With ceil_mode a window that reaches beyond the end counts, if it begins before the padding at the end.
     """
-    name = f"max_pool{count}d"
-    prepared = _prepare_pool(x, count, kernel_size, stride, pad_mode, padding, dilation, name, ceil_mode)
-    _refuse_padding_alone(prepared, name)
-    if prepared.x._entry is None:  # no gradient is wanted, and where it would go is not kept
-        values: Tensor = _largest.bind(prepared.x, windows=prepared.windows)
-    else:
-        values, _ = _max_pool.bind_all(prepared.x, windows=prepared.windows)
-    return values
+    tensor, windows, _ = _prepare_pool(f"max_pool{count}d", x, count, kernel_size, stride, **options)
+    if tensor._entry is None:  # no gradient is wanted, and where it would go is not kept
+        return _largest.bind(tensor, windows=windows)
+    return _max_pool.bind_all(tensor, windows=windows)[0]
 
 
 def avg_pool(
@@ -297,19 +273,17 @@ def avg_pool(
     beyond the padding do not count in the mean. With `divisor_override` it is the sum over that number.
     """
     name = f"avg_pool{count}d"
-    prepared = _prepare_pool(x, count, kernel_size, stride, pad_mode, padding, 1, name, ceil_mode)
-    _refuse_padding_alone(prepared, name)
-    tensor, windows = prepared.x, prepared.windows
+    tensor, windows, asked = _prepare_pool(name, x, count, kernel_size, stride, pad_mode, padding, 1, ceil_mode)
     if divisor_override is not None and as_int(divisor_override, name, "divisor_override") < 1:
         raise ArgumentError(f"{name}: divisor_override is a number of elements, at least 1, not {divisor_override}.")
     included = pad_mode == "pad" and count_include_pad
-    if divisor_override or not windows.padded or (included and windows.padding == prepared.padding):
+    if divisor_override or not windows.padded or (included and windows.padding == asked):
         return _sum_pool.bind(tensor, windows=windows, divisor=divisor_override or windows.elements)
     # Windows at the border have fewer elements that count; how many, pooling says of an image of ones.
     wide = to_compute_dtype(tensor)
     lengths, beyond = tensor.shape[2:], windows.padding
     if included:
-        pairs = list(zip(beyond, prepared.padding, strict=True))
+        pairs = list(zip(beyond, asked, strict=True))
         lengths = tuple(n + sum(pair) for n, (_, pair) in zip(lengths, pairs, strict=True))
         beyond = tuple((0, after - own) for (_, after), (_, own) in pairs)
     with beside(tensor):
@@ -319,17 +293,12 @@ def avg_pool(
     return astype(total / inside, tensor.dtype)
 
 
-def sum_pool(
-    x: Numbers,
-    count: int,
-    kernel_size: Lengths,
-    stride: Lengths | None = None,
-    pad_mode: str = "valid",
-    padding: Any = 0,
-) -> Tensor:
+def sum_pool(x: Numbers, count: int, kernel_size: Any, stride: Any = None, **options: Unpack[Padding]) -> Tensor:
     """The sum of each window over `count` axes; padding adds nothing to it."""
-    prepared = _prepare_pool(x, count, kernel_size, stride, pad_mode, padding, 1, f"sum_pool{count}d")
-    return _sum_pool.bind(prepared.x, windows=prepared.windows, divisor=1)
+    tensor, windows, _ = _prepare_pool(
+        f"sum_pool{count}d", x, count, kernel_size, stride, padding_alone=True, **options
+    )
+    return _sum_pool.bind(tensor, windows=windows, divisor=1)
 
 
 def max_pool1d(x: Numbers, kernel_size: Lengths, stride: Lengths | None = None, **options: Unpack[Spread]) -> Tensor:
@@ -369,11 +338,6 @@ def sum_pool2d(x: Numbers, kernel_size: Lengths, stride: Lengths | None = None, 
 Sizes = Count | Sequence[Count | None]
 
 
-def _adaptive_windows(length: int, size: int) -> list[tuple[int, int]]:
-    """Beginning and end of each window: i L / size, rounded down, and (i + 1) L / size, rounded up."""
-    return [(i * length // size, -(-(i + 1) * length // size)) for i in range(size)]
-
-
 def _adaptive(pool: Callable[..., Tensor], x: Any, count: int, output_size: Any, name: str) -> Tensor:
     """(N, C, *S) or (C, *S) pooled to `output_size`."""
     tensor = as_float(x, name)
@@ -398,7 +362,10 @@ def _adaptive(pool: Callable[..., Tensor], x: Any, count: int, output_size: Any,
 
 def _window_by_window(pool: Callable[..., Tensor], image: Tensor, sizes: Sequence[int]) -> Tensor:
     """Windows of different sizes, each pooled by itself."""
-    axes = [_adaptive_windows(length, size) for length, size in zip(image.shape[2:], sizes, strict=True)]
+    axes = [
+        [(i * length // size, -(-(i + 1) * length // size)) for i in range(size)]
+        for length, size in zip(image.shape[2:], sizes, strict=True)
+    ]
     pooled = []
     for bounds in itertools.product(*axes):
         part = image[(slice(None), slice(None), *(slice(low, high) for low, high in bounds))]
@@ -420,9 +387,6 @@ def adaptive_avg_pool2d(x: Numbers, output_size: Sizes | None) -> Tensor:
     Args:
         x: (N, C, H, W) or (C, H, W).
         output_size: an int or a pair; None in it leaves an axis as it is.
-
-    Raises:
-        ShapeError: for another number of axes.
     """
     return _adaptive(avg_pool, x, 2, output_size, "adaptive_avg_pool2d")
 

@@ -169,9 +169,7 @@ def permute(x: Numbers, *axis: Any) -> Tensor:
 
 def moveaxis(x: Numbers, source: Axes, destination: Axes) -> Tensor:
     """`x` with the axes of `source` at the places `destination`, the others in their order.
-
-    Raises:
-        ShapeError: if the two differ in number, or name an axis twice.
+    They are as many, and name no axis twice, or raise a ShapeError.
     """
     tensor = as_tensor(x, "moveaxis")
     moved = [as_axis(a, tensor.ndim, "moveaxis", "source") for a in as_ints(source, "moveaxis", "source")]
@@ -193,9 +191,6 @@ def diagonal(x: Numbers, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Ten
         x: at least two axes.
         offset: of which diagonal; above the main one if it is positive.
         axis1, axis2: rows and columns.
-
-    Raises:
-        ShapeError: for fewer axes, or the same one twice.
     """
     tensor = as_tensor(x, "diagonal")
     first, second = (as_axis(a, tensor.ndim, "diagonal", "axis") for a in (axis1, axis2))

@@ -81,12 +81,10 @@ def _order(turned: Tensor, descending: bool) -> Tensor:
 
 def argsort(x: Numbers, axis: int = -1, descending: bool = False) -> Tensor:
     """The positions along `axis` that put the elements into ascending order, or descending, as int64.
+    Complex numbers raise a DTypeError.
 
     Equal elements keep their order, -0.0 and 0.0 are equal, NaN counts as the largest. No gradient flows through
     positions.
-
-    Raises:
-        DTypeError: for complex numbers.
     """
     tensor, number = _sortable(x, axis, "argsort")
     return sh.swapaxes(_order(sh.swapaxes(tensor, number, -1), descending), number, -1)
@@ -94,11 +92,9 @@ def argsort(x: Numbers, axis: int = -1, descending: bool = False) -> Tensor:
 
 def sort(x: Numbers, axis: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
     """The elements along `axis` in ascending order, or descending, and the positions that they come from.
+    Complex numbers raise a DTypeError.
 
     Equal elements keep their order, NaN counts as the largest; each element gets the gradient of the place it went to.
-
-    Raises:
-        DTypeError: for complex numbers.
 
     Example:
         >>> values, positions = ops.sort(Tensor([3.0, 1.0, 2.0]))
@@ -143,9 +139,6 @@ def topk(
         largest: False for the smallest.
         sorted: they come in order in any case, the best first; equal ones in the order that they have.
 
-    Raises:
-        ShapeError: if the axis is shorter.
-
     Example:
         >>> values, positions = ops.topk(Tensor([1.0, 5.0, 3.0]), 2)
         >>> values.tolist(), positions.tolist()
@@ -170,9 +163,6 @@ def median(x: Numbers, axis: int | None = None, keepdims: bool = False) -> Any:
 
     Returns:
         A Tensor without axes, or with an axis the pair. NaN if an element is.
-
-    Raises:
-        ShapeError: if there is nothing.
     """
     tensor = as_tensor(x, "median")
     line, number = (sh.ravel(tensor), 0) if axis is None else (tensor, as_axis(axis, tensor.ndim, "median"))
@@ -208,10 +198,6 @@ def quantile(x: Numbers, q: Any, axis: int | None = None, keepdims: bool = False
 
     Returns:
         NaN where an element is.
-
-    Raises:
-        ArgumentError: for a share outside of [0, 1].
-        ShapeError: if there is nothing.
     """
     tensor, shares = as_float(x, "quantile"), q.asnumpy() if isinstance(q, Tensor) else _as_shares(q)
     if shares.ndim > 1 or shares.dtype.kind not in "biuf" or not ((shares >= 0) & (shares <= 1)).all():
@@ -275,9 +261,6 @@ def searchsorted(
         v: any shape, or for rows (..., K).
         side: "left" before elements that are equal, "right" after them.
         sorter: the positions that put x into order, as `argsort` gives them.
-
-    Raises:
-        ShapeError: if rows of `x` and `v` differ in their leading axes.
     """
     rows, values = same_dtype([as_tensor(x, "searchsorted"), as_tensor(v, "searchsorted", "v")], "searchsorted")
     if side not in ("left", "right"):
@@ -293,15 +276,13 @@ def unique_consecutive(
     x: Numbers, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Tensor | tuple[Tensor, ...]:
     """The first of each run of equal elements.
+    In a traced function it raises a TraceError, because their number depends on values.
 
     Args:
         x: any shape.
         return_inverse: give also which run each element is in.
         return_counts: give also the lengths of the runs.
         dim: the axis whose slices are compared; without one the flattened elements are.
-
-    Raises:
-        TraceError: inside of a traced function, for the number of runs depends on values.
 
     Example:
         >>> ops.unique_consecutive(Tensor([1, 1, 2, 2, 2, 1])).tolist()
