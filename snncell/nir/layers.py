@@ -271,8 +271,7 @@ def _padding(cell: Any, shape: Shape, size: Any, stride: Any, dilation: Any, mod
     """The elements to add on both sides of each axis; "same" where the sides differ and NIR's "same" is that, too."""
     if len(shape) != len(size) + 1:
         raise NirError(f"{where(path, cell)} takes {len(size) + 1} axes, but gets {list(shape)}.")
-    flat = padding_widths(shape[1:], size, stride, dilation, mode, padding, type(cell).__name__)
-    pairs = list(zip(flat[::2], flat[1::2], strict=True))[::-1]
+    pairs = list(padding_widths(shape[1:], size, stride, dilation, mode, padding, type(cell).__name__))
     if all(before == after for before, after in pairs):
         return tuple(before for before, _ in pairs)
     if mode == "same" and all(step == 1 for step in stride) and "Conv" in kind_of(cell).__name__:

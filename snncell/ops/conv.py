@@ -6,6 +6,7 @@ reverse of the other two: so there are gradients of any order.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -14,7 +15,7 @@ from snncell.base.arguments.kinds import Count, Lengths, Numbers, PadMode, Size
 from snncell.compiler.ir.product import Convolution, ConvolutionBack, ConvolutionWeight
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import joining, shape as sh
-from snncell.ops.arithmetic import conj
+from snncell.ops.arithmetic import add, conj
 from snncell.ops.base import Grads, as_float, as_int, as_ints, as_tensor, astype, same_dtype
 from snncell.ops.event_lists import convolve_lists
 from snncell.ops.indexing import put_primitive
@@ -76,8 +77,10 @@ def tuple_of(value: Any, count: int, name: str, argument: str, least: int) -> In
     return numbers
 
 
-def padding_widths(lengths: Ints, size: Ints, stride: Ints, dilation: Ints, mode: str, padding: Any, name: str) -> Ints:
-    """Elements to add, as pairs from the last axis on.
+def padding_widths(
+    lengths: Ints, size: Ints, stride: Ints, dilation: Ints, mode: str, padding: Any, name: str
+) -> tuple[tuple[int, int], ...]:
+    """Elements to add before and after each axis.
 
     "valid" adds none; "same" so many that the output has length ceil(S / stride), the odd one at the end; "pad" adds
     `padding`: one int, one for each axis (both sides), or a pair for each axis.
@@ -100,7 +103,7 @@ def padding_widths(lengths: Ints, size: Ints, stride: Ints, dilation: Ints, mode
         pairs = [(flat[2 * i], flat[2 * i + 1]) for i in range(count)]
     elif mode == "pad":
         pairs = [(n, n) for n in tuple_of(padding, count, name, "padding", 0)]
-    return tuple(n for pair in reversed(pairs) for n in pair)
+    return tuple(pairs)
 
 
 # --- convolution ------------------------------------------------------------------------------------------------------
@@ -150,13 +153,12 @@ def conv(
     size = _lengths_of(weight, "a weight", name)
     steps = tuple_of(stride, count, name, "stride", 1)
     spread = tuple_of(dilation, count, name, "dilation", 1)
-    widths = padding_widths(x.shape[2:], size, steps, spread, pad_mode, padding, name)[::-1]
-    before, behind = widths[1::2], widths[::2]  # from the first axis on
-    lengths = tuple(map(sum, zip(before, x.shape[2:], behind, strict=True)))
+    widths = padding_widths(x.shape[2:], size, steps, spread, pad_mode, padding, name)
+    lengths = tuple(n + sum(pair) for n, pair in zip(x.shape[2:], widths, strict=True))
     refuse_reach((*x.shape[:2], *lengths), size, spread, name)
     reach = [(k - 1) * d + 1 for k, d in zip(size, spread, strict=True)]
     places = tuple((n - own) // step + 1 for n, own, step in zip(lengths, reach, steps, strict=True))
-    options = {"stride": steps, "before": before, "dilation": spread, "groups": parts}
+    options = {"stride": steps, "before": tuple(low for low, _ in widths), "dilation": spread, "groups": parts}
     if isinstance(x, EventLists):
         return convolve_lists(x, weight, name, count=places, **options)
     return _conv.bind(x, weight, count=places, **options)
@@ -267,7 +269,7 @@ def _cut_of(whole: list[int], same: list[int], mode: str, padding: Any, output_p
         return [(max(w - s, 0) // 2, s - w + max(w - s, 0) // 2) for w, s in zip(whole, same, strict=True)]
     pairs = padding_widths((1, 1), (1, 1), (1, 1), (1, 1), mode, padding, name)
     extra = tuple_of(output_padding, 2, name, "output_padding", 0)
-    return [(pairs[2], extra[0] - pairs[3]), (pairs[0], extra[1] - pairs[1])]
+    return [(low, more - high) for (low, high), more in zip(pairs, extra, strict=True)]
 
 
 # --- patches of images as columns, and back ---------------------------------------------------------------------------
@@ -339,7 +341,7 @@ def fold(
     stride: Pair = 1,
 ) -> Tensor:
     """Columns put back where `unfold` takes them from, overlapping ones added up: (N, C * kh * kw, L) gives
-    (N, C, H, W). Else they raise a ShapeError.
+    (N, C, H, W). Other shapes raise a ShapeError.
 
     Args:
         x: (N, C * kh * kw, L).
@@ -354,11 +356,10 @@ def fold(
     n, channels = tensor.shape[0], tensor.shape[1] // size
     windows = sh.reshape(tensor, (n, channels, size, *places.windows))
     shape = (n, channels, *places.padded)
-    total = None
-    for position, (rows, columns) in enumerate(places.slices):
-        index = (slice(None), slice(None), rows, columns)
-        placed: Tensor = put_primitive.bind(windows[:, :, position], index=index, shape=shape)
-        total = placed if total is None else total + placed
-    assert total is not None  # a window has an element
+    placed = [
+        put_primitive.bind(windows[:, :, position], index=(slice(None), slice(None), *place), shape=shape)
+        for position, place in enumerate(places.slices)
+    ]
+    total = functools.reduce(add, placed)
     (above, left), (height, width) = places.padding, image
     return total[:, :, above : above + height, left : left + width]

@@ -16,7 +16,7 @@ from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Numbers, Size
 from snncell.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
 from snncell.kernels.arrays import add_to_rows, take_from_rows
-from snncell.kernels.cuda import indexing, indexing as lookups
+from snncell.kernels.cuda import indexing
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE, IN_USE, space_of
 from snncell.ops import joining, logic as lg, shape as sh
@@ -133,7 +133,7 @@ def _gather_over_time(arrays: Sequence[Any], varying: Sequence[bool], attrs: dic
     if not varying[0]:
         return np.moveaxis(_gather.run_here(arrays, arrays, attrs), axis, 0)
     if isinstance(x, DeviceArray):
-        return one_after_another(lookups.take, arrays, varying, {"axis": axis})
+        return one_after_another(indexing.take, arrays, varying, {"axis": axis})
     if indices.size:
         _check_gather(indices.min(), indices.max(), [x[0]], attrs)
     return take_from_rows(x, indices, axis)
@@ -164,7 +164,7 @@ _scatter_add.over_time, _scatter_add.summed = _scatter_over_time, _scatter_of_su
 
 @_gather.def_there
 def _(x: Any, indices: Any, axis: int, only_within: str | None) -> Any:
-    return lookups.take(x, indices, axis)
+    return indexing.take(x, indices, axis)
 
 
 @_gather.def_bprop
@@ -226,7 +226,7 @@ with_axis_of_steps(_one_hot, axis_behind_steps)
 def _(indices: Any, depth: int, axis: int, dtype: Any, name: str | tuple[str, str]) -> Any:
     order = list(range(indices.ndim))
     order.insert(axis, indices.ndim)
-    return lookups.one_hot(indices, depth, dtype).transpose(order)
+    return indexing.one_hot(indices, depth, dtype).transpose(order)
 
 
 def one_hot(

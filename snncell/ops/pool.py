@@ -199,8 +199,7 @@ def _prepare_pool(
     spread = tuple_of(dilation, count, name, "dilation", 1)
     if ceil_mode and pad_mode == "same":
         raise ArgumentError(f'{name}: ceil_mode=True needs pad_mode "valid" or "pad"; "same" sets the output size.')
-    widths = padding_widths(tensor.shape[2:], sizes, steps, spread, pad_mode, padding, name)
-    pairs = tuple(zip(widths[::2], widths[1::2], strict=True))[::-1]
+    pairs = padding_widths(tensor.shape[2:], sizes, steps, spread, pad_mode, padding, name)
     windows = Windows(sizes, steps, spread, pairs)
     if ceil_mode:
         windows = windows.with_last_part(tensor.shape[2:])

@@ -31,11 +31,10 @@ from snncell.ops.base import (
     as_tensor,
     astype,
     cast_primitive,
-    primitive,
     to_compute_dtype,
 )
 from snncell.ops.gathering import gather_elements
-from snncell.tape.primitive import Composite, axis_behind_steps, with_axis_of_steps
+from snncell.tape.primitive import Composite, Primitive, axis_behind_steps, with_axis_of_steps
 from snncell.tape.tensor import Tensor, beside, snapshot
 from snncell.tape.transforms import stop_gradient
 
@@ -46,36 +45,33 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _lowest(dtype: Any) -> str:
-    if dtypes.is_float(dtype):
-        return "-np.inf"
-    return "False" if dtype.kind == "b" else str(np.iinfo(dtype).min)
+def _reduction(name: str, join: str, start: Callable[[Any], str]) -> Reduction:
+    function = getattr(np, name)
+    return Reduction(name, lambda x, axis, keepdims: function(x, axis, keepdims=keepdims), join, start)
 
 
-def _highest(dtype: Any) -> str:
+def _limit(dtype: Any, lowest: bool) -> str:
+    """The text of the lowest, or the highest, number of a dtype."""
     if dtypes.is_float(dtype):
-        return "np.inf"
-    return "True" if dtype.kind == "b" else str(np.iinfo(dtype).max)
+        return "-np.inf" if lowest else "np.inf"
+    if dtype.kind == "b":
+        return str(not lowest)
+    return str(np.iinfo(dtype).min if lowest else np.iinfo(dtype).max)
 
 
 sum_primitive = _sum = Sum()
-_max = Reduction("max", lambda x, axis, keepdims: np.max(x, axis, keepdims=keepdims), LOOP["maximum"], _lowest)
-_min = Reduction("min", lambda x, axis, keepdims: np.min(x, axis, keepdims=keepdims), LOOP["minimum"], _highest)
-
-_any = Reduction(
-    "any", lambda x, axis, keepdims: np.any(x, axis, keepdims=keepdims), "{0} | {1}", lambda dtype: "False"
-)
-
-_all = Reduction("all", lambda x, axis, keepdims: np.all(x, axis, keepdims=keepdims), "{0} & {1}", lambda dtype: "True")
 _sum.times = arithmetic.mul
+_max = _reduction("max", LOOP["maximum"], lambda dtype: _limit(dtype, True))
+_min = _reduction("min", LOOP["minimum"], lambda dtype: _limit(dtype, False))
+_any = _reduction("any", "{0} | {1}", lambda dtype: "False")
+_all = _reduction("all", "{0} & {1}", lambda dtype: "True")
+_any.no_gradient()
+_all.no_gradient()
 
 # What the floors below need of arithmetic: on the device, where NumPy's functions are not, and in plans of all steps.
 DEVICE.arithmetic.update(
     {"add": arithmetic.add, "mul": arithmetic.mul, "sum": _sum, "min": _min, "max": _max, "cast": cast_primitive}
 )
-
-_any.no_gradient()
-_all.no_gradient()
 
 
 @_sum.def_bprop
@@ -226,23 +222,10 @@ def all(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     return _reduce_axes(_all, astype(x, dtypes.bool_), axis, keepdims)
 
 
-@primitive
-def _argmax(x: Any, axis: int) -> Any:
-    return np.argmax(x, axis)
+_argmax, _argmin = Primitive("argmax", np.argmax), Primitive("argmin", np.argmin)
 
-
-_argmax.def_there(lines.argmax)
-
-
-@primitive
-def _argmin(x: Any, axis: int) -> Any:
-    return np.argmin(x, axis)
-
-
-_argmin.def_there(lines.argmin)
-
-
-for _op in (_argmax, _argmin):
+for _op, _there in ((_argmax, lines.argmax), (_argmin, lines.argmin)):
+    _op.def_there(_there)
     with_axis_of_steps(_op, axis_behind_steps)
     _op.no_gradient()
 
@@ -359,16 +342,10 @@ def _along_axis(function: Callable[..., Tensor], x: Any, axis: int, name: str) -
 # --- running sums, products and extremes ------------------------------------------------------------------------------
 
 
-@primitive
-def _cumsum(x: Any, axis: int) -> Any:
-    return sums.running(x, axis)
-
-
+_cumsum = Primitive("cumsum", sums.running)
+_cumsum.def_there(lines.cumsum)
 with_axis_of_steps(_cumsum, axis_behind_steps)
 _cumsum.additive = True
-
-
-_cumsum.def_there(lines.cumsum)
 
 
 # x_i is in every sum from the i-th on: the sums of dout from the end.
