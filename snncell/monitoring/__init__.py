@@ -34,18 +34,8 @@ if _typing.TYPE_CHECKING:
 monitor = Monitor
 
 _OF_ENERGY = (
-    "HARDWARE",
-    "PRICES",
-    "Cost",
-    "Counts",
-    "Energy",
-    "Hardware",
-    "LayerEnergy",
-    "Price",
-    "Work",
-    "energy",
-    "synops",
-)
+    "HARDWARE", "PRICES", "Cost", "Counts", "Energy", "Hardware", "LayerEnergy", "Price", "Work", "energy", "synops",
+)  # fmt: skip
 
 _machinery(__file__)
 _export_lazily(globals(), "snncell.energy", _OF_ENERGY)

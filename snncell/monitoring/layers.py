@@ -32,10 +32,12 @@ class Neurons:
         self.net = net
         self.paths = dict(_all_paths(net, ""))  # every path, also those of a Cell that is in several places
         self.structure = _structure(self.paths)
-        candidates = {id(cell): cell for cell in self.paths.values() if _may_be_neuron(cell)}
-        for cell in list(self.paths.values()):
-            if isinstance(cell, MultiStep):
-                candidates[id(cell.cell)] = cell.cell
+        candidates = {
+            id(cell): cell
+            for cell in self.paths.values()
+            if hasattr(cell, "init_state") or getattr(cell, "whole_sequences", False)
+        }
+        candidates |= {id(cell.cell): cell.cell for cell in self.paths.values() if isinstance(cell, MultiStep)}
         self.cells = {
             number: cell
             for number, cell in candidates.items()
@@ -127,10 +129,6 @@ def _structure(paths: dict[str, Cell]) -> tuple[tuple[str, int], ...]:
     return tuple((path, id(cell)) for path, cell in paths.items())
 
 
-def _may_be_neuron(cell: Cell) -> bool:
-    return hasattr(cell, "init_state") or getattr(cell, "whole_sequences", False)
-
-
 class CellStack:
     """The Cells of a network that are running, outermost first, and what they are called within each other."""
 
@@ -168,12 +166,9 @@ class CellStack:
     def _name_in(self, caller: Cell, cell: Cell) -> str:
         key = (id(caller), id(cell))
         if key not in self._names:
-            self._names[key] = _name_members(caller.name_cells(), cell)
+            members = caller.name_cells().items()
+            self._names[key] = next((name for name, member in members if member is cell), "")
         return self._names[key]
-
-
-def _name_members(members: dict[str, Cell], cell: Cell) -> str:
-    return next((name for name, member in members.items() if member is cell), "")
 
 
 def gives_spikes(cell: Cell, out: np.ndarray[Any, Any] | None, above: bool | None) -> bool:

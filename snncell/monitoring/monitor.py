@@ -207,20 +207,12 @@ class Monitor:
         return np.asarray(fired / max(sum(steps), 1))
 
     def costs(self) -> dict[str, Any]:
-        """The `Cost` of each layer with weights in the last call; an estimate if only every k-th step is recorded.
-
-        Raises:
-            RecordError: if their inputs were not recorded.
-        """
+        """The `Cost` of each layer with weights in the last call; an estimate if only every k-th step is recorded."""
         costs: dict[str, Any] = plugin("costs of layers")(self._recorder.neurons, self._counted())
         return costs
 
     def synops(self) -> float:
-        """The synaptic operations of the last call per sample, of all layers with weights.
-
-        Raises:
-            RecordError: if inputs were not recorded.
-        """
+        """The synaptic operations of the last call per sample, of all layers with weights; needs `inputs=True`."""
         synops: float = plugin("synaptic operations")(self._recorder.neurons, self._counted())
         return synops
 

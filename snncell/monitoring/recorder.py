@@ -42,16 +42,13 @@ class Series:
         self.pieces: dict[int, tuple[Array, Tensor]] = {}  # by where they begin: the numbers of the steps, (steps, ...)
         self._lowest: int | None = None
 
-    def add(self, begun: int, steps: Array, x: Tensor) -> None:
-        """Add a piece."""
+    def add(self, begun: int, steps: Array, x: Tensor, backwards: bool) -> None:
+        """Add a piece. Those of a gradient come backwards: what begins again takes the place of what is there."""
+        if backwards:
+            if self._lowest is not None and begun >= self._lowest:
+                self.pieces.clear()
+            self._lowest = begun
         self.pieces[begun] = steps, x
-
-    def add_backwards(self, begun: int, steps: Array, x: Tensor) -> None:
-        """Add a piece of a gradient, which comes backwards: what begins again takes the place of what is there."""
-        if self._lowest is not None and begun >= self._lowest:
-            self.pieces.clear()
-        self._lowest = begun
-        self.add(begun, steps, x)
 
     def _in_order(self) -> list[tuple[Array, Tensor]]:
         return [self.pieces[begun] for begun in sorted(self.pieces)]
@@ -72,39 +69,23 @@ class Series:
 
 
 class Inputs(NamedTuple):
-    """Inputs of a layer with weights, in one of its calls.
+    """Inputs of a layer with weights, in one of its calls."""
 
-    Attributes:
-        share: how many each of its rows stands for, where not every step is recorded.
-        x: the inputs, (*steps, ..., *features).
-        steps: the lengths of the loops over time that it was called in.
-        every: which of the steps of the innermost loop were recorded.
-    """
-
-    share: float
-    x: Tensor
-    steps: tuple[int, ...]
-    every: int = 1
+    share: float  # the number of rows that each row stands for, where not every step is recorded
+    x: Tensor  # (*steps, ..., *features)
+    steps: tuple[int, ...]  # the lengths of the loops over time that it was called in
+    every: int = 1  # the steps of the innermost loop that were recorded: each `every`-th
 
 
 class Update(NamedTuple):
-    """Shapes and dtypes of a neuron's step.
-
-    Attributes:
-        cell: the neuron.
-        steps: how many steps each of its calls is of: 1, or as many as the whole sequences have.
-        sequence: whether it takes whole sequences, whose first axis is time.
-        inputs: shape and dtype of each argument: the current, (B, ...), and the states.
-        output: shape and dtype of what it gives.
-        states: shape and dtype of each state that it returns.
-    """
+    """Shapes and dtypes of a neuron's step."""
 
     cell: Any
-    steps: int
-    sequence: bool
-    inputs: tuple[Spec, ...]
+    steps: int  # of each call: 1, or the length of whole sequences
+    sequence: bool  # whether it takes whole sequences, whose first axis is time
+    inputs: tuple[Spec, ...]  # of each argument: the current, (B, ...), and the states
     output: tuple[Spec, ...]
-    states: tuple[Spec, ...]
+    states: tuple[Spec, ...]  # that it returns
 
     @property
     def samples(self) -> int:
@@ -139,8 +120,7 @@ class RecordedCall:
 
     def add(self, kind: str, name: str, begun: int, steps: Array, x: Tensor) -> None:
         """Add a piece, which is of a run that begins at step `begun`."""
-        series = self.series.setdefault(kind, {}).setdefault(name, Series())
-        (series.add_backwards if kind == "grad" else series.add)(begun, steps, x)
+        self.series.setdefault(kind, {}).setdefault(name, Series()).add(begun, steps, x, kind == "grad")
 
     def lengths_of(self, name: str) -> Array | None:
         """The number of steps of each sample of a layer, (B,), by the innermost Cell around it that has some."""
@@ -204,10 +184,7 @@ class Recorded(Mapping[str, Array]):
 class Recorder:
     """The watcher of a network for a monitor (`tape.state.Watch`).
 
-    Args:
-        neurons: those of the network.
-        requests: for each quantity what the user has asked for.
-        inputs, every, places, samples, calls: as for the monitor.
+    `requests` has for each quantity what the user has asked for; the other arguments are the monitor's.
     """
 
     def __init__(
@@ -272,7 +249,11 @@ class Recorder:
             if id(cell) in self.neurons.cells:
                 return self._around_neuron(cell, layer_name(path, cell), run, args, kwargs)
             label = self._firing[-1] if self._firing else None
-            if label and (getattr(cell, "bprop", None) is not None or is_spike_function(cell, label.event)):
+            neuron = label.event.subject if label and label.event else None
+            # A neuron's `surrogate_function` may have no bprop, but be around a Cell that has one.
+            if label and (
+                getattr(cell, "bprop", None) is not None or cell is getattr(neuron, "surrogate_function", None)
+            ):
                 # The first one alone: the Cells that it is made of are not what the neuron fires by.
                 self._firing[-1] = None
                 note(label._replace(kind="fires by", wishes=cell))
@@ -294,7 +275,8 @@ class Recorder:
         visit = Label("visit", name, self.wishes, Event(cell), steps)
         note(visit)
         if records["grad"]:
-            args, kwargs = _with_first(cell, tap(current, visit._replace(kind="grad")), args, kwargs)
+            x = tap(current, visit._replace(kind="grad"))
+            args, kwargs = ((x, *args[1:]), kwargs) if args else (args, {**kwargs, _name_of_first(cell): x})
         self._firing.append(visit._replace(kind="above") if records["above"] else None)
         try:
             result = run(args, kwargs)
@@ -345,10 +327,7 @@ class Recorder:
         return x
 
     def there(self, call: RecordedCall, name: str) -> np.ndarray[Any, Any] | None:
-        """A mask (T, B) of the steps before the end of each sample, by the lengths of the innermost Cell around it.
-
-        None where it has no lengths, or they are of another batch.
-        """
+        """A mask (T, B) of the steps before the end of each sample; None without lengths, or with another batch's."""
         counts, series = call.lengths_of(name), call.series["spikes"][name]
         if counts is None:
             return None
@@ -377,11 +356,8 @@ class Recorder:
 
     def take(self, label: Label, x: Tensor | None) -> None:
         """Keep what has been noted."""
-        if label.kind == "size":
-            self._sizes[label.name] = label.wishes
-            return
-        if label.kind == "fires by":
-            self.fires_by[label.name] = label.wishes
+        if label.kind in ("size", "fires by"):
+            (self._sizes if label.kind == "size" else self.fires_by)[label.name] = label.wishes
             return
         if label.kind == "call" or not self.calls:
             if len(self.calls) == self.calls.maxlen:
@@ -458,15 +434,5 @@ def _specs(values: tuple[Any, ...]) -> tuple[Spec, ...]:
     return tuple((tuple(x.shape), x._data.dtype) for x in structure.flatten(values)[0])
 
 
-def _with_first(cell: Cell, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The arguments with another first one."""
-    return ((x, *args[1:]), kwargs) if args else (args, {**kwargs, _name_of_first(cell): x})
-
-
 def _name_of_first(cell: Cell) -> str:
     return next(iter(inspect.signature(cell.construct).parameters), "")
-
-
-def is_spike_function(cell: Any, event: Event | None) -> bool:
-    """True for the `surrogate_function` of the neuron that is running, which may have no bprop but be around one."""
-    return event is not None and getattr(event.subject, "surrogate_function", None) is cell
