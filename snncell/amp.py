@@ -47,25 +47,25 @@ def all_finite(inputs: Annotated[Iterable[Tensor], Own()]) -> Tensor:
 
 
 def values_of(parameters: Iterable[Parameter]) -> Values:
-    """Parameters with the values that they have now."""
+    """Parameters with their present values."""
     return [(parameter, parameter.value()) for parameter in parameters]
 
 
 def put_back_unless(finite: Tensor, before: Values) -> None:
     """Restore the Parameters from `before`, to the bit, unless `finite` holds."""
     after = [(parameter, parameter.value(), value) for parameter, value in before]
-    # Both are values that the Parameters had together, so none is brought into its range anew.
+    # The Parameters had both values together, so none is brought into its range anew.
     written = [(p, ops.select(finite, new, old)) for p, new, old in after if new._data is not old._data]
     assign_all(written, "step_if", in_range=True)
 
 
 def step_if(finite: Tensor, optimiser: Optimizer, gradients: Annotated[Iterable[Tensor], Own()]) -> None:
-    """Call the optimiser where `finite` holds; else Parameters, moments and the step stay as they are, to the bit.
+    """Call the optimiser if `finite` holds; otherwise Parameters, moments and the step stay as they are, to the bit.
 
-    A Python `if` in other words, which a jitted function cannot have: both are computed, and one is kept.
+    It replaces a Python `if`, which a jitted function cannot have: both cases are computed, and one is kept.
 
     Args:
-        finite: what `all_finite` gave.
+        finite: the result of `all_finite`.
         optimiser, gradients: as in `optimiser(gradients)`.
 
     Example:
@@ -82,29 +82,28 @@ def step_if(finite: Tensor, optimiser: Optimizer, gradients: Annotated[Iterable[
 
 
 class LossScaler(Cell):
-    """The base of loss scalers: the scale, and the number of steps that were taken with it.
+    """The base of loss scalers: the scale, and the number of steps with it.
 
     loss' = scale loss,   g = g' / scale   with g' the gradient of loss'
 
-    A step in a jitted function is this, and `train.fit(loss_scale=...)` and `train.training_step` have it inside:
+    `train.fit(loss_scale=...)` and `train.training_step` do this; in your own jitted step you write:
 
         grads = scaler.unscale(grads)  # of scaler.scale(loss)
         finite = amp.all_finite(grads)
         amp.step_if(finite, optimiser, grads)
         scaler.adjust(finite)
 
-    With a power of two nothing is rounded on the way in float32.
+    With a power of two nothing is rounded in float32.
 
     Attributes:
         scale_value: the scale, a Parameter, float32.
-        taken, skipped: how many steps were taken, and how many were not, Parameters.
-        lost: how many of these not with the smallest scale that there is, a Parameter.
+        taken, skipped: the numbers of steps that were taken, and of those that were not, Parameters.
+        lost: the number of skipped steps at the smallest scale, a Parameter.
     """
 
     def __init__(self, scale_value: Positive) -> None:
         super().__init__()
-        largest = float(np.finfo(np.float32).max)
-        if isinstance(scale_value, bool) or not 0.0 < scale_value <= largest:
+        if scale_value > float(np.finfo(np.float32).max):
             raise ArgumentError(f"{type(self).__name__}: scale_value is a number above 0, not {scale_value!r}.")
         self.first = float(scale_value)
         self.scale_value = Parameter(Tensor(self.first), requires_grad=False)
@@ -148,10 +147,7 @@ class StaticLossScaler(LossScaler):
     """A loss scale that does not change.
 
     Args:
-        scale_value: the scale, above 0; a power of two, so that nothing is rounded by it.
-
-    Raises:
-        ArgumentError: for another scale.
+        scale_value: the scale, above 0; take a power of two, because it rounds nothing.
 
     Example:
         >>> scaler = snncell.amp.StaticLossScaler(1024.0)
@@ -161,21 +157,18 @@ class StaticLossScaler(LossScaler):
 
 
 class DynamicLossScaler(LossScaler):
-    """A loss scale as large as float16 can bear: smaller after a step that overflows, larger after a row of good ones.
+    """A loss scale as large as float16 allows: smaller after a step that overflows, larger after a row of good steps.
 
     scale <- max(scale / scale_factor, 1)  after a step whose gradients are not all finite, which is not taken
-    scale <- scale scale_factor            after scale_window steps in a row that are
+    scale <- scale scale_factor            after scale_window good steps in a row
 
     Args:
-        scale_value: the scale to begin with, above 0.
+        scale_value: the first scale, above 0.
         scale_factor: above 1; 2 keeps the scale a power of two.
-        scale_window: how many steps in a row.
+        scale_window: the number of good steps in a row.
 
     Attributes:
         counter: the steps of the present row, a Parameter.
-
-    Raises:
-        ArgumentError: for other numbers.
 
     Source: Micikevicius et al., "Mixed precision training", ICLR 2018; arguments as in `mindspore.amp`.
 
@@ -196,15 +189,10 @@ class DynamicLossScaler(LossScaler):
         scale_window: Count = 2000,
     ) -> None:
         super().__init__(scale_value)
-        if isinstance(scale_factor, bool) or not scale_factor > 1.0:
-            raise ArgumentError(f"DynamicLossScaler: scale_factor is a number above 1, not {scale_factor!r}.")
-        if isinstance(scale_window, bool) or not isinstance(scale_window, int) or scale_window < 1:
-            raise ArgumentError(f"DynamicLossScaler: scale_window is a number of steps, not {scale_window!r}.")
         self.scale_factor, self.scale_window = float(scale_factor), scale_window
         self.counter = Parameter(Tensor(0), requires_grad=False)
 
     def adjusted(self, finite: Tensor) -> Values:
-        """New values of the Parameters after a step: the scale and the row of good steps too."""
         scale = self.scale_value.value()
         full = self.counter + 1 >= self.scale_window
         larger = scale * self.scale_factor
@@ -224,7 +212,7 @@ class DynamicLossScaler(LossScaler):
 
 
 def as_condition(finite: Any, who: str, name: str) -> Tensor:
-    """A bool Tensor ()."""
+    """The result of `all_finite`, or a bool, as a bool Tensor ()."""
     taken = finite if isinstance(finite, Tensor) else Tensor(finite) if isinstance(finite, bool) else None
     if taken is None or taken.size != 1 or taken.dtype is not dtypes.bool_:
         raise ArgumentError(f"{who}: {name} is what amp.all_finite gives, a bool Tensor, not {came(finite)}.")
@@ -258,24 +246,25 @@ def auto_mixed_precision(
     white_list: Annotated[Sequence[type[Cell]], Own()] = (),
     black_list: Annotated[Sequence[type[Cell]], Own()] = (),
 ) -> Cell:
-    """Let the layers with large products of a network compute in float16 or bfloat16; the network itself is returned.
+    """Let the layers with large products of a network compute in float16 or bfloat16, and return the network.
 
-    Such a layer, y = f(x, W), becomes y = float32(f(half(x), half(W))): its inputs, its weights and its result are
-    rounded to `dtype`, sums are float32 as ever, and behind it everything is float32: states and thresholds of neurons,
-    statistics of normalisation, losses. Parameters stay float32, and so do their gradients, which on their way back
-    have been rounded where the values were. Inputs that are float64 or integers are not narrowed.
+    Such a layer, y = f(x, W), becomes y = float32(f(half(x), half(W))): inputs, weights and result are rounded to
+    `dtype`, and sums are float32. Everything else stays float32: states and thresholds of neurons, statistics of
+    normalisation, losses, Parameters and their gradients. The backward pass rounds where the values were rounded.
+    Inputs that are float64 or integers are not narrowed.
 
     Args:
-        net: its `Dense`, `Conv1d`, `Conv2d`, `Conv2dTranspose`, and what is made from them, unless it has a `bprop`.
-        amp_level: "O1" for that, "O0" to undo it. MindSpore's "O2" and "O3" have states and losses in few bits too,
-            and are not there.
+        net: its `Dense`, `Conv1d`, `Conv2d`, `Conv2dTranspose` and their subclasses are changed, unless they have a
+            `bprop`.
+        amp_level: "O1" for that, "O0" to undo it. MindSpore's "O2" and "O3", with states and losses in few bits, are
+            missing.
         dtype: float16 or bfloat16.
         white_list: further classes of Cells, whose own Parameters and inputs are narrowed.
-        black_list: classes of Cells that are left as they are.
+        black_list: classes of Cells to leave as they are.
 
     Raises:
         ArgumentError: for another dtype, a list of something else than classes of Cells, a class of white_list that has
-            a `bprop`, a layer that is quantised (`snncell.quantise`), and a network without any such layer.
+            a `bprop`, a quantised layer (`snncell.quantise`), and a network without any such layer.
 
     Source: Micikevicius et al., "Mixed precision training", ICLR 2018; names and lists as in `mindspore.amp`.
 
@@ -285,52 +274,31 @@ def auto_mixed_precision(
         >>> net[0].compute_dtype, net[0].weight.dtype, net[0](ops.ones((2, 1, 3))).dtype
         ('float16', Float32, Float32)
     """
-    kind = dtypes.as_dtype(dtype)
+    who, kind = "auto_mixed_precision", dtypes.as_dtype(dtype)
     if not dtypes.is_storage_only(kind.dtype):
-        raise ArgumentError(f"auto_mixed_precision: dtype is float16 or bfloat16, not {kind.name}.")
-    chosen = _select_layers(net, _classes(white_list, "white_list"), _classes(black_list, "black_list"))
-    if amp_level == "O1":
-        _refuse(net, chosen, kind.name)
+        raise ArgumentError(f"{who}: dtype is float16 or bfloat16, not {kind.name}.")
+    more, without = _classes(white_list, "white_list"), _classes(black_list, "black_list")
+    cells = [(path, cell) for path, cell in net.cells_and_names() if not isinstance(cell, without)]
+    chosen = {cell: path for path, cell in cells if isinstance(cell, (*WHITE_LIST, *more)) and cell.bprop is None}
+    for _, cell in cells:
+        if isinstance(cell, more) and cell.bprop is not None:
+            raise ArgumentError(
+                f"{who}: {type(cell).__name__} of white_list has a bprop, which knows its Parameters as they are: cast "
+                f"in its construct and bprop what is to have fewer bits."
+            )
+    if amp_level == "O1" and not chosen:
+        raise ArgumentError(
+            f"{who}: {type(net).__name__} has no layer to compute in {kind.name}; there are "
+            f"{', '.join(one.__name__ for one in WHITE_LIST)} to look for, and what white_list names."
+        )
+    for cell, path in chosen.items() if amp_level == "O1" else ():
+        refuse_quantised(cell, path, kind.name, who)
     for _, cell in net.cells_and_names():
         if cell in chosen and amp_level == "O1":
             cell.compute_dtype = kind.name
         elif cell.compute_dtype is not None:
             del cell.compute_dtype  # as if it had never been set, for checkpoints too
     return net
-
-
-def _refuse(net: Cell, chosen: set[Cell], narrow: str) -> None:
-    """Raise an ArgumentError where there is nothing to narrow, or something that must not be."""
-    if not chosen:
-        raise ArgumentError(
-            f"auto_mixed_precision: {type(net).__name__} has no layer to compute in {narrow}; there are "
-            f"{', '.join(one.__name__ for one in WHITE_LIST)} to look for, and what white_list names."
-        )
-    for path, cell in net.cells_and_names():
-        if cell in chosen:
-            refuse_quantised(cell, path, narrow, "auto_mixed_precision")
-
-
-def _select_layers(net: Cell, more: tuple[type[Cell], ...], without: tuple[type[Cell], ...]) -> set[Cell]:
-    """The layers of a net that compute in few bits."""
-    named = [
-        cell
-        for _, cell in net.cells_and_names()
-        if isinstance(cell, (*WHITE_LIST, *more)) and not isinstance(cell, without)
-    ]
-    return {cell for cell in named if _may_narrow(cell, more)}
-
-
-def _may_narrow(cell: Cell, named: tuple[type[Cell], ...]) -> bool:
-    """False for a Cell with a reverse of its own, which knows its Parameters themselves; if it was named, an error."""
-    if cell.bprop is None:
-        return True
-    if isinstance(cell, named):
-        raise ArgumentError(
-            f"auto_mixed_precision: {type(cell).__name__} of white_list has a bprop, which knows its Parameters as "
-            f"they are: cast in its construct and bprop what is to have fewer bits."
-        )
-    return False
 
 
 def _classes(given: Any, name: str) -> tuple[type[Cell], ...]:

@@ -50,25 +50,23 @@ def save_checkpoint(
     crc_check: bool = False,
     format: Literal["ckpt", "safetensors"] = "ckpt",
 ) -> None:
-    """Write all Parameters of a Cell to a file, so that it is either the old one or the new one, never half.
+    """Write all Parameters and persistent buffers of a Cell to a file, which is either the old or the new one.
 
-    They are keyed by their paths from the Cell that is saved: wrapped in another one it still fits. Buffers that are
-    persistent are written too.
+    The keys are paths from the Cell that you save, so the file fits the Cell inside another one, too.
 
     Args:
-        save_obj: the Cell, the dict that its `state_dict` gives, or a list of {"name": path, "data": Tensor}.
-        ckpt_file_name: the path; it is written as it is given.
-        append_dict: what to write beside, by names that are not there yet: Tensors, numbers, or True and False.
-        choice_func: called with each path, it gives True for those that are written.
-        format: either way the file is one of safetensors.
-        integrated_save, async_save, crc_check: accepted, and the same either way: a file is written whole, at once.
+        save_obj: the Cell, its `state_dict`, or a list of {"name": path, "data": Tensor}.
+        ckpt_file_name: the path.
+        append_dict: further Tensors, numbers and bools by new names.
+        choice_func: a function of each path, True for those to write.
+        format: the file is one of safetensors in any case.
+        integrated_save, async_save, crc_check, enc_mode: accepted without effect: a file is written whole, at once.
         enc_key: None; files are not encrypted.
-        enc_mode: accepted.
 
     Raises:
-        ParameterError: if two Parameters of one Cell share a name, naming both.
-        CheckpointError: if the file cannot be written, append_dict holds something else, or a dtype is one that such
-            files do not hold (complex128).
+        ParameterError: if two Parameters of one Cell share a name.
+        CheckpointError: if the file cannot be written, for other values in append_dict, or for a dtype that such files
+            do not hold (complex128).
     """
     if isinstance(save_obj, Cell):
         refuse_equal_names(save_obj.get_parameters(), "save_checkpoint")
@@ -119,9 +117,9 @@ def path_to_write(file: str | os.PathLike[str], who: str) -> Path:
 
 
 def write_arrays(file: str | os.PathLike[str], arrays: dict[str, Any], text: dict[str, str], who: str) -> None:
-    """Write arrays and texts to a safetensors file, so that it is either the old file or the new one, never half.
+    """Write arrays and texts to a safetensors file, which is either the old one or the new one.
 
-    Temporary files that killed processes left in the same folder are removed.
+    Temporary files of killed processes in the same folder are removed.
     """
     save: Any = import_once("safetensors.numpy").save
     known = {dtype.dtype for dtype in _DTYPES.values()}
@@ -143,7 +141,7 @@ def write_arrays(file: str | os.PathLike[str], arrays: dict[str, Any], text: dic
 
 
 def read_arrays(file: str | os.PathLike[str], who: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """The arrays in a safetensors file, and what is written beside them."""
+    """The arrays in a safetensors file, and its texts."""
     safetensors: Any = import_once("safetensors")
     SafetensorError, deserialize = safetensors.SafetensorError, safetensors.deserialize  # noqa: N806 (a class)
     source = _path(file, who)
@@ -175,42 +173,39 @@ def load_checkpoint(
     remove_redundancy: bool = False,
     format: Literal["ckpt", "safetensors"] = "ckpt",
 ) -> dict[str, Parameter]:
-    """Read a checkpoint: a dict of Parameters by attribute path; with `net`, put them into it as well.
+    """Read a checkpoint: a dict of Parameters by attribute path; with `net`, load them into it as well.
 
     Args:
         ckpt_file_name: the path.
         net: a Cell that they belong to.
-        strict_load: whether every path must be in `net` and in what is read.
-        filter_prefix: what paths begin with that are left out.
-        specify_prefix: what paths begin with that are read, if not all are.
-        choice_func: called with each path, it gives True for those that are read.
+        strict_load: whether every path must be both in `net` and in the file.
+        filter_prefix: beginnings of paths to leave out.
+        specify_prefix: beginnings of paths to read, if not all.
+        choice_func: a function of each path, True for those to read.
         dec_key: None; files are not encrypted.
-        dec_mode, crc_check, remove_redundancy, format: accepted, and the same either way.
+        dec_mode, crc_check, remove_redundancy, format: accepted without effect.
 
     Raises:
         CheckpointError: if the file is missing or damaged, or does not fit `net`; then nothing of it is loaded.
     """
     source = _path(ckpt_file_name, "load_checkpoint")
     arrays, _ = read_arrays(source, "load_checkpoint")
+    without, within = _prefixes(filter_prefix), _prefixes(specify_prefix)
     try:
         parameters = {path: Parameter(array, name=path) for path, array in arrays.items()}
-    except (DTypeError, ParameterError) as error:  # of an entry without a name, too
-        raise CheckpointError(f"load_checkpoint: {source}: {error}") from None
-    without, within = _prefixes(filter_prefix), _prefixes(specify_prefix)
-    parameters = {
-        path: p
-        for path, p in parameters.items()
-        if not path.startswith(without)
-        and (not within or path.startswith(within))
-        and (choice_func is None or choice_func(path))
-    }
-    if arrays and not parameters:
-        raise CheckpointError(f"load_checkpoint: {source}: nothing is chosen of {', '.join(arrays)}.")
-    if net is not None:
-        try:
+        parameters = {
+            path: p
+            for path, p in parameters.items()
+            if not path.startswith(without)
+            and (not within or path.startswith(within))
+            and (choice_func is None or choice_func(path))
+        }
+        if arrays and not parameters:
+            raise CheckpointError(f"nothing is chosen of {', '.join(arrays)}.")
+        if net is not None:
             load_param_into_net(net, parameters, strict_load)
-        except CheckpointError as error:
-            raise CheckpointError(f"load_checkpoint: {source}: {error}") from None
+    except (CheckpointError, DTypeError, ParameterError) as error:  # of an entry without a name, too
+        raise CheckpointError(f"load_checkpoint: {source}: {error}") from None
     return parameters
 
 
@@ -254,19 +249,19 @@ def _misfit(net: Cell, missing: list[str], unused: list[str]) -> CheckpointError
 def load_param_into_net(
     net: Cell, parameter_dict: dict[str, Any], strict_load: bool = False, remove_redundancy: bool = False
 ) -> tuple[list[str], list[str]]:
-    """Put Parameters into a Cell by attribute path.
+    """Load Parameters into a Cell by attribute path: all of them or, if one does not fit, none.
 
     Args:
         net: the Cell.
-        parameter_dict: what `load_checkpoint` returned.
-        strict_load: whether every path must be on both sides.
-        remove_redundancy: accepted, and the same either way.
+        parameter_dict: the result of `load_checkpoint`.
+        strict_load: whether every path must be both in the Cell and in the dict.
+        remove_redundancy: accepted without effect.
 
     Returns:
-        The paths of the Cell that got nothing, and those of the dict that had no place.
+        The paths that only the Cell has, and those that only the dict has.
 
     Raises:
-        CheckpointError: if a shape or dtype differs or, with strict_load, a path is missing; then nothing is loaded.
+        CheckpointError: if a shape or dtype differs or, with strict_load, a path is missing.
     """
     if not isinstance(net, Cell) or not isinstance(parameter_dict, dict):
         raise CheckpointError(

@@ -34,15 +34,23 @@ __all__ = [
 
 
 class RunParameters:
-    """The parts of a run and where it is, by MindSpore's names: `RunContext.original_args()`.
+    """The parts of a run and its position, by MindSpore's names: `RunContext.original_args()`.
 
     A callback may set further attributes, which stay for the run.
 
     Attributes:
-        network, optimizer, loss_fn, train_dataset, valid_dataset: its parts.
+        network, train_network: the network that is trained.
+        optimizer, loss_fn, train_dataset, valid_dataset: its other parts.
         metrics: the metrics of a `Model`, by name, or None.
-        list_callback: the callbacks that are told.
-        initial_epoch: how many epochs there were before, which are counted.
+        list_callback: the callbacks.
+        initial_epoch: the number of epochs before this run; the other counts include them.
+        mode: "train", or "eval" during an evaluation.
+        epoch_num, cur_epoch_num: the number of all epochs, and of the present one, from 1.
+        batch_num: the number of batches of an epoch; where the data do not tell, of those until now.
+        cur_step_num: the number of the present batch, from 1, in all epochs; or in an evaluation.
+        batch: the present batch of an evaluation: inputs, then the target.
+        net_outputs: the loss of the last batch, a Tensor.
+        eval_results: the results of the last evaluation, by name; {} before the first one.
     """
 
     def __init__(self, training: Any) -> None:
@@ -56,56 +64,9 @@ class RunParameters:
         self.initial_epoch = 0
         self.dataset_sink_mode, self.parallel_mode, self.device_number = False, "stand_alone", 1
 
-    @property
-    def train_network(self) -> Any:
-        """The network that is trained."""
-        return self.network
-
-    @property
-    def mode(self) -> str:
-        """ "train", or "eval" while it is evaluated."""
-        return "eval" if self._training.evaluating else "train"
-
-    @property
-    def epoch_num(self) -> int:
-        """The number of epochs in all."""
-        return int(self._training.epochs) + self.initial_epoch
-
-    @property
-    def cur_epoch_num(self) -> int:
-        """The number of the present epoch, from 1."""
-        return int(self._training.epoch) + self.initial_epoch
-
-    @property
-    def batch_num(self) -> int:
-        """The number of batches of an epoch; where the data do not tell, of those that there were until now."""
-        return int(self._training.batches or self._training.begun)
-
-    @property
-    def cur_step_num(self) -> int:
-        """The number of the present batch, from 1, in all epochs; of an evaluation in that."""
-        training = self._training
-        return int(training.evaluated if training.evaluating else training.earlier + training.begun)
-
-    @property
-    def batch(self) -> Any:
-        """The present batch of an evaluation: inputs, then the target."""
-        return self._training.of_evaluation
-
-    @property
-    def net_outputs(self) -> Any:
-        """The loss of the last batch, a Tensor."""
-        return self._training.measured.get("loss")
-
-    @property
-    def eval_results(self) -> dict[str, Any]:
-        """The numbers of the last evaluation, by name; {} before the first one."""
-        history = self._training.history
-        records = [self._training.record, *reversed(history)]
-        found = ({k.removeprefix("test_"): x for k, x in one.items() if k.startswith("test_")} for one in records)
-        return next(filter(None, found), {})
-
     def __getattr__(self, name: str) -> Any:
+        if name in _POSITION:
+            return _POSITION[name](self, self._training)
         raise MissingNameError(f"RunContext.original_args() has no {name!r}{suggest_name(name, {}, self.keys(), '')}")
 
     def __getitem__(self, name: str) -> Any:
@@ -118,9 +79,7 @@ class RunParameters:
 
     def keys(self) -> list[str]:
         """The names of its attributes."""
-        return sorted(
-            one for one in {*dir(type(self)), *vars(self)} - {"get", "keys", "items"} if not one.startswith("_")
-        )
+        return sorted(name for name in {*_POSITION, *vars(self)} if not name.startswith("_"))
 
     def items(self) -> list[tuple[str, Any]]:
         """Its attributes by name."""
@@ -131,8 +90,27 @@ class RunParameters:
         return getattr(self, name, default)
 
 
+def _last_evaluation(_args: RunParameters, training: Any) -> dict[str, Any]:
+    records = [training.record, *reversed(training.history)]
+    found = ({k.removeprefix("test_"): x for k, x in one.items() if k.startswith("test_")} for one in records)
+    return next(filter(None, found), {})
+
+
+_POSITION: dict[str, Callable[[RunParameters, Any], Any]] = {  # attributes that are computed when they are read
+    "train_network": lambda args, _: args.network,
+    "mode": lambda _, run: "eval" if run.evaluating else "train",
+    "epoch_num": lambda args, run: int(run.epochs) + args.initial_epoch,
+    "cur_epoch_num": lambda args, run: int(run.epoch) + args.initial_epoch,
+    "batch_num": lambda _, run: int(run.batches or run.begun),
+    "cur_step_num": lambda _, run: int(run.evaluated if run.evaluating else run.earlier + run.begun),
+    "batch": lambda _, run: run.of_evaluation,
+    "net_outputs": lambda _, run: run.measured.get("loss"),
+    "eval_results": _last_evaluation,
+}
+
+
 class RunContext:
-    """A run, for MindSpore's callbacks: what it is made of, and a way to stop it.
+    """A run, for MindSpore's callbacks: its parts, its position, and a way to stop it.
 
     Example:
         >>> class StopAtStep(snncell.train.Callback):
@@ -150,7 +128,7 @@ class RunContext:
         self._parameters = RunParameters(training)
 
     def original_args(self) -> RunParameters:
-        """The parts of the run, and where it is."""
+        """The parts of the run and its position."""
         return self._parameters
 
     def request_stop(self) -> None:
@@ -158,7 +136,7 @@ class RunContext:
         self._training.stop("stopped by a callback")
 
     def get_stop_requested(self) -> bool:
-        """True if somebody has asked for the end of the training."""
+        """True after a request to stop."""
         return bool(self._training.stopped)
 
 
@@ -166,12 +144,10 @@ class RunContext:
 
 
 class LossMonitor(Callback):
-    """Prints the loss of batches: "epoch: 1 step: 32, loss is 0.51"; with a validation its numbers after each epoch.
-
-    Each line waits for its step.
+    """Print the loss of batches, "epoch: 1 step: 32, loss is 0.51", and with a validation its results after each epoch.
 
     Args:
-        per_print_times: after every so many batches; 0 for none.
+        per_print_times: print after every so many batches, each of which it waits for; 0 for none.
 
     Raises:
         TrainingError: for a loss that is not finite.
@@ -209,10 +185,10 @@ class LossMonitor(Callback):
 
 
 class TimeMonitor(Callback):
-    """Prints the time of each epoch: "Train epoch time: 123.4 ms, per step time: 3.9 ms".
+    """Print the time of each epoch: "Train epoch time: 123.4 ms, per step time: 3.9 ms".
 
     Args:
-        data_size: how many batches an epoch has; left out, as many as there were.
+        data_size: the number of batches of an epoch; by default as many as there were.
 
     Example:
         >>> net = nn.Dense(1, 1)
@@ -226,11 +202,11 @@ class TimeMonitor(Callback):
         self.data_size, self.begun = data_size, {"train": 0.0, "eval": 0.0}  # an evaluation is within an epoch
 
     def epoch_begin(self, run_context: RunContext) -> None:
-        """Look at the clock."""
+        """Start the clock."""
         self.begun[run_context.original_args().mode] = time.perf_counter()
 
     def epoch_end(self, run_context: RunContext) -> None:
-        """Print the time since."""
+        """Print the time."""
         args = run_context.original_args()
         steps = self.data_size or (args.cur_step_num if args.mode == "eval" else args.batch_num)
         milliseconds = (time.perf_counter() - self.begun[args.mode]) * 1000.0
@@ -239,7 +215,7 @@ class TimeMonitor(Callback):
 
 
 class History(Callback):
-    """Keeps the loss of the last batch of each epoch, and the results of evaluations.
+    """Keep the loss of the last batch of each epoch, and the results of evaluations.
 
     Attributes:
         epoch: {"epoch": [...]}, the numbers of the epochs.
@@ -272,12 +248,12 @@ Told = Annotated[Callable[[RunContext], None] | None, Own()]
 
 
 class LambdaCallback(Callback):
-    """A callback of functions, each of which is given the run context.
+    """A callback made of functions of the run context.
 
     Args:
         on_train_epoch_begin, on_train_epoch_end, on_train_step_begin, on_train_step_end, on_train_begin, on_train_end,
             on_eval_epoch_begin, on_eval_epoch_end, on_eval_step_begin, on_eval_step_end, on_eval_begin, on_eval_end: a
-            function of the event of that name, or None.
+            function for that event, or None.
 
     Raises:
         ArgumentError: for something that is no function.
@@ -316,7 +292,7 @@ class LambdaCallback(Callback):
         vars(self).update(functions)
 
     def step_begin(self, run_context: RunContext) -> None:
-        """Nothing more: the class has methods of steps, so that it is told of those of an evaluation."""
+        """Nothing: with methods of steps, the class is called at those of an evaluation, too."""
 
     step_end = step_begin
 
@@ -330,8 +306,8 @@ class CheckpointConfig:
     Args:
         save_checkpoint_steps: after every so many batches; 0 to go by seconds.
         save_checkpoint_seconds: after the first batch that ends so long after the last file; 0 to go by batches.
-        keep_checkpoint_max: how many files are kept; older ones that it has written are deleted. 0 for all.
-        saved_network: what is saved, in the place of the network that is trained.
+        keep_checkpoint_max: the number of files to keep; it deletes its older ones. 0 for all.
+        saved_network: the Cell to save instead of the network that is trained.
 
     Raises:
         ArgumentError: for 0 batches and 0 seconds.
@@ -357,15 +333,15 @@ class CheckpointConfig:
 
 
 class ModelCheckpoint(Callback):
-    """Writes the network's Parameters to files "PREFIX-EPOCH_STEP.ckpt", which `load_checkpoint` reads.
+    """Save the network's Parameters to files "PREFIX-EPOCH_STEP.ckpt", which `load_checkpoint` reads.
 
-    A folder that has files of this prefix already gets others beside them, of the prefix "PREFIX_1" and so on. For
-    files from which a training goes on to the bit see `train.Checkpoint`.
+    If the folder has files of this prefix already, the prefix becomes "PREFIX_1" and so on. Use `train.Checkpoint` for
+    files from which a training continues to the bit.
 
     Args:
-        prefix: what the names begin with.
-        directory: the folder, which is made where it is not there; left out, the present one.
-        config: when it writes; left out, `CheckpointConfig()`.
+        prefix: the beginning of the names.
+        directory: the folder, which is made if it is missing; by default the present one.
+        config: when it writes; by default `CheckpointConfig()`.
 
     Raises:
         ArgumentError: for a prefix that is no part of a file's name.
@@ -412,7 +388,7 @@ class ModelCheckpoint(Callback):
         self.last_step, self.last_time = run_context.original_args().cur_step_num, time.monotonic()
 
     def _free_prefix(self) -> str:
-        """The prefix, or one with a number behind it, of which there are no files yet."""
+        """The prefix, with a number if there are files of it."""
         base = re.sub(r"_\d+$", "", self.prefix) if self.written else self.prefix
         names, number, prefix = os.listdir(self.directory), 0, base
         while any(re.fullmatch(rf"{re.escape(prefix)}-\d+_\d+\.ckpt", name) for name in names):
@@ -421,12 +397,10 @@ class ModelCheckpoint(Callback):
         return prefix
 
     def on_train_step_end(self, run_context: RunContext) -> None:
-        step, config = run_context.original_args().cur_step_num, self.config
-        by_time = config.save_checkpoint_seconds
-        if by_time:
-            due = time.monotonic() - self.last_time >= by_time
+        if self.config.save_checkpoint_seconds:
+            due = time.monotonic() - self.last_time >= self.config.save_checkpoint_seconds
         else:
-            due = step - self.last_step >= config.save_checkpoint_steps
+            due = run_context.original_args().cur_step_num - self.last_step >= self.config.save_checkpoint_steps
         if due:
             self._write(run_context)
 

@@ -31,14 +31,14 @@ __all__ = [
 
 
 class Metric:
-    """The base of metrics: a mean over samples, and what is made of it.
+    """The base of metrics: a mean over samples, and a function of it.
 
-    Subclasses give `measured(output, target)`, a Tensor whose mean over all batches is taken, a batch counting by its
-    samples; and, if the metric is something else than that mean, `result(mean)`. As `Model` evaluates, `measured` is
-    part of the compiled step. In a loop of one's own: `clear`, `update` for each batch, `eval`.
+    Subclasses define `measured(output, target)`, a Tensor whose mean over all samples is taken, and `result(mean)` if
+    the metric is something else than that mean. In `Model`, `measured` is part of the compiled step. In your own loop,
+    call `clear`, `update` for each batch, and `eval`.
 
-    Or they give all of `clear`, `update(output, target)` and `eval` themselves, as in MindSpore. `Model` then runs the
-    network once more for each batch that it evaluates, and hands over what it gives.
+    Or they define all of `clear`, `update(output, target)` and `eval`, as in MindSpore. `Model` then runs the network
+    once more for each batch that it evaluates.
 
     Example:
         >>> class Mean(snncell.train.Metric):
@@ -55,7 +55,7 @@ class Metric:
 
     @property
     def collects(self) -> bool:
-        """True of a metric that is given each batch as it is, by an `update` of its own."""
+        """True for a metric with an `update` of its own, which gets each batch as it is."""
         return type(self).update is not Metric.update and not isinstance(self, Loss)
 
     def measured(self, output: Any, target: Any) -> Tensor:
@@ -72,11 +72,7 @@ class Metric:
         self._count = 0
 
     def update(self, *inputs: Any) -> None:
-        """Measure a batch: what the network gave, and the target.
-
-        Raises:
-            ArgumentError: for another number of arguments.
-        """
+        """Measure a batch: the output of the network, and the target."""
         if len(inputs) != 2:
             raise ArgumentError(f"{type(self).__name__}: update takes output and target, not {len(inputs)} of them.")
         output, target = (as_tensor(x, type(self).__name__) for x in inputs)
@@ -85,11 +81,7 @@ class Metric:
         self._total, self._count = self._total + value * len(target), self._count + len(target)
 
     def eval(self) -> Any:
-        """The metric of all batches since `clear`.
-
-        Raises:
-            ArgumentError: if there was none.
-        """
+        """The metric of all batches since `clear`; an ArgumentError if there was none."""
         if not self._count:
             raise ArgumentError(f"{type(self).__name__}: there was no batch to measure; update(output, target) first.")
         return self.result((self._total / self._count).tolist())
@@ -99,16 +91,11 @@ class Accuracy(Metric):
     """The share of samples whose largest output is at their label, as `train.accuracy`."""
 
     def measured(self, output: Any, target: Any) -> Tensor:
-        """The share of a batch."""
         return accuracy(output, target)
 
 
 class TopKCategoricalAccuracy(Metric):
-    """The share of samples whose label is among the k classes of the largest outputs.
-
-    Args:
-        k: how many.
-    """
+    """The share of samples whose label is among the k classes of the largest outputs."""
 
     def __init__(self, k: Count) -> None:
         super().__init__()
@@ -133,88 +120,69 @@ class MAE(Metric):
     """The mean absolute error: mean |output - target|."""
 
     def measured(self, output: Any, target: Any) -> Tensor:
-        """The mean over a batch."""
-        mean: Tensor = ops.abs(_difference(output, target, "MAE")).mean()
-        return mean
+        return ops.abs(_difference(output, target, "MAE")).mean()
 
 
 class MSE(Metric):
     """The mean squared error: mean (output - target)^2."""
 
     def measured(self, output: Any, target: Any) -> Tensor:
-        """The mean over a batch."""
-        mean: Tensor = ops.square(_difference(output, target, "MSE")).mean()
-        return mean
+        return ops.square(_difference(output, target, "MSE")).mean()
 
 
 def _difference(output: Tensor, target: Tensor, who: str) -> Tensor:
     if output.shape != target.shape:
         raise ShapeError(f"{who}: the output has shape {output.shape}, the target {target.shape}.")
-    difference: Tensor = output - target
-    return difference
+    return output - target
 
 
 class _OfClasses(Metric):
-    """A number for each class, of the confusion matrix; with `average` their mean.
-
-    A class that has no sample in the denominator counts 0.
-
-    Args:
-        average: whether the mean over classes is given, in place of a list of them.
-    """
+    """A number for each class from the confusion matrix, 0 for a class without samples; with `average` their mean."""
 
     def __init__(self, average: bool = False) -> None:
         super().__init__()
         self.average = average
 
     def measured(self, output: Any, target: Any) -> Tensor:
-        """The confusion matrix, as shares."""
         return confusion(output, target)
 
     def result(self, mean: Any) -> Any:
-        """The numbers of the classes, of the mean confusion matrix."""
         shares = np.asarray(mean)
-        right, of_class, said = np.diag(shares), shares.sum(1), shares.sum(0)
-        above, below = self.parts(right, of_class, said)
+        above, below = self._parts(np.diag(shares), shares.sum(1), shares.sum(0))
         each = np.divide(above, below, out=np.zeros_like(above), where=below > 0)
         return float(each.mean()) if self.average else each.tolist()
 
-    def parts(self, right: Any, of_class: Any, said: Any) -> tuple[Any, Any]:
-        """Numerator and denominator, of the shares of samples that are right, are of a class, and are said to be."""
+    def _parts(self, right: Any, of_class: Any, said: Any) -> tuple[Any, Any]:
+        """Numerator and denominator: of the shares of right samples, of a class's samples, and of its predictions."""
         raise NotImplementedError
 
 
 class Precision(_OfClasses):
     """Of the samples that are said to be of a class, the share that is: for each class, or with `average` the mean."""
 
-    def parts(self, right: Any, of_class: Any, said: Any) -> tuple[Any, Any]:
-        """Right, among those said to be of the class."""
+    def _parts(self, right: Any, of_class: Any, said: Any) -> tuple[Any, Any]:
         return right, said
 
 
 class Recall(_OfClasses):
     """Of the samples of a class, the share that is said to be: for each class, or with `average` the mean."""
 
-    def parts(self, right: Any, of_class: Any, said: Any) -> tuple[Any, Any]:
-        """Right, among those of the class."""
+    def _parts(self, right: Any, of_class: Any, said: Any) -> tuple[Any, Any]:
         return right, of_class
 
 
 class F1(_OfClasses):
     """2 precision recall / (precision + recall): for each class, or with `average` the mean."""
 
-    def parts(self, right: Any, of_class: Any, said: Any) -> tuple[Any, Any]:
-        """Twice right, among both."""
+    def _parts(self, right: Any, of_class: Any, said: Any) -> tuple[Any, Any]:
         return 2.0 * right, of_class + said
 
 
 class Loss(Metric):
     """The mean of the loss over samples; among the metrics of a `Model`, its loss function's."""
 
-    def measured(self, output: Any, target: Any) -> Tensor:
-        """The loss itself."""
-        loss: Tensor = output
-        return loss
+    def measured(self, output: Any, target: Any) -> Any:
+        return output
 
     def update(self, *inputs: Any) -> None:
         """Take the loss of a batch, which counts as one sample."""
@@ -240,19 +208,14 @@ NAMES: dict[str, Callable[[], Metric]] = {
 
 
 def as_metrics(given: Any) -> dict[str, Any]:
-    """The metrics of a `Model` by name: each is a `Metric`, or a metric of `train.fit` (function, name, `Monitored`).
-
-    Raises:
-        ArgumentError: for what is none.
-    """
+    """The metrics of a `Model` by name, each a `Metric`, or a metric of `train.fit` (function, name, `Monitored`)."""
     if given is None:
         return {}
-    if isinstance(given, dict):
-        pairs = list(given.items())
-    elif isinstance(given, (set, frozenset, list, tuple)):
-        pairs = [(name, name) for name in (sorted(given, key=str) if isinstance(given, (set, frozenset)) else given)]
-    else:
+    if isinstance(given, (set, frozenset)):
+        given = sorted(given, key=str)
+    if not isinstance(given, (dict, list, tuple)):
         raise ArgumentError(f"Model: metrics are names, {{'accuracy'}}, or a dict of them by name, not {came(given)}.")
+    pairs = list(given.items()) if isinstance(given, dict) else [(name, name) for name in given]
     found: dict[str, Any] = {}
     for name, one in pairs:
         if not isinstance(name, str):
@@ -268,10 +231,7 @@ def as_metrics(given: Any) -> dict[str, Any]:
             raise ArgumentError(
                 f"Model: metrics: {name!r} is a Metric, a function of (output, target) or a name, not {came(one)}."
             )
-        measures = (
-            type(one).measured is not Metric.measured or "measured" in vars(one) if isinstance(one, Metric) else True
-        )
-        if isinstance(one, Metric) and not measures and not one.collects:
+        if isinstance(one, Metric) and getattr(one.measured, "__func__", None) is Metric.measured and not one.collects:
             raise ArgumentError(
                 f"Model: metrics: {type(one).__name__} has no method measured(self, output, target), which gives the "
                 f"mean over a batch; update and eval are made of it."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal, cast
 
 import numpy as np
@@ -29,20 +30,20 @@ __all__ = ["Model"]
 
 
 class Model:
-    """A network with what it is trained and measured by: `train.fit` and `train.evaluate`, in MindSpore's words.
+    """A network with its loss, optimiser and metrics: `train.fit` and `train.evaluate` by MindSpore's names.
 
     A step is one compiled Program, and gives the bits of `train.fit`.
 
     Args:
-        network: a Cell. Without loss_fn it is called with all columns of a batch, and gives the loss itself; a
-            `nn.TrainOneStepCell` brings loss and optimiser.
-        loss_fn: a function or Cell of what the network gives and the last column.
+        network: a Cell. Without loss_fn it takes all columns of a batch, and returns the loss; a `nn.TrainOneStepCell`
+            has loss and optimiser.
+        loss_fn: a function or Cell of the output and the last column.
         optimizer: made from Parameters of the network; needed to train.
         metrics: names, such as {"accuracy", "loss"}, or a dict of metrics by name: names, `train.Metric`, functions of
-            (output, target), `train.Monitored`. They are measured when it is evaluated.
-        eval_network: what is evaluated in the place of network and loss_fn: called with all columns of a batch, such as
-            a `nn.WithEvalCell`.
-        eval_indexes: where the result of eval_network has loss, output and label; without it at 0, 1 and 2.
+            (output, target), `train.Monitored`. They are measured in evaluations.
+        eval_network: a Cell to evaluate instead of network and loss_fn, which takes all columns of a batch, such as a
+            `nn.WithEvalCell`.
+        eval_indexes: the positions of loss, output and label in the result of eval_network; by default 0, 1 and 2.
         amp_level: "O0", or "O1" for products in float16: `amp.auto_mixed_precision`.
         loss_scale: as for `train.fit`.
 
@@ -115,16 +116,15 @@ class Model:
         sink_size: int = -1,
         initial_epoch: Size = 0,
     ) -> Result:
-        """Train the network: epochs over all data.
+        """Train the network.
 
         Args:
             epoch: the number of the last epoch.
-            train_dataset: whatever `train.fit` takes (batches that are tuples of columns, the target last; a tuple of
-                arrays, which are shuffled), or a data set that has create_tuple_iterator() and get_dataset_size().
-            callbacks: one or several, which are told in order.
-            dataset_sink_mode, sink_size: MindSpore's; there is no queue on a device, and callbacks are told of each
-                step in any case.
-            initial_epoch: how many epochs there were before, which are counted.
+            train_dataset: data as for `train.fit` (batches that are tuples of columns, the target last; a tuple of
+                arrays, which are shuffled), or a data set with create_tuple_iterator() and get_dataset_size().
+            callbacks: one or several, called in order.
+            dataset_sink_mode, sink_size: MindSpore's, without effect; callbacks are called at each step in any case.
+            initial_epoch: the number of epochs before, which count.
 
         Returns:
             The `Result` of `train.fit`.
@@ -147,16 +147,16 @@ class Model:
         sink_size: int = -1,
         initial_epoch: Size = 0,
     ) -> Result:
-        """Train the network, and evaluate it in between, by loss and metrics.
+        """Train the network, and evaluate it between epochs, by loss and metrics.
 
         Args:
             epoch, train_dataset, callbacks, initial_epoch: as for `train`.
             valid_dataset: other data to evaluate on.
-            valid_frequency: after every so many epochs; or a list of epochs after which it is done.
+            valid_frequency: evaluate after every so many epochs, or after each epoch in a list.
             dataset_sink_mode, valid_dataset_sink_mode, sink_size: as for `train`.
 
         Returns:
-            The `Result` of `train.fit`: "test_" stands before the numbers of an evaluation.
+            The `Result` of `train.fit`; names of evaluation results begin with "test_".
 
         Raises:
             ArgumentError: as for `train`.
@@ -174,25 +174,24 @@ class Model:
                 "call model.eval in a callback, or leave it out."
             )
         given = [*sort_callbacks(() if callbacks is None else callbacks)]
-        metrics = metrics_to_compile(self.metrics)
-        with_own_loss = self.loss_fn is None
+        whole = self.loss_fn is None
         return fit(
             self.network,
             output_as_loss if self.loss_fn is None else self.loss_fn,
             self.optimizer,
-            as_columns(data, with_own_loss, f"Model.{who}: train_dataset"),
+            as_columns(data, whole, f"Model.{who}: train_dataset"),
             epoch - initial,
-            test=None if test is None else as_columns(test, with_own_loss, "Model.fit: valid_dataset"),
+            test=None if test is None else as_columns(test, whole, "Model.fit: valid_dataset"),
             test_every=every,
             accuracy=None,
-            metrics={} if test is None else metrics,
+            metrics={} if test is None else metrics_to_compile(self.metrics),
             loss_scale=self.loss_scale,
             callbacks=[ModelMetrics(self, given, initial), *given],
             progress=False,
         )
 
     def finish(self, record: dict[str, Any]) -> dict[str, Any]:
-        """Put what the metrics make of their means into a record of these; it is returned."""
+        """Replace means in a record by the results of their metrics; it is returned."""
         for before in ("", "test_"):
             for name, one in self.metrics.items():
                 if isinstance(one, Metric) and not one.collects and before + name in record:
@@ -200,7 +199,7 @@ class Model:
         return record
 
     def collecting(self) -> dict[str, Metric]:
-        """The metrics that are given each batch as it is, by name."""
+        """The metrics with an `update` of their own, by name."""
         found = {name: one for name, one in self.metrics.items() if isinstance(one, Metric) and one.collects}
         if found and (self.eval_network is not None or self.loss_fn is None):
             raise ArgumentError(
@@ -225,9 +224,7 @@ class Model:
         """Measure the metrics on data, in prediction.
 
         Args:
-            valid_dataset: as for `train`; arrays are not shuffled.
-            callbacks: are told of the evaluation.
-            dataset_sink_mode: as for `train`.
+            valid_dataset, callbacks, dataset_sink_mode: as for `train`; arrays are not shuffled.
 
         Returns:
             The metrics by name.
@@ -244,17 +241,9 @@ class Model:
         told[0].on_fit_begin(training)
         for callback in told:
             callback.on_evaluation_begin(training)
-        found = evaluate_with(
-            net,
-            loss,
-            as_columns(valid_dataset, whole, "Model.eval: valid_dataset"),
-            64,
-            None,
-            metrics,
-            (),
-            None,
-            lambda step: tell_callbacks(step, training, told),
-        )
+        batches = as_columns(valid_dataset, whole, "Model.eval: valid_dataset")
+        tell = partial(tell_callbacks, training=training, callbacks=told)
+        found = evaluate_with(net, loss, batches, 64, None, metrics, (), None, tell)
         names = {name: "loss" if isinstance(one, Loss) else name for name, one in self.metrics.items()}
         training.record = {f"test_{name}": found[measured] for name, measured in names.items() if measured in found}
         for callback in told:
@@ -263,31 +252,26 @@ class Model:
 
     def _evaluated(self) -> tuple[Cell, Any, dict[str, Any], bool]:
         """The parts of an evaluation: network, loss, metrics, and whether the network takes all columns of a batch."""
-        net, loss = self.network, self.loss_fn
-        whole = self.eval_network is not None or loss is None
         metrics = metrics_to_compile(self.metrics)
         if self.eval_network is not None:
-            net, loss = self.eval_network, LossPart(self.eval_indexes[0])
             metrics = {name: self._of_parts(one) for name, one in metrics.items()}
-        elif loss is None:
-            loss = output_as_loss
-            if metrics:
-                raise ArgumentError(
-                    f"Model.eval: the network gives the loss alone, so that {min(metrics)!r} has no output to measure. "
-                    f"Give network and loss_fn apart, or an eval_network."
-                )
-        return net, loss, metrics, whole
+            return self.eval_network, LossPart(self.eval_indexes[0]), metrics, True
+        if self.loss_fn is not None:
+            return self.network, self.loss_fn, metrics, False
+        if metrics:
+            raise ArgumentError(
+                f"Model.eval: the network gives the loss alone, so that {min(metrics)!r} has no output to measure. "
+                f"Give network and loss_fn apart, or an eval_network."
+            )
+        return self.network, output_as_loss, metrics, True
 
     def _of_parts(self, function: Any) -> Any:
-        """A metric of the output and label that eval_network gives."""
+        """A metric of the output and label of eval_network."""
         _, output, label = self.eval_indexes
         return lambda outs, _target: function(outs[output], outs[label])
 
     def predict(self, *predict_data: Any) -> Any:
-        """The output of the network for a batch, in prediction, compiled.
-
-        Args:
-            predict_data: its inputs.
+        """The output of the network for the inputs of a batch, in prediction, compiled.
 
         Example:
             >>> snncell.train.Model(nn.ReLU()).predict(Tensor([-1.0, 2.0]))
@@ -383,7 +367,7 @@ def metrics_to_compile(metrics: dict[str, Any]) -> dict[str, Any]:
 
 
 class ModelMetrics(Callback):
-    """The callback that runs first: fills the run context from the model, and puts metrics into the records."""
+    """The first callback: fill the run context from the model, and put metrics into the records."""
 
     order = -1_000_000
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
@@ -28,11 +30,7 @@ __all__ = [
 
 
 class WithLossCell(Cell):
-    """A network with its loss: loss_fn(backbone(data), label).
-
-    Args:
-        backbone: the network.
-        loss_fn: a function or Cell of what it gives and the label.
+    """A network with its loss, a function or Cell of output and label: loss_fn(backbone(data), label).
 
     Example:
         >>> nn.WithLossCell(nn.ReLU(), nn.MSELoss())(Tensor([2.0]), Tensor([0.0])).item()
@@ -81,12 +79,12 @@ def _as_float32(x: Tensor) -> Tensor:
 
 
 class WithGradCell(Cell):
-    """The gradients of a network's trainable Parameters, as a tuple, of `loss_fn(network(data), label)`.
+    """The gradients of `loss_fn(network(data), label)` for a network's trainable Parameters, as a tuple.
 
     Args:
         network: a Cell.
-        loss_fn: as for `WithLossCell`; left out, what the network gives is the loss.
-        sens: the gradient to start from; left out, ones.
+        loss_fn: as for `WithLossCell`; by default the output of the network is the loss.
+        sens: the gradient to start from; by default ones.
 
     Example:
         >>> net = nn.Dense(1, 1, weight_init="ones")
@@ -113,7 +111,7 @@ class WithGradCell(Cell):
 
 
 class ForwardValueAndGrad(Cell):
-    """A network's value beside its gradients, of one run: (value, gradients), the latter as `ops.GradOperation`'s.
+    """A network's value and gradients from one run: (value, gradients), the latter as from `ops.GradOperation`.
 
     Args:
         network: a function or Cell of Tensors.
@@ -147,18 +145,18 @@ class ForwardValueAndGrad(Cell):
 
 
 class TrainOneStepCell(Cell):
-    """A step of a training as a Cell: forward, backward, optimiser; it gives the loss.
+    """A training step as a Cell: forward, backward, optimiser; it returns the loss.
 
-    Under `jit`, and in GRAPH_MODE, the whole of it is one compiled Program, as `train.training_step` is.
+    With `jit`, and in GRAPH_MODE, it is one compiled Program, as `train.training_step` is.
 
     Args:
-        network: gives the loss of a batch, such as a `WithLossCell`.
+        network: returns the loss of a batch, such as a `WithLossCell`.
         optimizer: made from Parameters of the network.
-        sens: a factor of the gradients, beside the optimiser's `loss_scale`, which divides them; left out, 1.
-        return_grad: whether it gives `(loss, {name: gradient})`.
+        sens: a factor of the gradients, beside the optimiser's `loss_scale`, which divides them; by default 1.
+        return_grad: whether it returns `(loss, {name: gradient})`.
 
     Raises:
-        ArgumentError: for an optimiser that is none, or trains Parameters that the network has not.
+        ArgumentError: for something else than an optimiser, or one with Parameters that are not the network's.
 
     Example:
         >>> net = nn.Dense(2, 1)
@@ -188,12 +186,12 @@ class TrainOneStepCell(Cell):
 
     @property
     def weights(self) -> Sequence[Parameter]:
-        """The Parameters that it trains: those of the optimiser that are not frozen."""
+        """The Parameters of the optimiser that are not frozen."""
         return self.optimizer.trainable_params()
 
     @property
     def grad(self) -> ops.GradOperation:
-        """For a `construct` of one's own: `self.grad(self.network, self.weights)(*inputs, sens)`."""
+        """For your own `construct`: `self.grad(self.network, self.weights)(*inputs, sens)`."""
         return ops.GradOperation(get_by_list=True, sens_param=True)
 
     def construct(self, *inputs: Any) -> Any:
@@ -229,22 +227,11 @@ def _trained_weights(network: Any, optimiser: Optimizer | None, who: str) -> Seq
 
 
 def _gradients_of_scaled(network: Cell, weights: Sequence[Parameter], sens: Any, who: str) -> Callable[..., Any]:
-    """A function that gives the value of a network and the gradients of Parameters, from `sens` if there is one."""
+    """A function that returns the value of a network and the gradients of Parameters, from `sens` if there is one."""
     if sens is None:
         return ops.value_and_grad(network, None, tuple(weights))
-    of_seed = ops.value_and_grad(_scale_output(network, sens, who), None, tuple(weights), has_aux=True)
 
-    def run(*inputs: Any) -> Any:
-        (_, value), grads = of_seed(*inputs)
-        return value, grads
-
-    return run
-
-
-def _scale_output(network: Cell, sens: Any, who: str) -> Callable[..., Any]:
-    """A function whose gradient is that of the network from `sens`: the sum of value times sens."""
-
-    def scaled(*inputs: Any) -> Any:
+    def scaled(*inputs: Any) -> Any:  # its gradient, of the sum of value times sens, is that from sens
         value = network(*inputs)
         if not isinstance(value, Tensor):
             raise ArgumentError(f"{who}: with sens the network gives one Tensor, not {came(value)}.")
@@ -253,20 +240,19 @@ def _scale_output(network: Cell, sens: Any, who: str) -> Callable[..., Any]:
             raise ShapeError(f"{who}: sens has shape {factor.shape}, what the network gives {value.shape}.")
         return value * ops.stop_gradient(factor).astype(value.dtype), value
 
-    return scaled
+    def run(*inputs: Any) -> Any:
+        (_, value), grads = of_scaled(*inputs)
+        return value, grads
+
+    of_scaled = ops.value_and_grad(scaled, None, tuple(weights), has_aux=True)
+    return run
 
 
 # --- assignment and gradient accumulation -----------------------------------------------------------------------------
 
 
 class ParameterUpdate(Cell):
-    """Replaces a Parameter's value, as a Cell: `construct(x)` is `ops.assign(param, x)`, and gives the Parameter.
-
-    Args:
-        param: the Parameter.
-
-    Raises:
-        ParameterError: for something else.
+    """Assign to a Parameter, as a Cell: `construct(x)` is `ops.assign(param, x)`, and returns the new value.
 
     Example:
         >>> p = Parameter(Tensor([1.0]), name="p")
@@ -285,14 +271,14 @@ class ParameterUpdate(Cell):
 
 
 class GradAccumulationCell(Cell):
-    """A network over a batch in equal parts, one after the other, whose results are added up.
+    """Run a network on equal parts of a batch, one after the other, and add the results: out = sum_i network(part i).
 
-    out = sum_i network(part i). Of a loss that is a mean over samples, the sum is `micro_size` times that of the batch.
-    A training with batches that do not fit into memory is `train.fit(accumulate=...)`.
+    If the loss is a mean over samples, the sum is `micro_size` times that of the batch. Use `train.fit(accumulate=...)`
+    to train with batches that do not fit into memory.
 
     Args:
-        network: gives a Tensor, such as a loss.
-        micro_size: how many parts.
+        network: returns a Tensor, such as a loss.
+        micro_size: the number of parts.
 
     Raises:
         ShapeError: for a batch that cannot be cut into so many.
@@ -308,12 +294,8 @@ class GradAccumulationCell(Cell):
         self.network, self.micro_size = network, micro_size
 
     def construct(self, *inputs: Any) -> Any:
-        parts = [self._parts(x) for x in inputs]
-        total: Any = None
-        for own in zip(*parts, strict=True):
-            out = self.network(*own)
-            total = out if total is None else total + out
-        return total
+        parts = zip(*[self._parts(x) for x in inputs], strict=True)
+        return functools.reduce(operator.add, (self.network(*part) for part in parts))
 
     def _parts(self, x: Tensor) -> Sequence[Tensor]:
         if not isinstance(x, Tensor):
