@@ -54,10 +54,9 @@ def hide_frames(error: BaseException) -> None:
 
 
 def traceback_at(function: Callable[..., Any]) -> TracebackType | None:
-    """A traceback that ends in a function which has returned: at its return, if there is one, or at its first line.
+    """A traceback that ends in a function which has returned: at its only return, or at its first line.
 
-    Raise an error with it if the function returned the wrong thing: no frame of the function is left to be shown. None
-    for a function that is the package's own, or not written in Python.
+    Raise an error with it if the function returned the wrong thing. None for a function of the package, or of C.
     """
     code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
     if code is None or code.co_filename.startswith(PACKAGE):
@@ -141,12 +140,7 @@ _machinery: tuple[str, ...] = ()  # beginnings of paths, as `str.startswith` tak
 
 
 def tells(kind: type, teller: Callable[[Mapping[str, Any]], Mark | None]) -> Callable[[_Function], _Function]:
-    """Decorate a function whose frames mean something.
-
-    Args:
-        kind: the class of the Mark.
-        teller: makes it from the local variables; None where there is none yet.
-    """
+    """Decorate a function whose frames mean something: `teller` makes a Mark of this kind from its local variables."""
 
     def register(function: _Function) -> _Function:
         _TELLERS[function.__code__] = kind, teller

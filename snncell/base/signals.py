@@ -66,11 +66,6 @@ def hold_together(changes: Sequence[tuple[dict[str, Any], dict[str, Any], dict[s
     return Restoring(partial(any, map(call, enter)), *(partial(held.update, before) for held, _, before in changes))
 
 
-def in_list(items: list[Any], item: Any) -> Restoring:
-    """A context in which `item` stands at the end of a list."""
-    return Restoring(partial(items.append, item), partial(items.__delitem__, -1))
-
-
 def write(writes: Iterable[Write]) -> None:
     """Set all of the attributes, or none; owners set them by functions in C.
 
@@ -80,7 +75,7 @@ def write(writes: Iterable[Write]) -> None:
 
 
 def undoing(writes: list[Write]) -> Callable[[], Any]:
-    """A function in C that sets the attributes that the list holds when it is called, from its beginning to its end."""
+    """A function in C that sets the attributes that the list holds when it is called."""
     return partial(any, starmap(setattr, writes))
 
 
@@ -88,18 +83,16 @@ def undoing(writes: list[Write]) -> Callable[[], Any]:
 
 
 class _Wall:
-    """The wall that signals wait behind: one place for all of them, so that they may go on at once."""
+    """The wall that signals wait behind: one for all of them, so that they may continue at once."""
 
     up = True
 
 
 class _Gate:
-    """A signal's handler in the place of another one, which is called later."""
+    """A signal's handler that replaces another one and calls it later."""
 
     def __init__(self, wall: _Wall, number: int, handler: Any) -> None:
-        self.wall = wall
-        self.number = number
-        self.handler = handler
+        self.wall, self.number, self.handler = wall, number, handler
         self.waiting: list[FrameType | None] = []
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
@@ -110,8 +103,7 @@ class _Gate:
 
     def restore(self) -> None:
         """Put the other one back, unless a third has taken the place."""
-        in_place = signal.getsignal(self.number) is self
-        if in_place:
+        if signal.getsignal(self.number) is self:
             signal.signal(self.number, self.handler)
 
 
@@ -164,11 +156,7 @@ def _deliver(gates: list[_Gate]) -> None:
 
 
 def take_from(queue: SimpleQueue[Any]) -> Any:
-    """The next item of a queue, which is waited for.
-
-    A signal that comes between the interpreter's last look and the wait itself would not be heard before the item is
-    there, or ever. So the interpreter looks again each second.
-    """
+    """Wait for the next item of a queue; look for signals each second, because one may come just before the wait."""
     while True:
         try:
             return queue.get(timeout=1.0)
@@ -225,11 +213,7 @@ _unfinished = ""  # what a thread that this process does not have was doing
 
 
 def refuse_unfinished() -> None:
-    """Raise in a child if what it inherits may hang.
-
-    Raises:
-        ForkError: if another thread of the parent was compiling, or inside of a kernel, at the fork.
-    """
+    """Raise a ForkError in a child if a thread of the parent was compiling, or inside of a kernel, at the fork."""
     if _unfinished:
         raise ForkError(
             f"this process was forked while another thread of its parent {_unfinished}, which did not end within "
@@ -239,10 +223,7 @@ def refuse_unfinished() -> None:
 
 
 def let_fork() -> None:
-    """Wait for a fork that is about to be, before `RUNNING.lock` or `BUILDING` is taken.
-
-    Otherwise a thread that takes its lock again and again would not leave it to the fork.
-    """
+    """Wait for a coming fork before you take `RUNNING.lock` or `BUILDING`, or the fork would never get the lock."""
     if _coming and not (RUNNING.lock._is_owned() or BUILDING._is_owned()):
         with _gate:
             pass

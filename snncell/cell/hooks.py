@@ -1,7 +1,7 @@
-"""Hooks of Cells: functions that see, and may replace, what goes in and out, forward and backward.
+"""Hooks of Cells: functions that see, and may replace, inputs and outputs, forward and backward.
 
-Backward hooks are two identities on the tape, at the inputs and the outputs of a call, whose reverses call them. So a
-hook works on whatever a Cell is, also one with a `bprop`, and what it returns is differentiated like anything else.
+Backward hooks are called by the backward passes of two identities on the tape, at the inputs and the outputs of a call.
+So they work on any Cell, also one with a `bprop`, and you can differentiate their results again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from snncell.base.arguments.kinds import misfit
 from snncell.base.arguments.shown import came, show
 from snncell.errors import ArgumentTypeError, GradientError, SnncellError
 from snncell.tape import structure
-from snncell.tape.backward import conform, zeros_of
+from snncell.tape.backward import conform, with_zeros
 from snncell.tape.primitive import custom
 from snncell.tape.state import RECORDING, Entry
 from snncell.tape.tensor import Tensor
@@ -37,7 +37,7 @@ TAKES: dict[str, tuple[str, ...]] = {  # what each kind is called with
 
 
 class Hook(NamedTuple):
-    """A function that was registered, and with what it is called."""
+    """A registered function and its options."""
 
     function: Callable[..., Any]
     with_kwargs: bool = False
@@ -45,7 +45,7 @@ class Hook(NamedTuple):
 
 
 class HookHandle:
-    """A registered hook; `remove()` takes it off again."""
+    """A registered hook; `remove()` removes it."""
 
     def __init__(self, cell: Any, kind: str, hook: Hook, first: bool = False) -> None:
         if not callable(hook.function):
@@ -58,7 +58,7 @@ class HookHandle:
         cell.__dict__["version"] += 2  # a trace without the hook is out of date
 
     def remove(self) -> None:
-        """Take the hook off; once it is off, nothing happens."""
+        """Remove the hook; a second call does nothing."""
         state = self._cell.__dict__
         if self._number not in (known := state.get(self._kind, {})):
             return
@@ -69,7 +69,7 @@ class HookHandle:
 
 
 def _refuse_signature(cell: Any, hook: Hook, takes: tuple[str, ...]) -> None:
-    """Raise unless a hook takes what it will be called with, as far as its signature is known."""
+    """Raise unless a hook takes its arguments, as far as its signature is known."""
     takes = (*takes[:2], "kwargs", *takes[2:]) if hook.with_kwargs else takes
     if wrong := misfit(hook.function, takes):
         raise ArgumentTypeError(
@@ -79,7 +79,10 @@ def _refuse_signature(cell: Any, hook: Hook, takes: tuple[str, ...]) -> None:
 
 
 class Hooked:
-    """The hooks of a Cell: dicts that are replaced, so that a call goes on with those that it began with."""
+    """The hooks of a Cell: dicts that are replaced, so that a running call keeps its own.
+
+    Each method to register a hook returns a handle, whose `remove()` removes the hook.
+    """
 
     _pre_hooks: Any = MappingProxyType({})
     _hooks: Any = MappingProxyType({})
@@ -88,26 +91,23 @@ class Hooked:
 
     @property
     def is_hooked(self) -> bool:
-        """True if the Cell itself has any hook that is called with its calls."""
-        return bool(self._pre_hooks or self._hooks or self._backward_pre_hooks or self._backward_hooks)
+        """True if the Cell itself has a hook on its calls."""
+        return bool(self.is_hooked_forward or self._backward_pre_hooks or self._backward_hooks)
 
     @property
     def is_hooked_forward(self) -> bool:
-        """True if hooks may have its calls take, or give, something else than its construct says."""
+        """True if hooks may replace its inputs or outputs."""
         return bool(self._pre_hooks or self._hooks)
 
     def register_forward_pre_hook(
         self, hook_fn: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> HookHandle:
-        """Call `hook_fn(cell, inputs)` before each `construct`; what it returns, if not None, replaces the inputs.
+        """Call `hook_fn(cell, inputs)` before each `construct`; its result, if not None, replaces the inputs.
 
         Args:
-            hook_fn: with `with_kwargs` it is called as hook_fn(cell, inputs, kwargs), and gives None or both.
-            prepend: whether it comes before those that are there.
-            with_kwargs: whether it sees the inputs that are given by name.
-
-        Returns:
-            A handle, whose `remove()` takes the hook off.
+            hook_fn: with `with_kwargs` it is called as hook_fn(cell, inputs, kwargs), and returns None or both.
+            prepend: whether it comes before the present hooks.
+            with_kwargs: whether it gets the inputs by name, too.
         """
         return HookHandle(self, "_pre_hooks", Hook(hook_fn, with_kwargs), prepend)
 
@@ -119,40 +119,29 @@ class Hooked:
         with_kwargs: bool = False,
         always_call: bool = False,
     ) -> HookHandle:
-        """Call `hook_fn(cell, inputs, out)` after each call; what it returns, if not None, replaces the output.
+        """Call `hook_fn(cell, inputs, out)` after each call; its result, if not None, replaces the output.
 
         Args:
             hook_fn: with `with_kwargs` it is called as hook_fn(cell, inputs, kwargs, out).
-            prepend: whether it comes before those that are there.
-            with_kwargs: whether it sees the inputs that are given by name.
-            always_call: whether it is called after a call that fails too, with None as the output.
-
-        Returns:
-            A handle, whose `remove()` takes the hook off.
+            prepend, with_kwargs: as for `register_forward_pre_hook`.
+            always_call: whether it is also called after a call that fails, with None as the output.
         """
         return HookHandle(self, "_hooks", Hook(hook_fn, with_kwargs, always_call), prepend)
 
     def register_backward_pre_hook(self, hook_fn: Callable[[Any, tuple[Any, ...]], Any]) -> HookHandle:
-        """Call `hook_fn(cell, grad_output)` before the reverse of each call.
+        """Call `hook_fn(cell, grad_output)` before the backward pass of each call.
 
         Args:
-            hook_fn: takes the gradients of the outputs, a tuple; what it returns, if not None, replaces them.
-
-        Returns:
-            A handle, whose `remove()` takes the hook off.
+            hook_fn: takes the gradients of the outputs, a tuple; its result, if not None, replaces them.
         """
         return HookHandle(self, "_backward_pre_hooks", Hook(hook_fn))
 
     def register_backward_hook(self, hook_fn: Callable[[Any, tuple[Any, ...], tuple[Any, ...]], Any]) -> HookHandle:
-        """Call `hook_fn(cell, grad_input, grad_output)` after the reverse of each call.
+        """Call `hook_fn(cell, grad_input, grad_output)` after the backward pass of each call.
 
         Args:
-            hook_fn: takes the gradients of the inputs and of the outputs, tuples; what it returns, if not None,
-                replaces those of the inputs. Where nothing in front of the Cell has a gradient, those are None, and
-                nothing is replaced.
-
-        Returns:
-            A handle, whose `remove()` takes the hook off.
+            hook_fn: takes the gradients of the inputs and of the outputs, tuples; its result, if not None, replaces
+                those of the inputs. If no input has a gradient, those are None, and nothing is replaced.
         """
         return HookHandle(self, "_backward_hooks", Hook(hook_fn))
 
@@ -161,7 +150,7 @@ class Hooked:
 
 
 def before_call(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The inputs of a call as the hooks before it leave them."""
+    """The inputs of a call after its pre hooks."""
     for hook in cell._pre_hooks.values():
         changed = hook.function(cell, args, kwargs) if hook.with_kwargs else hook.function(cell, args)
         if changed is None:
@@ -179,7 +168,7 @@ def before_call(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
 
 
 def after_call(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
-    """The output of a call as the hooks after it leave it."""
+    """The output of a call after its hooks."""
     for hook in cell._hooks.values():
         changed = _call_after(hook, cell, args, kwargs, out)
         out = out if changed is None else changed
@@ -211,70 +200,59 @@ class Passage:
 
     @classmethod
     def of(cls, cell: Any) -> Self | None:
-        """A passage, if there is a hook to be called, and a gradient that it could see."""
+        """A passage, if there is a hook to call, and a gradient for it."""
         return cls(cell) if RECORDING.tape is not None and (cell._backward_hooks or cell._backward_pre_hooks) else None
 
     def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The inputs behind an identity whose reverse calls the hooks."""
-        leaves, tree = structure.flatten((args, kwargs))
-        floats = [leaf for leaf in leaves if leaf.dtype.is_float]
+        """The inputs after an identity whose backward pass calls the hooks."""
+        floats = [leaf for leaf in structure.flatten((args, kwargs))[0] if leaf.dtype.is_float]
         self.inputs = len(floats)
         self.reaches_inputs = any(leaf._entry is not None for leaf in floats)
         if not self.reaches_inputs or not self.cell._backward_hooks:
             return args, kwargs
-        passed = iter(custom(_AtInputs(self), lambda: floats, floats))
-        return structure.unflatten(tree, [next(passed) if leaf.dtype.is_float else leaf for leaf in leaves])
+        return _through(_HookedIdentity("backward hook", self._after), (args, kwargs))
 
     def leave(self, out: Any) -> Any:
-        """The outputs behind one."""
-        leaves, tree = structure.flatten(out)
-        floats = [leaf for leaf in leaves if leaf.dtype.is_float]
-        passed = iter(custom(_AtOutputs(self), lambda: floats, floats))
-        return structure.unflatten(tree, [next(passed) if leaf.dtype.is_float else leaf for leaf in leaves])
+        """The outputs after such an identity."""
+        return _through(_HookedIdentity("backward pre hook", self._before), out)
 
+    def _before(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Call the hooks before the backward pass; and those after it, if it does not reach the inputs."""
+        for hook in self.cell._backward_pre_hooks.values():
+            grads = _fit_gradients(self.cell, hook.function(self.cell, grads), grads, "backward pre hook", "output")
+        self.grad_output = grads
+        if not self.reaches_inputs:
+            for hook in self.cell._backward_hooks.values():
+                hook.function(self.cell, (None,) * self.inputs, grads)
+        return grads
 
-class _AtOutputs:
-    """The identity behind a Cell."""
-
-    name = "backward pre hook"
-
-    def __init__(self, passage: Passage) -> None:
-        self.passage = passage
-
-    def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
-        """Call the hooks before the reverse; and those after it, if it has nowhere to go."""
-        passage, cell = self.passage, self.passage.cell
-        grads = tuple(zeros_of(s, douts) if d is None else d for d, s in zip(douts, entry.specs, strict=True))
-        for hook in cell._backward_pre_hooks.values():
-            grads = _fit_gradients(cell, hook.function(cell, grads), grads, "backward pre hook", "output")
-        passage.grad_output = grads
-        if not passage.reaches_inputs:
-            for hook in cell._backward_hooks.values():
-                hook.function(cell, (None,) * passage.inputs, grads)
+    def _after(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
+        for hook in self.cell._backward_hooks.values():
+            new = hook.function(self.cell, grads, self.grad_output)
+            grads = _fit_gradients(self.cell, new, grads, "backward hook", "input")
         return grads
 
 
-class _AtInputs:
-    """The identity in front of a Cell."""
+class _HookedIdentity:
+    """The identity, whose backward pass calls a function of the gradients."""
 
-    name = "backward hook"
-
-    def __init__(self, passage: Passage) -> None:
-        self.passage = passage
+    def __init__(self, name: str, function: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> None:
+        self.name, self.function = name, function
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
-        """Call the hooks after the reverse."""
-        passage, cell = self.passage, self.passage.cell
-        grads = tuple(zeros_of(s, douts) if d is None else d for d, s in zip(douts, entry.specs, strict=True))
-        for hook in cell._backward_hooks.values():
-            grads = _fit_gradients(
-                cell, hook.function(cell, grads, passage.grad_output), grads, "backward hook", "input"
-            )
-        return grads
+        return self.function(with_zeros(entry, douts))
+
+
+def _through(identity: _HookedIdentity, tree: Any) -> Any:
+    """The Tensors of floats in a structure after an identity."""
+    leaves, shape = structure.flatten(tree)
+    floats = [leaf for leaf in leaves if leaf.dtype.is_float]
+    passed = iter(custom(identity, lambda: floats, floats))
+    return structure.unflatten(shape, [next(passed) if leaf.dtype.is_float else leaf for leaf in leaves])
 
 
 def _fit_gradients(cell: Any, returned: Any, grads: tuple[Any, ...], who: str, what: str) -> tuple[Any, ...]:
-    """The gradients that a hook returned, fitted to those that it was given, or these if it returned None."""
+    """The gradients that a hook returned, in the shapes and dtypes of those that it got, or these for None."""
     if returned is None:
         return grads
     several = returned if isinstance(returned, tuple) else (returned,)

@@ -19,7 +19,7 @@ _OF_CLUSTERS = ("mp_comm_recompute", "parallel_optimizer_comm_recompute", "recom
 
 
 class Modes(Tree):
-    """The part of a Cell that is switched for it and all below."""
+    """Settings of a Cell and all below it."""
 
     training: bool
     bprop: Callable[..., Any] | None = None
@@ -46,7 +46,7 @@ class Modes(Tree):
         return self
 
     def set_grad(self, requires_grad: bool = True) -> Self:
-        """Switch gradients of all Parameters on or off; `cell.requires_grad` says what was asked for last."""
+        """Switch gradients of all Parameters on or off; `cell.requires_grad` is the last setting."""
         for parameter in self.get_parameters():
             parameter.requires_grad = bool(requires_grad)
         for _, cell in self.cells_and_names():
@@ -63,15 +63,15 @@ class Modes(Tree):
         self.set_grad(requires_grad)
 
     def to(self, device: Any = None, dtype: Any = None, non_blocking: bool = False) -> Self:
-        """This Cell with its Parameters and buffers on `device`, "cpu" or "gpu".
+        """Move the Parameters and buffers to `device`, "cpu" or "gpu", and return the Cell.
 
         Args:
-            device: a name, in either case, or None for where they are.
-            dtype: None: Parameters keep their dtype.
-            non_blocking: accepted, and the same either way.
+            device: a name in upper or lower case, or None to leave them.
+            dtype: None, because Parameters keep their dtype.
+            non_blocking: accepted without effect.
 
         Raises:
-            DeviceError: for another name, or where there is no GPU, saying what is missing.
+            DeviceError: for another name, or without a GPU.
             ArgumentError: for a dtype.
         """
         if dtype is not None or isinstance(device, (dtypes.DType, Tensor)):
@@ -91,16 +91,14 @@ class Modes(Tree):
     def to_float(self, dst_type: Any) -> Self:
         """Compute in float16 or bfloat16, in this Cell and all below: y = f(half(x), half(W)), y is of `dst_type`.
 
-        Parameters stay as they are, and so do their gradients; see `amp.auto_mixed_precision`, which has the layers
-        with large products alone in few bits, and gives float32 behind each. What runs a Cell over time leaves that to
-        the Cell. A `bprop` without Parameters is not changed.
+        Parameters and their gradients keep their dtype. `amp.auto_mixed_precision` does this only for layers with large
+        products, and gives float32 after each. Cells with a `bprop` and no Parameters are not changed.
 
         Args:
             dst_type: float16, bfloat16, or float32 to undo it.
 
         Raises:
-            ArgumentError: for another dtype, a quantised Cell, or one with a `bprop` and Parameters of its own, which
-                knows these as they are.
+            ArgumentError: for another dtype, a quantised Cell, or one with both a `bprop` and Parameters.
 
         Example:
             >>> net = nn.Dense(3, 4).to_float(snncell.float16)
@@ -141,19 +139,18 @@ class Modes(Tree):
         context_fn: None = None,
         **kwargs: Any,
     ) -> Self:
-        """Run the Cell again in the reverse, instead of keeping what it computes on the way.
+        """Gradient checkpointing: run the Cell again in the backward pass, instead of keeping its intermediate values.
 
-        Gradients are the same, memory is that of its inputs and outputs, time is a second forward. Random numbers are
-        the same again, statistics are written once, and hooks of the Cells below are called once more. A `MultiStep`
-        keeps its states at every sqrt(T)-th step, if it has no `checkpoint_every`. In a jitted function it is the
-        compiler that chooses what is kept, and this says nothing.
+        Gradients and random numbers are the same, it keeps only inputs and outputs, and costs a second forward pass.
+        Statistics are written once; hooks of the Cells below are called once more. A `MultiStep` without
+        `checkpoint_every` keeps its states at every sqrt(T)-th step. In a jitted function the compiler decides, and
+        this has no effect.
 
         Args:
-            use_reentrant, early_stop: accepted, and the same either way: a Cell has one reverse.
-            output_recompute: False; outputs are kept, for what comes after works on them.
+            output_recompute: False, because the following operations need the outputs.
             context_fn: None.
-            kwargs: `mp_comm_recompute`, `parallel_optimizer_comm_recompute`, `recompute_slice_activation`, which are
-                for clusters, and make no difference.
+            use_reentrant, early_stop, kwargs: MindSpore's, without effect; kwargs are `mp_comm_recompute`,
+                `parallel_optimizer_comm_recompute` and `recompute_slice_activation`.
 
         Raises:
             ArgumentError: for output_recompute, a context_fn, or another name.
@@ -192,8 +189,7 @@ class Modes(Tree):
 
 @contextmanager
 def phases(*parts: Any) -> Iterator[None]:
-    """Each Cell of those parts that are Cells is in training, or in prediction, afterwards as before."""
-    # Of each Cell by itself: the user may have set some apart from the others.
+    """Restore after the body whether each Cell in these parts is in training; other parts are ignored."""
     cells = [cell for part in parts if isinstance(part, Modes) for _, cell in part.cells_and_names()]
     before = [(cell, cell.training) for cell in cells]
     try:
@@ -218,12 +214,9 @@ def refuse_quantised(cell: Any, path: str, narrow: str, who: str) -> None:
 def run_with_others(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call `cell.construct` with other Tensors in the places of its Parameters, its inputs and its results.
 
-    With `cell.quantisers` they are on the grids that it gives; with `cell.compute_dtype` float32 is that dtype on the
-    way in, and float32 again on the way out, unless the Cell has `narrow_out`; no Cell has both. The Parameters stay
-    what they are: what is put in their places is computed from them by operations, so a gradient comes back to them.
-
-    Raises:
-        ArgumentError: if construct sets an attribute, which nobody would find again.
+    With `cell.quantisers` they are on its grids; with `cell.compute_dtype` they are of that dtype, and results are
+    float32 again, unless the Cell has `narrow_out`; no Cell has both. Operations compute them from the Parameters, so
+    gradients reach these. If construct sets an attribute, which would be lost, it is an ArgumentError.
     """
     inner = object.__new__(type(cell))  # the Cell with Tensors in the places of its Parameters
     inner.__dict__.update(cell.__dict__)

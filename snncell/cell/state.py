@@ -19,7 +19,7 @@ _EXTRA = "_extra_state"
 
 
 class IncompatibleKeys(NamedTuple):
-    """The paths of a Cell that a state does not have, and those of the state that the Cell does not have."""
+    """The paths that only the Cell has, and those that only the state has."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
@@ -38,17 +38,17 @@ class HasState(Tree):
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Make a Tensor an attribute that is part of the state, and no Parameter.
 
-        It is replaced by setting the attribute, outside of traced functions; what changes inside of one is a Parameter
-        with requires_grad=False, written by `ops.assign`.
+        You replace it by setting the attribute, outside of traced functions. For values that change inside of one, use
+        a Parameter with requires_grad=False and `ops.assign`.
 
         Args:
-            name: of the attribute, which is free, or a buffer.
-            tensor: its value, or None for none so far.
+            name: a free attribute, or a buffer.
+            tensor: its value, or None.
             persistent: whether `state_dict` and checkpoints have it.
 
         Raises:
-            NameClashError: for a name that is empty, contains a dot, or is something else's.
-            ArgumentTypeError: for what is neither a Tensor nor None.
+            NameClashError: for a name that is empty, contains a dot, or belongs to something else.
+            ArgumentTypeError: for a value that is neither a Tensor nor None.
         """
         who = "register_buffer"
         if name not in self._buffers:
@@ -61,11 +61,11 @@ class HasState(Tree):
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
-        """The buffers that have a value, with their attribute paths.
+        """The buffers that have a value, with their attribute paths, which begin with `prefix`.
 
         Args:
-            prefix: a path to put before all others.
-            recurse: whether those of the Cells below come too.
+            prefix: a path.
+            recurse: whether to include those of the Cells below.
             remove_duplicate: whether a Tensor that is several buffers comes once.
         """
         seen: set[int] = set()
@@ -82,11 +82,7 @@ class HasState(Tree):
             yield tensor
 
     def get_buffer(self, target: str) -> Tensor:
-        """The buffer at a path.
-
-        Raises:
-            MissingNameError: if there is none.
-        """
+        """The buffer at a path, or a MissingNameError."""
         path, _, name = target.rpartition(".")
         cell = self.get_sub_cell(path)
         if name not in cell._buffers:
@@ -95,7 +91,7 @@ class HasState(Tree):
         return tensor
 
     def kept_buffers(self) -> dict[str, tuple[Any, str]]:
-        """The Cell and the attribute of each buffer that is kept, by path."""
+        """The Cell and the attribute of each persistent buffer, by path."""
         return {
             f"{path}.{name}" if path else name: (cell, name)
             for path, cell in self.cells_and_names()
@@ -106,11 +102,11 @@ class HasState(Tree):
     # --- what a class keeps beside ------------------------------------------------------------------------------------
 
     def get_extra_state(self) -> Any:
-        """Anything else that a class wants to have in its state; a class that has this has `set_extra_state` too."""
+        """Further state of a class, which defines this together with `set_extra_state`."""
         raise MissingNameError(f"{type(self).__name__} keeps no extra state: it defines no get_extra_state.")
 
     def set_extra_state(self, state: Any) -> None:
-        """Take what `get_extra_state` gave."""
+        """Load the result of `get_extra_state`."""
         raise MissingNameError(f"{type(self).__name__} takes no extra state: it defines no set_extra_state.")
 
     # --- as a dict ----------------------------------------------------------------------------------------------------
@@ -118,15 +114,14 @@ class HasState(Tree):
     def state_dict(
         self, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
     ) -> dict[str, Any]:
-        """The Parameters and the persistent buffers by attribute path, the Cell's own objects.
+        """A dict of the Parameters and the persistent buffers by attribute path, without copies.
+
+        A shared Parameter is in it once. Hooks of `register_state_dict_post_hook` may change it.
 
         Args:
             destination: a dict to put them into, a new OrderedDict by default.
-            prefix: is put before each path.
-            keep_vars: accepted, for it makes no difference: nothing is copied.
-
-        Returns:
-            The dict. A shared Parameter is in it once. `register_state_dict_post_hook` may change it.
+            prefix: the beginning of each path.
+            keep_vars: accepted without effect.
         """
         found: dict[str, Any] = OrderedDict() if destination is None else destination
         seen: set[int] = set()
@@ -147,17 +142,17 @@ class HasState(Tree):
         return found
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
-        """Take Parameters and buffers by attribute path: all of them or, if one does not fit, none.
+        """Load Parameters and buffers by attribute path: all of them or, if one does not fit, none.
 
         Args:
-            state_dict: what `state_dict` or `load_checkpoint` gave; values are Tensors or arrays.
-            strict: whether every path must be on both sides.
+            state_dict: the result of `state_dict` or `load_checkpoint`; values are Tensors or arrays.
+            strict: whether every path must be both in the Cell and in the dict.
 
         Returns:
-            The paths of the Cell that got nothing, and those of the dict that had no place.
+            The paths that only the Cell has, and those that only the dict has.
 
         Raises:
-            CheckpointError: if a shape or dtype differs or, with strict, a path is missing; then nothing is loaded.
+            CheckpointError: if a shape or dtype differs or, with strict, a path is missing.
         """
         if not isinstance(state_dict, Mapping):
             raise ArgumentTypeError(f"load_state_dict: state_dict is a dict, not {came(state_dict)}.")
@@ -222,18 +217,18 @@ class HasState(Tree):
         return HookHandle(self, "_state_pre_hooks", Hook(hook))
 
     def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> HookHandle:
-        """Call `hook(cell, state_dict, prefix, {})` when `state_dict` has all; it may change the dict."""
+        """Call `hook(cell, state_dict, prefix, {})` at the end of `state_dict`; it may change the dict."""
         return HookHandle(self, "_state_hooks", Hook(hook))
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> HookHandle:
         """Call `hook(cell, state_dict, prefix, {}, strict, missing_keys, unexpected_keys, errors)` before loading.
 
-        It may change the dict, which is a copy, and add to the three lists; what is in `errors` is raised.
+        It may change the dict, which is a copy, and add to the three lists; texts in `errors` are raised.
         """
         return HookHandle(self, "_load_pre_hooks", Hook(hook))
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> HookHandle:
-        """Call `hook(cell, incompatible_keys)` after loading; it may change the two lists, before `strict` asks."""
+        """Call `hook(cell, incompatible_keys)` after loading; it may change the lists before `strict` checks them."""
         return HookHandle(self, "_load_hooks", Hook(hook))
 
 

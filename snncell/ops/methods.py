@@ -371,7 +371,7 @@ def _attach() -> None:
         setattr(Tensor, name, _method(_conversion_to(dtype, name), name))
     for name, other in _SAME.items():
         setattr(Tensor, name, getattr(Tensor, other))
-    setattr(Tensor, "from_numpy", staticmethod(check_arguments(from_numpy, Tensor.__module__, "from_numpy")))
+    setattr(Tensor, "from_numpy", staticmethod(check_arguments(from_numpy, "from_numpy", 0, Tensor.__module__)))
 
 
 def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
@@ -415,7 +415,7 @@ def _invert(x: Tensor) -> Tensor:
 def _method(function: Any, name: str = "") -> Any:
     """A function as a method that checks its arguments but the Tensor itself."""
     if not isinstance(function, base.Function):
-        checked = check_arguments(function, Tensor.__module__, name or function.__name__, 1)
+        checked = check_arguments(function, name or function.__name__, 1, Tensor.__module__)
         checked.__name__ = name or function.__name__
         return _accept_spellings(checked)
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from interrupting import blas, each_interruption, left_behind, present_settings
 
 import snncell
 from snncell import Parameter, Tensor, nn, ops
-from snncell.base.signals import Restoring, deferring, in_list, undoing
+from snncell.base.signals import Restoring, deferring, undoing
 from snncell.ops.random import _state
 
 # How many places of each step are interrupted: all of them, with SNNCELL_TEST_SIZE=large, or some that are spread.
@@ -219,7 +220,7 @@ def test_a_context_of_functions_in_c_is_left_wherever_the_interruption_comes() -
     items: list[int] = []
 
     def body() -> None:
-        with in_list(items, 1):
+        with Restoring(partial(items.append, 1), partial(items.__delitem__, -1)):
             len(items)
         assert items == []
 
@@ -229,7 +230,7 @@ def test_a_context_of_functions_in_c_is_left_wherever_the_interruption_comes() -
 
 def test_a_context_that_is_not_entered_does_nothing() -> None:
     items: list[int] = []
-    in_list(items, 1)
+    Restoring(partial(items.append, 1), partial(items.__delitem__, -1))
     context = Restoring(dict, undoing([]))
     del context
     assert items == []

@@ -1,8 +1,6 @@
-"""The check of arguments: made once for each signature, of its annotations, around all that a package shows.
+"""The check of arguments by annotations: `guard(globals())` at the end of a package puts it around all that it shows.
 
-`guard(globals())` at the end of a package's `__init__` is all that is to be written: its functions and classes check
-what they are given, those that are added later too. Nothing that users define is checked. A value that already is as
-its annotation says costs a look at its type.
+Nothing that users define is checked. A value of the right type costs a look at its type.
 """
 
 from __future__ import annotations
@@ -67,8 +65,9 @@ def _fits(kind: Kind, value: Any) -> bool:
 
 @dataclass(frozen=True)
 class ByName:
-    """For `Annotated[float, ByName(warning)]`: by place it may be meant for another argument, of which `warning`, given
-    the value, has the words; none for a value that means the same either way.
+    """For `Annotated[float, ByName(warning)]`: an argument by place that may be meant for another one.
+
+    `warning(value)` returns the text, "" for a value that means the same either way.
     """
 
     warning: Callable[[Any], str]
@@ -78,35 +77,10 @@ class ByName:
 class Unlike:
     """For `Annotated[float, Unlike(warning)]`: PyTorch has another default or convention.
 
-    `warning`, given the name of the class and the arguments of the call by name, returns the text, "" for no warning.
+    `warning(name of the class, arguments of the call by name)` returns the text, "" for no warning.
     """
 
     warning: Callable[[str, Mapping[str, Any]], str]
-
-
-def marks_of(hints: Mapping[str, Any]) -> dict[str, ByName | Unlike]:
-    """The arguments whose annotations ask for a warning."""
-    marks = [(name, mark) for name, hint in hints.items() for mark in getattr(hint, "__metadata__", ())]
-    return {name: mark for name, mark in marks if isinstance(mark, (ByName, Unlike))}
-
-
-def warn_of_arguments(
-    who: str,
-    places: list[Place],
-    marks: Mapping[str, Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-) -> None:
-    """Warn of arguments that a user of PyTorch may mean otherwise."""
-    placed = {name: value for (name, _), value in zip(places, args, strict=False)}
-    given = {**placed, **kwargs}
-    for name, mark in marks.items():
-        if isinstance(mark, Unlike):
-            words = mark.warning(who, given) if name in given else ""
-        else:
-            words = mark.warning(placed[name]) if name in placed else ""
-        if words:
-            warn_of(words)
 
 
 def warn_of(words: str, category: type[Warning] = ArgumentWarning) -> None:
@@ -130,7 +104,8 @@ class ArgumentKinds:
         # Whether it takes arguments of any name, or refuses them in words of its own.
         self.open = getattr(function, "refuses_names", False)
         self.defaults: dict[str, Any] = {}
-        self.marks = marks_of(hints)
+        marks = [(name, mark) for name, hint in hints.items() for mark in getattr(hint, "__metadata__", ())]
+        self.marks = {name: mark for name, mark in marks if isinstance(mark, (ByName, Unlike))}
         runs_code = any(_runs_code(hint) for name, hint in hints.items() if name != "return")
         self.closed = not runs_code or function.__name__.startswith("__")  # what is made runs nothing yet
         for p in self.signature.parameters.values():
@@ -148,7 +123,7 @@ class ArgumentKinds:
                     self.places.append((p.name, kind))
 
     def taken(self, who: str, args: tuple[Any, ...], kwargs: dict[str, Any], skip: int = 0) -> tuple[Any, ...]:
-        """The arguments as the function takes them, by place; those by name are changed in the dict."""
+        """The checked arguments by place; those by name are changed in the dict."""
         places = self.places
         for i in range(skip, len(args)):
             name, kind = places[i] if i < len(places) else self.rest or ("", None)
@@ -164,11 +139,23 @@ class ArgumentKinds:
             if kind is not None and type(value) not in kind.types:
                 kwargs[name] = self.one(who, name, kind, value)
         if self.marks:
-            warn_of_arguments(who, self.places, self.marks, args, kwargs)
+            self._warn(who, args, kwargs)
         return args
 
+    def _warn(self, who: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Warn of arguments that a user of PyTorch may mean otherwise."""
+        placed = {name: value for (name, _), value in zip(self.places, args, strict=False)}
+        given = {**placed, **kwargs}
+        for name, mark in self.marks.items():
+            if isinstance(mark, Unlike):
+                words = mark.warning(who, given) if name in given else ""
+            else:
+                words = mark.warning(placed[name]) if name in placed else ""
+            if words:
+                warn_of(words)
+
     def tell(self, error: Exception, who: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise an error from inside of a call anew, if there is more to say: what the call was, and was given."""
+        """Raise an error from inside of a call anew, with the call and its arguments, if it does not name them."""
         if isinstance(error, SnncellError):
             if self.closed and (told := from_inside(error, who, self.given(args, kwargs))):
                 raise told from None
@@ -182,7 +169,7 @@ class ArgumentKinds:
             ) from error
 
     def refuse_call(self, who: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise a CallError if arguments are missing, or more are given than the function takes."""
+        """Raise a CallError if arguments are missing, or there are too many."""
         try:
             self.signature.bind(*args, **kwargs)
         except TypeError as misfit:
@@ -193,7 +180,7 @@ class ArgumentKinds:
             raise CallError(f"{who}: {misfit}. It takes {known or 'no arguments'}.{mend}") from None
 
     def kind_at(self, place: int) -> Kind | None:
-        """The kind of an argument by its place, if there may be one."""
+        """The kind of an argument by its place, if it takes one."""
         return self.places[place][1] if place < len(self.places) else None if self.rest is None else self.rest[1]
 
     def given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -205,7 +192,7 @@ class ArgumentKinds:
         return ", ".join(f"{name}={brief(value)}" for name, value in named.items() if name != "self")
 
     def one(self, who: str, name: str, kind: Kind, value: Any, args: tuple[Any, ...] = ()) -> Any:
-        """One argument, of those given by place, as the function takes it: a default always is."""
+        """One checked argument; a default always passes."""
         default = self.defaults.get(name)
         if value is default:
             return value
@@ -224,13 +211,13 @@ SEEDS = ("seed", "random_state", "generator", "rng")  # as other libraries call 
 
 
 def nearest_argument(name: str, known: Sequence[str]) -> str | None:
-    """The argument that a name stands for in other libraries, or the one of the nearest name, if any."""
+    """The argument that other libraries call by this name, or the one of the nearest name, if any."""
     here = [other for other in ARGUMENTS.get(name, ()) if all(part in known for part in other.split(" and "))]
     return here[0] if here else nearest(name, known)
 
 
 def refuse_name(who: str, name: str, known: Sequence[str]) -> Never:
-    """Raise for an argument that there is not, naming those that there are."""
+    """Raise a CallError for an unknown argument; it lists the known ones."""
     meant = nearest_argument(name, known)
     mend = f" Did you mean {meant}?" if meant else ""
     if name in SEEDS and meant not in ARGUMENTS.get(name, ()):
@@ -239,7 +226,7 @@ def refuse_name(who: str, name: str, known: Sequence[str]) -> Never:
 
 
 def _runs_code(hint: Any) -> bool:
-    """True if an argument brings code of the user's along, whose errors are left as they are."""
+    """True if an argument is code of the user's, whose errors are left as they are."""
     parts = (hint, *typing.get_args(hint))
     callbacks = any(hasattr(one, "on_fit_begin") for part in parts for one in typing.get_args(part))
     return callbacks or any(
@@ -271,15 +258,18 @@ def says_something(function: Callable[..., Any]) -> bool:
     return any(hint not in ("Any", "typing.Any") and not hint.endswith("Own()]") for hint in _hints(function))
 
 
-def _takes_a_flag(method: Any) -> bool:
-    return inspect.isfunction(method) and "bool" in _hints(method)
-
-
 _CHECKED: dict[Callable[..., Any], Callable[..., Any]] = {}  # what two modules show is one function
 
 
-def check_arguments(function: Callable[..., Any], face: str, name: str, skip: int = 0) -> Callable[..., Any]:
-    """A function that checks its arguments, but the first `skip`; it says that it is the face's, where it is found."""
+def check_arguments(function: Callable[..., Any], name: str, skip: int, face: str = "") -> Callable[..., Any]:
+    """A function that checks its arguments, but the first `skip`.
+
+    Args:
+        function: of a module, with the module as `face`, or a method, without a face.
+        name: its name; a method is called in errors by its class, too.
+        skip: the number of arguments that are not checked.
+        face: the module that the function says to be of.
+    """
     plan: ArgumentKinds | None = None
 
     @functools.wraps(function)
@@ -289,44 +279,23 @@ def check_arguments(function: Callable[..., Any], face: str, name: str, skip: in
             # With the first call: annotations may name classes of modules that are imported later than this one.
             if plan is None:
                 plan = plan_of(function)
-            args = plan.taken(name, args, kwargs, skip)
+            who = name
+            if not face:
+                who = type(args[0]).__name__ + ("" if name.startswith("__") else f".{name}")
+            args = plan.taken(who, args, kwargs, skip)
             try:
                 return function(*args, **kwargs)
             except Exception as error:
-                plan.tell(error, name, args, kwargs)
-                raise
-        except Exception as error:
-            hide_frames(error)
-            raise
-
-    check_and_call.__module__, check_and_call.__qualname__ = face, name
-    return check_and_call
-
-
-def check_method(method: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """A method that checks its arguments: `__init__`, `__call__`, `init_state`, or one that takes flags."""
-    plan: ArgumentKinds | None = None
-    by_class = name.startswith("__")
-
-    @functools.wraps(method)
-    def check_and_begin(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        nonlocal plan
-        try:
-            if plan is None:
-                plan = plan_of(method)
-            who = type(self).__name__ if by_class else f"{type(self).__name__}.{name}"
-            args = plan.taken(who, (self, *args), kwargs, 1)
-            try:
-                return method(*args, **kwargs)
-            except Exception as error:
-                if getattr(type(self), name) is check_and_begin:  # the outermost, not that of a class above
+                if face or getattr(type(args[0]), name) is check_and_call:  # the outermost, not that of a class above
                     plan.tell(error, who, args, kwargs)
                 raise
         except Exception as error:
             hide_frames(error)
             raise
 
-    return check_and_begin
+    if face:
+        check_and_call.__module__, check_and_call.__qualname__ = face, name
+    return check_and_call
 
 
 def ours(one: Any) -> bool:
@@ -335,24 +304,27 @@ def ours(one: Any) -> bool:
 
 
 def guard(face: dict[str, Any], own: bool = False) -> None:
-    """Let the functions and classes that a module shows check their arguments, and say of a name that it has not which
-    one was meant; `face` is its globals(). With `own`, only what is defined in it and below.
+    """Let the functions and classes that a module shows check their arguments, and suggest names for missing ones.
+
+    Args:
+        face: the module's globals().
+        own: whether to leave out what is imported, and names that are not in `__all__`, if it has one.
     """
     face.setdefault("__getattr__", missing_from(face["__name__"]))
+    shown = face.get("__all__", face) if own else face
     for name, one in list(face.items()):
-        if name.startswith("_") or not ours(one) or (own and not one.__module__.startswith(face["__name__"])):
+        if name.startswith("_") or not ours(one) or name not in shown:
+            continue
+        if own and not one.__module__.startswith(face["__name__"]):
             continue
         if inspect.isfunction(one) and not hasattr(one, "__wrapped__") and _hints(one):
-            face[name] = _CHECKED.setdefault(one, check_arguments(one, face["__name__"], name))
+            face[name] = _CHECKED.setdefault(one, check_arguments(one, name, 0, face["__name__"]))
         elif isinstance(one, type) and not issubclass(one, BaseException):
             _guard_class(one)
 
 
-_OFTEN_MADE = ("Tensor",)  # checks what it is given itself
-
-
 def _guard_class(one: type) -> None:
-    if one.__name__ in _OFTEN_MADE:
+    if one.__name__ == "Tensor":  # which is often made, and checks its arguments itself
         return
     flags = [name for name in dir(one) if not name.startswith("_") and name not in ("construct", "init_state")]
     for name in ("__init__", "__call__", "init_state", *flags):
@@ -360,10 +332,13 @@ def _guard_class(one: type) -> None:
         method = vars(owner).get(name)
         if not inspect.isfunction(method) or hasattr(method, "__wrapped__") or not ours(owner):
             continue
-        always = {"__init__": _hints, "__call__": says_something, "init_state": says_something}
-        needs_check = always.get(name, _takes_a_flag)
-        if needs_check(method):
-            setattr(owner, name, check_method(method, name))
+        if name == "__init__":
+            needs_check = bool(_hints(method))
+        else:
+            always = name in ("__call__", "init_state")
+            needs_check = says_something(method) if always else "bool" in _hints(method)
+        if needs_check:
+            setattr(owner, name, check_arguments(method, name, 1))
     maker = getattr(vars(one).get("__new__"), "__func__", None)  # of arrays, which are not made by `__init__`
     if issubclass(one, np.ndarray) and maker is not None and not hasattr(maker, "__wrapped__"):
-        one.__new__ = check_arguments(maker, one.__module__, one.__name__, 1)  # type: ignore[method-assign]
+        one.__new__ = check_arguments(maker, one.__name__, 1, one.__module__)  # type: ignore[method-assign]

@@ -1,8 +1,7 @@
-"""The kinds of arguments: of each annotation, which values it takes, and how an error calls them.
+"""Kinds of arguments: for each annotation, the values that it takes, and their words in errors.
 
-An annotation says more to this module than to a type checker: `float` is a finite number, `int` one that 64 bits
-hold, neither is a bool, and a number of NumPy becomes one of Python. `Annotated[int, Within(1)]` has bounds besides.
-What is annotated as Any is anything.
+`float` is a finite number, `int` an integer of 64 bits, and neither is a bool; a number of NumPy becomes one of Python.
+`Annotated[int, Within(1)]` has bounds. `Any` is anything.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from snncell.errors import ArgumentError, DTypeError
 LARGEST = 2**63  # integers are smaller
 MOST = 2**31 - 1  # what can be counted: steps, channels, neurons
 
-REFUSED, UNFIT = object(), object()  # what `take` gives for a value of another type, and for one that makes no sense
+REFUSED, UNFIT = object(), object()  # the results of `take` for another type, and for a value that makes no sense
 
 
 class Kind:
-    """Values that an argument may have.
+    """The values that an argument may have.
 
     Args:
-        words: what errors call them.
-        take: gives a value as the callable takes it, or REFUSED, or UNFIT.
-        types: of which every value is taken as it is. Where the type alone decides, those that were met are added.
+        words: their words in errors.
+        take: converts a value for the callable, or returns REFUSED or UNFIT.
+        types: types whose values are taken as they are. If the type alone decides, those that were met are added.
         by_type: whether the type alone decides.
     """
 
@@ -61,7 +60,7 @@ class Within(NamedTuple):
         return above and (value < self.high if self.open_high else value <= self.high)
 
     def text(self) -> str:
-        """Its words, behind those of the number."""
+        """Its words after those of the number."""
         if self.high == math.inf or self.high == MOST:
             return f" above {self.low:g}" if self.open_low else f" of at least {self.low:g}"
         left, right = "(" if self.open_low else "[", ")" if self.open_high else "]"
@@ -83,8 +82,6 @@ Size = Annotated[int, Within(0, MOST)]
 Positive = Annotated[float, Within(0.0, open_low=True)]
 NotNegative = Annotated[float, Within(0.0)]
 Probability = Annotated[float, Within(0.0, 1.0)]
-
-
 Extended = Annotated[float, Endless()]
 
 
@@ -118,14 +115,12 @@ def kind_of(annotation: Any) -> Kind:
     if origin is abc.Callable or annotation is abc.Callable:
         return Kind("a function", _function, set())
     kind = origin if isinstance(origin, type) else annotation
-    return _instance(kind, _name_of_kind(kind)) if isinstance(kind, type) else anything()
+    if not isinstance(kind, type):
+        return anything()
+    return _instance(kind, f"an {kind.__name__}" if kind.__name__[0] in "AEIOU" else f"a {kind.__name__}")
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
-
-
-def _bool(value: Any) -> Any:
-    return bool(value) if isinstance(value, (bool, np.bool_)) else REFUSED
 
 
 def _int(value: Any) -> Any:
@@ -154,7 +149,7 @@ def _endless(value: Any) -> Any:
 
 
 _PLAIN: dict[Any, tuple[str, Callable[[Any], Any], set[type]]] = {
-    bool: ("True or False", _bool, {bool}),
+    bool: ("True or False", lambda value: bool(value) if isinstance(value, (bool, np.bool_)) else REFUSED, {bool}),
     int: ("an integer", _int, set()),
     float: ("a finite number", _float, set()),
     str: ("a str", lambda value: value if isinstance(value, str) else REFUSED, {str}),
@@ -238,7 +233,7 @@ _SEVERAL = (list, abc.Sequence, abc.Iterable, abc.Collection)
 
 
 def _several(origin: Any, item: Kind) -> Kind:
-    """Several of a kind, in a list, a tuple, or an array of NumPy's; of an Iterable, what else can be gone through."""
+    """Several of a kind, in a list, a tuple, or a NumPy array; for an Iterable, in any iterable."""
     once = origin is abc.Iterable
 
     def take(value: Any) -> Any:
@@ -255,7 +250,7 @@ def _several(origin: Any, item: Kind) -> Kind:
 
 
 def _of_these(words: str) -> str:
-    """ " of integers of at least 1", for "an integer of at least 1"; nothing for anything."""
+    """For "an integer of at least 1": " of integers of at least 1"; nothing for anything."""
     if words.startswith("anything"):
         return ""
     if " or " in words:
@@ -277,10 +272,6 @@ def _instance(kind: type, words: str) -> Kind:
     return Kind(words, lambda value: value if isinstance(value, kind) else REFUSED, set(), True)
 
 
-def _name_of_kind(kind: type) -> str:
-    return f"an {kind.__name__}" if kind.__name__[0] in "AEIOU" else f"a {kind.__name__}"
-
-
 def refusal(who: str, name: str, kind: Kind, value: Any, default: Any) -> str:
     """The text of the error for a value that is not of its kind."""
     words, mend = kind.words, ""
@@ -292,16 +283,13 @@ def refusal(who: str, name: str, kind: Kind, value: Any, default: Any) -> str:
 
 
 def without_none(words: str) -> str:
-    """ "a or b", for "a, b or None"."""
+    """For "a, b or None": "a or b"."""
     if not words.endswith(" or None"):
         return words
     rest = words.removesuffix(" or None")
-    commas = [i for i in range(len(rest)) if rest.startswith(", ", i) and _outside_brackets(rest[:i])]
+    open_brackets = [sum(map(rest[:i].count, "[(")) - sum(map(rest[:i].count, "])")) for i in range(len(rest))]
+    commas = [i for i, depth in enumerate(open_brackets) if not depth and rest.startswith(", ", i)]
     return f"{rest[: commas[-1]]} or {rest[commas[-1] + 2 :].removeprefix('or ')}" if commas else rest
-
-
-def _outside_brackets(text: str) -> bool:
-    return sum(text.count(mark) for mark in "[(") == sum(text.count(mark) for mark in "])")
 
 
 # --- dtypes, data, initial values, lengths along axes -----------------------------------------------------------------
@@ -315,7 +303,7 @@ _GIVEN: set[type] = {bool, float, complex}  # of data: the types that need no se
 
 
 def _dtype(value: Any) -> Any:
-    """A dtype as it was given, if it is one: None and what else NumPy takes for float64 is none."""
+    """A dtype as it was given, but not None and others that NumPy takes for float64."""
     if type(value) is str and value in _NAMES:
         return value
     plain = isinstance(value, (str, np.dtype, dtypes.DType)) or (isinstance(value, type) and value is not type(None))
@@ -335,15 +323,14 @@ def _float_dtype(value: Any) -> Any:
 
 
 def _numbers(value: Any) -> Any:
-    """Data as it is: numbers, arrays of them, what else gives an array, and lists of all these."""
+    """Data as it is: numbers, arrays of them, objects that export an array, and lists of all these."""
     if isinstance(value, (bool, float, complex, *dtypes.NUMBERS)):
         return value
     if isinstance(value, int):
         return value if -(2**63) <= value < 2**64 else UNFIT
     if isinstance(value, (list, tuple)):
-        return (
-            value if all(_numbers(item) is not REFUSED and _numbers(item) is not UNFIT for item in value) else REFUSED
-        )
+        taken = map(_numbers, value)
+        return REFUSED if any(one is REFUSED or one is UNFIT for one in taken) else value
     if isinstance(value, np.ndarray):
         return value if value.dtype.kind in _NUMERIC or value.dtype in dtypes.BY_NUMPY else REFUSED
     if isinstance(value, type) or not any(hasattr(value, protocol) for protocol in ARRAYS):
@@ -353,7 +340,7 @@ def _numbers(value: Any) -> Any:
 
 
 def _constant(value: Any) -> Any:
-    """A real number, or several: an array of them, a Tensor; of a list an array is made."""
+    """A real number, or several in an array or a Tensor; a list becomes an array."""
     if isinstance(value, (bool, complex, str, bytes)):
         return REFUSED
     if isinstance(value, int):
@@ -389,7 +376,7 @@ Reduction = Literal["mean", "sum", "none"]
 
 
 def misfit(function: Callable[..., Any], takes: Sequence[Any]) -> str:
-    """The reason why a function cannot be called with such arguments; "" if it can, or has no signature to tell."""
+    """The reason why a function cannot be called with such arguments; "" if it can, or has no signature."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # one of C

@@ -52,7 +52,7 @@ def show(value: Any) -> str:
 
 
 def came(value: Any) -> str:
-    """The type of a value that is not of the wanted one; of a class of layers or spike functions how to make one."""
+    """The type of a wrong value, and for a class of layers or spike functions how to make one."""
     what = show(value) if isinstance(value, type) else f"a {type(value).__name__}"
     return what + suggest_instance(value)
 
@@ -108,9 +108,7 @@ _ARRAY = re.compile(_NAME.pattern + r"\w+\[[\d, ]*\]")  # x=float32[2, 3]
 
 
 def from_inside(error: SnncellError, who: str, arguments: str) -> SnncellError | None:
-    """An error with the call that it comes from, if it does not name it, or with what that was given, if it names no
-    argument, or is of shapes or dtypes and names no array; None for one that says both.
-    """
+    """An error with the call that it comes from, or the arguments of that, if it does not name them; or None."""
     text = str(error)
     if error.told or type(error) not in _TOLD:
         return None
