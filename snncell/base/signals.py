@@ -103,7 +103,8 @@ class _Gate:
 
     def restore(self) -> None:
         """Put the other one back, unless a third has taken the place."""
-        if signal.getsignal(self.number) is self:
+        in_place = signal.getsignal(self.number) is self
+        if in_place:
             signal.signal(self.number, self.handler)
 
 

@@ -1,4 +1,4 @@
-"""The tree of a Cell: its attributes, the Parameters and Cells among them, their names, and walks over all of them.
+"""The tree of a Cell: Parameters and Cells among its attributes, their names, and walks over all of them.
 
 A Parameter is named by its path. The name is set when a Parameter or a Cell becomes an attribute of a Cell:
 
@@ -6,7 +6,7 @@ A Parameter is named by its path. The name is set when a Parameter or a Cell bec
     outer.net = net                 and now "net.fc1.weight"
 
 - A child knows its prefix, so Parameters that you set in it later get the whole path too.
-- If several attributes hold one Parameter, the first one names it. When that one lets go, the next one names it.
+- If several attributes hold one Parameter, the first one names it, and after that the next one.
 - A Parameter that no Cell holds any more keeps its name until another Cell takes it.
 - A Parameter with a name of its own keeps that name in a Cell that is no child.
 """
@@ -33,8 +33,8 @@ class TreePlace(Home):
     """The place of a Cell in a tree.
 
     Attributes:
-        prefix: what the names of its Parameters begin with.
-        names_children: False for a Cell that leaves the names of what it is given as they are (auto_prefix=False).
+        prefix: the beginning of its Parameters' names.
+        names_children: False for a Cell that does not rename the Parameters of its Cells (auto_prefix=False).
     """
 
     __slots__ = ("names_children", "prefix")
@@ -53,32 +53,23 @@ def take(cell: Any, key: str, member: Any) -> None:
         _hold(cell, key, member)
         _elect(member)
     elif isinstance(member, Parameter) and member.anonymous and "." not in key:
-        member.name = key  # but what is in a list of an optimiser's, a network has still to name
+        member.name = key  # a network has still to name those in an optimiser's list
 
 
 def let_go(cell: Any, members: list[Any]) -> None:
-    """Name what has ceased to be an attribute of a Cell by another attribute that holds it, if there is any."""
-    if not cell._naming.names_children:
-        return
-    for member in members:
+    """Name what has ceased to be an attribute of a Cell by another attribute that holds it, if there is one."""
+    for member in members if cell._naming.names_children else ():
         _elect(member)
-        if not isinstance(member, Parameter) and _home(member).owner is None:
-            _stand_back(member)
-
-
-def _stand_back(cell: Any) -> None:
-    """Have what is in a Cell that nobody holds any more named by others that hold it, if there are any.
-
-    net.a = Wrapper(inner); net.a = inner        a.w, not a.cell.w
-    """
-    for _, member in cell._members():
-        home = _home(member)
-        home.holders.sort(key=lambda owner: owner.cell() is cell)  # a stable one: the others stay in their order
-        _elect(member)
+        if isinstance(member, Parameter) or _home(member).owner is not None:
+            continue
+        # Others name what is in a Cell that nobody holds: after net.a = Wrapper(inner); net.a = inner it is a.w.
+        for _, below in member._members():
+            _home(below).holders.sort(key=lambda owner: owner.cell() is member)
+            _elect(below)
 
 
 def rearrange(cell: Any, before: list[Any], now: dict[str, Any]) -> None:
-    """Name the Cells of a container anew, which has put them into other places: they have never been let go of."""
+    """Name the Cells of a container anew, which has moved them without letting go of them."""
     for key, member in now.items():
         home = _home(member)
         moved = Owner(weakref.ref(cell), f"{type(cell).__name__}.{key}", key)
@@ -88,8 +79,8 @@ def rearrange(cell: Any, before: list[Any], now: dict[str, Any]) -> None:
 
 
 def link(root: Any) -> None:
-    """Make copied Cells the homes of what came along in them, under the names that all have."""
-    # One that is still being copied, as those that hold each other are, has nothing yet: it links all when it has.
+    """Make copied Cells the homes of their members, which keep their names."""
+    # A Cell that is still being copied, in a circle, has nothing yet: it links all when it has.
     cells = {cell: None for _, cell in root.cells_and_names() if "_naming" in vars(cell)}
     members = [(cell, key, member) for cell in cells for key, member in cell._members()]
     ours = [(cell, key, member) for cell, key, member in members if _is_of(member, cells)]
@@ -102,7 +93,7 @@ def link(root: Any) -> None:
 
 
 def _is_of(member: Any, cells: dict[Any, None]) -> bool:
-    """True of what nobody holds but these Cells: a shallow copy leaves it to the original."""
+    """True for a member of these Cells alone: a shallow copy leaves others to the original."""
     if not isinstance(member, Parameter) and member not in cells:
         return False
     home = _home(member).owner
@@ -122,7 +113,7 @@ def _hold(cell: Any, key: str, member: Any) -> None:
 
 
 def _elect(member: Any, rename: bool = True) -> None:
-    """Have the first attribute that still holds something name it."""
+    """Let the first attribute that still holds a member name it."""
     home, before = _home(member), _home(member).owner
     home.owner = None
     home.holders = [owner for owner in home.holders if _holds(owner, member)]
@@ -138,7 +129,7 @@ def _elect(member: Any, rename: bool = True) -> None:
 
 
 def name_below(cell: Any, prefix: str) -> None:
-    """Give a Cell a prefix, and what it and the Cells below it name the names that follow."""
+    """Give a Cell a prefix, and rename its members and those of the Cells below it."""
     cell._naming.prefix = prefix
     for key, member in cell._members():
         _hold(cell, key, member)
@@ -152,7 +143,7 @@ def name_below(cell: Any, prefix: str) -> None:
 
 
 def _holds(owner: Owner, member: Any) -> bool:
-    """True if an attribute still holds something; in a list, at its place."""
+    """True if an attribute still holds a member; in a list, at its place."""
     name, _, position = owner.key.rpartition(".")
     cell = owner.cell()
     attributes: dict[str, Any] = {} if cell is None else vars(cell)
@@ -163,7 +154,7 @@ def _holds(owner: Owner, member: Any) -> bool:
 
 
 def _is_above(member: Any, cell: Any) -> bool:
-    """True if a Cell is named by way of `member`: what holds that which it is part of does not name it."""
+    """True if the name of a Cell goes through `member`, which it cannot name then."""
     while cell is not None and cell is not member:
         cell = None if cell._naming.owner is None else cell._naming.owner.cell()
     return cell is not None
@@ -237,30 +228,24 @@ class Tree:
         __getattr__ = missing_of_cell
 
     def insert_param_to_cell(self, param_name: str, param: Parameter, check_name_contain_dot: bool = True) -> None:
-        """Set a Parameter as an attribute, of a name that is free or a Parameter's.
+        """Set a Parameter as an attribute, whose name must be free or a Parameter's.
 
         Raises:
-            NameClashError: for a name that is empty, contains a dot, or is something else's.
-            ArgumentTypeError: for what is no Parameter.
+            NameClashError: for a name that is empty, contains a dot, or belongs to something else.
+            ArgumentTypeError: for something else than a Parameter.
         """
-        who = "insert_param_to_cell"
-        if not isinstance(param, Parameter):
-            raise ArgumentTypeError(f"{who}: param is a Parameter, not {came(param)}.")
-        self._refuse_name(param_name, Parameter, who, "param_name", check_name_contain_dot)
-        setattr(self, param_name, param)
+        self._insert("insert_param_to_cell", "param", param_name, param, Parameter, check_name_contain_dot)
 
     def insert_child_to_cell(self, child_name: str, child_cell: Any) -> None:
-        """Set a Cell as an attribute, of a name that is free or a Cell's.
+        """Set a Cell as an attribute; names and errors are as for `insert_param_to_cell`."""
+        self._insert("insert_child_to_cell", "child", child_name, child_cell, Tree)
 
-        Raises:
-            NameClashError: for a name that is empty, contains a dot, or is something else's.
-            ArgumentTypeError: for what is no Cell.
-        """
-        who = "insert_child_to_cell"
-        if not isinstance(child_cell, Tree):
-            raise ArgumentTypeError(f"{who}: child_cell is a Cell, not {came(child_cell)}.")
-        self._refuse_name(child_name, Tree, who, "child_name")
-        setattr(self, child_name, child_cell)
+    def _insert(self, who: str, what: str, name: str, member: Any, kind: type, dots: bool = True) -> None:
+        if not isinstance(member, kind):
+            words = "child_cell is a Cell" if kind is Tree else "param is a Parameter"
+            raise ArgumentTypeError(f"{who}: {words}, not {came(member)}.")
+        self._refuse_name(name, kind, who, f"{what}_name", dots)
+        setattr(self, name, member)
 
     def _refuse_name(self, name: Any, kind: type, who: str, argument: str, dots: bool = True) -> None:
         """Raise if a name cannot be the attribute of something of this kind."""
@@ -281,7 +266,7 @@ class Tree:
         """This Cell and all below it, depth first, with their attribute paths; a shared one once.
 
         Args:
-            cells: Cells to leave out, with what is below them alone; those that are met are added.
+            cells: Cells to leave out, with the Cells that only they contain; it gets all that are met.
             name_prefix: a path to put before all others.
         """
         yield from self._walk(name_prefix, set() if cells is None else cells)
@@ -300,7 +285,7 @@ class Tree:
         return list(self.name_cells().values())
 
     def name_cells(self) -> OrderedDict[str, Any]:
-        """The Cells directly below this one, by attribute name; one that is there twice under its first."""
+        """The Cells directly below this one, by attribute name; each once, under its first name."""
         named: OrderedDict[str, Any] = OrderedDict()
         for name, child in self._members():
             if isinstance(child, Tree) and child not in named.values():
@@ -308,11 +293,7 @@ class Tree:
         return named
 
     def get_sub_cell(self, target: str) -> Any:
-        """The Cell at a path below this one, such as "mid.first"; this one for "".
-
-        Raises:
-            MissingNameError: if there is none.
-        """
+        """The Cell at a path below this one, such as "mid.first", or a MissingNameError; this one for ""."""
         cell = self
         for path, found in self.cells_and_names():
             if path == target:
@@ -325,17 +306,16 @@ class Tree:
         return cell
 
     def apply(self, fn: Callable[[Any], Any]) -> Self:
-        """Call `fn(cell)` for each Cell below this one, children before what they are in, and for this one at last."""
-        done: set[Any] = set()
+        """Call `fn(cell)` for each Cell below this one, children before their parents, and then for this one."""
 
-        def visit(cell: Any) -> None:
+        def visit(cell: Any, done: set[Any]) -> None:
             done.add(cell)
             for child in cell.cells():
                 if child not in done:
-                    visit(child)
+                    visit(child, done)
             fn(cell)
 
-        visit(self)
+        visit(self, set())
         return self
 
     def parameters_and_names(self, name_prefix: str = "", expand: bool = True) -> Iterator[tuple[str, Parameter]]:
@@ -358,7 +338,7 @@ class Tree:
     def trainable_params(self, recurse: bool = True) -> list[Parameter]:
         """The Parameters that gradients are taken with respect to.
 
-        Cells and Parameters in a dict or a nested list of a Cell are not among them: a warning names it.
+        Cells and Parameters in a dict or a nested list are not among them: a warning names the attribute.
         """
         if recurse:
             self._warn_of_unregistered()
@@ -371,9 +351,8 @@ class Tree:
         known |= {id(x) for cell in cells for x in cell.__dict__.get("internal_params", ())}  # of a custom backward
         for cell in cells:
             for name, value in cell.__dict__.items():
-                if name in _OWN or not isinstance(value, (dict, list, tuple)):
-                    continue
-                if all(id(x) in known for x in _find_in_containers(value)):
+                several = isinstance(value, (dict, list, tuple)) and name not in _OWN
+                if not several or all(id(x) in known for x in _find_in_containers(value)):
                     continue
                 kind, use = type(value).__name__, "an nn.CellDict"
                 if not isinstance(value, dict):
@@ -394,14 +373,14 @@ class Tree:
         return OrderedDict(self.parameters_and_names(expand=recurse))
 
     def init_parameters_data(self) -> dict[Parameter, Parameter]:
-        """Each Parameter with the one that has its value, which is itself: values are made with the Parameters."""
+        """Each Parameter with itself, because Parameters have their values from the start."""
         return {parameter: parameter for parameter in self.get_parameters()}
 
     # --- names --------------------------------------------------------------------------------------------------------
 
     @property
     def param_prefix(self) -> str:
-        """The path by which the names of its own Parameters begin: "mid.first", or "" if it is nobody's child."""
+        """The beginning of its own Parameters' names: "mid.first", or "" for a Cell that is no child."""
         return self._naming.prefix.removesuffix(".")
 
     def update_cell_prefix(self) -> None:
@@ -410,11 +389,11 @@ class Tree:
             cell._naming.prefix = f"{path}." if path else ""
 
     def update_parameters_name(self, prefix: str = "", recurse: bool = True) -> None:
-        """Name every Parameter by its path from this Cell, with `prefix` before it.
+        """Name every Parameter by `prefix`, which should end with a dot, and its path from this Cell.
 
         Args:
-            prefix: is put before the path as it is, so it mostly ends with a dot.
-            recurse: False for the Cell's own Parameters alone.
+            prefix: the beginning of all names.
+            recurse: False for only the Cell's own Parameters.
         """
         if recurse:
             for path, cell in self.cells_and_names():
@@ -453,7 +432,7 @@ def _find_in_containers(value: Any, depth: int = 3) -> Iterator[Any]:
 
 
 def _refuse_for_parameter(cell: Any, name: str, value: Any) -> None:
-    """Raise an AssignError for an attribute of a Cell that is a Parameter and is set to something else."""
+    """Raise an AssignError for an attribute that is a Parameter and is set to something else."""
     kind = "None" if value is None else f"a {type(value).__name__}"
     mend = f"Write to it by self.{name}.set_data(value), or delete it first."
     if value is None and hasattr(cell, f"has_{name}"):

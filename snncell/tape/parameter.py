@@ -28,11 +28,11 @@ class Owner(NamedTuple):
 
     cell: weakref.ref[Any]
     label: str  # for errors: Dense.weight
-    key: str  # the attribute; of an item of a list, with its position behind a dot
+    key: str  # the attribute; of an item of a list, with its position after a dot
 
 
 class Home:
-    """The attributes that hold a Parameter or a Cell, in the order in which they came to, and the one that names it."""
+    """The attributes that hold a Parameter or a Cell, in their order in time, and the one that names it."""
 
     __slots__ = ("holders", "owner")
 
@@ -40,17 +40,13 @@ class Home:
         self.clear()
 
     def clear(self) -> None:
-        """Be held by nobody."""
+        """Forget all holders."""
         self.holders: list[Owner] = []
         self.owner: Owner | None = None
 
 
 def refuse_equal_names(parameters: Iterable[Parameter], what: str) -> None:
-    """Check that no two Parameters of one Cell, and no two outside of Cells, share a name.
-
-    Raises:
-        ParameterError: naming where both are.
-    """
+    """Raise a ParameterError if two Parameters of one Cell, or two outside of Cells, have one name."""
     seen: dict[Any, tuple[int, Parameter]] = {}
     for position, parameter in enumerate(parameters):
         cell = None if parameter.owner is None else id(parameter.owner.cell())
@@ -64,11 +60,7 @@ def refuse_equal_names(parameters: Iterable[Parameter], what: str) -> None:
 
 
 def refuse_same_names(parameters: Iterable[tuple[str, Parameter]], what: str) -> None:
-    """Check that no two Parameters, given with their paths, have one name.
-
-    Raises:
-        ParameterError: naming both paths.
-    """
+    """Raise a ParameterError if two Parameters, given with their paths, have one name."""
     seen: dict[str, str] = {}
     for path, parameter in parameters:
         if (other := seen.setdefault(parameter.name, path)) != path:
@@ -84,18 +76,16 @@ _KEPT = ("layerwise_parallel", "parallel_optimizer", "storage_format")  # by a c
 class Parameter(Tensor):
     """A Tensor that a Cell owns and an optimiser updates.
 
-    Args:
-        default_input: the initial value: whatever `Tensor` takes; an int gives an int32, True and False none.
-        name: what it is called, until a Cell that it belongs to becomes part of another one: then it is its path,
-            `fc1.weight`. Without a name it takes that of the attribute which it becomes first.
-        requires_grad: whether gradients may be taken with respect to it.
-        layerwise_parallel, parallel_optimizer, storage_format: MindSpore's, for its ways to share Parameters among
-            machines; kept as attributes, and without effect. So are `sliced`, `unique` and `key`; `inited_param` is
-            None and `param_info` the Parameter itself, which has its values, name and settings from the start.
-        device: "CPU" or "GPU", where to keep it; by default where `set_context` says.
+    A write (`p[0] = 1.`, `set_data`, `ops.assign`) replaces its array, so it never changes earlier results.
 
-    A write (`p[0] = 1.`, `set_data`, `ops.assign`) puts a new array in its place. Tensors computed from the old value
-    keep it, so a write never reaches into results that were handed out before.
+    Args:
+        default_input: the initial value, as for `Tensor`, but no bool; an int gives an int32.
+        name: its name; by default that of the first attribute that it becomes. If its Cell becomes part of another
+            one, the name becomes the path, `fc1.weight`.
+        requires_grad: whether gradients may be taken with respect to it.
+        layerwise_parallel, parallel_optimizer, storage_format: MindSpore's, attributes without effect, like `sliced`,
+            `unique` and `key`; `inited_param` is None and `param_info` the Parameter itself.
+        device: "CPU" or "GPU"; by default that of `set_context`.
     """
 
     __slots__ = ("__dict__", "_name", "born_in", "home")
@@ -140,7 +130,7 @@ class Parameter(Tensor):
 
     @property
     def name(self) -> str:
-        """Its name: its path in the network, or what it was given, or "Parameter#1" as long as it has none."""
+        """Its path in the network, or the given name, or "Parameter#1" without a name."""
         if self._name is None:
             self._number = self._number or next_number()
             return f"Parameter#{self._number}"
@@ -154,12 +144,12 @@ class Parameter(Tensor):
 
     @property
     def owner(self) -> Owner | None:
-        """The attribute of a Cell that it is named by, if there is one."""
+        """The attribute of a Cell that names it, if there is one."""
         return self.home.owner
 
     @property
     def anonymous(self) -> bool:
-        """True if nobody has named it: `Parameter#1` is no name."""
+        """True without a name; `Parameter#1` is none."""
         return self._name is None
 
     @property
@@ -194,11 +184,10 @@ class Parameter(Tensor):
         """Replace the value by a copy of `data`, of the same shape.
 
         Args:
-            data: what `Tensor` takes.
-            slice_shape: MindSpore's, for a part of a shared Parameter, of another shape, which there is not here.
+            data: as for `Tensor`.
+            slice_shape: MindSpore's; only False.
 
         Raises:
-            ArgumentError: for slice_shape=True.
             ShapeError: if the shape differs.
             DTypeError: if the conversion would lose values (float64 into float32, float into int).
             AssignError: while a gradient with respect to this Parameter is being recorded.
@@ -214,20 +203,16 @@ class Parameter(Tensor):
         return self.set_data(value)
 
     def init_data(self, layout: Any = None, set_sliced: bool = False) -> Parameter:
-        """The Parameter itself: `initializer` draws its values when it is called, so that nothing is left to be done.
-
-        Args:
-            layout, set_sliced: MindSpore's, for Parameters shared among machines.
-        """
+        """The Parameter itself, which has its values already; the arguments are MindSpore's, without effect."""
         return self
 
     @property
     def param_info(self) -> Parameter:
-        """Name and settings of the Parameter, which are its own attributes."""
+        """The Parameter itself, whose attributes are its name and settings."""
         return self
 
     def value_in(self, space: Space) -> Any:
-        """The array that a Program in `space` takes for its value."""
+        """The array that a Program in `space` reads as its value."""
         return move_to_space(self._data, space) if self.follows else self._data
 
     def write_of(self, array: Any) -> Write:
@@ -305,36 +290,27 @@ class Parameter(Tensor):
         commit([self.write_of(self._limited(wrap(new))._data if self.limits else new)])
 
     def clone(self, init: Any = "same") -> Parameter:
-        """A Parameter of its own with the same name and settings.
+        """A new Parameter with the same name and settings.
 
         Args:
-            init: "same" for the same value; else what its values are made of: the name of an initialiser, an
-                Initializer, a number, or a Tensor of the same shape.
-
-        Raises:
-            ArgumentError: for an unknown name.
-            ShapeError: for a Tensor of another shape.
+            init: "same" for the same value, or as for `initializer`: a name, an Initializer, a number, or a Tensor.
 
         Example:
             >>> Parameter([1.0, 2.0], name="w").clone("zeros").tolist()
             [0.0, 0.0]
         """
         with beside(self):
-            value = self._data if isinstance(init, str) and init == "same" else self._made_of(init)
+            same = isinstance(init, str) and init == "same"
+            value = self._data if same else Parameter._initial_values(init, self.shape, self.dtype)
             copied = type(self)(value, self.name, self.requires_grad)
         copied.__dict__.update({name: getattr(self, name) for name in _KEPT})
         return copied
 
-    def _made_of(self, init: Any) -> Tensor:
-        return Parameter._initial_values(init, self.shape, self.dtype)
-
     copy = clone
 
     def __repr__(self) -> str:
-        return (
-            f"Parameter (name={self.name}, shape={self.shape}, dtype={self.dtype!r}, "
-            f"requires_grad={self.requires_grad})"
-        )
+        shape, dtype = self.shape, self.dtype
+        return f"Parameter (name={self.name}, shape={shape}, dtype={dtype!r}, requires_grad={self.requires_grad})"
 
     __str__ = __repr__
 
@@ -350,11 +326,7 @@ class Parameter(Tensor):
 
 
 class ParameterTuple(tuple[Parameter, ...]):
-    """A tuple of Parameters.
-
-    Raises:
-        ParameterError: if an element is no Parameter, or two of them have one name that somebody gave them.
-    """
+    """A tuple of Parameters; a ParameterError if an element is no Parameter, or two of them have one given name."""
 
     def __new__(cls, parameters: Iterable[Parameter] = ()) -> ParameterTuple:
         if not isinstance(parameters, Iterable) or isinstance(parameters, (str, bytes, dict, Tensor)):
@@ -369,15 +341,7 @@ class ParameterTuple(tuple[Parameter, ...]):
         return super().__new__(cls, members)
 
     def clone(self, prefix: str, init: Any = "same") -> ParameterTuple:
-        """Copies of all Parameters, named `prefix.name`.
-
-        Args:
-            prefix: not empty.
-            init: their values, as in `Parameter.clone`.
-
-        Raises:
-            ParameterError: for a prefix that is no str, or empty.
-        """
+        """Copies of all Parameters, named `prefix.name`; the prefix is not empty, `init` is as in `Parameter.clone`."""
         if not isinstance(prefix, str) or not prefix:
             raise ParameterError(f"ParameterTuple.clone: prefix is a str that is not empty, not {show(prefix)}.")
         copies = [parameter.clone(init) for parameter in self]
@@ -396,21 +360,19 @@ def _as_arrays(index: Any) -> Any:
 def commit(writes: Sequence[Write]) -> None:
     """Give Parameters their values, all of them or none: an interruption comes before or after it."""
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in writes]
-    if RECORDING.undo is not None:
-        RECORDING.undo.note(
-            before
-        )  # first: an interruption in between puts back what has not changed, which is harmless
+    if RECORDING.undo is not None:  # an interruption in between restores what has not changed, which is harmless
+        RECORDING.undo.note(before)
     write(writes)
 
 
 def assign_all(pairs: Sequence[tuple[Parameter, Tensor]], what: str = "assign", in_range: bool = False) -> None:
-    """Assign to several Parameters: all of them, or none if one of the values cannot be.
+    """Assign to several Parameters: all of them, or none if one of the values does not fit.
 
     Args:
-        pairs: each with its value, which is brought into its range. A range may end at another Parameter: where that
-            gets a value too, it is the new one that counts.
+        pairs: each with its value, which is brought into its range. If a range ends at another Parameter, its new value
+            counts.
         what: for errors.
-        in_range: the values are those that the Parameters had together, and stay as they are.
+        in_range: whether the values are in their ranges, because the Parameters had them together.
     """
     for parameter, value in pairs:
         parameter.refuse(value, what)
@@ -422,7 +384,6 @@ def assign_all(pairs: Sequence[tuple[Parameter, Tensor]], what: str = "assign", 
     else:
         undo = Undo()
         with together(undo):
-            # All values first: a range may end at another Parameter, whose new value counts.
             _write(pairs, what)
             for parameter in limited:
                 _write([(parameter, parameter._limited(parameter.value()))], what)
@@ -440,8 +401,7 @@ def _write(pairs: Sequence[tuple[Parameter, Tensor]], what: str) -> None:
 def together(undo: Undo) -> AbstractContextManager[Any]:
     """Write Parameters in the body as a transaction, which `undo.clear()`, its last line, commits.
 
-    If the body is left before, by an error or an interruption, each Parameter gets back what it had. Inside of a trace
-    nothing is written, and so there is nothing to put back.
+    If an error or an interruption comes before, each Parameter gets its old value back.
     """
     undo.outer = RECORDING.undo
     return hold_attributes(vars(RECORDING), {"undo": undo}, {"undo": undo.outer}, undoing(undo))
