@@ -40,14 +40,13 @@ machinery(__file__)
 
 
 class CellCall:
-    """One call of a Cell, forward or backward, with the values that the forward saves for the backward."""
+    """One call of a Cell, forward or backward, with the values that the forward pass saves for the backward pass."""
 
     def __init__(self, cell: Any, saved: tuple[Any, ...] = ()) -> None:
-        self.cell = cell
-        self.saved = saved
+        self.cell, self.saved = cell, saved
 
 
-class CallStack(threading.local):
+class _CallStack(threading.local):
     """The calls that are running on this thread."""
 
     def __init__(self) -> None:
@@ -55,12 +54,12 @@ class CallStack(threading.local):
         self.backward: list[CellCall] = []
 
 
-CALLS = CallStack()
+_CALLS = _CallStack()
 
 
 def innermost_call(cell: Any, backward: bool) -> Any:
-    """The innermost running call of `cell`, or None: it has `saved`, the values kept for its reverse."""
-    calls = CALLS.backward if backward else CALLS.forward
+    """The innermost running call of `cell`, with its `saved` values, or None."""
+    calls = _CALLS.backward if backward else _CALLS.forward
     return next((call for call in reversed(calls) if call.cell is cell), None)
 
 
@@ -85,10 +84,9 @@ def _signature_of(construct: Callable[..., Any]) -> _Signature:
 
 
 def prepare_inputs(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """The inputs of a call as construct takes them: arrays become Tensors, those by name in the dict.
+    """The inputs of a call for construct: arrays become Tensors, those by name in the dict.
 
-    Raises:
-        CallError: for an input of a layer of the package that is not what its annotation says.
+    A wrong input of a layer of the package, by its annotation, is a CallError.
     """
     function = getattr(getattr(cell, "construct", None), "__func__", None)
     try:
@@ -109,7 +107,7 @@ def prepare_inputs(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def _tensors_of_lists(value: Any, kind: Kind | None) -> Any:
-    """Lists and tuples of numbers as Tensors, where they are not what the layer takes."""
+    """Lists and tuples of numbers as Tensors, unless the layer takes them."""
     if type(value) not in (list, tuple) or kind is None or kind.take(value) is not REFUSED:
         return value
     return as_data(value)
@@ -118,7 +116,7 @@ def _tensors_of_lists(value: Any, kind: Kind | None) -> Any:
 def tell_call(cell: Any, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise an error of an operation in a layer of the package anew, with the layer, its inputs and its constants.
 
-    "div: shapes (2, 8) and (7,) do not broadcast" says neither that it is a LIFNode, nor that its tau is to blame.
+    For example, "div: shapes (2, 8) and (7,) do not broadcast" does not say that the tau of a LIFNode is to blame.
     """
     function = getattr(cell.construct, "__func__", None)
     if not isinstance(error, SnncellError) or function is None or not ours(function):
@@ -131,7 +129,7 @@ def tell_call(cell: Any, error: Exception, args: tuple[Any, ...], kwargs: dict[s
 
 
 def refuse_arguments(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise a CallError if the arguments of the call do not fit construct, and it was not something inside of it."""
+    """Raise a CallError if the arguments of the call do not fit the signature of construct."""
     signature = _signature_of(cell.construct).whole
     try:
         signature.bind(*args, **kwargs)
@@ -148,7 +146,7 @@ def refuse_arguments(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 def order_inputs(
     construct: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[list[str], list[Any]]:
-    """The inputs in the order of construct's signature, keywords put in place and defaults filled in."""
+    """The names and values of all inputs in the order of construct's signature, with defaults."""
     signature, plain = _signature_of(construct)
     if plain is not None and not kwargs and len(args) == len(plain):
         return plain, list(args)
@@ -183,11 +181,7 @@ OTHER_NAMES = ("backward", "grad", "vjp")  # of the gradient, in other framework
 
 
 def refuse_other_names(kind: type) -> None:
-    """Raise for a class of Cells that defines its gradient by another name, or a misspelling of bprop, and no bprop.
-
-    Raises:
-        BpropError: naming the class, the method, and bprop.
-    """
+    """Raise a BpropError for a class of Cells that defines its gradient by another, or a misspelt name than bprop."""
     own = list(itertools.takewhile(lambda base: not ours(base), kind.__mro__))
     if any("bprop" in vars(base) for base in own):
         return
@@ -206,11 +200,7 @@ _METHODS = (FunctionType, staticmethod, classmethod)
 
 
 def run_with_bprop(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call `cell.construct` as one entry of the tape, whose reverse is `cell.bprop`.
-
-    Raises:
-        BpropError: if the signature of bprop does not fit that of construct, or has dout before out.
-    """
+    """Call `cell.construct` as one entry of the tape, whose backward pass is `cell.bprop`."""
     names, values = order_inputs(cell.construct, args, kwargs)
     if len(names) not in cell._checked_counts:  # with *args or defaults, calls differ in their number of inputs
         _check_signature(cell, names)
@@ -218,17 +208,17 @@ def run_with_bprop(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
     def forward() -> Any:
         call = CellCall(cell)
-        CALLS.forward.append(call)
+        _CALLS.forward.append(call)
         try:
             return cell.construct(*args, **kwargs), call.saved
         finally:
-            CALLS.forward.pop()
+            _CALLS.forward.pop()
 
     if RECORDING.tape is None:
         return as_read(forward()[0])
     key = present_key() if cell.bprop_debug else None
     leaves, tree = structure.flatten(values)
-    # All trainable ones are inputs of the entry: a gradient asked for and not given is an error, not a silent zero.
+    # All trainable ones are inputs of the entry, so that a missing gradient is an error, not a silent zero.
     parameters = list(dict.fromkeys([*cell.trainable_params(), *getattr(cell, "internal_params", ())]))
     return custom(_Reverse(cell, names, tree, parameters, key), forward, [*leaves, *parameters])[0]
 
@@ -249,15 +239,18 @@ def _check_signature(cell: Any, names: list[str]) -> None:
 
 
 class _Reverse:
-    """The reverse of one call of a Cell that has a bprop."""
+    """The backward pass of one call of a Cell that has a bprop.
+
+    Args:
+        cell: the Cell.
+        names, tree: the names and the structure of its inputs.
+        parameters: those of the Cell and all below it, as hidden inputs.
+        key: the state of the random numbers before the call, for bprop_debug.
+    """
 
     def __init__(self, cell: Any, names: list[str], tree: Any, parameters: list[Parameter], key: Any) -> None:
-        self.cell = cell
-        self.name = type(cell).__name__
-        self.names = names
-        self.tree = tree  # the structure of the inputs
-        self.parameters = parameters  # of the Cell and all below it: hidden inputs
-        self.key = key  # where the random numbers stood before the call, for bprop_debug
+        self.cell, self.name = cell, type(cell).__name__
+        self.names, self.tree, self.parameters, self.key = names, tree, parameters, key
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
         """Call the bprop, check what it returns, and give a gradient for each leaf and each Parameter."""
@@ -274,24 +267,21 @@ class _Reverse:
             )
         filled = with_zeros(entry, douts)
         dout, _ = structure.unflatten(tree_of_out, filled)
-        # What a bprop makes is where the gradient is; the Cells that it calls are no part of the forward.
+        # A bprop makes Tensors where the gradient is; the Cells that it calls are no part of the forward pass.
         with beside(*filled), settings(watch=None):
-            returned = self._call(inputs, out, dout, saved)
+            _CALLS.backward.append(CellCall(self.cell, saved))
+            try:
+                returned = self.cell.bprop(*inputs, out, dout)
+            except Exception as error:
+                error.add_note(f"raised in the bprop of {self.name}")
+                raise
+            finally:
+                _CALLS.backward.pop()
         grads, of_parameters = self._split(returned)
         leaves = self._gradients_of_inputs(inputs, grads)
         if self.cell.bprop_debug:
             self._debug(entry.inputs[:count], inputs, dout, leaves, of_parameters)
         return [*leaves, *(self._gradient_of_parameter(p, of_parameters) for p in self.parameters)]
-
-    def _call(self, inputs: list[Any], out: Any, dout: Any, saved: Any) -> Any:
-        CALLS.backward.append(CellCall(self.cell, saved))
-        try:
-            return self.cell.bprop(*inputs, out, dout)
-        except Exception as error:
-            error.add_note(f"raised in the bprop of {self.name}")
-            raise
-        finally:
-            CALLS.backward.pop()
 
     def error(self, text: str) -> BpropError:
         """A BpropError about this Cell, whose traceback ends at the bprop."""
@@ -322,22 +312,18 @@ class _Reverse:
                     f"and use the Parameter itself as the key"
                 )
         for parameter in internal:
+            what = f"Parameter {parameter.name!r}"
             if parameter not in of_parameters:
+                paths = (path for path, p in self.cell.parameters_and_names() if p is parameter)
                 raise self.error(
-                    f"returned no gradient for Parameter {parameter.name!r} of self.internal_params; return "
-                    f"(gradients, {{self.{self._path_of(parameter)}: gradient, ...}})"
+                    f"returned no gradient for {what} of self.internal_params; return "
+                    f"(gradients, {{self.{next(paths, parameter.name)}: gradient, ...}})"
                 )
-            of_parameters[parameter] = self._fitted(
-                of_parameters[parameter], parameter, f"Parameter {parameter.name!r}"
-            )
+            of_parameters[parameter] = self._fitted(of_parameters[parameter], parameter, what)
         return returned, of_parameters
 
-    def _path_of(self, parameter: Parameter) -> str:
-        paths = (path for path, p in self.cell.parameters_and_names() if p is parameter)
-        return next(paths, parameter.name)
-
     def _is_pair(self, returned: Any) -> bool:
-        """True if it is (gradients, {parameter: gradient}), not two gradients of which the second is a dict's."""
+        """True for (gradients, {parameter: gradient}), not for two gradients of which the second is a dict's."""
         if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[0], tuple)):
             return False
         of_parameters = returned[1]
@@ -346,7 +332,7 @@ class _Reverse:
         return isinstance(of_parameters, dict) and (by_parameter or not a_dict_input)
 
     def _gradients_of_inputs(self, inputs: list[Any], grads: tuple[Any, ...]) -> list[Tensor | None]:
-        """A gradient for each Tensor in the inputs, checked and fitted to it."""
+        """A checked gradient for each Tensor in the inputs."""
         gradients: list[Tensor | None] = []
         for name, value, grad in zip(self.names, inputs, grads, strict=True):
             leaves, tree = structure.flatten(value)

@@ -1,4 +1,4 @@
-"""Cell: what it is made of, the call protocol, custom reverses, compilation."""
+"""Cell: the call protocol, custom backward passes, compilation, display."""
 
 from __future__ import annotations
 
@@ -42,23 +42,21 @@ def without_construct(cell: Any) -> ConstructError:
 
 
 class Cell(Hooked, Modes, HasState):
-    """A piece of a network: Parameters, other Cells, and the function of them that `construct` is.
+    """A piece of a network: Parameters, other Cells, and a function of them, `construct`.
 
-    Subclasses define `construct(self, *inputs)`. Where its true derivative is useless they also define
+    Subclasses define `construct(self, *inputs)`. If its true derivative is useless, they also define
     `bprop(self, *inputs, out, dout)`, which returns a tuple with one gradient (or None) for each input, or
-    `(tuple, {parameter: gradient})` for the Parameters listed in `self.internal_params`. With `self.bprop_debug = True`
-    every such gradient is compared with that of `construct` (or of `primitive`, if there is one) as it is computed.
+    `(tuple, {parameter: gradient})` for the Parameters listed in `self.internal_params`. `self.bprop_debug = True`
+    compares every such gradient with that of `construct` (or of `primitive`, if there is one).
 
-    A call takes Tensors, and arrays of NumPy and other libraries, which become Tensors of the same dtype, and anything
-    else as it is.
+    You can call it with Tensors, arrays of NumPy and other libraries, which become Tensors, and anything else.
 
-    A Cell, a Parameter, or a list or tuple of them that is set as an attribute belongs to the Cell. What is put into
-    such a list later belongs to it as well, and has its name after `update_parameters_name()`.
+    A Cell, a Parameter, or a list or tuple of them that is set as an attribute belongs to the Cell. Later items of such
+    a list belong to it as well, and get their names by `update_parameters_name()`.
 
-    Values that `construct` keeps on `self` for `bprop` are those of the last call only; if the Cell is used twice,
-    both reverses would see them. `self.save_for_bprop(...)` keeps values for each call. A Parameter that `bprop` reads
-    by `self.w` has the value that it has when the gradient is taken; in a loop over time, and in a jitted function, the
-    one that it had in the forward.
+    To keep values of a call for `bprop`, use `self.save_for_bprop(...)`, because attributes are those of the last call.
+    A Parameter that `bprop` reads by `self.w` has its present value; in a loop over time, and in a jitted function, the
+    value of the forward pass.
     """
 
     bprop_debug: bool
@@ -78,13 +76,9 @@ class Cell(Hooked, Modes, HasState):
         """Begin a Cell.
 
         Args:
-            auto_prefix: False for a Cell that leaves the names of the Parameters of what it is given as they are, as
-                one does that trains a network.
-            flags: attributes that `get_flags` tells of.
+            auto_prefix: False for a Cell that keeps the names of its network's Parameters, such as a training Cell.
+            flags: attributes that `get_flags` returns.
             attributes: others.
-
-        Raises:
-            ArgumentTypeError: for flags that are no dict, and an auto_prefix that is neither True nor False.
         """
         who = type(self).__name__
         if not isinstance(auto_prefix, bool):
@@ -188,11 +182,7 @@ class Cell(Hooked, Modes, HasState):
         return graph
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Trace and compile the Cell for these inputs, as its first call in GRAPH_MODE would.
-
-        Args:
-            args, kwargs: inputs as they will come; left out, those of `set_inputs`.
-        """
+        """Trace and compile the Cell for inputs like these, or those of `set_inputs`, as a call in GRAPH_MODE would."""
         if not args and not kwargs:
             args = self._inputs_set or ()
         self._in_graph().lookup(args, kwargs)
@@ -203,37 +193,29 @@ class Cell(Hooked, Modes, HasState):
         return self._graph is not None and bool(self._graph.compiled)
 
     def set_inputs(self, *inputs: Any, **kwargs: Any) -> None:
-        """Note inputs, as examples of what will come, for `compile()` and `get_inputs()`.
+        """Keep examples of inputs, all by place or all by name, for `compile()` and `get_inputs()`.
 
-        Nothing is fixed by it: a Cell is compiled for each shape that it is called with.
-
-        Raises:
-            ArgumentError: for inputs by place and by name at once.
-            CallError: for inputs that construct does not take.
+        Other shapes are compiled as well, when the Cell is called with them.
         """
         if inputs and kwargs:
             raise ArgumentError("set_inputs: give inputs by place or by name, not both.")
         self.__dict__["_inputs_set"] = tuple(order_inputs(self.construct, inputs, kwargs)[1])
 
     def get_inputs(self) -> tuple[Any, ...] | None:
-        """The inputs that `set_inputs` was given, in the order of construct, or None."""
+        """The inputs of `set_inputs` in the order of construct, or None."""
         return self._inputs_set
 
     def set_jit_config(self, jit_config: Any) -> None:
-        """Accept a configuration of MindSpore's compiler: of its settings none changes anything here.
-
-        Raises:
-            ArgumentTypeError: for what is neither a dict nor has a `jit_config_dict`.
-        """
+        """Accept a configuration of MindSpore's compiler, a JitConfig or a dict; it has no effect here."""
         if not isinstance(jit_config, dict) and not hasattr(jit_config, "jit_config_dict"):
             raise ArgumentTypeError(f"set_jit_config: jit_config is a JitConfig or a dict, not {came(jit_config)}.")
 
     # --- custom reverse -----------------------------------------------------------------------------------------------
 
     def save_for_bprop(self, *values: Any) -> None:
-        """In `construct`: keep Tensors of this call for its reverse, which finds them in `self.saved_for_bprop`.
+        """In `construct`: keep Tensors of this call for `bprop`, which reads them by `self.saved_for_bprop`.
 
-        They are constants to the reverse: a second-order gradient through them is an error, not a wrong number.
+        They are constants there: a second-order gradient through them is an error, not a wrong number.
         """
         call = innermost_call(self, backward=False)
         if call is not None:
@@ -241,7 +223,7 @@ class Cell(Hooked, Modes, HasState):
 
     @property
     def saved_for_bprop(self) -> tuple[Any, ...]:
-        """In `bprop`: what `construct` kept by `save_for_bprop` in the call that is being reversed."""
+        """In `bprop`: the values that `construct` kept by `save_for_bprop` in the same call."""
         call = innermost_call(self, backward=True)
         return () if call is None else tuple(call.saved)
 
@@ -265,9 +247,9 @@ def as_text(cell: Any) -> str:
 
 
 def as_html(cell: Any) -> Markup:
-    """A table of a Cell's layers: settings, Parameters with their shapes, and how many numbers they hold.
+    """A table of a Cell's layers: settings, Parameters with their shapes, and the number of their elements.
 
-    Layers inside layers are tables inside the table, to be unfolded. A layer in several places is a table in the first.
+    Layers inside layers are tables that you can unfold, a shared layer in its first place.
     """
     parameters = [*cell.get_parameters()]
     trained = sum(p.size for p in parameters if p.requires_grad)
@@ -282,7 +264,7 @@ def as_html(cell: Any) -> Markup:
 
 
 def count_words(number: int, word: str) -> str:
-    """ "1,200 numbers"."""
+    """For example "1,200 numbers"."""
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
@@ -318,7 +300,7 @@ def _table(cell: Any, seen: set[int], depth: int) -> list[Markup]:
 
 
 def _row(name: str, child: Any, seen: set[int], depth: int) -> tuple[str, str, str, str]:
-    """A child: its name, what it is and has in it, its own Parameters, and how many numbers all of it holds."""
+    """A child: its name, class and children, its own Parameters, and the number of all its elements."""
     kind = join_parts([element("b", type(child).__name__), f" {_settings(child)}".rstrip()])
     if id(child) in seen:
         return name, join_parts([kind, ", the same as above"]), "", ""

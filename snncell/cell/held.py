@@ -1,4 +1,4 @@
-"""Objects that hold constants with a range: checked where they are set, kept there, and used in the right precision."""
+"""Objects that hold constants with a range: checked when they are set, kept in range, used in the right precision."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def meeting(dtype: DType | None) -> Iterator[None]:
 
 
 def precision_of(args: Any) -> DType | None:
-    """The precision that the first of some inputs is computed in: float64, or float32 for all others; None: neither."""
+    """The precision in which the first input is computed: float64, or float32 for other real dtypes, or None."""
     dtype = getattr(args[0], "dtype", None) if args else None
     known = BY_NUMPY.get(getattr(dtype, "dtype", dtype))
     return None if known is None or known.category > 2 else known if known is float64 else float32
@@ -69,10 +69,7 @@ _MISSING = object()
 
 
 def _hold(kind: type, name: str) -> None:
-    """Make an attribute of a class a constant, unless it is a property there; a value of the class is its default.
-
-    A field is left to `with_fields`.
-    """
+    """Make an attribute of a class a constant, unless it is a property or a field; its value is the default."""
     default = getattr(kind, name, _MISSING)
     if not hasattr(default, "__get__") and not isinstance(default, Field):
         setattr(kind, name, Held(name, default))
@@ -100,20 +97,19 @@ class Held:
 
 
 class _Memory:
-    """Facts of an object's constants beside their values; no dict, which traces would watch."""
+    """Facts of an object's constants; no dict, which traces would watch."""
 
     def __init__(self) -> None:
-        self.gaps: dict[str, tuple[Any, Any]] = {}  # how near learned ones may come to the ends of their ranges
+        self.gaps: dict[str, tuple[Any, Any]] = {}  # the least distances of learned ones from the ends of their ranges
         self.narrow: dict[str, tuple[Tensor, Tensor]] = {}  # fixed float64 ones, and as float32
         self.domains: dict[str, Range] = {}  # of Parameters that others are computed from
 
 
 class Ranged:
-    """An object with constants: attributes that are checked whenever they are set, and learned ones that stay in range.
+    """An object with constants: attributes that are checked when they are set, and learned ones that stay in range.
 
-    A class says in `ranges` what its constants must be, by name, and adds to those of the classes above it; a constant
-    that is not there is any finite number. `range_of` is for ranges that depend on other attributes. Attributes of
-    those names are checked; what has not been declared by `declare` may be missing from `constants_and_ranges`.
+    A class lists its constants in `ranges`, by name, in addition to those of its bases; others are any finite number.
+    Override `range_of` for ranges that depend on other attributes. `constants_and_ranges` has those that are declared.
     """
 
     ranges: ClassVar[dict[str, Range]] = {}
@@ -136,7 +132,7 @@ class Ranged:
             _hold(cls, name)
 
     def declare(self, *names: str) -> None:
-        """Note which attributes are constants, in their order."""
+        """Add attributes to the constants, in their order."""
         self.__dict__["_constants"] = tuple(dict.fromkeys((*self.__dict__.get("_constants", ()), *names)))
         for name in names:
             _hold(type(self), name)
@@ -151,7 +147,7 @@ class Ranged:
 
     @property
     def constants_and_ranges(self) -> tuple[Constant, ...]:
-        """Its constants, each with its name, its present value, its range, and whether it is learned."""
+        """Its constants with names, present values and ranges, and whether they are learned."""
         constants = []
         for name in self.__dict__.get("_constants", ()):
             held = self.__dict__.get(name)
@@ -193,7 +189,7 @@ class Ranged:
         return value
 
     def take_sources(self, derived: Derived) -> None:
-        """Make the Parameters that a constant is computed from one's own, by the names that the user gave them."""
+        """Make the Parameters that a constant is computed from attributes, by the user's names."""
         for source in derived.sources():
             parameter = source.itself
             if parameter is None or any(value is parameter for value in self.__dict__.values()):
@@ -204,7 +200,7 @@ class Ranged:
             self.keep(name, parameter)
 
     def keep(self, name: str, parameter: Parameter) -> None:
-        """Have whatever is written to a Parameter brought into the range of the constant that it is."""
+        """Bring all values that are written to a Parameter into the range of its constant."""
         if name not in self.clamped:
             self._memory.gaps[name] = self.range_of(name).gaps(parameter)
             self._limit(name, parameter)
@@ -215,7 +211,7 @@ class Ranged:
             parameter.limits = (*parameter.limits, limit)
 
     def clamping(self, *names: str) -> Self:
-        """Itself, whose learned constants of these names may leave their ranges, and are limited to them in a call."""
+        """Itself; its learned constants of these names may leave their ranges, and calls limit them."""
         self.clamped = names
         for name in names:
             self._memory.gaps.pop(name, None)
@@ -239,7 +235,7 @@ class Ranged:
     # --- use ----------------------------------------------------------------------------------------------------------
 
     def in_use(self, name: str, value: Any) -> Any:
-        """A constant as it is used now: computed if it is derived, and no wider than the input that it meets."""
+        """A constant for a computation: evaluated if it is derived, and no wider than the input."""
         if isinstance(value, Derived):
             allowed, value = self.range_of(name), value.value()
             value = allowed.project(value, self._memory.gaps[name]) if allowed.bounded else value

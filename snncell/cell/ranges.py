@@ -13,12 +13,13 @@ import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partialmethod
 from typing import Any, Literal, Never
 
 import numpy as np
 
 from snncell import ops
-from snncell.base.arguments.kinds import CONSTANT, Constant
+from snncell.base.arguments.kinds import CONSTANT, Constant, join_with_or
 from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, SnncellError
 from snncell.tape.parameter import Parameter
@@ -59,9 +60,9 @@ class Range:
 
     Attributes:
         low, high: the ends; numbers, or an array, a Tensor or a Parameter that broadcasts to the constant.
-        closed: whether the ends belong to it: "", "low", "high" or "both".
-        text: how an error goes on after the constant's name, "is positive"; from the ends if it is left out.
-        whole: whether it is a whole number, an int.
+        closed: the ends that belong to it: "", "low", "high" or "both".
+        text: the words of an error after the constant's name, "is positive"; by default made from the ends.
+        whole: whether it must be an int.
     """
 
     low: Constant = -math.inf
@@ -78,7 +79,7 @@ class Range:
         return bool(np.all(above & below))
 
     def check(self, value: Any, who: str, name: str) -> Any:
-        """A value as it is, after checking that it is in the range; of what is traced nothing is known."""
+        """A value as it is, after checking that it is in the range, unless it is traced."""
         if self.whole and (isinstance(value, bool) or not isinstance(value, int)):
             raise ArgumentError(f"{who}: {name} {self.words()}, not {quote_value(value)}.")
         if any(unknown(x) for x in (value, self.low, self.high)) or self.holds(value):
@@ -149,7 +150,7 @@ LOGIT = Range(-80.0, 16.0, "both", "is a logit from -80 to 16, whose sigmoid is 
 
 
 def check_constant(value: Any, who: str, name: str) -> Any:
-    """A constant: a number for all, or a Tensor or Parameter; an array becomes a Tensor, one for each."""
+    """A constant: a number, a Tensor or a Parameter; an array becomes a Tensor."""
     if isinstance(value, (np.ndarray, list, tuple)):
         try:
             array = np.asarray(value)
@@ -174,8 +175,7 @@ def one_of(value: Any, allowed: Sequence[Any], who: str, name: str) -> Any:
     except Exception:  # an array, or a traced Tensor: the comparison has no truth value, so it is refused below
         is_allowed = False
     if not is_allowed:
-        words = [f'"{word}"' if isinstance(word, str) else repr(word) for word in allowed]
-        choices = " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+        choices = join_with_or([f'"{word}"' if isinstance(word, str) else repr(word) for word in allowed])
         raise ArgumentError(f"{who}: {name} is {choices}, not {quote_value(value)}.")
     return value
 
@@ -183,16 +183,24 @@ def one_of(value: Any, allowed: Sequence[Any], who: str, name: str) -> Any:
 # --- constants that are computed from Parameters ----------------------------------------------------------------------
 
 
-class Derived:
-    """A function of Parameters and numbers that is evaluated anew, with operations, each time it is used.
+def _less(subtrahend: Any, minuend: Any) -> Any:
+    return minuend - subtrahend
 
-    Arithmetic with one gives one, so conversions of time constants take a Parameter as they take a number:
-    `1.0 - decay_from_tau(tau)` is learned as `tau` is. What needs a number now, as a comparison does, refuses it.
+
+def _over(divisor: Any, dividend: Any) -> Any:
+    return dividend / divisor
+
+
+class Derived:
+    """A function of Parameters and numbers that operations evaluate each time it is used.
+
+    Arithmetic with one gives another one, so conversions of time constants take Parameters and numbers:
+    `1.0 - decay_from_tau(tau)` is learned as `tau` is. A comparison, which needs a number now, raises an error.
 
     Args:
-        function: of the present values of `parts`; of a module, so that it can be pickled.
-        parts: what it is computed from: others of these, Parameters, numbers.
-        name: for errors, what the user has called it.
+        function: a function of the present values of `parts`; of a module, so that it can be pickled.
+        parts: Parameters, numbers, and others of these.
+        name: the user's name for it, for errors.
     """
 
     __array_ufunc__ = None  # NumPy's arrays leave arithmetic to it
@@ -201,7 +209,7 @@ class Derived:
         self.function = function
         self.parts = tuple(Tensor(part) if isinstance(part, np.ndarray) else part for part in parts)
         self.name = name
-        self.domain = FINITE  # of a Parameter itself: where the function of it makes sense
+        self.domain = FINITE  # of a Parameter itself: the values for which the function makes sense
 
     @classmethod
     def of(cls, parameter: Parameter, name: str) -> Derived:
@@ -230,7 +238,7 @@ class Derived:
                 yield from part.sources()
 
     def staying(self, domain: Range) -> Derived:
-        """Itself; if it is a Parameter, that is to stay where the function of it makes sense."""
+        """Itself; if it is a Parameter, that must stay in this range."""
         if self.itself is not None:
             self.domain = domain
         return self
@@ -239,28 +247,11 @@ class Derived:
         """A function of it, and of further parts."""
         return Derived(function, self, *others, name=self.name)
 
-    def __add__(self, other: Any) -> Derived:
-        return self.through(operator.add, other)
-
-    def __sub__(self, other: Any) -> Derived:
-        return self.through(operator.sub, other)
-
-    def __rsub__(self, other: Any) -> Derived:
-        return self.through(_less, other)
-
-    def __mul__(self, other: Any) -> Derived:
-        return self.through(operator.mul, other)
-
-    def __truediv__(self, other: Any) -> Derived:
-        return self.through(operator.truediv, other)
-
-    def __rtruediv__(self, other: Any) -> Derived:
-        return self.through(_over, other)
-
-    def __neg__(self) -> Derived:
-        return self.through(operator.neg)
-
-    __radd__, __rmul__ = __add__, __mul__
+    __add__ = __radd__ = partialmethod(through, operator.add)
+    __mul__ = __rmul__ = partialmethod(through, operator.mul)
+    __sub__, __rsub__ = partialmethod(through, operator.sub), partialmethod(through, _less)
+    __truediv__, __rtruediv__ = partialmethod(through, operator.truediv), partialmethod(through, _over)
+    __neg__ = partialmethod(through, operator.neg)
 
     def _refuse(self, *_: Any) -> Never:
         raise ArgumentError(f"{self.name} is a Parameter, but cannot be learned here; give its value.")
@@ -270,14 +261,6 @@ class Derived:
 
     def __repr__(self) -> str:
         return f"<of Parameter {self.name}>"
-
-
-def _less(subtrahend: Any, minuend: Any) -> Any:
-    return minuend - subtrahend
-
-
-def _over(divisor: Any, dividend: Any) -> Any:
-    return dividend / divisor
 
 
 CONSTANT.types.add(Derived)  # what takes a constant takes it

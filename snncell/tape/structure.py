@@ -1,4 +1,4 @@
-"""Nested tuples, lists, dicts and dataclasses of Tensors: taken apart into a flat list, and put together again."""
+"""Nested tuples, lists, dicts and dataclasses of Tensors: flatten them, and rebuild them; arrays instead of Tensors."""
 
 from __future__ import annotations
 
@@ -25,10 +25,7 @@ class Leaf(NamedTuple):
 
 
 class Static:
-    """Anything that is no Tensor and no container.
-
-    Equal only to the same value of the same type: 1 is neither True nor 1.0, and -0.0 is not 0.0.
-    """
+    """Any other value than a Tensor or a container; equal only to the same value of the same type (1, True, 1.0)."""
 
     __slots__ = ("key", "value")
 
@@ -99,7 +96,7 @@ def _walk(tree: Any, leaves: list[Tensor]) -> Any:
 
 
 def _walk_dataclass(tree: Any, leaves: list[Tensor]) -> Any:
-    """A dataclass with Tensors in it, or that could be changed, by its fields; others are what they are."""
+    """A dataclass by its fields, if it is mutable or has Tensors in it; otherwise a Static."""
     fields = _by_key(tree)
     inside: list[Tensor] = []
     children = tuple([_walk(child, inside) for child in fields.values()])
@@ -133,21 +130,19 @@ def _build(structure: Any, leaves: Iterator[Any]) -> Any:
     if structure.keys is not None:
         kind, pairs = structure.kind, zip((key.value for key in structure.keys), children, strict=True)
         if hasattr(kind, "__dataclass_fields__"):
-            return _dataclass(kind, pairs)
+            made = object.__new__(kind)  # without a check or a computation of its fields
+            for name, value in pairs:
+                object.__setattr__(made, name, value)  # also of a frozen one
+            return made
         if kind in _VIEWS:
             return _VIEWS[kind](dict(pairs))
         return kind(pairs) if kind is OrderedDict else dict(pairs)
-    if hasattr(structure.kind, "_fields"):  # a named tuple takes its fields one by one
-        return structure.kind(*children)
-    return structure.kind(children)
+    return _sequence(structure.kind, children)
 
 
-def _dataclass(kind: type, fields: Iterable[tuple[str, Any]]) -> Any:
-    """A dataclass with these fields, which are not checked or computed again."""
-    made: Any = object.__new__(kind)
-    for name, value in fields:
-        object.__setattr__(made, name, value)  # also of a frozen one
-    return made
+def _sequence(kind: Any, items: list[Any]) -> Any:
+    """A tuple or list of these items; a named tuple takes them one by one."""
+    return kind(*items) if hasattr(kind, "_fields") else kind(items)
 
 
 def map_leaves(function: Any, tree: Any) -> Any:
@@ -169,15 +164,12 @@ def match_tensors(structure: Any, tree: Any, what: str) -> list[Tensor]:
     Raises:
         GradientError: for another structure. It names the place, the expected container and the value.
     """
-    if isinstance(tree, (tuple, list)) and all(isinstance(x, Tensor) for x in tree):
-        places = _count_places(structure)
-        if places == len(tree):
-            return list(tree)
-    return _match(structure, tree, what)
+    flat = isinstance(tree, (tuple, list)) and all(isinstance(x, Tensor) for x in tree)
+    return list(tree) if flat and _count_places(structure) == len(tree) else _match(structure, tree, what)
 
 
 def _count_places(structure: Any) -> int | None:
-    """The number of Tensors in a structure; None if it holds a dict, where an order without keys says nothing."""
+    """The number of Tensors in a structure; None if it holds a dict, whose order means nothing."""
     if isinstance(structure, (Leaf, Static)):
         return int(isinstance(structure, Leaf))
     counts = [_count_places(child) for child in structure.children]
@@ -220,9 +212,7 @@ def _outline(tree: Any) -> str:
 
 
 def refuse_results(structure: Any, who: str) -> None:
-    """Raise for results of a traced function that would be those of the trace at each call: iterators, and objects
-    with Tensors inside.
-    """
+    """Raise a TraceError for results of a traced function that calls would share: iterators, objects with Tensors."""
     for value in statics(structure):
         if isinstance(value, Iterator):
             kind, fix = "is used up once", "Return list(...) or tuple(...) of it"
@@ -237,7 +227,7 @@ def refuse_results(structure: Any, who: str) -> None:
 
 
 def _holds_tensor(value: Any, depth: int = 4) -> bool:
-    """True if there is a Tensor inside an object: in its attributes, its items, or what a function has captured."""
+    """True if there is a Tensor in an object's attributes or items, or in the captured variables of a function."""
     if isinstance(value, Tensor):
         return True
     if not depth or isinstance(value, (str, bytes, type, ModuleType)) or hasattr(type(value), "cells_and_names"):
@@ -262,8 +252,7 @@ def _holds_tensor(value: Any, depth: int = 4) -> bool:
     return any(_holds_tensor(x, depth - 1) for x in inside)
 
 
-# What a traced function may return beside Tensors, and a caller may change.
-_MUTABLE = (array, bytearray, deque, np.ndarray, set)
+_MUTABLE = (array, bytearray, deque, np.ndarray, set)  # results of traced functions that a caller may change
 
 
 def has_mutable(structure: Any) -> bool:
@@ -296,7 +285,7 @@ def statics(structure: Any) -> list[Any]:
 
 
 def paths(structure: Any) -> list[str]:
-    """The names that a caller would give to the Tensors of (args, kwargs): "argument 1['x']"."""
+    """The paths of the Tensors in (args, kwargs): "argument 1['x']"."""
     args, kwargs = structure.children
     of_args = [path for n, child in enumerate(args.children) for path in _paths(child, f"argument {n}")]
     names = [key.value for key in kwargs.keys or ()]
@@ -323,48 +312,38 @@ _NUMBERS = (bool, int, float, complex, np.generic)
 
 
 def is_array(x: Any) -> bool:
-    """True if x is an array, of NumPy or of another library; a number, a list or a Tensor is none."""
+    """True for an array of NumPy or another library, not for a number, a list or a Tensor."""
     if isinstance(x, np.ndarray):
         return True
     return not isinstance(x, _PLAIN) and any(hasattr(type(x), name) for name in ARRAYS)
 
 
-def with_tensors(tree: Any) -> Any:
-    """`tree` with a Tensor in the place of each array in it, through tuples, lists and dicts."""
+def with_tensors(tree: Any, numbers: bool = False) -> Any:
+    """`tree` with a Tensor in the place of each array in it, through tuples, lists and dicts.
+
+    With `numbers`, also in the place of numbers, and of lists and tuples of nothing but numbers: [[0, 1], [2, 3]]
+    becomes one Tensor; [Tensor, Tensor] stays a list.
+    """
+    if numbers and (isinstance(tree, _NUMBERS) or (isinstance(tree, (tuple, list)) and tree and _of_numbers(tree))):
+        return Tensor(tree)
     if is_array(tree):
         return Tensor(tree)
     if isinstance(tree, dict):
-        return {key: with_tensors(value) for key, value in tree.items()}
+        return {key: with_tensors(value, numbers) for key, value in tree.items()}
     if isinstance(tree, (tuple, list)):
-        return _like(tree, [with_tensors(item) for item in tree])
+        numbers = numbers and not hasattr(type(tree), "to_dense")  # the shape of event lists is no data
+        return _sequence(type(tree), [with_tensors(item, numbers) for item in tree])
     return tree
 
 
 def as_data(tree: Any) -> Any:
-    """`with_tensors`, for what can only be data: numbers, and lists and tuples of nothing but numbers, count too.
-
-    [[0, 1], [2, 3]] becomes one Tensor; [Tensor, Tensor] stays a list.
-    """
-    if isinstance(tree, _NUMBERS) or (isinstance(tree, (tuple, list)) and tree and _of_numbers(tree)):
-        return Tensor(tree)
-    if hasattr(type(tree), "to_dense"):
-        return with_tensors(tree)  # event lists, whose shape is no data
-    if isinstance(tree, dict):
-        return {key: as_data(value) for key, value in tree.items()}
-    if isinstance(tree, (tuple, list)):
-        return _like(tree, [as_data(item) for item in tree])
-    return with_tensors(tree)
+    """`with_tensors` of numbers, too."""
+    return with_tensors(tree, numbers=True)
 
 
 def on_host(x: Any) -> Array:
     """The elements of `Tensor(x)` as a NumPy array; an array of NumPy is returned as it is."""
     return x if isinstance(x, np.ndarray) else (x if isinstance(x, Tensor) else Tensor(x)).asnumpy()
-
-
-def _like(container: Any, items: list[Any]) -> Any:
-    """A tuple or list of these items, of the class of the other one."""
-    kind = type(container)
-    return kind(*items) if hasattr(kind, "_fields") else kind(items)  # a named tuple takes its fields one by one
 
 
 def _of_numbers(tree: Any) -> bool:

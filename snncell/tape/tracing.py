@@ -1,10 +1,9 @@
-"""Tracing: running a function on Values that have a shape and a dtype but no elements, to learn what it computes.
+"""Tracing: run a function on Values that have a shape and a dtype but no elements, to collect its operations.
 
-Gradients inside a traced function need nothing more: the tape records Tensors whose data are Values as it records
-others, and the operations of its backward pass become instructions of the trace like any others.
+Gradients inside a traced function need nothing more, because the tape records Tensors of Values like others, and the
+operations of its backward pass become instructions of the trace.
 
-A `BodyTrace` traces one time step of a loop. Operations that do not depend on the step move out of the loop: they are
-carried out once, before it.
+A `BodyTrace` traces one time step of a loop. Operations that do not depend on the step are carried out once, before it.
 
     def step(v, x):            traced:  v' = v * c + x       with c captured
         c = exp(-1 / tau)      outside: c = exp(-1 / tau)    once, and on the outer tape
@@ -41,25 +40,22 @@ _MENDS = {
 
 
 class Instruction:
-    """One operation of a Program. Inputs are Values or Python scalars."""
+    """One operation of a Program. Inputs are Values or Python scalars; `line` is the user's, "net.py:12: v = v + x"."""
 
     __slots__ = ("attrs", "inputs", "line", "op", "outputs")
 
     def __init__(self, op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any], line: str) -> None:
-        self.op = op
-        self.inputs = inputs
-        self.attrs = attrs
-        self.line = line  # "file.py:12: v = v + x", where the user asked for it
+        self.op, self.inputs, self.attrs, self.line = op, inputs, attrs, line
         self.outputs: tuple[Value, ...] = ()
 
 
 class Trace:
-    """Collects the steps of a function, the arrays and Parameters it reads, and the Parameters it writes.
+    """The instructions of a function, the arrays and Parameters that it reads, and the Parameters that it writes.
 
     Args:
-        parents: finished traces whose Values may be used here: they become inputs, `captures`.
+        parents: finished traces whose Values become inputs, `captures`, where they are used.
         taped: whether gradients are going to be taken through the traced function.
-        who: what traces, for errors.
+        who: the caller, for errors.
     """
 
     def __init__(self, parents: tuple[Trace, ...] = (), taped: bool = False, who: str = "snncell.jit") -> None:
@@ -86,7 +82,7 @@ class Trace:
         return wrap(value)
 
     def lift(self, x: Any) -> Any:
-        """The Value that stands for `x` in this trace; Python scalars stay what they are."""
+        """The Value that stands for `x` in this trace; Python scalars are returned."""
         if not isinstance(x, Tensor):
             return x
         data = x._data
@@ -121,7 +117,7 @@ class Trace:
         return self.captures[key][1]
 
     def present(self, parameter: Parameter) -> Tensor:
-        """The value that a Parameter has at this point of the function, in the Parameter's place on the tape."""
+        """The value of a Parameter at this point of the function, in the Parameter's place on the tape."""
         return wrap(self.lift(parameter), parameter._entry, parameter._index)
 
     def note(self, x: Tensor) -> None:
@@ -133,7 +129,7 @@ class Trace:
         self.written[parameter] = self.lift(value.astype(parameter.dtype))
 
     def record(self, op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-        """Append a step; its Value, or a tuple of them."""
+        """Append an instruction, and return its Value, or a tuple of them."""
         self.line = user_line(within=True)
         instruction = Instruction(op, tuple(self.lift(x) for x in inputs), attrs, self.line)
         specs = op.abstract(instruction.inputs, attrs)
@@ -164,19 +160,16 @@ class Trace:
         return settings(trace=None)
 
 
-# --- one time step of a loop ------------------------------------------------------------------------------------------
-
-
 class BodyTrace(Trace):
-    """The trace of one step of a loop, or, as a `fork`, of a step together with its reverse.
+    """The trace of one step of a loop, or, as a `fork`, of a step together with its backward step.
 
-    Whatever comes from outside of the step is an input of it, a `capture`: Tensors, Parameters, Values of the trace
-    around. What does not depend on the step at all is not part of it: an operation whose operands all come from outside
-    is carried out there, once, and on the tape that is active there. Parameters that the step writes are states.
+    Tensors, Parameters and Values from outside of the step are inputs, `captures`. An operation whose operands all come
+    from outside is carried out there, once, on the tape that is active there. Parameters that the step writes are
+    states.
 
     Args:
-        who: what runs the loop, for errors.
-        tape: where the step's own operations are recorded.
+        who: the caller, for errors.
+        tape: records the step's own operations.
         carried: Parameters that the step writes, as far as they are known.
     """
 
@@ -202,7 +195,7 @@ class BodyTrace(Trace):
         return child
 
     def lift(self, x: Any) -> Any:
-        """The Value that stands for `x`; what comes from outside becomes an input."""
+        """The Value that stands for `x`; Tensors from outside become inputs."""
         if not isinstance(x, Tensor):
             return x
         data = x._data
@@ -224,7 +217,7 @@ class BodyTrace(Trace):
         return self.captures[key][1]
 
     def present(self, parameter: Parameter) -> Tensor:
-        """The value of a Parameter: one that no step writes is the same at each, and read outside."""
+        """The value of a Parameter, read outside if no step writes it."""
         if self._owns(parameter):
             return super().present(parameter)
         with self.stepping_out():
