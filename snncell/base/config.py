@@ -10,10 +10,9 @@ from snncell.errors import ArgumentError
 GRAPH_MODE = 0
 PYNATIVE_MODE = 1
 
-LISTENERS: list[Callable[[], None]] = []  # called when a setting has changed that something below goes by
+LISTENERS: list[Callable[[], None]] = []  # called when pool_limit or check_finite has changed
 CHECKS: list[Callable[[], object]] = []  # called before the device target becomes "GPU"; they raise if there is none
-# While check_finite is on, what looks for NaN in results; to find the list empty is all that off costs.
-FINITE: list[Any] = []
+FINITE: list[Any] = []  # the watch for NaN while check_finite is on, else empty
 _context: dict[str, Any] = {
     "mode": PYNATIVE_MODE,
     "device_target": "CPU",
@@ -40,32 +39,28 @@ def set_context(
 
     Args:
         mode: `PYNATIVE_MODE` (the default) runs each operation as it is called; `GRAPH_MODE` compiles every Cell
-            that is called from outside a Cell, as if `snncell.jit` were around it.
-        device_target: "CPU", or "GPU": where Tensors and Parameters are made from then on. Operations run where
-            their operands are.
-        pool_limit: how many bytes of memory of freed arrays are kept for new ones (2 GiB unless it is set);
-            `snncell.empty_pool()` lets go of what is kept.
-        check_finite: True looks at the result of every operation, forward and in reverse, and raises where NaN
-            appears, or inf from finite operands: the error names the operation, the line, the layer, the time step
-            and the entry. Inf that an operation is given (a mask of -inf) is no fault, but for one in a Parameter that
-            is trained. NaN that comes from outside, in data or in a Parameter, is named at the first operation that
-            passes it on. A loop over time stays one kernel: its results and last states are looked at, and only if
-            those are not finite is it run again, step by step; so what is NaN on the way and nowhere in the results is
-            not found. Functions of `snncell.jit` and GRAPH_MODE run operation by operation, as without them; results
-            are those of PYNATIVE_MODE, to the bit but for what a MultiStep computes once for all steps, which may be
-            rounded otherwise. Training takes a few times as long.
+            that is called from outside a Cell, like `snncell.jit`.
+        device_target: "CPU" or "GPU": the place of new Tensors and Parameters. Operations run where their operands are.
+        pool_limit: the number of bytes of freed arrays that are kept for new ones (2 GiB by default);
+            `snncell.empty_pool()` frees them.
+        check_finite: True checks the result of every operation, forward and backward, and raises where NaN appears, or
+            inf from finite operands: the error names the operation, the line, the layer, the time step and the entry.
+            Inf in an operand (a mask of -inf) is no fault, except in a trained Parameter. For NaN from outside, in data
+            or in a Parameter, it names the first operation with it. A loop over time stays one kernel: its results and
+            last states are checked, and only if they are not finite it runs again, step by step; so a NaN that does not
+            reach the results is not found. Functions of `snncell.jit` and GRAPH_MODE run operation by operation;
+            results are those of PYNATIVE_MODE to the bit, except that a MultiStep may round differently. Training takes
+            a few times as long.
         full_traceback: True shows the frames of snncell in the traceback of an error. By default they are left out, so
             that it ends at your line: for example the one in your `bprop`. An internal error always shows all frames.
-        device_id: 0, the number of the one device that a process computes on; which card that is,
-            `CUDA_VISIBLE_DEVICES` says.
-        pynative_synchronize, deterministic: MindSpore's; accepted, and the same either way: an error comes from the
-            line that is to blame, and the same call gives the same bits.
-        save_graphs: MindSpore's; False or 0. `snncell.explain_passes` shows what a function is compiled to.
+        device_id: 0, because a process has one device; `CUDA_VISIBLE_DEVICES` chooses the card.
+        pynative_synchronize, deterministic: MindSpore's, without effect: an error always comes from the line to blame,
+            and the same call always gives the same bits.
+        save_graphs: MindSpore's; False or 0. `snncell.explain_passes` shows the compiled Program.
 
     Raises:
-        ArgumentError: for an unknown mode or target, a limit that is no number of bytes, or a check_finite or
-            full_traceback that is no bool.
-        DeviceError: for "GPU" where there is none, saying what is missing.
+        ArgumentError: for another value.
+        DeviceError: for "GPU" without a GPU; it says what is missing.
 
     Example:
         >>> snncell.set_context(check_finite=True)
@@ -102,21 +97,16 @@ def set_context(
         if isinstance(pool_limit, bool) or not isinstance(pool_limit, int) or not 0 <= pool_limit < 2**63:
             raise ArgumentError(f"set_context: pool_limit is a number of bytes, 0 or more, not {_quote(pool_limit)}.")
         _context["pool_limit"] = pool_limit
-    if check_finite is not None:
-        if not isinstance(check_finite, bool):
-            raise ArgumentError(f"set_context: check_finite is True or False, not {check_finite!r}.")
-        _context["check_finite"] = check_finite
-    if full_traceback is not None:
-        if not isinstance(full_traceback, bool):
-            raise ArgumentError(f"set_context: full_traceback is True or False, not {full_traceback!r}.")
-        _context["full_traceback"] = full_traceback
+    for name, flag in (("check_finite", check_finite), ("full_traceback", full_traceback)):
+        if flag is not None:
+            _context[name] = flag
     if pool_limit is not None or check_finite is not None:
         for listener in LISTENERS:
             listener()
 
 
 def _quote(value: Any) -> str:
-    """A value that came: Python does not write integers of thousands of digits."""
+    """The text of a wrong value: Python does not write integers of thousands of digits."""
     return f"an integer of {value.bit_length()} bits" if isinstance(value, int) and abs(value) >= 2**64 else repr(value)
 
 
@@ -130,15 +120,7 @@ def get_context(key: str) -> Any:
 
 
 def set_device(device_target: Any, device_id: Any = None) -> None:
-    """Choose where Tensors and Parameters are made from then on: `set_context(device_target=...)`.
-
-    Args:
-        device_target: "CPU" or "GPU".
-        device_id: 0, as for `set_context`.
-
-    Raises:
-        ArgumentError: for another target or number.
-        DeviceError: for "GPU" where there is none.
+    """Choose the place of new Tensors and Parameters, "CPU" or "GPU", with the arguments of `set_context`.
 
     Example:
         >>> snncell.set_device("CPU")
@@ -147,10 +129,4 @@ def set_device(device_target: Any, device_id: Any = None) -> None:
 
 
 def set_deterministic(deterministic: bool) -> None:
-    """Ask for results that are the same bits each time, which they are in any case.
-
-    Neither the number of threads nor the order in which they work changes a bit, on either device.
-
-    Args:
-        deterministic: True; False is taken too, and changes nothing.
-    """
+    """Accept MindSpore's setting, without effect: results are always the same bits, for any number of threads."""

@@ -21,6 +21,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, TypeVar, dataclass_transform, overload
 
 from snncell.base.arguments.guard import refuse_name
@@ -100,22 +101,22 @@ def field(
     quiet: bool = False,
     init: bool = True,
 ) -> Any:
-    """Declare a constant or an option of a class; `with_fields` makes its signature, checks, docstring and repr of it.
+    """Declare a constant or an option of a class; `with_fields` makes its signature, checks, docstring and repr.
 
-    In a class body `name: type = field(...)` declares a field, and `name = field(default)` gives one of a class above
-    another default.
+    In a class body `name: type = field(...)` declares a field, and `name = field(default)` changes the default of a
+    base's field. A required argument is `name: Annotated[type, field(meaning=...)]`.
 
     Args:
-        default: its default. An argument that must be given is `name: Annotated[type, field(meaning=...)]`.
+        default: its default.
         range: an `nn.Range` for a constant, the allowed values of an option as a tuple, or None for any value.
         meaning: one line for the docstring.
         learned: "by request": if `learnable` names it; "always", or "never".
-        follows: the name of another constant, whose value, learned or not, stands for this one if it is None.
-        convert: a function (value, class name, name) that checks an argument and returns what is kept.
-        read: for an argument that is not kept as it is: a function of the object that computes its present value.
+        follows: the name of another constant, whose value, learned or not, replaces None.
+        convert: a function (value, class name, name) that checks and converts an argument.
+        read: a function of the object that computes the present value, of an argument that is not kept as it is.
         keep: whether it becomes an attribute.
         quiet: whether `repr` leaves it out while it has its default.
-        init: False for a field of a class above that is no argument of this class.
+        init: False for a base's field that is no argument of this class.
 
     Example:
         >>> @nn.with_fields
@@ -139,11 +140,11 @@ def with_fields(kind: Kind, /) -> Kind: ...
 def with_fields(*, kw_only: bool = False, by_place: str = "") -> Callable[[Kind], Kind]: ...
 @dataclass_transform(eq_default=False)
 def with_fields(kind: Any = None, /, *, kw_only: bool = False, by_place: str = "") -> Any:
-    """Make `__init__`, the section Args of the docstring, and what `repr` shows of the fields of a class.
+    """Make `__init__`, the section Args of the docstring, and the `repr` of a class from its fields.
 
-    Arguments by place come in the order of a dataclass, those of the classes above first. `_complete(given)`, if there
-    is one, is called at the end, with all arguments in a dict. A class that defines `__init__(self, ..., **options)`
-    keeps it, and its signature shows the fields in the place of the options.
+    Arguments by place come in the order of a dataclass, those of the bases first. At the end it calls
+    `_complete(given)`, if there is one, with all arguments in a dict. A class that defines
+    `__init__(self, ..., **options)` keeps it, and its signature shows the fields in the place of the options.
 
     Args:
         kind: the class.
@@ -193,7 +194,7 @@ def _give_fields(kind: Any, kw_only: bool, by_place: tuple[str, ...]) -> Any:
     else:
         kind.__init__ = _make_init(kind)
     if getattr(kind, "extend_repr", None) is None or kind.extend_repr.__qualname__ == "Cell.extend_repr":
-        kind.extend_repr = _extend_repr
+        kind.extend_repr = lambda self: ", ".join(f"{name}={text}" for name, text in shown_fields(self).items())
     if kind.__doc__:
         kind.__doc__ = _with_arguments(inspect.cleandoc(kind.__doc__), kind, above)
     return kind
@@ -260,7 +261,7 @@ def _describe(init: Any, kind: Any, first: list[inspect.Parameter]) -> inspect.S
 
 
 def _evaluated(annotation: Any, kind: type) -> Any:
-    """An annotation as an object, in the module of the class that has it; Any if it names what is not there."""
+    """An annotation as an object, evaluated in the module of its class; Any for unknown names."""
     if not isinstance(annotation, str):
         return annotation
     for one in kind.__mro__:
@@ -278,7 +279,7 @@ def refuse_unknown(kind: type, names: list[str]) -> None:
 
 
 def _begin(cell: Any, kind: Any, values: dict[str, Any]) -> None:
-    """Set the fields of a new object: those that the `__init__` above takes by that, and then the others."""
+    """Set the fields of a new object, first by the `__init__` above, as far as that takes them."""
     who, fields = type(cell).__name__, fields_of(kind)
     follow = [one for one in fields.values() if one.follows and values.get(one.name, 0) is None]
     values |= {one.name: values[one.follows] for one in follow}
@@ -310,7 +311,7 @@ def _begin(cell: Any, kind: Any, values: dict[str, Any]) -> None:
 
 @functools.cache
 def _written_init(kind: type) -> tuple[Any, set[str], str]:
-    """The next class whose `__init__` was written by hand, not made of fields; its arguments, and the name of **."""
+    """The next class whose `__init__` was written by hand, its arguments, and the name of its ** argument."""
     inits = ((base, vars(base)["__init__"]) for base in kind.__mro__ if "__init__" in vars(base))
     above = next(base for base, init in inits if not getattr(init, "made_of_fields", False))
     takes = inspect.signature(vars(above)["__init__"]).parameters
@@ -322,7 +323,7 @@ def _written_init(kind: type) -> tuple[Any, set[str], str]:
 
 
 def shown_fields(cell: Any) -> dict[str, str]:
-    """What `repr` shows of an object's fields: those that are attributes, but Cells, which it shows by themselves."""
+    """The texts of an object's fields for `repr`, without Cells, which it shows by themselves."""
     shown = {}
     for name, one in fields_of(type(cell)).items():
         value = vars(cell).get(name, REQUIRED)
@@ -335,15 +336,11 @@ def shown_fields(cell: Any) -> dict[str, str]:
     return shown
 
 
-def _extend_repr(self: Any) -> str:
-    return ", ".join(f"{name}={text}" for name, text in shown_fields(self).items())
-
-
 _SECTION = re.compile(r"^(Args|Inputs|Returns|Raises|Attributes|Note|Source|Example)\b.*:", re.M)
 
 
 def _with_arguments(doc: str, kind: type, above: dict[str, Field]) -> str:
-    """A docstring with a section Args that tells of the fields of a class."""
+    """A docstring with the fields of a class in its section Args."""
     fields = {name: one for name, one in fields_of(kind).items() if one.init}
     bases = [base for base in reversed(kind.__mro__[1:]) if not base.__name__.startswith("_")]  # that users can look up
     known = {name for base in bases for name in fields_of(base)}
@@ -352,16 +349,13 @@ def _with_arguments(doc: str, kind: type, above: dict[str, Field]) -> str:
     for names in textwrap.wrap(", ".join(same), 80):  # a line each, which a reader of docstrings finds the colon in
         first = next(base for base in bases if same[0] in fields_of(base))
         entries.append(f"{names.removesuffix(',')}: as for every `{first.__name__}`.")
-    text = textwrap.indent("\n".join(map(_wrapped, entries)), "    ")
+    wrap = partial(textwrap.fill, width=112, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    text = textwrap.indent("\n".join(map(wrap, entries)), "    ")
     section = _SECTION.search(doc)
     if section is not None and section[1] == "Args":
         return f"{doc[: section.end()]}\n{text}{doc[section.end() :]}"
     place = len(doc) if section is None else section.start()
     return f"{doc[:place].rstrip()}\n\nArgs:\n{text}\n\n{doc[place:]}".rstrip()
-
-
-def _wrapped(entry: str) -> str:
-    return textwrap.fill(entry, 112, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
 
 
 def _start(one: Field) -> tuple[Any, str]:

@@ -1,4 +1,4 @@
-"""EventLists: an array that is mostly zeros, by the elements that are not; and the ground of operations on it."""
+"""EventLists: a sparse array by its nonzero elements; and the base of operations on it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,12 @@ Shape = tuple[int, ...]
 
 
 class OfLists(Primitive):
-    """An operation whose first three inputs are event lists: where rows begin, which elements are listed, and values.
-
-    Its attribute `shape` is that of the array which they stand for.
+    """An operation whose first three inputs are event lists, indptr, indices and values; `shape` is an attribute.
 
     Args:
-        name: what it is called in errors and Programs.
-        evaluate: the forward: `evaluate(x, *others, **attrs)`, with Rows as `x`, or on the GPU an array.
-        result: shape and dtype of what it gives: `result(shape, dtype, *others, **attrs)`, of the array's.
+        name: for errors and Programs.
+        evaluate: the forward pass: `evaluate(x, *others, **attrs)`, with Rows as `x`, or on the GPU an array.
+        result: shape and dtype of the result: `result(shape, dtype, *others, **attrs)`, of the dense array.
     """
 
     def __init__(self, name: str, evaluate: Callable[..., Any], result: Callable[..., tuple[Shape, Any]]) -> None:
@@ -41,7 +39,7 @@ class OfLists(Primitive):
         return self._of(rows, *others, **attrs)
 
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """Evaluate on the GPU: of the lists an array is made."""
+        """Evaluate on the GPU, with a dense array."""
         starts, places, values, *others = DEVICE.operands(arrays, self.name)
         own = {name: value for name, value in attrs.items() if name != "shape"}
         x = on_device.fill_array(starts, places, values, attrs["shape"])
@@ -74,7 +72,7 @@ def _(_starts: Tensor, _places: Tensor, _values: Tensor, _out: Tensor, _dout: Te
 
 
 def _refuse_arithmetic(*_: Any) -> Never:
-    """Raise the error for an operator on event lists: as tuples they would be joined, or repeated."""
+    """Raise the error for an operator on event lists, which are tuples."""
     raise DTypeError(
         "Event lists have no operators: they are the first operand of ops.matmul(x, w), of convolutions and layers. "
         "x.to_dense() is a Tensor."
@@ -87,18 +85,17 @@ def _products(shape: Shape) -> list[int]:
 
 
 class EventLists(NamedTuple):
-    """An array that is mostly zeros, by the elements that are not, row by row (compressed sparse rows).
+    """A sparse array by its nonzero elements, row by row (compressed sparse rows).
 
-    Products with a weight take it as it is, as the first operand, and so do layers that are one: `nn.Dense`,
-    `nn.Conv1d`, `nn.Conv2d`, and `nn.TimeDistributed` of them. The work, forward and for the gradient of the weight, is
-    in proportion to what is listed, and the dense array is never made, unless so much is listed that this would be
-    slower (`snncell.explain` says from where on); results are those of the dense array. Arrays are not copied, so it
-    costs nothing to pass one around. No gradient flows into the values.
+    Products with a weight take it as their first operand, and so do `nn.Dense`, `nn.Conv1d`, `nn.Conv2d`, and
+    `nn.TimeDistributed` of them. The work of a product and of the gradient of the weight is proportional to the number
+    of events, and the dense array is never made, unless that would be faster (`snncell.explain` says from how many
+    events on); results are those of the dense array. Arrays are not copied. No gradient flows into the values.
 
     Attributes:
         indptr: int64 (R + 1,): the elements of row r are listed from indptr[r] up to indptr[r + 1].
-        indices: int32 (E,): which element of its row each is, in ascending order within a row.
-        values: (E,): the elements. E may be more than indptr[R]: what is behind that is no element.
+        indices: int32 (E,): the position of each element in its row, in ascending order within a row.
+        values: (E,): the elements; those from indptr[R] on do not count.
         shape: of the dense array. Its first axes are the rows, such as (T, B), the others the elements of a row.
 
     Source: the layout is that of `scipy.sparse.csr_array`, for rows and elements of any number of axes.
@@ -145,11 +142,7 @@ class EventLists(NamedTuple):
         )
 
     def reshape(self, *shape: Any) -> EventLists:
-        """The same lists as an array of another shape, whose first axes are as many rows; one length may be -1.
-
-        Raises:
-            ShapeError: for another number of elements, and for a shape that cuts rows, or joins them.
-        """
+        """The same lists with another shape, whose first axes are as many rows; one length may be -1."""
         given = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         known = math.prod(n for n in given if n != -1)
         lengths = tuple(self.size // known if n == -1 and known else n for n in given)
@@ -163,21 +156,12 @@ class EventLists(NamedTuple):
         return self._replace(shape=lengths)
 
     def to_dense(self) -> Tensor:
-        """The array as a Tensor, zeros among its elements.
-
-        Raises:
-            TensorIndexError: for lists that are none: indices that do not ascend, or are no elements of a row.
-        """
+        """The dense array as a Tensor; a TensorIndexError for indices that do not ascend, or are out of range."""
         result: Tensor = _fill.bind(*self.operands("to_dense"), shape=self.shape)
         return result
 
     def operands(self, who: str) -> tuple[Tensor, Tensor, Tensor]:
-        """The lists as operations take them.
-
-        Raises:
-            ShapeError: for lists and a shape that do not go together.
-            DTypeError: for indptr or indices that are no integers.
-        """
+        """The lists as inputs of operations, after checking shapes and dtypes."""
         indptr, indices, values = self.indptr, self.indices, self.values
         arrays = [x if isinstance(x, Tensor) else Tensor(x) for x in (indptr, indices, values)]
         fits = all(x.ndim == 1 for x in arrays) and arrays[1].shape == arrays[2].shape and arrays[0].size

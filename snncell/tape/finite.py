@@ -1,9 +1,9 @@
-"""Detection of NaN and inf where they start, while `set_context(check_finite=True)` holds.
+"""Detection of NaN and inf where they start, for `set_context(check_finite=True)`, with source locations.
 
-Python's frames give all that an error names: the user's line, the Cells that run, innermost first, and the Parameter
-that an optimiser is updating. They are read when a result is not finite, and for each entry of a
-tape, so that an error in the reverse of an operation names the line and the Cells of its forward. Operations in a loop
-over time that is replayed (`compiler/nan_replay.py`) are placed where the loop was called.
+Python's frames tell the user's line, the Cells that run, and the Parameter that an optimiser is updating. They are read
+when a result is not finite, and for each entry of a tape, so that an error in the backward pass of an operation names
+the line and the Cells of its forward pass. Operations in a loop over time that is replayed (`compiler/nan_replay.py`)
+are placed where the loop was called.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class SourceLine(str):
         return place
 
     def cells_in_words(self) -> tuple[str, str]:
-        """The innermost Cell, its layer and the outermost Cell, as text; and the layer's path."""
+        """The innermost Cell, its layer and the outermost Cell as text; and the layer's path."""
         cells = [cell for cell, _ in self.cells]
         if not cells:
             return "", ""
@@ -84,7 +84,7 @@ class SourceLine(str):
         return f"operand {number}, a {operand.dtype.name}{list(operand.shape)} that no operation gave,"
 
     def over_time(self, operand: Any) -> bool:
-        """True if it is an input of the outermost Cell, and that runs something over time: along its first axis."""
+        """True for an input of the outermost Cell, if that runs something over time."""
         if not self.cells or not any(x is operand for x in self.cells[-1][1]):
             return False
         return any(cell._over_time for _, cell in self.cells[-1][0].cells_and_names())
@@ -103,10 +103,7 @@ def _owner(parameter: Parameter) -> str:
 
 
 def _layer(cells: list[Any], paths: dict[int, str]) -> tuple[str, str]:
-    """Of the Cells that run, innermost first, the innermost and its layer.
-
-    The layer is what a MultiStep runs, called by the MultiStep's path; else a neuron, or the innermost Cell.
-    """
+    """The innermost of the running Cells and its layer: a Cell of a MultiStep, else a neuron, or the innermost Cell."""
     inner, outer = cells[0], cells[-1]
     looped = [n for n, cell in enumerate(cells[1:]) if cell._over_time and cells[n] is cell.cell]
     neurons = [n for n, cell in enumerate(cells) if hasattr(cell, "init_state")]
@@ -124,9 +121,9 @@ def place_at(floor: FrameType | None, home: SourceLine, arguments: bool) -> Sour
     """The place in the user's code that is running now.
 
     Args:
-        floor: a frame that replays what ran at `home`: the walk up the stack ends there, and goes on with that place.
-        home: that place.
-        arguments: whether the place holds the arguments of the Cells: one that is kept for long is not to keep those.
+        floor: a frame that replays what ran at `home`, where the walk up the stack ends.
+        home: the place after that.
+        arguments: whether the place keeps the arguments of the Cells.
     """
     frame: FrameType | None = sys._getframe(1)
     line, caller, about, backward = "", "", "", False
@@ -167,12 +164,12 @@ _THREAD = _Thread()
 
 
 def is_paused() -> bool:
-    """True if nothing is looked at on this thread."""
+    """True in the body of `pause_watch`."""
     return _THREAD.paused
 
 
 def pause_watch() -> AbstractContextManager[Any]:
-    """Look at nothing in the body."""
+    """Check nothing in the body."""
     return hold_attributes(vars(_THREAD), {"paused": True}, {"paused": _THREAD.paused})
 
 
@@ -196,7 +193,7 @@ class Spot(NamedTuple):
 
 
 def spot_in(data: Any) -> Spot | None:
-    """The first NaN of an array, a Tensor or a number, or if there is none the first inf; None if all is finite."""
+    """The first NaN of an array, a Tensor or a number, or else the first inf; None if all is finite."""
     data = data._data if isinstance(data, Tensor) else data
     if isinstance(data, (float, complex)):
         data = np.asarray(data)
@@ -217,17 +214,17 @@ class Fault(NamedTuple):
     """The facts of a result that is not finite."""
 
     operation: str
-    spot: Spot  # in its result, or if it came in from outside, in the operand
+    spot: Spot  # in its result, or in an operand from outside
     cause: str  # "of finite operands: it starts here"
     place: SourceLine
-    operand: Any = None  # the Tensor that it came in with, if it did,
+    operand: Any = None  # the Tensor from outside that brought it,
     source: str = ""  # and the name of that
     loop: str = ""  # "MultiStep(LIFNode), time step 37: "
     step: int | None = None
     reached: str = ""  # a sentence: " It reaches state v of that step."
 
     def within(self, loop: str, **known: Any) -> Fault:
-        """The same, in a step of a loop, around the loops that it is in already."""
+        """The same fault in a step of an outer loop."""
         return self._replace(loop=loop + self.loop, **known)
 
     def _headline(self) -> str:
@@ -241,7 +238,7 @@ class Fault(NamedTuple):
         )
 
     def error(self) -> NotFiniteError:
-        """The error that says it."""
+        """The NotFiniteError."""
         text, layer = self.place.cells_in_words()
         lines = [self._headline()]
         lines += [f"  at {self.place}"] * bool(self.place)
@@ -257,15 +254,11 @@ class FiniteWatch:
     """The object in `config.FINITE` while results are looked at."""
 
     def place(self) -> SourceLine:
-        """The place in the user's code that is running now, for an entry of a tape."""
+        """The running place in the user's code, for an entry of a tape."""
         return place_at(_THREAD.floor, _THREAD.home, arguments=False)
 
     def results(self, op: Primitive, inputs: Sequence[Any], data: Any, attrs: dict[str, Any]) -> None:
-        """Raise if an operation has given NaN, or inf from finite operands.
-
-        Raises:
-            NotFiniteError: which says where.
-        """
+        """Raise a NotFiniteError if an operation has given NaN, or inf from finite operands."""
         if _THREAD.paused or not op.watched:
             return
         for part in data if op.multiple else (data,):
@@ -276,7 +269,8 @@ class FiniteWatch:
         place = place_at(_THREAD.floor, _THREAD.home, arguments=True)
         spots = [(n, x, at) for n, x in enumerate(inputs) if (at := spot_in(x)) is not None]
         # inf in an operand may be meant, as in a mask; NaN, and inf in a weight, may not.
-        wrong = [(n, x, at) for n, x, at in spots if at.kind == "NaN" or _is_weight(x)]
+        weights = {n for n, x, _ in spots if isinstance(x, Parameter) and x.requires_grad}
+        wrong = [(n, x, at) for n, x, at in spots if at.kind == "NaN" or n in weights]
         has_inf_operand = len(spots) > len(wrong) or any(spot_in(value) is not None for value in attrs.values())
         if spot.kind != "NaN" and has_inf_operand:
             return
@@ -288,21 +282,12 @@ class FiniteWatch:
         raise Fault(op.name, spot, f"{cause}: it starts here{place.about}", place).error()
 
     def gradient(self, who: str, what: str, grad: Tensor | None) -> None:
-        """Raise if what the reverse `who` has returned for `what` is not finite.
-
-        Raises:
-            NotFiniteError: which names it.
-        """
+        """Raise a NotFiniteError if the gradient that `who` has returned for `what` is not finite."""
         if _THREAD.paused or grad is None or TRACING.trace is not None:
             return
         if (spot := spot_in(grad)) is not None:
             cause = f"for {what}, and no operation that was looked at has made it"
             raise Fault(who, spot, cause, self.place()).error()
-
-
-def _is_weight(x: Any) -> bool:
-    """True for a weight, in which inf is a fault, as it is not in a mask."""
-    return isinstance(x, Parameter) and x.requires_grad
 
 
 def _follow() -> None:

@@ -85,12 +85,12 @@ def missing_of_cell(cell: Any, name: str) -> Any:
 
 
 class Elsewhere(MetaPathFinder, Loader):
-    """Python asks it for a module of snncell when nobody else has found it."""
+    """The last finder that Python asks for a module."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The spec of a module that has another path here; an error with the mend for a name that has another one."""
+        """The spec of a module that has another path here, or an error for a name that has another one."""
         parent, _, name = fullname.rpartition(".")
         if fullname in PATHS:
             return ModuleSpec(fullname, self)
@@ -101,19 +101,19 @@ class Elsewhere(MetaPathFinder, Loader):
         return None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The module that has the names, with its own spec kept in this one."""
+        """The module that has the names; its own spec is kept in this one."""
         module = importlib.import_module(PATHS[spec.name])
         spec.loader_state = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing is run: the module is there, and is again what it was before Python took it for a new one."""
+        """Run nothing, and restore the spec of the module, which Python took for a new one."""
         assert module.__spec__ is not None
         module.__spec__ = module.__spec__.loader_state
 
 
 def install() -> None:
-    """Have Python ask it, after all others."""
+    """Add the finder after all others."""
     if not any(isinstance(finder, Elsewhere) for finder in sys.meta_path):
         sys.meta_path.append(Elsewhere())
 
