@@ -13,7 +13,7 @@ PYNATIVE_MODE = 1
 LISTENERS: list[Callable[[], None]] = []  # called when pool_limit or check_finite has changed
 CHECKS: list[Callable[[], object]] = []  # called before the device target becomes "GPU"; they raise if there is none
 FINITE: list[Any] = []  # the watch for NaN while check_finite is on, else empty
-_context: dict[str, Any] = {
+SETTINGS: dict[str, Any] = {  # the present values; users read them by `get_context`
     "mode": PYNATIVE_MODE,
     "device_target": "CPU",
     "pool_limit": 1 << 31,
@@ -75,14 +75,14 @@ def set_context(
     if mode is not None:
         if type(mode) is not int or mode not in (GRAPH_MODE, PYNATIVE_MODE):
             raise ArgumentError(f"set_context: mode is GRAPH_MODE (0) or PYNATIVE_MODE (1), not {_quote(mode)}.")
-        _context["mode"] = mode
+        SETTINGS["mode"] = mode
     if device_target is not None:
         if not isinstance(device_target, str) or device_target not in ("CPU", "GPU"):
             raise ArgumentError(f'set_context: device_target is "CPU" or "GPU", not {_quote(device_target)}.')
         if device_target == "GPU":
             for check in CHECKS:
                 check()
-        _context["device_target"] = device_target
+        SETTINGS["device_target"] = device_target
     if device_id is not None and (type(device_id) is not int or device_id != 0):
         raise ArgumentError(
             f"set_context: device_id is 0, for a process has one device, not {_quote(device_id)}. Say which card that "
@@ -96,10 +96,10 @@ def set_context(
     if pool_limit is not None:
         if isinstance(pool_limit, bool) or not isinstance(pool_limit, int) or not 0 <= pool_limit < 2**63:
             raise ArgumentError(f"set_context: pool_limit is a number of bytes, 0 or more, not {_quote(pool_limit)}.")
-        _context["pool_limit"] = pool_limit
+        SETTINGS["pool_limit"] = pool_limit
     for name, flag in (("check_finite", check_finite), ("full_traceback", full_traceback)):
         if flag is not None:
-            _context[name] = flag
+            SETTINGS[name] = flag
     if pool_limit is not None or check_finite is not None:
         for listener in LISTENERS:
             listener()
@@ -114,9 +114,9 @@ def get_context(key: str) -> Any:
     """The current value of a setting: "mode", "device_target", "device_id", "pool_limit", "check_finite" or
     "full_traceback".
     """
-    if key not in _context:
-        raise ArgumentError(f"get_context: key: no setting {key!r}; there are {sorted(_context)}.")
-    return _context[key]
+    if key not in SETTINGS:
+        raise ArgumentError(f"get_context: key: no setting {key!r}; there are {sorted(SETTINGS)}.")
+    return SETTINGS[key]
 
 
 def set_device(device_target: Any, device_id: Any = None) -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NamedTuple, TypeVar
 
-from snncell.base.config import get_context
+from snncell.base.config import SETTINGS
 from snncell.errors import SnncellError
 
 PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep  # the folder of snncell
@@ -37,7 +37,7 @@ def hide_frames(error: BaseException) -> None:
 
     An error that is not raised on purpose and starts within the package keeps them: they are needed to report it.
     """
-    if get_context("full_traceback"):
+    if SETTINGS["full_traceback"]:
         return
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]

@@ -115,11 +115,21 @@ class Cell(Hooked, Modes, HasState):
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
+    @property
+    def is_hooked(self) -> bool:
+        """True if the Cell itself has a hook on its calls."""
+        return bool(self.is_hooked_forward or self._backward_pre_hooks or self._backward_hooks)
+
+    @property
+    def is_hooked_forward(self) -> bool:
+        """True if hooks may replace its inputs or outputs."""
+        return bool(self._pre_hooks or self._hooks)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             if TRACING.trace is not None:  # which is out of date once one of these Cells has changed
                 TRACING.trace.cells.update((cell, None) for _, cell in self.cells_and_names())
-            elif config.get_context("mode") == config.GRAPH_MODE:
+            elif config.SETTINGS["mode"] == config.GRAPH_MODE:
                 return self._in_graph()(*args, **kwargs)
             return self._run(*args, **kwargs)
         except Exception as error:

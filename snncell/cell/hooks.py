@@ -89,16 +89,6 @@ class Hooked:
     _backward_pre_hooks: Any = MappingProxyType({})
     _backward_hooks: Any = MappingProxyType({})
 
-    @property
-    def is_hooked(self) -> bool:
-        """True if the Cell itself has a hook on its calls."""
-        return bool(self.is_hooked_forward or self._backward_pre_hooks or self._backward_hooks)
-
-    @property
-    def is_hooked_forward(self) -> bool:
-        """True if hooks may replace its inputs or outputs."""
-        return bool(self._pre_hooks or self._hooks)
-
     def register_forward_pre_hook(
         self, hook_fn: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> HookHandle:

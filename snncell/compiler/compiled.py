@@ -165,7 +165,8 @@ class TracedVjp:
             reverse = self._reverse(present)
         seeds = [zeros_of(entry.specs[n]) if (dout := douts[n]) is None else dout for n in present]
         captured = [values[_place(tensor)] for tensor in reverse.captured]
-        results = iter(reverse.noted.pass_on(reverse.vjp([*seeds, *captured], {}), events))
+        found = reverse.vjp([*seeds, *captured], {})
+        results = iter(reverse.noted.pass_on(found, events) if reverse.noted.positions else found)
         grads = [next(results) if has_gradient else None for has_gradient in reverse.has_gradient]
         for watch in FINITE if TRACING.trace is None else ():
             who = f"the reverse of {self.name}, which ran before check_finite was on,"
@@ -336,7 +337,7 @@ class Compiled:
             arrays = [leaf._data for leaf in leaves]
             results = tuple([wrap(array) for array in self.plan(arrays).replay(arrays)])
         tree = structure.with_copies(self.structure_of_out) if self.copies else self.structure_of_out
-        return structure.unflatten(tree, self.noted.pass_on(results, events))
+        return structure.unflatten(tree, self.noted.pass_on(results, events) if self.noted.positions else results)
 
 
 def _hooks_taken_from(stand_ins: Sequence[Tensor], entries: Sequence[Entry | None]) -> list[tuple[int, Hook]]:

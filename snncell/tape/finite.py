@@ -291,7 +291,7 @@ class FiniteWatch:
 
 
 def _follow() -> None:
-    config.FINITE[:] = [_WATCH] if config.get_context("check_finite") else []
+    config.FINITE[:] = [_WATCH] if config.SETTINGS["check_finite"] else []
 
 
 _WATCH = FiniteWatch()

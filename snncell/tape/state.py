@@ -18,8 +18,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from snncell import dtype as dtypes
-from snncell.base import config
-from snncell.base.config import FINITE
+from snncell.base.config import FINITE, SETTINGS
 from snncell.base.signals import Write, hold_attributes, hold_together, in_child
 from snncell.errors import TraceError
 from snncell.kernels.arrays import quiet_runner
@@ -234,7 +233,7 @@ _OBJECT_OF = {
 
 def here() -> Space:
     """The space in which Tensors are made: that of the running Cell's inputs, or else that of `set_context`."""
-    return RECORDING.space or (HOST if config.get_context("device_target") == "CPU" else DEVICE)
+    return RECORDING.space or (HOST if SETTINGS["device_target"] == "CPU" else DEVICE)
 
 
 # Python's own locks, not classes around them: their `__enter__` and `__exit__` are in C, see `base/signals.py`.
