@@ -277,28 +277,36 @@ def auto_mixed_precision(
     who, kind = "auto_mixed_precision", dtypes.as_dtype(dtype)
     if not dtypes.is_storage_only(kind.dtype):
         raise ArgumentError(f"{who}: dtype is float16 or bfloat16, not {kind.name}.")
-    more, without = _classes(white_list, "white_list"), _classes(black_list, "black_list")
+    chosen = _select_layers(net, _classes(white_list, "white_list"), _classes(black_list, "black_list"), who)
+    if amp_level == "O0":
+        chosen = {}
+    elif not chosen:
+        raise ArgumentError(
+            f"{who}: {type(net).__name__} has no layer to compute in {kind.name}; there are "
+            f"{', '.join(one.__name__ for one in WHITE_LIST)} to look for, and what white_list names."
+        )
+    for cell, path in chosen.items():
+        refuse_quantised(cell, path, kind.name, who)
+    for _, cell in net.cells_and_names():
+        if cell in chosen:
+            cell.compute_dtype = kind.name
+        elif cell.compute_dtype is not None:
+            del cell.compute_dtype  # as if it had never been set, for checkpoints too
+    return net
+
+
+def _select_layers(
+    net: Cell, more: tuple[type[Cell], ...], without: tuple[type[Cell], ...], who: str
+) -> dict[Cell, str]:
+    """The layers of a net that compute in few bits, with their paths."""
     cells = [(path, cell) for path, cell in net.cells_and_names() if not isinstance(cell, without)]
-    chosen = {cell: path for path, cell in cells if isinstance(cell, (*WHITE_LIST, *more)) and cell.bprop is None}
     for _, cell in cells:
         if isinstance(cell, more) and cell.bprop is not None:
             raise ArgumentError(
                 f"{who}: {type(cell).__name__} of white_list has a bprop, which knows its Parameters as they are: cast "
                 f"in its construct and bprop what is to have fewer bits."
             )
-    if amp_level == "O1" and not chosen:
-        raise ArgumentError(
-            f"{who}: {type(net).__name__} has no layer to compute in {kind.name}; there are "
-            f"{', '.join(one.__name__ for one in WHITE_LIST)} to look for, and what white_list names."
-        )
-    for cell, path in chosen.items() if amp_level == "O1" else ():
-        refuse_quantised(cell, path, kind.name, who)
-    for _, cell in net.cells_and_names():
-        if cell in chosen and amp_level == "O1":
-            cell.compute_dtype = kind.name
-        elif cell.compute_dtype is not None:
-            del cell.compute_dtype  # as if it had never been set, for checkpoints too
-    return net
+    return {cell: path for path, cell in cells if isinstance(cell, (*WHITE_LIST, *more)) and cell.bprop is None}
 
 
 def _classes(given: Any, name: str) -> tuple[type[Cell], ...]:
