@@ -560,6 +560,7 @@ def test_a_class_name_is_defined_once_in_the_package() -> None:
 
 LONG_MODULES = {}
 LONG_FUNCTIONS = {
+    "amp.auto_mixed_precision": "two thirds of it say what is rounded, and what each argument means",
     "compiler.jit.jit": "most of it says what each argument means",
     "base.config.set_context": "two thirds of it say what each setting means",
     "ops.conv.conv": "a third of it says what each argument means",
