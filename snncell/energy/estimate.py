@@ -146,31 +146,19 @@ class Energy:
         return sum(layer.work.spiking.macs + layer.work.spiking.acs for layer in self.layers.values())
 
     def by_kind(self, execution: Execution = "spiking") -> dict[str, float]:
-        """The energy of all layers, in J per sample: "MACs", "ACs", "neurons", "weights", "states", ...
-
-        Raises:
-            ArgumentError: for another execution than "spiking", "dense" and "one_pass".
-        """
+        """The energy of all layers, in J per sample: "MACs", "ACs", "neurons", "weights", "states", ..."""
         _refuse_execution(execution)
         return _sum_by_kind([getattr(layer, execution) for layer in self.layers.values()], KINDS)
 
     def bytes(self, execution: Execution = "spiking") -> dict[str, float]:
-        """The bytes per sample that all layers read and write, of "weights", "states" and "inputs and outputs".
-
-        Raises:
-            ArgumentError: for another execution than "spiking", "dense" and "one_pass".
-        """
+        """The bytes per sample that all layers read and write, of "weights", "states" and "inputs and outputs"."""
         _refuse_execution(execution)
         hardware = self.hardware if execution == "spiking" else self.baseline
         parts = [bytes_of(getattr(layer.work, execution), hardware) for layer in self.layers.values()]
         return _sum_by_kind(parts, KINDS[3:])
 
     def counts(self, execution: Execution = "spiking") -> Counts:
-        """The operations and accesses of all layers, per sample.
-
-        Raises:
-            ArgumentError: for another execution than "spiking", "dense" and "one_pass".
-        """
+        """The operations and accesses of all layers, per sample."""
         _refuse_execution(execution)
         return sum((getattr(layer.work, execution) for layer in self.layers.values()), Counts())
 

@@ -84,10 +84,7 @@ def finish(
     handles: Any = None,
     beside: float = 0.0,
 ) -> Any:
-    """Name the axes, draw the legend and write the title: the end of most plots; `x` is None for time steps.
-
-    The names are for `label_axis`, the rest for `legend` and `set_title`.
-    """
+    """Name the axes (`x` is None for time steps), draw the legend and write the title: the end of most plots."""
     if x is None:
         label_time_axis(axes)
     for axis, names in ((axes.xaxis, x), (axes.yaxis, y)):
@@ -128,10 +125,7 @@ def has_formula(*texts: str) -> bool:
 
 
 def set_title(axes: Any, title: str | None, otherwise: str = "") -> None:
-    """Write `title`, or `otherwise` if it is None, above the Axes, in lines of similar length that fit.
-
-    A line with a formula ($) stays whole.
-    """
+    """Write `title`, or `otherwise` if it is None, in lines that fit; a line with a formula ($) stays whole."""
     text = otherwise if title is None else title
     letters = max(20, int(0.75 * panel_size(axes)[0] / (0.51 * LARGE)))
     lines = [line if "$" in line else break_line(line, letters) for line in text.split("\n")]
@@ -355,7 +349,7 @@ def _find_free_place(axes: Any, handles: Any, width: float, height: float) -> di
 def _outlines_of(axes: Any) -> list[tuple[Any, bool]]:
     """The outlines of what is drawn on these Axes and their twins, in shares of the Axes, and whether each is filled.
 
-    A ground (zorder 0 or below) is none of it: a legend may stand on it.
+    A legend may stand on a ground, whose zorder is 0 or below.
     """
     from matplotlib.path import Path
 

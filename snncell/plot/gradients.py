@@ -298,9 +298,6 @@ def weight_histograms(
     return finish(axes, title, ("value",), (), handles=axes.patches[:2] if old else (), beside=4 * SMALL)
 
 
-# --- values -----------------------------------------------------------------------------------------------------------
-
-
 def _parameters(x: Any, who: str, name: str, trained: bool) -> dict[str, Any]:
     """Parameters or arrays by name."""
     if isinstance(x, Cell):

@@ -103,8 +103,6 @@ class _Exporter(DataFlow):
             )
         return place.error("there is no integer layer for it", MEND)
 
-    # --- products -----------------------------------------------------------------------------------------------------
-
     def _product(self, cell: Any, place: ExportedCell) -> None:
         grids = cell.quantisers
         if not isinstance(grids, WeightGrids) or grids.weight is None:
@@ -113,8 +111,7 @@ class _Exporter(DataFlow):
             )
         if grids.activation is not None:
             self._requantise(grids.activation, place)
-        layer, bound = product_of(cell, self.signal, place, self.limit)
-        self.add(layer, IntegerSignal(layer.exponent, bound), place)
+        self.add(*product_of(cell, self.signal, place, self.limit), place)
 
     def _requantise(self, quantiser: Any, place: ExportedCell) -> None:
         """The quantiser of a layer's input."""
@@ -147,8 +144,6 @@ class _Exporter(DataFlow):
         layer = integer.Requantise(exponent, exponent - before.exponent, quantiser.low, quantiser.high)
         self.add(layer, IntegerSignal(exponent, bound), ExportedCell(place.path, place.cell))
 
-    # --- steps --------------------------------------------------------------------------------------------------------
-
     def _steps(self, cell: Any, place: ExportedCell) -> None:
         inner, path = cell.cell, f"{place.path}.cell" if place.path else "cell"
         if cell.return_states:
@@ -179,16 +174,14 @@ class _Exporter(DataFlow):
         _, out = integer_neuron(
             cell, self.signal, inside, self.limit
         )  # of its output nothing but its own bounds matters
-        product, bound = product_of(feedback, out, at, self.limit)
-        exponent = min(self.signal.exponent, product.exponent)
-        shifts = self.signal.exponent - exponent, product.exponent - exponent
-        both = IntegerSignal(exponent, math.ldexp(self.signal.bound, shifts[0]) + math.ldexp(bound, shifts[1]))
+        product, back = product_of(feedback, out, at, self.limit)
+        exponent = min(self.signal.exponent, back.exponent)
+        shifts = self.signal.exponent - exponent, back.exponent - exponent
+        both = IntegerSignal(exponent, math.ldexp(self.signal.bound, shifts[0]) + math.ldexp(back.bound, shifts[1]))
         if both.bound > self.limit:
             inside.refuse(f"its inputs and what comes back reach {both.bound:.3g} units", FEWER_BITS)
         neuron, signal = integer_neuron(cell, both, inside, self.limit)
         self.add(integer.IntegerSteps(signal.exponent, neuron, product, *shifts), signal, place)
-
-    # --- the others ---------------------------------------------------------------------------------------------------
 
     def _pool(self, cell: Any, place: ExportedCell) -> None:
         size, stride = per_axis(cell.kernel_size, 2), per_axis(cell.stride, 2)

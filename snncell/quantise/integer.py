@@ -69,21 +69,13 @@ class Requantise(IntegerLayer):
 
 @dataclass(frozen=True, eq=False)
 class IntegerProduct(IntegerLayer):
-    """A layer with weights: n = (sum of x w + b) m, with x w the product of a Dense or a convolution.
+    """A layer with weights: n = (sum of x w + b) m, with x w the product of a Dense or a convolution."""
 
-    Attributes:
-        kind: "dense" or "conv".
-        weight: (O, I), or (O, C // groups, *K): int8, or int16.
-        bias: (O,), int32, or None.
-        multiplier: m, (O,) or (), int32: the significant bits of the scales.
-        stride, dilation, pad_mode, padding, groups: of a convolution.
-    """
-
-    kind: str
-    weight: Array
-    bias: Array | None
-    multiplier: Array
-    stride: tuple[int, ...] = ()
+    kind: str  # "dense" or "conv"
+    weight: Array  # (O, I), or (O, C // groups, *K): int8, or int16
+    bias: Array | None  # (O,), int32
+    multiplier: Array  # m, (O,) or (), int32: the significant bits of the scales
+    stride: tuple[int, ...] = ()  # the others are of a convolution
     dilation: tuple[int, ...] = ()
     pad_mode: str = "valid"
     padding: Any = 0
@@ -211,13 +203,7 @@ class IntegerNeuron(IntegerLayer):
     i = clip(round((i_from_x x + i_from_i i) / 2^i_shift), low, high)
     s, v by the threshold, the reset and the delay, as `nn.Neuron` has them
 
-    Attributes:
-        low, high: where states saturate.
-        threshold, reset_to: in units of the state; threshold is None where nothing fires.
-        reset: "subtract", "zero", "value" or None; delay: None, "reset", "reset+input" or "spike".
-        inclusive: whether it fires at the threshold too.
-        most: the largest number of spikes in a step, 1, more, or None for any.
-        worth: what a spike is multiplied by.
+    States saturate at `low` and `high`.
     """
 
     low: int
@@ -227,13 +213,13 @@ class IntegerNeuron(IntegerLayer):
     v_from_x: Array
     v_from_1: Array
     start: Array
-    threshold: Array | None = None
-    reset_to: Array = field(default_factory=lambda: np.zeros((), np.int32))
-    reset: str | None = "subtract"
-    delay: str | None = None
-    inclusive: bool = False
-    most: int | None = 1
-    worth: Array | None = None
+    threshold: Array | None = None  # in units of the state; None where nothing fires
+    reset_to: Array = field(default_factory=lambda: np.zeros((), np.int32))  # in units of the state
+    reset: str | None = "subtract"  # or "zero", "value"
+    delay: str | None = None  # or "reset", "reset+input", "spike"
+    inclusive: bool = False  # it fires at the threshold too
+    most: int | None = 1  # the largest number of spikes in a step, or None for any
+    worth: Array | None = None  # a spike is multiplied by it
     v_from_i: Array | None = None
     i_from_x: Array | None = None
     i_from_i: Array | None = None
@@ -291,17 +277,11 @@ class IntegerNeuron(IntegerLayer):
 
 @dataclass(frozen=True, eq=False)
 class IntegerSteps(IntegerLayer):
-    """A neuron over time, with a product of its output of the step before, if there is one.
+    """A neuron over time, with a product of its output of the step before, if there is one."""
 
-    Attributes:
-        neuron: one step.
-        feedback: the layer that its output comes back through, or None.
-        input_shift, feedback_shift: by how much input and feedback are shifted to one unit.
-    """
-
-    neuron: IntegerNeuron
-    feedback: IntegerProduct | None = None
-    input_shift: int = 0
+    neuron: IntegerNeuron  # one step
+    feedback: IntegerProduct | None = None  # the layer that its output comes back through
+    input_shift: int = 0  # of input and feedback, to one unit
     feedback_shift: int = 0
 
     def run(self, x: Array) -> Array:

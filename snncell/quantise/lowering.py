@@ -62,8 +62,8 @@ class IntegerSignal:
 
 def product_of(
     cell: Any, signal: IntegerSignal, place: ExportedCell, limit: float
-) -> tuple[integer.IntegerProduct, float]:
-    """The integer layer of a prepared Dense or convolution, and the largest magnitude of its results.
+) -> tuple[integer.IntegerProduct, IntegerSignal]:
+    """The integer layer of a prepared Dense or convolution, and the bounds of its results.
 
     `limit` is the number of units up to which values are exact.
     """
@@ -102,7 +102,7 @@ def product_of(
         np.asarray(np.ldexp(steps, bits), np.int32),
         **options,
     )
-    return layer, bound
+    return layer, IntegerSignal(layer.exponent, bound)
 
 
 def _levels(cell: Any, place: ExportedCell) -> tuple[Array, Array]:

@@ -15,6 +15,7 @@ from snncell.base.arguments.guard import ours
 from snncell.base.arguments.kinds import Own, Within
 from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
+from snncell.cell.ranges import numbers_of
 from snncell.errors import ArgumentError
 from snncell.nn import Conv1d, Conv2d, Conv2dTranspose, Dense, MultiStep, Recurrent
 from snncell.nn.dataflow import kind_of, name_of_cell, refuse_hooks, refuse_replacement
@@ -32,6 +33,7 @@ from snncell.tape.tensor import Tensor
 # Constants of neurons: of what a state is compared with or set to, and of what it is multiplied by.
 POTENTIALS = ("v_threshold", "v_reset", "v_rest")
 MULTIPLIERS = ("alpha", "beta", "current_gain", "input_gain")
+LAYERS: tuple[type[Cell], ...] = (Dense, Conv1d, Conv2d, Conv2dTranspose)  # with weights
 
 
 class OnStep(Cell):
@@ -142,12 +144,6 @@ def _constant(grid: FixedPoint, value: Any) -> Any:
     return grid.number(float(value))
 
 
-LAYERS: tuple[type[Cell], ...] = (Dense, Conv1d, Conv2d, Conv2dTranspose)
-
-
-# --- preparing a network ----------------------------------------------------------------------------------------------
-
-
 def prepare(
     net: Cell,
     weights: Quantiser | None = None,
@@ -222,17 +218,13 @@ def _refuse_zero_constants(path: str, cell: Any, grids: Any, decay_bits: int) ->
     if not isinstance(grids, StateGrids):
         return
     for name, value in grids.in_place(cell).items():
-        before = getattr(cell, name)
-        if name not in POTENTIALS and np.any((_plain(before) != 0) & (_plain(value) == 0)):
-            smallest = float(np.abs(_plain(before)[_plain(before) != 0]).min())
+        before = numbers_of(getattr(cell, name))
+        if name not in POTENTIALS and np.any((before != 0) & (numbers_of(value) == 0)):
+            smallest = float(np.abs(before[before != 0]).min())
             raise ArgumentError(
                 f"prepare: {path} ({type(cell).__name__}): its {name} = {smallest:g} would be 0 with {decay_bits} bits "
                 f"behind the point; give more, decay_bits=12 (14 at most), or write the equation with larger constants."
             )
-
-
-def _plain(value: Any) -> np.ndarray[Any, Any]:
-    return np.asarray(value.asnumpy() if isinstance(value, Tensor) else value, np.float64)
 
 
 def restore(net: Cell, rounded: bool = False) -> Cell:

@@ -56,9 +56,9 @@ class LateShare(NamedTuple):
 
 
 def _last(layer: LayerFacts, array: Array | None) -> Array | None:
-    """The last third of the steps of each sample of (T, B, *features), as (steps, B, units, positions).
+    """The last third of the steps of each sample, `LATE_STEPS` at least if there are as many, else None.
 
-    At least `LATE_STEPS`; None where there are fewer, or no samples.
+    (T, B, *features) -> (steps, B, units, positions)
     """
     steps = layer.shape[0] if len(layer.shape) > 1 else 0
     if array is None or steps < LATE_STEPS:

@@ -16,12 +16,93 @@ from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import vjp
 
+Array = np.ndarray[Any, Any]
+
+# A derivative below this part of its peak hardly passes a gradient: beside one neuron at the threshold, it would take a
+# thousand such neurons to matter as much.
+PASSES_NOTHING = 1e-3
+# Where the derivative is looked at to find its peak and its width: 0, and both sides of it, in units of potential.
+_GRID = np.concatenate([-np.logspace(2, -4, 241), [0.0], np.logspace(-4, 2, 241)])
+
+
+def tensor_constants(function: Cell) -> list[Tensor]:
+    """The Tensors among the constants of a spike function, and of what it is made of."""
+    cells = [cell for _, cell in function.cells_and_names()]
+    return [value for cell in cells for value in vars(cell).values() if isinstance(value, Tensor)]
+
+
+def device_of_constants(function: Cell) -> str:
+    """The device of its constants."""
+    return next((constant.device for constant in tensor_constants(function)), "cpu")
+
+
+def spike_and_derivative(x: Array, function: Cell) -> tuple[Array, Array]:
+    """The output of a spike function, and its bprop with dout = 1. Nobody hears of it: no hook, no random number."""
+    with replaying(present_key()), settings(smooth=False):
+        run = function.construct if function.bprop is None else lambda v: run_with_bprop(function, (v,), {})
+        out, pull = vjp(run, Tensor(x).to(device_of_constants(function)))
+        (derivative,) = pull(Tensor(np.ones(out.shape, x.dtype)).to(device_of_constants(function)).astype(out.dtype))
+    return np.asarray(out.asnumpy(), np.float64), np.asarray(derivative.asnumpy(), np.float64)
+
+
+def derivative_at(x: Array, function: Cell) -> Array:
+    """The derivative of a spike function, its bprop with dout = 1, at x, of a shape that its constants fit."""
+    return spike_and_derivative(x, function)[1]
+
+
+@dataclass(frozen=True)
+class Slope:
+    """The derivative of a surrogate, in parts of its peak."""
+
+    name: str  # of the spike function
+    derivative: Callable[[Array], Array]  # at potentials minus threshold, (T, B, *features)
+    features: tuple[int, ...] = ()  # the shape of its constants; () if they are numbers
+
+    @cached_property
+    def _on_grid(self) -> Array:
+        features = self.features or (1,)
+        grid = _GRID.reshape(-1, *(1 for _ in features)).astype(np.float32)
+        return np.abs(self.derivative(np.broadcast_to(grid, (len(_GRID), *features))))
+
+    @property
+    def peak(self) -> Array:
+        """The largest derivative: (*features), or (1,)."""
+        return np.asarray(self._on_grid.max(0))
+
+    @property
+    def width(self) -> float:
+        """The distance to which the derivative is above `PASSES_NOTHING` of its peak; inf if it is everywhere."""
+        above = (self._on_grid > PASSES_NOTHING * self.peak).reshape(len(_GRID), -1).mean(1) > 0.5
+        reach = float(np.abs(_GRID[above]).max()) if above.any() else 0.0
+        return np.inf if reach >= _GRID[-1] else reach
+
+    @property
+    def constant(self) -> bool:
+        """True if it is the same wherever it is looked at, as that of a straight-through surrogate."""
+        return bool((self._on_grid == self._on_grid[:1]).all())
+
+    def relative(self, above: Array) -> Array:
+        """The derivative at these potentials, in parts of its peak; 0 where that is 0."""
+        peak = np.where(self.peak > 0, self.peak, np.inf)
+        return np.abs(self.derivative(above)) / peak
+
+
+def slope_of_surrogate(function: Cell | None, features: tuple[int, ...]) -> Slope | None:
+    """The derivative of the spike function of a neuron; None if it has none."""
+    if function is None:
+        return None
+    several = any(constant.size > 1 for constant in tensor_constants(function))
+    return Slope(type(function).__name__, lambda above: derivative_at(above, function), features if several else ())
+
+
+# --- facts ------------------------------------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True)
 class ConstantFacts:
     """A constant of a neuron, learned or not: its entries, and the range that its equations are made for.
 
-    low, high, closed, text: as for `common.ranges.Range`; the ends are numbers or arrays.
+    low, high, closed, text: as for `cell.ranges.Range`; the ends are numbers or arrays.
     """
 
     name: str
@@ -48,44 +129,26 @@ class ConstantFacts:
 
 @dataclass(frozen=True, repr=False)
 class LayerFacts:
-    """The facts of one layer of neurons.
+    """The facts of one layer of neurons; None is what is not known, or not there."""
 
-    name: its path in the net.
-    neuron: its class.
-    spiking: whether it gives spikes; a readout of potentials does not.
-    spikes, above, v, grad: as a monitor gives them, (T, B, *features), or None. After the end of a padded sample,
-        `above` and `v` keep the values of its last step.
-    before_end: the steps (T, B) that are before the end of their sample.
-    slope: of its surrogate.
-    threshold: the mean of its v_threshold.
-    reach: from where potentials begin to the threshold, in the units of `above`.
-    constants: those with a range.
-    detached: whether the reset counts as a constant in the backward pass.
-    leak: what a step keeps of the potential, measured without a spike.
-    drop: by how much a spike lowers the potential in the backward pass too; 0 without a reset or with a detached one.
-    recurrent: whether its output comes back to it.
-    radius: the spectral radius of the feedback.
-
-    None means that a fact is not known, or that there is no such thing.
-    """
-
-    name: str
-    neuron: str = "neuron"
-    spiking: bool = True
+    name: str  # its path in the net
+    neuron: str = "neuron"  # its class
+    spiking: bool = True  # a readout of potentials is not
+    # As a monitor gives them, (T, B, *features); after the end of a padded sample, `above` and `v` stay as they were.
     spikes: Array | None = None
     above: Array | None = None
     v: Array | None = None
     grad: Array | None = None
-    before_end: Array | None = None
-    slope: Slope | None = None
-    threshold: float | None = None
-    reach: float | None = None
-    constants: Sequence[ConstantFacts] = ()
-    detached: bool = False
-    leak: float | None = None
-    drop: float = 0.0
-    recurrent: bool = False
-    radius: float | None = None
+    before_end: Array | None = None  # (T, B): the steps before the end of their sample
+    slope: Slope | None = None  # of its surrogate
+    threshold: float | None = None  # the mean of its v_threshold
+    reach: float | None = None  # from where potentials begin to the threshold, in the units of `above`
+    constants: Sequence[ConstantFacts] = ()  # those with a range
+    detached: bool = False  # the reset counts as a constant in the backward pass
+    leak: float | None = None  # what a step keeps of the potential, measured without a spike
+    drop: float = 0.0  # by how much a spike lowers the potential in the backward pass too
+    recurrent: bool = False  # its output comes back to it
+    radius: float | None = None  # the spectral radius of the feedback
 
     def __repr__(self) -> str:
         return f"Layer({self.name!r}, {self.neuron}, shape={self.shape})"
@@ -155,18 +218,14 @@ class LayerFacts:
 
 @dataclass(frozen=True, repr=False)
 class Weight:
-    """A trainable Parameter by path: its value, its gradient and what one update changed it by, where known.
-
-    left_out: whether the optimiser does not have it.
-    group: the number of its group, where the optimiser has several.
-    """
+    """A trainable Parameter by path: its value, its gradient and what one update changed it by, where known."""
 
     name: str
     value: Array
     grad: Array | None = None
     update: Array | None = None
-    left_out: bool = False
-    group: int | None = None
+    left_out: bool = False  # an optimiser is there, and does not have it
+    group: int | None = None  # its number, where the optimiser has several
 
     @property
     def size(self) -> float:
@@ -179,33 +238,21 @@ class Weight:
 
 @dataclass(frozen=True, repr=False)
 class Facts:
-    """The facts of a net over one batch.
+    """The facts of a net over one batch."""
 
-    layers, weights: of neurons, in the order of the net; its trainable Parameters.
-    inputs, output, target: of the call; the output is None if it was no single array.
-    loss: of the batch, or None.
-    halves: the mean of the losses of the two halves of the batch, or None.
-    guessing: the loss of equal scores for all classes, ln C, where the loss is one of labels; else None.
-    differentiated: whether gradients were taken.
-    updates: steps that the optimiser had taken before; None without one.
-    history: records of a training, each with "loss".
-    costs: of each layer with weights, as a monitor gives them.
-    unseen: spiking layers that run their time steps themselves: no step of them could be recorded.
-    """
-
-    layers: Sequence[LayerFacts] = ()
-    weights: Sequence[Weight] = ()
+    layers: Sequence[LayerFacts] = ()  # in the order of the net
+    weights: Sequence[Weight] = ()  # the trainable Parameters
     inputs: Sequence[Array] = ()
-    output: Array | None = None
+    output: Array | None = None  # None if it was no single array
     target: Array | None = None
-    loss: float | None = None
-    halves: float | None = None
-    guessing: float | None = None
-    differentiated: bool = False
-    updates: int | None = None
-    history: Sequence[Mapping[str, Any]] = ()
-    costs: Mapping[str, Any] = field(default_factory=dict)
-    unseen: Sequence[str] = ()
+    loss: float | None = None  # of the batch
+    halves: float | None = None  # the mean of the losses of the two halves of the batch
+    guessing: float | None = None  # the loss of equal scores for all classes, ln C, where the loss is one of labels
+    differentiated: bool = False  # gradients were taken
+    updates: int | None = None  # steps that the optimiser had taken before
+    history: Sequence[Mapping[str, Any]] = ()  # records of a training, each with "loss"
+    costs: Mapping[str, Any] = field(default_factory=dict)  # of each layer with weights, as a monitor gives them
+    unseen: Sequence[str] = ()  # spiking layers that run their time steps themselves, so that none could be recorded
 
     def __repr__(self) -> str:
         counts = f"{len(self.layers)} layers, {len(self.weights)} weights, {len(self.history)} epochs"
@@ -228,87 +275,3 @@ def batch_axis(shape: Sequence[int], samples: int) -> int | None:
         if len(shape) > axis and shape[axis] == samples:
             return axis
     return None
-
-
-Array = np.ndarray[Any, Any]
-
-# A derivative below this part of its peak hardly passes a gradient: beside one neuron at the threshold, it would take a
-# thousand such neurons to matter as much.
-PASSES_NOTHING = 1e-3
-# Where the derivative is looked at to find its peak and its width: 0, and both sides of it, in units of potential.
-_GRID = np.concatenate([-np.logspace(2, -4, 241), [0.0], np.logspace(-4, 2, 241)])
-
-
-def tensor_constants(function: Cell) -> list[Tensor]:
-    """The Tensors among the constants of a spike function, and of what it is made of."""
-    cells = [cell for _, cell in function.cells_and_names()]
-    return [value for cell in cells for value in vars(cell).values() if isinstance(value, Tensor)]
-
-
-def device_of_constants(function: Cell) -> str:
-    """The device of its constants."""
-    return next((constant.device for constant in tensor_constants(function)), "cpu")
-
-
-def spike_and_derivative(x: Array, function: Cell) -> tuple[Array, Array]:
-    """The output of a spike function, and its bprop with dout = 1. Nobody hears of it: no hook, no random number."""
-    with replaying(present_key()), settings(smooth=False):
-        run = function.construct if function.bprop is None else lambda v: run_with_bprop(function, (v,), {})
-        out, pull = vjp(run, Tensor(x).to(device_of_constants(function)))
-        (derivative,) = pull(Tensor(np.ones(out.shape, x.dtype)).to(device_of_constants(function)).astype(out.dtype))
-    return np.asarray(out.asnumpy(), np.float64), np.asarray(derivative.asnumpy(), np.float64)
-
-
-def derivative_at(x: Array, function: Cell) -> Array:
-    """The derivative of a spike function, its bprop with dout = 1, at x, of a shape that its constants fit."""
-    return spike_and_derivative(x, function)[1]
-
-
-@dataclass(frozen=True)
-class Slope:
-    """The derivative of a surrogate, in parts of its peak.
-
-    name: of the spike function.
-    derivative: from potentials minus threshold, (T, B, *features), to the derivative there.
-    features: the shape that its constants need at the end of what it is given; () if they are numbers.
-    """
-
-    name: str
-    derivative: Callable[[Array], Array]
-    features: tuple[int, ...] = ()
-
-    @cached_property
-    def _on_grid(self) -> Array:
-        features = self.features or (1,)
-        grid = _GRID.reshape(-1, *(1 for _ in features)).astype(np.float32)
-        return np.abs(self.derivative(np.broadcast_to(grid, (len(_GRID), *features))))
-
-    @property
-    def peak(self) -> Array:
-        """The largest derivative: (*features), or (1,)."""
-        return np.asarray(self._on_grid.max(0))
-
-    @property
-    def width(self) -> float:
-        """The distance to which the derivative is above `PASSES_NOTHING` of its peak; inf if it is everywhere."""
-        above = (self._on_grid > PASSES_NOTHING * self.peak).reshape(len(_GRID), -1).mean(1) > 0.5
-        reach = float(np.abs(_GRID[above]).max()) if above.any() else 0.0
-        return np.inf if reach >= _GRID[-1] else reach
-
-    @property
-    def constant(self) -> bool:
-        """True if it is the same wherever it is looked at, as that of a straight-through surrogate."""
-        return bool((self._on_grid == self._on_grid[:1]).all())
-
-    def relative(self, above: Array) -> Array:
-        """The derivative at these potentials, in parts of its peak; 0 where that is 0."""
-        peak = np.where(self.peak > 0, self.peak, np.inf)
-        return np.abs(self.derivative(above)) / peak
-
-
-def slope_of_surrogate(function: Cell | None, features: tuple[int, ...]) -> Slope | None:
-    """The derivative of the spike function of a neuron; None if it has none."""
-    if function is None:
-        return None
-    several = any(constant.size > 1 for constant in tensor_constants(function))
-    return Slope(type(function).__name__, lambda above: derivative_at(above, function), features if several else ())

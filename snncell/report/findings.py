@@ -146,10 +146,7 @@ class Measurement(NamedTuple):
 
 
 def make_measurement(rule: str, it: Any = "", /, **numbers: Any) -> Measurement:
-    """A measurement of a layer or a Parameter, or at a place that has a name alone.
-
-    What is None, False or "" was not measured.
-    """
+    """A measurement of a layer or a Parameter, or at a named place; a number that is None, False or "" is left out."""
     seen = {name: x for name, x in numbers.items() if x is not None and x is not False and x != ""}
     return Measurement(rule, getattr(it, "name", it), {"it": it, **seen})
 
@@ -173,12 +170,9 @@ above, below = partial(Limits, gt), partial(Limits, lt)
 
 @dataclass(frozen=True)
 class Rule:
-    """A finding as data.
+    """A finding as data."""
 
-    Parts of `words` and `mend` that name something that was not measured are left out.
-    """
-
-    words: Words  # with what was measured in braces, "it" the layer
+    words: Words  # with measured numbers in braces, "it" the layer; parts that name one that is missing are left out
     mend: Words
     severity: str | None  # the least; None if the limits alone decide
     limits: Mapping[str, Limits | str]  # by name, the worst counts; a severity counts if the name was measured at all

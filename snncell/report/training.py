@@ -185,10 +185,7 @@ def size_of_gradients(facts: Facts) -> Iterator[Measurement]:
 
 
 def _ratios(facts: Facts, change: str) -> list[tuple[Weight, float]]:
-    """The norms of finite gradients or updates, in parts of their weights'.
-
-    Of matrices and kernels, whose entries are drawn to a scale; of all Parameters if there are none.
-    """
+    """The norms of finite gradients or updates, in parts of their weights': matrices and kernels, if there are any."""
     weights = [weight for weight in facts.weights if weight.value.ndim > 1] or list(facts.weights)
     changes = [(w, getattr(w, change)) for w in weights if all_finite(w.value) and w.size > 0]
     return [(w, l2_norm(x) / w.size) for w, x in changes if x is not None and all_finite(x)]
