@@ -12,8 +12,6 @@ from snncell.base.arguments.kinds import Extended, NotNegative
 from snncell.base.arguments.shown import nearest, show
 from snncell.errors import ArgumentError
 
-# --- what has been published ------------------------------------------------------------------------------------------
-
 
 class Price(NamedTuple):
     """A published energy.
@@ -69,9 +67,6 @@ PRICES: tuple[Price, ...] = (
 def _published_energy(operation: str, precision: str = "") -> float:
     (found,) = [row.picojoules for row in PRICES if (row.operation, row.precision) == (operation, precision)]
     return found
-
-
-# --- hardware ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ NARROWEST = 2.0  # from the darkest colour to the brightest at least, so that no
 
 
 def gradient_norms(gradients: Any, ax: Any = None, title: str | None = None) -> Any:
-    """The size of each layer's gradient at each time step, on a logarithmic axis.
+    """Gradient norms: the size of each layer's gradient at each time step, on a logarithmic axis.
 
     A line that falls steeply to the left is a gradient that vanishes through time, one that rises explodes. Steps at
     which a gradient is exactly zero are left out of the line, and so are NaN and infinity, which the legend counts.
@@ -55,7 +55,7 @@ def gradient_norms(gradients: Any, ax: Any = None, title: str | None = None) -> 
 
 
 def gradient_flow(gradients: Any, ax: Any = None, title: str | None = None) -> Any:
-    """The size of the gradient in each layer at each time step, as a heat map with logarithmic colours.
+    """Gradient flow: the size of the gradient in each layer at each time step, as a heat map with logarithmic colours.
 
     The colour at layer l and step t is ||g[l, t]||_2, over the batch and all neurons. Where it darkens to the left, the
     gradient vanishes through time, where it darkens downwards, it vanishes through the layers; where it brightens, it
@@ -158,7 +158,7 @@ _HEIGHT = 0.8  # of a histogram, the rows being 1 apart
 
 
 def update_ratios(before: Any, after: Any, optimiser: Annotated[Optimizer | None, Own()] = None) -> dict[str, float]:
-    """The size of each weight's move, in parts of its size: ||after - before||_2 / ||before||_2.
+    """Update-to-weight ratios: ||after - before||_2 / ||before||_2 of each weight.
 
     A weight that did not move has the ratio 0, one that was all 0 and moved has infinity.
 
@@ -229,11 +229,10 @@ def _by_group(pairs: dict[str, tuple[Array, Array]], new: dict[str, Any], optimi
 def gradient_to_weight(
     ratios: Any, ax: Any = None, title: str | None = None, band: tuple[float, float] = (1e-4, 1e-2)
 ) -> Any:
-    """Draw the size of each update (or gradient) beside its weight, update by update, on a logarithmic axis.
+    """Draw update-to-weight (or gradient-to-weight) ratios, update by update, on a logarithmic axis.
 
-    Above the band a weight is thrown about: the learning rate is too high, or a gradient explodes. Below it the weight
-    hardly learns. The band is a rule of thumb around 1e-3. Ratios of 0 are left out of the lines; NaN and infinity too,
-    which the legend counts.
+    Above the band, a rule of thumb around 1e-3, the learning rate is too high or a gradient explodes; below it the
+    weight hardly learns. The lines leave out ratios of 0, and NaN and infinity, which the legend counts.
 
     Args:
         ratios: for each weight's name its ratios, (updates,); or a list with what `update_ratios` gave each time.
@@ -265,9 +264,9 @@ def weight_histograms(
 ) -> Any:
     """Draw a histogram of the elements of each Parameter, one above the other, over one axis of values.
 
-    Each is as high as its fullest bin; its standard deviation (sd) stands beside it, or, of elements that are all
-    equal, the value, and how many elements are NaN or infinite, if any. The first Parameter is at the top. The
-    outermost bins hold what lies further out, at most one part in 1000 of a Parameter on each side.
+    Each is as high as its fullest bin; beside it stand its standard deviation (sd), or the value of elements that are
+    all equal, and the number of elements that are NaN or infinite. The outermost bins also hold elements further out,
+    at most one part in 1000 of a Parameter on each side.
 
     Args:
         net: a Cell, or for each name an array.

@@ -198,21 +198,20 @@ _PLACES = np.concatenate([-_REACH[::-1], [0.0], _REACH])  # where the largest de
 def surrogate(
     surrogates: Any, ax: Any = None, range: tuple[float, float] = (-2.0, 2.0), title: str | None = None
 ) -> Any:
-    """The shape of spike functions: the spike, the primitive, and the derivative, which is the bprop with dout = 1.
+    """Draw surrogate gradients: the spike, the primitive, and the derivative, which is the bprop with dout = 1.
 
-    Of one that fires at random the mean of 64 draws is shown, which leaves snncell's random numbers as they were. Where
-    its constants are arrays, the mean over them is shown.
+    A function that fires at random is shown as the mean of 64 draws, which leaves snncell's random numbers as they
+    were, and one whose constants are arrays as the mean over them.
 
     Args:
         surrogates: a spike function, a sequence of them, or a mapping from names to them. Each is a Cell with
             construct and bprop; if it has no primitive, there is no line of it.
         ax: the Axes to draw on; a new one if it is left out.
-        range: from where to where, in potential minus threshold.
+        range: the ends of the horizontal axis, potential minus threshold.
         title: above it; left out, the name of one spike function.
 
     Raises:
-        ArgumentError: if there is no spike function, for something else than a Cell with a bprop, or for a range that
-            is none.
+        ArgumentError: if there is no spike function, or for a range that does not rise.
     """
     cells = _name_surrogates(surrogates)
     low, high = map(float, range)
@@ -229,22 +228,18 @@ def surrogate(
 
 
 def share_outside(above: Numbers, surrogate_function: Any, below: float = 1e-3) -> float:
-    """The share of elements at which the derivative of a spike function is a small part of its largest value, or less.
+    """The share of potentials that the derivative of a spike function hardly reaches: 0 if it reaches all, up to 1.
 
-    The mean over all elements of [ |f'(above)| <= below max |f'| ]. No gradient that is of use passes such a neuron at
-    such a step. Elements that are NaN or infinite count as outside.
+    The mean over all elements of [ |f'(above)| <= below max |f'| ]. No useful gradient passes such a neuron at such a
+    step. Elements that are NaN or infinite count as outside.
 
     Args:
-        above: potential minus threshold, any shape, such as (T, B, N): what a neuron gives its spike function.
+        above: potential minus threshold, any shape, such as (T, B, N): the input of a spike function in a neuron.
         surrogate_function: the spike function, a Cell with a bprop.
-        below: which part of the largest derivative is small.
-
-    Returns:
-        A number from 0 (the derivative reaches everything) to 1.
+        below: the part of the largest derivative that is small.
 
     Raises:
-        ArgumentError: if there is no element, for something else than a spike function, or a part that is no number
-            above 0.
+        ArgumentError: if there is no element, no spike function, or if `below` is no number above 0.
 
     Example:
         >>> above = Tensor([-3.0, -0.5, 0.2, 1.5])
@@ -273,24 +268,20 @@ def surrogate_and_membrane(
 ) -> Any:
     """Draw the histogram of the potentials of a layer over the derivative of its spike function.
 
-    The histogram of potential minus threshold over neurons, samples and steps, and on an axis to the right the
-    derivative. Where that is at most `below` times its largest value, the ground is grey: neurons there are out of its
-    reach, and learn nothing. Without a `title` it says how many there are, `share_outside`; if it is most of them, the
-    spike function is too narrow for these potentials. The outermost bins hold what lies further out: one part in 1000
-    on each side, if any; what is out of reach there alone shows no grey.
+    Where the derivative is at most `below` times its largest value, the ground is grey: neurons there are out of its
+    reach, and learn nothing. If these are most of them (`share_outside`), the spike function is too narrow for these
+    potentials. The outermost bins also hold potentials further out, at most one part in 1000 on each side, which show
+    no grey of their own.
 
     Args:
         above: potential minus threshold, any shape, such as (T, B, N); or a monitor that recorded it,
             `monitor(net, above=True)`.
         surrogate_function: the spike function, a Cell with a bprop; of a monitor, that of the layer if left out.
         layer: which one of a monitor's layers, if it has several.
-        ax: the Axes of the histogram; a new one if it is left out.
+        ax: the Axes of the histogram, which is returned; a new one if it is left out.
         title: above it; left out, the layer's name and the share.
         bins: of the histogram.
         below: which part of the largest derivative is small.
-
-    Returns:
-        The Axes of the histogram.
 
     Raises:
         ArgumentError: if there is no finite element, no spike function, or no bin.
@@ -368,8 +359,6 @@ def _curves(x: Array, cell: Cell) -> dict[str, Array]:
     smooth = primitive(Tensor(points).to(device_of_constants(cell))).asnumpy()
     return {"spike": spike, "primitive": _mean(smooth, len(x)), "derivative": derivative}
 
-
-# --- looks ------------------------------------------------------------------------------------------------------------
 
 _STYLES: dict[str, Any] = {"spike": ":", "primitive": "--", "derivative": "-"}
 

@@ -49,8 +49,7 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
         bins: how many, from 0 to the highest rate of all layers.
 
     Raises:
-        ArgumentError: if there are no layers, none that fires or nothing in one, or if bins is no integer of at least
-            1.
+        ArgumentError: if no layer fires, for a layer without elements, or for fewer than one bin.
         ShapeError: if an array has fewer than two axes.
     """
     rates = _rates_by_layer(spikes, "firing_rates")
@@ -126,11 +125,11 @@ _BARS = {
 def dead_and_saturated(
     spikes: Any, ax: Any = None, title: str | None = None, *, dead: float = 0.0, saturated: float = 0.95
 ) -> Any:
-    """For each layer a bar: which part of its neurons never fires, which fires at (almost) every step, and the rest.
+    """Draw the fractions of dead, healthy and saturated neurons, a bar for each layer.
 
-    With r a neuron's number of spikes / (steps * samples) in what was recorded: it is dead if r <= dead, saturated if
-    r >= saturated, and healthy otherwise. The numbers beside a bar are these parts in percent: dead /
-    healthy / saturated. A panel that is narrower than two inches has none.
+    With r a neuron's number of spikes / (steps * samples): it is dead if r <= dead, saturated if r >= saturated, and
+    healthy otherwise. The numbers beside a bar are these fractions in percent: dead / healthy / saturated. A panel that
+    is narrower than two inches has none.
 
     Args:
         spikes: a monitor, whose layers that fire are drawn, a mapping from names to arrays, or one array, (T, N) or
@@ -140,7 +139,7 @@ def dead_and_saturated(
         saturated: the lowest rate of a saturated one.
 
     Raises:
-        ArgumentError: if there are no layers, none that fires or nothing in one, or unless 0 <= dead < saturated <= 1.
+        ArgumentError: if no layer fires, for a layer without elements, or unless 0 <= dead < saturated <= 1.
         ShapeError: if an array has fewer than two axes.
     """
     by_layer = fractions(spikes, dead, saturated, "dead_and_saturated")
@@ -250,10 +249,9 @@ def spike_time_differences(
     labels: tuple[str, str] = ("a", "b"),
     layer: str | None = None,
 ) -> Any:
-    """Draw how much earlier or later the spikes of one recording are than those of another, or than their target times.
+    """Spike-timing errors: a histogram of the differences in time between two recordings, or to target times.
 
-    Right of 0 the spikes of `a` are later. Without a `title` it says how many spikes have no partner at all: a narrow
-    histogram says little where there are many of these.
+    Right of 0 the spikes of `a` are later. A narrow histogram says little where many spikes have no partner at all.
 
     Args:
         a: (T, N) or (T, B, ...), or a monitor; every element that is not 0 is a spike.

@@ -198,9 +198,6 @@ def all_there(numbers: Array) -> bool:
     return np.array_equal(numbers, np.arange(len(numbers)))
 
 
-# --- rows by class ----------------------------------------------------------------------------------------------------
-
-
 class ClassRows(NamedTuple):
     """A class: its name, and the numbers of the rows that belong to it."""
 

@@ -196,8 +196,7 @@ def psth(
 
     Raises:
         ShapeError: if spikes have fewer than two axes, or if there are not as many classes as rows.
-        ArgumentError: if width is no integer of at least 1, for an array without elements, or for a layer that is
-            unknown or does not fire.
+        ArgumentError: for a width below 1, an array without elements, or a layer that is unknown or does not fire.
     """
     name, array = one_layer(spikes, "spikes", layer, "psth")
     rows = check_rows(as_spikes(array, "psth"), "psth")
@@ -254,7 +253,7 @@ def animate(
     layer: str | None = None,
     sample: int | None = None,
 ) -> Any:
-    """Spikes over time on a plane, over an image if there is one: each lights up and fades.
+    """Animate spikes over time on a plane, over an image if there is one: each lights up and fades.
 
     A spike is drawn with an opacity of 1, which is multiplied by `fade` at each step. Up to three channels, such as the
     polarities of an event camera, have colours of their own; of more, a spike of any is shown.
@@ -273,7 +272,7 @@ def animate(
         sample: which one of a batch; a monitor's first if it is left out.
 
     Returns:
-        matplotlib's FuncAnimation; keep it as long as it is to run. Its Axes are `animation._fig.axes`, or `ax`.
+        Matplotlib's FuncAnimation; keep it as long as it is to run. Its Axes are `animation._fig.axes`, or `ax`.
 
     Raises:
         ShapeError: if the neurons are not on a plane of that shape, or if images do not fit.

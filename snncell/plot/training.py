@@ -38,26 +38,22 @@ def training_curves(
     best: str | None = None,
     names: str | Sequence[str] | None = None,
 ) -> Any:
-    """Loss over the epochs on the left axis; accuracy and whatever else was measured on the right one.
+    """Training curves: losses over the epochs on the left axis, accuracy and all other measures on the right one.
 
     Training is drawn with solid lines and full markers, evaluation with dashed lines and hollow ones. A dotted line is
     at the best epoch, a star on the curve that decides it.
 
     Args:
-        log: what `train.fit` gave, its history, the path of its log (.csv, .jsonl), or for each name its values, one
-            for each epoch. Names with "loss" in them are losses; those that begin with "test_", "val_", "valid_",
-            "validation_" or "eval_" are of an evaluation. "epoch", if there, is the horizontal axis. What has
-            more than one number for an epoch, such as a confusion matrix, is not drawn.
-        ax: the Axes to draw on; a new one if it is left out. The right axis is a twin of it.
-        title: above it.
+        log: the result of `train.fit`, its history, the path of its log (.csv, .jsonl), or for each name its values,
+            one for each epoch. Names with "loss" in them are losses; those that begin with "test_", "val_", "valid_",
+            "validation_" or "eval_" are of an evaluation; "epoch", if there, is the horizontal axis. Entries with
+            several numbers for an epoch, such as a confusion matrix, are not drawn.
+        ax, title: the left Axes, which is returned, and the title above it; the right axis is a twin of it.
         best: the name whose best value is marked; one with "accuracy" in it is best where it is highest, any other
             where it is lowest. By default the epoch whose weights `train.fit` kept, if log is its result and it was
             given a `monitor`; otherwise the loss of the evaluation, or else of the training, if there is one.
         names: which curves are drawn; "energy" means that of training and evaluation both. Left out all but "step",
             "seconds", learning rates, loss scales, and "spikes", "synops" and "energy", which have scales of their own.
-
-    Returns:
-        The left Axes.
 
     Raises:
         ArgumentError: if there is no epoch, no such file, or no such name as `best` or among `names`.
@@ -157,9 +153,6 @@ def _in_words(*names: str) -> str:
     return ", ".join(dict.fromkeys(_plain_name(name).replace("_", " ") for name in names))
 
 
-# --- looks of curves --------------------------------------------------------------------------------------------------
-
-
 def _draw_curves(axes: Any, epochs: Array, curves: dict[str, Array]) -> tuple[Any, list[Any]]:
     """The right axis, where there is one, and the lines."""
     losses = [name for name in curves if _is_loss(name)]
@@ -211,8 +204,8 @@ _PARTS = ("rates", "losses", "smoothed")
 def learning_rate_search(search: Any, ax: Any = None, title: str | None = None) -> Any:
     """The loss at each step of a search for a learning rate, over the rate of that step, on a logarithmic axis.
 
-    Dots are the losses of single batches, the line is what is behind their noise, a dotted line stands at the
-    suggestion. Where the loss diverges it leaves the picture: that goes to twice the height of the rest.
+    Dots are the losses of single batches, the line smooths them, a dotted line stands at the suggestion. Where the loss
+    diverges it leaves the picture, which goes to twice the height of the rest.
 
     Args:
         search: what `train.find_learning_rate` gave.
@@ -258,10 +251,10 @@ def confusion_matrix(
     ax: Any = None,
     title: str | None = None,
 ) -> Any:
-    """Draw the classes that a classifier confuses: rows are the true classes, columns the predicted ones.
+    """Confusion matrix: rows are the true classes, columns the predicted ones.
 
     The colour is the share of the row, or with normalise=False the count; the numbers in the cells are counts, where
-    they are not 0 and fit. Without a `title` it says how many are right.
+    they are not 0 and fit.
 
     Args:
         predicted: classes as integers (N,), or scores (N, C), of which the largest counts; without labels the matrix

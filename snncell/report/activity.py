@@ -119,11 +119,11 @@ def dead_neurons(facts: Facts) -> Iterator[Measurement]:
             rule = "dead: behind a silent layer"
         elif narrowness(layer) is not None:
             rule = "dead: under a narrow surrogate"
-        stuck = _stuck(facts, layer) if cause is None else ""
-        numbers = {"share": float(never.mean()), "lost": lost, "asleep": _asleep(layer), "cause": cause, "stuck": stuck}
-        yield make_measurement(
-            rule, layer, where=_where(layer), nothing=PASSES_NOTHING, **numbers, **_largest_slope_words(reach, never)
-        )
+        numbers: dict[str, Any] = {"share": float(never.mean()), "lost": lost, "cause": cause}
+        numbers |= {"asleep": layer.silent and bool(_asleep_in(layer).all())}  # far from a first spike in every sample
+        numbers |= {"stuck": _stuck(facts, layer)} if cause is None else {}
+        numbers |= _largest_slope_words(reach, never)
+        yield make_measurement(rule, layer, where=_where(layer), nothing=PASSES_NOTHING, **numbers)
 
 
 def _largest_slope_words(reach: Array | None, never: Array) -> dict[str, float | str]:
@@ -157,11 +157,6 @@ def _reach(layer: LayerFacts) -> Array | None:
     return None if layer.relative_slopes is None else layer.relative_slopes.max(0)
 
 
-def _asleep(layer: LayerFacts) -> bool:
-    """True if a silent layer is far from its first spike in every sample."""
-    return layer.silent and bool(_asleep_in(layer).all())
-
-
 def _asleep_in(layer: LayerFacts) -> Array:
     """True for each sample of a layer that is far from a spike, (B,); False where it is not known."""
     samples = layer.shape[1] if len(layer.shape) > 1 else 1
@@ -172,8 +167,7 @@ def _asleep_in(layer: LayerFacts) -> Array:
     if layer.slope is None:
         return far
     slopes = layer.slope.relative(layer.above).reshape(len(layer.above), samples, -1)
-    asleep: Array = far | (slopes.max((0, 2)) < WAKES)
-    return asleep
+    return np.asarray(far | (slopes.max((0, 2)) < WAKES))
 
 
 def _stuck(facts: Facts, layer: LayerFacts) -> str:
@@ -190,14 +184,11 @@ def silent_output(facts: Facts) -> Iterator[Measurement]:
         return
     cause, reach = _silent_before(facts, layer), _reach(layer)
     best = None if reach is None or not np.isfinite(reach.max()) else float(reach.max())
-    rule, numbers = "silent output: behind a silent layer", {"where": _where(layer), "reaches": best, "cause": cause}
+    numbers: dict[str, Any] = {"where": _where(layer), "reaches": best, "cause": cause}
     if cause is None:
         lost = all_finite(layer.above) and (best is None or best < PASSES_NOTHING)
-        rule, numbers = (
-            "silent output",
-            numbers | {"stuck": _stuck(facts, layer), "lost": lost, "asleep": _asleep(layer)},
-        )
-    yield make_measurement(rule, layer, **numbers)
+        numbers |= {"stuck": _stuck(facts, layer), "lost": lost, "asleep": bool(_asleep_in(layer).all())}
+    yield make_measurement(f"silent output{'' if cause is None else ': behind a silent layer'}", layer, **numbers)
 
 
 def silent_samples(facts: Facts) -> Iterator[Measurement]:
