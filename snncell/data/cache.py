@@ -111,7 +111,6 @@ class _Digest:
         self.add_several([one.func, one.args, one.keywords])
 
     def add_module(self, module: types.ModuleType) -> None:
-        """Add a module by its name, and its package's version."""
         self.say("module", module.__name__, _version(module.__name__))
         if not _version(module.__name__) and getattr(module, "__file__", None):
             self.add_file(str(module.__file__))
@@ -336,7 +335,6 @@ class Cached(View):
 
 
 def _is_key(key: Any) -> bool:
-    """True for what tells the same of itself in any process."""
     return all(map(_is_key, key)) if isinstance(key, tuple) else isinstance(key, (str, int, float))
 
 

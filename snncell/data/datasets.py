@@ -66,11 +66,17 @@ class Samples:
 
 
 class Recordings(Samples):
-    """Samples that are files of their own, in folders that are named after their classes."""
+    """Samples that are files of their own, in folders that are named after their classes.
 
-    def __init__(self, folder: Path, suffixes: tuple[str, ...], classes: Any, transform: Transform | None) -> None:
-        own = _folders(folder)
-        self.classes = tuple(own) if classes is None else tuple(classes)
+    `suffixes` are those of the files, if not all are samples, and `known` the classes, if the folders do not tell them.
+    """
+
+    suffixes: tuple[str, ...] = ()
+    known: tuple[str, ...] | None = None
+
+    def __init__(self, folder: Path, *, transform: Transform | None = None) -> None:
+        own, suffixes = _folders(folder), self.suffixes
+        self.classes = self.known or tuple(own)
         unknown = next((name for name in own if name not in self.classes), None)
         if unknown is not None:
             raise fault(folder, "", f"a folder for each of {', '.join(self.classes)} is expected, not {unknown!r}")
@@ -83,20 +89,18 @@ class Recordings(Samples):
         if not found:
             kind = " or ".join(suffixes) or "event"
             raise fault(folder, "", f"folders of classes, with {kind} files in them, are expected, and there are none")
-        paths, labels = zip(*found, strict=True)
-        super().__init__(labels, transform)
-        self.paths: tuple[str, ...] = paths
+        super().__init__([label for _, label in found], transform)
+        self.paths = tuple(path for path, _ in found)
 
     def _events(self, number: int) -> Events:
-        return read_events(self.paths[number], self.sensor_size)
+        path = self.paths[number]
+        if self.suffixes == (".bin",):
+            return binary.read_bin(path, contents(path), self.sensor_size)
+        return read_events(path, self.sensor_size)
 
 
 def _folders(folder: Path) -> dict[str, File]:
-    """The folders in a folder, by name, in order.
-
-    Raises:
-        FileError: if it is no folder, or cannot be read.
-    """
+    """The folders in a folder, by name, in order; a FileError if it is no folder, or cannot be read."""
     try:
         entries = sorted(File(folder).iterdir())
     except (OSError, ValueError) as error:
@@ -157,7 +161,7 @@ class EventFolder(Recordings):
         transform: Transform | None = None,
     ) -> None:
         self._layout = layout_of("EventFolder", columns, time_unit)
-        super().__init__(folder, (), None, transform)
+        super().__init__(folder, transform=transform)
         if sensor_size is not None:
             self.sensor_size = sensor_of("EventFolder", sensor_size)
 
@@ -172,15 +176,7 @@ class EventFolder(Recordings):
         return read_events(self.paths[number], self.sensor_size, **self._layout._asdict())
 
 
-class _BinRecordings(Recordings):
-    """Recordings in N-MNIST's format."""
-
-    def _events(self, number: int) -> Events:
-        path = self.paths[number]
-        return binary.read_bin(path, contents(path), self.sensor_size)
-
-
-class NMNIST(_BinRecordings):
+class NMNIST(Recordings):
     """N-MNIST: 60,000 and 10,000 handwritten digits, shown in three saccades to a camera of 34 x 34 pixels.
 
     It has the attributes and errors of `EventFolder`. Its `sensor_size` is (34, 34, 2), and its `classes` are "0" to
@@ -195,13 +191,14 @@ class NMNIST(_BinRecordings):
     """
 
     sensor_size = binary.NMNIST
+    suffixes = (".bin",)
+    known = tuple("0123456789")
 
     def __init__(self, folder: Path, train: bool | None = None, *, transform: Transform | None = None) -> None:
-        part = _part_of(folder, ("Train", "train"), ("Test", "test"), train)
-        super().__init__(part, (".bin",), "0123456789", transform)
+        super().__init__(_part_of(folder, ("Train", "train"), ("Test", "test"), train), transform=transform)
 
 
-class NCaltech101(_BinRecordings):
+class NCaltech101(Recordings):
     """N-Caltech101: 8,709 images of 101 classes of things, shown in three saccades to a camera.
 
     The recordings are of different sizes, none larger than 240 x 180; their events stay at the pixels where they were.
@@ -215,9 +212,7 @@ class NCaltech101(_BinRecordings):
     """
 
     sensor_size = (240, 180, 2)
-
-    def __init__(self, folder: Path, *, transform: Transform | None = None) -> None:
-        super().__init__(folder, (".bin",), None, transform)
+    suffixes = (".bin",)
 
 
 class CIFAR10DVS(Recordings):
@@ -235,10 +230,7 @@ class CIFAR10DVS(Recordings):
     """
 
     sensor_size = aedat.DVS128
-
-    def __init__(self, folder: Path, *, transform: Transform | None = None) -> None:
-        names = "airplane automobile bird cat deer dog frog horse ship truck"
-        super().__init__(folder, (), names.split(), transform)
+    known = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
 class ASLDVS(Recordings):
@@ -255,9 +247,8 @@ class ASLDVS(Recordings):
     """
 
     sensor_size = (240, 180, 2)
-
-    def __init__(self, folder: Path, *, transform: Transform | None = None) -> None:
-        super().__init__(folder, (".mat",), "abcdefghiklmnopqrstuvwxy", transform)
+    suffixes = (".mat",)
+    known = tuple("abcdefghiklmnopqrstuvwxy")
 
 
 class SHD(Samples):

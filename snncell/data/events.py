@@ -29,9 +29,9 @@ class Events(np.ndarray[Any, Any]):
     """Events of one recording: a structured array with `t`, `x`, `y` and `p`, and the `sensor_size`.
 
     `t` is int64, in microseconds; `x`, `y` and the polarity `p` are uint16, with x < W, y < H, p < P of
-    `sensor_size = (W, H, P)`. A sensor with one axis, as a cochlea's channels, has no `y`, and H = 1. Everything that
-    NumPy does with structured arrays works: `events["t"]`, `events[events["p"] == 1]`; parts keep the sensor size, and
-    so does `np.concatenate([events, others])` of one sensor, whose times stay as they are.
+    `sensor_size = (W, H, P)`. A sensor with one axis, as a cochlea's channels, has no `y`, and H = 1. You can use it as
+    any structured array of NumPy, `events["t"]`, `events[events["p"] == 1]`; parts keep the sensor size, and so does
+    `np.concatenate([events, others])` of one sensor, whose times stay as they are.
 
     Args:
         t: times in microseconds, integers; in any order, though everything is fastest in order of time.
@@ -99,7 +99,6 @@ class Events(np.ndarray[Any, Any]):
         return joined
 
     def __repr__(self) -> str:
-        """Their number, the first and the last time, and the sensor."""
         if self.ndim != 1 or "t" not in (self.dtype.names or ()):
             return super().__repr__()
         t = self["t"]
@@ -113,7 +112,6 @@ class Events(np.ndarray[Any, Any]):
         return build, arguments, (state, self.sensor_size)
 
     def __setstate__(self, state: Any) -> None:
-        """From a pickle."""
         records, self.sensor_size = state
         super().__setstate__(records)
 
@@ -129,11 +127,7 @@ def events_of_columns(columns: dict[str, Array], sensor: Sensor, kind: type[Even
 
 
 def sensor_of(who: str, size: Any) -> Sensor:
-    """(W, H, P) as three integers from 1 to 65,535.
-
-    Raises:
-        ArgumentError: for anything else.
-    """
+    """(W, H, P) as three integers from 1 to 65,535; an ArgumentError for anything else."""
     try:
         width, height, polarities = (int(each) for each in size)
     except (TypeError, ValueError):
@@ -179,7 +173,6 @@ def times_of(recording: Any) -> Any:
 
 
 def _column(name: str, column: Any) -> Array:
-    """The column as an array."""
     try:
         return np.asarray(column)
     except ValueError:

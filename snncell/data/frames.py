@@ -118,7 +118,6 @@ def make_frames(binning: Binning, events: Any, steps: Steps | None = None) -> Ar
 
 
 def _dtype_of_counts(binning: Binning) -> Any:
-    """NumPy's dtype of the counts."""
     kind = dtypes.as_dtype(binning.dtype).dtype
     if kind not in MOST:
         raise DTypeError(f"{binning.who}: counts are real numbers, not {kind}.")
@@ -126,22 +125,14 @@ def _dtype_of_counts(binning: Binning) -> Any:
 
 
 class Bins(NamedTuple):
-    """Recordings, and the bins that their events are counted in.
+    """Recordings, and the bins that their events are counted in."""
 
-    Attributes:
-        recordings: as the kernels take them.
-        sensor: (W, H, P), with H = 1 for events without y.
-        begins, ends: int64 (B, T), which times are in a bin, or which numbers of events.
-        by_number: whether it is numbers of events.
-        several: whether a batch was given, and not one recording.
-    """
-
-    recordings: list[Events]
-    sensor: Sensor
-    begins: Array
-    ends: Array
-    by_number: bool
-    several: bool
+    recordings: list[Events]  # as the kernels take them
+    sensor: Sensor  # (W, H, P), with H = 1 for events without y
+    begins: Array  # int64 (B, T): the times in a bin are from here
+    ends: Array  # up to here
+    by_number: bool  # whether it is not times, but numbers of events
+    several: bool  # whether a batch was given, and not one recording
 
     @property
     def has_rows(self) -> bool:

@@ -153,10 +153,10 @@ class _Step:
 class Loader:
     """Go through a data set a batch at a time, as Tensors, time first, again and again.
 
-    The samples of a batch, or of its first entry if they are tuples or dicts, are sequences (T_n, ...). They are padded
-    with zeros to (T, B, ...), and their lengths (B,) come behind them: of samples (x, y) a batch is (x, lengths, y), as
-    nets, losses and decoders with `lengths` take it, and `train.fit` takes a Loader as it is. T is a bucket: one of a
-    few lengths, so that a jitted step is traced for few shapes.
+    The samples of a batch, or their first entries if they are tuples or dicts, are sequences (T_n, ...). They are
+    padded with zeros to (T, B, ...), and their lengths (B,) come behind them: of samples (x, y) a batch is (x, lengths,
+    y), as nets, losses, decoders and `train.fit` take it. T is one of a few lengths, so that a jitted step is traced
+    for few shapes.
 
     Pass e (0, 1, ...) goes through the samples in the order of a generator of (seed, e); and what a transform draws for
     sample i, it draws from a generator of (seed, e, i). Neither depends on workers, batches, or what was drawn.
@@ -167,34 +167,32 @@ class Loader:
         batch_size: B; the last batch may have fewer.
         shuffle: whether each pass is in another order.
         transform: a function of a sample's first entry. One with an argument `rng` is given the sample's generator;
-            operations of snncell's draw from a sequence of the sample's own, without being told. One that has a method
-            `batch`, as `ToFrame` and a `Compose` that ends with it, transforms a batch at once, with the same result.
-        collate: a function of the list of a batch's samples, in place of padding and stacking. Arrays in what it gives
-            become Tensors.
+            snncell's operations draw from a sequence of the sample's own anyway. One that has a method `batch`, as
+            `ToFrame` and a `Compose` that ends with it, transforms a batch at once, with the same result.
+        collate: a function of the list of a batch's samples, in place of padding and stacking. Its arrays become
+            Tensors.
         workers: threads that make batches while the caller computes; with 0 they are made when they are asked for.
         processes: whether each worker has a process of its own: for transforms that hold Python's lock. They, the data
-            set and `collate` are forked, or pickled where processes are not forked. There `np.random`, `random` and
-            `torch` are seeded by (seed, e, i) before sample i, so you can draw from them. A transform must not keep a
-            Generator, because every process would have a copy and draw the same numbers; use `rng` instead.
+            set and `collate` are forked, or else pickled. There `np.random`, `random` and `torch` are seeded by (seed,
+            e, i) before sample i, so you can draw from them. A transform must not keep a Generator, because every
+            process would have a copy and draw the same numbers; use `rng` instead.
         prefetch: how many batches are made ahead; at least one for each worker.
         seed: of order and transforms; without it each pass draws one of snncell's random numbers (`set_seed`).
         drop_last: leave out a last batch that is not full.
-        buckets: the lengths that batches are padded to. A number: so many quantiles of the lengths of samples (of 256
-            of them, evenly spread, at most), and the default's for longer ones. By default 1, 2, 3, 4, 6, 8, 12, 16,
-            24, ..., two for each doubling; and a batch of samples that all have one length is not padded.
-        sequences: which entries are sequences, by number or name; by default the first. With () there are none, no
-            lengths either: every entry is stacked, (B, ...).
+        buckets: the lengths that batches are padded to. A number: so many quantiles of the lengths of at most 256
+            samples, and the default's for longer ones. By default 1, 2, 3, 4, 6, 8, 12, 16, 24, ..., two for each
+            doubling; and a batch of samples that all have one length is not padded.
+        sequences: which entries are sequences, by number or name; by default the first. With () there are none, and no
+            lengths: every entry is stacked, (B, ...).
         lengths: whether the lengths come behind the first sequence.
 
     Raises:
-        ArgumentError: for a data set without `len` or `[i]`, settings that give no batch, buckets that are no lengths,
-            or samples longer than the largest; for what cannot be pickled where processes are not forked, and a
-            transform with a Generator of its own in processes.
-        ShapeError: while it is gone through, for samples that do not fit each other.
-        DTypeError: for samples of which no arrays can be made.
-        WorkerError: for a process that has ended.
+        ArgumentError: for a data set without `len` or `[i]`, settings that give no batch, or invalid buckets; for what
+            cannot be pickled where processes are not forked, and a transform with a Generator of its own in processes.
 
-    What a data set or a transform raises comes out where its batch would, with a note that names the sample.
+    While you go through it, it raises ShapeError for samples that do not fit each other, ArgumentError for those longer
+    than the largest of `buckets`, DTypeError for those of which no arrays can be made, and WorkerError for a process
+    that has ended. Errors of a data set or a transform have a note that names the sample.
 
     Example:
         >>> import numpy as np
@@ -341,7 +339,6 @@ class Loader:
         }
 
     def _maker(self, place: _Place, cut: Callable[[int], dict[int, slice]] | None) -> Maker:
-        """The function that makes the batches of a pass."""
         assert place.seed is not None
         beyond = not isinstance(self.buckets, tuple)
         collate = Collate(self.sequences, self.lengths, () if beyond else self.buckets, beyond)
@@ -390,7 +387,6 @@ def _names(sequences: Any) -> tuple[Any, ...]:
 
 
 def _check_buckets(buckets: Any) -> Any:
-    """None, a number of buckets, or lengths in their order."""
     if buckets is None or (isinstance(buckets, int) and not isinstance(buckets, bool) and buckets > 0):
         return buckets
     lengths = tuple(buckets) if isinstance(buckets, (list, tuple, range, np.ndarray)) else ()
@@ -428,7 +424,7 @@ def batches(
 
     Raises:
         ShapeError: if the first axes differ.
-        ArgumentError: for a batch size below 1, or no arrays.
+        ArgumentError: for no arrays.
     """
     if not arrays or batch_size < 1:
         raise ArgumentError(f"batches: needs arrays and a batch_size of at least 1, not {batch_size!r}.")

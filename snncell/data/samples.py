@@ -70,7 +70,6 @@ class View:
     dataset: Any
 
     def _number(self, index: int) -> int:
-        """The number of a sample, from 0."""
         length = len(self)
         if not -length <= index < length:
             who = type(self).__name__
@@ -173,7 +172,6 @@ class Sliced(View):
         return self._ends
 
     def _slices(self, number: int) -> int:
-        """The number of slices of a recording."""
         _, _, recording = self._recording(number)
         length = len(recording)
         if self.duration is not None and length:

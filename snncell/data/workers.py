@@ -1,13 +1,7 @@
 """Batches made ahead by several threads, or by a process behind each of them, and given in their order.
 
-    reader:     asks for 0, 1, 2 | takes 0, asks for 3 | takes 1, asks for 4 | ...
-    thread 1:   makes 0          | makes 2             | ...
-    thread 2:   makes 1          | makes 3             | ...
-
-At most so many batches as the reader has asked for exist beside the one that it works with. What a thread makes depends
-on the batch's number alone, so it does not matter which one does. A thread that has a process sends it the number and
-waits for the batch, without Python's lock.
-
+What a thread makes depends on the batch's number alone, so it does not matter which one does. A thread that has a
+process sends it the number and waits for the batch, without Python's lock.
 The queues are `SimpleQueue`s, whose methods are C functions: an interruption leaves no lock of theirs behind.
 """
 
@@ -43,8 +37,8 @@ def make_by_workers(
 ) -> Generator[Any, None, None]:
     """`make` of each number, in their order, made by workers, up to `ahead` of them before they are taken.
 
-    `make` is also given a list, that is not empty any more when nobody wants what it makes. An error comes out where
-    its batch would, and ends it. However it ends, the workers are gone afterwards.
+    `make` is also given a list, which is no longer empty when its result is not wanted any more. An error comes out
+    where its batch would, and ends it. However it ends, the workers are gone afterwards.
     """
     pool = _ThreadPool(make, min(workers, len(numbers)), processes)
     try:
@@ -88,7 +82,6 @@ class _ThreadPool:
             deferring(thread.start)
 
     def ask(self, number: int) -> None:
-        """Have a batch made."""
         self._asked.put(number)
 
     def take(self, number: int) -> Any:
@@ -110,7 +103,6 @@ class _ThreadPool:
         return batch
 
     def close(self) -> None:
-        """End the processes, whatever they do, and the threads, after the sample that they are at."""
         if os.getpid() != self._own:
             return
         _end(self._asked, self._over, len(self._threads))
@@ -194,7 +186,6 @@ class _Process:
         return batch
 
     def close(self) -> None:
-        """End it."""
         if self._process is not None and self._process.pid is not None:
             self._process.terminate()
             self._process.join()
@@ -231,7 +222,6 @@ def _serve(connection: Any, others: Any, make: Make, parent: int | None) -> None
 
 
 def _lives(parent: int | None) -> bool:
-    """True while the parent is there."""
     if parent is not None:
         return os.getppid() == parent
     # A server may have started this process, or a system that keeps the number of a parent that has gone.

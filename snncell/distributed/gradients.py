@@ -125,11 +125,7 @@ def mean_gradients(
 
 
 class Taker(Protocol):
-    """Takes gradients as they are computed.
-
-    Attributes:
-        buckets: the numbers of those that it takes together, one bucket after another.
-    """
+    """Takes gradients as they are computed, those with the numbers in one of its `buckets` together."""
 
     buckets: list[list[int]]
 
@@ -194,10 +190,8 @@ Kind = tuple[tuple[int, ...], Any]  # shape and dtype
 class _Mean:
     """The mean of gradients over all ranks, for one call after another.
 
-    Args:
-        ranks: the job's.
-        counts: how many samples the gradients of each shard are of.
-        kinds: shape and dtype of the gradients of each shard. They are numbered, those of one shard after another.
+    `counts` are the numbers of samples of the shards, `kinds` shape and dtype of the gradients of each. The gradients
+    are numbered, those of one shard after another.
     """
 
     def __init__(self, ranks: Ranks, counts: Sequence[int], kinds: Sequence[Sequence[Kind]]) -> None:
@@ -212,13 +206,11 @@ class _Mean:
         return f"mean over {self.ranks.size} rank(s)"
 
     def of(self, arrays: Sequence[Array]) -> list[Array]:
-        """The means of gradients that are all there."""
         for bucket in self.buckets:
             self.take(bucket, [arrays[number] for number in bucket])
         return self.end()
 
     def take(self, numbers: Sequence[int], arrays: Sequence[Array]) -> None:
-        """Take the gradients of a bucket."""
         if list(numbers) == self.buckets[0]:
             self._begin()
         for row, count in enumerate(self.counts):
@@ -238,7 +230,6 @@ class _Mean:
         self.sums = sums_of(self.ranks, _layout(self.agreed))
 
     def end(self) -> list[Array]:
-        """The means."""
         self.sums.begin()
         factor = 1.0 / float(sum(self.total))
         sums = zip(self.sums.end(), self.agreed, strict=True)
@@ -277,14 +268,10 @@ def _by_shard(ranks: Ranks, grads: Any, samples: Any) -> tuple[list[Sequence[Ten
 
 
 def _agree_on_specs(ranks: Ranks, found: Sequence[Sequence[Kind]]) -> list[Kind]:
-    """Shape and dtype of each gradient; no rank need have some.
-
-    Raises:
-        ShapeError: if they differ.
-    """
+    """Shape and dtype of each gradient, which some ranks may not have; a ShapeError if they differ."""
     own = [[[list(shape), np.dtype(dtype).name] for shape, dtype in one] for one in found]
-    texts = ranks.texts(json.dumps(own).encode(), "distributed.mean_gradients")
-    of_ranks = [(rank, kind) for rank, text in enumerate(texts) for kind in json.loads(text)]
+    found_there = ranks.objects(own, "distributed.mean_gradients")
+    of_ranks = [(rank, kind) for rank, kinds_there in enumerate(found_there) for kind in kinds_there]
     kinds = [kind for _, kind in of_ranks]
     if kinds and (odd := odd_rank([json.dumps(kind) for kind in kinds])):
         (rank, kind), (other, usual) = of_ranks[odd[0]], of_ranks[odd[1]]

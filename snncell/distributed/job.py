@@ -110,11 +110,7 @@ def _share_cores(ranks: Ranks, threads: int | None) -> None:
 
 
 def join_job(who: str) -> Ranks:
-    """The job.
-
-    Raises:
-        RankError: if it was not joined.
-    """
+    """The job; a RankError if it was not joined."""
     if not _JOB:
         raise RankError(
             f"{who}: this process has joined no job: call snncell.distributed.init(), before the net is made."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import sys
 import threading
@@ -33,9 +34,8 @@ _LEFT, _FAILED, _PART, _NOTHING, _WAITS = 1, 2, 3, 4, 5
 class ProgressThread:
     """A thread that lets MPI make progress while this rank computes, from `begin` to `end`; unused with one rank.
 
-    MPI moves messages only while it is called: between two calls, a sum that was begun stands still. Kernels let other
-    threads of Python's run, so a thread that calls it now and then is enough, on any MPI that takes calls from several
-    threads.
+    MPI moves messages only while it is called. Kernels let other threads of Python's run, so a thread that calls it now
+    and then is enough, on any MPI that takes calls from several threads.
     """
 
     def __init__(self, mpi: Any, comm: Any) -> None:
@@ -67,16 +67,10 @@ class ProgressThread:
 
 
 class Ranks:
-    """All ranks of a job, as one of them sees them.
+    """All ranks of a job, as one of them sees them: its number `rank`, their number `size`.
 
-    What is exchanged waits by asking again and again: Ctrl-C is heard meanwhile, ranks that share a core let each other
-    go on, and one that has left is noticed.
-
-    Attributes:
-        rank: the number of this one.
-        size: how many there are.
-        shards: into how many shards each batch is cut.
-        fast: whether sums are MPI's, in whatever order.
+    Exchanges wait by asking again and again: Ctrl-C is heard meanwhile, ranks that share a core let each other go on,
+    and one that has left is noticed. Each batch is cut into `shards`; with `fast`, sums are MPI's, in whatever order.
     """
 
     def __init__(self, mpi: Any, shards: int, fast: bool) -> None:
@@ -91,11 +85,7 @@ class Ranks:
         self.progress = ProgressThread(mpi, mpi.COMM_WORLD.Dup())
 
     def wait(self, requests: Iterable[Any], what: str = "an exchange") -> None:
-        """Wait until exchanges are done. After 30 s it says which ranks are awaited, and goes on waiting.
-
-        Args:
-            requests: those of MPI.
-            what: the name of the exchange, for that message.
+        """Wait until requests of MPI are done. After 30 s a message with the name of the exchange says who is awaited.
 
         Raises:
             RankError: if another rank has ended its program, or has left `fit` by an error.
@@ -144,6 +134,10 @@ class Ranks:
         self.wait([self.comm.Iallgather(_bytes(own), _bytes(found))], what)
         return list(found)
 
+    def objects(self, own: Any, what: str) -> list[Any]:
+        """The object of every rank, of what JSON has; other objects in it become text."""
+        return [json.loads(text) for text in self.texts(json.dumps(own, default=str).encode(), what)]
+
     def texts(self, own: bytes, what: str = "an exchange") -> list[bytes]:
         """The bytes of every rank, of any length. `what` names the exchange, as in `wait`."""
         lengths = [int(n) for n in self.gathered(np.array(len(own)), what)]
@@ -158,13 +152,9 @@ class Ranks:
     # --- sums ---------------------------------------------------------------------------------------------------------
 
     def summed(self, own: dict[int, Array], like: Array) -> Array:
-        """The sum over all shards, of vectors.
+        """The sum over all shards, of vectors like `like`; `own` are those of this rank's shards, which are added to.
 
-        Added in the order of a tree over the shards, see `rank_nodes`, so to the same bits on any number of ranks.
-
-        Args:
-            own: the vectors of this rank's shards, those that there are; they are added to.
-            like: a vector of that length and dtype.
+        They are added in the order of a tree over the shards, so to the same bits on any number of ranks: `rank_nodes`.
         """
         if self.fast:
             return self._reduced(own, like)
@@ -222,7 +212,6 @@ class Ranks:
         return np.zeros_like(rows[0]) if total is None else total
 
     def _reduced(self, own: dict[int, Array], like: Array) -> Array:
-        """The sum by MPI."""
         total = np.zeros_like(like)
         for vector in own.values():
             total += vector
@@ -316,12 +305,8 @@ class Ending:
     """The end of a rank's program, by an error or not.
 
     MPI itself knows of no errors of Python's: the others would wait forever for one that has raised an exception, or
-    has left by `sys.exit`.
-
-    Attributes:
-        part: the number of the present part of the job: another one begins where a call of `fit` has failed.
-        taken: the number of exchanges of this part that this rank has taken part in.
-        failed: whether this rank has left the part by an error.
+    has left by `sys.exit`. A job has parts: another one begins where a call of `fit` has failed. `taken` counts the
+    exchanges of the present part that this rank has taken part in.
     """
 
     def __init__(self, mpi: Any, comm: Any) -> None:
@@ -432,15 +417,8 @@ class Ending:
         """Go on waiting: notice ranks that have left, and say which ones are awaited when the patience is over.
 
         The awaited ranks are those that do not wait in the same exchange. A rank that waits for long tells the others,
-        which tell it whether they wait too. The lowest of the waiting ranks says so, on behalf of all.
-
-        Args:
-            what: the name of the exchange.
-            seconds: the time that this rank has waited.
-            patience: the time after which it says so.
-
-        Returns:
-            The time after which it says so again.
+        which tell it whether they wait too. The lowest of the waiting ranks says so, on behalf of all. The result is
+        the time after which it says so again.
         """
         self.refuse_waiting()
         here = self.part, self.taken

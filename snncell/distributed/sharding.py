@@ -25,7 +25,7 @@ from snncell.tape.tensor import Tensor
 def shard_slices(samples: int, shards: int) -> list[slice]:
     """The samples of each shard, as even as can be; of few samples the first shards have two or three, others none.
 
-    None has a single one unless the batch has: of one sample a batch normalisation has no variance.
+    No shard has a single one unless the batch has, because batch normalisation of one sample has no variance.
 
     >>> from snncell.distributed.sharding import shard_slices
     >>> [[(one.start, one.stop) for one in shard_slices(samples, 4)] for samples in (10, 5)]

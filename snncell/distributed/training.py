@@ -42,11 +42,9 @@ Shards = dict[int, tuple[Any, ...]]  # those of a batch that a rank has, by numb
 
 
 class Share(NamedTuple):
-    """A rank's share of a batch.
+    """A rank's shards of a batch, and the number of samples of the whole batch.
 
-    samples: how many the whole batch has.
-    shards: those of this rank.
-    digest: a number that tells the whole batch from others, of data that each rank has made in its own way.
+    `digest` tells the whole batch from others, of data that each rank has made in its own way.
     """
 
     samples: int
@@ -68,7 +66,11 @@ class Shares:
         self.cutter = Cutter()
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
-        if _makes_parts(type(self.source)):
+        family = type(self.source).__mro__
+        parts, whole = (
+            next((n for n, one in enumerate(family) if name in vars(one)), None) for name in ("in_parts", "__iter__")
+        )
+        if parts is not None and whole is not None and parts <= whole:  # of the batches that its `__iter__` gives
             yield from self.source.in_parts(self.of)
         else:
             yield from ((0, batch) for batch in self.source)
@@ -90,16 +92,6 @@ class Shares:
         for leaf in flatten(parts)[0]:
             digest = zlib.crc32(np.ascontiguousarray(leaf.asnumpy()).reshape(-1).view(np.uint8).data, digest)
         return Share(len(parts[-1]), pieces, digest)
-
-
-def _makes_parts(kind: type) -> bool:
-    """True if a class has `in_parts`, of the batches that its `__iter__` gives: no subclass has another one."""
-    owners = [next((n for n, one in enumerate(kind.__mro__) if name in vars(one)), None) for name in _BOTH]
-    parts, whole = owners
-    return parts is not None and whole is not None and parts <= whole
-
-
-_BOTH = ("in_parts", "__iter__")
 
 
 class Means:
@@ -137,8 +129,7 @@ class Means:
 
     def _told(self, numbers: Numbers | None) -> VectorLayout:
         own = None if numbers is None else [[name, _array(x).shape] for name, x in numbers.items()]
-        texts = [json.loads(text) for text in self.ranks.texts(json.dumps(own).encode(), "the first batch of fit")]
-        rows = next(text for text in texts if text is not None)
+        rows = next(one for one in self.ranks.objects(own, "the first batch of fit") if one is not None)
         self.names = [name for name, _ in rows]
         self.layout = VectorLayout([(), (), *(tuple(shape) for _, shape in rows)], [_WIDE] * (len(rows) + 2))
         return self.layout
@@ -307,7 +298,7 @@ class AllRanks(OneProcess):
         return of_all
 
     def apart(self, alone: bool) -> AbstractContextManager[Any]:
-        """A context in which a callback of one rank alone cannot change the random numbers of the training."""
+        """A context in which a callback of one rank cannot change the random numbers of the training."""
         return replaying(present_key()) if alone else nullcontext()
 
     def together(self) -> AbstractContextManager[Any]:
@@ -361,7 +352,7 @@ class AllRanks(OneProcess):
 
     def _refuse_settings(self, own: dict[str, Any]) -> None:
         """Raise a RankError for a call of `fit` that differs between ranks."""
-        rows = [json.loads(text) for text in self.ranks.texts(json.dumps(own, default=str).encode(), _BEGINNING)]
+        rows = self.ranks.objects(own, _BEGINNING)
         for name in dict.fromkeys(name for row in rows for name in row):
             if odd := odd_rank([json.dumps(row.get(name), sort_keys=True) for row in rows]):
                 found = find_difference(*(rows[rank].get(name) for rank in odd))

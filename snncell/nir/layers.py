@@ -184,7 +184,6 @@ def layer_of(node: Node, before: Shape, choices: Choices) -> Cell:
 
 
 def _per_axis(values: Any) -> Any:
-    """One number of a single axis, a tuple of several."""
     return values[0] if len(values) == 1 else tuple(values)
 
 

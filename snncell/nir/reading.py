@@ -193,22 +193,22 @@ class _Builder:
         self.flat: Flat = flatten(graph)
         self.before: dict[str, Shape] = {}  # the shapes of what nodes get
         self.shapes: dict[str, Shape] = {}  # and give
+        self.cells: dict[str, Cell] = {}
+        self.plan: list[tuple[str, list[str]]] = []
         self.error = 0.0
 
     def net(self) -> Net:
-        """The Cell."""
         stages = stages_of(self.flat, self._keeps)
         self.before, self.shapes = shapes_of(self.flat, stages, self._after)
-        cells: dict[str, Cell] = {}
-        plan: list[tuple[str, list[str]]] = []
         for stage in stages:
-            if not stage.late and not stage.kept:
-                self._single(stage.names[0], cells, plan)
-            elif neuron := self._comes_back(stage):
-                self._recurrent(neuron, stage, cells, plan)
-            else:
-                self._loop(stage, cells, plan)
-        return Net(self.graph, self.choices, self.flat, plan, cells, tuple(self.lost or ()), self.error)
+            name = stage.names[0]
+            if stage.late or stage.kept:
+                self._cycle(stage)
+                continue
+            if self.flat.nodes[name].kind not in ("Input", "Output"):
+                self.cells[name] = self._over_time(name)
+            self.plan.append((name, self.flat.sources(name)))
+        return Net(self.graph, self.choices, self.flat, self.plan, self.cells, tuple(self.lost or ()), self.error)
 
     def _keeps(self, node: Node) -> bool:
         return node.kind == "Delay" and bool((np.round(node.values["delay"] / self.choices.dt) >= 1).all())
@@ -248,40 +248,29 @@ class _Builder:
         layered = "Conv" in node.kind or "Pool" in node.kind or node.kind == "Flatten"
         return nn.TimeDistributed(cell) if layered else cell
 
-    def _single(self, name: str, cells: dict[str, Cell], plan: list[tuple[str, list[str]]]) -> None:
-        if self.flat.nodes[name].kind not in ("Input", "Output"):
-            cells[name] = self._over_time(name)
-        plan.append((name, self.flat.sources(name)))
-
     # --- cycles -------------------------------------------------------------------------------------------------------
 
-    def _comes_back(self, stage: Stage) -> str | None:
-        """The neuron, if a cycle is one that comes back to it through layers and nothing else."""
+    def _cycle(self, stage: Stage) -> None:
+        """Make a `Recurrent` of a neuron that comes back to itself through layers alone, a loop of other cycles."""
         neuron, *layers = stage.names
         nodes = self.flat.nodes
-        if nodes[neuron].kind not in NEURONS or not layers or stage.kept:
-            return None
-        if any(nodes[name].kind in (*NEURONS, "Delay") for name in layers):
-            return None
+        alone = nodes[neuron].kind in NEURONS and layers and not stage.kept
+        alone = alone and not any(nodes[name].kind in (*NEURONS, "Delay") for name in layers)
         chain = set(zip(stage.names, [*layers, neuron], strict=True))
-        touching = {edge for edge in self.flat.edges if set(edge) & set(layers)}
-        return neuron if touching == chain else None
-
-    def _recurrent(self, neuron: str, stage: Stage, cells: dict[str, Cell], plan: list[tuple[str, list[str]]]) -> None:
-        layers = [self._step_cell(name) for name in stage.names[1:]]
-        cells |= dict(zip(stage.names[1:], layers, strict=True))
-        feedback = layers[0] if len(layers) == 1 else nn.SequentialCell(*layers)
-        cells[neuron] = nn.MultiStep(nn.Recurrent(self._step_cell(neuron), feedback))
-        plan.append((neuron, [name for name in self.flat.sources(neuron) if name not in stage.names]))
-
-    def _loop(self, stage: Stage, cells: dict[str, Cell], plan: list[tuple[str, list[str]]]) -> None:
         inside = {name: self._step_cell(name) for name in stage.names}
-        name = f"loop_{sum(isinstance(cell, FeedbackLoop) for cell in cells.values())}"
-        while name in self.flat.nodes:
+        if alone and {edge for edge in self.flat.edges if set(edge) & set(layers)} == chain:
+            back = [inside[name] for name in layers]
+            feedback = back[0] if len(back) == 1 else nn.SequentialCell(*back)
+            self.cells |= dict(zip(layers, back, strict=True))
+            self.cells[neuron] = nn.MultiStep(nn.Recurrent(inside[neuron], feedback))
+            self.plan.append((neuron, [name for name in self.flat.sources(neuron) if name not in stage.names]))
+            return
+        name = f"loop_{sum(isinstance(cell, FeedbackLoop) for cell in self.cells.values())}"
+        while name in nodes:
             name += "_"
-        cells |= inside  # by their names, and first: so they are found, and their Parameters called
-        cells[name] = FeedbackLoop(self.flat, stage, inside, self.shapes)
-        plan.append((name, []))
+        self.cells |= inside  # by their names, and first: so they are found, and their Parameters called
+        self.cells[name] = FeedbackLoop(self.flat, stage, inside, self.shapes)
+        self.plan.append((name, []))
 
 
 # --- the Cell ---------------------------------------------------------------------------------------------------------

@@ -321,7 +321,6 @@ class SNNClassifier(ClassifierMixin, SpikingEstimator):  # type: ignore[misc]
 
 
 def _labels(labels: Array) -> str:
-    """Labels, for an error."""
     return f"{labels.tolist()!r:.200}"
 
 

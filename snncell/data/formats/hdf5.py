@@ -116,7 +116,6 @@ class SpikeFile:
 
 
 def _open(path: Any) -> Any:
-    """A file of h5py."""
     try:
         h5py = import_once("h5py")
     except ImportError:
@@ -142,7 +141,6 @@ def _spikes_of(path: Any, file: Any) -> dict[str, Any]:
 
 
 def _dataset(path: Any, file: Any, name: str) -> Any:
-    """A dataset of SHD's layout, checked."""
     dataset = file.get(name)
     if not _is_dataset(dataset):
         of_camera = file.get("/CD/events")
@@ -167,7 +165,6 @@ def _integers(path: Any, file: Any, name: str) -> Array:
 
 
 def _names(path: Any, file: Any) -> tuple[str, ...]:
-    """The names of the classes."""
     dataset = _dataset(path, file, "/extra/keys")
     if dataset.dtype.hasobject and import_once("h5py").check_string_dtype(dataset.dtype) is None:
         raise fault(path, "dataset /extra/keys", f"text is expected, not {dataset.dtype}")
@@ -232,25 +229,12 @@ def _is_dataset(thing: Any) -> bool:
 
 
 def _check(path: Any, file: Any, place: str, dataset: Any, used: int = 0) -> Any:
-    """A dataset whose numbers are in this file, are no more than it can hold, and can be unpacked.
+    """A dataset whose numbers are in this file, can be unpacked, and are no more than it can hold.
 
-    Args:
-        used: bytes that were read from the file before.
+    `used` bytes were read from the file before.
     """
     if dataset.file.filename != file.filename or dataset.external or dataset.is_virtual:
         raise fault(path, place, "its numbers are expected in this file")
-    _refuse_filters(path, place, dataset)
-    room = ROOM + PACKED * os.path.getsize(path) - used
-    size = max(dataset.dtype.itemsize, dataset.id.get_type().get_size())  # one of them may be that of a pointer
-    if dataset.shape is None or dataset.size * size > room:
-        raise fault(path, place, f"shape {dataset.shape} of {dataset.dtype} is more than such a file can have")
-    if math.prod(dataset.chunks or ()) * size > room:
-        raise fault(path, place, f"chunks of {dataset.chunks} of {dataset.dtype} are more than such a file can have")
-    return dataset
-
-
-def _refuse_filters(path: Any, place: str, dataset: Any) -> None:
-    """Refuse data that are packed by a filter that this HDF5 library does not have, and name the remedy."""
     filters, settings = import_once("h5py").h5z, dataset.id.get_create_plist()
     for number in range(settings.get_nfilters()):
         code, _, _, name = settings.get_filter(number)
@@ -265,6 +249,13 @@ def _refuse_filters(path: Any, place: str, dataset: Any) -> None:
         words = name.decode("utf-8", "replace")[:40] or "no name"
         found = f"it is packed by filter {code} ({words}), which h5py does not have: pip install hdf5plugin"
         raise fault(path, place, found)
+    room = ROOM + PACKED * os.path.getsize(path) - used
+    size = max(dataset.dtype.itemsize, dataset.id.get_type().get_size())  # one of them may be that of a pointer
+    if dataset.shape is None or dataset.size * size > room:
+        raise fault(path, place, f"shape {dataset.shape} of {dataset.dtype} is more than such a file can have")
+    if math.prod(dataset.chunks or ()) * size > room:
+        raise fault(path, place, f"chunks of {dataset.chunks} of {dataset.dtype} are more than such a file can have")
+    return dataset
 
 
 def _contents(file: Any) -> str:

@@ -93,7 +93,6 @@ def randman(
 
 
 def _harmonics(alpha: float) -> int:
-    """The number of waves in a sum."""
     return int(max(min(math.ceil(PRECISION ** (-1.0 / alpha)), MOST_HARMONICS), 2)) - 1
 
 
@@ -128,7 +127,6 @@ def _estimate(z: Array, drawn: Array, alpha: float) -> tuple[Array, float]:
 
 
 def _correct(f: Array, where: Array, z: Array, drawn: Array, alpha: float) -> None:
-    """Compute f anew for some points and units."""
     points, units = np.nonzero(where)
     f[points, units] = _surface(z[points], (wave[:, units] for wave in drawn), alpha)
 

@@ -261,8 +261,7 @@ def adding_problem(samples: Count = 1000, steps: Several = 100, seed: int | None
     Answering 1 always has a mean squared error of 1 / 6.
 
     Args:
-        samples: N.
-        steps: T.
+        samples, steps: N and T.
         seed: of everything; without it `snncell.set_seed` decides.
 
     Returns:

@@ -163,7 +163,7 @@ def write_shd_like(
         samples, seed, words, classes, channels, events: as `SHDLike` has them, whose samples these are.
 
     Raises:
-        ArgumentError: for numbers that make no sense, and where h5py is not installed.
+        ArgumentError: where h5py is not installed.
         FileError: where the file cannot be written.
 
     Example:
@@ -208,7 +208,6 @@ def _write(file: Any, made: SHDLike, varying: Callable[[Any], Any]) -> None:
 
 
 def _vocabulary(rng: np.random.Generator, classes: int, channels: int) -> Vocabulary:
-    """Draw sounds, words and speakers."""
     formants = SOUNDS * FORMANTS
     loudness = rng.uniform(0.8, 1.2, SPEAKERS)
     shares = rng.uniform(0.5, 1.5, (SOUNDS, FORMANTS))

@@ -103,7 +103,6 @@ def _kernel(rule: Rule) -> Any:
 
 
 def _filter_events(who: str, events: Events, rule: Rule, number: int) -> Events:
-    """The events that a rule keeps."""
     check_inside(who, events)
     return select(events, keep_by_rule(rule, events, grid_of(events), number))
 
@@ -352,7 +351,6 @@ class RandomCrop(RandomTransform):
 
 
 def _pair(size: Any) -> tuple[int, int]:
-    """(w, h)."""
     return (size, size) if isinstance(size, int) else (size[0], size[1])
 
 
