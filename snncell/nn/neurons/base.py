@@ -172,7 +172,7 @@ class Neuron(Membrane):
         quiet=True,
     )
     learnable: str | Sequence[str] = field((), None, "names of the constants to learn", keep=False)
-    starts: ClassVar[str | float] = "v_reset"  # the first value of the first state: a constant, or a number
+    starts: ClassVar[Any] = "v_reset"  # the first value of the first state: a constant, or a number
     other_states: ClassVar[tuple[str | float, ...]] = ()  # those of the others
     charge: ClassVar[Callable[..., Any]]  # a neuron's own, so that another one may have a constant of that name
 

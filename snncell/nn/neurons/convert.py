@@ -1,4 +1,4 @@
-"""The ways frameworks say how fast a potential decays, and functions from each way to the others.
+"""Conversions between the ways in which frameworks say how fast a potential decays.
 
 framework            what a step keeps          gain of the input
 SpikingJelly         1 - 1 / tau                1 / tau (decay_input) or 1; tau in steps
@@ -9,15 +9,14 @@ Norse                1 - dt tau_inv             dt tau_inv; tau_inv in 1 / s
 lava                 1 - d / 4096               1
 NIR                  tau dv/dt = -v + R x       R; tau in s, the step is up to who runs it
 
-Each function takes a number, a NumPy array of them, or a Tensor, of whose values nothing is known while it is traced.
-snncell's neurons take time constants in steps (tau, by Euler's
-step) or the factor that a step keeps. A Parameter given to `like` comes here as a `Derived`, and leaves as one.
+Each function takes a number, a NumPy array, or a Tensor, whose values are unknown while it is traced. A Parameter given
+to `like` comes here as a `Derived`, and leaves as one. snncell's neurons take time constants in steps (tau, by Euler's
+step) or the factor that a step keeps.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,72 +30,32 @@ from snncell.tape.tensor import Tensor
 
 def positive(value: Any, who: str, name: str) -> Any:
     """A number, or what is computed from Parameters, as it is, after checking that it is positive."""
-    return _convert_value(who, name, value, POSITIVE, _itself)
+    return _checked(who, name, value, POSITIVE)
 
 
-def _convert_value(
-    who: str,
-    name: str,
-    value: Any,
-    domain: Range,
-    formula: Callable[..., Any],
-    *args: Any,
-    mend: str = "",
-    by: Any = 1.0,
-) -> Any:
-    """A formula of a value, after checking that `by` times it is in the domain; a Parameter is to stay there."""
+def _checked(who: str, name: str, value: Any, domain: Range, mend: str = "", by: Any = 1.0) -> Any:
+    """A value as it is, after checking that `by` times it is in the domain; a Parameter is to stay there."""
     now = value.value() if isinstance(value, Derived) else value
     if not unknown(now) and not domain.holds(numbers_of(now) * by):
         raise ArgumentError(f"{who}: {name} {domain.text}, not {quote_value(now if by == 1.0 else now * by)}{mend}.")
     if isinstance(value, Derived):
-        return value.staying(Range(domain.low / by, domain.high / by, domain.closed)).through(formula, *args)
-    return formula(value, *args)
-
-
-# --- formulas: functions of the module, so that a neuron made of them can be pickled ----------------------------------
+        return value.staying(Range(domain.low / by, domain.high / by, domain.closed))
+    return value
 
 
 def _exp(x: Any) -> Any:
+    if isinstance(x, Derived):
+        return x.through(_exp)
     return ops.exp(x) if isinstance(x, Tensor) else np.exp(x) if isinstance(x, np.ndarray) else math.exp(x)
 
 
 def _log(x: Any) -> Any:
+    if isinstance(x, Derived):
+        return x.through(_log)
     return ops.log(x) if isinstance(x, Tensor) else np.log(x) if isinstance(x, np.ndarray) else math.log(x)
 
 
-def _itself(x: Any) -> Any:
-    return x
-
-
-def _over(tau: Constant, dt: Any) -> Any:
-    return tau / dt
-
-
-def _decay_of_tau(tau: Constant, dt: Any) -> Any:
-    return _exp(-dt / tau)
-
-
-def _tau_of_decay(decay: Constant, dt: Any) -> Any:
-    return -dt / _log(decay)
-
-
-def _euler_of_decay(decay: Constant) -> Any:
-    return 1.0 / (1.0 - decay)
-
-
-def _decay_of_euler(tau: Constant) -> Any:
-    return 1.0 - 1.0 / tau
-
-
-def _decay_of_rate(tau_inv: Constant, dt: Any) -> Any:
-    return 1.0 - dt * tau_inv
-
-
-def _decay_of_lava(decay: Constant) -> Any:
-    return 1.0 - decay / 4096
-
-
-# --- conversions ------------------------------------------------------------------------------------------------------
+_BETWEEN = Range(0.0, 1.0, text="is what a step keeps, between 0 and 1")
 
 
 def steps_from_seconds(tau: Constant, dt: Positive) -> Any:
@@ -116,7 +75,7 @@ def steps_from_seconds(tau: Constant, dt: Positive) -> Any:
     who, mend = "steps_from_seconds", "; take a shorter dt, and more steps"
     if not dt > 0:
         raise ArgumentError(f"{who}: dt is a positive number of seconds, not {quote_value(dt)}.")
-    return _convert_value(who, "tau", tau, Range(dt, text=f"is above dt, which is {dt!r} s"), _over, dt, mend=mend)
+    return _checked(who, "tau", tau, Range(dt, text=f"is above dt, which is {dt!r} s"), mend) / dt
 
 
 def decay_from_tau(tau: Constant, dt: Positive = 1.0) -> Any:
@@ -135,7 +94,7 @@ def decay_from_tau(tau: Constant, dt: Positive = 1.0) -> Any:
     """
     step = positive(dt, "decay_from_tau", "dt")
     domain = Range(0.0, closed="high", text="is positive")  # all is kept where tau is infinite
-    return _convert_value("decay_from_tau", "tau", tau, domain, _decay_of_tau, step)
+    return _exp(-step / _checked("decay_from_tau", "tau", tau, domain))
 
 
 def tau_from_decay(decay: Constant, dt: Positive = 1.0) -> Any:
@@ -148,7 +107,7 @@ def tau_from_decay(decay: Constant, dt: Positive = 1.0) -> Any:
         >>> round(nn.tau_from_decay(nn.decay_from_tau(10.0)), 4)
         10.0
     """
-    return _convert_value("tau_from_decay", "decay", decay, _BETWEEN, _tau_of_decay, dt)
+    return -dt / _log(_checked("tau_from_decay", "decay", decay, _BETWEEN))
 
 
 def euler_from_decay(decay: Constant) -> Any:
@@ -161,7 +120,7 @@ def euler_from_decay(decay: Constant) -> Any:
         >>> nn.euler_from_decay(0.5)
         2.0
     """
-    return _convert_value("euler_from_decay", "decay", decay, _BETWEEN, _euler_of_decay)
+    return 1.0 / (1.0 - _checked("euler_from_decay", "decay", decay, _BETWEEN))
 
 
 def decay_from_euler(tau: Constant) -> Any:
@@ -175,7 +134,7 @@ def decay_from_euler(tau: Constant) -> Any:
         0.75
     """
     domain = Range(1.0, closed="high", text="is a number of steps above 1")
-    return _convert_value("decay_from_euler", "tau", tau, domain, _decay_of_euler)
+    return 1.0 - 1.0 / _checked("decay_from_euler", "tau", tau, domain)
 
 
 def decay_from_rate(tau_inv: Constant, dt: Positive) -> Any:
@@ -194,7 +153,7 @@ def decay_from_rate(tau_inv: Constant, dt: Positive) -> Any:
     """
     domain = Range(0.0, 1.0, "high", "is above 0 and at most 1")
     mend = f": the time constant 1 / tau_inv is no shorter than a step of dt={dt!r} s. Take a shorter dt"
-    return _convert_value("decay_from_rate", "dt tau_inv", tau_inv, domain, _decay_of_rate, dt, mend=mend, by=dt)
+    return 1.0 - dt * _checked("decay_from_rate", "dt tau_inv", tau_inv, domain, mend, dt)
 
 
 def decay_from_lava(decay: Constant) -> Any:
@@ -208,7 +167,4 @@ def decay_from_lava(decay: Constant) -> Any:
         0.75
     """
     domain = Range(0.0, 4096.0, "both", "is an integer from 0 to 4096")
-    return _convert_value("decay_from_lava", "decay", decay, domain, _decay_of_lava)
-
-
-_BETWEEN = Range(0.0, 1.0, text="is what a step keeps, between 0 and 1")
+    return 1.0 - _checked("decay_from_lava", "decay", decay, domain) / 4096

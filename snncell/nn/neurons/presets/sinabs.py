@@ -55,7 +55,7 @@ class InPotential(Wrapper):
 class SinabsEnd(Neuron):
     """A step that ends as sinabs's do: with a reset by a value of its own, and a floor below the potential."""
 
-    starts: ClassVar[str | float] = 0.0
+    starts = 0.0
     min_v_mem: Any = None
     subtract_value: Any = None
     resets_all = False
