@@ -25,12 +25,9 @@ from snncell.tape.tensor import Tensor
 
 
 class Counting(Wrapper):
-    """The number of thresholds that fit into the potential: floor(h / v_threshold), from x = h / v_threshold - 1.
+    """The number of thresholds that fit into the potential, at most `most`, for x = h / v_threshold - 1.
 
-    Its derivative is that of one spike at the first threshold: the surrogate's, at x. `most` is the largest number, or
-    None; compare=">=" counts a threshold that is met exactly, ">" does not.
-
-    Source: sinabs, MultiSpike and MaxSpike.
+    Its derivative is that of one spike at the first threshold. Source: sinabs, MultiSpike and MaxSpike.
     """
 
     def __init__(self, surrogate_function: Any, most: int | None = None, compare: str = ">=") -> None:
@@ -44,11 +41,7 @@ class Counting(Wrapper):
 
 
 class Rounding(Cell):
-    """The integer nearest to x, from 0 to `most`, with the derivative of clip(x, 0, most), for x in thresholds.
-
-    Source: Luo et al., "Integer-Valued Training and Spike-Driven Inference Spiking Neural Network for High-Performance
-    and Energy-Efficient Object Detection", ECCV 2024; SpikingJelly's MultiLevelSpikeCount.
-    """
+    """The integer nearest to x, from 0 to `most`, with the derivative of clip(x, 0, most), as `ILIFNode` fires."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -123,6 +116,8 @@ class Neuron(Membrane):
     v = (1 - s) h + s v_reset                reset="value" (v_reset), or "zero" (0)
     v = h                                    reset=None
 
+    It takes the input x and its states, of one shape, and returns (s, *states).
+
     Args:
         constants: the neuron's own, by name.
 
@@ -194,7 +189,7 @@ class Neuron(Membrane):
         return tuple(states) if self.other_states else states[0]
 
     def starting_at(self, name: str) -> Neuron:
-        """The neuron itself, with that constant as its first potential: frameworks differ in it."""
+        """The neuron itself, with that constant as its first potential, in which frameworks differ."""
         vars(self)["starts"] = name
         return self
 

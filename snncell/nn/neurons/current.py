@@ -28,10 +28,7 @@ ORDER = field(
 
 
 def synapse(i: Any, x: Any, alpha: Any, order: str) -> tuple[Any, Any]:
-    """One step of a current i: what the membrane reads of it, and what is carried on.
-
-    The step has three parts: i decays (i = alpha i), jumps by the input (i = i + x), and is read by the membrane.
-    """
+    """One step of a current i: the part that the membrane reads, and the state to carry on."""
     if order == "decay jump read":
         i = alpha * i + x
         return i, i
@@ -52,8 +49,8 @@ class CubaLIFNode(Neuron):
     h = v_rest + beta (v - v_rest) + current_gain i
     s and v as for every `Neuron`
 
-    Frameworks carry out the three parts of the first line in different orders, which `order` names: the current decays,
-    jumps by the input, and is read by the membrane.
+    Frameworks carry out the parts of the first line in different orders, which `order` names: the current decays, jumps
+    by the input, and is read by the membrane.
 
     Inputs, Returns: x, v, i, the input, the potential and the current, of one shape; (s, v, i).
 
@@ -67,9 +64,7 @@ class CubaLIFNode(Neuron):
 
     alpha: Any = field(0.9, DECAY, "decay of the current")
     beta: Any = field(0.9, DECAY, "decay of the potential")
-    current_gain: Any = field(
-        1.0, FINITE, "factor of the current when the membrane reads it; 1 - beta makes v follow i"
-    )
+    current_gain: Any = field(1.0, FINITE, "factor of the current that the membrane reads; 1 - beta makes v follow i")
     v_rest: Any = field(0.0, FINITE, "resting potential")
     order: str = ORDER
     starts = "v_rest"
@@ -185,16 +180,10 @@ class WithSynapse(Membrane):
     i = alpha i + x
     s, *states = cell(i, *states)
 
-    The current decays, jumps and is read in the order that `CubaLIFNode` names; CubaLIFNode(alpha, beta) has the spikes
-    and potentials of WithSynapse(LeakyNode(beta), alpha). It is a Cell of one step whose first state is the current;
-    run it by `MultiStep`, which makes one kernel of both.
+    CubaLIFNode(alpha, beta) has the spikes and potentials of WithSynapse(LeakyNode(beta), alpha). It is a Cell of one
+    step whose first state is the current; run it by `MultiStep`, which makes one kernel of both.
 
-    Inputs:
-        x, i: the input and the current, of one shape.
-        states: the neuron's own.
-
-    Returns:
-        (s, i, *states).
+    Inputs, Returns: x, i, *states, the input, the current and the neuron's own states; (s, i, *states).
 
     Source: Neftci, Mostafa, Zenke, "Surrogate Gradient Learning in Spiking Neural Networks", IEEE SPM 2019; the
     adaptive neurons with synapses of Norse (LSNN, LIFAdEx) and sinabs (ALIF with tau_syn).

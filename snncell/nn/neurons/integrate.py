@@ -95,15 +95,10 @@ class LIFNode(EulerLeak):
 
     h = v + (x - (v - v_rest)) / tau         with decay_input
     h = v - (v - v_rest) / tau + x           without
-    s = surrogate(h - v_threshold)
-    v = h - s v_threshold                    reset="subtract"
-    v = (1 - s) h + s v_reset                reset="value" (v_reset), or "zero" (0)
-    v = h                                    reset=None
+    s and v as for every `Neuron`
 
     The membrane equation tau dv/dt = -(v - v_rest) + x, by one Euler step of length 1, which keeps 1 - 1 / tau of the
     potential.
-
-    Inputs, Returns: x, v, the input and the state, of one shape; (s, v).
 
     Source: Gerstner et al., Neuronal Dynamics, section 1.3; Fang et al., SpikingJelly, Science Advances 2023.
 
@@ -138,10 +133,8 @@ class LeakyNode(Neuron):
 
     h = beta v + x;  s and v as for every `Neuron`
 
-    It is the exact solution of tau dv/dt = -v between inputs that are jumps, with beta = exp(-dt / tau); LIFNode's
-    Euler step without decay_input has beta = 1 - 1 / tau.
-
-    Inputs, Returns: x and v, of one shape; (s, v), as for `LIFNode`.
+    With beta = exp(-dt / tau) it is the exact solution of tau dv/dt = -v between inputs that are jumps; LIFNode's Euler
+    step without decay_input has beta = 1 - 1 / tau.
 
     Source: Eshraghian et al., "Training Spiking Neural Networks Using Lessons From Deep Learning", Proc. IEEE 2023.
 
@@ -218,8 +211,6 @@ class ParametricLIFNode(Neuron):
 
     With decay_input a longer tau weakens the input, too; a memory is learned better with decay_input=False.
 
-    Inputs, Returns: x and v, of one shape; (s, v), as for `LIFNode`.
-
     Source: Fang et al., "Incorporating Learnable Membrane Time Constant to Enhance Learning of Spiking Neural
     Networks", ICCV 2021.
 
@@ -228,9 +219,7 @@ class ParametricLIFNode(Neuron):
         ['w']
     """
 
-    tau: Any = field(
-        2.0, TAU, "the first time constant, for the layer, or an array, one for each neuron", read=present_tau
-    )
+    tau: Any = field(2.0, TAU, "the first time constant, for all neurons or one for each", read=present_tau)
     decay_input: bool = DECAY_INPUT
     v_rest: Any = V_REST
     ranges: ClassVar = {"w": LOGIT}

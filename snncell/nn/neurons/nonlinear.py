@@ -27,8 +27,6 @@ class QIFNode(Neuron):
     h = v + (x + a0 (v - v_rest) (v - v_c)) / tau
     s and v as for every `Neuron`, by default with reset="value"
 
-    Inputs, Returns: x and v, of one shape; (s, v), as for `LIFNode`.
-
     Source: Gerstner et al., Neuronal Dynamics, section 5.3; SpikingJelly, QIFNode.
 
     Example:
@@ -94,7 +92,7 @@ class EIFNode(Neuron):
 
     The membrane equation tau dv/dt = -(v - v_rest) + delta_t exp((v - theta_rh) / delta_t) + R I, by one Euler step.
 
-    Inputs, Returns: x, v, the input R I, in units of the potential, and the state, of one shape; (s, v).
+    The input x is R I, in units of the potential.
 
     Source: Fourcaud-Trocme et al. 2003; Gerstner et al., Neuronal Dynamics, section 5.2; SpikingJelly, EIFNode.
 

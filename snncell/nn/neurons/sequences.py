@@ -33,8 +33,23 @@ SPIKES = field(
 COMPARE = field(">", None, '">" fires above 0, ">=" at it too', keep=False)
 
 
+class _Parallel(Cell):
+    """A neuron without a reset, all steps of which are computed at once."""
+
+    whole_sequences = True
+
+    def fires(self, weight: Tensor, x: Tensor) -> Tensor:
+        """The spikes where weight (T, T) times x, plus the bias, is above 0."""
+        h = ops.matmul(weight, x.reshape((x.shape[0], -1))) + self.bias
+        spike: Tensor = self.surrogate_function(h.reshape(x.shape)).astype(h.dtype)
+        return spike
+
+    bias: Parameter
+    surrogate_function: Any
+
+
 @with_fields
-class PSN(Cell):
+class PSN(_Parallel):
     """Parallel spiking neuron: every step sees all others, by learned weights, and nothing is reset.
 
     h[t] = sum over t' of weight[t, t'] x[t'] + bias[t];  s = surrogate(h), so -bias is the threshold
@@ -42,14 +57,9 @@ class PSN(Cell):
     With `order` k it is masked to the last k steps, and so causal: weight[t, t'] counts where t - k < t' <= t.
     It is a layer over whole sequences, not a neuron of one step: it is called directly, without MultiStep.
 
-    Inputs:
-        x: (T, B, ...).
-
-    Returns:
-        spikes, (T, B, ...).
+    Inputs, Returns: x, (T, B, ...); spikes, (T, B, ...).
 
     Raises:
-        ArgumentError: for steps or an order that are not positive.
         ShapeError: for an input of another number of steps.
 
     Source: Fang et al., "Parallel Spiking Neurons with High Efficiency and Ability to Learn Long-term Dependencies",
@@ -59,8 +69,6 @@ class PSN(Cell):
         >>> nn.PSN(steps=4)(ops.ones((4, 2, 3))).shape
         (4, 2, 3)
     """
-
-    whole_sequences = True
 
     steps: Annotated[int, field(range=_COUNT, meaning="T")]
     order: int | None = field(None, _COUNT, "how many steps back it sees; None sees all, also those to come")
@@ -82,27 +90,20 @@ class PSN(Cell):
         if x.ndim == 0 or x.shape[0] != self.steps:
             raise ShapeError(f"PSN: x is ({self.steps}, B, ...) as steps={self.steps}, but its shape is {x.shape}.")
         weight = self.weight if self.mask is None else self.weight * Tensor(self.mask)
-        h = ops.matmul(weight, x.reshape((self.steps, -1))) + self.bias
-        spike: Tensor = self.surrogate_function(h.reshape(x.shape)).astype(h.dtype)
-        return spike
+        return self.fires(weight, x)
 
 
 @with_fields
-class SlidingPSN(Cell):
+class SlidingPSN(_Parallel):
     """Sliding parallel spiking neuron: a step sees the last k inputs, by weights that are the same at every step.
 
     h[t] = sum over j < k of weight[k - 1 - j] x[t - j] + bias;  s = surrogate(h), so -bias is the threshold
 
     Inputs before the first are 0. It is a layer over whole sequences of any length, called directly, without MultiStep.
 
-    Inputs:
-        x: (T, B, ...).
-
-    Returns:
-        spikes, (T, B, ...).
+    Inputs, Returns: x, (T, B, ...); spikes, (T, B, ...).
 
     Raises:
-        ArgumentError: for an order that is not positive.
         ShapeError: for an input without steps.
 
     Source: Fang et al., "Parallel Spiking Neurons with High Efficiency and Ability to Learn Long-term Dependencies",
@@ -112,8 +113,6 @@ class SlidingPSN(Cell):
         >>> print(nn.SlidingPSN(order=2)(Tensor([0.6, 0.6, 1.2, 0.0])))  # h = 0.6, 0.9, 1.5, 0.6, less 1
         [0. 0. 1. 0.]
     """
-
-    whole_sequences = True
 
     order: Annotated[int, field(range=_COUNT, meaning="k, how many steps it sees, the present one among them")]
     exp_init: bool = field(
@@ -138,9 +137,7 @@ class SlidingPSN(Cell):
         if x.ndim == 0 or x.shape[0] == 0:
             raise ShapeError(f"SlidingPSN: x is (T, B, ...) with at least one step, its shape is {x.shape}.")
         check_time_axis(x, type(self).__name__)
-        h = ops.matmul(self.banded(x.shape[0], x), x.reshape((x.shape[0], -1))) + self.bias
-        spike: Tensor = self.surrogate_function(h.reshape(x.shape)).astype(h.dtype)
-        return spike
+        return self.fires(self.banded(x.shape[0], x), x)
 
     def banded(self, steps: int, x: Tensor) -> Tensor:
         """The weights as a matrix (T, T): the weight of the step that lies t - t' back, 0 for others."""
@@ -164,17 +161,11 @@ class Readout(Cell):
     "mean"    1 / T sum over t of v[t]
     "sum"     sum over t of v[t]; of spikes: their count
     "exp"     1 / T sum over t of exp(-t / tau) v[t]: what comes early counts more
-    "first"   the step of the first spike, T - 1 if there is none; in the reverse, one unit more at that step makes it
-              one step earlier
+    "first"   the step of the first spike, T - 1 if there is none; by its gradient one unit more makes it a step earlier
 
-    Inputs:
-        x: (T, B, ...), potentials, or spikes for "first".
-
-    Returns:
-        (B, ...).
+    Inputs, Returns: x, (T, B, ...), potentials, or spikes for "first"; (B, ...).
 
     Raises:
-        ArgumentError: for an unknown readout, or a tau that is not positive.
         ShapeError: for an input without steps.
 
     Source: SpikingJelly's decoders of non-spiking neurons; "exp": Nowotny, Turner, Knight, "Loss shaping enhances exact
@@ -201,11 +192,7 @@ class Readout(Cell):
         if self.how == "first":
             return self.first(x)
         if self.how == "exp":
-            return ops.mean(x * over_time(np.exp(-np.arange(len(x)) / (self.tau or len(x))), x), 0)
+            factors = np.exp(-np.arange(len(x)) / (self.tau or len(x)))
+            with beside(x):
+                return ops.mean(x * Tensor(factors.reshape(-1, *(1,) * (x.ndim - 1)), x.dtype), 0)
         return getattr(ops, self.how)(x, 0)
-
-
-def over_time(values: Any, x: Tensor) -> Tensor:
-    """One number for each step, where x (T, ...) is, and in a shape that broadcasts to it."""
-    with beside(x):
-        return Tensor(values.reshape(-1, *(1,) * (x.ndim - 1)), x.dtype)

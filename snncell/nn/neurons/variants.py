@@ -28,10 +28,7 @@ class MultiSpikeLIFNode(LeakyNode):
     s = floor(h / v_threshold), at least 0 and at most max_spikes
     v = h - s v_threshold                    reset="subtract"; the others where s > 0
 
-    In the reverse, s has the derivative of one spike at the first threshold. Any `Neuron` counts so with its option
-    max_spikes.
-
-    Inputs, Returns: x and v, of one shape; (s, v), as for `LIFNode`.
+    The derivative of s is that of one spike at the first threshold. Any `Neuron` counts so with its option max_spikes.
 
     Source: Weidel, Sheik, "WaveSense: Efficient Temporal Convolutions with Spiking Neural Networks", 2021; sinabs, LIF.
 
@@ -52,8 +49,6 @@ class ILIFNode(EulerLeak):
     h = v - (v - v_rest) / tau + x           as `LIFNode` without decay_input
     s = round(clip(h / v_threshold, 0, D)),  ds/dh = 1 / v_threshold where 0 <= h / v_threshold <= D, else 0
     v = h - s v_threshold                    reset="subtract"; the others where s > 0
-
-    Inputs, Returns: x and v, of one shape; (s, v), as for `LIFNode`.
 
     Source: Luo et al., "Integer-Valued Training and Spike-Driven Inference Spiking Neural Network for High-Performance
     and Energy-Efficient Object Detection", ECCV 2024; SpikingJelly, ILIFNode.
@@ -178,8 +173,6 @@ class KLIFNode(EulerLeak):
     s = surrogate(h - v_threshold)
     v = the reset of h, as for every `Neuron`;  with scale_reset that of h / k with v_threshold / k
 
-    Inputs, Returns: x and v, of one shape; (s, v), as for `LIFNode`.
-
     Source: Jiang, Zhang, "KLIF: An optimized spiking neuron unit for tuning surrogate gradient slope and membrane
     potential", 2023; SpikingJelly, KLIFNode.
 
@@ -190,9 +183,7 @@ class KLIFNode(EulerLeak):
     """
 
     tau: Any = MEMBRANE_TAU
-    k: Any = field(
-        1.0, POSITIVE, "the gain at first, for the layer, or an array, one for each neuron", learned="always"
-    )
+    k: Any = field(1.0, POSITIVE, "the gain at first, for all neurons or one for each", learned="always")
     scale_reset: bool = field(False, None, "whether k is taken out again before the reset")
     decay_input: bool = DECAY_INPUT
     v_rest: Any = V_REST
@@ -261,9 +252,7 @@ class GLIFNode(Neuron):
 
     Here s on the right is the spike of the step before: gamma chooses between a reset to 0 and one that subtracts,
     alpha between an exponential and a linear leak, beta how much of the input comes in. All are sigmoids of learned
-    Parameters, so they stay between 0 and 1.
-
-    Each is between 0 and 1: a number for the layer, or an array, one for each neuron.
+    Parameters; give each as a number between 0 and 1 for the layer, or an array, one for each neuron.
 
     Inputs, Returns: x, v, s, the input, the potential and the last spikes, of one shape; (s, v, s).
 
@@ -319,9 +308,8 @@ class GLIFNode(Neuron):
         return tuple(Constant(name, numbers_of(ops.sigmoid(value)), GATE, learned=True) for name, value in held)
 
     def construct(self, x: Tensor, v: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        alpha, beta, gamma, tau, v_threshold, decay, v_subreset, conduct = (
-            ops.sigmoid(getattr(self, name)) for name in GATES
-        )
+        gates = [ops.sigmoid(getattr(self, name)) for name in GATES]
+        alpha, beta, gamma, tau, v_threshold, decay, v_subreset, conduct = gates
         last = ops.stop_gradient(s) if self.detach_reset else s
         keep = 1.0 - alpha * (1.0 - tau)
         leak = keep * v * (1.0 - gamma * last) - (1.0 - alpha) * decay - (1.0 - gamma) * v_subreset * last
