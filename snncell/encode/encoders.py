@@ -211,7 +211,6 @@ def lif(
         0 and 1 in the dtype of x, (T, B, ...); differentiable by the neuron's surrogate.
 
     Raises:
-        ArgumentError: for steps below 1, and what LIFNode refuses.
         ShapeError: for a number without an axis.
 
     Source: constant_current_lif_encode of Norse.

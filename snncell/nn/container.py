@@ -39,10 +39,10 @@ class _Container(Cell):
         return list(self._named_children.values())
 
     def __len__(self) -> int:
-        return len(self._children)
+        return len(self._named_children)
 
     def __bool__(self) -> bool:
-        return True  # a Cell that is there, as any other, though it may be empty
+        return True  # as any other Cell, though it may be empty
 
 
 class _Sequence(_Container):
@@ -83,11 +83,7 @@ class _Sequence(_Container):
         return self
 
     def insert(self, index: int, cell: Cell) -> Self:
-        """Put a Cell before the one at an index; the names of later Cells, if they are numbers, increase by one.
-
-        Raises:
-            TensorIndexError: for an index that is not between the ends.
-        """
+        """Put a Cell before the one at an index; the names of later Cells, if they are numbers, increase by one."""
         items: list[tuple[str | None, Cell]] = list(self._named_children.items())
         items.insert(self._place_of(index, len(self)), (None, self._checked(cell)))
         self._become(items)
@@ -137,8 +133,8 @@ class _Sequence(_Container):
 class SequentialCell(_Sequence):
     """Cells called one after the other: `SequentialCell(a, b)(x)` is `b(a(x))`.
 
-    Takes Cells, a list of them, or an OrderedDict that names them. A slice is a SequentialCell of the same Cells, which
-    keep their names; its own paths begin at 0, but for names that an OrderedDict gave.
+    It takes Cells, a list of them, or an OrderedDict that names them. A slice is a SequentialCell of the same Cells,
+    which keep their names; its own paths begin at 0, but for names that an OrderedDict gave.
 
     Raises:
         ArgumentTypeError: for an element that is no Cell.
@@ -158,10 +154,7 @@ class SequentialCell(_Sequence):
 class CellList(_Sequence):
     """A list of Cells whose Parameters belong to the network; calling them is up to `construct`.
 
-    Takes Cells, or a list of them.
-
-    Raises:
-        ArgumentTypeError: for an element that is no Cell.
+    It takes Cells, or a list of them, and raises an ArgumentTypeError for an element that is no Cell.
     """
 
 

@@ -37,11 +37,7 @@ Sources = tuple[Any, ...]  # the outputs whose sum a Signal is, as an exporter n
 def overridden(cell: Any, allowed: tuple[str, ...] = ()) -> tuple[type, list[str]]:
     """The class of this package that a Cell is, and the methods of it that a subclass, or the object, replaces.
 
-    A subclass that defines `__init__` alone computes what its base computes, so its list is empty.
-
-    Args:
-        cell: the Cell.
-        allowed: methods that may be replaced.
+    Those in `allowed` are left out, and `__init__`: a subclass that defines it alone computes what its base computes.
     """
     kinds = type(cell).__mro__
     base = next(kind for kind in kinds if ours(kind))
@@ -77,14 +73,7 @@ def name_of_cell(path: str, cell: Any) -> str:
 
 
 def refuse_hooks(net: Cell, error: Callable[[str], Exception], what: str, path: str = "") -> None:
-    """Raise for a forward hook on any Cell of a network, because it may change inputs and outputs.
-
-    Args:
-        net: the network.
-        error: makes the exception.
-        what: the end of the sentence, such as "and would be lost".
-        path: of the network, in a larger one.
-    """
+    """Raise for a forward hook on any Cell of a network; `what` ends the sentence, for example "and would be lost"."""
     for place, cell in net.cells_and_names(name_prefix=path):
         if cell.is_hooked_forward:
             raise error(
@@ -96,8 +85,7 @@ def refuse_hooks(net: Cell, error: Callable[[str], Exception], what: str, path: 
 def refuse_replacement(cell: Any, path: str, error: Callable[[str], Exception], what: str) -> None:
     """Raise for a Cell, or one below it, that replaces a method of a layer or neuron of this package.
 
-    Subclasses of `Cell`, `nn.Neuron`, spike functions and quantisers are left out: a computation of their own is the
-    purpose of these bases.
+    A computation of its own is the purpose of a subclass of `Cell`, `nn.Neuron`, a spike function or a quantiser.
     """
     for below, inner in cell.cells_and_names(name_prefix=path):
         base, replaced = overridden(inner)
@@ -136,13 +124,9 @@ class DataFlow:
         self._refused: Exception | None = None
 
     def place(self, cell: Any, kind: type, path: str, sources: Sources) -> Sources | None:
-        """Take a call of a Cell: the sources of its output, or None for a Cell that the exporter does not know.
+        """Take a call of a Cell at an attribute path, of a class as `kind_of` says, on the sum of these outputs.
 
-        Args:
-            cell: the Cell.
-            kind: its class, as `kind_of` says.
-            path: its attribute path in the network.
-            sources: the outputs whose sum is its input.
+        It returns the sources of the output, or None for a Cell that the exporter does not know.
         """
         raise NotImplementedError
 
@@ -210,12 +194,11 @@ class DataFlow:
             raise
         return run(args, kwargs) if placed is None else Signal(placed)
 
-    def through(self, cell: Cell, signal: Signal, axes: int) -> Signal:
+    def through(self, cell: Cell, signal: Signal, axes: int) -> Any:
         """The output of a Cell inside another one, with this number of axes before those of a sample."""
         before, self.axes = self.axes, axes
         try:
-            out: Signal = cell(signal)
-            return out
+            return cell(signal)
         finally:
             self.axes = before
 

@@ -41,18 +41,13 @@ class Surrogate(Ranged, Cell):
 
     Its constants are attributes: numbers, Tensors (of one value, or a shape that broadcasts to that of x), or
     Parameters. Parameters are learned if bprop returns `self.gradients(x, dout, dout * derivative)`, which adds the
-    gradient that the primitive has with respect to each; what is written to them is brought into their range, as with
-    the constants of `nn.Neuron`. A Tensor is a constant.
+    gradient that the primitive has with respect to each, and stay in their range, as the constants of `nn.Neuron` do.
 
     Args:
         constants: by name, what becomes attributes, shown by repr. Each lies above 0 and is finite, if `ranges`, an
-            `nn.Range` for a name, does not say otherwise.
+            `nn.Range` for a name, does not say otherwise. Fields (`nn.with_fields`) declare them, too.
 
-    Inputs:
-        x: potential minus threshold, any shape.
-
-    Returns:
-        The spikes, 0 or 1, in the shape and dtype of x.
+    Inputs, Returns: x, the potential minus the threshold; the spikes, 0 or 1, in the shape and dtype of x.
 
     Raises:
         ArgumentError: for a constant that is out of its range, or no number, Tensor or Parameter.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from snncell import ops
@@ -12,7 +11,6 @@ from snncell.cell.ranges import Derived
 from snncell.errors import ArgumentError
 from snncell.surrogate.base import Surrogate
 from snncell.surrogate.curves import Sigmoid
-from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
 __all__ = ["Inclusive", "Scaled", "StochasticSpike"]
@@ -33,16 +31,14 @@ class Wrapper(Surrogate):
             )
         self.surrogate_function = given
 
-    def _learned(self) -> Iterable[Parameter]:
-        parameters: Iterable[Parameter] = getattr(self.surrogate_function, "internal_params", ())
-        return parameters
+    def _learned(self) -> Any:
+        return getattr(self.surrogate_function, "internal_params", ())
 
     def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
         return self.surrogate_function.bprop(x, out, dout)
 
-    def primitive(self, x: Tensor) -> Tensor:
-        smooth: Tensor = self.surrogate_function.primitive(x)
-        return smooth
+    def primitive(self, x: Tensor) -> Any:
+        return self.surrogate_function.primitive(x)
 
 
 class Inclusive(Wrapper):
@@ -111,16 +107,14 @@ class Scaled(Wrapper):
         if isinstance(scale, (Tensor, Derived)):
             raise ArgumentError(f"Scaled: scale is a number, which is not learned, not {scale!r}.")
 
-    def construct(self, x: Tensor) -> Tensor:
-        spikes: Tensor = self.surrogate_function.construct(x)
-        return spikes
+    def construct(self, x: Tensor) -> Any:
+        return self.surrogate_function.construct(x)
 
     def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
         return self.surrogate_function.bprop(x, out, dout * self.scale)
 
-    def primitive(self, x: Tensor) -> Tensor:
-        smooth: Tensor = (self.surrogate_function.primitive(x) - 0.5) * self.scale + 0.5
-        return smooth
+    def primitive(self, x: Tensor) -> Any:
+        return (self.surrogate_function.primitive(x) - 0.5) * self.scale + 0.5
 
 
 class StochasticSpike(Wrapper):
@@ -131,10 +125,9 @@ class StochasticSpike(Wrapper):
     p is the primitive of `surrogate_function`, limited to [0, 1]: sigmoid(alpha x) of Sigmoid(alpha), the normal
     distribution of Gaussian(sigma), 1 - e^(-r) of EscapeRate(rate, width).
 
-    The numbers come from snncell's counter-based generator: `set_seed` decides them, each call draws new ones, and they
-    are the same eagerly, under jit and in nn.MultiStep, on the CPU and on the GPU. In nn.MultiStep each step draws its
-    own. Drawing is no elementwise operation, so there the forward runs step by step, which `explain` says; the
-    reverse, which draws nothing, is one kernel.
+    `set_seed` decides the random numbers. Each call and each step draws new ones, the same eagerly, under jit and in
+    nn.MultiStep, on the CPU and on the GPU. In nn.MultiStep the forward pass runs step by step, because drawing is no
+    elementwise operation; the backward pass is one kernel.
 
     Args:
         surrogate_function: the escape function, a spike function whose primitive rises from 0 to 1; Sigmoid() if left

@@ -37,10 +37,9 @@ class Membrane(Ranged, Cell):
 
     The range of a field says what a constant must be (`nn.with_fields`); a class without fields says it by name,
     `ranges = {"rho": nn.Range(0.0, 1.0, "both")}`. The others are any finite numbers. A constant is checked when it is
-    made and when it is set, `neuron.rho = 1.2`. What is learned stays in its range: whatever an optimiser, `set_data`
-    or `ops.assign` writes to the Parameter is replaced by the nearest value in it, no nearer to an open end than a
-    thousandth of the first distance. This is the method of projected gradients: the gradient is that of the equations
-    everywhere. `constants_and_ranges` lists all.
+    made and when it is set, `neuron.rho = 1.2`. A learned one stays in its range by projected gradients: whatever is
+    written to the Parameter is replaced by the nearest value in the range, no nearer to an open end than a thousandth
+    of the first distance. `constants_and_ranges` lists all.
 
     Args:
         constants: by name.
@@ -124,14 +123,14 @@ class Membrane(Ranged, Cell):
 
         Returns:
             a neuron of whatever class fits. `nn/neurons/presets` has the settings, and says what the states are.
-            Where the framework's code has a defect, the neuron has not, and with as_shipped=True it has: in snnTorch,
-            Leaky and Synaptic with reset_delay=False and "subtract" swallow a spike where the rest is above the
-            threshold, and Alpha's "subtract" lowers nothing by the threshold; in sinabs, MembraneReset raises
-            every potential by its value at every step, and ALIF's current takes the gain of the membrane at every step.
+            It has the defects of the framework's code only with as_shipped=True: in snnTorch, Leaky and Synaptic with
+            reset_delay=False and "subtract" swallow a spike where the rest is above the threshold, and Alpha's
+            "subtract" lowers nothing by the threshold; in sinabs, MembraneReset raises every potential by its value,
+            and ALIF's current takes the gain of the membrane, at every step.
 
         Raises:
-            ArgumentError: for an unknown framework, a parameter that it does not have, listing the known ones, one that
-                has no counterpart here, saying what to use, or a Parameter that cannot be learned there.
+            ArgumentError: for an unknown framework, a parameter that it does not have, one that has no counterpart
+                here, saying what to use, or a Parameter that cannot be learned there.
 
         Example:
             >>> node = nn.LIFNode.like("snntorch", beta=0.5, threshold=0.8)

@@ -101,17 +101,10 @@ class OTTTDense(Ranged, Cell):
     a memory that does not depend on T. The Cell without its bprop, `class Layer(nn.OTTTDense): bprop = None`, learns
     by backpropagation through time.
 
-    Inputs:
-        x: (B, I).
-        v: (B, N), the potential after the reset.
-        a: (B, I), the trace of x.
-        c: (B, N), the trace of 1.
-
-    Returns:
-        (s, v, a, c).
+    Inputs, Returns: x, v, a, c: x (B, I), the potential after the reset (B, N), the trace of x (B, I), and that of 1
+    (B, N); (s, v, a, c).
 
     Raises:
-        ArgumentError: for a decay or threshold out of range, or what is no spike function.
         ShapeError: for an x that is not (B, I).
 
     Source: Xiao et al., "Online Training Through Time for Spiking Neural Networks", NeurIPS 2022.
@@ -209,7 +202,7 @@ class EProp(Ranged, Cell):
     Inputs, Returns: x, (T, B, I); z, (T, B, N). The layer begins at rest.
 
     Raises:
-        ArgumentError: for a decay, adaptation or threshold out of range, or what is no spike function.
+        ArgumentError: for a spike function with constants to learn.
         ShapeError: for an x that is not (T, B, I).
 
     Source: Bellec et al., "A solution to the learning dilemma for recurrent networks of spiking neurons", Nature

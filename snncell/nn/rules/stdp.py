@@ -51,7 +51,7 @@ class STDP(Cell):
         (weight, x, y).
 
     Raises:
-        ArgumentError: for a time constant that is not positive, an unknown pairing or bounds, or a w_min above w_max.
+        ArgumentError: for a w_min that is not below w_max.
         ShapeError: for a weight that is not (N, I).
 
     Source: Morrison, Diesmann and Gerstner, "Phenomenological models of synaptic plasticity based on spike timing",
@@ -135,8 +135,6 @@ class PlasticDense(Cell):
 
     Raises:
         ArgumentError: if cell or rule is no Cell.
-
-    Source: as for `STDP`.
 
     Example:
         >>> layer = nn.PlasticDense(3, 2, nn.LIFNode(), nn.STDP())

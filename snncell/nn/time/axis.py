@@ -61,16 +61,6 @@ def joined_axes_error(who: str) -> ArgumentError:
     )
 
 
-@contextmanager
-def joined_axes(count: int | None) -> Iterator[None]:
-    """Declare that time and batch are one axis of this length in the body; None: they are two."""
-    before, _CALLS.rows = _CALLS.rows, count
-    try:
-        yield
-    finally:
-        _CALLS.rows = before
-
-
 class TimeDistributed(Cell):
     """Run a Cell without memory on all time steps at once: (T, B, ...) goes in as (T B, ...) and comes out again.
 
@@ -93,8 +83,11 @@ class TimeDistributed(Cell):
         if x.ndim < 2:
             raise ShapeError(f"TimeDistributed: takes (T, B, ...), the shape is {x.shape}.")
         steps, batch = x.shape[:2]
-        with joined_axes(steps * batch):
+        before, _CALLS.rows = _CALLS.rows, steps * batch
+        try:
             out = self.cell(x.reshape((steps * batch, *x.shape[2:])))
+        finally:
+            _CALLS.rows = before
         if isinstance(out, EventLists) and out.shape[:1] == (steps * batch,):
             return out.reshape(steps, batch, *out.shape[1:])
         leaves, tree = structure.flatten(out)

@@ -40,22 +40,21 @@ class InPotential(Wrapper):
             )
         self.v_threshold = v_threshold
 
-    def construct(self, x: Tensor) -> Tensor:
-        spikes: Tensor = self.surrogate_function.construct(x)
-        return spikes
+    def construct(self, x: Tensor) -> Any:
+        return self.surrogate_function.construct(x)
 
     def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
         return self.surrogate_function.bprop(x * self.v_threshold, out, dout * self.v_threshold)
 
-    def primitive(self, x: Tensor) -> Tensor:
-        smooth: Tensor = self.surrogate_function.primitive(x * self.v_threshold)
-        return smooth
+    def primitive(self, x: Tensor) -> Any:
+        return self.surrogate_function.primitive(x * self.v_threshold)
 
 
 class SinabsEnd(Neuron):
     """A step that ends as sinabs's do: with a reset by a value of its own, and a floor below the potential."""
 
-    starts = 0.0
+    starts = "at_first"
+    at_first = 0.0
     min_v_mem: Any = None
     subtract_value: Any = None
     resets_all = False
@@ -181,12 +180,11 @@ Spikes = Literal["MultiSpike", "SingleSpike"] | Count  # the class there, or n o
 RESET_FNS = ("MembraneSubtract", "MembraneReset")
 
 
-def most_spikes(spike_fn: Any) -> int | None:
+def most_spikes(spike_fn: Any) -> Any:
     """The largest number of spikes in a step: of MaxSpike(n) it is n."""
     if not isinstance(spike_fn, int):
         one_of(spike_fn, SPIKE_FNS, "like: sinabs", "spike_fn, if no number (MaxSpike),")
-    most: int | None = {"MultiSpike": None, "SingleSpike": 1}.get(spike_fn, spike_fn)
-    return most
+    return {"MultiSpike": None, "SingleSpike": 1}.get(spike_fn, spike_fn)
 
 
 class Sinabs(FrameworkSettings):
