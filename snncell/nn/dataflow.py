@@ -194,11 +194,12 @@ class DataFlow:
             raise
         return run(args, kwargs) if placed is None else Signal(placed)
 
-    def through(self, cell: Cell, signal: Signal, axes: int) -> Any:
+    def through(self, cell: Cell, signal: Signal, axes: int) -> Signal:
         """The output of a Cell inside another one, with this number of axes before those of a sample."""
         before, self.axes = self.axes, axes
         try:
-            return cell(signal)
+            out: Signal = cell(signal)
+            return out
         finally:
             self.axes = before
 
