@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
@@ -236,25 +237,21 @@ class _Ahead:
             yield batch
 
 
+@dataclass
 class _Maker:
     """The thread's side of prefetching."""
 
-    def __init__(
-        self,
-        source: Iterable[Any],
-        convert: Callable[[Any], Any],
-        asked: SimpleQueue[Any],
-        made: SimpleQueue[Any],
-        settings: dict[str, Any],
-        key: Any,
-        main: bool,
-    ) -> None:
-        self.source, self.convert, self.asked, self.made, self.settings = source, convert, asked, made, settings
-        self.key, self.main = key, main  # the caller's, when it asked last; whether it draws as the main thread
-        self.number = 0  # of the batch that is being made
-        self.wanted = 0  # the batches that were asked for
-        self.drawing = False  # whether it is this thread's turn to draw
-        self.over = False
+    source: Iterable[Any]
+    convert: Callable[[Any], Any]
+    asked: SimpleQueue[Any]
+    made: SimpleQueue[Any]
+    settings: dict[str, Any]
+    key: Any  # the caller's, when it asked last
+    main: bool  # whether the caller draws as the main thread
+    number: int = 0  # of the batch that is being made
+    wanted: int = 0  # the batches that were asked for
+    drawing: bool = False  # whether it is this thread's turn to draw
+    over: bool = False
 
     def run(self) -> None:
         """Make batches until the data end or the caller stops asking."""
@@ -296,11 +293,10 @@ class _Maker:
     def hear(self) -> None:
         """Receive a message of the caller: its key with a request for a batch, or the end."""
         word = self.asked.get()
-        if isinstance(word, tuple):
+        self.over = word is None
+        if word is not None:
             (self.key,) = word
             self.wanted += 1
-        else:
-            self.over = True
 
 
 # --- check of the batch axis ------------------------------------------------------------------------------------------

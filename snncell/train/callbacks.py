@@ -27,12 +27,12 @@ class Result:
 
     history: a record for each epoch: "epoch", "step", "learning_rate" (of the next step; of further groups of the
         optimiser "learning_rate_1", ...), "loss", then as asked for "accuracy", "firing_rate" and metrics by their
-        names, and the same with "test_" before them; and what callbacks add.
+        names, the same with "test_" before them, and numbers of callbacks.
     best: the record whose weights the net has in the end: the best one with `monitor` or `patience`, else the last.
-    monitored: the number that decided which record is the best; "" if none did.
-    stopped: why it ended before its last epoch, in words; "" if it did not.
+    monitored: the number that decided which record is the best, or "".
+    stopped: why it ended before its last epoch, or "".
     stopped_early: whether patience ended it.
-    seconds: what this call took.
+    seconds: the time of this call.
     """
 
     history: list[Record] = field(default_factory=list)
@@ -54,18 +54,18 @@ class Training:
     """The present state of a training, for callbacks; `fit` keeps it up to date.
 
     Attributes:
-        net, loss, optimiser: what is trained, and how.
-        data, test: the batches that it is trained on and evaluated on; test is None where there are none.
+        net, loss, optimiser: of the training.
+        data, test: the batches to train on and to evaluate on; test may be None.
         epochs: how many `fit` was asked for.
         epoch: the number of the present epoch, from 1.
         batch: how many batches of the epoch have been trained on.
-        batches: how many an epoch has, or None where the data do not tell.
+        batches: how many an epoch has, or None if the data do not tell.
         updated: whether the optimiser took a step at the last batch: with `accumulate=n` at every n-th and at the last
-            one of an epoch, and not where the loss scale was too large for its gradients.
-        measured: the numbers of the last batch by name, Tensors. To read one waits for the step, on a GPU too.
-        record: the numbers of the epoch, once it is evaluated. A callback may add numbers, which go into the history,
+            one of an epoch, and not if the loss scale was too large for its gradients.
+        measured: the numbers of the last batch by name, Tensors. Reading one waits for the step.
+        record: the numbers of the epoch, after its evaluation. A callback may add numbers, which go into the history,
             the log, and checkpoints.
-        result: what `fit` will return; its history holds the records of the epochs that are done.
+        result: the result of `fit`, with the records of the epochs that are done.
     """
 
     net: Cell
@@ -146,10 +146,9 @@ class Callback:
         on_epoch_begin, (on_step_begin, on_step_end) for each batch, on_evaluation_begin, on_evaluation_end (with test
         data only), on_epoch_end
 
-    on_fit_begin is called before the first epoch, and on_fit_end, or on_error, after the last one. With `accumulate=n`
-    the optimiser takes a step at every n-th on_step_end and at the last one of an epoch (`training.updated`). At
-    on_step_end a GPU may still be computing the loss, so only a callback that reads it waits. `training.record` has the
-    numbers of the epoch from on_evaluation_end on.
+    on_fit_begin is called before the first epoch, and on_fit_end, or on_error, after the last one. At on_step_end a GPU
+    may still be computing the loss, so only a callback that reads it waits. `training.record` has the numbers of the
+    epoch from on_evaluation_end on.
 
     Methods by MindSpore's names take a `RunContext`: on_train_begin, on_train_epoch_begin, on_train_step_begin,
     on_train_step_end, on_train_epoch_end, on_train_end, and for an evaluation the same with "eval" in place of "train";
@@ -157,10 +156,10 @@ class Callback:
     one method: if you define the one that takes the training, the others of its event are not called.
 
     Attributes:
-        order: callbacks of a smaller order are called first, and those of the same order as they were given. At the end
-            of the training the order is reversed, as for nested contexts.
+        order: callbacks of a smaller order are called first, at the end of the training last; those of the same order
+            as they were given.
         first_rank_only: whether only rank 0 calls it in a distributed training, for example because it writes files.
-            The random numbers that it draws are then separate from those of the training.
+            Its random numbers are then separate from those of the training.
 
     Example:
         >>> class Threshold(snncell.train.Callback):
@@ -219,11 +218,7 @@ class Callback:
         return {}
 
     def resume(self, state: dict[str, Any], training: Training) -> None:
-        """Go on from a state that was kept.
-
-        Raises:
-            ArgumentError: for one that is not as `state` gives it.
-        """
+        """Go on from a state that was kept; raise an ArgumentError for one that `state` cannot give."""
 
     # --- by MindSpore's names -----------------------------------------------------------------------------------------
 
@@ -289,12 +284,7 @@ ELSEWHERE = {
 
 
 def sort_callbacks(callbacks: Any) -> list[Callback]:
-    """Sort callbacks into the order in which they are called.
-
-    Raises:
-        ArgumentError: for something that is none, and for a method that would never be called or could not be,
-            naming it.
-    """
+    """Callbacks in the order of their calls; an ArgumentError for others, and for methods that cannot be called."""
     given = [callbacks] if isinstance(callbacks, Callback) else callbacks
     if not isinstance(given, (list, tuple)):
         raise ArgumentTypeError(f"fit: callbacks are a list of train.Callback, not {came(given)}.")

@@ -8,9 +8,9 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -102,25 +102,19 @@ class Log(Callback):
 _PAUSE = 0.2  # seconds: to read a number, a step that a card is still busy with must be waited for
 
 
-class Bar:
+class Bar(ExitStack):
     """A progress bar of steps. Its estimate leaves out steps in which kernels were compiled."""
 
     def __init__(self, total: int | None, initial: int, shown: bool) -> None:
+        super().__init__()
         self.bar = tqdm(total=total, initial=initial, unit="step", disable=not shown)
         self.shown = shown
         self._kernels = Listener(self._tell)
-        self._telling = telling(self._kernels if shown else None)
 
     def __enter__(self) -> Bar:
-        self.bar.__enter__()
-        self._telling.__enter__()
+        self.enter_context(self.bar)
+        self.enter_context(telling(self._kernels if self.shown else None))
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._telling.__exit__(kind, error, trace)
-        self.bar.__exit__(kind, error, trace)
 
     def _tell(self, number: int, count: int, elsewhere: bool) -> None:
         kernels = f"{count} kernel{'s' * (count != 1)} ({number} of {count})"
@@ -184,7 +178,7 @@ class Progress(Callback):
 
     def _close(self) -> None:
         if self.bar is not None:
-            self.bar.__exit__(None, None, None)
+            self.bar.close()
             self.bar = None
 
 
