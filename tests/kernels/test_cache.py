@@ -411,15 +411,15 @@ def test_whole_code_that_no_longer_links_is_compiled_again(folder: Path) -> None
 
 @pytest.mark.compiled
 def test_a_cache_that_is_emptied_meanwhile_is_filled_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    load = codes._load
+    load = codes.function_of
 
-    def emptied(path: Path, source: str) -> Any:
+    def emptied(path: Path, source: str, name: str) -> Any:
         shutil.rmtree(folder)  # by another process, between the two files
-        return load(path, source)
+        return load(path, source, name)
 
-    monkeypatch.setattr(codes, "_load", emptied)
+    monkeypatch.setattr(codes, "function_of", emptied)
     assert compute() == 3.25
-    monkeypatch.setattr(codes, "_load", load)
+    monkeypatch.setattr(codes, "function_of", load)
     assert again() == 3.25 and counts() == (1, 0)
 
 

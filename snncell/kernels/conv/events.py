@@ -307,22 +307,22 @@ def convolve(x: Any, weight: Any, out: Any, sizes: Sizes, groups: int) -> None:
     outputs, terms, pixels = len(weight) // groups, math.prod(weight.shape[1:]), math.prod(x.shape[2:])
     panels = empty((groups, terms * _width(outputs, out)), out.dtype)
     units = groups * -(-terms // _lanes(out))
-    geometry = _numbers(groups, outputs, terms, weight.shape[1])
+    geometry = np.array([groups, outputs, terms, weight.shape[1]], np.int64)
     pack = _kernel(weights_as_panels, "T[1] T[2]* int64[1]", out.dtype)
     pack(units, int(panels.size > 1 << 18), flat(weight), panels, geometry)
     pieces, rows, in_row = _pieces_of(sizes)
     room = weight.shape[1] * pixels + LANES
-    geometry = _numbers(
+    numbers = [
         *(groups, outputs, terms, weight.shape[1], 0, *sizes.lengths, sizes.results[1], math.prod(sizes.results)),
         *(*sizes.stride, room, rows, in_row),
-    )
+    ]
     near = 2 * rows + terms + LANES
     images = _operands(x, out)
     kinds = f"int64 {_IMAGES} T[2] int64[1] int64[1] T[1]* int32[2]* T[2]* int64[1]"
     kernel = _kernel(convolve_events, kinds, out.dtype, images[0].dtype, listed=isinstance(x, Rows))
     operands = *images, panels, np.arange(pixels), pieces, out.reshape(-1)
     rooms = (3 * room + pixels + 1 + near, np.int32), (2 * room + near, out.dtype)
-    run_in_parts(kernel, len(x) * groups, math.inf, operands, rooms, geometry)
+    run_in_parts(kernel, len(x) * groups, math.inf, operands, rooms, np.array(numbers, np.int64))
 
 
 def convolve_weight(x: Any, dout: Any, out: Any, sizes: Sizes, groups: int) -> None:
@@ -333,20 +333,21 @@ def convolve_weight(x: Any, dout: Any, out: Any, sizes: Sizes, groups: int) -> N
     split_channels = -(-channels // min(channels, -(-PARTS // units)))
     splits = -(-channels // split_channels)
     grid = _grid_of(sizes)
-    step, phases = min(width, _panel(out)), len(grid.firsts) - 1
+    step, phases = min(width, VECTORS * _lanes(out)), len(grid.firsts) - 1
     together = max(1, min(-(-len(x) // units), MOST_SLOPES // (grid.size * step * out.itemsize)))
     room = together * split_channels * pixels + LANES
-    geometry = _numbers(
+    numbers = [
         *(groups, outputs, terms, channels, terms * width, pixels, grid.size, grid.pitch, grid.corner),
         *(sizes.results[1], math.prod(sizes.results), len(x), units, split_channels, together, phases, room, step),
-    )
+    ]
     partial = empty((units, groups * terms * width + LANES), out.dtype)
     images = _operands(x, out)
     kinds = f"int64 {_IMAGES} T[1] {'int64[1] ' * 5} T[2]* T[2]* int32[2]* T[2]* int64[1]"
     kernel = _kernel(correlate_events, kinds, out.dtype, images[0].dtype, listed=isinstance(x, Rows))
     operands = *images, flat(dout), grid.phases, grid.bases, grid.firsts, grid.offsets, grid.taps, partial
-    slopes, numbers = together * grid.size * step + LANES, 3 * room + split_channels * phases + 1 + LANES
-    rooms = (slopes, out.dtype), (numbers, np.int32), (2 * room, out.dtype)
+    slopes, lists = together * grid.size * step + LANES, 3 * room + split_channels * phases + 1 + LANES
+    rooms = (slopes, out.dtype), (lists, np.int32), (2 * room, out.dtype)
+    geometry = np.array(numbers, np.int64)
     run_in_parts(kernel, units * splits, math.inf, operands, rooms, geometry)
     units = groups * -(-terms // _lanes(out))
     unpack = _kernel(weights_from_panels, "T[2] T[1]* int64[1]", out.dtype)
@@ -364,10 +365,6 @@ def _operands(x: Any, out: Any) -> tuple[Any, Any, Any]:
     return (x if x.dtype in dtypes.BYTES else x.astype(out.dtype)).values, x.starts, x.places
 
 
-def _numbers(*numbers: int) -> Any:
-    return np.array(numbers, np.int64)
-
-
 def _lanes(out: Any) -> int:
     return int(ALIGNMENT // out.itemsize)
 
@@ -375,10 +372,6 @@ def _lanes(out: Any) -> int:
 def _width(outputs: int, out: Any) -> int:
     """As many outputs as whole vectors have."""
     return -(-outputs // _lanes(out)) * _lanes(out)
-
-
-def _panel(out: Any) -> int:
-    return VECTORS * _lanes(out)
 
 
 def _kernel(function: Any, kinds: str, dtype: Any, *spikes: Any, listed: bool = False) -> Any:

@@ -206,18 +206,14 @@ def keep(name: str, source: str, code: str) -> tuple[Path, bool]:
 
 def function_of(path: Path, source: str, name: str) -> Callable[..., Any]:
     """The function `name` of a generated file, not compiled."""
-    function: Callable[..., Any] = getattr(_load(path, source), name)
-    return function
-
-
-def _load(path: Path, source: str) -> ModuleType:
-    """The module of a generated file, made from the source at hand: the file may be another's by now, or missing."""
-    # Its name is the same in every process, and it is among the loaded ones: Numba's code refers to it by name.
+    # The module is made from the source at hand: the file may be another's by now, or missing. Its name is the same in
+    # every process, and it is among the loaded ones: Numba's code refers to it by name.
     module = ModuleType(f"_snncell_generated_{path.stem}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
     exec(compile(source, str(path), "exec"), module.__dict__)
-    return module
+    function: Callable[..., Any] = getattr(module, name)
+    return function
 
 
 def _key(facts: tuple[Any, ...]) -> bytes:
