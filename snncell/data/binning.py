@@ -10,8 +10,7 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.kernels.arrays import empty
 from snncell.kernels.intrinsics.builtins import call_once, inline
-from snncell.kernels.intrinsics.copies import clear
-from snncell.kernels.intrinsics.elements import row, tail, words_at
+from snncell.kernels.intrinsics.elements import clear, row, tail, words_at
 from snncell.kernels.intrinsics.panels import lowest, others
 from snncell.kernels.numba.build import build_function, parts_of
 

@@ -31,14 +31,15 @@ from snncell.kernels.conv.planes import (
     PlaneLayout,
     Shape,
     axes_of,
+    fill_planes,
     flat,
     layouts,
+    put_rows,
     sizes_of,
     with_two_axes,
 )
 from snncell.kernels.intrinsics.builtins import least
-from snncell.kernels.intrinsics.copies import fill_planes, put_rows, zero
-from snncell.kernels.intrinsics.elements import row, tail
+from snncell.kernels.intrinsics.elements import row, tail, zero
 from snncell.kernels.intrinsics.panels import add_products, multiply_rows
 from snncell.kernels.numba.build import kernel_for, run_in_parts
 from snncell.kernels.numba.policy import compiles

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from snncell.kernels.intrinsics.builtins import call_once, least
-from snncell.kernels.intrinsics.copies import move, move_added, zero
-from snncell.kernels.intrinsics.elements import strip, tail
+from snncell.kernels.intrinsics.elements import move, move_added, strip, tail, zero
 from snncell.kernels.intrinsics.panels import WORD, add_rows, bits_before, lowest, others, turn
 
 

@@ -32,8 +32,7 @@ from snncell.kernels.conv.event_lists import (
 )
 from snncell.kernels.conv.planes import LANES, Shape, Sizes, flat
 from snncell.kernels.intrinsics.builtins import least
-from snncell.kernels.intrinsics.copies import move, zero
-from snncell.kernels.intrinsics.elements import row, strip, tail
+from snncell.kernels.intrinsics.elements import move, row, strip, tail, zero
 from snncell.kernels.intrinsics.panels import VECTORS, add_rows, turn
 from snncell.kernels.numba.build import kernel_for, run_in_parts
 from snncell.kernels.products.csr import Rows

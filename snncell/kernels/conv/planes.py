@@ -1,4 +1,4 @@
-"""Planes with padding, to which images are copied for a direct convolution: layouts and their costs."""
+"""Planes with padding, to which images are copied for a direct convolution: copies, layouts and their costs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,68 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from snncell.kernels.intrinsics.builtins import call_once, least
+from snncell.kernels.intrinsics.elements import move, move_every_second, put, tail, zero
+
+# --- Functions of kernels: rows are copied into planes with zeros around them, and out of them again ------------------
+
+
+@call_once
+def fill_planes(
+    target: Any, source: Any, first: int, channels: int, apart: int, height: int, width: int, down: int, across: int,
+    views: Any, by_rows: int, by_columns: int, skipped: int, rows: int, pitch: int,
+) -> None:  # fmt: skip
+    """The planes of `channels` images of (height, width), the first at `source[first]`, `apart` apart in `target`.
+
+    `views` holds the numbers p of `by_rows` and then q of `by_columns`: an image has a plane for each pair, whose
+    element (i, j) is its (i down + p, j across + q), or 0 outside of it. Of the image, `skipped` rows lie before it.
+    """
+    for channel in range(channels):
+        for a in range(by_rows):
+            for b in range(by_columns):
+                plane = ((channel * by_rows + a) * by_columns + b) * apart
+                origin = views[by_rows + b]
+                low = least(pitch, (across - 1 - origin) // across if origin < 0 else 0)
+                high = least(pitch, (width - 1 - origin) // across + 1 if origin < width else 0)
+                for i in range(rows):
+                    place, y = plane + i * pitch, i * down + views[a] + skipped
+                    # From the front to the back: what is put beyond an end is overwritten by what follows.
+                    if y < 0 or y >= height or high <= low:
+                        zero(tail(target, place), pitch)
+                    else:
+                        begin = first + (channel * height + y) * width + low * across + origin
+                        zero(tail(target, place), low)
+                        if across == 1:
+                            move(tail(target, place + low), tail(source, begin), high - low)
+                        elif across == 2:
+                            move_every_second(tail(target, place + low), tail(source, begin), high - low)
+                        else:
+                            for j in range(high - low):
+                                target[place + low + j] = source[begin + j * across]
+                        zero(tail(target, place + high), pitch - high)
+
+
+@call_once
+def put_rows(
+    target: Any, source: Any, channels: int, target_apart: int, source_apart: int, rows: int, width: int, pitch: int,
+    down: int, across: int,
+) -> None:  # fmt: skip
+    """Copy pixels of `channels`, whose rows are `pitch` apart, to where they are `down` and the columns `across`."""
+    for channel in range(channels):
+        place, origin = channel * target_apart, channel * source_apart
+        if across == 1 and pitch == width and down == width:
+            put(tail(target, place), tail(source, origin), rows * width)
+        else:
+            for i in range(rows):
+                if across == 1:
+                    put(tail(target, place + i * down), tail(source, origin + i * pitch), width)
+                else:
+                    for j in range(width):
+                        target[place + i * down + j * across] = source[origin + i * pitch + j]
+
+
+# --- Layouts ----------------------------------------------------------------------------------------------------------
 
 Ints = tuple[int, ...]
 Axes = Any  # tuple[Axis, Axis]

@@ -24,8 +24,7 @@ from snncell.kernels.conv import transforms
 from snncell.kernels.conv.planes import LANES, Axis, ConvolutionPlan, Shape, flat
 from snncell.kernels.conv.transforms import LONGEST, WIDE, Tiling, points
 from snncell.kernels.intrinsics.builtins import least
-from snncell.kernels.intrinsics.copies import zero
-from snncell.kernels.intrinsics.elements import row, tail
+from snncell.kernels.intrinsics.elements import row, tail, zero
 from snncell.kernels.intrinsics.panels import add_products, multiply_rows
 from snncell.kernels.numba.build import kernel_for, run_in_parts
 
