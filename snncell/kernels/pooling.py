@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -456,7 +456,7 @@ def _kernel(name: str, windows: Windows, dtype: Any, lanes: int, divisor: int) -
     """A kernel for windows and images of a dtype."""
     joined, place = COMPLEX_MAX if dtype.kind == "c" else MAX, place_dtype(windows)
     ends = "int64 int64"  # of the windows that lie inside
-    source, arrays = {
+    kernels: dict[str, Callable[[], tuple[str, str]]] = {
         "largest": lambda: (reduce_windows(name, windows, without_places(joined), lanes), f"{ends} T[2] T[1] T[2]*"),
         "max_pool": lambda: (reduce_windows(name, windows, joined, lanes), f"{ends} T[2] T[1] T[2]* S[2]*"),
         "sum_pool": lambda: (reduce_windows(name, windows, sums(divisor), lanes), f"{ends} T[2] T[1] T[2]*"),
@@ -465,7 +465,8 @@ def _kernel(name: str, windows: Windows, dtype: Any, lanes: int, divisor: int) -
         "unpool": lambda: (scatter_windows(name, windows), "T[2] S[2] T[2]*"),
         "spread": lambda: (spread_windows(name, windows, divisor), "T[2] T[2]*"),
         "pick": lambda: (pick_elements(name, windows), "T[2] S[2] T[2]*"),
-    }[name]()
+    }
+    source, arrays = kernels[name]()
     head = HEAD.format(name=name, windows=windows, value=dtype.name, place=place.name)
     kinds = "int64 " * 2 * len(windows.size) + arrays
     return build(name, head + source, signature_of(kinds, dtype, place))
