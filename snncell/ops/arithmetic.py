@@ -61,9 +61,7 @@ def mul(x: Any, y: Any) -> Any:
     return x * y
 
 
-@mul.def_bprop
-def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return lambda: dout * conj(y), lambda: dout * conj(x)
+mul.def_bprop(lambda x, y, _out, dout: (lambda: dout * conj(y), lambda: dout * conj(x)))
 
 
 @elementwise("float", complex_numbers=True)
@@ -82,9 +80,7 @@ div.of_complex.name = "div"
 
 
 # -x / y^2 is written with the quotient: y^2 overflows where the gradient does not, and x need not be kept.
-@div.def_bprop
-def _(_x: Tensor, y: Tensor, out: Tensor, dout: Tensor) -> Grads:
-    return lambda: dout / conj(y), lambda: -dout * conj(out / y)
+div.def_bprop(lambda _x, y, out, dout: (lambda: dout / conj(y), lambda: -dout * conj(out / y)))
 
 
 @elementwise("same", bprop=lambda _x, _y, _out, _dout: (None, None))

@@ -338,9 +338,6 @@ class Map:
     Args:
         ops: the function; left out, it is the first argument of each call.
 
-    Raises:
-        ArgumentError: for something else than tuples and lists, or different lengths.
-
     Example:
         >>> ops.Map(lambda x, y: x + y)((1, 2), (10, 20))
         (11, 22)
@@ -378,13 +375,7 @@ class Map:
 
 
 class HyperMap(Map):
-    """Applies a function to the elements of nested tuples and lists of one structure, side by side.
-
-    Args:
-        ops: the function; left out, it is the first argument of each call.
-
-    Raises:
-        ArgumentError: for structures that differ.
+    """Applies a function to the elements of nested tuples and lists of one structure, side by side; see `Map`.
 
     Example:
         >>> ops.HyperMap(lambda x: x * 10)(((1, 2), 3))
@@ -400,12 +391,8 @@ class HyperMap(Map):
 def depend(value: Tensor, expr: Any) -> Tensor:
     """`value`, computed after `expr`.
 
-    MindSpore's graphs need it to keep the order of effects. Here effects happen in the order of the text anyway, in a
-    jitted function too.
-
-    Args:
-        value: a Tensor.
-        expr: the effect that comes first, for example the result of an optimiser.
+    `expr` is an effect, such as the result of an optimiser. MindSpore's graphs need this to keep the order of effects.
+    Here they happen in the order of the text anyway, in a jitted function too.
 
     Example:
         >>> p = Parameter(1.0, name="p")
@@ -423,21 +410,23 @@ def assign(variable: Annotated[Parameter, Own()], value: Numbers) -> Parameter:
         ShapeError: if the shape differs.
         DTypeError: if the value would lose precision.
     """
-    if not isinstance(variable, Parameter):
-        raise DTypeError(f"assign: variable is a Parameter, not {came(variable)}.")
+    _refuse_other(variable, "assign")
     variable.assign(value if isinstance(value, Tensor) else Tensor(value, variable.dtype))
     return variable
 
 
 def assign_add(variable: Annotated[Parameter, Own()], value: Numbers) -> Parameter:
     """Add to a Parameter's value."""
-    if not isinstance(variable, Parameter):
-        raise DTypeError(f"assign_add: variable is a Parameter, not {came(variable)}.")
+    _refuse_other(variable, "assign_add")
     return assign(variable, astype(variable + value, variable.dtype))
 
 
 def assign_sub(variable: Annotated[Parameter, Own()], value: Numbers) -> Parameter:
     """Subtract from a Parameter's value."""
-    if not isinstance(variable, Parameter):
-        raise DTypeError(f"assign_sub: variable is a Parameter, not {came(variable)}.")
+    _refuse_other(variable, "assign_sub")
     return assign(variable, astype(variable - value, variable.dtype))
+
+
+def _refuse_other(variable: Any, name: str) -> None:
+    if not isinstance(variable, Parameter):
+        raise DTypeError(f"{name}: variable is a Parameter, not {came(variable)}.")

@@ -35,14 +35,10 @@ _fft, _ifft = _transform("fft", complexes.fft), _transform("ifft", partial(compl
 _rfft, _irfft = _transform("rfft", complexes.rfft), _transform("irfft", complexes.irfft)
 
 
-@_fft.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (ifft(dout) * x.shape[-1],)
+_fft.def_bprop(lambda x, _out, dout: (ifft(dout) * x.shape[-1],))
 
 
-@_ifft.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (fft(dout) / x.shape[-1],)
+_ifft.def_bprop(lambda x, _out, dout: (fft(dout) / x.shape[-1],))
 
 
 @_rfft.def_bprop
@@ -122,14 +118,11 @@ for _op in (_fft, _ifft, _rfft, _irfft, _real, _imag):
     with_axis_of_steps(_op)  # transforms go along the last axis
 
 
-@_real.def_bprop
-def _(_x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (dout,)  # the tape makes it complex, with an imaginary part of 0
+_real.def_bprop(lambda _x, _out, dout: (dout,))  # the tape makes it complex, with an imaginary part of 0
 
 
-@_imag.def_bprop
-def _(_x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (astype(dout, _complex_of(dout)) * 1j,)  # the gradient with respect to a + ib is dL/da + i dL/db
+# the gradient with respect to a + ib is dL/da + i dL/db
+_imag.def_bprop(lambda _x, _out, dout: (astype(dout, _complex_of(dout)) * 1j,))
 
 
 def real(x: Numbers) -> Tensor:

@@ -39,26 +39,12 @@ __all__ = ["gather", "gather_elements", "gather_nd", "index_select", "one_hot"]
 # --- slices along an axis ---------------------------------------------------------------------------------------------
 
 
-def _no_mask(index: Tensor) -> Tensor:
-    if index.dtype.category != 1:
-        raise TensorIndexError(
-            f"A Tensor cannot be indexed by a Tensor of dtype {index.dtype}: the result's shape would depend on "
-            f"values. Use ops.select(mask, x, 0), or ops.gather with integers."
-        )
-    return index
-
-
 class _Lookup(Primitive):
-    """An operation that refuses positions out of range.
+    """An operation that refuses positions out of range: `evaluate` on the CPU.
 
     On the GPU only eager calls check positions, because the check waits for the device. A compiled Program does not
     wait: an element out of range is NaN (-1 for integers, False for booleans), and adds nothing to a sum.
-
-    Args:
-        name: of the operation.
-        evaluate: the forward, which checks on the CPU.
-        check: `check(lowest, highest, arrays, attrs)` raises if a position is out of range.
-        of: which input has the positions.
+    `check(lowest, highest, arrays, attrs)` raises if a position is out of range, of the input number `of`.
     """
 
     def __init__(self, name: str, evaluate: Callable[..., Any], check: Callable[..., None], of: int) -> None:
@@ -118,12 +104,7 @@ def _scatter_add(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any
 _scatter_add.def_there(indexing.scatter_add)
 
 
-@_scatter_add.def_bprop
-def _(_x: Tensor, indices: Tensor, _out: Tensor, dout: Tensor, *, axis: int, shape: Any) -> Grads:
-    return gather(dout, indices, axis), None
-
-
-scatter_add_primitive = _scatter_add
+_scatter_add.def_bprop(lambda _x, indices, _out, dout, *, axis, shape: (gather(dout, indices, axis), None))
 
 
 def _gather_over_time(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
@@ -160,6 +141,7 @@ def _scatter_of_sum(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[
 _gather.over_time = _gather_over_time
 _gather.proportional = lambda inputs, varying: list(varying) == [True, False]
 _scatter_add.over_time, _scatter_add.summed = _scatter_over_time, _scatter_of_sum
+scatter_add_primitive = _scatter_add
 
 
 @_gather.def_there
@@ -177,7 +159,12 @@ def gather(x: Numbers, indices: Numbers, axis: int = 0) -> Tensor:
 
     A position out of range raises a TensorIndexError.
     """
-    tensor, where = as_tensor(x, "gather"), _no_mask(as_tensor(indices, "gather", "indices"))
+    tensor, where = as_tensor(x, "gather"), as_tensor(indices, "gather", "indices")
+    if where.dtype.category != 1:
+        raise TensorIndexError(
+            f"A Tensor cannot be indexed by a Tensor of dtype {where.dtype}: the result's shape would depend on "
+            f"values. Use ops.select(mask, x, 0), or ops.gather with integers."
+        )
     return _gather.bind(tensor, where, axis=as_axis(axis, tensor.ndim, "gather"), only_within=None)
 
 
@@ -199,11 +186,8 @@ def lookup(table: Tensor, indices: Any, name: str) -> Tensor:
 # --- one-hot ----------------------------------------------------------------------------------------------------------
 
 
-def _check_hot(lowest: int, highest: int, arrays: Sequence[Any], attrs: dict[str, Any]) -> None:
-    _refuse_hot(lowest, highest, attrs["depth"], attrs["name"])
-
-
-def _refuse_hot(lowest: int, highest: int, depth: int, name: str | tuple[str, str]) -> None:
+def _check_hot(lowest: int, highest: int, _: Any, attrs: dict[str, Any]) -> None:
+    depth, name = attrs["depth"], attrs["name"]
     words = name if isinstance(name, str) else name[int(lowest >= 0)]
     more = f" for depth {depth}" if words.startswith("one_hot") else ""  # a caller that says class has no depth
     _refuse_positions(lowest, highest, 0, depth, words, ArgumentError, more)
@@ -211,7 +195,7 @@ def _refuse_hot(lowest: int, highest: int, depth: int, name: str | tuple[str, st
 
 def _ones_at(indices: Any, depth: int, axis: int, dtype: Any, name: str | tuple[str, str]) -> Any:
     if indices.size:
-        _refuse_hot(indices.min(), indices.max(), depth, name)
+        _check_hot(indices.min(), indices.max(), (), {"depth": depth, "name": name})
     out = np.zeros((*indices.shape, depth), dtype)
     np.put_along_axis(out, indices[..., None], 1, -1)
     return np.moveaxis(out, -1, axis)

@@ -48,11 +48,6 @@ def _getitem(x: Any, index: Any) -> Any:
     return x[index]
 
 
-@_getitem.def_bprop
-def _(_x: Tensor, _out: Tensor, dout: Tensor, *, index: Any) -> Grads:
-    return (_put.bind(dout, index=index, shape=_x.shape),)
-
-
 getitem_primitive = _getitem
 
 
@@ -72,9 +67,8 @@ def _(x: Any, index: Any, shape: tuple[int, ...]) -> Any:
     return out
 
 
-@_put.def_bprop
-def _(_x: Tensor, _out: Tensor, dout: Tensor, *, index: Any, shape: Any) -> Grads:
-    return (_getitem.bind(dout, index=index),)
+_getitem.def_bprop(lambda _x, _out, dout, *, index: (_put.bind(dout, index=index, shape=_x.shape),))
+_put.def_bprop(lambda _x, _out, dout, *, index, shape: (_getitem.bind(dout, index=index),))
 
 
 put_primitive = _put

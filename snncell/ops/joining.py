@@ -11,7 +11,7 @@ from snncell.base.arguments.kinds import Count, Lengths, Numbers
 from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import shape as sh
-from snncell.ops.base import Grads, as_axis, as_int, as_ints, as_shape, as_tensor, same_dtype
+from snncell.ops.base import as_axis, as_int, as_ints, as_shape, as_tensor, same_dtype
 from snncell.tape.primitive import EVERYWHERE, Primitive, axis_behind_steps, moving, with_axis_of_steps
 from snncell.tape.tensor import Tensor, snapshot
 
@@ -33,9 +33,7 @@ with_axis_of_steps(_concat, axis_behind_steps)
 _concat.additive = True
 
 
-@_concat.def_bprop
-def _(*_inputs: Any, axis: int, sizes: tuple[int, ...]) -> Grads:
-    return _split_unchecked(_inputs[-1], sizes, axis)  # the last one is dout
+_concat.def_bprop(lambda *_inputs, axis, sizes: _split_unchecked(_inputs[-1], sizes, axis))  # the last one is dout
 
 
 def _join_tensors(tensors: Any, name: str) -> list[Tensor]:
@@ -88,9 +86,7 @@ def _(x: Any, bounds: tuple[int, ...], axis: int) -> Any:
     return tuple(x[(slice(None),) * axis + (slice(first, last),)] for first, last in ends)
 
 
-@_pieces_op.def_bprop
-def _(_x: Tensor, _out: Any, dout: Any, *, bounds: Any, axis: int) -> Grads:
-    return (concat(dout, axis),)
+_pieces_op.def_bprop(lambda _x, _out, dout, *, bounds, axis: (concat(dout, axis),))
 
 
 def _split_unchecked(x: Tensor, sizes: Sequence[int], axis: int) -> tuple[Tensor, ...]:

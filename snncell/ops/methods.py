@@ -25,7 +25,6 @@ from snncell.ops import (
     activation,
     arithmetic,
     base,
-    conv,
     creation as new,
     gathering,
     indexing,
@@ -39,7 +38,8 @@ from snncell.ops import (
     sorting,
     transcendental,
 )
-from snncell.ops.base import Axis, Grads, as_axis, as_int, as_tensor, astype
+from snncell.ops.base import Axis, as_axis, as_int, as_tensor, astype
+from snncell.ops.conv import fold, unfold
 from snncell.tape import hooks, structure
 from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.state import RECORDING, TRACING, Value
@@ -93,9 +93,7 @@ _to.as_stored = EVERYWHERE
 _to.watched = False  # nothing is computed
 
 
-@_to.def_bprop
-def _(_x: Tensor, _out: Tensor, dout: Tensor, *, source: str, target: str) -> Grads:
-    return (to(dout, source),)
+_to.def_bprop(lambda _x, _out, dout, *, source, target: (to(dout, source),))
 
 
 def to(x: Any, target: Any) -> Tensor:
@@ -477,7 +475,6 @@ _METHODS: dict[Any, str] = {
     sh: "broadcast_to diagonal expand expand_dims flip moveaxis movedim permute ravel reshape squeeze swapaxes "
     "swapdims transpose",
     joining: "chunk diff narrow repeat_interleave roll split tile unbind unstack",
-    conv: "fold unfold",
     linalg: "addbmm addmm addmv baddbmm bmm diag dot inner matmul matrix_power mm mv outer trace tril triu",
     gathering: "gather gather_elements gather_nd index_select",
     indexing: "argwhere index_fill index_put masked_fill masked_scatter masked_select nonzero scatter",
@@ -488,9 +485,9 @@ _METHODS: dict[Any, str] = {
     base: "astype",
 }
 _OWN = (
-    assign_value, bernoulli_method, expand_as, flatten_method, init_data, is_contiguous, max_method, min_method,
-    new_full, new_ones, new_zeros, normal_method, repeat, scatter_add_method, select_method, stride, to, type_method,
-    type_as, uniform_method, view, view_as, where_method,
+    assign_value, bernoulli_method, expand_as, flatten_method, fold, init_data, is_contiguous, max_method,
+    min_method, new_full, new_ones, new_zeros, normal_method, repeat, scatter_add_method, select_method, stride, to, type_method,
+    type_as, unfold, uniform_method, view, view_as, where_method,
 )  # fmt: skip
 # Other names for a method.
 _SAME = {"nelement": "numel", "ndimension": "dim", "reshape_as": "view_as", "unsqueeze": "expand_dims"}

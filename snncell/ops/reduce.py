@@ -305,9 +305,7 @@ def _softmax(x: Tensor, *, axis: int) -> Tensor:
 
 
 # From the output alone: nothing is exponentiated again.
-@_softmax.def_bprop
-def _(x: Tensor, out: Tensor, dout: Tensor, *, axis: int) -> Grads:
-    return (out * (dout - sum(dout * out, axis, keepdims=True)),)
+_softmax.def_bprop(lambda x, out, dout, *, axis: (out * (dout - sum(dout * out, axis, keepdims=True)),))
 
 
 @Composite
@@ -316,9 +314,7 @@ def _log_softmax(x: Tensor, *, axis: int) -> Tensor:
     return shifted - tr.log(sum(tr.exp(shifted), axis, keepdims=True))
 
 
-@_log_softmax.def_bprop
-def _(x: Tensor, out: Tensor, dout: Tensor, *, axis: int) -> Grads:
-    return (dout - tr.exp(out) * sum(dout, axis, keepdims=True),)
+_log_softmax.def_bprop(lambda x, out, dout, *, axis: (dout - tr.exp(out) * sum(dout, axis, keepdims=True),))
 
 
 def softmax(x: Numbers, axis: int = -1) -> Tensor:
@@ -349,9 +345,7 @@ _cumsum.additive = True
 
 
 # x_i is in every sum from the i-th on: the sums of dout from the end.
-@_cumsum.def_bprop
-def _(_x: Tensor, _out: Tensor, dout: Tensor, *, axis: int) -> Grads:
-    return (sh.flip(cumsum(sh.flip(dout, axis), axis), axis),)
+_cumsum.def_bprop(lambda _x, _out, dout, *, axis: (sh.flip(cumsum(sh.flip(dout, axis), axis), axis),))
 
 
 def cumsum(x: Numbers, axis: int) -> Tensor:

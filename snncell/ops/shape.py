@@ -14,7 +14,7 @@ from snncell.base.arguments.kinds import Lengths, Numbers
 from snncell.base.arguments.shown import show
 from snncell.compiler.ir.operations import Broadcast, Reshape, Transpose
 from snncell.errors import ShapeError
-from snncell.ops.base import Grads, as_axes, as_axis, as_int, as_ints, as_tensor
+from snncell.ops.base import as_axes, as_axis, as_int, as_ints, as_tensor
 from snncell.tape.event_lists import EventLists
 from snncell.tape.primitive import moving, with_axis_of_steps
 from snncell.tape.tensor import Tensor, snapshot
@@ -37,9 +37,7 @@ def as_lengths(lengths: tuple[Any, ...]) -> Any:
 _reshape = Reshape()
 
 
-@_reshape.def_bprop
-def _(_x: Tensor, _out: Tensor, dout: Tensor, *, shape: Any) -> Grads:
-    return (reshape_unchecked(dout, _x.shape),)
+_reshape.def_bprop(lambda _x, _out, dout, *, shape: (reshape_unchecked(dout, _x.shape),))
 
 
 def reshape_unchecked(x: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -130,9 +128,8 @@ def squeeze(x: Numbers, axis: int | tuple[int, ...] | None = None) -> Tensor:
 _transpose = Transpose()
 
 
-@_transpose.def_bprop
-def _(_x: Tensor, _out: Tensor, dout: Tensor, *, axes: tuple[int, ...]) -> Grads:
-    return (transpose(dout, tuple(int(a) for a in np.argsort(axes))),)  # argsort inverts a permutation
+# argsort inverts a permutation
+_transpose.def_bprop(lambda _x, _out, dout, *, axes: (transpose(dout, tuple(int(a) for a in np.argsort(axes))),))
 
 
 def transpose(x: Numbers, *axes: Any) -> Tensor:
@@ -212,9 +209,7 @@ def diagonal(x: Numbers, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Ten
 _broadcast_to = Broadcast()
 
 
-@_broadcast_to.def_bprop
-def _(_x: Tensor, _out: Tensor, dout: Tensor, *, shape: Any) -> Grads:
-    return (dout,)  # the tape sums it
+_broadcast_to.def_bprop(lambda _x, _out, dout, *, shape: (dout,))  # the tape sums it
 
 
 def broadcast_unchecked(x: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -254,9 +249,7 @@ with_axis_of_steps(_flip, lambda attrs, steps: {"axes": tuple(axis + 1 for axis 
 _flip.additive = True
 
 
-@_flip.def_bprop
-def _(_x: Tensor, _out: Tensor, dout: Tensor, *, axes: tuple[int, ...]) -> Grads:
-    return (_flip.bind(dout, axes=axes),)
+_flip.def_bprop(lambda _x, _out, dout, *, axes: (_flip.bind(dout, axes=axes),))
 
 
 def flip(x: Numbers, dims: int | tuple[int, ...]) -> Tensor:

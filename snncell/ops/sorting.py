@@ -13,7 +13,7 @@ from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.kernels.cuda import indexing as rows
 from snncell.ops import joining, logic as lg, shape as sh
-from snncell.ops.base import Grads, as_axis, as_float, as_int, as_tensor, primitive, same_dtype
+from snncell.ops.base import as_axis, as_float, as_int, as_tensor, primitive, same_dtype
 from snncell.ops.gathering import gather, gather_elements
 from snncell.tape.primitive import repeat_over_time, with_axis_of_steps
 from snncell.tape.tensor import Tensor, beside
@@ -60,14 +60,10 @@ _along.def_there(rows.along)
 _back.def_there(rows.back)
 
 
-@_along.def_bprop
-def _(_x: Tensor, order: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return _back.bind(dout, order), None
+_along.def_bprop(lambda _x, order, _out, dout: (_back.bind(dout, order), None))
 
 
-@_back.def_bprop
-def _(_x: Tensor, order: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return _along.bind(dout, order), None
+_back.def_bprop(lambda _x, order, _out, dout: (_along.bind(dout, order), None))
 
 
 def _order(turned: Tensor, descending: bool) -> Tensor:

@@ -95,9 +95,7 @@ def root(x: Any) -> Any:
 
 
 # Both branches of a where are computed: the inner one divides by 1 where the outer one takes 0.
-@root.def_bprop
-def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
-    return (where(equal(out, 0.0), 0.0, dout * 0.5 / where(equal(out, 0.0), 1.0, out)),)
+root.def_bprop(lambda _x, out, dout: (where(equal(out, 0.0), 0.0, dout * 0.5 / where(equal(out, 0.0), 1.0, out)),))
 
 
 @elementwise("float", bprop=lambda x, out, dout: (dout * -0.5 * out / x,))
