@@ -485,8 +485,8 @@ _METHODS: dict[Any, str] = {
     base: "astype",
 }
 _OWN = (
-    assign_value, bernoulli_method, expand_as, flatten_method, fold, init_data, is_contiguous, max_method,
-    min_method, new_full, new_ones, new_zeros, normal_method, repeat, scatter_add_method, select_method, stride, to, type_method,
+    assign_value, bernoulli_method, expand_as, flatten_method, fold, init_data, is_contiguous, max_method, min_method,
+    new_full, new_ones, new_zeros, normal_method, repeat, scatter_add_method, select_method, stride, to, type_method,
     type_as, unfold, uniform_method, view, view_as, where_method,
 )  # fmt: skip
 # Other names for a method.
