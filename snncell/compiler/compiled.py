@@ -42,17 +42,9 @@ from snncell.tape.state import (
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Trace
 
-# --- vector-Jacobian products -----------------------------------------------------------------------------------------
-
 
 class TracedVjp:
-    """A finished trace with the entries of its tape.
-
-    Args:
-        arguments: Tensors of the trace that stand for the arguments of a call.
-        outs: Tensors of the trace that a call returns.
-        up_to_date: whether the Python state that was traced is still as it was.
-    """
+    """A finished trace with the entries of its tape, and Tensors of it for the arguments and results of a call."""
 
     def __init__(
         self,
@@ -71,7 +63,7 @@ class TracedVjp:
         self.inputs = [*arguments, *captured, *of_parameters]
         # Reversed, so that of several inputs in one place the first counts, as it does in `pullback(..., once=True)`.
         self.input_at = {_place(x): number for number, x in reversed(list(enumerate(self.inputs)))}
-        self.up_to_date = up_to_date
+        self.up_to_date = up_to_date  # whether the Python state that was traced is still as it was
         self.smooth = CHECKING.smooth
         self._residuals: list[list[Tensor]] = []  # for gradients of one order, of two, ..., each with those before
         self._plans: dict[int, Plans] = {}
@@ -248,11 +240,8 @@ def _place(x: Tensor) -> Any:
 class Compiled:
     """A function compiled for one signature: shapes, dtypes, Python arguments, and the state of the Cells in it.
 
-    Args:
-        leaves: the Tensors among the arguments.
-        arguments: the structure of (args, kwargs).
-        taped: whether gradients are to be taken through it from outside.
-        entries: for each of `leaves` the tape entry of the Parameter that it is, if that is to be told apart.
+    The structure of its `arguments` has the `leaves`, Tensors, each with the tape entry of the Parameter that it is, if
+    that is to be told apart. `taped` is whether gradients are to be taken through it from outside.
     """
 
     def __init__(

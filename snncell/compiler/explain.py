@@ -211,17 +211,13 @@ def _stage_lines(after: Iterable[tuple[str, Program]]) -> list[str]:
         if not isinstance(instruction.op, LoopOperation):
             continue
         loop, line = instruction.op.loop, instruction.line
-        bodies: list[tuple[str, Body, list[Value]]] = [(f"a step of {loop.who}", loop.body, [])]
-        if loop.recompute is not None:
-            forward = loop.recompute.forward
-            bodies[0] = (*bodies[0][:2], [x._data for x in forward.carry])
-            bodies.append((f"a step that {loop.who} computes again", forward, []))
+        forward = loop.recompute.forward if loop.recompute else None
+        states = [x._data for x in forward.carry] if forward else []
+        bodies: list[tuple[str, Body, list[Value]]] = [(f"a step of {loop.who}", loop.body, states)]
+        bodies += [(f"a step that {loop.who} computes again", forward, [])] if forward else []
         for title, body, states in bodies:
             lines += [f"--- {title}, {line}", "", *_stage_lines(stages_of_body(body, states))]
     return lines
-
-
-# --- signatures -------------------------------------------------------------------------------------------------------
 
 
 def signature_difference(old: Any, new: Any) -> str:
@@ -240,9 +236,6 @@ def signature_difference(old: Any, new: Any) -> str:
     values = zip(structure.statics(tree), structure.statics(new_tree), strict=False)
     changes = [f"{a!r} in one call and {b!r} in another" for a, b in values if a != b or type(a) is not type(b)]
     return "a fixed argument is " + changes[0] if changes else "the arguments have another structure"
-
-
-# --- CUDA kernels -----------------------------------------------------------------------------------------------------
 
 
 def kernels_on_device(program: Program) -> Iterator[tuple[str, str, tuple[Any, ...]]]:

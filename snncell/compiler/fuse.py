@@ -176,9 +176,6 @@ def _sizes(groups: list[FusionGroup]) -> dict[Value, int]:
     return sizes
 
 
-# --- the order of loops -----------------------------------------------------------------------------------------------
-
-
 # A loop that moves more does not wait for others: its results would stay in memory, and leave the cache.
 WAITING_BYTES = 1 << 20
 

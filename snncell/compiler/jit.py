@@ -88,8 +88,6 @@ def refuse_options(jit_config: Any, dynamic: Any, compile_once: Any, hash_args: 
 
 def as_signature(given: Annotated[Any, Own()]) -> tuple[Tensor | None, ...] | None:
     """The arguments that a function is to be called with, as Tensors of their shapes and dtypes."""
-    if given is None:
-        return None
     each = tuple(given) if isinstance(given, (tuple, list)) else (given,)
     for number, one in enumerate(each):
         if one is not None and not isinstance(one, Tensor):
@@ -97,7 +95,7 @@ def as_signature(given: Annotated[Any, Own()]) -> tuple[Tensor | None, ...] | No
                 f"jit: input_signature holds a Tensor like each argument, such as ops.zeros((2, 3)), or None "
                 f"for what it may be; element {number} is {came(one)}."
             )
-    return each
+    return None if given is None else each
 
 
 def refuse_other_arguments(signature: Sequence[Tensor | None], args: Sequence[Any], name: str) -> None:
@@ -155,9 +153,7 @@ class Jitted:
     def __init__(
         self, fn: Callable[..., Any], name: str | None = None, limit: int | None = None, signature: Signature = None
     ) -> None:
-        self.fn = fn
-        self.limit = limit
-        self.signature = signature
+        self.fn, self.limit, self.signature = fn, limit, signature
         self.name = str(name or getattr(fn, "__name__", type(fn).__name__))
         self.compiled: dict[Any, Compiled] = {}
         self.stale = 0  # how often a trace was out of date
@@ -354,7 +350,7 @@ def explain(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> str:
     The text has a summary, then for each launch the operations that it fuses with their lines in your code, the bytes
     that it moves, and why it is not one with the launches that it depends on. For a loop over time it says whether the
     loop is one kernel or why not, which values it stores for the backward pass, and which instructions run before and
-    after it. The Program comes last. Nothing is run. A gradient is explained where it is taken:
+    after it. The Program comes last. Nothing is run. To explain a gradient, pass the function that takes it:
     `explain(snncell.value_and_grad(...), ...)`, or the whole training step.
 
     Args:

@@ -3,13 +3,10 @@
     step      (v; x) -> (v'; s)             h = v + (x - v) / tau; u = h - 1; s = u > 0; v' = h * (1 - stop_gradient(s))
     backward  (dv'; u, ds) -> (dv; dx)      s = u > 0; dh = ds * surrogate(u) + dv' * (1 - s); dx = dh / tau; ...
 
-The backward step is the sweep of the step's tape, traced after the step itself. So it holds the step once more: it
-computes again what the sweep needs of the forward pass, from the least that has to be saved for it
-(`passes/rematerialise.py`), here u. Its states are the gradients of the step's states, and it runs in the other
-direction of time. It is a body like any other, with a backward step in turn.
-
-Gradients of higher orders may need inputs or states that the backward step itself does not read. So if an outer tape
-records, `find_needed_inputs` finds them, and the loop keeps them.
+The backward step is the sweep of the step's tape, traced after the step itself: it computes again what the sweep needs
+of the forward pass, from the least that has to be saved for it (`passes/rematerialise.py`), here u. Its states are the
+gradients of the step's states, and it runs in the other direction of time. It is a body like any other, with a backward
+step in turn. If an outer tape records, `find_needed_inputs` finds what gradients of higher orders need beside.
 """
 
 from __future__ import annotations

@@ -22,8 +22,6 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.state import EFFECTS_LOCK, Tape, record_on, recording_on, settings
 from snncell.tape.tensor import Tensor, beside, wrap
 
-# --- the steps --------------------------------------------------------------------------------------------------------
-
 
 class ReplayedSteps(NamedTuple):
     """The steps of a loop over time."""
@@ -77,14 +75,9 @@ _ARRIVING = "the gradient of its output"
 def look_at_results(
     loop: ReplayedSteps, states: Sequence[Tensor], xs: Sequence[Tensor], results: Sequence[Tensor]
 ) -> None:
-    """Raise if results of a loop are not finite, and name the step where that starts.
+    """Raise a NotFiniteError if results of a loop are not finite, and name the step where that starts.
 
-    Args:
-        states: those before the first step, Parameters that the steps write last.
-        results: the states after the last step, and the collected results.
-
-    Raises:
-        NotFiniteError: which says where.
+    The results are the states after the last step, Parameters that the steps write last, and the collected results.
     """
     faults = _faults(results, (*states, *xs))
     if not faults:
@@ -104,17 +97,12 @@ def look_at_gradients(
     douts: Sequence[Any],
     grads: Sequence[Any],
 ) -> None:
-    """Raise if the gradients of a loop's inputs are not finite, and name the step where that starts.
+    """Raise a NotFiniteError if the gradients of a loop's inputs are not finite, and name the step where that starts.
 
     Args:
-        inputs: the states before the first step, the sequences, and the constants.
-        states, sequences: the number of each among the inputs.
+        inputs: so many states before the first step, so many sequences, and the constants.
         captured: the last inputs, as the step found them: Parameters have names.
         douts: the gradients, or None, of the last states and of the collected results.
-        grads: the gradients of the inputs.
-
-    Raises:
-        NotFiniteError: which says where.
     """
     faults = _faults(grads, (*inputs, *douts))
     if not faults:

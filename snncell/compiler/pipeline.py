@@ -1,8 +1,7 @@
 """The compiler's passes, in their order: one list over Programs, one over the bodies of loops.
 
-A pass is a function Program -> Program. Its module or its docstring opens with an example, and says why it pays and
-when it must not be applied. `run_passes` runs both lists, and `snncell.explain_passes` shows a Program after each pass,
-then the step of each loop in it.
+`run_passes` runs both lists, and `snncell.explain_passes` shows a Program after each pass, then the step of each loop
+in it. The docstring of a pass has an example, and says why it pays and when it must not be applied.
 
 A trace goes through the CANONICAL passes at once. The other passes of PROGRAM_PASSES run when a plan is made, because
 they depend on the device. A body chooses the values that it saves when it is traced (`rematerialise`), and is taken

@@ -1,13 +1,4 @@
-"""Scan: a loop over time as one operation. Its backward pass is the Scan of its body's backward step.
-
-A Scan without states inside of another loop runs all of its steps for all steps of the outer loop as one loop
-(`Nested`):
-
-    outer loop of T steps, in each of them M      one loop of T M steps
-    sequence (M, ...), of each (T, M, ...)        sequence (T M, ...)
-    constant (...)                                the same constant
-    constant of each outer step, (T, ...)         sequence (T M, ...), each row M times
-"""
+"""Scan: a loop over time as one operation. Its backward pass is the Scan of its body's backward step."""
 
 from __future__ import annotations
 
@@ -24,7 +15,7 @@ from snncell.base.config import FINITE
 from snncell.compiler.backends.cuda_loop import CUDALoop
 from snncell.compiler.explain import explain_loop
 from snncell.compiler.ir.loop import Body, Loop, LoopOperation, Recompute
-from snncell.compiler.ir.program import find_used_values
+from snncell.compiler.ir.program import find_used_values, results_of, with_inputs
 from snncell.compiler.linearise import (
     Reverse,
     StepFunction,
@@ -81,9 +72,7 @@ def run_scan(
         for watch in FINITE if TRACING.trace is None else ():
             scan.observed = ReplayedSteps(f, written, backwards, who, names, CHECKING.smooth, watch.place())
             pairs = zip(body.ys, outs[len(states) :], strict=False)
-            results = [
-                out for y, out in pairs if id(y._data) not in body.trace.noted
-            ]  # without the records of monitors
+            results = [out for y, out in pairs if id(y._data) not in body.trace.noted]  # no records of monitors
             look_at_results(scan.observed, states, xs, [*outs[: len(states)], *results])
         assign_all(list(zip(written, outs[len(carry) : len(states)], strict=True)), in_range=True)
     return list(outs[: len(carry)]), list(outs[len(states) : len(states) + scan.loop.result_count])
@@ -183,13 +172,10 @@ class Scan(LoopOperation):
             return instruction
         ys, sums = compress(body.ys, flags[first:last]), compress(body.sums, flags[last:])
         body = replace(body, ys=list(ys), sums=list(sums))
-        # A Program is carried out, not differentiated, so nothing stays for higher orders: what it becomes must not
-        # depend on whether a tape happens to be active while it is made.
+        # Nothing stays for higher orders: what a Program becomes must not depend on whether a tape is active.
         body, inputs = _drop_unused(body, instruction.inputs, self.loop.recompute, set())
         scan = Scan(replace(self.loop, body=body, result_count=len(body.ys)))
-        pruned = Instruction(scan, tuple(inputs), instruction.attrs, instruction.line)
-        pruned.outputs = tuple(compress(instruction.outputs, flags))
-        return pruned
+        return with_inputs(instruction, inputs, list(compress(instruction.outputs, flags)), scan)
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
         body, steps = self.loop.body, attrs["steps"]
@@ -320,14 +306,13 @@ def _spread(reverse: Reverse, results: Sequence[Tensor], states: int) -> list[An
     return [*(of_states.get(n) for n in range(states)), *others]
 
 
-# --- a loop inside of a loop ------------------------------------------------------------------------------------------
-
-
 class Nested:
-    """The rule of a loop for all steps of the loop around it: `Primitive.over_time`.
+    """The rule of a loop without states for all steps of the loop around it (`Primitive.over_time`): as one loop.
 
-    Args:
-        loop: the one inside, which has no states.
+    outer loop of T steps, in each of them M      one loop of T M steps
+    sequence (M, ...), of each (T, M, ...)        sequence (T M, ...)
+    constant (...)                                the same constant
+    constant of each outer step, (T, ...)         sequence (T M, ...), each row M times
     """
 
     def __init__(self, loop: Loop) -> None:
@@ -355,16 +340,15 @@ class Nested:
     def _most(self) -> int:
         """The elements of the largest result of a step."""
         if self._widest is None:
-            results = [x for instruction in canonical_step(self.loop.body).instructions for x in instruction.outputs]
+            results = results_of(*canonical_step(self.loop.body).instructions)
             self._widest = max((math.prod(x.shape) for x in results), default=0)
         return self._widest
 
     def _lowered_for(self, of_each: tuple[bool, ...]) -> Lowered:
         """The loop that takes as sequences the constants that differ around it."""
         if of_each not in self._lowered:
-            body = self.loop.body
-            pairs = list(zip(body.consts, of_each, strict=True))
-            moved, kept = [x for x, v in pairs if v], [x for x, v in pairs if not v]
-            loop = replace(self.loop, body=replace(body, xs=[*body.xs, *moved], consts=kept))
+            body, alike = self.loop.body, [not differs for differs in of_each]
+            xs, consts = [*body.xs, *compress(body.consts, of_each)], list(compress(body.consts, alike))
+            loop = replace(self.loop, body=replace(body, xs=xs, consts=consts))
             self._lowered[of_each] = Lowered(loop, schedule(loop))
         return self._lowered[of_each]

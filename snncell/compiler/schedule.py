@@ -35,41 +35,27 @@ class RecomputeSchedule:
 
 @dataclass(frozen=True, eq=False)
 class LoopSchedule:
-    """A loop as a backend takes it.
+    """A loop as a backend takes it. What is of `recompute` too, is of the forward that it runs again."""
 
-    Attributes:
-        carry, xs, consts: the inputs of a step.
-        parts: the body, taken apart.
-        loop: the instructions in the loop that its results depend on, in order.
-        invariant: instructions that depend on constants alone, of the body and of `recompute`.
-        prologue: instructions on whole sequences before the loop, likewise.
-        products: further ones, which the loop alone takes: a kernel may add up the rows of each step itself
-            (`backends/event_products.py`), where the first operand is found to have few events.
-        terms: of the instructions on sums after the loop, products of events and a sequence that only they take from
-            the loop: a kernel may add them up itself, too.
-        summed: the Values that the loop itself adds up; a sequence that exists before it is summed without a loop.
-        rows: the sequences that the loop loads a row of at each step, for the body and for `recompute`.
-        fixed: the operands that are the same at every step, likewise.
-        interval: checkpoint the states before each `interval`-th step, as further outputs.
-        recompute: for a backward pass, the forward between checkpoints.
-    """
-
-    who: str
-    backwards: bool
+    who: str  # the function that runs it
+    backwards: bool  # whether the last step is taken first
     carry: list[Value]
     xs: list[Value]
     consts: list[Value]
-    parts: LoopParts
-    loop: list[Instruction]
-    invariant: list[Instruction]
-    prologue: list[Instruction]
+    parts: LoopParts  # the body, taken apart
+    loop: list[Instruction]  # that the results depend on
+    invariant: list[Instruction]  # that depend on constants alone, of `recompute` too
+    prologue: list[Instruction]  # on whole sequences before the loop, of `recompute` too
+    # Further ones, which the loop alone takes: a kernel may add up the rows of each step itself, if the first operand
+    # is found to have few events (`backends/event_products.py`).
     products: list[Instruction]
+    # Of those on sums after the loop, products of events and a sequence that only they take from the loop: likewise.
     terms: list[Instruction]
-    summed: list[Value]
-    rows: list[Value]
-    fixed: list[Value]
-    interval: int | None
-    recompute: RecomputeSchedule | None
+    summed: list[Value]  # by the loop itself; a sequence that exists before it is summed without a loop
+    rows: list[Value]  # the sequences that the loop loads a row of at each step, of `recompute` too
+    fixed: list[Value]  # the operands that are the same at every step, of `recompute` too
+    interval: int | None  # checkpoint the states before each `interval`-th step, as further outputs
+    recompute: RecomputeSchedule | None  # for a backward pass, the forward between checkpoints
 
     @property
     def instructions(self) -> list[Instruction]:
@@ -279,9 +265,9 @@ def common_shape(values: Iterable[Value]) -> Shape:
 class Phase:
     """Elementwise instructions over one shape, or one product."""
 
-    def __init__(self, shape: Shape, product: bool = False) -> None:
+    def __init__(self, shape: Shape, instructions: Sequence[Instruction] = (), product: bool = False) -> None:
         self.shape = shape  # of all that it computes
-        self.instructions: list[Instruction] = []
+        self.instructions = list(instructions)
         self.product = product
 
 
@@ -313,7 +299,7 @@ def phases_of(instructions: Sequence[Instruction], results: Sequence[Value]) -> 
         (out,) = instruction.outputs
         product = not is_elementwise(instruction)
         key = (level[out], not product, id(instruction) if product else out.shape)
-        phases.setdefault(key, Phase(out.shape, product)).instructions.append(instruction)
+        phases.setdefault(key, Phase(out.shape, product=product)).instructions.append(instruction)
     return [phases[key] for key in sorted(phases, key=lambda key: key[:2])]
 
 
@@ -323,13 +309,6 @@ class Stores:
     A state is overwritten in place by the phase that computes it, if no later phase reads the old one; otherwise it is
     computed into an array of its own and copied by a later phase. Phases that only store are added to those of the
     step. If `in_place`, the states after the step take the places of those before it.
-
-    Attributes:
-        after: for each phase the numbers of the states that it stores.
-        sequences, summed: for each phase the Values that it stores or adds.
-        targets: the Values of the states after the step.
-        direct: of Values that are computed in the place of a state, the number of the state.
-        shared: the other Values that one phase computes and another needs.
     """
 
     def __init__(
@@ -342,7 +321,7 @@ class Stores:
         in_place: bool,
     ) -> None:
         self.phases = phases
-        self.targets = after
+        self.targets = after  # the Values of the states after the step
         self._made_in: dict[Value, int] = {}
         self._last_read: dict[Value, int] = {}  # the last phase that needs a Value
         for n, phase in enumerate(phases):
@@ -352,11 +331,14 @@ class Stores:
         stored = [x for x in sequences if x not in self._made_in or not phases[self._made_in[x]].product]
         at_sequence = {x: self._at(x) for x in stored}
         at_sum = {x: self._at(x) for x in summed}
+        # Of Values that are computed in the place of a state, the number of the state.
         self.direct: dict[Value, int] = {}
         at_after = self._place_states(carry, after, sequences, in_place)
+        # For each phase the numbers of the states that it stores, and the Values that it stores or adds.
         self.after = [[n for n, at in at_after.items() if at == k] for k in range(len(phases))]
         self.sequences = [[x for x, at in at_sequence.items() if at == k] for k in range(len(phases))]
         self.summed = [[x for x, at in at_sum.items() if at == k] for k in range(len(phases))]
+        # The other Values that one phase computes and another needs.
         self.shared = [
             value
             for value, at in self._made_in.items()

@@ -31,8 +31,8 @@ from snncell.kernels.space import HOST
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
 
-# Elements per block. The rows of a block are read and written in long runs, and its state stays in the second-level
-# cache: measured, 4096 is within 10 % of the best. Small nets get smaller blocks, so that all threads have some.
+# Elements per block, whose state stays in the second-level cache: measured, 4096 is within 10 % of the best. Small nets
+# get smaller blocks, so that all threads have some.
 BLOCK = loops.BLOCK
 LEAST_BLOCK = 512
 GROUP = 4  # rows per block are a multiple of this: so many are multiplied together
@@ -152,11 +152,7 @@ class CPULoop(LoopBackend):
 
     def _phases(self, instructions: list[Instruction], results: list[Value]) -> list[Phase]:
         """The phases of a step: one where all is elementwise, over the shape that everything broadcasts to."""
-        if self.products:
-            return phases_of(instructions, results)
-        phase = Phase(self.common_shape())
-        phase.instructions = instructions
-        return [phase]
+        return phases_of(instructions, results) if self.products else [Phase(self.common_shape(), instructions)]
 
     def _finish(self, lines: list[str], instructions: list[Instruction], others: list[Value]) -> None:
         """The source and the signature."""
@@ -194,8 +190,6 @@ class CPULoop(LoopBackend):
                 self.cost += width * (cost_of([instruction]) - 1)
             else:
                 self.cost += math.prod(instruction.inputs[1].shape) // PRODUCTS_PER_ELEMENT
-
-    # --- running it ---------------------------------------------------------------------------------------------------
 
     def run(
         self, known: dict[Value, Any], varying: set[Value], steps: int

@@ -192,8 +192,6 @@ class CUDALoop(LoopBackend):
         """Its kernel, to be built."""
         return [(self.name, self.source, self.signature, False)]
 
-    # --- running it ---------------------------------------------------------------------------------------------------
-
     def run(
         self, known: dict[Value, Any], varying: set[Value], steps: int
     ) -> tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]:

@@ -49,15 +49,11 @@ class Gathered:
                 for i in block: ...
 
     A block is of some columns of one row of the product, or of several whole rows.
-
-    Args:
-        values: their results, each with its number among the sequences of the kernel, and the number of its space.
-        by_rows: whether the kernel's units are rows.
     """
 
     def __init__(self, values: dict[Value, tuple[int, int]], by_rows: bool) -> None:
-        self.values = values
-        self.by_rows = by_rows
+        self.values = values  # the results, each with its number among the kernel's sequences, and that of its space
+        self.by_rows = by_rows  # whether the kernel's units are rows
 
     def __contains__(self, value: object) -> bool:
         return value in self.values

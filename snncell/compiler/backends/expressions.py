@@ -150,9 +150,6 @@ def code_of(value: Value) -> str:
     return kind_of(value).code
 
 
-# --- index spaces -----------------------------------------------------------------------------------------------------
-
-
 class Operand(NamedTuple):
     """A Value as it enters a kernel: reshaped to `shape`, whose axes of length 1 are broadcast."""
 
@@ -167,12 +164,8 @@ class IndexSpace:
 
     Axes that every operand treats alike are joined first, so that most kernels run over one or two axes whatever the
     shapes were: fewer kernels are compiled, and the inner loop is long. Along the axes that an operand has not in full
-    it is broadcast, as `uniform` operands are, whose elements are all the same.
-
-    Attributes:
-        sizes: the joined lengths.
-        kept: which of them are not reduced.
-        present: for each operand, which of them it has.
+    it is broadcast, as `uniform` operands are, whose elements are all the same. `sizes` are the joined lengths, `kept`
+    which of them are not reduced, and `present` which of them each operand has.
     """
 
     def __init__(

@@ -53,68 +53,39 @@ ENOUGH = 1 << 17  # threads that fill a card
 
 @dataclass(frozen=True)
 class GroupKernel:
-    """The kernel of a group, ready to be built.
+    """The kernel of a group, ready to be built."""
 
-    Attributes:
-        name: its operations, for the file's name.
-        source: the whole file.
-        sizes: the lengths of the joined axes: the first arguments.
-        arrays, outputs: the operands.
-        scalars: Python numbers, and the NumPy dtype each is passed as.
-        signature: the argument types for `build`.
-    """
-
-    name: str
-    source: str
-    sizes: tuple[int, ...]
+    name: str  # its operations, for the file's name
+    source: str  # the whole file
+    sizes: tuple[int, ...]  # the lengths of the joined axes: the first arguments
     arrays: list[Operand]
     outputs: list[Operand]
-    scalars: list[tuple[Any, Any]]
-    signature: tuple[Any, ...]
+    scalars: list[tuple[Any, Any]]  # Python numbers, and the NumPy dtype each is passed as
+    signature: tuple[Any, ...]  # the argument types for `build`
 
 
 @dataclass(frozen=True)
 class KernelSource(GroupKernel):
-    """A loop on the CPU.
+    """A loop on the CPU."""
 
-    Attributes:
-        units: of its work, which threads can share.
-        shared: whether it pays that threads share them.
-        parts: the dtypes of the arrays in which units leave parts of reductions.
-        left: the number of parts that a unit leaves in each.
-    """
-
-    units: int
-    shared: bool
-    parts: list[Any]
-    left: int
+    units: int  # of its work, which threads can share
+    shared: bool  # whether it pays that threads share them
+    parts: list[Any]  # the dtypes of the arrays in which units leave parts of reductions
+    left: int  # the number of parts that a unit leaves in each
 
 
 @dataclass(frozen=True)
 class CUDAKernel(GroupKernel):
-    """A kernel on the device; its source holds the one that joins parts of sums too, `join_<name>`.
+    """A kernel on the device; its source holds the one that joins parts of sums too, `join_<name>`."""
 
-    Attributes:
-        results: elements, or results of the sums.
-        terms: of each sum; 0 without sums.
-        sums: the places of the sums among the outputs.
-        join: the argument types of the kernel that joins.
-    """
-
-    results: int
-    terms: int
-    sums: list[int]
-    join: tuple[Any, ...]
+    results: int  # elements, or results of the sums
+    terms: int  # of each sum; 0 without sums
+    sums: list[int]  # their places among the outputs
+    join: tuple[Any, ...]  # the argument types of the kernel that joins
 
 
 class _GroupBody(Statements):
-    """The statements of a fused group, in which p0, p1, ... are the position, and its operands.
-
-    Args:
-        group: the instructions.
-        uniform: constants whose elements are all the same.
-        prefix: of the kernel's name.
-    """
+    """The statements of a fused group, in which p0, p1, ... are the position, and its operands."""
 
     def __init__(self, group: FusionGroup, uniform: set[Value], prefix: str, functions: dict[str, str]) -> None:
         super().__init__(functions=functions)

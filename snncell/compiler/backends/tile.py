@@ -33,8 +33,6 @@ from snncell.kernels import loops
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
 
-# --- operands ---------------------------------------------------------------------------------------------------------
-
 
 class Scratch:
     """Allocations of a block's arrays, as text: on the stack as long as there is room, else in Numba's memory."""
@@ -51,10 +49,7 @@ class Scratch:
 class PhaseOperands:
     """The operands of phases over one shape that come from outside of the kernel: rows of sequences, and constants.
 
-    Args:
-        space: the number of that shape.
-        rows, fixed: the numbers of sequences and constants among the kernel's arguments.
-        used: the Values that the phases use.
+    `rows` and `fixed` have the numbers of all of these among the kernel's arguments, `used` those that the phases use.
     """
 
     def __init__(
@@ -66,10 +61,8 @@ class PhaseOperands:
         used: list[Value],
         scratch: Scratch,
     ) -> None:
-        self.space = space
-        self._scratch = scratch
+        self.space, self.rows, self._scratch = space, rows, scratch  # the number of the shape
         self.index = IndexSpace(shape, [value for value in used if value in rows or value in fixed])
-        self.rows = rows
         self.prepare: list[str] = []
         self.elements: dict[Value, str] = {}
         for value in self.index.present:
@@ -117,13 +110,7 @@ class PhaseOperands:
 
 
 class KernelBlock:
-    """The spaces of a kernel, one for each of `shapes`, and the operands of its phases.
-
-    Attributes:
-        scalars: Python numbers that became arguments, and the NumPy dtype of each.
-        sizes: of each space, its joined axes.
-        prepare: the statements that each block begins with.
-    """
+    """The spaces of a kernel, one for each of `shapes`, and the operands of its phases."""
 
     def __init__(
         self,
@@ -136,8 +123,8 @@ class KernelBlock:
         self.spaces = {shape: k for k, shape in enumerate(shapes)}
         self.rows = {value: n for n, value in enumerate(rows)}
         self.fixed = {value: n for n, value in enumerate(fixed)}
-        self.scalars: list[tuple[Any, Any]] = []
-        self.prepare: list[str] = []
+        self.scalars: list[tuple[Any, Any]] = []  # numbers that became arguments, and the NumPy dtype of each
+        self.prepare: list[str] = []  # the statements that each block begins with
         self.operands: list[PhaseOperands] = []
         self._scratch = scratch
         self._buffers = 0

@@ -18,44 +18,26 @@ from snncell.tape.state import Value
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import BodyTrace, Instruction
 
-# --- the body ---------------------------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, eq=False)
 class Body:
-    """One time step of a loop, traced once, with the roles of its inputs and outputs.
+    """One time step of a loop, traced once, with the roles of its inputs and outputs."""
 
-    Attributes:
-        trace: the trace of the step; that of a backward step begins with the instructions of its forward step.
-        carry, after: the states before the step, and after it.
-        xs, ys: the step's rows of the input sequences, and of the output sequences.
-        consts: inputs that are the same at every step.
-        sums: terms that are added up over all steps.
-        backwards: whether the steps run from the last to the first.
-        captured: Tensors from outside that the last of `consts` stand for.
-        fused_producers, fused_users: instructions that passes have put before and after those of the trace.
-        fused_sums: sums over time that a pass has made part of `sums`.
-        saved: those of `ys` that are stored for the backward pass alone.
-        residuals: of a backward step, those of `xs` that its forward stores; their gradients go on to it.
-        reverse: the backward step that was traced to learn what to save, for all outputs but `saved`
-            (`linearise.Reverse`).
-    """
-
-    trace: BodyTrace
-    carry: list[Tensor]
-    after: list[Tensor]
-    xs: list[Tensor]
-    ys: list[Tensor]
-    consts: list[Tensor]
-    backwards: bool
-    sums: list[Tensor] = field(default_factory=list)
-    captured: list[Tensor] = field(default_factory=list)
-    fused_producers: list[Instruction] = field(default_factory=list)
-    fused_users: list[Instruction] = field(default_factory=list)
-    fused_sums: list[Instruction] = field(default_factory=list)
-    saved: list[Tensor] | None = None
-    residuals: list[Tensor] = field(default_factory=list)
-    reverse: Any = None
+    trace: BodyTrace  # of the step; that of a backward step begins with the instructions of its forward step
+    carry: list[Tensor]  # the states before the step
+    after: list[Tensor]  # and after it
+    xs: list[Tensor]  # the step's rows of the input sequences
+    ys: list[Tensor]  # and of the output sequences
+    consts: list[Tensor]  # inputs that are the same at every step
+    backwards: bool  # whether the steps run from the last to the first
+    sums: list[Tensor] = field(default_factory=list)  # terms that are added up over all steps
+    captured: list[Tensor] = field(default_factory=list)  # from outside, that the last of `consts` stand for
+    fused_producers: list[Instruction] = field(default_factory=list)  # that passes have put before those of the trace
+    fused_users: list[Instruction] = field(default_factory=list)  # and after them
+    fused_sums: list[Instruction] = field(default_factory=list)  # over time, that a pass has made part of `sums`
+    saved: list[Tensor] | None = None  # those of `ys` that are stored for the backward pass alone
+    residuals: list[Tensor] = field(default_factory=list)  # those of `xs` that the forward of a backward step stores
+    reverse: Any = None  # the backward step that was traced to learn what to save (`linearise.Reverse`)
 
     @property
     def outs(self) -> list[Tensor]:
@@ -87,30 +69,20 @@ class Body:
 
 
 class LoopParts(NamedTuple):
-    """The instructions of a step by the place where they run: before the loop, in it, or after it.
-
-    Attributes:
-        program: all instructions.
-        after, ys, sums: the Values of its outputs.
-        invariant: instructions that depend on constants alone, in order.
-        prologue, loop, epilogue: on whole sequences before the loop, in it, and on whole sequences after it.
-        reductions: instructions on sums after the loop.
-        fixed: Values that are the same at every step.
-        sequences, summed: Values of the loop that are wanted as sequences, and whose sums over time are wanted.
-    """
+    """The instructions of a step by the place where they run: before the loop, in it, or after it."""
 
     program: Program
-    after: list[Value]
+    after: list[Value]  # its outputs
     ys: list[Value]
     sums: list[Value]
-    invariant: list[Instruction]
-    prologue: list[Instruction]
+    invariant: list[Instruction]  # that depend on constants alone
+    prologue: list[Instruction]  # on whole sequences before the loop
     loop: list[Instruction]
-    epilogue: list[Instruction]
-    reductions: list[Instruction]
-    fixed: set[Value]
-    sequences: list[Value]
-    summed: list[Value]
+    epilogue: list[Instruction]  # on whole sequences after the loop
+    reductions: list[Instruction]  # on sums after the loop
+    fixed: set[Value]  # that are the same at every step
+    sequences: list[Value]  # of the loop, that are wanted as sequences
+    summed: list[Value]  # of the loop, whose sums over time are wanted
 
     @property
     def all_steps(self) -> list[Instruction]:
@@ -137,9 +109,6 @@ class Step(NamedTuple):
     parts: LoopParts | None = None  # where its instructions run, when `hoist` has decided that
 
 
-# --- the loop ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class Recompute:
     """Recomputation of the states between checkpoints: the backward pass runs the forward again, segment by segment."""
@@ -150,20 +119,13 @@ class Recompute:
 
 @dataclass(frozen=True, eq=False)
 class Loop:
-    """A body, run for as many steps as its sequences have.
-
-    Attributes:
-        result_count: how many of the body's ys are results; those that follow are saved for the backward pass.
-        who: the function that runs the loop, for errors and `explain`.
-        interval: checkpoint the states before each `interval`-th step, as further outputs, and save nothing else.
-        recompute: for a backward pass, how it gets the states between checkpoints.
-    """
+    """A body, run for as many steps as its sequences have."""
 
     body: Body
-    result_count: int
-    who: str
-    interval: int | None = None
-    recompute: Recompute | None = None
+    result_count: int  # of the body's ys; those that follow are saved for the backward pass
+    who: str  # the function that runs the loop, for errors and `explain`
+    interval: int | None = None  # checkpoint the states before each `interval`-th step, and save nothing else
+    recompute: Recompute | None = None  # for a backward pass, how it gets the states between checkpoints
 
 
 class LoopOperation(Primitive):

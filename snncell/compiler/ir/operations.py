@@ -156,18 +156,12 @@ class Cast(Elementwise):
 
 
 class Reduction(FusibleOperation):
-    """An operation that joins the elements along some axes.
-
-    Args:
-        evaluate: `evaluate(array, axis=tuple, keepdims=bool)`.
-        join: an expression of {0} and {1}.
-        start: for a NumPy dtype, the text of the value that joins to nothing.
-    """
+    """An operation that joins the elements along some axes."""
 
     def __init__(self, name: str, evaluate: Callable[..., Any], join: str, start: Callable[[Any], str]) -> None:
-        super().__init__(name, evaluate)
-        self.join = join
-        self.start = start
+        super().__init__(name, evaluate)  # (array, axis=tuple, keepdims=bool)
+        self.join = join  # an expression of {0} and {1}
+        self.start = start  # for a NumPy dtype, the text of the value that joins to nothing
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
         """The reduction within each step."""

@@ -42,6 +42,7 @@ class Product(Primitive):
 
     as_stored = ("gpu",)  # where the library adds up in float32
     total: Sum  # of elements, which some products take of an operand in place of one of the result
+    by_columns: bool | None = None  # whether the events of the first operand are those of its columns; None: never
 
     def __init__(self) -> None:
         super().__init__("matmul", self._product)
@@ -51,7 +52,9 @@ class Product(Primitive):
 
     def limit(self, x: Any, y: Any) -> float:
         """The density of the first operand below which its events are multiplied, by the sizes of both: 0 if never."""
-        return 0.0
+        if self.by_columns is None or x.dtype != y.dtype:
+            return 0.0
+        return _limit(math.prod(x.shape[:-1]), x.shape[-1], y, compute_dtype(y.dtype), self.by_columns)
 
     def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
         """The way it is computed on the CPU, for operands of these sizes."""
@@ -91,16 +94,14 @@ class Product(Primitive):
 class Dot(Product):
     """The product of rows and a matrix: (..., k) and (k, m) give (..., m)."""
 
+    by_columns = False
+
     def _product(self, x: Any, y: Any) -> Any:
         return matmul.matmul(as_rows(x), y).reshape(self._shape(x.shape, y.shape))
 
     def into(self, out: Any, x: Any, y: Any) -> None:
         """Compute the product into `out`, which is contiguous."""
         matmul.matmul_into(as_rows(out), as_rows(x), y)
-
-    def limit(self, x: Any, y: Any) -> float:
-        """That of all rows."""
-        return _limit(math.prod(x.shape[:-1]), x.shape[-1], x, y, by_columns=False)
 
     def _shape(self, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
         return (*x[:-1], y[1])
@@ -130,6 +131,7 @@ class Contraction(Product):
     matrix that `Dot` had the transpose of.
     """
 
+    by_columns = True
     other: Contraction  # that gives the transpose of this one's result
 
     def __init__(self, *, turned: bool = False) -> None:
@@ -142,10 +144,6 @@ class Contraction(Product):
     def into(self, out: Any, x: Any, y: Any) -> None:
         """Compute the product into `out`, which is contiguous."""
         matmul.matmul_into(out.T if self.turned else out, as_rows(x).T, as_rows(y))
-
-    def limit(self, x: Any, y: Any) -> float:
-        """That of the columns."""
-        return _limit(x.shape[-1], math.prod(x.shape[:-1]), x, y, by_columns=True)
 
     def _shape(self, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
         return (y[-1], x[-1]) if self.turned else (x[-1], y[-1])
@@ -162,8 +160,9 @@ class Contraction(Product):
         return self._product(*arrays) if all(varying) else super().summed(arrays, varying, attrs)
 
 
-def _limit(m: int, k: int, x: Any, y: Any, *, by_columns: bool) -> float:
-    return matmul.limit(m, k, y.shape[-1], np.dtype(compute_dtype(y.dtype)), by_columns) if x.dtype == y.dtype else 0.0
+def _limit(rows: int, inner: int, y: Any, dtype: Any, by_columns: bool) -> float:
+    m, k = (inner, rows) if by_columns else (rows, inner)
+    return matmul.limit(m, k, y.shape[-1], np.dtype(dtype), by_columns)
 
 
 class EventOperation(Primitive):
@@ -236,9 +235,7 @@ def along_rows(instruction: Instruction) -> bool:
 def choice_in_loop(instruction: Instruction, steps: int) -> str:
     """The rule for one of these products in the body of a loop, in words; "" if it is never made of events."""
     x, y = instruction.inputs[0], instruction.inputs[-1]
-    rows, inner = steps * math.prod(x.shape[:-1]), x.shape[-1]
-    m, k = (inner, rows) if along_rows(instruction) else (rows, inner)
-    below = matmul.limit(m, k, y.shape[-1], np.dtype(y.dtype), along_rows(instruction))
+    below = _limit(steps * math.prod(x.shape[:-1]), x.shape[-1], y, y.dtype, along_rows(instruction))
     return f"in the loop as {_EVENTS_BELOW.format(percent(below))} in the first operand" if below else ""
 
 

@@ -13,25 +13,15 @@ from snncell.tape.tracing import Instruction, Trace
 
 
 class Program(NamedTuple):
-    """Instructions in order, each assigning Values that no other assigns.
+    """Instructions in order, each assigning Values that no other assigns."""
 
-    Attributes:
-        inputs: Values of the arguments, and then of captures from parent traces.
-        parameters: Parameters read, each with the Value it has at the start.
-        constants: arrays, each with its Value.
-        instructions: the operations.
-        outputs: Values of the results.
-        written: Parameters written at the end, each with its new Value.
-        step: of the step of a loop, the roles of its inputs and outputs (`ir.loop.Step`).
-    """
-
-    inputs: list[Value]
-    parameters: dict[Parameter, Value]
-    constants: list[tuple[Any, Value]]
+    inputs: list[Value]  # of the arguments, and then of captures from parent traces
+    parameters: dict[Parameter, Value]  # that are read, each with the Value it has at the start
+    constants: list[tuple[Any, Value]]  # arrays
     instructions: list[Instruction]
     outputs: list[Value]
-    written: dict[Parameter, Value]
-    step: Any = None
+    written: dict[Parameter, Value]  # at the end, each with its new Value
+    step: Any = None  # of the step of a loop, the roles of its inputs and outputs (`ir.loop.Step`)
 
     def results(self) -> list[Value]:
         """Every Value that a run has to give: outputs, and new values of Parameters."""

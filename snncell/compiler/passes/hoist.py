@@ -8,15 +8,15 @@
     after:      y = dot(v', u), all steps         epilogue: nothing in the loop waits for it
                 g = sum(total, axis=0)            reductions: of sums, where f(sum of v') = sum of f(v')
 
-A product over a whole sequence is one large product, and the loop that is left of most neurons is elementwise: one
-kernel. Elementwise instructions stay in the loop even if they depend on sequences alone, unless something before the
-loop takes them: there they cost no memory traffic. An instruction runs on totals only if its operation allows it
-(`additive`, `proportional`), on floats, and only after an instruction that is not elementwise: a sum of elementwise
-results is added up in the loop just as well.
+A product over a whole sequence is one large product, and the loop that is left of most neurons is one kernel.
+Elementwise instructions stay in the loop even if they depend on sequences alone, unless something before the loop takes
+them: there they cost no memory traffic. An instruction runs on totals only if its operation allows it (`additive`,
+`proportional`), on floats, and only after an instruction that is not elementwise.
 """
 
 from __future__ import annotations
 
+from itertools import compress
 from typing import Any, NamedTuple
 
 from snncell import dtype as dtypes
@@ -139,8 +139,8 @@ def _passes_sums(instruction: Instruction, fixed: set[Value]) -> bool:
     if instruction.op.proportional is None:
         return False
     varying = [isinstance(x, Value) and x not in fixed for x in instruction.inputs]
-    floats = all(_is_float(x) for x, varies in zip(instruction.inputs, varying, strict=True) if varies)
-    return floats and _is_float(instruction.outputs[0]) and instruction.op.proportional(instruction.inputs, varying)
+    floats = all(map(_is_float, (*compress(instruction.inputs, varying), instruction.outputs[0])))
+    return floats and instruction.op.proportional(instruction.inputs, varying)
 
 
 def _is_float(x: Any) -> bool:

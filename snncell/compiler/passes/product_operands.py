@@ -38,8 +38,8 @@ def make_contiguous(program: Program) -> Program:
         after:  x = transpose(z); c = contiguous(x); y = dot(c, w); ...; dw = contraction(c, dy)
 
     A product copies an operand of more than two axes that has been transposed or broadcast, for example batch-first
-    data that several layers take. Inputs of the Program may be scattered too, which is unknown before it runs; if they
-    are not, the instruction costs nothing. An operand of one product is left to that product.
+    data. Inputs of the Program may be scattered too; if they are not, the instruction costs nothing. An operand of one
+    product is left to that product.
     """
     makers = makers_in(program)
     uses = Counter(x for instruction in program.instructions for x in _operands_as_rows(instruction))
@@ -124,9 +124,9 @@ def spikes_as_bool(program: Program) -> Program:
         before: x = cast(frames, float32); e = events(x); y = product_of_events(x, e, w)
         after:  b = contiguous(frames);    e = events(b); y = product_of_events(b, e, w)
 
-    The spike of a neuron is a comparison that has been cast to a float. The event is in the comparison as well, in a
-    quarter of the bytes to write and to read. Spikes with another user stay floats, also if the user takes a view of
-    them, or if they leave the loop as floats anyway, as a state or a second result: booleans would be additional bytes.
+    The comparison that has been cast to a float has the event as well, in a quarter of the bytes. Spikes with another
+    user stay floats, also if the user takes a view of them, or if they leave the loop as floats anyway, as a state or a
+    second result: booleans would be additional bytes.
     """
     if not any(isinstance(instruction.op, EventOperation | BilinearOperation) for instruction in program.instructions):
         return program

@@ -172,9 +172,8 @@ class _Pusher:
             if source.shape[0] != 1 or reshape is None or not isinstance(reshape.op, Reshape):
                 return None
             source = self._new(reshape.op, source, shape=source.shape[1:], line=maker.line)
-        if source.shape == x.shape[1:]:
-            return source
-        return self._new(maker.op, source, shape=x.shape[1:], line=maker.line)
+        same = source.shape == x.shape[1:]
+        return source if same else self._new(maker.op, source, shape=x.shape[1:], line=maker.line)
 
     def _repeated_images(self, x: Value) -> Value | None:
         """The images of one step, if a batch (T B, ...) is that step repeated along time, else None."""
@@ -182,9 +181,8 @@ class _Pusher:
         if maker is None or not isinstance(maker.op, Reshape) or not x.shape or not x.shape[0]:
             return None
         sequence: Value = maker.inputs[0]
-        if sequence.shape[2:] != x.shape[1:] or len(sequence.shape) != len(x.shape) + 1:
-            return None
-        return self._repeated(sequence)
+        is_cut = sequence.shape[2:] == x.shape[1:] and len(sequence.shape) == len(x.shape) + 1
+        return self._repeated(sequence) if is_cut else None
 
     def _total(self, x: Value, op: Sum, line: str, depth: int = 0) -> Value | None:
         """The sum of a sequence over time, if a product can be taken after it, or if all steps of it are equal."""
@@ -207,7 +205,7 @@ class _Pusher:
         return None
 
     def _total_of_terms(self, x: Value, maker: Instruction, op: Sum, line: str, depth: int) -> Value | None:
-        """The sum over time of a sequence plus terms that are the same at every step: sum_t(x + b) = sum_t(x) + T b."""
+        """The sum of a sequence plus terms that are the same at every step: sum_t(x + b) = sum_t(x) + T b."""
         varying = [y for y in maker.inputs if len(y.shape) == len(x.shape)]
         is_single = len(varying) == 1 and varying[0].shape == x.shape and depth < DEPTH
         total = self._total(varying[0], op, line, depth + 1) if is_single else None

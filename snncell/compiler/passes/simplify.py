@@ -35,8 +35,6 @@ from snncell.tape.tracing import Instruction, Trace
 
 FOLDED_BYTES = 1 << 20  # a larger result is computed at each run rather than held
 
-# --- common subexpressions --------------------------------------------------------------------------------------------
-
 
 def eliminate_common_subexpressions(program: Program) -> Program:
     """Keep the first of equal instructions and use its results for the later ones.
@@ -61,9 +59,6 @@ def eliminate_common_subexpressions(program: Program) -> Program:
         else:
             replaced.update(zip(instruction.outputs, first.outputs, strict=True))
     return substitute(program._replace(instructions=instructions), replaced)
-
-
-# --- identities -------------------------------------------------------------------------------------------------------
 
 
 def drop_identities(program: Program) -> Program:
@@ -126,22 +121,16 @@ def _operand(instruction: Instruction) -> Value:
     return x
 
 
-# --- constants --------------------------------------------------------------------------------------------------------
-
-
 def fold_constants(program: Program) -> Program:
     """Evaluate instructions that depend on constants and numbers alone once, when the Program is built.
 
         before: c = constant; d = exp(c); y = mul(x, d)
         after:  d = constant; y = mul(x, d)
 
-    This pays at each run. A folded result is held as long as the Program, so instructions with more than FOLDED_BYTES
-    of results are left alone. So are:
-
-    - constants on the device, because they would be evaluated there during compilation;
-    - instructions without a constant among their inputs (`zeros(shape)`, a broadcast number), because they read no
-      memory, and a held result would have to be read;
-    - operations that reach other processes, because they must run each time.
+    A folded result is held as long as the Program, so instructions with more than FOLDED_BYTES of results are left
+    alone. So are constants on the device, where they would be evaluated during compilation; instructions without a
+    constant among their inputs, such as `zeros(shape)`, which read no memory; and operations that reach other
+    processes, because they must run each time.
     """
     known = {value: array for array, value in program.constants}
     instructions, constants = [], list(program.constants)
@@ -162,9 +151,6 @@ def _is_foldable(inputs: Sequence[Any]) -> bool:
     """True for known arrays on the host and numbers, with at least one array; None is a Value that is not known."""
     others = [x for x in inputs if not isinstance(x, np.ndarray)]
     return len(others) < len(inputs) and not any(x is None or hasattr(x, "shape") for x in others)
-
-
-# --- contractions -----------------------------------------------------------------------------------------------------
 
 
 def turn_contractions(program: Program) -> Program:
@@ -190,9 +176,6 @@ def turn_contractions(program: Program) -> Program:
         if instruction not in dropped:
             instructions.append(instruction)
     return program._replace(instructions=instructions)
-
-
-# --- dead code --------------------------------------------------------------------------------------------------------
 
 
 def eliminate_dead_code(program: Program) -> Program:
@@ -223,9 +206,6 @@ def leading_to(instructions: list[Instruction], results: list[Value]) -> list[In
     return eliminate_dead_code(Program([], {}, [], instructions, results, {})).instructions
 
 
-# --- order ------------------------------------------------------------------------------------------------------------
-
-
 def begin_early(program: Program) -> Program:
     """Move the instructions that an `early` operation needs before all others.
 
@@ -233,8 +213,8 @@ def begin_early(program: Program) -> Program:
         after:  g2 = x2.T @ d2; send(g2); d1 = d2 @ w2.T; g1 = x1.T @ d1; send(g1)
 
     This pays if the operation runs in the background while later instructions run, for example an exchange with other
-    processes. It costs fusion, because loops before and after the operation can no longer be one loop. It also costs
-    memory, because all other instructions come last.
+    processes. It costs fusion, of loops before and after the operation, and memory, because all other instructions come
+    last.
     """
     maker = {value: number for number, instruction in enumerate(program.instructions) for value in instruction.outputs}
     order: dict[int, None] = {}  # numbers of instructions
@@ -254,19 +234,15 @@ def begin_early(program: Program) -> Program:
 
 
 class Pass(NamedTuple):
-    """A function Program -> Program, with its contract.
+    """A function Program -> Program, with its contract: the properties of a Program that it needs, and that it leaves.
 
-    Attributes:
-        run: the function. It returns a new Program, or the same; it changes none.
-        needs: the properties of a Program that it requires.
-        leaves: the properties of a Program that it guarantees.
-        spaces: where the Program's arrays may be.
+    The function returns a new Program, or the same; it changes none.
     """
 
     run: Callable[[Program], Program]
     needs: str
     leaves: str
-    spaces: tuple[Space, ...] = (HOST, DEVICE)
+    spaces: tuple[Space, ...] = (HOST, DEVICE)  # where the Program's arrays may be
 
     @property
     def name(self) -> str:

@@ -37,8 +37,7 @@ class Slots(dict[Value, int]):
     """The place of each Value in the list that a replay works on."""
 
     def __missing__(self, value: Value) -> int:
-        self[value] = len(self)
-        return self[value]
+        return self.setdefault(value, len(self))
 
 
 class PlanEntry:
@@ -131,17 +130,10 @@ class Launch(LoopLaunch):
     def segment(self) -> Segment:
         """The kernel and the kinds of its arguments, to be called together with others."""
         _, _, signature = self.kernels[0]
+        sizes = [(size, dtypes.int64) for size in self.sizes]
         numbers = zip(self.scalars, signature[len(self.sizes) + len(self.arrays) :], strict=False)
-        return Segment(
-            self.call,
-            self.units,
-            [
-                *((size, dtypes.int64) for size in self.sizes),
-                *(argument.joined for argument in self.arrays),
-                *numbers,
-                *(shape for _, shape, _, _ in self.outputs),
-            ],
-        )
+        arrays, outputs = [argument.joined for argument in self.arrays], [shape for _, shape, _, _ in self.outputs]
+        return Segment(self.call, self.units, [*sizes, *arrays, *numbers, *outputs])
 
     def arrays_of(self, slots: list[Any], into: dict[int, Any]) -> list[Any]:
         """The arrays that the kernel takes and fills, in any shape; those that it fills are put into the output slots.
@@ -254,15 +246,13 @@ class OperationCall(PlanEntry):
 
 def bytes_moved(launch: PlanEntry) -> int:
     """Bytes that a launch reads and writes, as far as they go through memory."""
-    inside: int = 0
+    inside, written = 0, launch.group.writes
     if isinstance(launch, OperationCall):
         if launch.instruction.op.view:
             return 0
-        inside = launch.instruction.op.moved(launch.instruction.attrs)
-    written = launch.instruction.outputs if isinstance(launch, OperationCall) else launch.group.writes
-    values = dict.fromkeys((*launch.group.reads, *written))
-    total: int = inside + sum(math.prod(value.shape) * value.dtype.itemsize for value in values)
-    return total
+        inside, written = launch.instruction.op.moved(launch.instruction.attrs), list(launch.instruction.outputs)
+    values = {*launch.group.reads, *written}
+    return inside + sum(math.prod(value.shape) * int(value.dtype.itemsize) for value in values)
 
 
 class _Argument:
@@ -331,7 +321,9 @@ def join_loops(launches: Sequence[PlanEntry]) -> list[PlanEntry | Segments]:
     runs: list[PlanEntry | Segments] = []
     loops: list[Launch] = []
     for launch in (*launches, None):
-        if isinstance(launch, Launch) and _joins(launch):
+        # Loops that one thread runs, whose kernels alone make their results: those in a storage format are narrowed
+        # after their kernel, before other loops may take them.
+        if isinstance(launch, Launch) and not (launch.parallel or launch.parts or launch.narrowed):
             loops.append(launch)
             continue
         shared = sum(map(_work, loops)) >= PARALLEL_SIZE
@@ -341,14 +333,6 @@ def join_loops(launches: Sequence[PlanEntry]) -> list[PlanEntry | Segments]:
         if launch is not None:
             runs.append(launch)
     return runs
-
-
-def _joins(launch: Launch) -> bool:
-    """True for a loop that one thread runs, whose kernel alone makes its results.
-
-    Results in a storage format are narrowed after their kernel, before other loops may take them.
-    """
-    return not (launch.parallel or launch.parts or launch.narrowed)
 
 
 def _work(launch: Launch) -> int:

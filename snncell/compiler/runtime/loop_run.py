@@ -34,22 +34,16 @@ LoopKernel = CPULoop | CUDALoop | StepLoop
 
 
 class LoopRun:
-    """The arrays of one run, from those of all inputs: states, sequences, constants.
-
-    Attributes:
-        space: where the arrays are.
-        known: the array of each Value: a sequence, or an array that is the same at every step.
-        varying: the Values that are sequences.
-        totals: the sums over time of Values.
-    """
+    """The arrays of one run, from those of all inputs: states, sequences, constants."""
 
     def __init__(self, schedule: LoopSchedule, arrays: Sequence[Any], steps: int) -> None:
         self.schedule, self.steps = schedule, steps
         self.space: Space = DEVICE if IN_USE and any(space_of(array) is DEVICE for array in arrays) else HOST
+        # The array of each Value: a sequence, if it is `varying`, or the same at every step.
         self.known: dict[Value, Any] = dict(zip((*schedule.carry, *schedule.xs, *schedule.consts), arrays, strict=True))
         # Checkpoints come in among the sequences, but have a row for each segment, not for each step.
         self.varying = set(schedule.xs).difference(schedule.recompute.carry if schedule.recompute else ())
-        self.totals: dict[Value, Any] = {}
+        self.totals: dict[Value, Any] = {}  # sums over time
         for instruction in schedule.invariant:
             self.known.update(zip(instruction.outputs, _evaluate(instruction, self.known), strict=True))
 
@@ -265,21 +259,13 @@ class AllStepsPlan:
         return f"no loop: all {self.count} steps at once, {launches} launch{'es' * (launches != 1)}"
 
 
-# --- lowering ---------------------------------------------------------------------------------------------------------
-
-
 class Lowered:
-    """The code that runs a loop, in each space that its arrays are found in.
-
-    Attributes:
-        reason: why the loop is no single kernel on the CPU; None if it is one.
-        has_loop: whether the steps run one after the other.
-    """
+    """The code that runs a loop, in each space that its arrays are found in."""
 
     def __init__(self, loop: Loop, schedule: LoopSchedule) -> None:
-        self.loop = loop
-        self.schedule = schedule
-        self.reason = obstacle(schedule)
+        self.loop, self.schedule = loop, schedule
+        self.reason = obstacle(schedule)  # why the loop is no single kernel on the CPU
+        # Whether the steps run one after the other.
         self.has_loop = bool(schedule.carry) or not all(x.op.over_time for x in schedule.parts.all_steps)
         self._loops: dict[Space, LoopKernel] = {}
         self._plans: dict[tuple[Space, int], AllStepsPlan] = {}

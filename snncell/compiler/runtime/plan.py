@@ -170,9 +170,6 @@ class Plan:
         return {value: slot for launch in self.launches for value, slot in launch.targets().items()}
 
 
-# --- a plan for each place --------------------------------------------------------------------------------------------
-
-
 class Plans:
     """The plans of one Program, made when they are first asked for."""
 
@@ -239,17 +236,11 @@ class RecordedPlan:
     they are there already: a Parameter that the graph writes stays in its place, and is not copied. Results and
     Parameters that are handed out are that memory, lent: before it is overwritten, whoever still holds it gets a copy
     of its own. So what users hold never changes, and copies are made only for those who hold on.
-
-    Args:
-        run: carries the plan out: (arguments, the Parameters' arrays) -> (results, the written Parameters' arrays).
-        read: the Parameters that it reads, in the order of their arrays.
-        written: those that it writes.
     """
 
     def __init__(self, run: Callable[..., Any], read: Sequence[Parameter], written: Sequence[Parameter]) -> None:
-        self._run = run
-        self.read = list(read)
-        self.written = list(written)
+        self._run = run  # (arguments, arrays of Parameters) -> (results, arrays of the written Parameters)
+        self.read, self.written = list(read), list(written)
         self.runs = 0
         self.reason: str | None = None  # why there is no graph
         self._graph: Any = None

@@ -103,19 +103,19 @@ class PythonState(ReachableValues):
 
     def _called(self, value: Any) -> str:
         """The name under which a container or array was found, in brackets."""
-        names = [name for _, name, held in self._variables if held is value]
-        names += [
-            f"{h.words}{name}" for h in self._holders.values() for name, held in h.values.items() if held is value
-        ]
-        return f" ({names[0]})" if names else ""
+        names = (name for name, held in self._named() if held is value)
+        name = next(names, None)
+        return "" if name is None else f" ({name})"
 
-    # --- effects that are refused -----------------------------------------------------------------------------
+    def _named(self) -> Iterator[tuple[str, Any]]:
+        """The variables and the values of holders, with their names."""
+        yield from ((name, x) for _, name, x in self._variables)
+        for holder in self._holders.values():
+            yield from ((f"{holder.words}{name}", x) for name, x in holder.values.items())
 
     def refuse_iterators(self, who: str) -> None:
         """Raise for an iterator among the variables: a trace would take the same items at each call."""
-        held = [(name, x) for _, name, x in self._variables]
-        held += [(f"{h.words}{name}", x) for h in self._holders.values() for name, x in h.values.items()]
-        for name, value in held:
+        for name, value in self._named():
             if any(value is iterator for iterator in self._iterators):
                 raise TraceError(
                     f"{who}: reads {name}, which is an iterator ({type(value).__name__}): the function is traced once, "
@@ -260,8 +260,7 @@ class RandomStates:
     """
 
     def __init__(self, state: PythonState, alone: bool) -> None:
-        self.state = state
-        self.alone = alone  # whether no thread that loads data runs meanwhile
+        self.state, self.alone = state, alone  # whether no thread that loads data runs meanwhile
         of_all = state_of if state.draws else _position_of
         self.before = [(x, of_all, of_all(x)) for x in (NUMPYS, PYTHONS)]
         self.before += [(x, state_of, state_of(x)) for x in state.generators if id(x) not in _NAMES]
