@@ -45,11 +45,7 @@ class _Digest:
         self.known: dict[int, tuple[int, Any]] = {}  # the object too, so that no other one gets its id
 
     def add(self, thing: Any) -> None:
-        """Add an object, and what it is made of.
-
-        Raises:
-            ArgumentError: for an object that nothing can be said of, such as an open file.
-        """
+        """Add an object, and what it is made of; an ArgumentError for what cannot be told apart, as an open file."""
         if isinstance(thing, _PLAIN):
             # Python writes no integers of more than some thousand digits in decimal.
             self.say(type(thing).__name__, hex(thing) if type(thing) is int else repr(thing))
@@ -326,7 +322,10 @@ class Cached(View):
                     RuntimeWarning,
                     stacklevel=3,
                 )
-            content = _pack_sample(self.dataset[index], index)
+            # A sample as bytes: its structure as JSON, and its arrays one after another.
+            stream = io.BytesIO()
+            words = json.dumps(_structure(self.dataset[index], stream, index)).encode()
+            content = len(words).to_bytes(8, "little") + words + stream.getvalue()
             path.parent.mkdir(exist_ok=True)
             files.write(path, files.seal(key, content))
         # A sample that was just made is unpacked too, so that it is as it will be read from now on.
@@ -336,13 +335,6 @@ class Cached(View):
 
 def _is_key(key: Any) -> bool:
     return all(map(_is_key, key)) if isinstance(key, tuple) else isinstance(key, (str, int, float))
-
-
-def _pack_sample(sample: Any, index: int) -> bytes:
-    """A sample as bytes: its structure as JSON, and its arrays one after another."""
-    stream = io.BytesIO()
-    words = json.dumps(_structure(sample, stream, index)).encode()
-    return len(words).to_bytes(8, "little") + words + stream.getvalue()
 
 
 def _structure(thing: Any, stream: io.BytesIO, index: int) -> Any:

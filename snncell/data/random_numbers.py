@@ -63,11 +63,7 @@ def draw_seed() -> int:
 
 
 def seed_or_draw(who: str, seed: int | None) -> int:
-    """The seed, or one that `set_seed` decides.
-
-    Raises:
-        ArgumentError: for a seed below 0, or one that is no integer.
-    """
+    """The seed, or one that `set_seed` decides; an ArgumentError for a seed below 0, or one that is no integer."""
     if seed is None:
         return draw_seed()
     if as_int(seed, who, "seed") < 0:

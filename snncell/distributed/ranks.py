@@ -96,8 +96,8 @@ class Ranks:
             for request in under_way:
                 while not request.Test():
                     asked += 1
-                    if asked < 500:
-                        _let_others()
+                    if asked < 500:  # let another process have this core; to sleep takes far longer than most exchanges
+                        getattr(os, "sched_yield", lambda: time.sleep(0))()
                     else:
                         time.sleep(5e-5)
                     if not asked % 200 and (seconds := time.monotonic() - begun) > 1.0:
@@ -149,15 +149,17 @@ class Ranks:
         """True if it is on one of the ranks."""
         return (self.size > 1 and any(map(bool, self.gathered(np.array(flag))))) or flag
 
-    # --- sums ---------------------------------------------------------------------------------------------------------
-
     def summed(self, own: dict[int, Array], like: Array) -> Array:
         """The sum over all shards, of vectors like `like`; `own` are those of this rank's shards, which are added to.
 
         They are added in the order of a tree over the shards, so to the same bits on any number of ranks: `rank_nodes`.
         """
         if self.fast:
-            return self._reduced(own, like)
+            total = np.zeros_like(like)
+            for vector in own.values():
+                total += vector
+            self.wait([self.sum_begun(total)], _SUM)
+            return total
         there = np.zeros(self.shards, bool)
         there[list(own)] = True
         known: dict[Node, Any] = {(shard, shard + 1): vector for shard, vector in own.items()}
@@ -167,7 +169,10 @@ class Ranks:
         there = np.logical_or.reduce(self.gathered(there, _SUM))
         parts = [np.zeros_like(like) if part is None else part for part in mine]
         if like.nbytes < LARGE:
-            return self._tree(self._from_all(parts, like.size, like.dtype), there)
+            found = np.empty((sum(map(len, self.nodes)), like.size), like.dtype)  # of every rank those of its nodes
+            counts = [len(nodes) * like.size * found.itemsize for nodes in self.nodes]
+            self.wait([self.comm.Iallgatherv(_bytes(np.concatenate(parts)), [_bytes(found), counts])], _SUM)
+            return self._tree(list(found), there)
         width = -(-like.size // self.size)
         ends = [min(like.size, rank * width) for rank in range(self.size + 1)]
         own_part = np.zeros(width, like.dtype)
@@ -175,13 +180,6 @@ class Ranks:
         total = np.empty(width * self.size, like.dtype)
         self.wait([self.comm.Iallgather(_bytes(own_part), _bytes(total))], _SUM)
         return total[: like.size]
-
-    def _from_all(self, parts: list[Array], width: int, dtype: Any) -> list[Array]:
-        """Of every rank the vectors of its nodes, in their order."""
-        found = np.empty((sum(map(len, self.nodes)), width), dtype)
-        counts = [len(own) * width * found.itemsize for own in self.nodes]
-        self.wait([self.comm.Iallgatherv(_bytes(np.concatenate(parts)), [_bytes(found), counts])], _SUM)
-        return list(found)
 
     def _exchanged(self, parts: list[Array], ends: list[int]) -> list[Array]:
         """Of every rank the part of its nodes' vectors that this one adds, in their order.
@@ -211,13 +209,6 @@ class Ranks:
         total = add_nodes((0, self.shards), known)
         return np.zeros_like(rows[0]) if total is None else total
 
-    def _reduced(self, own: dict[int, Array], like: Array) -> Array:
-        total = np.zeros_like(like)
-        for vector in own.values():
-            total += vector
-        self.wait([self.sum_begun(total)], _SUM)
-        return total
-
     def sum_begun(self, vector: Array) -> Any:
         """The request of a sum by MPI, which is put in the vector's place; no rank waits here."""
         # By functions in C alone: an interruption between them would free a vector that MPI still writes to. What is
@@ -234,11 +225,6 @@ def odd_rank(values: Sequence[Hashable]) -> tuple[int, int] | None:
     usual, _ = Counter(values).most_common(1)[0]  # of equal counts the first
     odd = next((rank for rank, value in enumerate(values) if value != usual), None)
     return None if odd is None else (odd, values.index(usual))
-
-
-def _let_others() -> None:
-    """Let another process that wants this core have it; to sleep takes far longer than most exchanges."""
-    getattr(os, "sched_yield", lambda: time.sleep(0))()
 
 
 def _bytes(array: Array) -> Array:

@@ -50,11 +50,7 @@ class Cutter:
         self.axes: dict[int, int] = {}  # of inputs that left no doubt
 
     def pieces(self, batch: tuple[Any, ...], cuts: Iterable[slice]) -> Iterator[tuple[Any, ...]]:
-        """Parts of a batch.
-
-        Raises:
-            ArgumentError: for inputs that no axis of samples is found of.
-        """
+        """Parts of a batch; an ArgumentError for inputs that no axis of samples is found of."""
         samples = len(batch[-1])
         refuse_lists(batch)
         leaves, structure = flatten(batch[:-1])

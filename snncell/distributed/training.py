@@ -106,11 +106,7 @@ class Means:
         self.layout: VectorLayout | None = None
 
     def of(self, found: dict[int, tuple[int, Numbers]], share: Share) -> Numbers:
-        """The means of numbers, given with their samples by shard.
-
-        Raises:
-            RankError: if other ranks have another batch.
-        """
+        """The means of numbers, given with their samples by shard; a RankError if other ranks have another batch."""
         layout = self.layout or self._told(next((numbers for _, numbers in found.values()), None))
         own: Vectors = {}
         for shard, (count, numbers) in found.items():
@@ -366,9 +362,5 @@ class AllRanks(OneProcess):
 
 
 def train_on_ranks() -> AllRanks:
-    """The processes of `train.fit(distributed=True)`.
-
-    Raises:
-        RankError: if this process has not joined a job.
-    """
+    """The processes of `train.fit(distributed=True)`; a RankError if this process has not joined a job."""
     return AllRanks(join_job("fit: distributed=True"))

@@ -35,11 +35,7 @@ FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32", 4: "szip", 32000: "lzf"}
 
 
 def read_file(path: str | os.PathLike[str]) -> Graph:
-    """The graph in a file.
-
-    Raises:
-        NirError: if there is no such file, or it is damaged, or no graph of NIR.
-    """
+    """The graph in a file; a NirError if there is no such file, or it is damaged, or no graph of NIR."""
     source = Path(path)
     h5py = package("h5py", "from_nir")
     if not source.is_file():
@@ -148,11 +144,7 @@ def _parse_node(tree: dict[str, Any], path: str) -> Node | Graph:
 
 
 def graph_of(thing: Any) -> Graph:
-    """A graph of the package nir, as plain data.
-
-    Raises:
-        NirError: for what is no graph, and for nodes that NIR has not.
-    """
+    """A graph of the package nir, as plain data; a NirError for what is no graph, and for nodes that NIR has not."""
     if type(thing).__name__ != "NIRGraph" or not hasattr(thing, "nodes"):
         raise NirError(f"takes the path of a file or an nir.NIRGraph, not {came(thing)}.")
     return _graph(thing, "", 0)

@@ -82,11 +82,7 @@ class Choices:
 
 
 def neuron_of(node: Node, choices: Choices) -> Cell:
-    """The neuron of a node, a Cell of one step.
-
-    Raises:
-        NirError: for parameters that make no neuron.
-    """
+    """The neuron of a node, a Cell of one step; a NirError for parameters that make no neuron."""
     try:
         held = {} if "Cuba" in node.kind else HELD
         cell: Any = _make_neuron(node, replace(choices, learnable=()) if held else choices)
@@ -363,17 +359,14 @@ def _refuse_rule(cell: Any, path: str) -> None:
     """Raise for a neuron whose spike function does not fire above a threshold, as NIR's neurons do."""
     inner = cell.cell if kind_of(cell) is nn.WithSynapse else cell
     function = None if getattr(inner, "own_function", True) else beyond_threshold(inner.surrogate_function)
-    if function is not None and (ours(type(function)) or not _fires_above_zero(function)):
+    if function is None:
+        return
+    size = 2.0 ** np.arange(-126, 100, dtype=np.float32)
+    x = np.concatenate([np.zeros(1, np.float32), size, -size, np.linspace(-4.0, 4.0, 2001, dtype=np.float32)])
+    with replaying(present_key()):  # the next numbers drawn are those that would have been
+        refused = ours(type(function)) or (np.asarray(function(Tensor(x)).asnumpy(), np.float32) != (x > 0)).any()
+    if refused:
         raise NirError(
             f"{where(path, cell)} fires by the rule of {type(function).__name__}, and NIR's neurons fire above a "
             f"threshold. Give it a spike function whose construct is x > 0, such as snncell.surrogate.ATan()."
         )
-
-
-def _fires_above_zero(function: Any) -> bool:
-    """True if a spike function gives 1 where x > 0 and else 0, at many x of all sizes."""
-    size = 2.0 ** np.arange(-126, 100, dtype=np.float32)
-    even = np.linspace(-4.0, 4.0, 2001, dtype=np.float32)
-    x = np.concatenate([np.zeros(1, np.float32), size, -size, even])
-    with replaying(present_key()):  # the next numbers drawn are those that would have been
-        return bool((np.asarray(function(Tensor(x)).asnumpy(), np.float32) == (x > 0)).all())

@@ -198,7 +198,10 @@ class _Builder:
         self.error = 0.0
 
     def net(self) -> Net:
-        stages = stages_of(self.flat, self._keeps)
+        dt = self.choices.dt
+        stages = stages_of(
+            self.flat, lambda node: node.kind == "Delay" and bool((np.round(node.values["delay"] / dt) >= 1).all())
+        )
         self.before, self.shapes = shapes_of(self.flat, stages, self._after)
         for stage in stages:
             name = stage.names[0]
@@ -210,16 +213,11 @@ class _Builder:
             self.plan.append((name, self.flat.sources(name)))
         return Net(self.graph, self.choices, self.flat, self.plan, self.cells, tuple(self.lost or ()), self.error)
 
-    def _keeps(self, node: Node) -> bool:
-        return node.kind == "Delay" and bool((np.round(node.values["delay"] / self.choices.dt) >= 1).all())
-
     def _after(self, node: Node, before: Shape) -> Shape:
         if self.lost is not None and node.kind == "Output" and node.values["shape"] != before:
             self.lost.append(f"{node}: it says {list(node.values['shape'])}, and gives {list(before)}.")
             return before
         return shape_after(node, before)
-
-    # --- nodes --------------------------------------------------------------------------------------------------------
 
     def _step_cell(self, name: str) -> Cell:
         """The Cell of a node, of one step: a layer, or a neuron with states."""
@@ -247,8 +245,6 @@ class _Builder:
             return nn.MultiStep(cell)
         layered = "Conv" in node.kind or "Pool" in node.kind or node.kind == "Flatten"
         return nn.TimeDistributed(cell) if layered else cell
-
-    # --- cycles -------------------------------------------------------------------------------------------------------
 
     def _cycle(self, stage: Stage) -> None:
         """Make a `Recurrent` of a neuron that comes back to itself through layers alone, a loop of other cycles."""

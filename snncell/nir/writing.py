@@ -210,8 +210,6 @@ class Walk:
         self.merge()
         return Graph(dict(self.nodes), self.edges)
 
-    # --- nodes --------------------------------------------------------------------------------------------------------
-
     def node(self, name: str, node: Node, signal: Signal) -> Signal:
         """Put a node behind a signal; the signal that it gives."""
         name = self.free(name)
@@ -245,8 +243,6 @@ class Walk:
             signal = self.node(base if number == 0 else f"{base}_{node.kind.lower()}", node, signal)
             first = first or signal[0]
         return first, signal
-
-    # --- Cells --------------------------------------------------------------------------------------------------------
 
     def neuron(self, cell: Any, path: str, signal: Signal) -> Signal:
         """A neuron that MultiStep runs, and what comes back to it."""
@@ -288,8 +284,6 @@ class Walk:
         self.edges += [(source, name) for source in self._apart(signal)]
         self.norms[name] = where, cell.gain * gamma / np.sqrt(variance + cell.eps), mean, beta
         return (name,)
-
-    # --- the whole graph ----------------------------------------------------------------------------------------------
 
     def merge(self) -> None:
         """Put into the weights before them what NIR has no node for, once it is known where each signal goes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -78,16 +78,16 @@ class SpikingEstimator(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.verbose = verbose
 
-    # --- training -----------------------------------------------------------------------------------------------------
-
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
         """Train on samples X (n, n_features), with y as the class says."""
         return self._train(X, y, anew=not (self.warm_start and self.__sklearn_is_fitted__()))
 
     def _train(self, X: Any, y: Any, anew: bool, epochs: int | None = None) -> Self:  # noqa: N803
         """Train for so many epochs, or those of the settings with their early stopping."""
-        settings = self._settings()
-        samples, y = validate_data(self, X, y, reset=anew, dtype=np.float32, **self._validation())
+        settings: dict[str, Any] = self.get_params(deep=False)
+        # Checked by the annotations of `__init__`: scikit-learn wants that done here.
+        plan_of(SpikingEstimator.__init__).taken(type(self).__name__, (), settings)
+        samples, y = validate_data(self, X, y, reset=anew, dtype=np.float32, **self._validation)
         refuse_range(type(self).__name__, settings["encoder"], samples)
         target, outputs = self._targets(y, anew)
         if anew:
@@ -96,8 +96,15 @@ class SpikingEstimator(BaseEstimator):  # type: ignore[misc]
         learnt: tuple[Array, Array] = (samples, target)
         more: dict[str, Any] = {}
         if epochs is None and settings["early_stopping"]:
-            learnt, more["test"] = self._split(samples, target, settings["validation_fraction"], seed)
-            more["patience"] = settings["patience"]
+            kept, left, y_kept, y_left = train_test_split(
+                samples,
+                target,
+                test_size=settings["validation_fraction"],
+                random_state=seed,
+                stratify=target if self._stratified else None,
+            )
+            learnt = kept, y_kept
+            more = {"test": (left, y_left), "patience": settings["patience"]}
         with replaying(Tensor([seed, 0])):  # of other random numbers of snncell's it changes none
             if anew:
                 net = network_of(type(self).__name__, settings, samples[:1], outputs)
@@ -129,38 +136,15 @@ class SpikingEstimator(BaseEstimator):  # type: ignore[misc]
                 )
         return train.fit(self.net_, self._loss(), self.optimiser_, data, epochs, **options, **given)
 
-    def _settings(self) -> dict[str, Any]:
-        """The settings, checked by the annotations of `__init__`: scikit-learn wants that done here."""
-        settings: dict[str, Any] = self.get_params(deep=False)
-        plan_of(SpikingEstimator.__init__).taken(type(self).__name__, (), settings)
-        return settings
-
-    def _split(self, samples: Array, target: Array, share: float, seed: int) -> Any:
-        """Samples to learn from, and others to be stopped by."""
-        kept, left, y, y_left = train_test_split(
-            samples, target, test_size=share, random_state=seed, stratify=self._strata(target)
-        )
-        return (kept, y), (left, y_left)
-
-    # --- of each class ------------------------------------------------------------------------------------------------
-
+    # Of each class: options of `validate_data` for y, the loss, the measure, whether samples are split by their targets.
+    _validation: ClassVar[dict[str, Any]] = {}
+    _loss: ClassVar[type[Cell]]
     _accuracy: Any = None
-
-    def _validation(self) -> dict[str, Any]:
-        """Options of `validate_data` for y."""
-        raise NotImplementedError
+    _stratified = False
 
     def _targets(self, y: Array, anew: bool) -> tuple[Array, int]:
         """The targets of a loss, and how many outputs there are."""
         raise NotImplementedError
-
-    def _loss(self) -> Cell:
-        raise NotImplementedError
-
-    def _strata(self, target: Array) -> Array | None:
-        return None
-
-    # --- outputs ------------------------------------------------------------------------------------------------------
 
     def _outputs(self, X: Any) -> Array:  # noqa: N803
         """The network's outputs (n, n_outputs), float64.
@@ -181,8 +165,6 @@ class SpikingEstimator(BaseEstimator):  # type: ignore[misc]
                 parts.append(self._forward(Tensor(batch)).asnumpy()[: len(part)].astype(np.float64))
         return np.concatenate(parts)
 
-    # --- copies -------------------------------------------------------------------------------------------------------
-
     def __sklearn_is_fitted__(self) -> bool:
         return "n_iter_" in vars(self)
 
@@ -194,9 +176,6 @@ class SpikingEstimator(BaseEstimator):  # type: ignore[misc]
         super().__setstate__(state)
         if "net_" in state:
             self._forward = jit(self.net_)
-
-
-# --- the classifier ---------------------------------------------------------------------------------------------------
 
 
 class SNNClassifier(ClassifierMixin, SpikingEstimator):  # type: ignore[misc]
@@ -255,7 +234,9 @@ class SNNClassifier(ClassifierMixin, SpikingEstimator):  # type: ignore[misc]
     """
 
     classes_: Array
+    _loss = nn.CrossEntropyLoss
     _accuracy = staticmethod(train.accuracy)
+    _stratified = True
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:  # noqa: N803
         """Train for one epoch on samples, from where the last call ended.
@@ -291,11 +272,6 @@ class SNNClassifier(ClassifierMixin, SpikingEstimator):  # type: ignore[misc]
         probabilities: Array = powers / powers.sum(1, keepdims=True)
         return probabilities
 
-    # --- for training -------------------------------------------------------------------------------------------------
-
-    def _validation(self) -> dict[str, Any]:
-        return {}
-
     def _targets(self, y: Array, anew: bool) -> tuple[Array, int]:
         check_classification_targets(y)
         y = column_or_1d(y, warn=True)
@@ -313,18 +289,9 @@ class SNNClassifier(ClassifierMixin, SpikingEstimator):  # type: ignore[misc]
         self.classes_ = known
         return np.searchsorted(known, y).astype(np.int64), len(known)
 
-    def _loss(self) -> Cell:
-        return nn.CrossEntropyLoss()
-
-    def _strata(self, target: Array) -> Array:
-        return target
-
 
 def _labels(labels: Array) -> str:
     return f"{labels.tolist()!r:.200}"
-
-
-# --- the regressor ----------------------------------------------------------------------------------------------------
 
 
 class SNNRegressor(RegressorMixin, SpikingEstimator):  # type: ignore[misc]
@@ -357,6 +324,8 @@ class SNNRegressor(RegressorMixin, SpikingEstimator):  # type: ignore[misc]
 
     target_mean_: Array
     target_scale_: Array
+    _loss = nn.MSELoss
+    _validation: ClassVar = {"multi_output": True, "y_numeric": True}
 
     def partial_fit(self, X: Any, y: Any) -> Self:  # noqa: N803
         """Train for one epoch on samples, from where the last call ended."""
@@ -367,15 +336,10 @@ class SNNRegressor(RegressorMixin, SpikingEstimator):  # type: ignore[misc]
         found: Array = self._outputs(X) * self.target_scale_ + self.target_mean_
         return found[:, 0] if self._flat else found
 
-    # --- for training -------------------------------------------------------------------------------------------------
-
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
-
-    def _validation(self) -> dict[str, Any]:
-        return {"multi_output": True, "y_numeric": True}
 
     def _targets(self, y: Array, anew: bool) -> tuple[Array, int]:
         flat, columns = y.ndim == 1, y.reshape(len(y), -1).astype(np.float64)
@@ -390,6 +354,3 @@ class SNNRegressor(RegressorMixin, SpikingEstimator):  # type: ignore[misc]
             )
         scaled = (columns - self.target_mean_) / self.target_scale_
         return scaled.astype(np.float32), columns.shape[1]
-
-    def _loss(self) -> Cell:
-        return nn.MSELoss()

@@ -130,16 +130,13 @@ def make_setting(who: str, name: str, value: Any, face: ModuleType, kind: type) 
 
 def find_class(who: str, name: str, value: str, face: ModuleType, kind: type) -> Any:
     """A class of a module, by its name."""
-    known = [one for one in face.__all__ if _is_class(getattr(face, one), kind)]
+    classes = {one: getattr(face, one) for one in face.__all__ if isinstance(getattr(face, one), type)}
+    known = [one for one, found in classes.items() if issubclass(found, kind) and found is not kind]
     if value not in known:
         raise ArgumentError(
             f"{who}: {name} is one of {', '.join(known)}, not {value!r}{suggest_name(value, {}, known, '')}"
         )
-    return getattr(face, value)
-
-
-def _is_class(one: Any, kind: type) -> bool:
-    return isinstance(one, type) and issubclass(one, kind) and one is not kind
+    return classes[value]
 
 
 def optimiser_of(who: str, settings: dict[str, Any], net: Cell) -> Optimizer:

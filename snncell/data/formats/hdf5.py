@@ -44,8 +44,14 @@ def is_hdf5(data: bytes) -> bool:
 def read(path: Any, sensor: Any, layout: TableLayout) -> Events:
     """The columns at the paths of `layout`, or the one sample of a file with SHD's layout."""
     if layout.columns is not None:
-        columns = in_microseconds(_read_columns(path, layout.columns), layout.time_unit)
-        return recording(path, columns, sensor)
+        with contextlib.suppress(ImportError):  # it registers filters such as Blosc, if it is installed
+            import_once("hdf5plugin")
+        columns: dict[str, Array] = {}
+        with _open(path) as file, foreign_errors(path, ""):
+            for own, place in layout.columns.items():
+                used = sum(column.nbytes for column in columns.values())
+                columns[own] = _column(path, file, str(place), used)
+        return recording(path, in_microseconds(columns, layout.time_unit), sensor)
     spikes = SpikeFile(path)
     if len(spikes.labels) != 1:
         found = f"one recording is expected, and it has {len(spikes.labels)}: snncell.data.SHD reads them"
@@ -174,18 +180,6 @@ def _names(path: Any, file: Any) -> tuple[str, ...]:
 
 
 # --- columns of any HDF5 file -----------------------------------------------------------------------------------------
-
-
-def _read_columns(path: Any, places: dict[str, str | int]) -> dict[str, Array]:
-    """The columns at the paths of datasets, perhaps followed by a field or the number of a column."""
-    with contextlib.suppress(ImportError):  # it registers filters such as Blosc, if it is installed
-        import_once("hdf5plugin")
-    columns: dict[str, Array] = {}
-    with _open(path) as file, foreign_errors(path, ""):
-        for own, place in places.items():
-            used = sum(column.nbytes for column in columns.values())
-            columns[own] = _column(path, file, str(place), used)
-    return columns
 
 
 def _column(path: Any, file: Any, name: str, used: int) -> Array:

@@ -181,12 +181,8 @@ def ours(path: Any, names: Iterable[str], layout: TableLayout, place: str = "") 
         found = match_names(names)
         missing = [own for own in "txp" if own not in found]
         if missing:
-            raise fault(
-                path,
-                place,
-                f"columns t, x, p and perhaps y are expected, and of {shown} none is {' and '.join(missing)}; "
-                f'columns={{"t": ..., "x": ...}} would say which is which',
-            )
+            text = f"columns t, x, p and perhaps y are expected, and of {shown} none is {' and '.join(missing)}; "
+            raise fault(path, place, text + 'columns={"t": ..., "x": ...} would say which is which')
         return found
     found = {}
     for own, wanted in layout.columns.items():
@@ -211,7 +207,16 @@ def order_of(path: Any, table: Array, layout: TableLayout, place: str = "", orde
     if table.dtype.kind not in "iubf" and table.ndim == 2:
         raise fault(path, place, f"numbers are expected, not {table.dtype}")
     if layout.columns is not None and table.ndim == 2:
-        return {own: _find_column_by_number(path, table, wanted, place) for own, wanted in layout.columns.items()}
+        numbers: dict[str, int] = {}
+        for own, wanted in layout.columns.items():
+            if isinstance(wanted, str):
+                found = f"the columns have no names, and none is {wanted!r}; columns has their numbers, from 0"
+                raise fault(path, place, found)
+            if wanted >= table.shape[1]:
+                found = f"there are {table.shape[1]} columns, numbered from 0, and none is {wanted}"
+                raise fault(path, place, found)
+            numbers[own] = wanted
+        return numbers
     if order:
         if table.ndim != 2 or table.shape[1] != len(order):
             raise fault(path, place, f"columns {' '.join(order)} are expected, not a table of shape {table.shape}")
@@ -229,17 +234,6 @@ def order_of(path: Any, table: Array, layout: TableLayout, place: str = "", orde
         may = "can be" if fitting else "are not"
         raise fault(path, place, f"by their numbers, the columns {may} {words}; {GIVE}")
     return {own: number for number, own in enumerate(fitting[0])}
-
-
-def _find_column_by_number(path: Any, table: Array, wanted: str | int, place: str) -> int:
-    """The number of a column of a table without names."""
-    if isinstance(wanted, str):
-        raise fault(
-            path, place, f"the columns have no names, and none is {wanted!r}; columns has their numbers, from 0"
-        )
-    if wanted >= table.shape[1]:
-        raise fault(path, place, f"there are {table.shape[1]} columns, numbered from 0, and none is {wanted}")
-    return wanted
 
 
 def _fits(columns: dict[str, Array]) -> bool:
