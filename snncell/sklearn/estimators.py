@@ -136,7 +136,7 @@ class SpikingEstimator(BaseEstimator):  # type: ignore[misc]
                 )
         return train.fit(self.net_, self._loss(), self.optimiser_, data, epochs, **options, **given)
 
-    # Of each class: options of `validate_data` for y, the loss, the measure, whether samples are split by their targets.
+    # Of each class: options of `validate_data` for y, the loss, the measure, and whether samples are split by targets.
     _validation: ClassVar[dict[str, Any]] = {}
     _loss: ClassVar[type[Cell]]
     _accuracy: Any = None
