@@ -37,9 +37,9 @@ class _Host:
         total += term
         return total
 
-    def sum(self, array: Any) -> Any:
-        """The sum along the first axis."""
-        return self.cast(sums.total(self.widened(array), (0,)), array.dtype)
+    def sum(self, array: Any, axes: tuple[int, ...] = (0,)) -> Any:
+        """The sum along some axes."""
+        return self.cast(sums.total(self.widened(array), axes), array.dtype)
 
     def times(self, array: Any, number: float) -> Any:
         return self.cast(self.widened(array) * number, array.dtype)
@@ -97,8 +97,8 @@ class _DeviceSpace:
     def added(self, total: Any, term: Any) -> Any:
         return self.arithmetic["add"].on_device([total, term], {})
 
-    def sum(self, array: Any) -> Any:
-        return self.arithmetic["sum"].on_device([array], {"axis": (0,), "keepdims": False})
+    def sum(self, array: Any, axes: tuple[int, ...] = (0,)) -> Any:
+        return self.arithmetic["sum"].on_device([array], {"axis": axes, "keepdims": False})
 
     def times(self, array: Any, number: float) -> Any:
         return self.arithmetic["mul"].on_device([array, number], {})

@@ -143,7 +143,7 @@ def _(x: Any, places: Any, windows: Windows) -> Any:
 @_sum_pool.def_there
 def _(x: Any, windows: Windows, divisor: int) -> Any:
     view = _view_windows(x, windows, 0.0)
-    total = DEVICE.arithmetic["sum"].on_device([view], {"axis": (view.ndim - 1,), "keepdims": False})
+    total = DEVICE.sum(view, (view.ndim - 1,))
     return total if divisor == 1 else arithmetic.div.on_device([total, divisor], {})
 
 

@@ -186,11 +186,7 @@ def send_back(
     filled = {"of_times": of_times, "of_weights": of_weights, "sent": sent}
     run("send_spikes_back", _BACK, samples * neurons, numbers | constants, given, filled)
     by_source = of_weights.reshape((samples, inputs, of_each, neurons))
-    add_up = DEVICE.arithmetic["sum"].on_device
-    return (
-        add_up([of_times], {"axis": (2,), "keepdims": False}).reshape(times.shape),
-        add_up([by_source], {"axis": (0, 2), "keepdims": False}),
-    )
+    return DEVICE.sum(of_times, (2,)).reshape(times.shape), DEVICE.sum(by_source, (0, 2))
 
 
 def _constants(**constants: Any) -> dict[str, float]:

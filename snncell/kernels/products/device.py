@@ -90,10 +90,7 @@ def _sum_unneeded(operand: tuple[str, DeviceArray], later: str) -> tuple[str, De
     """An operand without the axes whose letters nothing needs."""
     term, array = operand
     axes = tuple(axis for axis, letter in enumerate(term) if letter not in later)
-    if not axes:
-        return operand
-    total = DEVICE.arithmetic["sum"].on_device([array], {"axis": axes, "keepdims": False})
-    return "".join(letter for letter in term if letter in later), total
+    return ("".join(letter for letter in term if letter in later), DEVICE.sum(array, axes)) if axes else operand
 
 
 def _product(first: tuple[str, DeviceArray], second: tuple[str, DeviceArray], later: str) -> tuple[str, DeviceArray]:
