@@ -75,18 +75,19 @@ def test_a_preset_takes_numbers_of_all_kinds():
 
 
 def _flags() -> dict[str, tuple[Any, str]]:
-    """Functions, classes and methods that are public, with each argument that is True or False."""
+    """Public functions, classes and methods, with each argument that is True or False; inherited ones once."""
     callables: dict[str, Any] = {}
     for name, one in PUBLIC.items():
         callables[name] = one
         if isinstance(one, type):
             public = (m for m in dir(one) if not m.startswith("_") and not issubclass(one, Tensor) and m != "function")
             callables |= {f"{name}.{m}": getattr(one, m) for m in public if inspect.isfunction(getattr(one, m))}
-    found = {}
-    for name, one in callables.items():
+    found, seen = {}, set()
+    for name, one in sorted(callables.items(), key=lambda item: item[0] != getattr(item[1], "__qualname__", "")):
         function = inspect.unwrap(one.__init__ if isinstance(one, type) else one)
-        if not inspect.isfunction(function) or not function.__module__.startswith("snncell."):
+        if not inspect.isfunction(function) or not function.__module__.startswith("snncell.") or function in seen:
             continue
+        seen.add(function)
         hints = typing.get_type_hints(function)
         found |= {f"{name}, {argument}": (one, argument) for argument, hint in hints.items() if hint is bool}
     found |= {f"Tensor.{name}, keepdims": (getattr(X, name), "keepdims") for name in ("sum", "argmax", "std", "any")}

@@ -136,7 +136,7 @@ CASES: dict[str, Callable[[], Case]] = {
 LOST = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @LOST
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", CASES)
@@ -302,6 +302,7 @@ print(interrupted, Interrupting.left > 0 or interrupted, np.isfinite(found[0].as
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.compiled
 @pytest.mark.parametrize("number", range(FIRST))
 def test_a_first_call_that_is_interrupted_can_be_made_again(number: int) -> None:

@@ -111,6 +111,7 @@ def frames_of(error):
     return list(traceback.extract_tb(error.__traceback__))
 
 
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("place", PLACES)
 def test_an_error_in_code_of_the_users_ends_at_its_line(place, fault):

@@ -71,6 +71,7 @@ def results(net, x):
     return first, [np.asarray(one) for one in (second[0], *second[1])]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("kind", ["block", "custom reverse", "inside", "spikes"])
 def test_results_are_the_same_to_the_bit(kind, dtype):

@@ -97,7 +97,7 @@ def numbers(found):
     return [x.asnumpy() for x in (of_c, of_xs, of_p)]
 
 
-@pytest.mark.sampled(15)
+@pytest.mark.sampled(4)
 @pytest.mark.uncompiled
 @pytest.mark.parametrize(("of_first", "of_second"), list(product(GRADIENTS, GRADIENTS)))
 @pytest.mark.parametrize("forward", FORWARDS)
@@ -113,6 +113,7 @@ def test_a_second_order_has_what_only_its_reverse_leads_to(interpreted, forward,
                 np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12, err_msg=f"{operands}, {every}, {mode}")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("operands", OPERANDS)
 def test_second_orders_through_a_jitted_loop(interpreted, operands):
     for forward, of_first in product(FORWARDS, GRADIENTS):
@@ -151,7 +152,7 @@ class Calling(nn.Cell):
         return (None, None), {self.internal_params[0]: (self.cell(a, b) * dout).sum(keepdims=True)}
 
 
-@pytest.mark.sampled(15)
+@pytest.mark.sampled(3)
 @pytest.mark.uncompiled
 @pytest.mark.parametrize(("of_first", "of_second"), list(product(GRADIENTS, GRADIENTS)))
 @pytest.mark.parametrize("forward", FORWARDS)
@@ -202,6 +203,7 @@ def test_a_loop_in_a_loop_that_computes_states_again_is_the_same_whoever_runs_it
             np.testing.assert_allclose(mine.asnumpy(), theirs.asnumpy(), rtol=1e-12)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("of_second", ["plain", "second"])  # without and with what is looked at
 @pytest.mark.parametrize("off_tape", ["integers", "written"])
 def test_a_second_order_has_the_states_that_are_on_no_tape(interpreted, off_tape, of_second):

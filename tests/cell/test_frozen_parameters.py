@@ -22,6 +22,7 @@ MAKERS: dict[str, Any] = {
 }
 
 
+@pytest.mark.sampled(8)
 @random_cases(24)
 def test_a_frozen_parameter_and_its_moments_are_left_alone(seed: int) -> None:
     """Each Parameter goes as with an optimiser of its own that is called at the steps at which it is not frozen."""
@@ -77,6 +78,7 @@ STEPS: dict[str, Any] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", STEPS)
 def test_a_layer_is_frozen_in_the_middle_of_a_training(name: str) -> None:
     snncell.set_seed(3)

@@ -139,6 +139,7 @@ def three(axis: tuple[int, ...]) -> Callable[[Tensor], Any]:
 LAYOUTS = [((0,), (33,)), ((1,), (5, 33)), ((0,), (33, 5)), ((0, 2), (3, 5, 33)), ((0, 2), (3, 5, 4, 3))]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("axis", "shape"), LAYOUTS)
 def test_compiled_reductions_with_nan(axis: tuple[int, ...], shape: tuple[int, ...]) -> None:
     a = whole_numbers(shape, np.float32)
@@ -187,6 +188,7 @@ PARALLEL: list[tuple[str, Callable[..., Any], list[tuple[int, ...]]]] = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("fn", "shapes"), [row[1:] for row in PARALLEL], ids=[row[0] for row in PARALLEL])
 def test_all_threads_and_one_thread_give_the_same_bits(fn: Any, shapes: list[tuple[int, ...]]) -> None:
     rng = np.random.default_rng(0)

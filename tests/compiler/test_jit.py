@@ -35,6 +35,7 @@ def arithmetic(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(
     "shapes", [((3, 4), (3, 4)), ((3, 4), (4,)), ((3, 1), (1, 4)), ((), (3,)), ((), ()), ((0, 4), (4,))]
@@ -45,6 +46,7 @@ def test_arithmetic_is_that_of_eager_to_the_bit(shapes: Any, dtype: Any) -> None
         same(found, expected)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("dtype", "rtol"), [(np.float32, 2e-6), (np.float64, 4e-15)])
 def test_functions_and_sums_are_those_of_eager_to_rounding(dtype: Any, rtol: float) -> None:
     def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
@@ -373,6 +375,7 @@ def test_explain_runs_no_effect() -> None:
 # --- training ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_jitted_training_step_trains_as_the_eager_one(dtype: Any) -> None:
     x, labels = Tensor(normal(8, 5, dtype=dtype)), Tensor(np.arange(8) % 3)

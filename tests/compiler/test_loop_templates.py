@@ -110,6 +110,7 @@ def test_a_template_is_right(name: str) -> None:
     np.testing.assert_array_equal(jit(fn)(*map(Tensor, arrays)).asnumpy(), expected(*arrays), strict=True)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", ROWS)
 def test_a_compiled_template_is_right(name: str) -> None:

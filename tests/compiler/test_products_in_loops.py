@@ -107,7 +107,7 @@ KINDS = ("neuron", "recurrent", "product in the loop", "products before and in t
 @pytest.mark.usefixtures("eager_for_events")
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(2)
 def test_any_product_in_a_loop_is_that_before_it(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng((KINDS.index(kind), seed))
     dtype = (np.float32, np.float64)[seed % 2]
@@ -241,6 +241,7 @@ def test_second_gradients_go_through_products_in_loops() -> None:
         np.testing.assert_allclose(one.asnumpy(), other.asnumpy(), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.bool_])
 def test_matrices_of_integers_are_multiplied_in_a_loop(dtype: Any) -> None:
     rng = np.random.default_rng(0)

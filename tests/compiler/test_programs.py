@@ -37,7 +37,7 @@ def all_right(program, **settings):
         pytest.fail(minimised(program, failures[0]), pytrace=False)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(1)
 @pytest.mark.uncompiled
 @pytest.mark.parametrize("first", CHUNKS)
 def test_every_form_gives_what_the_tape_gives(interpreted, first):
@@ -45,7 +45,7 @@ def test_every_form_gives_what_the_tape_gives(interpreted, first):
         all_right(make(seed), torch=False, only=FORMS[seed % 2 :: 2])
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(1)
 @pytest.mark.uncompiled
 @pytest.mark.peer
 @pytest.mark.parametrize("first", CHUNKS)
@@ -60,7 +60,7 @@ def looping(program):
     return any(isinstance(statement, Call) for step in steps for statement in step.body)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.compiled
 @pytest.mark.parametrize("seed", [seed for seed in range(200) if looping(make(seed, statements=1))][:6])
 def test_compiled_kernels_give_what_the_tape_gives(seed):

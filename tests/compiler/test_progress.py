@@ -50,6 +50,7 @@ def fused(x: Tensor) -> Tensor:
     return ops.sort(nn.MultiStep(nn.LIFNode(tau=3.0))(ops.sort(x * 2.25)[0] + 0.5))[0] - 0.125
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.compiled
 @pytest.mark.parametrize("function", [fused, step_by_step, snncell.grad(lambda x: fused(x).sum())])
 def test_all_kernels_of_a_program_are_known_before_the_first_is_compiled(folder: Path, function: Any) -> None:

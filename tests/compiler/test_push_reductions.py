@@ -69,6 +69,7 @@ def check(f: Callable[..., Any]) -> None:
             np.testing.assert_allclose(one.asnumpy(), other.asnumpy(), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", EARLY)
 def test_a_sum_over_time_is_taken_before_the_product(name: str) -> None:
     f, expected = EARLY[name]
@@ -76,6 +77,7 @@ def test_a_sum_over_time_is_taken_before_the_product(name: str) -> None:
     check(f)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", LATE)
 def test_what_is_no_sum_of_rows_over_time_stays_behind_the_product(name: str) -> None:
     found = rows_multiplied(LATE[name], array(T, B, N), W, V, BIAS)

@@ -144,6 +144,7 @@ STEPS = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("name", STEPS)
 def test_gradients_of_all_orders_come_by_what_is_stored(name: str) -> None:

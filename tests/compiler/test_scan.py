@@ -427,6 +427,7 @@ def check_stored(dtype, device, every):
     assert str(explain(ops.grad(loss), half)).count("one kernel") == 2
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.compiled
 @pytest.mark.parametrize("dtype", ERRORS)
 @pytest.mark.parametrize("every", [None, 4])

@@ -41,7 +41,7 @@ def test_no_rows(every):
 # --- orders -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(18)
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("name", CASES)
 def test_second_order_gradients_are_those_of_the_loop(plain, name):
     case = CASES[name]
@@ -109,7 +109,7 @@ def test_second_order_leads_through_a_result_that_comes_from_outside(plain, betw
 KEPT = [name for name in CASES if "one step" not in name]
 
 
-@pytest.mark.sampled(26)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("name", KEPT)
 def test_states_computed_again_are_the_stored_ones_to_the_bit(plain, name, reverse):
@@ -124,7 +124,7 @@ def test_states_computed_again_are_the_stored_ones_to_the_bit(plain, name, rever
 
 
 @pytest.mark.uncompiled
-@pytest.mark.sampled(26)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("name", KEPT)
 def test_states_computed_again_have_second_order_gradients(plain, name, reverse):
@@ -171,6 +171,7 @@ INNER = {
 }
 
 
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("name", INNER)
 def test_gradients_and_loops_inside_a_body(plain, name, order):

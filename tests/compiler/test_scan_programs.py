@@ -92,6 +92,7 @@ def unrolled(step: Any, carry: Any, xs: Any, stack: Any, backwards: bool) -> tup
     return carry, tuple(stack(list(column)) for column in zip(*rows, strict=True))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.compiled
 @random_cases(6)
 def test_second_order_through_checkpoints_is_that_of_the_unrolled_loop(seed: int) -> None:
@@ -100,6 +101,7 @@ def test_second_order_through_checkpoints_is_that_of_the_unrolled_loop(seed: int
     compare(plan, rng, [None, 1, 2, 3, 100][rng.integers(5)], bool(rng.integers(4) == 0), bool(seed % 2))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", REDUCED)
 def test_an_unused_output_that_is_not_elementwise_leaves_second_order_alone(name: str) -> None:

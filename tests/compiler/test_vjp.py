@@ -158,7 +158,7 @@ class Gated(nn.Cell):
         return dout * y, None
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_gradients_of_every_order_are_the_eager_ones(name, order):
@@ -232,6 +232,7 @@ def second_order(net, weights):
     return ops.grad(loss, (0, 1), weights)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("gradients", [first_order, second_order])
 @pytest.mark.parametrize("how", ["jit inside", "jit around", "GRAPH_MODE"])
 def test_cells_with_weights_and_structures_of_results(gradients, how):
@@ -555,7 +556,7 @@ CHANGES = {"an attribute": lambda: setattr(GAIN, "k", 3.0), "a list of it": lamb
 
 
 @pytest.mark.uncompiled
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("order", USERS)
 @pytest.mark.parametrize("looped", [False, True], ids=["a Cell", "a loop"])

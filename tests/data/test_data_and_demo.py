@@ -80,6 +80,7 @@ def test_the_demo_learns_and_draws(tmp_path, capsys):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_the_demo_is_repeatable(tmp_path):
     first = demo.run(epochs=1, seed=4, folder=tmp_path, progress=False)

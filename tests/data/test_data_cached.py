@@ -335,6 +335,7 @@ def test_a_key_takes_the_place_of_the_digest(tmp_path):
         assert made(data.Cached(Counting(samples, lambda x: x), tmp_path, key=key)) == expected
 
 
+@pytest.mark.slow
 def test_a_digest_is_the_same_in_another_process(tmp_path):
     (tmp_path / "mine.py").write_text(
         "import numpy as np, functools\nfrom snncell import data\n"

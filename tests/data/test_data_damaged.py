@@ -88,6 +88,7 @@ def outcome(path, damaged: bytes, read=data.read_events) -> str:
     return said
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_that_is_cut_off_at_any_byte_is_refused_or_shorter(tmp_path, kind):
     path = tmp_path / "recording"
@@ -124,6 +125,7 @@ def damage(whole: bytes, rng) -> bytes:
     return bytes(changed)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_flipped_bytes_give_an_error_or_events_and_take_no_memory(tmp_path, kind):
     path = tmp_path / "recording"
@@ -150,6 +152,7 @@ def test_files_of_one_format_given_to_the_readers_of_the_others(tmp_path):
         assert "HDF5 file is expected" in outcome(path, whole, lambda path: data.SHD(path)[0][0])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("magic", [
     b"#!AER-DAT3.1\r\n#!END-HEADER\r\n", b"#!AER-DAT2.0\r\n", b"\x93NUMPY\x01\x00", b"\x93NUMPY\x02\x00", b"PK\x03\x04",
     b"PK\x05\x06", b"MATLAB 5.0 MAT-file" + b" " * 105 + b"\0\1IM", b"\x89HDF\r\n\x1a\n", b"t,x,y,p\n", b"",

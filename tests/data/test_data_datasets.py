@@ -168,6 +168,7 @@ def test_a_data_set_is_pickled_and_read_by_threads(made):
         assert list(threads.map(lambda index: summary(copy, index), indices)) == alone * 10
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_data_set_is_read_by_forked_workers(made):

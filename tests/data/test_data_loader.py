@@ -81,6 +81,7 @@ def nothing_left() -> bool:
 # --- the order, whoever makes it --------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("buckets", [None, 3, [16, 64]])
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("drop_last", [True, False])
@@ -133,6 +134,7 @@ def with_global_numbers(x: Any) -> Any:
     return np.array([[np.random.random(), random.random(), np.random.normal()]])
 
 
+@pytest.mark.sampled(2)
 @random_cases(4)
 def test_global_generators_are_seeded_for_each_sample_in_processes(seed):
     chance = random.Random(seed)
@@ -255,6 +257,7 @@ def test_a_collate_of_ones_own_is_given_the_samples():
 # --- resuming ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", [None, 3])
 @pytest.mark.parametrize(("workers", "processes"), [(0, False), (2, False), (2, True)])
 def test_a_pass_is_resumed_at_each_batch(workers, processes, seed):

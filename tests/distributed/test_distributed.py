@@ -173,6 +173,7 @@ def test_a_training_goes_on_with_another_number_of_ranks(tmp_path: Path, kind: s
     assert (rest["digest"], rest["history"], rest["drawn"]) == (whole["digest"], whole["history"], whole["drawn"])
 
 
+@pytest.mark.slow
 @COMPILED
 def test_a_loop_of_ones_own_has_the_same_bits_and_the_gradient_of_the_whole_batch(tmp_path: Path) -> None:
     results = []

@@ -116,6 +116,7 @@ def test_a_rank_that_is_stopped_is_named_while_the_others_wait(tmp_path: Path) -
     assert len(said) == 1 and said[0][-1].startswith("fit")
 
 
+@pytest.mark.slow
 def test_a_job_that_is_killed_as_it_writes_goes_on_from_the_file_before(tmp_path: Path) -> None:
     (tmp_path / "killed").mkdir()
     (tmp_path / "whole").mkdir()

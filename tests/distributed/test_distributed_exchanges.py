@@ -288,6 +288,7 @@ def test_a_traced_function_waits_for_nobody() -> None:
         snncell.jit(distributed.barrier)()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.usefixtures("alone")
 def test_a_job_of_one_rank_trains() -> None:
     assert (distributed.rank(), distributed.size()) == (0, 1)

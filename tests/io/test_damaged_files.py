@@ -260,6 +260,7 @@ def bits(*cells: Any) -> list[bytes]:
     ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.compiled
 @pytest.mark.random
 @pytest.mark.parametrize("name", LOADERS)

@@ -41,7 +41,7 @@ class Net(nn.Cell):
         return self.last(self.neurons(self.first(x) * 0.01))
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(3)
 @pytest.mark.compiled
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("density", [0.0, 0.03, 0.3, 1.0])
@@ -69,6 +69,7 @@ def test_the_same_results_and_gradients_as_of_floats(
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.compiled
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("jit", [snncell.jit, lambda function: function], ids=["jitted", "eager"])
@@ -117,6 +118,7 @@ def test_batches_first_are_put_in_order_and_found(outside: bool, monkeypatch: py
     assert found[-1].counts.sum() == np.count_nonzero(x)  # before that, for shapes alone
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.compiled
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_what_else_takes_them_takes_floats(dtype: Any) -> None:
@@ -159,7 +161,7 @@ def test_gradients_of_gradients() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(2)
 @pytest.mark.compiled
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("density", [0.0, 0.02, 0.2, 1.0])

@@ -10,6 +10,7 @@ import pytest
 from snncell.kernels.numba import policy
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="its protected pages are asked for as on Linux")
 @pytest.mark.skipif(not policy.compiles(), reason="it is what compiled code does that nobody else checks")
 def test_no_kernel_touches_what_is_beside_its_arrays() -> None:

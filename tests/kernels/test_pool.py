@@ -611,7 +611,7 @@ PLACES = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("where", PLACES)
 def test_an_array_that_dies_with_the_interpreter_says_nothing(where: str) -> None:
     assert in_a_process(SHUTDOWN, where) == ("", "")

@@ -85,6 +85,7 @@ def numbers() -> Any:
     return swept()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_all_of_float32_is_within_two_units_in_the_last_place(name: str, numbers: Any) -> None:
     function, largest = FUNCTIONS[name]

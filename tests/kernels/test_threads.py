@@ -213,6 +213,7 @@ def on_threads(*works: Any) -> list[Any]:
     return [found[number] for number in range(len(works))]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("recurrent", [False, True], ids=["fused", "step by step"])
 def test_two_python_threads_train_a_net_each(run: Any, recurrent: bool) -> None:
     alone = [trained(network(seed, recurrent), run, seed, 6) for seed in (1, 2)]
@@ -551,7 +552,7 @@ def test_numbas_number_of_threads_is_respected(number: int) -> None:
         numba.set_num_threads(before)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.compiled
 @pytest.mark.parametrize("layer", ["workqueue", "omp", "tbb"])
 @pytest.mark.parametrize("threads", ["1", "2"])
@@ -854,6 +855,7 @@ ended(number)
 """
 
 
+@pytest.mark.sampled(1)
 @FORKS
 @pytest.mark.parametrize(
     "script",

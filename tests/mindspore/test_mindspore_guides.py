@@ -21,6 +21,7 @@ IMPORT = re.compile(r"^(import|from) mindspore\b", re.M)
 PRINTS = re.compile(r"^# prints (.*)$", re.M)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.compiled
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_a_guide_runs_with_its_import_changed(script, tmp_path, monkeypatch, capsys):

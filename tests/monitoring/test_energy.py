@@ -146,7 +146,7 @@ def drawn(rng, way):
 
 
 @compiled
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("way", ["whole", "at once", "steps"])
 @pytest.mark.parametrize("seed", range(8))
@@ -277,6 +277,7 @@ class Looped(nn.Cell):
         return ops.stack(out)
 
 
+@pytest.mark.sampled(1)
 @compiled
 @pytest.mark.parametrize("padded", [False, True])
 def test_a_loop_of_python_a_scan_and_layers_over_time_cost_the_same(padded):
@@ -632,6 +633,7 @@ BETWEEN = {
 }
 
 
+@pytest.mark.sampled(5)
 @compiled
 @pytest.mark.parametrize("name", BETWEEN)
 def test_layers_between_are_passed_and_what_is_not_followed_is_named(name):

@@ -103,7 +103,7 @@ def everything(net, **options):
 # --- what is recorded -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @compiled
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("options", [{}, {"checkpoint_every": 3}], ids=["", "checkpoints"])
@@ -126,6 +126,7 @@ def test_records_are_what_a_loop_over_the_neurons_gives(way, options):
     assert m.cell("layer2") is net.layer2.cell.cell
 
 
+@pytest.mark.sampled(1)
 @compiled
 @pytest.mark.parametrize("way", WAYS)
 def test_gradients_are_those_of_currents_that_are_added(way):
@@ -144,7 +145,7 @@ def test_gradients_are_those_of_currents_that_are_added(way):
         np.testing.assert_allclose(m.grad[name], expected, rtol=1e-4, atol=1e-8)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @compiled
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", ["MultiStep", "scan", "loop"])
@@ -471,6 +472,7 @@ class Named(nn.Cell):
         return ops.stack(ys)
 
 
+@pytest.mark.sampled(1)
 @compiled
 @pytest.mark.parametrize("way", WAYS)
 def test_loops_in_python_and_names_of_arguments(way):
@@ -517,6 +519,7 @@ def test_steps_of_chunks_are_those_that_were_recorded():
         assert m.steps("run").tolist() == m.steps("run", "grad").tolist() == steps
 
 
+@pytest.mark.sampled(1)
 @compiled
 @pytest.mark.parametrize("way", WAYS)
 def test_of_several_outputs_the_first_is_recorded(way):
@@ -569,7 +572,7 @@ def test_what_bprop_debug_computes_is_no_part_of_the_record():
 # --- nothing is changed -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @compiled
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("make", [Net, lambda: nn.MultiStep(Steps()), lambda: Loop(True)], ids=["Net", "Steps", "scan"])

@@ -66,6 +66,7 @@ def damaged(content: bytes, rng: Any) -> bytes:
     return bytes(data)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_damaged_file_is_refused_or_read_and_nothing_else(seed, contents, tmp_path):
     rng, path, refused = np.random.default_rng(seed), tmp_path / "graph.nir", 0
@@ -226,6 +227,7 @@ WORDS = {
 }
 
 
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize("change", WORDS, ids=lambda change: change.__name__)
 def test_a_hostile_file_is_refused_in_words_and_without_room_for_it(change, tmp_path):
     path = tmp_path / "graph.nir"

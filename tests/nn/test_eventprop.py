@@ -83,7 +83,7 @@ def problem(rng, tau_mem, tau_syn, shape=(3, 6, 2), neurons=5, strength=1.5):
 # --- forward ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("taus", TAUS.values(), ids=TAUS)
 @pytest.mark.parametrize("spikes", [1, 4])
 def test_spike_times_are_those_of_a_simulation(rng, run, taus, spikes):
@@ -193,7 +193,7 @@ def near(found, wanted):
     np.testing.assert_allclose(found.asnumpy(), wanted, rtol=1e-6, atol=1e-6 * abs(wanted).max())
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("taus", TAUS.values(), ids=TAUS)
 @pytest.mark.parametrize("spikes", [1, 4])
 def test_gradients_are_those_of_finite_differences(rng, run, taus, spikes):

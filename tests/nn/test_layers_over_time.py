@@ -121,7 +121,7 @@ def channels(x):
     return np.moveaxis(winners(np.moveaxis(x, 2, -1), 1), -1, 2)
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("make", "expected", "shape", "differentiable"), CASES)
 def test_values_and_gradients(rng, run, make, expected, shape, differentiable):
     layer, x = make(), rng.normal(size=shape)
@@ -663,6 +663,7 @@ def test_a_phase_that_comes_back_needs_no_new_trace():
     assert traced == ["train", "test", "train", "train"]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "dtype", ["bool", "uint8", "int8", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
 )

@@ -308,6 +308,7 @@ def test_the_accuracy_of_padded_outputs_is_that_of_each_alone(padding):
 # --- MultiStep --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize("padding", [0.0, np.nan])
 @pytest.mark.parametrize("name", [*NEURONS, "recurrent"])
 def test_a_run_with_lengths_is_that_of_each_sample_alone_to_the_bit(name, padding):

@@ -439,6 +439,7 @@ def test_what_was_frozen_is_learned():
         assert with_parameter(*key) is not None, key
 
 
+@pytest.mark.sampled(256)
 @pytest.mark.parametrize(("neuron", "framework", "setting"), SETTINGS)
 def test_a_parameter_given_to_a_preset_is_learned_through_it_or_refused(neuron, framework, setting):
     found = with_parameter(neuron, framework, setting)
@@ -481,6 +482,7 @@ def recorded(node, x):
     return [ops.stack(outputs, 0), *states]
 
 
+@pytest.mark.sampled(223)
 @pytest.mark.parametrize(("neuron", "framework", "setting"), SETTINGS)
 def test_no_step_takes_what_a_preset_learns_out_of_its_range(neuron, framework, setting):
     found = with_parameter(neuron, framework, setting)
@@ -537,7 +539,7 @@ def default_of(name):
 
 
 @pytest.mark.uncompiled
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", NEURONS)
 def test_the_default_neuron_runs_in_the_precision_of_its_input(name, dtype):

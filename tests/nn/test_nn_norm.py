@@ -56,6 +56,7 @@ def test_batch_norm_like_torch(torch, rng, make, shape, training):
     np.testing.assert_allclose(layer.moving_variance.asnumpy(), module.running_var.numpy(), rtol=1e-10)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.peer
 @pytest.mark.parametrize(("make", "shape"), BATCHES, ids=BATCH_IDS)
 @pytest.mark.parametrize("jitted", [False, True], ids=["eager", "jitted"])

@@ -163,6 +163,7 @@ def test_steps_follow_the_formula(name):
     assert optimiser.global_step.item() == STEPS
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.peer
 @pytest.mark.parametrize("name", [n for n, row in OPTIMISERS.items() if row[2]])
 def test_steps_are_those_of_torch(torch, name):
@@ -191,6 +192,7 @@ def test_parameters_keep_their_dtype(name, dtype):
     assert p.dtype == dtype and np.isfinite(p.asnumpy()).all() and (p.asnumpy() < [1, 2]).all()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", ["SGD nesterov", "Adam betas", "AMSGrad", "AdaMax", "RMSProp centered"])
 def test_steps_are_the_same_compiled(name):

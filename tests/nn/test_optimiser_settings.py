@@ -52,7 +52,7 @@ def test_a_learning_rate_may_be_multiplied_in_place():
 
 
 @pytest.mark.compiled
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])
 @pytest.mark.parametrize(("optimiser", "name"), CASES, ids=lambda one: getattr(one, "__name__", one))
 def test_a_setting_that_changes_is_that_of_an_optimiser_made_with_it(optimiser, name, compiled, rng):

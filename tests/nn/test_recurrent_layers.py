@@ -57,6 +57,7 @@ def naive(kind, x, weights, states):
     return np.array(out), (h, *rest)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_layer_is_the_loop_of_its_equations(kind, rng):
     net, x, hx = made(kind, rng), rng.standard_normal((T, B, D)), states_for(kind, rng)
@@ -76,7 +77,7 @@ OPTIONS = list(itertools.product((1, 2), (True, False), (True, False), (True, Fa
 
 
 @pytest.mark.peer
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("jitted", [False, True], ids=["eager", "jit"])
 @pytest.mark.parametrize(
     ("layers", "bias", "batch_first", "both", "begun"), OPTIONS, ids=lambda value: str(value).lower()
@@ -157,7 +158,7 @@ def test_one_call_is_two_calls_with_the_states_handed_on(kind, rng):
     np.testing.assert_allclose(net(x)[0].asnumpy(), ops.concat([first, second]).asnumpy(), rtol=1e-12)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("both", [False, True], ids=["one way", "both ways"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_lengths_each_sample_is_as_if_alone(kind, both, rng):
@@ -184,7 +185,7 @@ def test_with_lengths_each_sample_is_as_if_alone(kind, both, rng):
         np.testing.assert_allclose(gradient.asnumpy()[:length, sample], of_alone.asnumpy()[:, 0], rtol=1e-10)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_are_true_to_the_second_order(kind, rng):
     net = made(kind, rng)
@@ -226,6 +227,7 @@ def test_dropout_is_between_layers_and_in_training(rng):
         assert (net.set_train()(x)[0].asnumpy() != before).any() == changes
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_a_recurrent_network_learns(rng):
     """The sign of the sum of a sequence."""

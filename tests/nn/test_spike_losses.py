@@ -205,7 +205,7 @@ def test_a_gradient_is_right(name, reduction):
         testing.check_grads(lambda z: loss(z, Tensor(LABELS)), Tensor(x), order=2)
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(7)
 @pytest.mark.compiled
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", IDS)

@@ -48,7 +48,7 @@ def test_scan_without_results(xs):
     assert ys is None and carry.shape == (3,)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("checkpoint_every", [None, 1, 2, 100])
 def test_gradients_of_a_scan_are_those_of_the_loop(xs, reverse, checkpoint_every):

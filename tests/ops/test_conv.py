@@ -73,7 +73,7 @@ def by(path: str) -> Iterator[None]:
 @compiled
 @pytest.mark.parametrize("seed", range(60))
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.sampled(60)
+@pytest.mark.sampled(12)
 def test_kernels_agree_with_windows_in_random_settings(seed: int, path: str) -> None:
     x, weight, dout, options = drawn(np.random.default_rng(seed), path)
     with by(path):
@@ -96,6 +96,7 @@ def test_the_three_operations_are_adjoint() -> None:
         np.testing.assert_allclose(sums, sums[0], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.sampled(2)
 @compiled
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("work", [0, 1 << 60])

@@ -56,7 +56,7 @@ def assert_alike(expected, found, exact=True):
 # --- layers -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("dtype", ["uint8", "bool", "int16", "float32", "float64"])
 @pytest.mark.parametrize("density", [0.0, 0.02, 0.5, 1.0])
@@ -75,7 +75,7 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("axes", [1, 2])
 def test_a_convolution_computes_of_lists_what_it_does_of_the_array(axes, options):
@@ -261,7 +261,7 @@ def recording(rng, sensor, events, *, rows, ordered=True, spread=1000):
     return data.Events(np.sort(t) if ordered else t, **columns, sensor_size=sensor)
 
 
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("sensor", SENSORS, ids=str)
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("dtype", ["uint8", "bool", "int16", "float16", "float32"])
@@ -302,6 +302,7 @@ def test_lists_of_samples_are_joined_to_those_of_the_batch():
         join_event_lists([apart[0], data.ToEventLists(window=150, dtype="float32")(batch[1])], 9)
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("buckets", [None, [12], 2])
 @pytest.mark.parametrize("way", [{"n_bins": 7}, {"window": 150}], ids=str)
 @pytest.mark.parametrize("workers", [{"workers": 0}, {"workers": 2}, {"workers": 1, "processes": True}], ids=str)

@@ -34,7 +34,7 @@ def row_by_row(fn: Callable[..., Any], *xs: Tensor) -> list[list[np.ndarray]]:
     return rows
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(7)
 @pytest.mark.uncompiled
 @COMPILED
 @BOTH
@@ -62,6 +62,7 @@ def test_a_jitted_function_has_the_sweep_once(jacobian: Any) -> None:
     assert lines(3) == lines(40)
 
 
+@pytest.mark.sampled(11)
 @COMPILED
 @pytest.mark.parametrize("size", [FEW - 1, FEW, FEW + 1, 2 * FEW])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -76,6 +77,7 @@ def test_around_the_size_where_one_takes_over(jacobian: Any, dtype: Any, size: i
     )
 
 
+@pytest.mark.sampled(2)
 @COMPILED
 @pytest.mark.parametrize("outer", [jacrev, jacfwd])
 @pytest.mark.parametrize("inner", [jacrev, jacfwd])
@@ -134,6 +136,7 @@ def test_reverses_of_users(jacobian: Any, compiled: bool) -> None:
     assert seen
 
 
+@pytest.mark.sampled(2)
 @COMPILED
 @BOTH
 def test_through_loops_and_spikes(jacobian: Any, compiled: bool) -> None:

@@ -60,6 +60,7 @@ def identical(fn: Any, *xs: Tensor) -> None:
             assert (signs | np.isnan(a)).all(), f"result {i}: 0 with another sign at {np.argwhere(~signs).tolist()}"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("fn", [arithmetic, divisions, extremes, comparisons])
 def test_floats_agree_to_the_bit(fn, dtype):
@@ -69,6 +70,7 @@ def test_floats_agree_to_the_bit(fn, dtype):
     identical(fn, *[Tensor(np.concatenate([a, b])) for a, b in zip(pairs, drawn, strict=True)])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", ["int32", "uint8", "int64"])
 def test_integers_agree_to_the_bit(dtype):
     info = np.iinfo(dtype)

@@ -19,6 +19,7 @@ def eighths(rng: np.random.Generator, *shape: int) -> Tensor:
     return Tensor(rng.integers(-16, 17, shape).astype(np.float32) / 8)
 
 
+@pytest.mark.sampled(1)
 @random_cases(6)
 def test_random_nets_are_rounded_alike_in_every_mode(seed: int) -> None:
     """Eagerly, jitted, over a batch by vmap, in a scan and in a loop with states: the same bits, gradients too."""
@@ -55,6 +56,7 @@ def test_random_nets_are_rounded_alike_in_every_mode(seed: int) -> None:
         np.testing.assert_array_equal(a.asnumpy(), b.asnumpy())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.compiled
 @random_cases(4)
 def test_random_formulas_of_few_bits_are_rounded_after_each_operation(seed: int) -> None:

@@ -63,6 +63,7 @@ PICTURES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PICTURES)
 def test_pictures_can_be_read_at_the_width_of_a_papers_column_and_in_grey(name):
     axes = PICTURES[name]()
@@ -72,6 +73,7 @@ def test_pictures_can_be_read_at_the_width_of_a_papers_column_and_in_grey(name):
         assert_readable(axes)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", PICTURES)
 @pytest.mark.mpl_image_compare(savefig_kwargs={"dpi": 80})
 def test_pictures_look_as_they_did(name):

@@ -143,7 +143,7 @@ def within(box, page):
 
 
 @pytest.mark.uncompiled
-@pytest.mark.sampled(25)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("name", PLOTS)
 def test_a_plot_does_well_in_a_panel_of_three_inches(name, layout):
@@ -157,7 +157,7 @@ FOURS = [list(PLOTS)[n::7] for n in range(7)]
 
 
 @pytest.mark.uncompiled
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("names", [[name] for name in PLOTS] if ALL else FOURS, ids=",".join)
 def test_plots_do_well_beside_each_other(names, layout):
@@ -243,6 +243,7 @@ def test_a_key_stands_beneath_where_the_axes_are_full(layout):
     assert box.y1 < 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", ["constrained", "tight"])
 @pytest.mark.parametrize("size", [(6.0, 6.0), (7.0, 5.0), (7.0, 7.0)])
 def test_the_key_of_a_whole_training_stands_off_its_curves(layout, size):

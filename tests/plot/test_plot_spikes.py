@@ -93,6 +93,7 @@ PICTURES = {
 }
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", PICTURES)
 def test_pictures_can_be_read_at_the_width_of_a_papers_column_and_in_grey(name):
     axes = PICTURES[name]()

@@ -377,6 +377,7 @@ def test_numbers_stand_out_from_their_cells():
     assert colours == {(0, 0): "white", (1, 1): "white", (1, 0): "black"}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("layout", ["constrained", "tight", None])
 @pytest.mark.parametrize("side", [1.2, 2.0, 3.0, 6.0])
 def test_numbers_fit_their_cells_and_colours_stand_as_high_as_the_matrix(layout, side, rng):
@@ -490,17 +491,20 @@ PICTURES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PICTURES)
 def test_pictures_can_be_read_on_paper(name):
     assert_readable(PICTURES[name]())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PICTURES)
 @pytest.mark.mpl_image_compare(savefig_kwargs={"dpi": 80})
 def test_pictures_look_as_they_did(name):
     return PICTURES[name]().figure
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", PICTURES)
 def test_pictures_are_drawn_on_the_axes_they_are_given(name):
     assert_drawn_where_asked(PICTURES[name])

@@ -84,6 +84,7 @@ def test_there_are_examples_in_docstrings():
     assert sum(len(examples(module)) for module in MODULES) >= 7
 
 
+@pytest.mark.sampled(42)
 @pytest.mark.compiled
 @pytest.mark.parametrize("module", [module for module in MODULES if examples(module)])
 def test_examples_in_docstrings_print_what_they_say(module):

@@ -79,7 +79,7 @@ def test_the_page_shows_every_picture_with_what_its_script_says():
 # --- pictures ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(1)
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", NAMES)
 def test_a_script_draws_a_figure_that_can_be_read(name):
@@ -89,6 +89,7 @@ def test_a_script_draws_a_figure_that_can_be_read(name):
     assert_readable(figure.axes[0], widest=7.0)
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_two_builds_give_the_same_pixels(tmp_path):
     for folder, names in (("first", ["reset_detached", "spike_codes"]), ("again", ["spike_codes", "reset_detached"])):

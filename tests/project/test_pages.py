@@ -83,7 +83,7 @@ def run(page: Path, number: int, text: str, names: dict[str, Any], capsys: Any) 
     )
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.compiled
 @pytest.mark.parametrize("page", [page for page in PAGES if code(page)], ids=name_of)
 def test_the_code_of_a_page_runs_and_prints_what_it_says(page, tmp_path, monkeypatch, capsys):
@@ -189,6 +189,7 @@ def test_the_repository_has_every_name_of_the_reference_in_a_sentence():
         assert found and (ROOT / found[1]).is_file(), f"without a file or a sentence: {line}"
 
 
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("page", [page for page in REFERENCE if page.stem != "index"], ids=name_of)
 def test_a_page_of_directives_leads_to_text_and_to_help(page, capsys):
     line = page.read_text(encoding="utf-8").splitlines()[2]

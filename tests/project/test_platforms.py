@@ -101,6 +101,7 @@ ALL = " ".join(f"{owner}.{name}" for owner, names in NAMES.items() for name in s
 LINUX_ALONE = "os.sched_getaffinity os.sched_setaffinity os.pipe2"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("platform", "names", "modules"),
     [("win32", ALL, " ".join(sorted(MODULES - {"posix"}))), ("darwin", LINUX_ALONE, "")],
@@ -174,6 +175,7 @@ def forked(layer: str, threads: str) -> str:
     return done.stdout
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.compiled
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no forks")
 @pytest.mark.parametrize("layer", LAYERS)

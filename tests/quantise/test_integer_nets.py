@@ -135,7 +135,7 @@ def compare(seed: int, folder: Any, run: Callable[[Any], Any]) -> bool:
 
 
 @pytest.mark.parametrize("start", range(0, 600, 20))
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.uncompiled
 def test_drawn_networks_give_the_same_bits(start: int, tmp_path: Any) -> None:
     with plainly():  # it is not kernels that decide here, and each network has others
@@ -145,11 +145,12 @@ def test_drawn_networks_give_the_same_bits(start: int, tmp_path: Any) -> None:
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("seed", range(1000, 1040))
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(1)
 def test_compiled_networks_give_the_same_bits(seed: int, tmp_path: Any) -> None:
     compare(seed, tmp_path, ms.jit)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.compiled
 @pytest.mark.parametrize(("window", "stride"), [(3, 1), (5, 2), (2, 1)])
 def test_convolutions_by_tiles_are_exact_where_they_are_exported(window: int, stride: int, monkeypatch: Any) -> None:

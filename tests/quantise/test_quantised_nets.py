@@ -153,7 +153,7 @@ def test_time_constants_are_multipliers_that_are_not_zero(tau: float) -> None:
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(1)
 def test_loops_jit_and_steps_give_the_same(kind: str, training: bool, run: Callable[[Any], Any]) -> None:
     x, nets = spikes(T, B, 6), [Q.prepare(network(), **KINDS[kind]).set_train(training) for _ in range(2)]
     with testing.unfused():
@@ -252,6 +252,7 @@ def test_nir_refuses_grids_and_takes_the_values_on_them() -> None:
     np.testing.assert_array_equal(graph.nodes["0"].weight, weight)
 
 
+@pytest.mark.slow
 def test_fit_trains_it_with_groups_and_goes_on_from_a_checkpoint(tmp_path: Any) -> None:
     def trained(epochs: list[int]) -> Any:
         for until in epochs:

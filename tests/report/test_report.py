@@ -141,6 +141,7 @@ def cut_off():
 PLANTED = [dead, saturated, exploding_recurrence, narrow, summed, fast, nan_at_37, cut_off]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
 def test_a_planted_fault_is_found_and_no_other(plant):
     net, options, expected, consequences = plant()
@@ -192,6 +193,7 @@ class Convolutional(nn.Cell):
         return self.dense(self.pool(self.lif(current)).reshape((6, len(images), -1))).mean(0)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("options", [{}, {"recurrent": True}, {"surrogate_function": surrogate.ATan()}, {"tau": 10.0}])
 def test_nothing_alarming_is_said_of_a_healthy_net(options):
     net = made(**options)
@@ -579,6 +581,7 @@ def test_gradients_of_layers_with_weights_in_their_step_are_shown(tmp_path):
     assert "No gradient came to any layer" not in path.read_text()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("given", [True, False])
 def test_the_usual_size_is_of_updates_and_said_where_there_are_some(given, tmp_path):
     net = made()

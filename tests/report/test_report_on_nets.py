@@ -22,7 +22,7 @@ def found(case):
     return {finding.kind: finding for finding in diagnose(examine(*case.given)[0]) if finding.severity != "note"}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(6))
 def test_a_net_that_learns_gets_no_alarm(seed):
     with testing.unfused():
@@ -32,6 +32,7 @@ def test_a_net_that_learns_gets_no_alarm(seed):
     assert "alarm" not in {finding.severity for finding in said.values()}, f"{case.about}: {said}"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "name",
     [
@@ -68,6 +69,7 @@ class UntilTheEnd(nn.Cell):
         return self.out(mean_over_time(self.neuron(self.weights(x)), lengths, "net"))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("bias", [-0.5, 0.0, 2.0])
 @pytest.mark.parametrize("neuron", [nn.IFNode, nn.LIFNode])
 @pytest.mark.parametrize("steps", [20, np.array([8, 20, 12, 20, 9, 20])], ids=["of one length", "of several"])
@@ -130,6 +132,7 @@ class SpikeTimes(nn.Cell):
         return self.second(self.first(x))[..., 0]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("weight", "silent"), [(0.01, True), (3.0, False)])
 def test_a_report_on_spike_times_names_layers_that_it_cannot_record_and_silent_label_neurons(weight, silent, tmp_path):
     times = Tensor(np.linspace(0.0, 20.0, 20, dtype=np.float32).reshape(4, 5))

@@ -30,6 +30,7 @@ from snncell.sklearn import SNNClassifier, SNNRegressor
 QUICK = {"steps": 4, "epochs": 15, "learning_rate": 0.02, "random_state": 0}
 
 
+@pytest.mark.sampled(32)
 @pytest.mark.compiled
 @pytest.mark.filterwarnings("default")  # those of the checks themselves
 @parametrize_with_checks([SNNClassifier(16, **QUICK), SNNRegressor(16, **QUICK)])
@@ -177,6 +178,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_settings(name):
     settings = {"learning_rate": 0.02, "epochs": 12, **SETTINGS[name]}
@@ -290,6 +292,7 @@ def test_partial_fit():
         regressor().partial_fit(X, X[:, :2]).partial_fit(X, X[:, 0])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 @pytest.mark.parametrize("make", [small, regressor])
 def test_a_copy_goes_on_as_the_original_does(make, copied):

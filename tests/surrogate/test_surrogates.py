@@ -680,6 +680,7 @@ class OneInput(surrogate.Surrogate):
         return 0.5 + x / (1.0 + ops.abs(x))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("jitted", [False, True])
 @pytest.mark.parametrize("kind", ["LIFNode", "ALIFNode", "Recurrent"])
 def test_a_cell_around_a_rule_of_two_inputs_is_a_spike_function(kind, jitted):

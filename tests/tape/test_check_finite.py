@@ -599,7 +599,7 @@ def _state(value: float) -> Tensor:
     return Tensor(state)
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", CASES)
 def test_a_planted_fault_is_found(name: str) -> None:
     case = CASES[name]
@@ -652,6 +652,7 @@ HEALTHY: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", HEALTHY)
 def test_what_is_healthy_raises_nothing_and_is_the_same_to_the_bit(name: str, rng: np.random.Generator) -> None:
     run = HEALTHY[name]

@@ -163,6 +163,7 @@ CASES = [(place, kind) for place in PLACES for kind in OTHERS]
 CASES += [(place, kind) for place in ARRAYS_ALONE for kind in OTHERS if kind not in ("list", "tuple")]
 
 
+@pytest.mark.sampled(122)
 @pytest.mark.parametrize(("place", "kind"), CASES)
 def test_each_kind_of_array_is_taken_where_numpys_are(place, kind):
     if kind.startswith("torch"):

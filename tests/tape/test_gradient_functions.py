@@ -68,7 +68,7 @@ def expected_of(position: Any, weights: str, ids: bool, s: np.ndarray) -> Any:
     return parts[0] if len(parts) == 1 else tuple(parts)
 
 
-@pytest.mark.sampled(18)
+@pytest.mark.sampled(4)
 @pytest.mark.uncompiled
 @pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.parametrize("position", POSITIONS, ids=str)
@@ -246,6 +246,7 @@ LOOPS = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("name", LOOPS)
 def test_through_a_loop_over_time_with_smooth_spikes(name, compiled):
@@ -293,6 +294,7 @@ def drawn_function(rng: np.random.Generator, torch: Any) -> tuple[Any, Any]:
     return here, there
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(6))
 def test_jacobians_are_pytorchs(seed):
     torch = pytest.importorskip("torch")
@@ -375,6 +377,7 @@ class Block(nn.Cell):
         return self.last(self.drop(ops.tanh(self.norm(self.first(x)))))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_recompute_changes_no_bit(compiled, nested):
@@ -483,7 +486,7 @@ def moved_along(loss: Any, args: tuple[Any, ...], positions: tuple[int, ...]) ->
     return at
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(4)
 @pytest.mark.uncompiled
 @pytest.mark.parametrize("seed", range(120))
 def test_of_random_programs_recompute_changes_nothing_and_jvp_is_the_transpose(seed):

@@ -249,6 +249,7 @@ IN_A_STEP = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", IN_A_STEP)
 @pytest.mark.parametrize("states", [False, True], ids=["of rows", "of states"])
 def test_in_a_loop_the_second_order_is_that_of_the_steps(name, states):

@@ -252,6 +252,7 @@ def test_check_grads_cannot_hold_constant_what_changes_its_order():
         testing.check_grads(fn, X, detached=True)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("smooth", [True, False])
 def test_check_grads_says_which_layer_and_time_step(smooth):
     dense, node = nn.Dense(4, 3), nn.MultiStep(nn.LIFNode(detach_reset=True, surrogate_function=surrogate.ATan()))

@@ -119,6 +119,7 @@ def random_net(rng, fault=""):
     return net, x, classes.get(fault, "Wrong")
 
 
+@pytest.mark.sampled(1)
 @random_cases(6)
 def test_right_layers_are_not_accused_at_ties(seed):
     net, x, _ = random_net(np.random.default_rng(seed))
@@ -127,6 +128,7 @@ def test_right_layers_are_not_accused_at_ties(seed):
     assert result.worst < 1e-5 and all(row.checked for row in result.rows), result
 
 
+@pytest.mark.sampled(1)
 @random_cases(6)
 def test_planted_faults_are_found_at_ties(seed):
     fault = ["bprop, input", "bprop, weight", "leaves", "stops", "surrogate"][seed % 5]

@@ -486,6 +486,7 @@ class Inline(nn.Cell):
         return s, v - s
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("neuron", "where"),
     [(lambda: Inline(), r"layer lif2\.cell \(Inline\)"), (lambda: Inline(Step()), r"lif2\.cell\.spike \(Step\)")],

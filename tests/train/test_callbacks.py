@@ -186,6 +186,7 @@ def choices(count):
     return [{name: chance.choice(values) for name, values in SETTINGS.items()} for _ in range(count)]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.compiled
 @pytest.mark.parametrize(
     "chosen", choices(36), ids=lambda c: "-".join(str(getattr(x, "__name__", x)) for x in c.values())
@@ -710,6 +711,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "a scheduler's"])
 def test_an_interruption_writes_the_checkpoint_and_ends_cleanly(number, tmp_path):
     def run(*args):

@@ -92,6 +92,7 @@ def test_metrics_by_name_are_those_of_the_samples_together(kind, lengths):
     assert found["energy"] == pytest.approx(monitoring.energy(net, *map(Tensor, inputs)).joules, rel=1e-6)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.compiled
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_watched_or_written_changes_no_bit_of_a_training(kind, tmp_path):

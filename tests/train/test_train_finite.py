@@ -45,6 +45,7 @@ def message_of(net, loss, data, rate, epochs=2, **options):
     return str(caught.value)
 
 
+@pytest.mark.sampled(3)
 @random_cases(6)
 def test_the_time_step_is_named_at_which_the_backward_pass_overflows(seed):
     rng = np.random.default_rng(seed)
