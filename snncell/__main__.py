@@ -8,6 +8,8 @@ import os
 import platform
 import sys
 
+import numpy as np
+
 import snncell
 from snncell.base.signals import import_once
 from snncell.errors import ArgumentError, CacheError, DeviceError
@@ -24,13 +26,6 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def _blas() -> str:
-    import numpy as np
-
-    blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
-    return f"{blas.get('name')} {blas.get('version')}"
-
-
 def _cuda() -> str:
     try:
         device = runtime()
@@ -40,7 +35,7 @@ def _cuda() -> str:
 
 
 def _cache() -> dict[str, str]:
-    """Rows that say where compiled kernels are kept, and how much that is."""
+    """Rows about the folder of compiled kernels and its size."""
     folder = cache_folder()
     if folder is None:
         return {"cache folder": "none: this user has no home folder; SNNCELL_CACHE_DIR names one"}
@@ -54,7 +49,7 @@ def _cache() -> dict[str, str]:
 
 
 def cache(clear: bool) -> int:
-    """Print where compiled kernels are kept and how much that is, or remove them; 0 if that went well."""
+    """Print the folder of compiled kernels and its size, or remove them; 0 for success."""
     folder = cache_folder()
     if clear and folder is not None and folder.is_dir():
         try:
@@ -65,14 +60,19 @@ def cache(clear: bool) -> int:
         count, size = store.clear(folder)
         print(f"removed {count} files, {size / store.MEGABYTE:.1f} MB, from {folder}")
         return 0
-    for name, value in _cache().items():
-        print(f"{name:<14}{value}")
+    _print_rows(_cache())
     return 0
+
+
+def _print_rows(rows: dict[str, str]) -> None:
+    for name, value in rows.items():
+        print(f"{name:<14}{value}")
 
 
 def info() -> None:
     """Print versions, threads, BLAS, CUDA, and the cache folder with its size."""
     numba = import_once("numba")
+    blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     rows = {
         "snncell": snncell.__version__,
         "Python": f"{platform.python_version()} on {platform.platform()}",
@@ -82,12 +82,11 @@ def info() -> None:
         },
         "threads": f"{numba.config.NUMBA_NUM_THREADS} of {os.cpu_count()} processors, layer: {threading_layer()}",
         "parallel from": f"{PARALLEL_SIZE} elements of plain arithmetic on",
-        "BLAS": _blas(),
+        "BLAS": f"{blas.get('name')} {blas.get('version')}",
         "CUDA": _cuda(),
         **_cache(),
     }
-    for name, value in rows.items():
-        print(f"{name:<14}{value}")
+    _print_rows(rows)
 
 
 def _epochs(text: str) -> int:

@@ -1,8 +1,4 @@
-"""The demo: a spiking network with custom reverses learns to read handwritten digits.
-
-Written as a user would write it: a spike function of one's own, a network of three spiking layers, a training loop,
-three pictures and a report.
-"""
+"""The demo: a spiking network with custom gradients learns to read handwritten digits, written as a user would."""
 
 from __future__ import annotations
 
@@ -10,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,20 +35,15 @@ class TriangleSpike(Cell):
 class DigitNet(Cell):
     """64 pixels -> 128 LIF -> 64 LIF -> 10 neurons that integrate without firing.
 
-    A pixel's brightness is a constant current. The class is read off the membranes of the last layer, averaged over
-    time.
-
-    Args:
-        steps: time steps T that an image is shown for.
+    A pixel's brightness is a constant current for `steps` time steps. The class is that of the largest membrane of the
+    last layer, averaged over time.
     """
 
     def __init__(self, steps: int = 16) -> None:
         super().__init__()
         self.steps = steps
-        self.dense1, self.lif1 = (
-            nn.Dense(64, 128),
-            nn.LIFNode(tau=2.0, v_threshold=0.5, surrogate_function=TriangleSpike()),
-        )
+        self.dense1 = nn.Dense(64, 128)
+        self.lif1 = nn.LIFNode(tau=2.0, v_threshold=0.5, surrogate_function=TriangleSpike())
         self.dense2, self.lif2 = nn.Dense(128, 64), nn.LIFNode(tau=2.0, v_threshold=0.5)
         self.dense3, self.readout = nn.Dense(64, 10), nn.IFNode(fire=False)
         self.layer1, self.layer2, self.layer3 = (nn.MultiStep(cell) for cell in (self.lif1, self.lif2, self.readout))
@@ -64,17 +56,12 @@ class DigitNet(Cell):
         return membranes.mean(0)
 
 
-class _Clock:
-    """Where the time goes."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
-
-    @contextmanager
-    def __call__(self, part: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self.seconds[part] += time.perf_counter() - start
+@contextmanager
+def _clock(seconds: dict[str, float], part: str) -> Iterator[None]:
+    """Add the time of the body to that of a part."""
+    start = time.perf_counter()
+    yield
+    seconds[part] += time.perf_counter() - start
 
 
 def accuracy(net: Cell, images: Any, labels: Any) -> float:
@@ -83,21 +70,19 @@ def accuracy(net: Cell, images: Any, labels: Any) -> float:
 
 
 def run(epochs: int = 30, seed: int = 0, folder: str | Path = "plots", progress: bool = True) -> float:
-    """Train, test, draw.
+    """Train, test, draw, and return the accuracy on the test images.
 
     Args:
         epochs: passes over the training images.
         seed: of weights and order.
-        folder: where the pictures and the report go.
-        progress: whether a progress bar is shown.
-
-    Returns:
-        The accuracy on the test images.
+        folder: for the pictures and the report.
+        progress: whether to show a progress bar.
     """
     from tqdm import tqdm
 
     snncell.set_seed(seed)
-    clock = _Clock()
+    seconds: dict[str, float] = defaultdict(float)
+    clock = partial(_clock, seconds)
     with clock("data"):
         (images, labels), (test_images, test_labels) = digits()
         images, test_images = images.reshape(-1, 64), test_images.reshape(-1, 64)
@@ -129,21 +114,13 @@ def run(epochs: int = 30, seed: int = 0, folder: str | Path = "plots", progress:
     with clock("pictures"):
         written = draw(net, test_images[:32], test_labels[:32], Path(folder))
     with clock("report"):
-        written += page(net, test_images[:128], test_labels[:128], Path(folder))
-    _report(trained, tested, clock, written)
-    return tested
-
-
-def _report(trained: float, tested: float, clock: _Clock, written: list[Path]) -> None:
-    from tqdm import tqdm
-
-    total = sum(clock.seconds.values())
-    tqdm.write(f"training accuracy {trained:.4f}")
-    tqdm.write(f"test accuracy {tested:.4f}")
-    tqdm.write(f"time {total:.1f} s, of which")
-    for part, seconds in clock.seconds.items():
-        tqdm.write(f"  {part:<11}{seconds:6.2f} s  {seconds / total:4.0%}")
+        written.append(page(net, test_images[:128], test_labels[:128], Path(folder)))
+    total = sum(seconds.values())
+    tqdm.write(f"training accuracy {trained:.4f}\ntest accuracy {tested:.4f}\ntime {total:.1f} s, of which")
+    for part, time_of_part in seconds.items():
+        tqdm.write(f"  {part:<11}{time_of_part:6.2f} s  {time_of_part / total:4.0%}")
     tqdm.write("written: " + ", ".join(map(str, written)))
+    return tested
 
 
 def draw(net: DigitNet, images: Any, labels: Any, folder: Path) -> list[Path]:
@@ -178,10 +155,10 @@ def draw(net: DigitNet, images: Any, labels: Any, folder: Path) -> list[Path]:
     return [save("raster.png", raster), save("membrane.png", traces), save("gradient_norms.png", norms)]
 
 
-def page(net: DigitNet, images: Any, labels: Any, folder: Path) -> list[Path]:
-    """Write the report on the network, with what is found in plain words."""
+def page(net: DigitNet, images: Any, labels: Any, folder: Path) -> Path:
+    """Write the report on the network, with its findings in plain words."""
     from snncell import plot
 
     path = folder / "report.html"
     plot.report(net, (images, labels), nn.CrossEntropyLoss(), path=path)
-    return [path]
+    return path

@@ -118,8 +118,7 @@ class ConstructError(SnncellError, AttributeError, NotImplementedError):
 class MissingCellError(ArgumentError, KeyError):
     """A name that an nn.CellDict does not have."""
 
-    def __str__(self) -> str:  # a KeyError's is the repr
-        return str(self.args[0])
+    __str__ = Exception.__str__  # a KeyError's is the repr
 
 
 class TraceError(SnncellError, TypeError):
@@ -214,11 +213,14 @@ class GradientCheckError(SnncellError, AssertionError):
 class RecordError(ArgumentError, KeyError):
     """A monitor, or a run that callbacks are told of, does not have what is asked of it."""
 
-    def __str__(self) -> str:
-        return str(self.args[0])  # KeyError's would be its repr
+    __str__ = Exception.__str__  # a KeyError's is the repr
 
 
 class NameClashError(ArgumentError, KeyError):
     """A name for something of a Cell that it cannot have, or that something else has."""
 
-    __str__ = RecordError.__str__
+    __str__ = Exception.__str__  # a KeyError's is the repr
+
+
+__all__: list[str] = []
+__all__.extend(name for name, one in list(globals().items()) if isinstance(one, type) and issubclass(one, SnncellError))

@@ -70,9 +70,7 @@ def save_checkpoint(
     """
     if isinstance(save_obj, Cell):
         refuse_equal_names(save_obj.get_parameters(), "save_checkpoint")
-        tensors: dict[str, Tensor] = save_obj.parameters_dict() | {
-            path: vars(cell)[name] for path, (cell, name) in save_obj.kept_buffers().items()
-        }
+        tensors = _tensors_of(save_obj)
     else:
         tensors = _as_tensors(save_obj)
     tensors = {path: x for path, x in tensors.items() if choice_func is None or choice_func(path)}
@@ -82,6 +80,12 @@ def save_checkpoint(
         tensors |= _as_tensors({name: Tensor(value) if isinstance(value, (bool, int, float)) else value})
     arrays = {path: x.asnumpy() for path, x in tensors.items()}
     write_arrays(ckpt_file_name, arrays, {"writer": "snncell"}, "save_checkpoint")
+
+
+def _tensors_of(net: Cell) -> dict[str, Tensor]:
+    """The Parameters and persistent buffers of a Cell by path."""
+    buffers = {path: vars(cell)[name] for path, (cell, name) in net.kept_buffers().items()}
+    return net.parameters_dict() | buffers
 
 
 def _as_tensors(save_obj: Any) -> dict[str, Tensor]:
@@ -268,8 +272,7 @@ def load_param_into_net(
             f"load_param_into_net: takes a Cell and the dict that load_checkpoint gives, not a {type(net).__name__} "
             f"and a {type(parameter_dict).__name__}."
         )
-    buffers = net.kept_buffers()
-    own: dict[str, Tensor] = net.parameters_dict() | {path: vars(cell)[name] for path, (cell, name) in buffers.items()}
+    buffers, own = net.kept_buffers(), _tensors_of(net)
     missing = [path for path in own if path not in parameter_dict]
     unused = [path for path in parameter_dict if path not in own]
     if strict_load and (missing or unused):
