@@ -115,12 +115,18 @@ def run(epochs: int = 30, seed: int = 0, folder: str | Path = "plots", progress:
         written = draw(net, test_images[:32], test_labels[:32], Path(folder))
     with clock("report"):
         written.append(page(net, test_images[:128], test_labels[:128], Path(folder)))
+    _report(trained, tested, seconds, written)
+    return tested
+
+
+def _report(trained: float, tested: float, seconds: dict[str, float], written: list[Path]) -> None:
+    from tqdm import tqdm
+
     total = sum(seconds.values())
     tqdm.write(f"training accuracy {trained:.4f}\ntest accuracy {tested:.4f}\ntime {total:.1f} s, of which")
     for part, time_of_part in seconds.items():
         tqdm.write(f"  {part:<11}{time_of_part:6.2f} s  {time_of_part / total:4.0%}")
     tqdm.write("written: " + ", ".join(map(str, written)))
-    return tested
 
 
 def draw(net: DigitNet, images: Any, labels: Any, folder: Path) -> list[Path]:

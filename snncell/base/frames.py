@@ -49,7 +49,9 @@ def hide_frames(error: BaseException) -> None:
         links = _links(one.__traceback__)
         on_purpose = isinstance(one, SnncellError)
         if on_purpose or _starts_outside(links):
-            one.__traceback__ = _join_links([x for x in links if not (_ours(x) or (on_purpose and _of_contextlib(x)))])
+            # Frames of contextlib lead from a `with` of the package into its context manager.
+            hidden = (PACKAGE, contextlib.__file__) if on_purpose else PACKAGE
+            one.__traceback__ = _join_links([x for x in links if not x.tb_frame.f_code.co_filename.startswith(hidden)])
         waiting += [one.__cause__, None if one.__suppress_context__ else one.__context__]
 
 
@@ -92,18 +94,10 @@ def _join_links(links: list[TracebackType]) -> TracebackType | None:
     return rest
 
 
-def _ours(link: TracebackType) -> bool:
-    return link.tb_frame.f_code.co_filename.startswith(PACKAGE)
-
-
-def _of_contextlib(link: TracebackType) -> bool:
-    """True of a frame that leads from a `with` of the package into its context manager."""
-    return link.tb_frame.f_code.co_filename == contextlib.__file__
-
-
 def _starts_outside(links: list[TracebackType]) -> bool:
     """True if an error starts in the user's code, or in what that calls, rather than in what the package calls."""
-    last = max((n for n, link in enumerate(links) if _ours(link)), default=-1)
+    ours = [n for n, link in enumerate(links) if link.tb_frame.f_code.co_filename.startswith(PACKAGE)]
+    last = max(ours, default=-1)
     if last + 1 == len(links):
         return False
     module = str(links[last + 1].tb_frame.f_globals.get("__name__", "")).partition(".")[0]

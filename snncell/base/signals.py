@@ -126,7 +126,12 @@ def deferring(function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
     wall = _Wall()
     handlers = {int(number): signal.getsignal(number) for number in signal.valid_signals()}
-    gates = [_Gate(wall, number, handler) for number, handler in handlers.items() if _interrupts(handler)]
+    # A handler in C does not run between steps of the interpreter, and a gate waits already.
+    gates = [
+        _Gate(wall, number, handler)
+        for number, handler in handlers.items()
+        if callable(handler) and not (isinstance(handler, _Gate) and handler.wall.up)
+    ]
     try:
         _standing.extend(gates)
         for gate in gates:
@@ -138,11 +143,6 @@ def deferring(function: Callable[..., Any], *args: Any) -> Any:
         for gate in gates:
             gate.restore()
         _deliver(gates)
-
-
-def _interrupts(handler: object) -> bool:
-    """True if a handler is run between steps of the interpreter, and does not wait already."""
-    return callable(handler) and not (isinstance(handler, _Gate) and handler.wall.up)
 
 
 def _deliver(gates: list[_Gate]) -> None:

@@ -152,17 +152,14 @@ def apply_hooks(entry: Entry, douts: list[Tensor | None]) -> list[Tensor | None]
     """The gradients of the outputs of an entry, as the hooks on them leave them."""
     for index, hook in tuple((entry.hooks or {}).values()):
         before = douts[index]
-        if before is not None and (after := hook(before)) is not None:
-            douts = [*douts[:index], _check_gradient(after, before), *douts[index + 1 :]]
+        if before is None or (after := hook(before)) is None:
+            continue
+        if not isinstance(after, Tensor):
+            raise GradientError(f"A hook on a Tensor returns a gradient, a Tensor, or None, not {came(after)}.")
+        if after.shape != before.shape or not after.dtype.is_float:
+            raise GradientError(
+                f"A hook on a Tensor of shape {before.shape} returned a gradient of shape {after.shape} and dtype "
+                f"{after.dtype}; it has the shape of the Tensor, and is of floats."
+            )
+        douts = [*douts[:index], after.astype(before.dtype), *douts[index + 1 :]]
     return douts
-
-
-def _check_gradient(after: Any, before: Tensor) -> Tensor:
-    if not isinstance(after, Tensor):
-        raise GradientError(f"A hook on a Tensor returns a gradient, a Tensor, or None, not {came(after)}.")
-    if after.shape != before.shape or not after.dtype.is_float:
-        raise GradientError(
-            f"A hook on a Tensor of shape {before.shape} returned a gradient of shape {after.shape} and dtype "
-            f"{after.dtype}; it has the shape of the Tensor, and is of floats."
-        )
-    return after.astype(before.dtype)

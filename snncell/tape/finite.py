@@ -72,7 +72,11 @@ class SourceLine(str):
     def name_of(self, operand: Any, number: int) -> str:
         """The user's name of an operand: a Parameter, an input of a Cell that runs, or its number."""
         if isinstance(operand, Parameter):
-            return self._parameter(operand)
+            for cell, _ in reversed(self.cells):
+                for path, own in cell.parameters_and_names() if cell._naming.names_children else ():
+                    if own is operand:
+                        return f"Parameter {path!r}"
+            return f"Parameter {operand.name!r}{_owner(operand)}"
         for cell, args in reversed(self.cells):
             names = list(inspect.signature(cell.construct).parameters)
             for position, arg in enumerate(args):
@@ -88,14 +92,6 @@ class SourceLine(str):
         if not self.cells or not any(x is operand for x in self.cells[-1][1]):
             return False
         return any(cell._over_time for _, cell in self.cells[-1][0].cells_and_names())
-
-    def _parameter(self, parameter: Parameter) -> str:
-        for cell, _ in reversed(self.cells):
-            if cell._naming.names_children:
-                for path, own in cell.parameters_and_names():
-                    if own is parameter:
-                        return f"Parameter {path!r}"
-        return f"Parameter {parameter.name!r}{_owner(parameter)}"
 
 
 def _owner(parameter: Parameter) -> str:

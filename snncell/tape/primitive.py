@@ -377,7 +377,8 @@ def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs:
     if tape is None:  # nobody differentiates, so no entry
         return as_read(out)
     if all(x._entry is None for x in inputs):
-        return structure.map_leaves(_without_place, out)
+        # Off the tape, so that no gradient flows this way into a Tensor from outside.
+        return structure.map_leaves(lambda x: x if x._entry is None and type(x) is Tensor else wrap(in_trace(x)), out)
     if TRACING.trace is not None:
         for x in inputs:
             if x._entry is not None:
@@ -409,11 +410,6 @@ def _as_result(x: Tensor) -> Any:
     if TRACING.trace is not None and TRACING.trace.outside((x,)):
         return TRACING.trace.record(alias, (wrap(x._data) if type(x) is Tensor else x,), {})
     return in_trace(x)
-
-
-def _without_place(x: Tensor) -> Tensor:
-    """A result of an unrecorded forward, off the tape: a Tensor from outside gets no gradient by this way."""
-    return x if x._entry is None and type(x) is Tensor else wrap(in_trace(x))
 
 
 class Composite:

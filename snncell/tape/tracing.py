@@ -87,7 +87,15 @@ class Trace:
             return x
         data = x._data
         if isinstance(data, Value):
-            return data if data.trace is self else self._capture(x, data)
+            if data.trace is self:
+                return data
+            if data.trace not in self.parents:
+                raise stale()
+            # One Value in two places on the tape (x and alias(x)) is two inputs: each has its own gradient.
+            place = (data, x._entry, x._index)
+            if place not in self.captures:
+                self.captures[place] = (wrap(*place), Value(self, data.shape, data.dtype))
+            return self.captures[place][1]
         if type(x) is not Tensor:
             if x.born_in is self:
                 raise self.made_inside(f"Parameter {x.name!r}")
@@ -105,16 +113,6 @@ class Trace:
         if id(data) not in self.constants:
             self.constants[id(data)] = (data, Value(self, data.shape, data.dtype))
         return self.constants[id(data)][1]
-
-    def _capture(self, x: Tensor, data: Value) -> Value:
-        """A Value of a parent trace, as an input of this one."""
-        if data.trace not in self.parents:
-            raise stale()
-        # One Value in two places on the tape (x and alias(x)) is two inputs: each has its own gradient.
-        key = (data, x._entry, x._index)
-        if key not in self.captures:
-            self.captures[key] = (wrap(*key), Value(self, data.shape, data.dtype))
-        return self.captures[key][1]
 
     def present(self, parameter: Parameter) -> Tensor:
         """The value of a Parameter at this point of the function, in the Parameter's place on the tape."""

@@ -113,7 +113,8 @@ def kind_of(annotation: Any) -> Kind:
     if origin in (dict, abc.Mapping):
         return _instance(abc.Mapping, "a dict")
     if origin is abc.Callable or annotation is abc.Callable:
-        return Kind("a function", _function, set())
+        # A class would make an object of the data.
+        return Kind("a function", lambda x: x if callable(x) and not isinstance(x, type) else REFUSED, set())
     kind = origin if isinstance(origin, type) else annotation
     if not isinstance(kind, type):
         return anything()
@@ -261,11 +262,6 @@ def _of_these(words: str) -> str:
     end = next((mark for mark in (" of ", " above ", " in ") if mark in rest), None)
     head, mark, tail = rest.partition(end) if end else (rest, "", "")
     return f" of {head}s{mark}{tail}"
-
-
-def _function(value: Any) -> Any:
-    """A value that can be called with data; a class would make an object of them."""
-    return value if callable(value) and not isinstance(value, type) else REFUSED
 
 
 def _instance(kind: type, words: str) -> Kind:
