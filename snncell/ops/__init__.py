@@ -13,14 +13,12 @@ from snncell.ops.arithmetic import *
 from snncell.ops.base import *
 from snncell.ops.control import *
 from snncell.ops.conv import *
-from snncell.ops.creation import *
 from snncell.ops.fft import *
 from snncell.ops.gathering import *
 from snncell.ops.indexing import *
 from snncell.ops.jacobians import *
 from snncell.ops.joining import *
 from snncell.ops.linalg import *
-from snncell.ops.logic import *
 from snncell.ops.loss import *
 from snncell.ops.norms import *
 from snncell.ops.padding import *

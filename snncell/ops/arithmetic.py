@@ -1,4 +1,6 @@
-"""Arithmetic, element by element: an operation is its formula, with its bprop in the decorator or right under it.
+"""Arithmetic, comparison and logic, element by element.
+
+An operation is its formula, with its bprop in the decorator or right under it.
 
 In a formula, names such as `exp` or `where` mean scalar functions (`kernels/scalar.py`); in a bprop they are
 the operations of this package. Conventions where a derivative does not exist: abs'(0) = 0, a tie of maximum or minimum
@@ -10,6 +12,7 @@ and another operand may be the only one that needs one, it is a function, called
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,28 +20,159 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import NotNegative, Numbers
 from snncell.compiler.ir.operations import Elementwise
-from snncell.errors import ArgumentError
-from snncell.ops.base import Grads, as_float, as_tensor, astype, elementwise, number_or_tensor, same_dtype
-from snncell.ops.logic import (
-    equal,
-    greater,
-    isinf,
-    isnan,
-    less,
-    less_equal,
-    logical_and,
-    logical_not,
-    logical_or,
-    where,
-)
+from snncell.errors import ArgumentError, DTypeError
+from snncell.ops.base import Function, Grads, as_float, as_tensor, astype, elementwise, number_or_tensor, same_dtype
 from snncell.tape.tensor import Tensor, snapshot
 
 __all__ = [
-    "abs", "add", "addcdiv", "addcmul", "ceil", "clamp", "clip", "conj", "copysign", "div", "divide", "floor",
-    "floor_div", "floor_divide", "fmax", "fmin", "fmod", "frac", "heaviside", "isclose", "lerp", "maximum", "minimum",
-    "mod", "mul", "multiply", "neg", "negative", "reciprocal", "remainder", "round", "sgn", "sign", "signbit", "sub",
-    "subtract", "true_divide", "trunc",
+    "abs", "add", "addcdiv", "addcmul", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "clamp",
+    "clip", "conj", "copysign", "div", "divide", "eq", "equal", "floor", "floor_div", "floor_divide", "fmax", "fmin",
+    "fmod", "frac", "ge", "greater", "greater_equal", "gt", "heaviside", "isclose", "isfinite", "isinf", "isnan", "le",
+    "lerp", "less", "less_equal", "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "maximum", "minimum",
+    "mod", "mul", "multiply", "ne", "neg", "negative", "not_equal", "reciprocal", "remainder", "round", "select", "sgn",
+    "sign", "signbit", "sub", "subtract", "true_divide", "trunc", "where",
 ]  # fmt: skip
+
+# --- comparison, logic and selection: only selection has a gradient ---------------------------------------------------
+
+
+def _discrete(rule: str, **options: Any) -> Callable[[Callable[..., Any]], Function]:
+    """Declare an elementwise operation through which no gradient flows: its results are steps."""
+
+    def declare(formula: Callable[..., Any]) -> Function:
+        operation = elementwise(rule, **options)(formula)
+        operation.no_gradient()
+        return operation
+
+    return declare
+
+
+@_discrete("compare", complex_numbers=True)
+def equal(x: Any, y: Any) -> Any:
+    """x == y."""
+    return x == y
+
+
+@_discrete("compare", complex_numbers=True)
+def not_equal(x: Any, y: Any) -> Any:
+    """x != y."""
+    return x != y
+
+
+@_discrete("compare")
+def less(x: Any, y: Any) -> Any:
+    """x < y."""
+    return x < y
+
+
+@_discrete("compare")
+def less_equal(x: Any, y: Any) -> Any:
+    """x <= y."""
+    return x <= y
+
+
+@_discrete("compare")
+def greater(x: Any, y: Any) -> Any:
+    """x > y."""
+    return x > y
+
+
+@_discrete("compare")
+def greater_equal(x: Any, y: Any) -> Any:
+    """x >= y."""
+    return x >= y
+
+
+@_discrete("test")
+def isnan(x: Any) -> Any:
+    """True where x is not a number."""
+    return x != x
+
+
+@_discrete("test")
+def isfinite(x: Any) -> Any:
+    """True where x is neither infinite nor NaN."""
+    return x - x == 0
+
+
+@_discrete("test")
+def isinf(x: Any) -> Any:
+    """True where x is infinite, of either sign."""
+    return (x == x) & (x - x != 0)
+
+
+@_discrete("logical")
+def logical_and(x: Any, y: Any) -> Any:
+    """True where both are true."""
+    return x & y
+
+
+@_discrete("logical")
+def logical_or(x: Any, y: Any) -> Any:
+    """True where one is true."""
+    return x | y
+
+
+@_discrete("logical")
+def logical_xor(x: Any, y: Any) -> Any:
+    """True where exactly one is true."""
+    return x ^ y
+
+
+@_discrete("logical")
+def logical_not(x: Any) -> Any:
+    """True where x is false."""
+    return logical_not(x)
+
+
+@_discrete("same", booleans=True, whole_numbers=True)
+def bitwise_and(x: Any, y: Any) -> Any:
+    """The bits that both have."""
+    return x & y
+
+
+@_discrete("same", booleans=True, whole_numbers=True)
+def bitwise_or(x: Any, y: Any) -> Any:
+    """The bits that one has."""
+    return x | y
+
+
+@_discrete("same", booleans=True, whole_numbers=True)
+def bitwise_xor(x: Any, y: Any) -> Any:
+    """The bits that exactly one has."""
+    return x ^ y
+
+
+def bitwise_not(x: Numbers) -> Tensor:
+    """The bits turned over; of booleans logical not."""
+    tensor = as_tensor(x, "bitwise_not")
+    if tensor.dtype.category > 1:
+        raise DTypeError(f"bitwise_not: takes integers or booleans, not {tensor.dtype}. Compare first: x > 0.")
+    ones = True if tensor.dtype.category == 0 else 255 if tensor.dtype is dtypes.uint8 else -1  # all bits are 1
+    return bitwise_xor(tensor, ones)
+
+
+@elementwise("select", complex_numbers=True)
+def where(condition: Any, x: Any, y: Any) -> Any:
+    """x where the condition holds, else y."""
+    return where(condition, x, y)
+
+
+# Choices, not products with a mask: 0 times a gradient that is inf would be NaN.
+@where.def_bprop
+def _(condition: Tensor, _x: Tensor, _y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return None, lambda: where(condition, dout, 0.0), lambda: where(condition, 0.0, dout)
+
+
+# In proportion to the sides that move, if which one is taken is fixed and a side that does not move is 0.
+where.proportional = lambda inputs, varying: (
+    not varying[0]
+    and all(varies or (type(x) in (int, float) and x == 0) for x, varies in zip(inputs[1:], varying[1:], strict=True))
+)
+
+select = where
+gt, ge, lt, le, eq, ne = greater, greater_equal, less, less_equal, equal, not_equal
+
 
 # --- sums, products, quotients ----------------------------------------------------------------------------------------
 

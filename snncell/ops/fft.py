@@ -16,8 +16,7 @@ from snncell.base.arguments.kinds import Numbers
 from snncell.base.signals import import_once
 from snncell.errors import ShapeError
 from snncell.kernels.products import device as complexes
-from snncell.ops.base import Grads, as_float, as_int, astype, to_compute_dtype
-from snncell.ops.creation import zeros_like
+from snncell.ops.base import Grads, as_float, as_int, astype, to_compute_dtype, zeros_like
 from snncell.tape.primitive import Primitive, with_axis_of_steps
 from snncell.tape.tensor import Tensor, beside, snapshot
 

@@ -19,9 +19,8 @@ from snncell.kernels.arrays import add_to_rows, take_from_rows
 from snncell.kernels.cuda import indexing
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE, IN_USE, space_of
-from snncell.ops import joining, logic as lg, shape as sh
-from snncell.ops.base import Grads, as_axis, as_int, as_tensor, astype, primitive
-from snncell.ops.creation import array_beside
+from snncell.ops import arithmetic as ar, joining, shape as sh
+from snncell.ops.base import Grads, array_beside, as_axis, as_int, as_tensor, astype, primitive
 from snncell.tape.primitive import (
     EVERYWHERE,
     Primitive,
@@ -269,11 +268,11 @@ def count_from_zero(index: Tensor, length: int, beyond: int, name: str) -> Tenso
         wrong = numbers.min() if numbers.min() < -length else numbers.max()
         if not -length <= wrong < length:
             raise TensorIndexError(f"{name}: index {wrong} is out of range; it must lie in [{-length}, {length}).")
-    positive = lg.where(index < 0, index + length, index)
+    positive = ar.where(index < 0, index + length, index)
     if not isinstance(index._data, Value):
         return positive
-    inside = lg.logical_and(positive >= 0, positive < length)
-    return lg.where(inside, positive, beyond)
+    inside = ar.logical_and(positive >= 0, positive < length)
+    return ar.where(inside, positive, beyond)
 
 
 def positions_along(x: Tensor, axis: int, index: Tensor, name: str) -> Tensor:

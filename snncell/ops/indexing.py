@@ -18,7 +18,7 @@ from snncell.errors import ArgumentError, DTypeError, ShapeError, TensorIndexErr
 from snncell.kernels.cuda import indexing as scatters
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE
-from snncell.ops import arithmetic, creation as new, logic as lg, shape as sh
+from snncell.ops import arithmetic as ar, base as new, shape as sh
 from snncell.ops.base import Grads, as_axis, as_int, as_tensor, same_dtype
 from snncell.ops.gathering import (
     as_points,
@@ -185,13 +185,13 @@ def sequence_mask(lengths: Numbers, maxlen: int, axis: int = -1) -> Tensor:
         steps = Tensor(np.arange(count, dtype=np.int64))
     shape = [1] * (tensor.ndim + 1)
     shape[number] = steps.size
-    return lg.less(steps.reshape(shape), tensor.expand_dims(number))
+    return ar.less(steps.reshape(shape), tensor.expand_dims(number))
 
 
 def masked_fill(x: Numbers, mask: Numbers, value: Numbers) -> Tensor:
     """`value` where the mask is true, else x. A mask that is not of booleans raises a DTypeError."""
     tensor = as_tensor(x, "masked_fill")
-    return lg.where(_mask(mask, "masked_fill"), value, tensor)
+    return ar.where(_mask(mask, "masked_fill"), value, tensor)
 
 
 def masked_scatter(x: Numbers, mask: Numbers, source: Numbers) -> Tensor:
@@ -204,7 +204,7 @@ def masked_scatter(x: Numbers, mask: Numbers, source: Numbers) -> Tensor:
     if not taken.size:
         return snapshot(tensor)
     numbers = sh.reshape(cumsum(sh.ravel(chosen), 0) - 1, tensor.shape)
-    return lg.where(chosen, gather(taken, arithmetic.clip(numbers, 0, taken.size - 1)), tensor)
+    return ar.where(chosen, gather(taken, ar.clip(numbers, 0, taken.size - 1)), tensor)
 
 
 def masked_select(x: Numbers, mask: Numbers) -> Tensor:
@@ -288,7 +288,7 @@ def _(_x: Tensor, positions: Tensor, _values: Tensor, _out: Tensor, dout: Tensor
             write_positions.bind(new.array_beside(np.zeros(dout.size, np.int64), positions), positions, numbers),
             positions,
         )
-        return lg.where(lg.equal(last, numbers), gather(dout, positions), 0.0)
+        return ar.where(ar.equal(last, numbers), gather(dout, positions), 0.0)
 
     return lambda: write_positions.bind(dout, positions, new.zeros_like(positions, dout.dtype)), None, of_values
 

@@ -14,10 +14,10 @@ import numpy as np
 from snncell.base.arguments.kinds import Own
 from snncell.base.arguments.shown import came
 from snncell.errors import GradientError
+from snncell.ops.arithmetic import equal
 from snncell.ops.base import astype
 from snncell.ops.control import vmap
 from snncell.ops.joining import stack, unstack
-from snncell.ops.logic import equal
 from snncell.ops.shape import reshape, transpose
 from snncell.tape import structure
 from snncell.tape.forward import LinearMap

@@ -17,11 +17,10 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels import sums
 from snncell.kernels.numba.threads import BLAS
 from snncell.kernels.products import device as device_einsum
-from snncell.ops import creation as new, reduce, shape as sh
-from snncell.ops.arithmetic import conj
+from snncell.ops import base as new, reduce, shape as sh
+from snncell.ops.arithmetic import conj, where
 from snncell.ops.base import Grads, as_int, as_tensor, number_or_tensor, same_dtype
 from snncell.ops.event_lists import multiply_lists
-from snncell.ops.logic import where
 from snncell.ops.padding import pad
 from snncell.tape.event_lists import EventLists
 from snncell.tape.primitive import Primitive

@@ -9,10 +9,9 @@ from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import NotNegative, Numbers, Positive, Reduction, Share
 from snncell.errors import DTypeError, ShapeError
 from snncell.ops.activation import _softplus, relu
-from snncell.ops.arithmetic import abs, clip, maximum, minimum, mul, sub
+from snncell.ops.arithmetic import abs, clip, equal, maximum, minimum, mul, not_equal, select, sub, where
 from snncell.ops.base import Grads, as_float, as_tensor, astype, elementwise, to_compute_dtype
 from snncell.ops.gathering import gather, hot, label_words
-from snncell.ops.logic import equal, not_equal, select, where
 from snncell.ops.norms import norm
 from snncell.ops.reduce import log_softmax, mean, sum
 from snncell.ops.transcendental import exp, log, log1p, rsqrt, square

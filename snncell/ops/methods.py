@@ -23,14 +23,12 @@ from snncell.errors import ArgumentError, AssignError, CallError, DTypeError, Sh
 from snncell.kernels.space import HOST, move_to_space, space_by_name, space_of
 from snncell.ops import (
     activation,
-    arithmetic,
-    base,
-    creation as new,
+    arithmetic as ar,
+    base as new,
     gathering,
     indexing,
     joining,
     linalg,
-    logic as lg,
     norms,
     random,
     reduce,
@@ -215,7 +213,7 @@ def select_method(x: Tensor, dim: int, index: int) -> Tensor:
 
 def where_method(x: Tensor, condition: Numbers, y: Numbers) -> Tensor:
     """The elements where a condition holds, else those of y."""
-    return lg.where(condition, x, y)
+    return ar.where(condition, x, y)
 
 
 def scatter_add_method(x: Tensor, *given: Any, **named: Any) -> Tensor:
@@ -316,17 +314,17 @@ def _operator(function: Any) -> Any:
 
 # NumPy's name of an operator: Python's, and the operation.
 _ARITHMETIC: dict[str, tuple[str, Any]] = {
-    "add": ("add", arithmetic.add),
-    "subtract": ("sub", arithmetic.sub),
-    "multiply": ("mul", arithmetic.mul),
-    "divide": ("truediv", arithmetic.div),
-    "floor_divide": ("floordiv", arithmetic.floor_div),
-    "remainder": ("mod", arithmetic.mod),
+    "add": ("add", ar.add),
+    "subtract": ("sub", ar.sub),
+    "multiply": ("mul", ar.mul),
+    "divide": ("truediv", ar.div),
+    "floor_divide": ("floordiv", ar.floor_div),
+    "remainder": ("mod", ar.mod),
     "power": ("pow", transcendental.pow),
     "matmul": ("matmul", linalg.matmul),
-    "bitwise_and": ("and", lg.bitwise_and),
-    "bitwise_or": ("or", lg.bitwise_or),
-    "bitwise_xor": ("xor", lg.bitwise_xor),
+    "bitwise_and": ("and", ar.bitwise_and),
+    "bitwise_or": ("or", ar.bitwise_or),
+    "bitwise_xor": ("xor", ar.bitwise_xor),
 }
 _COMPARISONS = {
     "less": "lt",
@@ -337,7 +335,7 @@ _COMPARISONS = {
     "not_equal": "ne",
 }
 _UFUNCS = {name: function for name, (_, function) in _ARITHMETIC.items()}
-_UFUNCS |= {name: getattr(lg, name) for name in _COMPARISONS}
+_UFUNCS |= {name: getattr(ar, name) for name in _COMPARISONS}
 
 
 def _attach() -> None:
@@ -347,7 +345,7 @@ def _attach() -> None:
     # Beside None or a str, == and != are answered as Python answers them: False and True.
     for ufunc, name in _COMPARISONS.items():
         setattr(Tensor, f"__{name}__", _operator(_UFUNCS[ufunc]))
-    for name, function in {"neg": arithmetic.neg, "pos": snapshot, "abs": arithmetic.abs, "invert": _invert}.items():
+    for name, function in {"neg": ar.neg, "pos": snapshot, "abs": ar.abs, "invert": _invert}.items():
         setattr(Tensor, f"__{name}__", _method(function))
     setattr(Tensor, "__getitem__", indexing.getitem)
     setattr(Tensor, "__array_ufunc__", _array_ufunc)
@@ -401,18 +399,18 @@ def _takes_arrays(name: str) -> DTypeError:
 def _adjoint(x: Tensor) -> Tensor:
     if x.ndim != 2:
         raise ShapeError(f"H: the conjugate transpose is that of a matrix (N, M), the shape is {x.shape}.")
-    adjoint: Tensor = arithmetic.conj(sh.transpose(x))
+    adjoint: Tensor = ar.conj(sh.transpose(x))
     return adjoint
 
 
 def _invert(x: Tensor) -> Tensor:
     """Logical not of booleans, the bits turned over of integers."""
-    return lg.logical_not(x) if x.dtype.category == 0 else -x - 1
+    return ar.logical_not(x) if x.dtype.category == 0 else -x - 1
 
 
 def _method(function: Any, name: str = "") -> Any:
     """A function as a method that checks its arguments but the Tensor itself."""
-    if not isinstance(function, base.Function):
+    if not isinstance(function, new.Function):
         checked = check_arguments(function, name or function.__name__, 1, Tensor.__module__)
         checked.__name__ = name or function.__name__
         return _accept_spellings(checked)
@@ -460,15 +458,15 @@ def _accept_spellings(method: Any) -> Any:
 
 
 _METHODS: dict[Any, str] = {
-    arithmetic: "abs add addcdiv addcmul ceil clamp clip conj copysign div divide floor floor_divide fmax fmin fmod "
+    ar: "abs add addcdiv addcmul ceil clamp clip conj copysign div divide floor floor_divide fmax fmin fmod "
     "frac heaviside isclose lerp maximum minimum mul multiply neg negative reciprocal remainder round sgn sign signbit "
-    "sub subtract true_divide trunc",
+    "sub subtract true_divide trunc "
+    "isnan isfinite isinf equal not_equal eq ne lt le gt ge less less_equal greater greater_equal logical_and "
+    "logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor bitwise_not",
     transcendental: "acos acosh arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin asinh atan atan2 atanh cos "
     "cosh deg2rad erf erfc erfinv exp exp2 expm1 float_power hypot log log10 log1p log2 logaddexp logit pow rad2deg "
     "rsqrt sigmoid sin sinh sqrt square tan tanh",
     activation: "relu",
-    lg: "isnan isfinite isinf equal not_equal eq ne lt le gt ge less less_equal greater greater_equal logical_and "
-    "logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor bitwise_not",
     reduce: "all amax amin any argmax argmax_with_value argmin argmin_with_value count_nonzero cummax cummin cumprod "
     "cumsum log_softmax logcumsumexp logsumexp mean nanmean nansum prod softmax std sum var",
     norms: "norm",
@@ -480,9 +478,8 @@ _METHODS: dict[Any, str] = {
     indexing: "argwhere index_fill index_put masked_fill masked_scatter masked_select nonzero scatter",
     sorting: "argsort median quantile searchsorted sort top_k topk unique_consecutive",
     random: "multinomial",
-    new: "full_like ones_like zeros_like",
+    new: "astype full_like ones_like zeros_like",
     hooks: "register_hook",
-    base: "astype",
 }
 _OWN = (
     assign_value, bernoulli_method, expand_as, flatten_method, fold, init_data, is_contiguous, max_method, min_method,

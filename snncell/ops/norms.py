@@ -10,7 +10,7 @@ from typing import Any, Literal
 from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Extended, Numbers, Positive
 from snncell.errors import ArgumentError, ShapeError
-from snncell.ops import arithmetic, joining, logic as lg, reduce, shape as sh, transcendental as tr
+from snncell.ops import arithmetic as ar, joining, reduce, shape as sh, transcendental as tr
 from snncell.ops.base import Axis, as_axes, as_float, as_tensor, astype, to_compute_dtype
 from snncell.tape.tensor import Tensor, snapshot
 from snncell.tape.transforms import stop_gradient
@@ -50,8 +50,8 @@ def norm(
         raise ArgumentError(f'norm: ord is a number or "fro", of one axis or two, not {ord!r}; ' + _SINGULAR)
     if ord is None or ord == "fro" or (ord == 2 and len(axes) < 2):
         # Of real numbers without abs, whose slope of 0 at 0 would be taken for that of the square to the second order.
-        squares = tr.square(arithmetic.abs(tensor) if tensor.dtype.category == 3 else tensor)
-        return tr.root(reduce.sum(squares, axes or None, keepdim)) if axes else arithmetic.abs(tensor)
+        squares = tr.square(ar.abs(tensor) if tensor.dtype.category == 3 else tensor)
+        return tr.root(reduce.sum(squares, axes or None, keepdim)) if axes else ar.abs(tensor)
     if (dim is None or (isinstance(dim, Sequence) and not dim)) and tensor.ndim > 1:
         raise ShapeError(f"norm: ord={ord} of a Tensor of shape {tensor.shape}; name the axis by dim, or flatten it.")
     if len(axes) == 2:
@@ -69,13 +69,13 @@ def _of_matrices(x: Tensor, ord: Any, dim: Any, keepdim: bool) -> Tensor:
     if ord not in (1, -1, math.inf, -math.inf):
         raise ArgumentError(f'norm: of matrices, ord is "fro", 1, -1 or an infinity, not {ord}; {_SINGULAR}')
     added, kept = (rows, columns) if abs(ord) == 1 else (columns, rows)
-    sums = reduce.sum(arithmetic.abs(x), added, keepdims=True)
+    sums = reduce.sum(ar.abs(x), added, keepdims=True)
     result = (reduce.max if ord > 0 else reduce.min)(sums, kept, keepdims=True)
     return result if keepdim else sh.squeeze(result, tuple(sorted((rows, columns))))
 
 
 def _of_vectors(x: Tensor, p: float, axes: tuple[int, ...], keepdim: bool) -> Tensor:
-    sizes: Tensor = arithmetic.abs(x)
+    sizes: Tensor = ar.abs(x)
     if p == 0:
         return reduce.count_nonzero(x, axes, keepdim, x.dtype)
     if abs(p) == math.inf:
@@ -85,16 +85,16 @@ def _of_vectors(x: Tensor, p: float, axes: tuple[int, ...], keepdim: bool) -> Te
     # In units of the one that counts most, nothing overflows. The norm does not depend on it, nor does its gradient.
     some_left = p < 0 or all(x.shape[axis] for axis in axes)  # the sum of nothing is 0
     unit: Any = stop_gradient((reduce.max if p > 0 else reduce.min)(sizes, axes, keepdims=True)) if some_left else 1.0
-    unit = lg.where(lg.logical_or(lg.equal(unit, 0.0), lg.equal(unit, math.inf)), 1.0, unit)
-    nothing = lg.equal(sizes, 0.0)
-    total = reduce.sum(lg.where(nothing, 0.0 if p > 0 else math.inf, _power(sizes / unit, nothing, p)), axes, True)
-    none = lg.equal(total, 0.0 if p > 0 else math.inf)
-    result = lg.where(none, 0.0, tr.pow(lg.where(none, 1.0, total), 1.0 / p) * unit)
+    unit = ar.where(ar.logical_or(ar.equal(unit, 0.0), ar.equal(unit, math.inf)), 1.0, unit)
+    nothing = ar.equal(sizes, 0.0)
+    total = reduce.sum(ar.where(nothing, 0.0 if p > 0 else math.inf, _power(sizes / unit, nothing, p)), axes, True)
+    none = ar.equal(total, 0.0 if p > 0 else math.inf)
+    result = ar.where(none, 0.0, tr.pow(ar.where(none, 1.0, total), 1.0 / p) * unit)
     return result if keepdim else sh.squeeze(result, axes)
 
 
 def _power(x: Tensor, nothing: Tensor, p: float) -> Tensor:
-    return tr.pow(lg.where(nothing, 1.0, x), p)
+    return tr.pow(ar.where(nothing, 1.0, x), p)
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def clip_by_value(x: Any, clip_value_min: Numbers | None = None, clip_value_max:
     No bound, or a lower one that is above, raises an ArgumentError.
     """
     if not isinstance(x, (tuple, list)):
-        return arithmetic.clip(x, clip_value_min, clip_value_max)
+        return ar.clip(x, clip_value_min, clip_value_max)
     return tuple(clip_by_value(part, clip_value_min, clip_value_max) for part in x)
 
 
@@ -142,25 +142,25 @@ def clip_by_global_norm(
     originals = tuple(as_float(part, "clip_by_global_norm") for part in x)
     wide = [astype(g, dtypes.float32) if g.dtype.itemsize < 4 else g for g in originals]
     # The result is the same for any peak, so no gradient goes through it.
-    peaks = [stop_gradient(reduce.max(arithmetic.abs(g))) for g in wide if g.size]
+    peaks = [stop_gradient(reduce.max(ar.abs(g))) for g in wide if g.size]
     if not peaks:
         return tuple(snapshot(g) for g in originals)
-    peak = functools.reduce(arithmetic.maximum, peaks)
-    peak = lg.where(lg.equal(peak, 0.0), 1.0, peak)
+    peak = functools.reduce(ar.maximum, peaks)
+    peak = ar.where(ar.equal(peak, 0.0), 1.0, peak)
     units = [g / peak for g in wide]
     length = (
         _common_length(units, norm_type)
         if use_norm is None
         else as_tensor(use_norm, "clip_by_global_norm", "use_norm") / peak
     )
-    short = lg.less_equal(length, clip_norm / peak)  # not so for a NaN
-    scale = clip_norm / lg.where(lg.equal(length, 0.0), 1.0, length)
+    short = ar.less_equal(length, clip_norm / peak)  # not so for a NaN
+    scale = clip_norm / ar.where(ar.equal(length, 0.0), 1.0, length)
     pairs = zip(originals, units, strict=True)
-    return tuple(lg.where(short, g, astype(unit * scale, g.dtype)) for g, unit in pairs)
+    return tuple(ar.where(short, g, astype(unit * scale, g.dtype)) for g, unit in pairs)
 
 
 def _common_length(tensors: list[Tensor], p: float) -> Tensor:
     if p == 2:
         squares = (reduce.sum(tr.square(part)) for part in tensors)
-        return tr.root(functools.reduce(arithmetic.add, squares))
+        return tr.root(functools.reduce(ar.add, squares))
     return norm(joining.stack([norm(sh.ravel(part), p, 0) for part in tensors if part.size]), p, 0)

@@ -28,7 +28,7 @@ from snncell.kernels.conv import im2col
 from snncell.kernels.cuda import functions, indexing
 from snncell.kernels.pooling import Windows
 from snncell.kernels.space import DEVICE
-from snncell.ops import arithmetic, creation as new
+from snncell.ops import arithmetic, base as new
 from snncell.ops.base import Grads, as_float, as_int, astype, to_compute_dtype
 from snncell.ops.conv import padding_widths, refuse_reach, tuple_of
 from snncell.ops.joining import concat

@@ -33,7 +33,7 @@ from snncell.base.signals import Restoring, Write, undoing
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.kernels.cuda import philox
 from snncell.kernels.space import HOST, IN_USE, move_to_space
-from snncell.ops import arithmetic, logic as lg, reduce, shape as sh, sorting, transcendental as tr
+from snncell.ops import arithmetic as ar, reduce, shape as sh, sorting, transcendental as tr
 from snncell.ops.base import (
     Grads,
     as_axes,
@@ -268,16 +268,14 @@ def uniform(shape: Lengths, low: Numbers = 0.0, high: Numbers = 1.0, dtype: Dtyp
     if (type(low), low, type(high), high) == (float, 0.0, float, 1.0):
         return drawn
     least = number_or_tensor(low, "uniform", "low")
-    return arithmetic.add(drawn * (number_or_tensor(high, "uniform", "high") - least), least)
+    return ar.add(drawn * (number_or_tensor(high, "uniform", "high") - least), least)
 
 
 def normal(shape: Lengths, mean: Numbers = 0.0, stddev: Numbers = 1.0, dtype: Dtype = dtypes.float32) -> Tensor:
     """Numbers of the normal distribution; mean and deviation may be Tensors and get gradients."""
     with _beside_operands(mean, stddev):
         drawn: Tensor = _normal.bind(next_key(), shape=as_shape(shape, "normal"), dtype=_draw_dtype(dtype, "normal"))
-    return arithmetic.add(
-        drawn * number_or_tensor(stddev, "normal", "stddev"), number_or_tensor(mean, "normal", "mean")
-    )
+    return ar.add(drawn * number_or_tensor(stddev, "normal", "stddev"), number_or_tensor(mean, "normal", "mean"))
 
 
 def bernoulli(p: Numbers) -> Tensor:
@@ -288,7 +286,7 @@ def bernoulli(p: Numbers) -> Tensor:
     drawn_as = dtypes.float64 if tensor.dtype == dtypes.float64 else dtypes.float32
     with beside(tensor):
         drawn = _uniform.bind(next_key(), shape=tensor.shape, dtype=drawn_as.dtype)
-    return astype(lg.less(drawn, tensor), tensor.dtype)
+    return astype(ar.less(drawn, tensor), tensor.dtype)
 
 
 def randint(low: Annotated[int, Own()], high: Annotated[int, Own()], shape: Lengths) -> Tensor:
@@ -364,13 +362,13 @@ def multinomial(x: Numbers, num_samples: Count, replacement: bool = True) -> Ten
         drawn = uniform((*weights.shape[:-1], count if replacement else weights.shape[-1]), dtype=dtypes.float64)
     if not replacement:
         # Of exponential times with these rates, the first ones: -log(1 - u) / w.
-        waiting = -tr.log1p(-drawn) / lg.where(chances > 0.0, chances, 1.0)
-        return sorting.topk(lg.where(chances > 0.0, waiting, np.inf), count, -1, False)[1]
+        waiting = -tr.log1p(-drawn) / ar.where(chances > 0.0, chances, 1.0)
+        return sorting.topk(ar.where(chances > 0.0, waiting, np.inf), count, -1, False)[1]
     ends = reduce.cumsum(chances, -1)
     marks = sh.expand_dims(drawn * ends[..., -1:], -1)
-    passed: Tensor = lg.less_equal(sh.expand_dims(ends, -2), marks)
-    last: Tensor = reduce.sum(lg.less(ends, ends[..., -1:]), -1, keepdims=True)  # the last one that has a weight
-    return arithmetic.minimum(reduce.sum(passed, -1), last)
+    passed: Tensor = ar.less_equal(sh.expand_dims(ends, -2), marks)
+    last: Tensor = reduce.sum(ar.less(ends, ends[..., -1:]), -1, keepdims=True)  # the last one that has a weight
+    return ar.minimum(reduce.sum(passed, -1), last)
 
 
 def _refuse_weights(weights: np.ndarray, least: int) -> None:
@@ -398,8 +396,8 @@ def _drop_out(x: Any, key: Any, keep_prob: float, shape: tuple[int, ...]) -> Any
 def _(x: Any, key: Any, keep_prob: float, shape: tuple[int, ...]) -> Any:
     if x.shape == shape:
         return philox.drop_elements(x, key, keep_prob)
-    mask = lg.less.on_device([philox.uniform(key, shape, np.dtype(np.float32)), keep_prob], {})
-    return lg.where.on_device([mask, arithmetic.div.on_device([x, keep_prob], {}), 0.0], {})
+    mask = ar.less.on_device([philox.uniform(key, shape, np.dtype(np.float32)), keep_prob], {})
+    return ar.where.on_device([mask, ar.div.on_device([x, keep_prob], {}), 0.0], {})
 
 
 @_drop_out.def_bprop
@@ -440,6 +438,6 @@ def dropout2d(x: Numbers, keep_prob: Probability = 0.5) -> tuple[Tensor, Tensor]
     channels = (*tensor.shape[:2], *(1,) * (tensor.ndim - 2))
     with beside(tensor):
         drawn = _uniform.bind(next_key(), shape=channels, dtype=np.dtype(np.float32))
-    mask = sh.broadcast_to(lg.less(drawn, keep), tensor.shape)
-    result = lg.where(mask, tensor, 0.0)
+    mask = sh.broadcast_to(ar.less(drawn, keep), tensor.shape)
+    result = ar.where(mask, tensor, 0.0)
     return (result if keep in (0.0, 1.0) else result * (1.0 / keep)), mask  # at 0, there is nothing to scale

@@ -20,7 +20,7 @@ from snncell.kernels import sums
 from snncell.kernels.cuda import functions as lines
 from snncell.kernels.scalar import LOOP
 from snncell.kernels.space import DEVICE
-from snncell.ops import arithmetic, creation as new, joining, logic as lg, shape as sh, transcendental as tr
+from snncell.ops import arithmetic as ar, base as new, joining, shape as sh, transcendental as tr
 from snncell.ops.base import (
     Axis,
     Grads,
@@ -60,7 +60,7 @@ def _limit(dtype: Any, lowest: bool) -> str:
 
 
 sum_primitive = _sum = Sum()
-_sum.times = arithmetic.mul
+_sum.times = ar.mul
 _max = _reduction("max", LOOP["maximum"], lambda dtype: _limit(dtype, True))
 _min = _reduction("min", LOOP["minimum"], lambda dtype: _limit(dtype, False))
 _any = _reduction("any", "{0} | {1}", lambda dtype: "False")
@@ -69,9 +69,7 @@ _any.no_gradient()
 _all.no_gradient()
 
 # What the floors below need of arithmetic: on the device, where NumPy's functions are not, and in plans of all steps.
-DEVICE.arithmetic.update(
-    {"add": arithmetic.add, "mul": arithmetic.mul, "sum": _sum, "min": _min, "max": _max, "cast": cast_primitive}
-)
+DEVICE.arithmetic.update({"add": ar.add, "mul": ar.mul, "sum": _sum, "min": _min, "max": _max, "cast": cast_primitive})
 
 
 @_sum.def_bprop
@@ -82,7 +80,7 @@ def _(x: Tensor, _out: Tensor, dout: Tensor, *, axis: tuple[int, ...], keepdims:
 @_max.def_bprop
 @_min.def_bprop
 def _(x: Tensor, out: Tensor, dout: Tensor, *, axis: tuple[int, ...], keepdims: bool) -> Grads:
-    chosen = astype(lg.equal(x, _with_kept_axes(out, axis, keepdims)), dout.dtype)  # ties share equally
+    chosen = astype(ar.equal(x, _with_kept_axes(out, axis, keepdims)), dout.dtype)  # ties share equally
     return (chosen * (_with_kept_axes(dout, axis, keepdims) / sum(chosen, axis, keepdims=True)),)
 
 
@@ -147,7 +145,7 @@ def mean(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 def count_nonzero(x: Numbers, axis: Axis = None, keep_dims: bool = False, dtype: Dtype = dtypes.int32) -> Tensor:
     """The number of elements that are not 0, as int32 unless another dtype is given."""
-    truths: Tensor = lg.not_equal(as_tensor(x, "count_nonzero"), 0)
+    truths: Tensor = ar.not_equal(as_tensor(x, "count_nonzero"), 0)
     return astype(sum(truths, axis, keep_dims), dtype)
 
 
@@ -160,13 +158,13 @@ def nansum(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
 def nanmean(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The mean, without the elements that are NaN; NaN where all are."""
     tensor = as_float(x, "nanmean")
-    count = sum(lg.logical_not(lg.isnan(tensor)), axis, keepdims)
+    count = sum(ar.logical_not(ar.isnan(tensor)), axis, keepdims)
     wide = to_compute_dtype(_zero_nan(tensor))
     return astype(sum(wide, axis, keepdims) / astype(count, wide.dtype), tensor.dtype)
 
 
 def _zero_nan(x: Tensor) -> Tensor:
-    return lg.where(lg.isnan(x), 0.0, x)
+    return ar.where(ar.isnan(x), 0.0, x)
 
 
 def var(x: Numbers, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
@@ -374,7 +372,7 @@ def _scan_by_doubling(join: Callable[..., Any], axis: int, *xs: Tensor) -> tuple
 def cumprod(x: Numbers, dim: int) -> Tensor:
     """Running products along an axis; the gradient is exact where elements are 0, too."""
     tensor = not_narrow(x, "cumprod")
-    return _scan_by_doubling(arithmetic.mul, as_axis(dim, tensor.ndim, "cumprod", "dim"), snapshot(tensor))[0]
+    return _scan_by_doubling(ar.mul, as_axis(dim, tensor.ndim, "cumprod", "dim"), snapshot(tensor))[0]
 
 
 def logcumsumexp(x: Numbers, axis: int) -> Tensor:
@@ -391,17 +389,17 @@ def _log_join(x: Tensor, many: Tensor, y: Tensor, more: Tensor) -> tuple[Tensor,
     """Join two running logarithms, and the numbers of elements that an infinite one consists of."""
     a, b = stop_gradient((x, y))
     both = many + more
-    return tr.log_join(x, y, many / both), lg.where(lg.equal(a, b), both, lg.where(lg.greater(a, b), many, more))
+    return tr.log_join(x, y, many / both), ar.where(ar.equal(a, b), both, ar.where(ar.greater(a, b), many, more))
 
 
 def cummax(x: Numbers, axis: int) -> tuple[Tensor, Tensor]:
     """The largest elements so far along an axis, and where they are, the last of equal ones; no complex numbers."""
-    return _running(arithmetic.maximum, x, axis, "cummax")
+    return _running(ar.maximum, x, axis, "cummax")
 
 
 def cummin(x: Numbers, axis: int) -> tuple[Tensor, Tensor]:
     """The smallest elements so far along an axis, and where they are, the last of equal ones; no complex numbers."""
-    return _running(arithmetic.minimum, x, axis, "cummin")
+    return _running(ar.minimum, x, axis, "cummin")
 
 
 def _running(better: Callable[[Tensor, Tensor], Tensor], x: Numbers, axis: int, name: str) -> tuple[Tensor, Tensor]:
@@ -415,7 +413,7 @@ def _running(better: Callable[[Tensor, Tensor], Tensor], x: Numbers, axis: int, 
         places = Tensor(np.arange(tensor.shape[number]).reshape([-1 if a == number else 1 for a in range(tensor.ndim)]))
     # The last place so far at which an element is the best; a NaN is, from where it is.
     hits = (
-        lg.equal(values, best) if tensor.dtype.category < 2 else lg.logical_or(lg.equal(values, best), lg.isnan(values))
+        ar.equal(values, best) if tensor.dtype.category < 2 else ar.logical_or(ar.equal(values, best), ar.isnan(values))
     )
-    (found,) = _scan_by_doubling(arithmetic.maximum, number, lg.where(hits, places, 0))
+    (found,) = _scan_by_doubling(ar.maximum, number, ar.where(hits, places, 0))
     return gather_elements(tensor, number, found), found

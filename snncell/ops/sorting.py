@@ -12,7 +12,7 @@ from snncell.base.arguments.kinds import Count, Numbers
 from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.kernels.cuda import indexing as rows
-from snncell.ops import joining, logic as lg, shape as sh
+from snncell.ops import arithmetic as ar, joining, shape as sh
 from snncell.ops.base import as_axis, as_float, as_int, as_tensor, primitive, same_dtype
 from snncell.ops.gathering import gather, gather_elements
 from snncell.tape.primitive import repeat_over_time, with_axis_of_steps
@@ -169,7 +169,7 @@ def median(x: Numbers, axis: int | None = None, keepdims: bool = False) -> Any:
     places = joining.narrow(order, number, middle, 1)
     if tensor.dtype.is_float:  # NaN comes last
         final = joining.narrow(order, number, last, 1)
-        places = lg.where(lg.isnan(gather_elements(line, number, final)), final, places)
+        places = ar.where(ar.isnan(gather_elements(line, number, final)), final, places)
     values = gather_elements(line, number, places)
     if axis is None:
         return sh.reshape(values, (1,) * tensor.ndim if keepdims else ())
@@ -203,7 +203,7 @@ def quantile(x: Numbers, q: Any, axis: int | None = None, keepdims: bool = False
     if not n:
         raise ShapeError(f"quantile: there is nothing along axis {axis} of a Tensor of shape {tensor.shape}.")
     rows = sort(sh.swapaxes(line, number, -1))[0]
-    rows = lg.where(lg.isnan(rows[..., n - 1 :]), math.nan, rows)
+    rows = ar.where(ar.isnan(rows[..., n - 1 :]), math.nan, rows)
     results = []
     for share in shares.reshape(-1).astype(np.float64):
         below = min(int(share * (n - 1)), max(n - 2, 0))

@@ -10,9 +10,22 @@ from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Numbers, Share
 from snncell.base.signals import import_once
 from snncell.kernels.cuda import functions
-from snncell.ops.arithmetic import abs, clip, conj, div, maximum, minimum, mul, sign
+from snncell.ops.arithmetic import (
+    abs,
+    clip,
+    conj,
+    div,
+    equal,
+    greater,
+    isinf,
+    logical_and,
+    maximum,
+    minimum,
+    mul,
+    sign,
+    where,
+)
 from snncell.ops.base import Grads, as_float, astype, elementwise, number_or_tensor
-from snncell.ops.logic import equal, greater, isinf, logical_and, where
 from snncell.tape.primitive import Primitive, with_axis_of_steps
 from snncell.tape.tensor import Tensor, snapshot
 

@@ -287,7 +287,7 @@ def test_a_full_memory_is_named_with_the_call_whatever_the_error_says(monkeypatc
     def full(*_):
         raise error
 
-    monkeypatch.setattr("snncell.ops.creation.refuse_size", full)
+    monkeypatch.setattr("snncell.ops.base.refuse_size", full)
     with pytest.raises(DeviceMemoryError, match=r"eye\(n=3\): the main memory is full: (Python|Unable).*Take"):
         ops.eye(3)
 

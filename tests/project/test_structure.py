@@ -147,7 +147,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     "cell": [{"calls", "hooks", "ranges", "tree"}, {"fields", "modes", "state"}, {"cell", "held"}],
     "ops": [
         {"base"},
-        {"creation", "logic", "shape"},
+        {"shape"},
         {"arithmetic", "event_lists", "fft", "joining"},
         {"control", "gathering", "transcendental"},
         {"jacobians", "padding", "reduce", "sorting"},
