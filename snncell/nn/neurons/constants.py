@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from snncell import ops
 from snncell.cell.cell import Cell
@@ -60,6 +60,14 @@ class Membrane(Ranged, Cell):
         self.declare(*constants)
         for name, value in constants.items():
             setattr(self, name, self.to_learn(name, value) if name in learned else value)
+
+    def having(self, **constants: Any) -> Self:
+        """The Cell itself with further constants, as presets have them; None stands for none."""
+        for name, value in constants.items():
+            if value is not None:
+                self.declare(name)
+                setattr(self, name, value)
+        return self
 
     def to_learn(self, name: str, value: Any) -> Any:
         """A constant as a Parameter, if it is not learned already."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 from snncell import ops
 from snncell.base.arguments.kinds import Constant
@@ -29,12 +29,6 @@ class NorseLSNN(ALIFNode):
 
     v_rest: Any = 0.0
     starts = "v_rest"
-
-    def resting_at(self, v_rest: Any) -> Self:
-        """The neuron itself, with that resting potential."""
-        self.declare("v_rest")
-        self.v_rest = v_rest
-        return self
 
     def construct(self, x: Tensor, v: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         a = self.rho * a
@@ -156,7 +150,7 @@ def norse_lsnn(p: Norse) -> Membrane:
     """
     alpha, rho = decay_from_rate(p.tau_mem_inv, p.dt), decay_from_rate(p.tau_adapt_inv, p.dt)
     options: dict[str, Any] = {"input_gain": 1.0 - alpha, **firing(p)}
-    return synaptic(p, NorseLSNN(alpha, rho, 1.0, p.beta, **options).resting_at(p.v_leak), "read decay jump")
+    return synaptic(p, NorseLSNN(alpha, rho, 1.0, p.beta, **options).having(v_rest=p.v_leak), "read decay jump")
 
 
 def norse_adex(p: Norse) -> Membrane:

@@ -59,15 +59,12 @@ class SinabsEnd(Neuron):
     subtract_value: Any = None
     resets_all = False
     norm_input = False
+    decay = "beta"  # the constant that is the factor that a step keeps of the potential
 
     def ending(self, floor: Any, subtract_value: Any, as_shipped: bool, norm_input: bool = False) -> Self:
         """The neuron itself, with these."""
-        for name, value in (("min_v_mem", floor), ("subtract_value", subtract_value)):
-            if value is not None:
-                self.declare(name)
-                setattr(self, name, value)
         self.resets_all, self.norm_input = as_shipped and self.reset == "value", norm_input
-        return self
+        return self.having(min_v_mem=floor, subtract_value=subtract_value)
 
     def range_of(self, name: str) -> Range:
         """The range of a constant: the floor is below the threshold."""
@@ -80,13 +77,9 @@ class SinabsEnd(Neuron):
         low = ops.maximum(*ends) if any(isinstance(x, Tensor) for x in ends) else max(ends)
         return Range(low, text=f"{usual.text}, and above min_v_mem")
 
-    def kept(self) -> Any:
-        """The factor that a step keeps of the potential."""
-        return self.beta
-
     def gained(self, x: Any) -> Any:
         """The input, with norm_input times what a step does not keep."""
-        return x * (1.0 - self.kept()) if self.norm_input else x
+        return x * (1.0 - getattr(self, self.decay)) if self.norm_input else x
 
     def after_reset(self, h: Any, spike: Any, drop: Any = None) -> Any:
         """The potential after the reset, above the floor."""
@@ -95,8 +88,6 @@ class SinabsEnd(Neuron):
         else:
             v = super().after_reset(h, spike, drop if self.subtract_value is None else self.subtract_value)
         return raise_to_floor(v, self.min_v_mem)
-
-    beta: Any
 
 
 class SinabsLIF(SinabsEnd, LeakyNode):
@@ -119,6 +110,7 @@ class SinabsALIF(SinabsEnd, ALIFNode):
     """ALIF: the surrogate is as wide as the threshold, through which no gradient goes; that of the reset goes on."""
 
     relative = False
+    decay = "alpha"
 
     def in_thresholds(self, relative: bool) -> None:
         """Make a single spike one of h / threshold - 1, as several spikes are already."""
@@ -126,10 +118,6 @@ class SinabsALIF(SinabsEnd, ALIFNode):
         if relative and isinstance(self.surrogate_function, Inclusive):
             self.fire_by(Counting(self.surrogate_function.surrogate_function, 1, ">="), 1)
             self.own_function = True
-
-    def kept(self) -> Any:
-        """The factor that a step keeps of the potential."""
-        return self.alpha
 
     def adapted(self, a: Any, s: Any) -> Any:
         """The adaptation after a step: rho a + (1 - rho) s."""
@@ -152,9 +140,7 @@ class SinabsLeak(Membrane):
     def __init__(self, beta: Any, norm_input: bool, floor: Any, learnable: str | Sequence[str]) -> None:
         super().__init__({"beta": beta}, learnable)
         self.norm_input = norm_input
-        if floor is not None:
-            self.declare("min_v_mem")
-            self.min_v_mem = floor
+        self.having(min_v_mem=floor)
 
     def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         beta = self.beta

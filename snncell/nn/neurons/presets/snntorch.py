@@ -30,10 +30,7 @@ class TorchEnd(Neuron):
     def ending(self, swallows: bool, inhibition: bool, factor: Any = None, learned: bool = False) -> Self:
         """The neuron itself, with these."""
         self.swallows, self.inhibition = swallows, inhibition
-        if factor is not None:
-            self.declare("graded_spikes_factor")
-            self.graded_spikes_factor = self.to_learn("graded_spikes_factor", factor) if learned else factor
-        return self
+        return self.having(graded_spikes_factor=self.to_learn("graded_spikes_factor", factor) if learned else factor)
 
     def recall(self, v: Tensor, threshold: Any = None) -> tuple[Tensor, Tensor | None]:
         """At the beginning of a step: v, and where spikes are swallowed that of v, which counts as a constant."""
