@@ -206,11 +206,9 @@ class MultiGaussian(Surrogate):
     derivative: (1 + h) N(x; 0, sigma^2) - h N(x; sigma, (s sigma)^2) - h N(x; -sigma, (s sigma)^2)
     primitive: the same sum of (erf((x - mean) / (deviation sqrt(2)))) / 2, plus 1 / 2
 
-    The derivative is negative far from the threshold. The primitive rises by 1 - h, not by 1, for that is the area
-    under the published derivative.
+    The derivative is negative far from the threshold. The primitive rises by 1 - h, the area under the derivative.
 
-    Source: Yin, Corradi and Bohte, "Accurate and efficient time-domain classification with adaptive spiking recurrent
-    neural networks", Nature Machine Intelligence 2021. Its code multiplies by gamma, Scaled(MultiGaussian(), 0.5).
+    Source: as for `Gaussian`, whose code multiplies by gamma, Scaled(MultiGaussian(), 0.5).
 
     Elsewhere: MultiGaussian(mu=0, sigma=0.5, h=0.15, s=6) in sinabs; for its grad_scale see Scaled.
 
@@ -302,8 +300,7 @@ class SuperSpike(Surrogate):
     primitive: alpha x / (1 + |x|) + 1 / 2, which rises by 2 alpha, the area under the derivative
     derivative: alpha / (1 + |x|)^2
 
-    Source: Zenke and Ganguli, "SuperSpike: Supervised Learning in Multilayer Spiking Neural Networks", Neural
-    Computation 2018.
+    Source: as for `FastSigmoid`.
 
     Elsewhere: one name, three functions.
         SpikingJelly: SuperSpike(alpha=1), alpha being the height.

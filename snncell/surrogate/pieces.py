@@ -182,7 +182,7 @@ class SpikeRateEscape(Surrogate):
     primitive: its integral from 0 to x, plus 1 / 2
 
     The derivative is largest where the potential is 1 above the threshold, not at it. The primitive rises by
-    2 slope / beta, not by 1, for that is the area under the published derivative.
+    2 slope / beta, the area under the derivative.
 
     Source: Gerstner and Kistler, "Spiking Neuron Models", Cambridge 2002, section 5.3, as snnTorch reads it. For
     firing at an escape rate see StochasticSpike.

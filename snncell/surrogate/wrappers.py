@@ -138,8 +138,7 @@ class StochasticSpike(Wrapper):
     Raises:
         ArgumentError: if `surrogate_function` is no spike function.
 
-    Source: Gerstner et al., "Neuronal Dynamics", section 9.1; the reverse is that of Bengio, Leonard and Courville,
-    "Estimating or Propagating Gradients Through Stochastic Neurons for Conditional Computation", 2013.
+    Source: Gerstner et al., "Neuronal Dynamics", section 9.1; for the derivative as for `StraightThrough`.
 
     Elsewhere:
         Norse: method="logistic" with k is StochasticSpike(Sigmoid(2 k)), but has no gradient.

@@ -106,8 +106,7 @@ class SlidingPSN(_Parallel):
     Raises:
         ShapeError: for an input without steps.
 
-    Source: Fang et al., "Parallel Spiking Neurons with High Efficiency and Ability to Learn Long-term Dependencies",
-    NeurIPS 2023; SpikingJelly, SlidingPSN. The bias begins as -1.
+    Source: as for `PSN`; SpikingJelly, SlidingPSN. The bias begins as -1.
 
     Example:
         >>> print(nn.SlidingPSN(order=2)(Tensor([0.6, 0.6, 1.2, 0.0])))  # h = 0.6, 0.9, 1.5, 0.6, less 1
