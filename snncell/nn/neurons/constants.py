@@ -113,8 +113,7 @@ class Membrane(Ranged, Cell):
         """A state for the input `x` with one value, or one for each neuron."""
         dtype = x.dtype if x.dtype.is_float else float32
         if isinstance(value, Tensor):
-            zeros: Tensor = ops.zeros(x.shape, dtype) + value.astype(dtype)
-            return zeros
+            return ops.zeros(x.shape, dtype) + value.astype(dtype)
         return ops.full(x.shape, value, dtype)
 
     @classmethod

@@ -190,8 +190,7 @@ class LINode(Membrane):
 
 def present_tau(neuron: Any) -> Tensor:
     """The time constant at present, in steps."""
-    tau: Tensor = 1.0 / ops.sigmoid(neuron.w)
-    return tau
+    return 1.0 / ops.sigmoid(neuron.w)
 
 
 def logit(value: Any, source: Any, name: str) -> Parameter:

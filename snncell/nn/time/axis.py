@@ -229,16 +229,14 @@ def mean_over_time(tensor: Tensor, lengths: Any, who: str) -> Tensor:
         return tensor.mean(0)
     # As `ops.mean` does: float16 and bfloat16 are added up in float32.
     wide = zero_after_end(tensor, lengths, who).astype(dtypes.compute_dtype(tensor.dtype.dtype))
-    mean: Tensor = (sum_over_time(wide) / steps_per_sample(wide, lengths)).astype(tensor.dtype)
-    return mean
+    return (sum_over_time(wide) / steps_per_sample(wide, lengths)).astype(tensor.dtype)
 
 
 def sum_over_time(tensor: Tensor) -> Tensor:
     """The sum of a sequence (T, B, ...) over time, step by step, so that zeros after its end change no bit."""
     # NumPy adds up a single column in parts that depend on its length; several columns it adds row by row.
     alone = math.prod(tensor.shape[1:]) == 1
-    total: Tensor = ops.cumsum(tensor, 0)[-1] if alone and tensor.shape[0] else ops.sum(tensor, 0)
-    return total
+    return ops.cumsum(tensor, 0)[-1] if alone and tensor.shape[0] else ops.sum(tensor, 0)
 
 
 def zero_after_end(tensor: Tensor, lengths: Any, who: str) -> Tensor:

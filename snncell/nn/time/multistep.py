@@ -259,5 +259,4 @@ def _where(going_on: Tensor, part: Tensor, otherwise: Any) -> Tensor:
             f"MultiStep: with lengths, states and outputs are (B, ...), of each sample; one has shape {part.shape}, of "
             f"a batch of {going_on.shape[0]}."
         )
-    selected: Tensor = ops.select(going_on.reshape((*going_on.shape[:1], *(1,) * (part.ndim - 1))), part, otherwise)
-    return selected
+    return ops.select(going_on.reshape((*going_on.shape[:1], *(1,) * (part.ndim - 1))), part, otherwise)
