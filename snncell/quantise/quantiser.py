@@ -44,7 +44,7 @@ def round_scale(scale: Tensor, bits: int | None, *, up: bool = False) -> Any:
 
     near = nearest(value)
     if up:
-        near = ops.select(ops.lt(near, value), nearest(near * (1.0 + 1.5 * 2.0**-bits)), near)
+        near = ops.select(ops.lt(near, value), nearest(near * (1.0 + 1.25 * 2.0**-bits)), near)
     return near + (scale - value)
 
 
