@@ -190,8 +190,8 @@ def prepare(
     """
     if weights is states is activations is None:
         raise ArgumentError("prepare: give weights, states or activations, such as weights=quantise.Uniform(4).")
-    layers = LAYERS if weights is not None or activations is not None else ()
-    kinds = (*layers, *((Membrane,) if states is not None else ()))
+    kinds: tuple[type, ...] = () if weights is activations is None else LAYERS
+    kinds += () if states is None else (Membrane,)
     left = _cells_to_leave(net, skip)
     found = [(path, cell) for path, cell in net.cells_and_names() if isinstance(cell, kinds) and id(cell) not in left]
     if not found:
@@ -204,27 +204,11 @@ def prepare(
         _refuse_cell(path, cell)
     if states is not None:
         _refuse_stepwise(net, left.union(id(cell) for _, cell in found))
-    made = [_grids(cell, weights, states, activations, decay_bits) for _, cell in found]
-    for (path, cell), grids in zip(found, made, strict=True):
-        _refuse_zero_constants(path, cell, grids, decay_bits)
+    made = [_grids(path, cell, weights, states, activations, decay_bits) for path, cell in found]
     for (_, cell), grids in zip(found, made, strict=True):
         cell.quantisers = grids
         cell.quantisers.set_train(cell.training)
     return net
-
-
-def _refuse_zero_constants(path: str, cell: Any, grids: Any, decay_bits: int) -> None:
-    """Raise an ArgumentError for a constant that is 0 as a multiplier in fixed point, and is not meant to be."""
-    if not isinstance(grids, StateGrids):
-        return
-    for name, value in grids.in_place(cell).items():
-        before = numbers_of(getattr(cell, name))
-        if name not in POTENTIALS and np.any((before != 0) & (numbers_of(value) == 0)):
-            smallest = float(np.abs(before[before != 0]).min())
-            raise ArgumentError(
-                f"prepare: {path} ({type(cell).__name__}): its {name} = {smallest:g} would be 0 with {decay_bits} bits "
-                f"behind the point; give more, decay_bits=12 (14 at most), or write the equation with larger constants."
-            )
 
 
 def restore(net: Cell, rounded: bool = False) -> Cell:
@@ -260,10 +244,20 @@ def _values_computed_with(cell: Any) -> list[tuple[str, Any]]:
     return [(name, ops.stop_gradient(x) if isinstance(x, Tensor) else x) for name, x in values.items()]
 
 
-def _grids(cell: Any, weights: Any, states: Any, activations: Any, decay_bits: int) -> Cell:
-    """Quantisers of its own for a Cell."""
+def _grids(path: str, cell: Any, weights: Any, states: Any, activations: Any, decay_bits: int) -> Cell:
+    """Quantisers of its own for a Cell; constants of neurons that are not 0 must not become 0."""
     if isinstance(cell, Membrane):
-        return StateGrids(copy.deepcopy(states), FixedPoint(16, decay_bits))
+        grids = StateGrids(copy.deepcopy(states), FixedPoint(16, decay_bits))
+        for name, value in grids.in_place(cell).items():
+            before = numbers_of(getattr(cell, name))
+            if name not in POTENTIALS and np.any((before != 0) & (numbers_of(value) == 0)):
+                smallest = float(np.abs(before[before != 0]).min())
+                raise ArgumentError(
+                    f"prepare: {path} ({type(cell).__name__}): its {name} = {smallest:g} would be 0 with {decay_bits} "
+                    f"bits behind the point; give more, decay_bits=12 (14 at most), or write the equation with larger "
+                    f"constants."
+                )
+        return grids
     weight = None
     if weights is not None:
         weight = copy.deepcopy(weights)

@@ -204,12 +204,11 @@ def examine(
 
 @contextmanager
 def leave_untouched(*cells: Any) -> Iterator[None]:
-    """Whatever is done within: Parameters, kept states and random numbers are afterwards what they were."""
-    parts = [cell for cell in cells if isinstance(cell, Cell)]
-    before = [(p, p._data) for cell in parts for p in cell.get_parameters()]
+    """Put back Parameters, kept states and random numbers at the end."""
+    before = [(p, p._data) for cell in cells if isinstance(cell, Cell) for p in cell.get_parameters()]
     with ExitStack() as stack:
         stack.enter_context(replaying(present_key()))
-        for stateful in _statefuls(*parts):
+        for stateful in _statefuls(*cells):
             stack.enter_context(stateful.aside())
         try:
             yield
@@ -430,10 +429,9 @@ def history(log: Any) -> Sequence[Mapping[str, Any]]:
 
 def records_of(log: Any, who: str) -> Any:
     """The records of a log, or its columns, whichever it has."""
-    return _read(Path(log), who) if isinstance(log, (str, os.PathLike)) else getattr(log, "history", log)
-
-
-def _read(path: Path, who: str) -> list[dict[str, Any]]:
+    if not isinstance(log, (str, os.PathLike)):
+        return getattr(log, "history", log)
+    path = Path(log)
     if path.suffix not in (".csv", ".jsonl") or not path.is_file():
         raise ArgumentError(f"{who}: {str(path)!r} is no log, a file *.csv or *.jsonl that train.fit wrote.")
     with path.open(encoding="utf-8", newline="") as file:
