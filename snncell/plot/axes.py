@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from snncell.base.arguments.shown import show
 from snncell.base.signals import import_once
 from snncell.errors import ArgumentError
 
@@ -255,16 +254,6 @@ def colour_bar(axes: Any, image: Any, *names: str, **options: Any) -> Any:
     label_axis(bar.yaxis, *names)
     bar.tick_params(which="both", labelsize=SMALL)
     return bar
-
-
-def refuse_colour(colour: str, who: str) -> None:
-    """Raise an ArgumentError for what Matplotlib knows no colour by."""
-    from matplotlib.colors import is_color_like
-
-    if not is_color_like(colour):
-        raise ArgumentError(
-            f'{who}: colour is one of Matplotlib\'s, such as "tab:blue" or "#1f77b4", not {show(colour)}.'
-        )
 
 
 # --- legends ----------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from snncell.base.arguments.kinds import check_count, check_positive
+from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, ShapeError
 from snncell.plot.axes import (
     COLOURS,
@@ -22,7 +23,6 @@ from snncell.plot.axes import (
     legend,
     legend_label,
     panel_size,
-    refuse_colour,
     series_style,
     set_title,
     whole_ticks,
@@ -109,7 +109,12 @@ def _count_spikes(rows: Array, live: Array | None, sample: int | None, what: str
 
 
 def _draw_raster(axes: Any, rows: Array, steps: Array, groups: list[ClassRows], colour: str) -> None:
-    refuse_colour(colour, "raster")
+    from matplotlib.colors import is_color_like
+
+    if not is_color_like(colour):
+        raise ArgumentError(
+            f'raster: colour is one of Matplotlib\'s, such as "tab:blue" or "#1f77b4", not {show(colour)}.'
+        )
     count = max(rows.shape[1], 1)
     points = 0.7 * panel_size(axes)[1] / count  # that a row is high
     area = float(np.clip(0.8 * points, 1.5, 8.0)) ** 2
