@@ -187,12 +187,7 @@ class TracedVjp:
     def _trace_reverse(self, present: tuple[int, ...]) -> _Reversed:
         trace, tape = Trace(parents=(self.trace, *self.trace.parents), taped=True), Tape()
         who = f"the gradient of {self.name}"
-        with (
-            state_read_by(self.trace.cells, who) as state,
-            settings(trace=trace),
-            recording_on(None),
-            record_on(tape),
-        ):
+        with state_read_by(self.trace.cells, who) as state, settings(trace=trace), recording_on(None), record_on(tape):
             positions = [*self.outs, *(self._residuals[-1] if self._residuals else ())]
             outs = [positions[number] for number in present]
             seeds = [watch_input(trace.new_input(x.shape, x._data.dtype)) for x in outs]

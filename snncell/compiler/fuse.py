@@ -54,10 +54,9 @@ def fuse(program: Program) -> list[FusionGroup]:
 
     Each instruction goes into the earliest group that runs over the same shape, comes no earlier than its inputs, and
     has an operand or a result in common with it (or runs over one element only); otherwise it opens a group at the end.
-    So every group comes after those that it reads from. Then each loop sinks into the first one that takes something
-    from it, if it may: an operand of an instruction can come from a loop that was opened after the group that the
-    instruction had to go to. Values that are left to pass from loop to loop through memory are computed anew by the
-    loops that take them, if that moves fewer bytes.
+    Then each loop sinks into the first one that takes something from it, if it may: an operand of an instruction can
+    come from a loop that was opened after the group that the instruction had to go to. Values that are left to pass
+    from loop to loop through memory are computed anew by the loops that take them, if that moves fewer bytes.
     """
     groups: list[FusionGroup] = []
     group_of: dict[Value, int] = {}  # the group that computes a Value

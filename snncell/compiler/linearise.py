@@ -98,12 +98,7 @@ def _differ(one: Body, other: Body) -> bool:
 
 
 def _trace_step(
-    f: StepFunction,
-    carry: Sequence[Tensor],
-    xs: Sequence[Tensor],
-    backwards: bool,
-    who: str,
-    carried: list[Parameter],
+    f: StepFunction, carry: Sequence[Tensor], xs: Sequence[Tensor], backwards: bool, who: str, carried: list[Parameter]
 ) -> Body:
     tape = None if RECORDING.tape is None else Tape()
     trace = BodyTrace(who, tape, carried)

@@ -205,9 +205,13 @@ def _in_step(
         after, ys = loop.f(*_inputs_of_turn(loop, arrays, xs, turn))
     results = [*after, *(wrap(p._data) for p in loop.written), *ys]
     wrong = [loop.result(n, len(arrays)) for n, x in enumerate(results) if spot_in(x) is not None]
-    reached = f" It reaches {join_names(wrong)} of that step." if wrong else ""
-    head = f"{loop.who}, time step {turn}: "
-    return fault.within(head, step=turn, source=(names or [fault.source])[0], reached=reached).error()
+    return _located(fault, loop.who, turn, (names or [fault.source])[0], "", wrong)
+
+
+def _located(fault: Fault, who: str, turn: int, source: str, what: str, reached: Sequence[str]) -> NotFiniteError:
+    """The error of a fault in a step, with its source and the names that it reaches."""
+    words = f" It reaches {what}{join_names(reached)} of that step." if reached else ""
+    return fault.within(f"{who}, time step {turn}: ", step=turn, source=source, reached=words).error()
 
 
 def _same(array: Any, operand: Tensor | None) -> bool:
@@ -272,6 +276,4 @@ def _in_reverse(
     arrives = any(x is not None and _same(x._data, fault.operand) for x in arriving[own:])
     source = _ARRIVING if arrives else fault.source
     wrong = [loop.input(n, own, count) for n, x in enumerate(grads) if x is not None and spot_in(x) is not None]
-    reached = f" It reaches the gradient of {join_names(wrong)} of that step." if wrong else ""
-    head = f"reverse of {loop.who}, time step {turn}: "
-    return fault.within(head, step=turn, source=source, reached=reached).error()
+    return _located(fault, f"reverse of {loop.who}", turn, source, "the gradient of ", wrong)

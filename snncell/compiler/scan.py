@@ -153,15 +153,22 @@ class Scan(LoopOperation):
 
     def kernels(self, attrs: dict[str, Any], space: Space = HOST) -> list[tuple[Any, ...]]:
         """The kernels of its loop, to be built."""
-        return self.lowered.kernels(attrs["steps"], space)
+        lowered, steps = self.lowered, attrs["steps"]
+        if lowered.has_loop:
+            return lowered.loop_in(space).kernels(steps)
+        return list(lowered.plan_in(space, steps).plan.kernels())
 
     def launches(self, attrs: dict[str, Any]) -> int:
         """Kernels that it launches on the device."""
-        return self.lowered.launches(attrs["steps"])
+        lowered, steps = self.lowered, attrs["steps"]
+        if lowered.has_loop:
+            return lowered.loop_in(DEVICE).launches(steps)
+        return sum(launch.launches for launch in lowered.plan_in(DEVICE, steps).plan.launches)
 
     def moved(self, attrs: dict[str, Any]) -> int:
-        """Bytes that the steps move, where they go one by one."""
-        return self.lowered.moved(attrs["steps"])
+        """Bytes that go through memory inside of it, beside its inputs and outputs."""
+        lowered, steps = self.lowered, attrs["steps"]
+        return steps * lowered.loop_in(HOST).moved if lowered.has_loop else lowered.plan_in(HOST, steps).plan.moved()
 
     def pruned(self, instruction: Instruction, needed: set[Value]) -> Instruction:
         """The instruction without unused results and sums, and without the inputs that only those need."""

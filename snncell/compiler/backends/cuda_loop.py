@@ -14,14 +14,7 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.compiler.backends.expressions import (
-    IndexSpace,
-    Statements,
-    as_scalar,
-    cuda_head,
-    kind_of,
-    sum_of_elements,
-)
+from snncell.compiler.backends.expressions import IndexSpace, Statements, as_scalar, cuda_head, kind_of, sum_of_elements
 from snncell.compiler.backends.groups import add_term, begin_sums, load_element, store_element
 from snncell.compiler.ir.program import values_in
 from snncell.compiler.schedule import LoopBackend, LoopSchedule

@@ -17,7 +17,7 @@ them: there they cost no memory traffic. An instruction runs on totals only if i
 from __future__ import annotations
 
 from itertools import compress
-from typing import Any, NamedTuple
+from typing import Any
 
 from snncell import dtype as dtypes
 from snncell.compiler.ir.loop import LoopParts, Step
@@ -37,17 +37,17 @@ def hoist(program: Program) -> Program:
     carried = {x._data for x in body.carry}.union(step.states)
     invariant, rest = _invariant(program.instructions, {x._data for x in body.consts})
     fixed = {*(x._data for x in body.consts), *results_of(*invariant)}
-    modes = _modes(rest, fixed, after, ys, sums)
-    prologue = _prologue(rest, modes.kind, carried)
+    kind, uses = _modes(rest, fixed, after, ys, sums)
+    prologue = _prologue(rest, kind, carried)
     # An instruction runs in the loop, on whole sequences after it, or on sums after it.
     placed: dict[str, list[Instruction]] = {"loop": [], "sequence": [], "sum": []}
     hoisted = set(prologue)
     for instruction in rest:
         if instruction not in hoisted:
-            placed[modes.kind[instruction]].append(instruction)
+            placed[kind[instruction]].append(instruction)
     computed, late = carried.union(results_of(*placed["loop"])), results_of(*placed["sequence"], *placed["sum"])
-    sequences = [value for value, uses in modes.uses.items() if "sequence" in uses and value in computed]
-    summed = [value for value, uses in modes.uses.items() if "sum" in uses and value not in late]
+    sequences = [value for value, modes in uses.items() if "sequence" in modes and value in computed]
+    summed = [value for value, modes in uses.items() if "sum" in modes and value not in late]
     places = invariant, prologue, placed["loop"], placed["sequence"], placed["sum"]
     parts = LoopParts(program, after, ys, sums, *places, fixed, sequences, summed)
     return program._replace(step=step._replace(parts=parts))
@@ -89,16 +89,10 @@ def _prologue(instructions: list[Instruction], kind: dict[Instruction, str], car
     return prologue[::-1]
 
 
-class _Modes(NamedTuple):
-    """The mode that each instruction runs in, and the modes of the instructions and results that take each Value."""
-
-    kind: dict[Instruction, str]
-    uses: dict[Value, set[str]]
-
-
 def _modes(
     instructions: list[Instruction], fixed: set[Value], after: list[Value], ys: list[Value], sums: list[Value]
-) -> _Modes:
+) -> tuple[dict[Instruction, str], dict[Value, set[str]]]:
+    """The mode that each instruction runs in, and the modes of the instructions and results that take each Value."""
     uses: dict[Value, set[str]] = {}
     for values, mode in ((after, "loop"), (ys, "sequence"), (sums, "sum")):
         for value in values:
@@ -115,7 +109,7 @@ def _modes(
             # The constant of sum(x * c) = sum(x) * c is taken as it is, not as a sum.
             if kind[instruction] != "sum" or not instruction.op.proportional or x not in fixed:
                 uses.setdefault(x, set()).add(needs)
-    return _Modes(kind, uses)
+    return kind, uses
 
 
 def _place(instruction: Instruction, modes: set[str], reduced: set[Value], fixed: set[Value]) -> tuple[str, str]:

@@ -285,20 +285,6 @@ class Lowered:
             self._plans[space, steps] = AllStepsPlan(self.schedule, steps, space)
         return self._plans[space, steps]
 
-    def kernels(self, steps: int, space: Space) -> list[tuple[Any, ...]]:
-        """The kernels to be built."""
-        return self.loop_in(space).kernels(steps) if self.has_loop else list(self.plan_in(space, steps).plan.kernels())
-
-    def launches(self, steps: int) -> int:
-        """Kernels that it launches on the device."""
-        if self.has_loop:
-            return self.loop_in(DEVICE).launches(steps)
-        return sum(launch.launches for launch in self.plan_in(DEVICE, steps).plan.launches)
-
-    def moved(self, steps: int) -> int:
-        """Bytes that go through memory inside of it, beside its inputs and outputs."""
-        return steps * self.loop_in(HOST).moved if self.has_loop else self.plan_in(HOST, steps).plan.moved()
-
     def run(self, arrays: Sequence[Any], steps: int) -> tuple[Any, ...]:
         """All outputs, from the arrays of all inputs."""
         run = LoopRun(self.schedule, arrays, steps)

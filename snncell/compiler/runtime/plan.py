@@ -106,11 +106,10 @@ class Plan:
         return self._replay(arrays)
 
     def _replay(self, arrays: Sequence[Any]) -> list[Any]:
-        if self.multiplies:
-            # BLAS is held to one thread around the whole replay, not at each product.
-            results: list[Any] = BLAS.run(quietly, self.carry_out, arrays)
-            return results
-        results = quietly(self.carry_out, arrays)
+        if not self.multiplies:
+            results: list[Any] = quietly(self.carry_out, arrays)
+        else:  # BLAS is held to one thread around the whole replay, not at each product
+            results = BLAS.run(quietly, self.carry_out, arrays)
         return results
 
     def carry_out(self, arrays: Sequence[Any], into: dict[int, Any] | None = None) -> list[Any]:
@@ -184,15 +183,11 @@ class Plans:
             constants = [array for array, _ in self.program.constants if space_of(array) is DEVICE]
             parameters = [p._data for p in self.program.parameters if not p.follows]
             written = [p._data for p in self.program.written if not p.follows]
-            space = self._place([*arrays, *parameters, *written, *constants])
+            every = [*arrays, *parameters, *written, *constants]
+            whole = [x for x in every if x.size > 1] or every  # single elements, as a counter, are moved to the others
+            space = DEVICE if any(space_of(x) is DEVICE for x in whole) else HOST if whole else here()
         plan = self._plans.get(space)
         return self._new_plan(space) if plan is None else plan
-
-    def _place(self, arrays: Sequence[Any]) -> Space:
-        whole = [x for x in arrays if x.size > 1] or arrays  # single elements, as a counter, are moved to the others
-        if not whole:
-            return here()
-        return DEVICE if any(space_of(x) is DEVICE for x in whole) else HOST
 
     def _new_plan(self, space: Space) -> Plan:
         with TRACING_LOCK:
@@ -280,9 +275,7 @@ class RecordedPlan:
         with device.allocating_from(arena):
             self._inputs = [x.copy() for x in arguments]
             self._values = {p: x.copy() for p, x in zip(self.read, read, strict=True)}
-            for parameter in self.written:
-                if parameter not in self._values:
-                    self._values[parameter] = _value(parameter).copy()
+            self._values |= {p: _value(p).copy() for p in self.written if p not in self._values}
             # Where the present contents of the graph's arrays come from: what is the same object is not copied again.
             self._copied_from: list[Any] = list(arguments)
             self._copied_value: dict[Parameter, Any] = dict.fromkeys(self._values)
@@ -331,10 +324,8 @@ class RecordedPlan:
         return results
 
     def _hand_out(self, array: DeviceArray, lent: dict[int, Lent]) -> DeviceArray:
-        key = id(array.memory)
-        if key not in lent:
-            lent[key] = Lent(array.memory.block)
-        return DeviceArray(lent[key], array.offset, array.shape, array.strides, array.dtype)
+        memory = lent.setdefault(id(array.memory), Lent(array.memory.block))
+        return DeviceArray(memory, array.offset, array.shape, array.strides, array.dtype)
 
     def _part(self) -> None:
         """Give copies to those who hold memory that the graph is about to overwrite, as reference counts tell."""
