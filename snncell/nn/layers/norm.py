@@ -181,8 +181,7 @@ class LayerNorm(Cell):
 
     Args:
         normalized_shape: an int or the lengths of the last axes, which are normalised together; gamma and beta have it.
-        begin_norm_axis, begin_params_axis: -1, or the first of those axes, counted from either end, as MindSpore's
-            examples give it; an input in which it is another one is refused.
+        begin_norm_axis, begin_params_axis: -1, or the first of those axes, counted from either end, as in MindSpore.
         gamma_init, beta_init: how the Parameters begin.
         epsilon: added to the variance.
 
@@ -225,8 +224,7 @@ class LayerNorm(Cell):
                     f"begin_params_axis={self.begin_params_axis}). Leave both at -1."
                 )
         wide = widen(x)
-        mean = ops.mean(wide, self.norm_axes, keepdims=True)
-        var = ops.var(wide, self.norm_axes, keepdims=True)
+        mean, var = (of(wide, self.norm_axes, keepdims=True) for of in (ops.mean, ops.var))
         return narrow_result((wide - mean) * ops.rsqrt(var + self.epsilon) * self.gamma + self.beta, x, self.gamma)
 
     def extend_repr(self) -> str:
@@ -322,11 +320,8 @@ class InstanceNorm1d(_InstanceNorm):
 
     Args:
         num_features: C.
-        eps: added to the variance.
         momentum: kept for MindSpore's signature; mean and variance are always the input's own.
-        affine: whether gamma and beta are trained.
-        gamma_init, beta_init: how the Parameters begin.
-        dtype: of the Parameters.
+        eps, affine, gamma_init, beta_init, dtype: as for `GroupNorm`.
 
     Source: Ulyanov, Vedaldi and Lempitsky, "Instance Normalization", 2016.
     """

@@ -39,7 +39,6 @@ class SGD(Optimizer):
         self.nesterov = nesterov
 
     def settle(self) -> None:
-        """Check settings against each other, and make the moments that they need."""
         if "nesterov" not in vars(self):
             return
         if self.nesterov and (not self.momentum or self.dampening):
@@ -112,7 +111,6 @@ class RMSProp(Optimizer):
         self.centered = centered
 
     def settle(self) -> None:
-        """Check settings against each other, and make the moments that they need."""
         if vars(self).get("centered") and not self.mean_grad:
             self.mean_grad = self.like_parameters("mean_grad")
 
@@ -152,13 +150,11 @@ class Adam(Optimizer):
         use_amsgrad: bool = False,
     ) -> None:
         super().__init__(params, learning_rate, weight_decay, loss_scale)
-        self.moment1 = self.like_parameters("moment1")
-        self.moment2 = self.like_parameters("moment2")
+        self.moment1, self.moment2 = self.like_parameters("moment1"), self.like_parameters("moment2")
         self.largest: list[Parameter] = []
         self.beta1, self.beta2, self.eps, self.use_amsgrad = beta1, beta2, eps, use_amsgrad
 
     def settle(self) -> None:
-        """Check settings against each other, and make the moments that they need."""
         if vars(self).get("use_amsgrad") and not self.largest:
             self.largest = self.like_parameters("largest")
 

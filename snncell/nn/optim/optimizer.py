@@ -41,10 +41,10 @@ class ParameterGroup(Settings):
     Attributes:
         names: of the Parameters.
         learning_rate: a Parameter, float64, unless it follows a schedule.
-        initial_rate: the learning rate that it was made with, by which a checkpoint tells another optimiser.
+        initial_rate: the learning rate at the beginning, by which a checkpoint recognises another optimiser.
         schedule: the Cell that gives the learning rate for a step, or None.
         weight_decay: is added to each gradient, times the Parameter; apart from it in AdamW.
-        centralise: whether from each gradient its mean over all axes but the first is taken off.
+        centralise: whether each gradient loses its mean over all axes but the first.
     """
 
     def __init__(self, params: Sequence[Any], rate: Any, weight_decay: Any, centralise: bool, who: str) -> None:
@@ -112,15 +112,15 @@ class ParameterGroup(Settings):
 def group_parameters(
     params: Any, rate: Any, weight_decay: Any, who: str
 ) -> tuple[ParameterTuple, list[ParameterGroup], list[int]]:
-    """The Parameters in their order, the groups, and the number of the group that each Parameter is in.
-
-    Args:
-        params: Parameters, or dicts: {"params": [...], "lr": ..., "weight_decay": ..., "grad_centralization": ...} for
-            a group, and at most one {"order_params": [...]}, all Parameters in the order of the gradients.
-        rate, weight_decay: of those that are told no other.
-        who: the optimiser, for errors.
-    """
-    _refuse_swap(params, rate, who)
+    """The Parameters in their order, the groups, and the number of the group that each Parameter is in."""
+    swapped = isinstance(rate, Parameter) or (
+        isinstance(rate, (list, tuple)) and any(isinstance(one, Parameter) for one in rate)
+    )
+    if swapped and not isinstance(params, Iterable):
+        raise ParameterError(
+            f"{who}: params are Parameters, net.trainable_params(), not {show(params)}. They are swapped: "
+            f"{who}(params, learning_rate)."
+        )
     entries, rate = _entries(params, who), schedule_of(rate, who)
     if not any(isinstance(entry, dict) for entry in entries):
         parameters = _check_entries(entries, who)
@@ -148,24 +148,13 @@ def group_parameters(
         if not isinstance(centralise, bool):
             raise ArgumentError(f"{where}: grad_centralization is True or False, not {centralise!r}.")
         own_rate = schedule_of(entry.get("lr", rate), where, "a number in [0.0, inf)")
-        decay = entry.get("weight_decay", weight_decay)
         members.append(own)
-        groups.append(ParameterGroup(own, own_rate, decay, centralise, where))
+        groups.append(ParameterGroup(own, own_rate, entry.get("weight_decay", weight_decay), centralise, where))
     parameters = _check_entries([p for own in members for p in own], who)
     group_of = {id(p): number for number, own in enumerate(members) for p in own}
     if order is not None:
         parameters = _order_parameters(parameters, order, who)
     return parameters, groups, [group_of[id(p)] for p in parameters]
-
-
-def _refuse_swap(params: Any, rate: Any, who: str) -> None:
-    """Raise for a learning rate and Parameters in each other's place."""
-    parameters = isinstance(rate, (list, tuple)) and any(isinstance(one, Parameter) for one in rate)
-    if not isinstance(params, Iterable) and (parameters or isinstance(rate, Parameter)):
-        raise ParameterError(
-            f"{who}: params are Parameters, net.trainable_params(), not {show(params)}. They are swapped: "
-            f"{who}(params, learning_rate)."
-        )
 
 
 def _order_parameters(parameters: ParameterTuple, order: list[Any], who: str) -> ParameterTuple:
@@ -217,28 +206,28 @@ class Optimizer(Settings):
 
     Args:
         params: Parameters, all with requires_grad; or groups of them, dicts with settings of their own:
-            {"params": [...], "lr": ..., "weight_decay": ..., "grad_centralization": ...}, of which all but the first
-            may be left out. `lr` is a number or a schedule; with grad_centralization a gradient loses its mean over
-            all axes but the first. Gradients come in the order of the groups, or of {"order_params": [...]}, which
-            follows the groups and has all their Parameters.
+            {"params": [...], "lr": ..., "weight_decay": ..., "grad_centralization": ...}, of which only the first is
+            required. `lr` is a number or a schedule; with grad_centralization a gradient loses its mean over all axes
+            but the first. Gradients come in the order of the groups, or of a last dict {"order_params": [...]} with all
+            their Parameters.
         learning_rate: a number; a list, an array or a Tensor of one for each step, of which the last one holds on; or a
-            Cell that gives it for a step, such as a `LearningRateSchedule`. Of Parameters whose group has none.
-        weight_decay: is added to each gradient, times the Parameter; of Parameters whose group has none.
+            Cell that gives it for a step, such as a `LearningRateSchedule`. For groups without one of their own.
+        weight_decay: is added to each gradient, times the Parameter. For groups without one of their own.
         loss_scale: the gradients are those of the loss times this number, and are divided by it first. For a scale that
             follows the gradients see `train.fit(loss_scale=...)`.
 
     You can freeze a Parameter at any time, `p.requires_grad = False`: the optimiser leaves it and its moments alone
-    until it is thawed, `p.requires_grad = True`. Gradients are then those of `optimiser.trainable_params()`, or of all
-    Parameters as before, of which those of frozen ones are ignored.
+    until you thaw it. Gradients are then those of `optimiser.trainable_params()`, or of all Parameters as before, of
+    which those of frozen ones are ignored.
 
     Attributes:
         parameters: all of them, in the order of the gradients.
-        groups: a `ParameterGroup` for each group; one, if there are none.
+        groups: a `ParameterGroup` for each group, at least one.
 
     Raises:
-        ParameterError: for no Parameters, something else among them, one twice, or two of one name; groups without
-            any, and order_params that are not all of them.
-        ArgumentError: for a rate that is negative or not finite, and settings that a group has not.
+        ParameterError: for no Parameters, something else among them, one twice, or two of one name; for groups without
+            any, or order_params that are not all of them.
+        ArgumentError: for a rate that is negative or not finite, or unknown settings of a group.
 
     Source: groups are written as in MindSpore; centralised gradients are of Yong, Huang, Hua and Zhang, ECCV 2020.
 
@@ -315,11 +304,7 @@ class Optimizer(Settings):
         return self.rates()[0]
 
     def get_lr_parameter(self, param: Parameter | Sequence[Parameter]) -> Any:
-        """The learning rate of the next step of a Parameter, as float64; of several a list.
-
-        Raises:
-            ParameterError: for one that it does not train.
-        """
+        """The learning rate of the next step of a Parameter, as float64; of several a list."""
         rates, numbers = self.rates(), self.group_numbers()
         several = [param] if isinstance(param, Parameter) else list(param)
         for parameter in several:

@@ -73,10 +73,9 @@ class Settings(Cell):
             raise
 
     def settle(self) -> None:
-        """Check settings against each other and make what they need, after each change; also while it is being made.
+        """Check settings against each other and make what they need: after each change, and while it is being made.
 
-        Raises:
-            ArgumentError: for settings that exclude each other; the change is undone.
+        A change of settings for which it raises an ArgumentError is undone.
         """
 
 
@@ -174,9 +173,6 @@ class WarmUpLR(LearningRateSchedule):
         learning_rate: a number, or a `LearningRateSchedule`, which counts the same steps.
         warmup_steps: how many steps it takes.
 
-    Raises:
-        ArgumentError: for a rate that is negative or not finite, or warmup_steps below 1.
-
     Source: Goyal et al., "Accurate, Large Minibatch SGD", 2017; the name and the formula are MindSpore's.
 
     Example:
@@ -191,8 +187,8 @@ class WarmUpLR(LearningRateSchedule):
 
     def construct(self, step: Tensor) -> Tensor:
         rate = self.learning_rate
-        share: Tensor = ops.minimum(step / self.warmup_steps, 1.0)
-        scaled: Tensor = share * (rate(step) if isinstance(rate, LearningRateSchedule) else rate)
+        scaled: Tensor = ops.minimum(step / self.warmup_steps, 1.0)
+        scaled *= rate(step) if isinstance(rate, LearningRateSchedule) else rate
         return scaled
 
 
@@ -249,9 +245,6 @@ class PolynomialDecayLR(LearningRateSchedule):
         learning_rate, end_learning_rate: at step 0, and from decay_steps on.
         decay_steps: how many steps it takes.
         power: 1 is a straight line.
-
-    Raises:
-        ArgumentError: for a rate or power that is negative or not finite, or decay_steps below 1.
 
     Source: the name and the formula are MindSpore's.
 
