@@ -131,7 +131,7 @@ class Means:
         return self.layout
 
 
-class Sharded:
+class Sharded(TrainStep):
     """A step of the mean of the gradients of all shards, of one batch or of several.
 
     G = sum n g / sum n over the shards of all batches, n the samples of a shard: the batches of a shard in their order,

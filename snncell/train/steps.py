@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 from snncell import ops
 from snncell.amp import LossScaler
@@ -25,15 +25,20 @@ Numbers = dict[str, Tensor]
 Clip = Callable[[Any], Any]
 
 
-class TrainStep(Protocol):
-    """A training step of `fit`."""
+class TrainStep:
+    """A training step of `fit`: an optimiser's step for each batch."""
+
+    def __init__(self, step: Callable[..., Numbers]) -> None:
+        self.step = step
 
     @property
     def updated(self) -> bool:
         """Whether no gradients wait for those of further batches."""
+        return True
 
     def __call__(self, batch: Any) -> Numbers:
         """Train on a counted batch; returns the numbers that were measured."""
+        return self.step(*batch)
 
     def finish(self) -> None:
         """Take a step with the gradients that are left at the end of an epoch."""
@@ -131,22 +136,7 @@ def _gradients(measured: Callable[..., Any], optimiser: Optimizer, scaling: Scal
     return gradients
 
 
-class EachBatch:
-    """A step for each batch."""
-
-    updated = True
-
-    def __init__(self, step: Callable[..., Numbers]) -> None:
-        self.step = step
-
-    def __call__(self, batch: tuple[Any, ...]) -> Numbers:
-        return self.step(*batch)
-
-    def finish(self) -> None:  # no gradients are left
-        pass
-
-
-class Accumulated:
+class Accumulated(TrainStep):
     """A step for every `count` batches, by the mean of their gradients.
 
     G = sum_i n_i g_i / sum_i n_i, added in the order of the batches, n_i the samples of batch i: of a loss that is a
@@ -286,7 +276,7 @@ class OneProcess:
     ) -> TrainStep:
         """The step of a training, of batches that are counted."""
         if accumulate == 1:
-            return EachBatch(fused_step(of_batch, optimiser, clip, scaling))
+            return TrainStep(fused_step(of_batch, optimiser, clip, scaling))
         return Accumulated(*step_in_two(of_batch, optimiser, clip, scaling), accumulate)
 
     def measured(self, of_batch: Callable[..., Numbers]) -> Callable[[Any], Numbers]:
