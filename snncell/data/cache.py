@@ -241,7 +241,7 @@ _PER_FOLDER = 1000  # files, because larger folders are slow on some file system
 
 
 class Cached(View):
-    """A data set whose samples are kept in a folder when they are first asked for, and read from there afterwards.
+    """Disk cache for the samples of a data set: written when they are first asked for, and read from there afterwards.
 
     They lie in a folder of their own for each digest of what they are made of: the code, settings and arrays of the
     data set and its transform, what these refer to, files that they name by size and time, and the versions of

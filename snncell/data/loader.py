@@ -151,7 +151,7 @@ class _Step:
 
 
 class Loader:
-    """Go through a data set a batch at a time, as Tensors, time first, again and again.
+    """Data loader: batches of a data set as Tensors, time first, in each pass anew.
 
     The samples of a batch, or their first entries if they are tuples or dicts, are sequences (T_n, ...). They are
     padded with zeros to (T, B, ...), and their lengths (B,) come behind them: of samples (x, y) a batch is (x, lengths,
@@ -414,7 +414,7 @@ def in_turn(samples: int, batch_size: int, shuffle: bool, drop_last: bool) -> It
 def batches(
     *arrays: Numbers, batch_size: Count, shuffle: bool = True, drop_last: bool = False
 ) -> Iterator[tuple[Tensor, ...]]:
-    """Go through arrays of one length together, a batch at a time, as Tensors.
+    """Batches of arrays of one length, as Tensors.
 
     Args:
         arrays: what `Tensor` takes, with the same first axis: arrays of NumPy and other libraries, Tensors, lists.

@@ -83,7 +83,7 @@ class View:
 
 
 class Sliced(View):
-    """A data set of the slices of another one's recordings, each with the label of its recording.
+    """Slices of long recordings as a data set, each with the label of its recording.
 
     Of events, slice j has those with t0 + j s <= t < t0 + j s + duration, with t0 the time of the recording's first
     event; of arrays (T, ...), steps j s to below j s + steps. Here s is the length of a slice less the overlap. Times
@@ -200,7 +200,7 @@ class Sliced(View):
 
 
 def padded(sequences: Iterable[Any], steps: int | None = None, value: float = 0.0) -> tuple[Array, Array]:
-    """Sequences of different lengths as one array, time first, with what is missing at their ends filled up.
+    """Pad sequences of different lengths at their ends to one array, time first.
 
     Args:
         sequences: N arrays (T_n, ...), alike but for their lengths.

@@ -72,7 +72,7 @@ def shards(*batch: Annotated[Any, Own()]) -> Iterator[tuple[Any, ...]]:
 def mean_gradients(
     grads: Annotated[Sequence[Any], Own()], samples: Annotated[int | Sequence[int] | None, Own()] = None
 ) -> tuple[Tensor, ...]:
-    """The mean of gradients over all ranks, the same on each of them.
+    """All-reduce gradients: their mean over all ranks, the same on each of them.
 
     G = sum_i n_i g_i / sum_i n_i, of a loss that is a mean over samples the gradient of all samples at once. It is
     added in the order of the shards, in float32 at least: of `shards`, to the same bits on any number of ranks.

@@ -22,7 +22,7 @@ _JOB: list[Ranks] = []
 
 
 def init(shards: Count | None = None, *, fast: bool = False, threads: Count | None = None) -> None:
-    """Join the job: call it once on every rank, before the net is made.
+    """Initialise distributed training: call it once on every rank, before the net is made.
 
         mpiexec -n 4 python train.py
 

@@ -56,7 +56,7 @@ def from_nir(
     dtype: FloatDtype = dtypes.float32,
     lossy: bool = False,
 ) -> Net:
-    """A graph of NIR as a Cell on (T, B, ...), which runs, trains and is compiled like any other.
+    """Import a graph of NIR as a Cell on (T, B, ...), which runs, trains and is compiled like any other.
 
     NIR has equations and no steps. What becomes of them is said here, or in the graph's metadata by who wrote it.
 

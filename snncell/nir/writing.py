@@ -45,7 +45,7 @@ def to_nir(
     method: str | None = None,
     lossy: bool = False,
 ) -> Any:
-    """A Cell on (T, B, ...) as a graph of NIR, which `nir.write(path, graph)` writes to a file.
+    """Export a Cell on (T, B, ...) to a graph of NIR, which `nir.write(path, graph)` writes to a file.
 
     It is the net in prediction: dropout does nothing, and batch normalisation is folded into the weights before it. The
     Cell is a `SequentialCell`, one of your own whose `construct` calls its Cells and adds what they give, or what

@@ -179,7 +179,7 @@ class SpikingEstimator(BaseEstimator):  # type: ignore[misc]
 
 
 class SNNClassifier(ClassifierMixin, SpikingEstimator):  # type: ignore[misc]
-    """A spiking network that learns classes from a table of numbers, as an estimator of scikit-learn's.
+    """Spiking network classifier for scikit-learn: classes from a table of numbers.
 
     Layers of spiking neurons get the encoded samples, T steps of each; the outputs of a last layer of weights are
     averaged over time, p = softmax(mean over t of z(t)), and the cross-entropy is minimised by `train.fit`.
@@ -295,7 +295,7 @@ def _labels(labels: Array) -> str:
 
 
 class SNNRegressor(RegressorMixin, SpikingEstimator):  # type: ignore[misc]
-    """A spiking network that learns numbers from a table of numbers, as an estimator of scikit-learn's.
+    """Spiking network regressor for scikit-learn: numbers from a table of numbers.
 
     The network of `SNNClassifier`, trained by the mean squared error of (y - mean) / deviation; both are those of the
     samples of the first call, of each column of y, and are put back into what it predicts.

@@ -120,7 +120,7 @@ def _kernel() -> Any:
 
 
 class EventCamera:
-    """A camera whose pixels report changes of brightness, each by itself: frames in, events out.
+    """Event camera simulator: pixels that report changes of brightness, each by itself; frames in, events out.
 
     A pixel keeps a level m of the logarithm of its light, L(t) = ln(I(t) + dark), which is linear between frames:
 
@@ -262,7 +262,7 @@ PIXELS = 0.5  # the most that a digit moves from frame to frame
 
 
 class MovingDigits:
-    """Handwritten digits that jump over the sensor of an event camera: recordings like those of N-MNIST, made here.
+    """Synthetic recordings like N-MNIST's: handwritten digits that jump over the sensor of an event camera.
 
     A bright digit of `data.digits` rests at a random place, and each `duration` it moves to another one, for half of
     that time, along a line with the least jerk:

@@ -39,7 +39,7 @@ def randman(
     fraction: Annotated[float, Within(0.0, 1.0, open_low=True)] = 1.0,
     seed: int | None = None,
 ) -> tuple[Array, Array]:
-    """Spike patterns from smooth random manifolds: what tells the classes apart is when each unit fires.
+    """Spike patterns from smooth random manifolds (randman): only spike times tell the classes apart.
 
     A class is a smooth surface of `dim` coordinates z in [0, 1)^dim, on which its samples lie at random. Unit u fires
     in step
@@ -212,7 +212,7 @@ Word = Annotated[int, Within(0, 2**32 - 1)]  # a seed of NumPy's older generator
 def yin_yang(
     samples: Count = 5000, seed: Word = 42, r_small: Positive = 0.1, r_big: Radius = 0.5
 ) -> tuple[Array, Array]:
-    """Points of the Yin-Yang sign; the class of each is the part that it lies in, one of two halves or a dot.
+    """Yin-Yang data set: points of the sign in three classes, its two halves and its dots.
 
     The sign is a circle of radius R = `r_big` around (R, R), with dots of radius r = `r_small` around (R / 2, R) and
     (3 R / 2, R). With d the distance of a point (x, y) from the left centre and e that from the right one, its class is
@@ -284,7 +284,7 @@ def poisson_patterns(
     insertions: Probability = 0.0,
     seed: int | None = None,
 ) -> tuple[Array, Array]:
-    """Spike patterns that are drawn once for each class, and of which each sample is a disturbed copy.
+    """Poisson spike patterns: each sample is a noisy copy of the random template of its class.
 
     In the template of a class each unit fires in each step with probability `rate`. For a sample, each of its spikes
     is left out with probability `deletions`; the others move by a number of steps drawn from a normal distribution

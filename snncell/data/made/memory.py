@@ -31,7 +31,7 @@ def delayed_match(
     noise: Probability = 0.01,
     seed: int | None = None,
 ) -> tuple[Array, Array]:
-    """A cue, a delay, another cue: is it the same one?
+    """Delayed match to sample: a cue, a delay, another cue; is it the same one?
 
     A cue is a population that fires at `rate` while all others fire at `noise`, and in the delay all do. The answer is
     yes for half of the samples, on average. With two cues it is the delayed XOR.
@@ -75,7 +75,7 @@ def store_recall(
     command: Annotated[float, Within(0.0, 0.5)] = 1.0 / 6.0,
     seed: int | None = None,
 ) -> tuple[Array, Array]:
-    """A stream of bits, some of which are to be stored, and recalled on demand: what was stored last?
+    """Store-recall task: bits, some of which are to be stored, and recalled on demand; what was stored last?
 
     Time is divided into slots. In each of them one of the populations 0 and 1 fires, at random; the third population
     fires with a bit that is to be stored, the fourth alone when it is to be recalled. A sequence begins with a store
@@ -130,7 +130,7 @@ def cue_accumulation(
     bias: Annotated[float, Within(0.5, 1.0)] = 0.7,
     seed: int | None = None,
 ) -> tuple[Array, Array]:
-    """Cues on the left and on the right, then a delay, then a signal to decide: which side had more?
+    """Evidence accumulation: cues on the left and right, a delay, and a signal to decide; which side had more?
 
     Four populations: left, right, the signal in the last `decision` steps, and one that fires at `noise` all the time.
     In each sequence one side, drawn at random, has each cue with probability `bias`; the label is the side that had
@@ -187,7 +187,7 @@ def _draw_spikes(rng: np.random.Generator, rates: Array, units: int) -> Array:
 def pulse_order(
     samples: Count = 1000, steps: Count = 100, lines: Several = 2, seed: int | None = None
 ) -> tuple[Array, Array]:
-    """Pulses, one on each line and no two at once: which line was first?
+    """Temporal order task: pulses, one on each line and no two at once; which line was first?
 
     Args:
         samples: N.
@@ -223,7 +223,7 @@ def delay_xor(
     jitter: Jitter = 0.0,
     seed: int | None = None,
 ) -> tuple[Array, Array]:
-    """Two pulses, each early or late after a reference: XOR, is it one of each?
+    """Temporal XOR: two pulses, each early or late after a reference; is it one of each?
 
     Args:
         samples: N; the four cases are equally probable.
@@ -256,7 +256,7 @@ def delay_xor(
 
 
 def adding_problem(samples: Count = 1000, steps: Several = 100, seed: int | None = None) -> tuple[Array, Array]:
-    """A line of random numbers, and a line that marks two of them, one in each half of the time: what is their sum?
+    """Adding problem: a line of random numbers, and one that marks two of them, one in each half; what is their sum?
 
     Answering 1 always has a mean squared error of 1 / 6.
 

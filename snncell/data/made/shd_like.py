@@ -42,7 +42,7 @@ class Vocabulary(NamedTuple):
 
 
 class SHDLike:
-    """Words that are made, in the shape of the Spiking Heidelberg Digits: 700 channels, 20 classes, some 8,000 events.
+    """Synthetic words in the shape of the Spiking Heidelberg Digits: 700 channels, 20 classes, some 8,000 events.
 
     The language has six sounds, and each word has all of them: its class is their order. So the numbers of events of
     the channels are distributed alike for all classes, and only when they come tells words apart. A sound has three

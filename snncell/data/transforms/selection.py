@@ -109,7 +109,7 @@ def _filter_events(who: str, events: Events, rule: Rule, number: int) -> Events:
 
 @dataclass(frozen=True)
 class Denoise(Transform):
-    """Drop the events that are alone: none of the four pixels beside theirs had one within `filter_time` before.
+    """Background activity filter: drop events if no pixel beside theirs had one within `filter_time` before.
 
     An event at t is kept if the last event of a pixel above, below, left or right of its own, of either polarity, has a
     time above t - `filter_time`. Events are looked at in the order in which they are. In tonic every pixel begins with
