@@ -304,9 +304,6 @@ def _lower_words_at(context: Any, builder: Any, signature: Any, operands: Any) -
     return builder.load(builder.inttoptr(field, ir.IntType(64).as_pointer().as_pointer()))
 
 
-cgutils: Any = LazyModule("numba.core.cgutils")
-
-
 # --- copies a vector at a time ----------------------------------------------------------------------------------------
 
 
