@@ -273,7 +273,7 @@ def _axis_back(
 
 
 def convolve(x: Any, weight: Any, *, stride: Ints, before: Ints, dilation: Ints, count: Ints, groups: int) -> Any:
-    """`windows.convolve`."""
+    """See `im2col.convolve`."""
     out = empty((len(x), len(weight), *count), weight.dtype)
     if not out.size:
         return out
@@ -292,7 +292,7 @@ def convolve(x: Any, weight: Any, *, stride: Ints, before: Ints, dilation: Ints,
 def convolve_back(
     dout: Any, weight: Any, *, stride: Ints, before: Ints, dilation: Ints, lengths: Ints, groups: int
 ) -> Any:
-    """`windows.convolve_back`."""
+    """See `im2col.convolve_back`."""
     per_group, outputs = weight.shape[1], len(weight) // groups
     out = empty((len(dout), per_group * groups, *lengths), dout.dtype)
     if not out.size:
@@ -356,7 +356,7 @@ def _weight_plan(images: int, groups: int, channels: int, outputs: int, axes: Ax
 
 
 def convolve_weight(x: Any, dout: Any, *, stride: Ints, before: Ints, dilation: Ints, size: Ints, groups: int) -> Any:
-    """`windows.convolve_weight`."""
+    """See `im2col.convolve_weight`."""
     outputs, channels = dout.shape[1] // groups, x.shape[1] // groups
     out = empty((dout.shape[1], channels, *size), dout.dtype)
     if not (out.size and x.size and dout.size):

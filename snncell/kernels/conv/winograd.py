@@ -297,7 +297,7 @@ def _plan(shape: Shape, tiling: Tiling, out_plane: Ints) -> ConvolutionPlan:
 
 
 def correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape: Shape) -> None:
-    """`convolution._correlate`."""
+    """See `direct._correlate`."""
     tiling, window = _tiling(shape, x.dtype), shape.window
     plan = _plan(shape, tiling, out.shape[2:])
     taps = math.prod(window)
@@ -348,7 +348,7 @@ def _weight_plan(shape: Shape, tiling: Tiling) -> ConvolutionPlan:
 
 
 def contract(x: Any, dout: Any, out: Any, shape: Shape) -> None:
-    """Put the gradient of weights into `out`: see `convolution.convolve_weight`."""
+    """Put the gradient of weights into `out`: see `direct.convolve_weight`."""
     tiling = _tiling(shape, x.dtype)
     plan = _weight_plan(shape, tiling)
     partial = empty((plan.units, plan.partial), x.dtype)

@@ -1,7 +1,7 @@
 """Generated source -> PTX -> a cubin in the cache folder -> a kernel on the card; for the simulator, a Python function.
 
 Numba makes PTX of the source and nvJitLink makes the card's code of that. Neither asks the driver, whose own compiler
-may be older than Numba's. The cubin lies beside the generated file, sealed like the CPU's code (see `kernels.store`):
+may be older than Numba's. The cubin lies beside the generated file, sealed like the CPU's code (see `numba/store.py`):
 the next process loads it without importing Numba.
 """
 

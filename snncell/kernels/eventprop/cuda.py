@@ -145,7 +145,7 @@ def find(
     v_threshold: float,
     t_max: float,
 ) -> tuple[DeviceArray, DeviceArray, DeviceArray, DeviceArray]:
-    """See `kernels.spike_times.find`."""
+    """See `spike_times.find`."""
     samples, neurons = times.shape[0], weights.shape[1]
     flat, weights = contiguous(times).reshape((samples, -1)), contiguous(weights)
     order = argsort(flat)
@@ -170,7 +170,7 @@ def send_back(
     tau_syn: float,
     v_threshold: float,
 ) -> tuple[DeviceArray, DeviceArray]:
-    """See `kernels.spike_times.send_back`. The gradients of a source of events are added up behind the kernel."""
+    """See `adjoint.send_back`. The gradients of a source of events are added up after the kernel."""
     samples, neurons, spikes = found.shape
     inputs, of_each = times.shape[1:]
     events = inputs * of_each

@@ -50,7 +50,7 @@ def split_rows(
     start: Any, stop: Any, starts: Any, places: Any, values: Any, own: Any, own_values: Any, firsts: Any, counts: Any,
     graded: Any,
 ) -> None:  # fmt: skip
-    """List elements as `events.find_all_events` does: by blocks of DEPTH places, each counted from its block's first.
+    """List elements as `matmul.find_all_events` does: by blocks of DEPTH places, each counted from its block's first.
 
     `graded` gets a 1 for units of which a value is not 1.
     """
