@@ -28,7 +28,6 @@ from snncell.ops.reduce import *
 from snncell.ops.shape import *
 from snncell.ops.sorting import *
 from snncell.ops.transcendental import *
-from snncell.tape.forward import jvp as jvp
 from snncell.tape.hooks import HookBackward as HookBackward
 from snncell.tape.recompute import recompute as recompute
 from snncell.tape.transforms import (

@@ -1,4 +1,4 @@
-"""Jacobians: `jacrev`, by the reverse from each element of the output; `jacfwd`, by `jvp` along each of the input.
+"""Jacobians: `jvp` along a direction; `jacrev`, backward from each output element; `jacfwd`, by `jvp` along each input.
 
 Both are linear maps of a unit vector, and `vmap` carries such a map out for all of them: the sweep is traced once.
 """
@@ -20,14 +20,13 @@ from snncell.ops.control import vmap
 from snncell.ops.joining import stack, unstack
 from snncell.ops.shape import reshape, transpose
 from snncell.tape import structure
-from snncell.tape.forward import LinearMap
 from snncell.tape.primitive import Composite, Primitive
-from snncell.tape.state import TRACING
+from snncell.tape.state import TRACING, Tape, record_on
 from snncell.tape.tensor import Tensor, beside
 from snncell.tape.tracing import BodyTrace
-from snncell.tape.transforms import Recording, full, without_aux, wraps
+from snncell.tape.transforms import Recording, full, has_float, refuse_no_function, refuse_unlike, without_aux, wraps
 
-__all__ = ["jacfwd", "jacrev"]
+__all__ = ["jacfwd", "jacrev", "jvp"]
 
 FEW = 12  # sweeps that, one after the other, take less than one for all, which has to be traced first
 
@@ -183,3 +182,86 @@ def _jacobian(stacked: Tensor, axis: int, out: Tensor, x: Tensor) -> Tensor:
 
 def _bare(several: Sequence[Any]) -> Any:
     return several[0] if len(several) == 1 else tuple(several)
+
+
+class LinearMap:
+    """The derivative of a function at some inputs, to be applied to directions.
+
+    Attributes:
+        out, aux: what the function gives.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any],
+        positions: Sequence[int],
+        kwargs: dict[str, Any],
+        has_aux: bool,
+        who: str,
+    ) -> None:
+        # One tape more than a gradient has, because loops and compiled functions keep what that order needs.
+        with record_on(Tape()):
+            forward = Recording(fn, args, positions, None, kwargs, who)
+        self.out, self.aux = without_aux(forward.out, who) if has_aux else (forward.out, ())
+        leaves, self.tree = structure.flatten(self.out)
+        self.floats = [leaf.dtype.is_float for leaf in leaves]
+        if not any(self.floats):
+            forward.pull(self.out, None, release=False)  # which says what is wrong with it
+
+        def pull(*seeds: Tensor) -> Any:
+            given = iter(seeds)  # the place of other dtypes takes anything
+            douts = [next(given) if is_float else leaf for is_float, leaf in zip(self.floats, leaves, strict=True)]
+            return forward.pull(self.out, douts, release=False)[0]
+
+        zeros = [full(0.0, leaf) for leaf in leaves if leaf.dtype.is_float]
+        self.reverse = Recording(pull, zeros, range(len(zeros)), None, {}, who)
+
+    def along(self, directions: Sequence[Tensor]) -> Any:
+        """J v, in the structure of the output, None in the place of other dtypes; v has a Tensor for each input."""
+        of_seeds, _ = self.reverse.pull(self.reverse.out, directions, release=False)
+        tangents = iter(of_seeds)
+        return structure.unflatten(self.tree, [next(tangents) if is_float else None for is_float in self.floats])
+
+
+def jvp(fn: Annotated[Callable[..., Any], Own()], inputs: Any, v: Any, has_aux: bool = False) -> tuple[Any, ...]:
+    """Jacobian-vector product: run `fn`, and return its value with its derivative along the direction `v`.
+
+    J v = sum_i (d fn / d x_i) v_i. Through a Cell with a `bprop` it is the transpose of that bprop, as a linear map of
+    `dout`: along a spike the surrogate's derivative.
+
+    Args:
+        fn: a function or Cell of Tensors.
+        inputs: its argument, or a tuple or list of its arguments; all Tensors of floats.
+        v: a direction of the same structure, shapes and dtypes; Tensors in a dict are matched by key.
+        has_aux: `fn` returns `(out, *aux)`, and only `out` is differentiated.
+
+    Returns:
+        `(out, tangent)`, or `(out, tangent, aux)` with `has_aux`; the tangent has the structure of `out`, and None in
+        the place of integers.
+
+    Raises:
+        GradientError: for an input without a gradient, or directions of another structure.
+        ShapeError, DTypeError: for a direction of another shape or dtype.
+
+    Source: J. Townsend, "A new trick for calculating Jacobian vector products", 2017.
+
+    Example:
+        >>> snncell.jvp(lambda x, y: x * y, (Tensor(2.0), Tensor(3.0)), (Tensor(1.0), Tensor(10.0)))
+        (Tensor(shape=[], dtype=Float32, value= 6), Tensor(shape=[], dtype=Float32, value= 23))
+    """
+    refuse_no_function(fn, "jvp")
+    args = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    for number, x in enumerate(args):
+        if not has_float(x):
+            raise GradientError(
+                f"jvp: input {number} is {came(x)}; a derivative is taken along Tensors of floats. What is fixed is "
+                f"left out of inputs: lambda x: fn(x, fixed)."
+            )
+    xs, tree = structure.flatten(inputs)
+    directions = structure.match_tensors(tree, v, "jvp: v")
+    for number, (direction, x) in enumerate(zip(directions, xs, strict=True)):
+        refuse_unlike(direction, x, f"jvp: v: direction {number}", "the input", "v")
+    linear = LinearMap(fn, args, range(len(args)), {}, has_aux, "jvp")
+    tangent = linear.along(directions)
+    return (linear.out, tangent, linear.aux) if has_aux else (linear.out, tangent)

@@ -142,7 +142,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"backward", "parameter", "structure"},
         {"primitive"},
         {"event_lists", "finite", "hooks", "tracing", "transforms"},
-        {"forward", "recompute"},
+        {"recompute"},
     ],
     "cell": [{"calls", "hooks", "ranges", "tree"}, {"fields", "modes", "state"}, {"cell", "held"}],
     "ops": [
