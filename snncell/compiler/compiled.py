@@ -100,7 +100,7 @@ class TracedVjp:
     def residuals(self, orders: int) -> list[Tensor]:
         """The values that the forward gives for gradients of so many orders: its backward passes read them.
 
-        A second order goes through the residuals of the first, and may read more of the values they were computed from.
+        A second order goes through the residuals of the first, and may read more of the forward.
         """
         with TRACING_LOCK:
             while len(self._residuals) < orders:

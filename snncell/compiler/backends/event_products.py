@@ -114,7 +114,7 @@ class Gathered:
 
         Where nothing is gathered, all elements are one row, of which blocks are parts.
         """
-        rows = [known[value] for value in self.values if isinstance(known[value], RowsOfEvents)]
+        rows = self._gathered(known)
         if self.by_rows or not rows:
             return block, max(1, units), 1
         width = rows[0].matrix.shape[1]
@@ -144,8 +144,10 @@ class Gathered:
 
     def additions(self, known: dict[Value, Any]) -> int:
         """The number of elements of matrices that are added up."""
-        products = [known[value] for value in self.values if isinstance(known[value], RowsOfEvents)]
-        return sum(product.total * product.matrix.shape[1] for product in products)
+        return sum(product.total * product.matrix.shape[1] for product in self._gathered(known))
+
+    def _gathered(self, known: dict[Value, Any]) -> list[RowsOfEvents]:
+        return [known[value] for value in self.values if isinstance(known[value], RowsOfEvents)]
 
 
 # --- scatter ----------------------------------------------------------------------------------------------------------

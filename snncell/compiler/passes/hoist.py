@@ -55,9 +55,7 @@ def hoist(program: Program) -> Program:
 
 def _invariant(instructions: list[Instruction], constant: set[Value]) -> tuple[list[Instruction], list[Instruction]]:
     """The instructions that depend on constants alone, and the rest."""
-    fixed = set(constant)
-    invariant: list[Instruction] = []
-    rest: list[Instruction] = []
+    fixed, invariant, rest = set(constant), list[Instruction](), list[Instruction]()
     for instruction in instructions:
         values = values_in(instruction)
         if values and fixed.issuperset(values):

@@ -94,7 +94,10 @@ class Launch(LoopLaunch):
         self.parts = [((kernel.units * kernel.left,), kind.dtype) for kind in kernel.parts]
         self.arrays = [_Argument(operand, slots, uniform) for operand in kernel.arrays]
         self.scalars = [as_scalar(number, dtype) for number, dtype in kernel.scalars]
-        self.outputs = [(slots[o.value], o.shape, kind_of(o.value).dtype, _shape_to_change(o)) for o in kernel.outputs]
+        self.outputs = [
+            (slots[o.value], o.shape, kind_of(o.value).dtype, None if o.shape == o.value.shape else o.value.shape)
+            for o in kernel.outputs  # with the shape to change to on the way out
+        ]
         self.filled = [(slots[o.value], o.value, kind_of(o.value).dtype) for o in kernel.outputs]
         # The kernel fills float16 and bfloat16 as float32; they are narrowed after it.
         self.narrowed = {slots[o.value]: o.value for o in kernel.outputs if dtypes.is_storage_only(o.value.dtype)}
@@ -279,11 +282,6 @@ class _Argument:
         array = slots[self.slot]
         array = array if array.dtype == self.kind else HOST.cast(array, self.kind)
         return array if array.flags.c_contiguous else np.ascontiguousarray(array)
-
-
-def _shape_to_change(operand: Operand) -> tuple[int, ...] | None:
-    """The shape to change to on the way out of a kernel, or None where it is the same."""
-    return None if operand.shape == operand.value.shape else operand.value.shape
 
 
 # --- batched launches -------------------------------------------------------------------------------------------------

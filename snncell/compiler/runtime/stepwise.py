@@ -132,11 +132,11 @@ class _StepPlan:
 
 
 class _StepRun:
-    """A loop that runs: the arrays that its steps take turns in.
+    """A loop that runs, with its own arrays, because others may run on other threads.
 
     Double buffering: every launch has two arrays for each result, one for even steps and one for odd ones, so that the
     states before a step are read while those after it are written. Results that are rows of sequences are written
-    there. Each run has its own arrays, for others may run on other threads.
+    there.
     """
 
     def __init__(
