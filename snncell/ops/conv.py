@@ -25,7 +25,6 @@ from snncell.tape.event_lists import EventLists
 from snncell.tape.tensor import Tensor
 
 __all__ = ["conv", "conv1d", "conv2d", "conv_transpose2d", "fold", "unfold"]
-
 Ints = tuple[int, ...]
 _conv, _conv_back, _conv_weight = Convolution(), ConvolutionBack(), ConvolutionWeight()
 _conv_weight.total = sum_primitive

@@ -32,11 +32,7 @@ def _transform(name: str, there: Callable[..., Any]) -> Primitive:
 
 _fft, _ifft = _transform("fft", complexes.fft), _transform("ifft", partial(complexes.fft, inverse=True))
 _rfft, _irfft = _transform("rfft", complexes.rfft), _transform("irfft", complexes.irfft)
-
-
 _fft.def_bprop(lambda x, _out, dout: (ifft(dout) * x.shape[-1],))
-
-
 _ifft.def_bprop(lambda x, _out, dout: (fft(dout) / x.shape[-1],))
 
 

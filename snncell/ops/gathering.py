@@ -101,8 +101,6 @@ def _scatter_add(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any
 
 
 _scatter_add.def_there(indexing.scatter_add)
-
-
 _scatter_add.def_bprop(lambda _x, indices, _out, dout, *, axis, shape: (gather(dout, indices, axis), None))
 
 

@@ -69,8 +69,6 @@ def _(x: Any, index: Any, shape: tuple[int, ...]) -> Any:
 
 _getitem.def_bprop(lambda _x, _out, dout, *, index: (_put.bind(dout, index=index, shape=_x.shape),))
 _put.def_bprop(lambda _x, _out, dout, *, index, shape: (_getitem.bind(dout, index=index),))
-
-
 put_primitive = _put
 
 

@@ -27,7 +27,6 @@ from snncell.tape.tracing import BodyTrace
 from snncell.tape.transforms import Recording, full, has_float, refuse_no_function, refuse_unlike, without_aux, wraps
 
 __all__ = ["jacfwd", "jacrev", "jvp"]
-
 FEW = 12  # sweeps that, one after the other, take less than one for all, which has to be traced first
 
 

@@ -101,8 +101,7 @@ def matmul(x: Numbers | EventLists, y: Numbers) -> Tensor:
         np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     except ValueError:
         raise ShapeError(f"matmul: the batch axes of shapes {x.shape} and {y.shape} do not broadcast.") from None
-    result = _batched.bind(x, y)
-    return result
+    return _batched.bind(x, y)
 
 
 def _bytes_and_floats(x: Tensor, y: Tensor) -> bool:

@@ -89,8 +89,6 @@ class _To(Primitive):
 _to = _To("to", lambda x, source, target: move_to_space(x, space_by_name(target, "to")))
 _to.as_stored = EVERYWHERE
 _to.watched = False  # nothing is computed
-
-
 _to.def_bprop(lambda _x, _out, dout, *, source, target: (to(dout, source),))
 
 
@@ -488,5 +486,4 @@ _OWN = (
 )  # fmt: skip
 # Other names for a method.
 _SAME = {"nelement": "numel", "ndimension": "dim", "reshape_as": "view_as", "unsqueeze": "expand_dims"}
-
 _attach()

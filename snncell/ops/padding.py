@@ -18,7 +18,6 @@ from snncell.tape.primitive import moving, with_axis_of_steps
 from snncell.tape.tensor import Tensor, beside, snapshot
 
 __all__ = ["interpolate", "pad", "pixel_shuffle", "pixel_unshuffle"]
-
 Mode = Literal["constant", "reflect", "symmetric", "replicate", "circular"]
 
 # NumPy's name, and how many of an axis' elements cannot be put on a side; None where they are repeated at will.

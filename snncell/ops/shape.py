@@ -35,8 +35,6 @@ def as_lengths(lengths: tuple[Any, ...]) -> Any:
 # --- views ------------------------------------------------------------------------------------------------------------
 
 _reshape = Reshape()
-
-
 _reshape.def_bprop(lambda _x, _out, dout, *, shape: (reshape_unchecked(dout, _x.shape),))
 
 
@@ -207,8 +205,6 @@ def diagonal(x: Numbers, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Ten
 # --- broadcasting -----------------------------------------------------------------------------------------------------
 
 _broadcast_to = Broadcast()
-
-
 _broadcast_to.def_bprop(lambda _x, _out, dout, *, shape: (dout,))  # the tape sums it
 
 
@@ -247,8 +243,6 @@ def _flip(x: Any, axes: tuple[int, ...]) -> Any:
 
 with_axis_of_steps(_flip, lambda attrs, steps: {"axes": tuple(axis + 1 for axis in attrs["axes"])})
 _flip.additive = True
-
-
 _flip.def_bprop(lambda _x, _out, dout, *, axes: (_flip.bind(dout, axes=axes),))
 
 

@@ -30,8 +30,6 @@ def _argsort(x: Any) -> Any:
 
 
 _argsort.def_there(rows.argsort)
-
-
 _argsort.no_gradient()
 
 
@@ -55,14 +53,8 @@ for _op in (_argsort, _along, _back):
 
 
 _along.def_there(rows.along)
-
-
 _back.def_there(rows.back)
-
-
 _along.def_bprop(lambda _x, order, _out, dout: (_back.bind(dout, order), None))
-
-
 _back.def_bprop(lambda _x, order, _out, dout: (_along.bind(dout, order), None))
 
 
@@ -239,11 +231,7 @@ def _searchsorted_over_time(arrays: Sequence[Any], varying: Sequence[bool], attr
 
 _searchsorted.name = "searchsorted"
 _searchsorted.over_time = _searchsorted_over_time
-
-
 _searchsorted.def_there(rows.places)
-
-
 _searchsorted.no_gradient()
 
 

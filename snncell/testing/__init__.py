@@ -13,6 +13,5 @@ from snncell.testing.gradients import check_grads
 from snncell.testing.through_time import check_through_time
 
 __all__ = ["Checked", "Row", "check_bprop", "check_grads", "check_through_time", "compare_reverse", "unfused"]
-
 machinery(__file__)
 _guard(globals())
