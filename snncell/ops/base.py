@@ -146,13 +146,10 @@ def number_or_tensor(x: Any, name: str, argument: str = "x") -> Any:
 
 
 def same_dtype(operands: Sequence[Any], name: str, floating: bool = False, widening: bool = False) -> list[Any]:
-    """Operands brought to one dtype; Python numbers stay, being weak, unless there is nothing else.
+    """Operands, Tensors and Python numbers, brought to one dtype; numbers stay unless there is nothing else.
 
-    Args:
-        operands: Tensors and Python numbers.
-        name: of the operation, for errors.
-        floating: whether integers become float32.
-        widening: whether an integer that the dtype cannot hold widens it, instead of being refused.
+    With `floating`, integers become float32. With `widening`, an integer that the dtype cannot hold widens it, instead
+    of being refused.
     """
     if not any(isinstance(x, Tensor) for x in operands):
         operands = [as_tensor(operands[0], name), *operands[1:]]
@@ -181,10 +178,8 @@ def elementwise(
 ) -> Callable[[Callable[..., Any]], Function]:
     """Declare an elementwise operation by its formula and its bprop.
 
-    Args:
-        rule: how dtypes behave, see `Elementwise`.
-        bprop: one line of operations defined before; see `Primitive.def_bprop`, which takes any other.
-        options: those of `Function`.
+    For the rule of dtypes see `Elementwise`, for the options `Function`. A bprop here is one line of operations that
+    are defined before; any other is given by `def_bprop` (`tape/primitive.py`).
     """
 
     def declare(formula: Callable[..., Any]) -> Function:
@@ -212,7 +207,8 @@ def as_tensor(x: Any, name: str, argument: str = "x") -> Tensor:
             f"{name}: {argument} is a Tensor, not event lists, which only products, convolutions and reshape take. "
             f"x.to_dense() is a Tensor."
         )
-    if RECORDING.tape is not None and isinstance(x, (tuple, list)) and any(map(_has_gradient, x)):
+    several = RECORDING.tape is not None and isinstance(x, (tuple, list))
+    if several and any(isinstance(one, Tensor) and one._entry is not None for one in x):
         raise DTypeError(
             f"{name}: {argument} is a {type(x).__name__} of Tensors, of which a new one would be made, and their "
             f"gradients would end there. Take one of them, or ops.stack(...) of all."
@@ -225,10 +221,6 @@ def as_tensor(x: Any, name: str, argument: str = "x") -> Tensor:
         return Tensor(x)
     except (DTypeError, ShapeError, ArgumentError) as error:
         raise type(error)(f"{name}: {argument}: {error}") from None
-
-
-def _has_gradient(x: Any) -> bool:
-    return isinstance(x, Tensor) and x._entry is not None
 
 
 class _Cast(Cast):
@@ -327,9 +319,8 @@ def as_axis(axis: Any, ndim: int, name: str, argument: str = "axis") -> int:
 
 def as_int(x: Any, name: str, argument: str) -> int:
     """`x` as a Python integer."""
-    if isinstance(x, bool) or not isinstance(x, (int, np.integer)):
-        raise ArgumentError(f"{name}: {argument} is an integer, not {show(x)}.")
-    if abs(int(x)) >= 2**80:  # integers of more than 64 bits are refused later, with the reason
+    # Integers of more than 64 bits are refused later, with the reason, unless they are absurd.
+    if isinstance(x, bool) or not isinstance(x, (int, np.integer)) or abs(int(x)) >= 2**80:
         raise ArgumentError(f"{name}: {argument} is an integer, not {show(x)}.")
     return int(x)
 

@@ -135,13 +135,9 @@ def _outputs(out: Any, who: str) -> tuple[list[Tensor], Any]:
 def _along_each(
     like: Sequence[Tensor], number: int, along: Callable[[list[Tensor]], Sequence[Tensor]], swept: Recording
 ) -> list[Tensor]:
-    """The results of `along` for Tensors like these, zeros but for a 1 in each place of one of them, stacked.
+    """The results of a linear `along`, stacked, for Tensors like these: zeros but for a 1 in each place of one of them.
 
-    Args:
-        like: Tensors of floats.
-        number: of the one that gets the 1.
-        along: linear.
-        swept: the recording that it sweeps.
+    `number` says which Tensor gets the 1, and `swept` is the recording that `along` sweeps.
     """
     one = like[number]
     zeros = [full(0.0, x) for x in like]

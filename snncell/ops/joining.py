@@ -68,11 +68,7 @@ def stack(tensors: Any, axis: int = 0) -> Tensor:
     return concat([sh.expand_dims(part, number) for part in parts], number)
 
 
-def _pieces(x: Any, bounds: tuple[int, ...], axis: int) -> Any:
-    return tuple(np.split(x, bounds, axis))
-
-
-_pieces_op = Primitive("split", _pieces, multiple=True)
+_pieces_op = Primitive("split", lambda x, bounds, axis: tuple(np.split(x, bounds, axis)), multiple=True)
 _pieces_op.as_stored = EVERYWHERE
 with_axis_of_steps(_pieces_op, axis_behind_steps)
 _pieces_op.additive = True

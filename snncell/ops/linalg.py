@@ -127,11 +127,7 @@ def bmm(x: Numbers, y: Numbers) -> Tensor:
 # --- Einstein sums ----------------------------------------------------------------------------------------------------
 
 
-def _einsum_evaluate(*arrays: Any, equation: str) -> Any:
-    return BLAS.run(sums.einsum, equation, *arrays)
-
-
-_einsum = Primitive("einsum", _einsum_evaluate)
+_einsum = Primitive("einsum", lambda *arrays, equation: BLAS.run(sums.einsum, equation, *arrays))
 
 
 def _einsum_of_steps(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any], *, summed: bool) -> Any:
@@ -144,11 +140,7 @@ def _einsum_of_steps(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict
 
 _einsum.over_time = partial(_einsum_of_steps, summed=False)
 _einsum.summed = partial(_einsum_of_steps, summed=True)
-
-
-@_einsum.def_there
-def _(*arrays: Any, equation: str) -> Any:
-    return device_einsum.einsum(equation, arrays)
+_einsum.def_there(lambda *arrays, equation: device_einsum.einsum(equation, arrays))
 
 
 @_einsum.def_bprop

@@ -296,16 +296,8 @@ def class_losses(
 ) -> Tensor:
     """-log p[label], (N, ...), weighted by class and reduced, for `log_p` of (N, C, ...).
 
-    With the mean, the sum is divided by that of the weights of the labels that count.
-
-    Args:
-        who: what errors call it.
-        log_p: (N, C, ...).
-        labels: integers (N, ...), or probabilities of the shape of log_p.
-        weight: (C,) or None.
-        ignore_index: a label that does not count.
-        reduction: "mean", "sum" or "none".
-        label_smoothing: e: labels are mixed with e / C for each class.
+    With the mean, the sum is divided by that of the weights of the labels that count. `labels` are integers (N, ...) or
+    probabilities of the shape of log_p; the other arguments are those of `cross_entropy`, and `who` is for errors.
     """
     classes = log_p.shape[1]
     weights = None if weight is None else as_tensor(weight, who, "weight")
