@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 
 from snncell import ops
 from snncell.base.arguments.kinds import Own
@@ -280,16 +280,16 @@ class Neuron(Membrane):
 
     # --- a step -------------------------------------------------------------------------------------------------------
 
-    if not TYPE_CHECKING:  # which would have a neuron of more states take x and v alone
+    def _charge_and_fire(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        if getattr(self, "charge", None) is None:
+            raise SnncellError(
+                f"{type(self).__name__} has neither charge(self, x, v), the equation of h, nor a construct of its own."
+            )
+        v, late = self.recall(v)
+        return self.fired(self.charge(x, v), late)
 
-        def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-            if getattr(self, "charge", None) is None:
-                who = type(self).__name__
-                raise SnncellError(
-                    f"{who} has neither charge(self, x, v), the equation of h, nor a construct of its own."
-                )
-            v, late = self.recall(v)
-            return self.fired(self.charge(x, v), late)
+    # For mypy no method, which a neuron of more states could not override.
+    construct = cast("Any", _charge_and_fire)
 
     def spikes(self, h: Any, threshold: Any = None) -> Any:
         """The number of spikes that the potential gives: 0 or 1, or more with max_spikes."""
