@@ -29,7 +29,7 @@ from timing import tell
 
 import snncell
 from snncell import distributed, nn, train
-from snncell.distributed import sums, training
+from snncell.distributed import sharding, training
 
 STEPS, BATCH, ROUNDS = 100, 64, 40
 FLOATS = 1 << 20  # 4 MB
@@ -163,8 +163,8 @@ def overlap() -> dict[str, float]:
     """The median milliseconds of steps of the deeper net, and of those the ones behind its reverse."""
     training.Sharded = Between  # type: ignore[misc]
     found = {}
-    for name, bucket in (("at the end", 1 << 40), ("as they come", sums.BUCKET)) * 2:
-        sums.BUCKET = bucket
+    for name, bucket in (("at the end", 1 << 40), ("as they come", sharding.BUCKET)) * 2:
+        sharding.BUCKET = bucket
         snncell.set_seed(0)
         rng = np.random.default_rng(0)
         layers = [nn.SequentialCell(nn.Dense(WIDTH, WIDTH), nn.MultiStep(nn.LIFNode())) for _ in range(DEPTH)]

@@ -120,7 +120,7 @@ def test_the_demo_writes_a_report_on_what_it_trained(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(plot, "report", lambda *given, path: seen.append((*given, path)), raising=False)
     net, images = demo.DigitNet(steps=3), np.zeros((3, 64), np.float32)
-    assert demo.page(net, images, np.arange(3), tmp_path) == [tmp_path / "report.html"]
+    assert demo.page(net, images, np.arange(3), tmp_path) == tmp_path / "report.html"
     ((cell, (x, y), loss_fn, path),) = seen
     assert cell is net and x is images and path == tmp_path / "report.html"
     assert loss_fn(net(Tensor(x)), Tensor(y)).shape == ()

@@ -74,7 +74,6 @@ def gone(process: int) -> bool:
         return False  # it has gone since, or this system has no /proc
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_batches_errors_and_ends_are_those_of_forked_processes(tmp_path: Any, method: str) -> None:
     program = tmp_path / "program.py"

@@ -10,11 +10,14 @@ import pytest
 from snncell.kernels.numba import policy
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="its protected pages are asked for as on Linux")
 @pytest.mark.skipif(not policy.compiles(), reason="it is what compiled code does that nobody else checks")
-def test_no_kernel_touches_what_is_beside_its_arrays() -> None:
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("cases", [12, 100])
+def test_no_kernel_touches_what_is_beside_its_arrays(cases: int) -> None:
     script = Path(__file__).parents[1] / "support" / "guarded.py"
     paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # it imports cases of other tests
-    ran = subprocess.run([sys.executable, str(script), "100"], env=paths, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, str(script), str(cases)], env=paths, capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stderr[-3000:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.guard import Unlike
@@ -154,6 +154,25 @@ class Conv2dTranspose(_Conv):
 
     axes = 2
     output_padding: Lengths = field(0, meaning='elements to add at the end of each axis, with pad_mode "pad"')
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            in_channels: Count,
+            out_channels: Count,
+            kernel_size: Lengths,
+            stride: Lengths = ...,
+            pad_mode: PadMode = ...,
+            padding: Lengths = ...,
+            output_padding: Lengths = ...,
+            dilation: Lengths = ...,
+            group: Count = ...,
+            has_bias: bool = ...,
+            weight_init: Init | None = ...,
+            bias_init: Init | None = ...,
+            dtype: FloatDtype = ...,
+        ) -> None: ...
 
     def weight_shape(self) -> tuple[int, ...]:
         """Input channels, output channels of a group, and the window."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.guard import warn_of
@@ -153,6 +153,17 @@ class RNNCell(_RecurrentCell):
 
     equations = RNN_EQUATIONS["tanh"]
     nonlinearity: Literal["tanh", "relu"] = NONLINEARITY
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            input_size: Count,
+            hidden_size: Count,
+            has_bias: bool = ...,
+            nonlinearity: Literal["tanh", "relu"] = ...,
+            dtype: FloatDtype = ...,
+        ) -> None: ...
 
     def _complete(self, given: dict[str, Any]) -> None:
         self.equations = RNN_EQUATIONS[self.nonlinearity]  # type: ignore[misc]
@@ -352,6 +363,21 @@ class RNN(_RecurrentNetwork):
 
     equations = RNN_EQUATIONS["tanh"]
     nonlinearity: Literal["tanh", "relu"] = NONLINEARITY
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            input_size: Count,
+            hidden_size: Count,
+            num_layers: Count = ...,
+            nonlinearity: Literal["tanh", "relu"] = ...,
+            has_bias: bool = ...,
+            batch_first: bool = ...,
+            dropout: Probability = ...,
+            bidirectional: bool = ...,
+            dtype: FloatDtype = ...,
+        ) -> None: ...
 
     def _complete(self, given: dict[str, Any]) -> None:
         self.equations = RNN_EQUATIONS[self.nonlinearity]  # type: ignore[misc]
