@@ -168,8 +168,9 @@ class Tensor:
         if given is None:
             return self._single("item()")
         places = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+        array = self._concrete("item(index)")
         try:
-            return self._concrete("item(index)").item(*map(operator.index, places))
+            return array.item(*map(operator.index, places))
         except TypeError:
             raise TensorIndexError(f"Tensor.item: index is an int, or one for each axis, not {show(given)}.") from None
         except ValueError:

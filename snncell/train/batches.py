@@ -293,10 +293,11 @@ class _Maker:
     def hear(self) -> None:
         """Receive a message of the caller: its key with a request for a batch, or the end."""
         word = self.asked.get()
-        self.over = word is None
-        if word is not None:
+        if isinstance(word, tuple):
             (self.key,) = word
             self.wanted += 1
+        else:  # None, or the dead weak reference to a caller that was forgotten
+            self.over = True
 
 
 # --- check of the batch axis ------------------------------------------------------------------------------------------

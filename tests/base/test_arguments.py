@@ -252,7 +252,7 @@ NAMES = [
     (lambda: ops.concatenate, r"here it is ops\.concat\."),
     (lambda: surrogate.fast_sigmoid, r"Did you mean surrogate\.FastSigmoid\?"),
     (lambda: snncell.LIFNode, r"it is nn\.LIFNode\."),
-    (lambda: snncell.tensor, r"here it is snncell\.Tensor\."),
+    (lambda: snncell.tensor, r"Did you mean snncell\.Tensor\?"),
     (lambda: encode.poisson, r"here it is encode\.rate\."),
     (lambda: train.DataLoader, r"here it is train\.Batches\."),
     (lambda: Tensor(1.0).detach, r"Tensor has no attribute 'detach'; here it is ops\.stop_gradient"),

@@ -145,7 +145,8 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
 
     Case, underscores and hyphens do not count: fast_sigmoid is FastSigmoid.
     """
-    plain = {plain_name(one): one for one in names}
+    alike = sorted(names, key=lambda one: one[:1].isupper() == name[:1].isupper())  # Relu is ReLU, the last one
+    plain = {plain_name(one): one for one in alike}
     near = difflib.get_close_matches(plain_name(name)[:100], plain, 1, _LIKENESS)
     return plain[near[0]] if near else None
 
