@@ -96,8 +96,7 @@ class Tensor:
         else:
             self._data = place_array(to_array(data, dtype))
 
-    # Makes initial values of a rule, a shape and a dtype: `initializer`, which stands above and puts itself here.
-    _initial_values: Callable[..., Tensor]
+    _initial_values: Callable[..., Tensor]  # `initializer`, which stands above and puts itself here
 
     @property
     def shape(self) -> tuple[int, ...]:
