@@ -171,6 +171,16 @@ def fields_of(kind: type) -> dict[str, Field]:
     return getattr(kind, "__fields__", {})
 
 
+def fields_beside(kind: type, attribute: str) -> dict[str, Field]:
+    """The fields of the class that defines an attribute, without those that a subclass adds."""
+    return fields_of(next(one for one in kind.__mro__ if attribute in vars(one)))
+
+
+def as_number(value: Any, who: str, name: str) -> float:
+    """An argument as a Python float, to convert a field."""
+    return float(value)
+
+
 def _give_fields(kind: Any, kw_only: bool, by_place: tuple[str, ...]) -> Any:
     above, own = fields_of(kind), dict(_own_fields(kind, kw_only))
     both = above | own

@@ -69,6 +69,11 @@ class RunParameters:
             return _POSITION[name](self, self._training)
         raise MissingNameError(f"RunContext.original_args() has no {name!r}{suggest_name(name, {}, self.keys(), '')}")
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _POSITION:
+            raise MissingNameError(f"RunContext.original_args(): {name} can only be read.")
+        super().__setattr__(name, value)
+
     def __getitem__(self, name: str) -> Any:
         if name not in self:
             raise RecordError(f"original_args: there is no {name!r}.")

@@ -128,13 +128,13 @@ class Training:
         self.writer(file)
 
 
-def _by_older_name(older: str, doc: str) -> Callable[[Any, Any], None]:
+def _by_older_name(name: str, older: str, doc: str) -> Callable[[Any, Any], None]:
     """A method by a name of MindSpore's, which calls the one of its older name unless a subclass overrides it."""
 
     def method(self: Any, run_context: Any) -> None:
         getattr(self, older)(run_context)
 
-    method.__doc__ = doc
+    method.__doc__, method.__name__, method.__qualname__ = doc, name, f"Callback.{name}"
     return method
 
 
@@ -222,18 +222,22 @@ class Callback:
 
     # --- by MindSpore's names -----------------------------------------------------------------------------------------
 
-    on_train_begin = _by_older_name("begin", "At the beginning of a training.")
-    on_train_epoch_begin = _by_older_name("epoch_begin", "Before the first batch of an epoch.")
-    on_train_step_begin = _by_older_name("step_begin", "Before a batch of a training.")
-    on_train_step_end = _by_older_name("step_end", "After a batch of a training.")
-    on_train_epoch_end = _by_older_name("epoch_end", "After the last batch of an epoch, and its evaluation.")
-    on_train_end = _by_older_name("end", "At the end of a training.")
-    on_eval_begin = _by_older_name("begin", "At the beginning of an evaluation.")
-    on_eval_epoch_begin = _by_older_name("epoch_begin", "Before the first batch of an evaluation.")
-    on_eval_step_begin = _by_older_name("step_begin", "Before a batch of an evaluation.")
-    on_eval_step_end = _by_older_name("step_end", "After a batch of an evaluation.")
-    on_eval_epoch_end = _by_older_name("epoch_end", "After the last batch of an evaluation.")
-    on_eval_end = _by_older_name("end", "At the end of an evaluation.")
+    on_train_begin = _by_older_name("on_train_begin", "begin", "At the beginning of a training.")
+    on_train_epoch_begin = _by_older_name("on_train_epoch_begin", "epoch_begin", "Before the first batch of an epoch.")
+    on_train_step_begin = _by_older_name("on_train_step_begin", "step_begin", "Before a batch of a training.")
+    on_train_step_end = _by_older_name("on_train_step_end", "step_end", "After a batch of a training.")
+    on_train_epoch_end = _by_older_name(
+        "on_train_epoch_end", "epoch_end", "After the last batch of an epoch, and its evaluation."
+    )
+    on_train_end = _by_older_name("on_train_end", "end", "At the end of a training.")
+    on_eval_begin = _by_older_name("on_eval_begin", "begin", "At the beginning of an evaluation.")
+    on_eval_epoch_begin = _by_older_name(
+        "on_eval_epoch_begin", "epoch_begin", "Before the first batch of an evaluation."
+    )
+    on_eval_step_begin = _by_older_name("on_eval_step_begin", "step_begin", "Before a batch of an evaluation.")
+    on_eval_step_end = _by_older_name("on_eval_step_end", "step_end", "After a batch of an evaluation.")
+    on_eval_epoch_end = _by_older_name("on_eval_epoch_end", "epoch_end", "After the last batch of an evaluation.")
+    on_eval_end = _by_older_name("on_eval_end", "end", "At the end of an evaluation.")
 
     def begin(self, run_context: Any) -> None:
         """At the beginning of a training, or an evaluation."""

@@ -331,6 +331,10 @@ class EMA(Callback):
         self.buffers = {path: x if values is None else Tensor(values[path]) for path, (_, _, x) in buffers.items()}
         self.__dict__.pop("_update", None)  # averages of another training are other Parameters
 
+    def _forget(self) -> None:
+        self.averages, self.in_place = [], False
+        self.__dict__.pop("_update", None)
+
     @cached_property
     def _update(self) -> Callable[[], None]:
         """The step of the averages, compiled."""
@@ -370,12 +374,12 @@ class EMA(Callback):
 
     def on_fit_end(self, training: Training) -> None:
         self._exchange(training)
-        self.averages, self.in_place = [], False  # in another `fit` it begins anew
+        self._forget()  # in another `fit` it begins anew
 
     def on_error(self, training: Training, error: BaseException) -> None:
         if self.in_place:
             self._exchange(training)
-        self.averages = []
+        self._forget()
 
     def _exchange(self, training: Training) -> None:
         """Put the averages in the place of the weights, and these in theirs."""

@@ -219,3 +219,17 @@ def test_a_library_s_neuron_with_another_default_computes_what_it_did():
 def test_hints_are_objects_for_whoever_checks_arguments():
     hints = typing.get_type_hints(nn.LIFNode.__init__)
     assert hints["decay_input"] is bool and hints["reset"] == (str | None) and hints["return"] is type(None)
+
+
+def test_a_field_that_a_subclass_adds_is_its_own():
+    @nn.with_fields
+    class Named(nn.LeakyReLU):
+        label: str = nn.field("", meaning="a name")
+
+    @nn.with_fields
+    class NamedLoss(nn.HuberLoss):
+        label: str = nn.field("", meaning="a name")
+
+    x = Tensor([-1.0, 2.0])
+    assert Named(0.5)(x).tolist() == [-0.5, 2.0]
+    assert NamedLoss()(x, x).item() == 0.0

@@ -289,6 +289,7 @@ TOLD: list[tuple[Any, Any, str]] = [
     ({"t": 0, "x": 1, "z": 2}, ArgumentError, "columns says which"),
     ({"t": 0, "x": True}, ArgumentError, "columns says which"),
     ({"t": 0, "x": -1}, ArgumentError, "columns says which"),
+    ({"t": np.array([0, 1]), "x": 1}, ArgumentError, "columns says which"),
     ({"t": 0, "x": 0}, ArgumentError, r"each of columns is another one"),
     ("txyp", ArgumentError, "columns says which .* not 'txyp'"),
     (3, ArgumentError, "columns says which"),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import snncell
-from snncell import Parameter, Tensor, jit, nn, ops, train
+from snncell import Parameter, Tensor, errors, jit, nn, ops, train
 from snncell.errors import ArgumentError, ParameterError, ShapeError, TrainingError
 
 RNG = np.random.default_rng(0)
@@ -413,6 +413,8 @@ def test_a_run_context_knows_its_parts_and_keeps_what_is_set():
             )
             assert args.network is net and args.optimizer is adam and args.loss_fn is LOSS
             assert args.list_callback == [timed] and args.train_network is net
+            with pytest.raises(errors.MissingNameError, match="batch_num can only be read"):
+                args.batch_num = 3
             if args.cur_step_num == 4:
                 assert not run_context.get_stop_requested()
                 run_context.request_stop()

@@ -4,7 +4,7 @@ import naive
 import numpy as np
 import pytest
 
-from snncell import Tensor, nn, ops, surrogate, testing
+from snncell import Tensor, jit, nn, ops, surrogate, testing
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 
 
@@ -416,3 +416,26 @@ def test_time_distributed_takes_a_cell_with_time_steps_of_its_own():
     cell = Repeating()
     expected = np.stack([cell(frame).asnumpy() for frame in x])
     np.testing.assert_array_equal(nn.TimeDistributed(cell)(x).asnumpy(), expected)
+
+
+def test_states_of_another_dtype_are_not_put():
+    stream = nn.Stateful(nn.LIFNode())
+    stream(ops.ones((1, 2)))
+    kept = stream.kept()
+    with pytest.raises(DTypeError, match=r"Stateful.put: .* do not fit Parameter 'state\.0'"):
+        stream.put(kept._replace(states=[one.astype(np.complex64) for one in kept.states]))
+    stream.put(kept)
+
+
+@pytest.mark.compiled
+def test_a_compiled_cell_notices_another_first_state():
+    node = nn.LIFNode(v_rest=0.5, v_reset=0.1)
+
+    @jit
+    def first(x):
+        return node.init_state(x)
+
+    x = ops.zeros((1, 1))
+    assert first(x).item() == np.float32(0.1)
+    node.starting_at("v_rest")
+    assert first(x).item() == 0.5

@@ -761,3 +761,10 @@ def test_metrics_of_a_training_have_names_and_means_over_all_samples():
     assert np.sum(record["matrix"]) == pytest.approx(1.0)
     names = [*itertools.takewhile(lambda name: not name.startswith("test_"), record)]
     assert names == ["epoch", "step", "learning_rate", "loss", "accuracy", *own]
+
+
+def test_methods_by_mindspores_names_can_be_pickled():
+    names = [name for name in dir(train.Callback) if name.startswith(("on_train_", "on_eval_"))]
+    assert len(names) == 12
+    for name in names:
+        assert pickle.loads(pickle.dumps(getattr(train.Callback(), name))).__name__ == name

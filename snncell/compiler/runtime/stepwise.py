@@ -31,8 +31,12 @@ class StepLoop(LoopBackend):
         self.plan = _StepPlan(schedule.parts, self.carry, [*self.sequences, *self.summed], space)
         self.again = _StepPlan(recompute.parts, self.stored, [], space) if recompute else None
         self.plans = [step.plan for step in (self.plan, self.again) if step is not None]
-        self.moved = self.plan.plan.moved()
         self._built = False
+
+    @property
+    def moved(self) -> int:  # type: ignore[override]
+        """Bytes that a step moves through memory, counted when they are asked for."""
+        return self.plan.plan.moved()
 
     def kernels(self, steps: int) -> list[tuple[Any, ...]]:
         """The kernels of a step, to be built."""

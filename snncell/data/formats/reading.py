@@ -158,8 +158,8 @@ def layout_of(who: str, columns: Any, time_unit: Any) -> TableLayout:
         return TableLayout(None, time_unit)
     places = list(columns.values()) if isinstance(columns, dict) else []
     known = isinstance(columns, dict) and {"t", "x"} <= set(columns) <= set("txyp")
-    counted = [place for place in places if isinstance(place, int) and not isinstance(place, bool) and place >= 0]
-    if not known or not all(isinstance(place, str) or place in counted for place in places):
+    counts = (type(place) is int and place >= 0 for place in places)
+    if not known or not all(count or isinstance(place, str) for count, place in zip(counts, places, strict=True)):
         raise ArgumentError(
             f"{who}: columns says which column of the file is t, x, and perhaps y and p, by name or by number from 0: "
             f'columns={{"t": "time", "x": 1}}, not {show(columns)}.'

@@ -10,9 +10,8 @@ from typing import Annotated, Any
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import NotNegative
 from snncell.cell.cell import Cell
-from snncell.cell.fields import field, with_fields
+from snncell.cell.fields import as_number, field, with_fields
 from snncell.errors import ShapeError
-from snncell.nn.losses.standard import as_number
 from snncell.nn.time.axis import sum_over_time, zero_after_end
 from snncell.ops.base import as_float, as_tensor
 from snncell.tape.tensor import Tensor

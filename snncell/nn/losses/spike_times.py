@@ -9,11 +9,11 @@ from typing import Annotated, Any
 from snncell import ops
 from snncell.base.arguments.kinds import Count, Extended, Numbers, Positive, Reduction, Share
 from snncell.cell.cell import Cell
-from snncell.cell.fields import field, with_fields
+from snncell.cell.fields import as_number, field, with_fields
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layers.spiking import SynapseFilter
 from snncell.nn.losses.spikes import FOR_SAMPLES, ClassLoss, CrossEntropyOverTime
-from snncell.nn.losses.standard import CLASS_WEIGHT, SMOOTHING, ReducibleLoss, as_number
+from snncell.nn.losses.standard import CLASS_WEIGHT, SMOOTHING, ReducibleLoss
 from snncell.nn.time.axis import length_mask, step_mask, steps_per_sample, zero_after_end
 from snncell.nn.time.multistep import MultiStep
 from snncell.ops.base import as_tensor

@@ -12,9 +12,9 @@ import numpy as np
 
 from snncell import ops
 from snncell.base.arguments.kinds import Numbers, Reduction, Share
-from snncell.cell.fields import field, with_fields
+from snncell.cell.fields import as_number, field, with_fields
 from snncell.errors import ArgumentError, DTypeError, ShapeError
-from snncell.nn.losses.standard import CLASS_WEIGHT, SMOOTHING, ReducibleLoss, as_number
+from snncell.nn.losses.standard import CLASS_WEIGHT, SMOOTHING, ReducibleLoss
 from snncell.nn.time.axis import max_over_time, mean_over_time, steps_per_sample, sum_over_time, zero_after_end
 from snncell.ops.base import as_tensor
 from snncell.ops.gathering import hot, label_words

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 from snncell import ops
 from snncell.base.arguments.kinds import NotNegative, Numbers, Positive, Reduction, Share
 from snncell.cell.cell import Cell
-from snncell.cell.fields import field, fields_of, with_fields
+from snncell.cell.fields import field, fields_beside, with_fields
 from snncell.errors import DTypeError, ShapeError
 from snncell.ops.base import as_tensor
 from snncell.ops.loss import class_losses, reduce_losses, refuse_shapes
@@ -44,11 +44,6 @@ CLASS_WEIGHT = field(None, meaning="(C,), a weight for each class; the mean is t
 IGNORED = field(-100, meaning="a label that does not count")
 ELEMENT_WEIGHT = field(None, meaning="of each element; what broadcasts to the inputs")
 SMOOTHING = field(0.0, meaning="e in [0, 1): labels are mixed with e / C for each class")
-
-
-def as_number(value: Any, who: str, name: str) -> float:
-    """An argument as a Python float, to convert a field."""
-    return float(value)
 
 
 class ReducibleLoss(Cell):
@@ -84,7 +79,9 @@ class _OfOperation(Cell):
     operation: ClassVar[Callable[..., Tensor]]
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return self.operation(logits, labels, **{name: getattr(self, name) for name in fields_of(type(self))})
+        return self.operation(
+            logits, labels, **{name: getattr(self, name) for name in fields_beside(type(self), "operation")}
+        )
 
     def extend_repr(self) -> str:
         return ""

@@ -190,7 +190,7 @@ class Neuron(Membrane):
 
     def starting_at(self, name: str) -> Neuron:
         """The neuron itself, with that constant as its first potential, in which frameworks differ."""
-        vars(self)["starts"] = name
+        setattr(self, "starts", name)  # a change like any other, which a compiled Cell notices
         return self
 
     @classmethod

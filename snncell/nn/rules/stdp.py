@@ -9,7 +9,7 @@ from snncell import ops
 from snncell.base.arguments.kinds import Count, FloatDtype
 from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
-from snncell.cell.fields import field, with_fields
+from snncell.cell.fields import as_number, field, with_fields
 from snncell.cell.ranges import Range
 from snncell.common.initializer import Init, initializer
 from snncell.dtype import float32
@@ -68,12 +68,12 @@ class STDP(Cell):
 
     tau_plus: float = field(20.0, STEPS, "time constant of the trace of pre, in steps")
     tau_minus: float = field(20.0, STEPS, "time constant of the trace of post, in steps")
-    a_plus: float = field(0.01, None, "size of the change; a negative one turns the rule round")
-    a_minus: float = field(0.0105, None, "likewise")
+    a_plus: float = field(0.01, None, "size of the change; a negative one turns the rule round", convert=as_number)
+    a_minus: float = field(0.0105, None, "likewise", convert=as_number)
     pairing: str = field("all", ("all", "nearest"), "which spikes pair")
     bounds: str | None = field("hard", (None, "soft", "hard"), "effect of the bounds of the weights")
-    w_min: float = field(0.0, None, "the lower bound", quiet=True)
-    w_max: float = field(1.0, None, "the upper bound", quiet=True)
+    w_min: float = field(0.0, None, "the lower bound", convert=as_number, quiet=True)
+    w_max: float = field(1.0, None, "the upper bound", convert=as_number, quiet=True)
 
     def _complete(self, given: dict[str, Any]) -> None:
         """Compare the bounds."""

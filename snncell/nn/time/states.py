@@ -128,7 +128,7 @@ class Stateful(Cell):
         if kept is None:
             return
         self._fit(kept.shape, ops.zeros(kept.shape, kept.dtype))
-        self._write(map(Tensor, kept.states), "Stateful.put")
+        assign_all([*zip(self._parameters(), map(Tensor, kept.states), strict=True)], "Stateful.put")
 
     def construct(self, x: Tensor) -> Any:
         if not isinstance(x, Tensor) or x.ndim == 0:
