@@ -171,8 +171,8 @@ def fields_of(kind: type) -> dict[str, Field]:
     return getattr(kind, "__fields__", {})
 
 
-def fields_beside(kind: type, attribute: str) -> dict[str, Field]:
-    """The fields of the class that defines an attribute, without those that a subclass adds."""
+def fields_defined_with(kind: type, attribute: str) -> dict[str, Field]:
+    """The fields of the class that defines `attribute`, without the fields that its subclasses add."""
     return fields_of(next(one for one in kind.__mro__ if attribute in vars(one)))
 
 

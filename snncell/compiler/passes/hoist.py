@@ -45,7 +45,7 @@ def hoist(program: Program) -> Program:
     for instruction in rest:
         if instruction not in hoisted:
             placed[kind[instruction]].append(instruction)
-    computed, late = carried.union(results_of(*placed["loop"])), results_of(*placed["sequence"], *placed["sum"])
+    computed, late = carried.union(results_of(*placed["loop"])), {*results_of(*placed["sequence"], *placed["sum"])}
     sequences = [value for value, modes in uses.items() if "sequence" in modes and value in computed]
     summed = [value for value, modes in uses.items() if "sum" in modes and value not in late]
     places = invariant, prologue, placed["loop"], placed["sequence"], placed["sum"]

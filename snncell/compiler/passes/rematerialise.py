@@ -84,7 +84,7 @@ def values_to_save(body: Body, reverse: Body) -> list[Tensor]:
     single = {value for value, x in tensors.items() if x._entry is not None and len(x._entry.specs) == 1}
     ys = [x for x in body.ys if id(x._data) not in trace.noted]  # a monitor that watches must not change the choice
     shapes = {x.shape for x in (*body.carry, *ys)}  # one kernel has room for sequences of its own shapes only
-    expensive = results_of(*(x for x in trace.instructions if isinstance(x.op, Product)))
+    expensive = {*results_of(*(x for x in trace.instructions if isinstance(x.op, Product)))}
     storable = {x for x in single if (x.shape in shapes or x in expensive) and x not in trace.ambiguous}
     results = {value for value in storable if any(y._data is value for y in ys)}
     costs = StorableValues([x._data for x in body.carry], inputs, results, storable)

@@ -220,9 +220,10 @@ class Runtime:
                 return self._recorded(run)
             finally:
                 self._recorder = None
-                memory, self._unsettled = self._unsettled, []  # it dies when this returns
+                memory, self._unsettled = self._unsettled, []
                 if memory and not (self.lost or self._pool.ended):
                     self._wait_for_all()
+                del memory  # freed after the wait, and while the recording is still locked
 
     def play(self, recording: Any) -> None:
         """Do what was recorded."""

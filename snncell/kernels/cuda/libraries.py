@@ -21,7 +21,9 @@ def _library(name: str, purpose: str, start: bool = False) -> Any:
     try:
         module = import_once(f"nvmath.bindings.{name}")
         return module.create() if start else module
-    except Exception as error:  # of one kind where the library is missing, of another where it does not start
+    except Exception as error:
+        if not start and not isinstance(error, ImportError):  # an error inside the bindings
+            raise
         raise DeviceError(
             f"{purpose} on the GPU need a library that cannot be loaded ({error}). "
             'pip install "snncell[cuda]" brings it.'

@@ -9,7 +9,7 @@ from snncell import dtype as dtypes, ops
 from snncell.base.arguments.guard import ByName
 from snncell.base.arguments.kinds import Constant, Count, Extended, FloatDtype, NotNegative, Positive, Probability
 from snncell.cell.cell import Cell
-from snncell.cell.fields import field, fields_beside, with_fields
+from snncell.cell.fields import field, fields_defined_with, with_fields
 from snncell.dtype import float32
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.time.axis import check_time_axis
@@ -62,7 +62,7 @@ class _Activation(Cell):
             cls.operation = staticmethod(operation)
 
     def construct(self, x: Tensor) -> Tensor:
-        return self.operation(x, *(getattr(self, name) for name in fields_beside(type(self), "operation")))
+        return self.operation(x, *(getattr(self, name) for name in fields_defined_with(type(self), "operation")))
 
 
 class ReLU(_Activation, operation=ops.relu):

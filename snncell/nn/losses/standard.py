@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 from snncell import ops
 from snncell.base.arguments.kinds import NotNegative, Numbers, Positive, Reduction, Share
 from snncell.cell.cell import Cell
-from snncell.cell.fields import field, fields_beside, with_fields
+from snncell.cell.fields import field, fields_defined_with, with_fields
 from snncell.errors import DTypeError, ShapeError
 from snncell.ops.base import as_tensor
 from snncell.ops.loss import class_losses, reduce_losses, refuse_shapes
@@ -80,7 +80,7 @@ class _OfOperation(Cell):
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         return self.operation(
-            logits, labels, **{name: getattr(self, name) for name in fields_beside(type(self), "operation")}
+            logits, labels, **{name: getattr(self, name) for name in fields_defined_with(type(self), "operation")}
         )
 
     def extend_repr(self) -> str:
