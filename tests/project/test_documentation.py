@@ -123,7 +123,7 @@ def load(name: str):
 
 @pytest.mark.compiled
 def test_the_example_of_a_custom_reverse(capsys):
-    accuracies = load("custom_reverse").main(epochs=3)
+    accuracies = load("custom_gradient").main(epochs=3)
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "gradient of a step: [0. 0. 0. 0.]"
     assert printed[1].startswith("FirstTry: The bprop of FirstTry gives ")

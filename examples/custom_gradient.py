@@ -1,7 +1,8 @@
-"""A custom reverse, from first thoughts to one that passes `check_bprop`: a spike whose sharpness is learned.
+"""A custom gradient that passes `check_bprop`, in three tries: a spike with a learned slope.
 
-A step has the derivative 0, so nothing before it learns. Its reverse is to be the derivative of a smooth function, the
-`primitive`: sigmoid(slope x), with a slope that is a Parameter. Two tries are wrong, and the check says how.
+The derivative of a step is 0, so the layers before it cannot learn. Therefore `bprop` returns the derivative of a smooth
+function, the `primitive`: sigmoid(slope x), where the slope is a Parameter. The first two tries are wrong, and the
+check reports the reason.
 """
 
 import snncell
@@ -15,13 +16,13 @@ class Step(nn.Cell):  # 1 above the threshold, else 0
 
 
 class FirstTry(Step):
-    """The derivative of a sigmoid in place of 0; the inner derivative of the chain rule, the slope, is forgotten."""
+    """The derivative of a sigmoid instead of 0. It lacks a factor: by the chain rule, the slope."""
 
     def __init__(self) -> None:
         super().__init__()
         self.slope = Parameter(Tensor([4.0]), name="slope")
 
-    def primitive(self, x):  # what bprop is to be the derivative of: the check compares the two
+    def primitive(self, x):  # check_bprop compares bprop with the derivative of this function
         return ops.sigmoid(self.slope * x)
 
     def bprop(self, x, out, dout):
@@ -29,14 +30,14 @@ class FirstTry(Step):
         return (dout * smooth * (1.0 - smooth),)
 
 
-class SecondTry(FirstTry):  # the gradient of the input is right, but the slope gets none, and stays as it is
+class SecondTry(FirstTry):  # correct for the input, but the slope gets no gradient, so it does not learn
     def bprop(self, x, out, dout):
         smooth = self.primitive(x)
         return (dout * self.slope * smooth * (1.0 - smooth),)
 
 
 class Spike(FirstTry):
-    """Both gradients: a tuple with one for each input, and a dictionary with one for each of `internal_params`."""
+    """Return both: a tuple with a gradient for each input, and a dict with one for each of `internal_params`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +49,7 @@ class Spike(FirstTry):
 
 
 def accuracy(spike: nn.Cell, epochs: int) -> float:
-    """Of a network that sends a digit through 64 of these spikes."""
+    """Return the test accuracy of a network with 64 of these spike functions on digits."""
     snncell.set_seed(0)
     net = nn.SequentialCell(nn.Flatten(), nn.Dense(64, 64), spike, nn.Dense(64, 10))
     train, test = digits()
@@ -58,7 +59,7 @@ def accuracy(spike: nn.Cell, epochs: int) -> float:
 
 
 def main(epochs: int = 10) -> dict[str, float]:
-    """Check each try, then train with the step as it is and with the reverse that passed; their test accuracies."""
+    """Check each try, then train with the plain step and with the correct gradient. Return both test accuracies."""
     x = Tensor([-1.0, -0.3, 0.1, 0.7])
     print("gradient of a step:", ops.grad(Step())(x))
     for cell in (FirstTry(), SecondTry(), Spike()):
