@@ -1,8 +1,8 @@
 """A custom gradient that passes `check_bprop`, in three tries: a spike with a learned slope.
 
-The derivative of a step is 0, so the layers before it cannot learn. Therefore `bprop` returns the derivative of a smooth
-function, the `primitive`: sigmoid(slope x), where the slope is a Parameter. The first two tries are wrong, and the
-check reports the reason.
+The derivative of a step is 0, so the layers before it cannot learn. Therefore `bprop` returns the derivative of a
+smooth function, the `primitive`: sigmoid(slope x), where the slope is a Parameter. The first two tries are wrong, and
+the check reports the reason.
 """
 
 import snncell
