@@ -1,21 +1,21 @@
-"""snncell: spiking neural networks, and any other network with a custom reverse, in plain Python, compiled by Numba.
+"""snncell: train spiking neural networks, or any network with custom gradients, in plain Python compiled by Numba.
 
-Tensor, Parameter, ParameterTuple    what networks compute with
+Tensor, Parameter, ParameterTuple    arrays, and arrays that you train
 nn                                   Cell, layers, neurons (IFNode, LIFNode, MultiStep, Recurrent), losses, optimisers
-ops                                  the differentiable operations
-surrogate                            spike functions, and `surrogate.smooth()`
+ops                                  differentiable operations
+surrogate                            spike functions with surrogate gradients, and `surrogate.smooth()`
 grad, value_and_grad, vjp, jvp       gradients
-amp                                  products in float16 or bfloat16, and loss scales
-quantise                             weights and states of few bits, trained and exported as whole numbers
-jit, explain, explain_passes         compilation; empty_pool gives back memory
-testing                              check_grads, check_bprop, check_through_time
-monitor                              records what the neurons do: spikes, potentials, gradients, operations
-energy                               estimates of energy in joules: `snncell.energy.energy(net, x)`
-encode                               values to spikes over time (rate, latency, delta, phase, population, ...), and back
-data, plot, io                       the digits, random manifolds, batches; pictures; checkpoints
-train                                fit, evaluate, and the pieces that they are made of
-mindspore                            MindSpore's own API: Model and its callbacks, metrics as objects, training Cells
-sklearn                              SNNClassifier and SNNRegressor, with scikit-learn: `import snncell.sklearn`
+amp                                  mixed precision (float16 or bfloat16) and loss scaling
+quantise                             quantised weights and states: training and integer export
+jit, explain, explain_passes         compilation; `empty_pool` frees cached memory
+testing                              gradient checks: check_grads, check_bprop, check_through_time
+monitor                              records spikes, potentials, gradients and operations of a network
+energy                               energy estimates in joules: `snncell.energy.energy(net, x)`
+encode                               spike encodings (rate, latency, delta, phase, population, ...) and decodings
+data, plot, io                       data sets and batches; figures; checkpoints
+train                                `fit`, `evaluate` and their building blocks
+mindspore                            MindSpore's API: Model, callbacks, metric objects, training Cells
+sklearn                              SNNClassifier and SNNRegressor for scikit-learn: `import snncell.sklearn`
 """
 
 import importlib as _importlib
@@ -77,14 +77,14 @@ from snncell.tape.tensor import Tensor as Tensor
 
 __version__ = "0.1.0"
 
-# Packages that are imported when they are first used.
+# Packages that are imported on first use, so that `import snncell` stays fast.
 _LAZY = (
     "context", "data", "distributed", "encode", "energy", "io", "mindspore", "monitoring", "nir", "plot", "quantise",
     "testing", "train",
 )  # fmt: skip
-_APART = ("sklearn",)  # the same, of a package that may not be there: none that `import *` asks for
+_APART = ("sklearn",)  # also lazy, but not in __all__, because scikit-learn may be missing
 
-# Names of `train` that MindSpore has here, too.
+# Names of `train` that MindSpore exports from its top level.
 _OF_TRAIN = (
     "Callback", "CheckpointConfig", "EarlyStopping", "History", "LambdaCallback", "LossMonitor", "Model",
     "ModelCheckpoint", "ReduceLROnPlateau", "RunContext", "TimeMonitor",

@@ -1,11 +1,11 @@
 """Automatic mixed precision (AMP): products in float16 or bfloat16 with float32 weights, and loss scaling.
 
-auto_mixed_precision                   which layers compute in fewer bits
-StaticLossScaler, DynamicLossScaler    a factor of the loss that lifts small gradients over the smallest float16
-LossScaler                             their base
-all_finite, step_if                    for a training loop of your own; `train.fit(loss_scale=...)` includes both
+auto_mixed_precision                   choose the layers that compute in float16 or bfloat16
+StaticLossScaler, DynamicLossScaler    scale the loss, so that small gradients do not underflow in float16
+LossScaler                             their base class
+all_finite, step_if                    skip a training step with infinite gradients in your own training loop
 
-Names are those of `mindspore.amp`.
+`train.fit(loss_scale=...)` does all of this for you. The names are those of `mindspore.amp`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,14 @@ from snncell.tape.tensor import Tensor
 __all__ = ["DynamicLossScaler", "LossScaler", "StaticLossScaler", "all_finite", "auto_mixed_precision", "step_if"]
 
 Values = list[tuple[Parameter, Tensor]]
-FLOOR = 1.0  # a dynamic scale does not sink below it, as in MindSpore
+FLOOR = 1.0  # the smallest dynamic scale, as in MindSpore
 
 
 def all_finite(inputs: Annotated[Iterable[Tensor], Own()]) -> Tensor:
     """A bool Tensor (): True if no element of these Tensors is NaN or infinite.
+
+    Use it on gradients before a training step. For example, float16 gradients overflow to inf if the loss scale is too
+    large.
 
     Example:
         >>> print(snncell.amp.all_finite([Tensor([1.0]), Tensor([0.0, float("inf")])]))
@@ -47,22 +50,23 @@ def all_finite(inputs: Annotated[Iterable[Tensor], Own()]) -> Tensor:
 
 
 def values_of(parameters: Iterable[Parameter]) -> Values:
-    """Parameters with their present values."""
+    """Pairs of Parameters and their present values."""
     return [(parameter, parameter.value()) for parameter in parameters]
 
 
 def put_back_unless(finite: Tensor, before: Values) -> None:
-    """Restore the Parameters from `before`, to the bit, unless `finite` holds."""
+    """Restore the Parameters from `before`, bit for bit, unless `finite` holds."""
     after = [(parameter, parameter.value(), value) for parameter, value in before]
-    # The Parameters had both values together, so none is brought into its range anew.
+    # Both values were valid, so the Parameters need no projection into their ranges.
     written = [(p, ops.select(finite, new, old)) for p, new, old in after if new._data is not old._data]
     assign_all(written, "step_if", in_range=True)
 
 
 def step_if(finite: Tensor, optimiser: Optimizer, gradients: Annotated[Iterable[Tensor], Own()]) -> None:
-    """Call the optimiser if `finite` holds; otherwise Parameters, moments and the step stay as they are, to the bit.
+    """Call the optimiser if `finite` holds; otherwise keep Parameters, moments and step counter, bit for bit.
 
-    It replaces a Python `if`, which a jitted function cannot have: both cases are computed, and one is kept.
+    Use it in place of a Python `if`, because a jitted function cannot branch on a Tensor. It computes both cases and
+    keeps one of them.
 
     Args:
         finite: the result of `all_finite`.
@@ -82,23 +86,23 @@ def step_if(finite: Tensor, optimiser: Optimizer, gradients: Annotated[Iterable[
 
 
 class LossScaler(Cell):
-    """The base of loss scalers: the scale, and the number of steps with it.
+    """Base class of loss scalers. It holds the scale and counts the training steps.
 
     loss' = scale loss,   g = g' / scale   with g' the gradient of loss'
 
-    `train.fit(loss_scale=...)` and `train.training_step` do this; in your own jitted step you write:
+    `train.fit(loss_scale=...)` and `train.training_step` do this for you. In your own jitted training step you write:
 
         grads = scaler.unscale(grads)  # of scaler.scale(loss)
         finite = amp.all_finite(grads)
         amp.step_if(finite, optimiser, grads)
         scaler.adjust(finite)
 
-    With a power of two nothing is rounded in float32.
+    You should choose a power of two as the scale, because then scaling rounds nothing in float32.
 
     Attributes:
         scale_value: the scale, a Parameter, float32.
-        taken, skipped: the numbers of steps that were taken, and of those that were not, Parameters.
-        lost: the number of skipped steps at the smallest scale, a Parameter.
+        taken, skipped: the numbers of training steps that were taken and skipped, Parameters.
+        lost: the number of steps that were skipped at the smallest scale, a Parameter.
     """
 
     def __init__(self, scale_value: Positive) -> None:
@@ -110,29 +114,29 @@ class LossScaler(Cell):
         self.taken, self.skipped, self.lost = (Parameter(Tensor(0), requires_grad=False) for _ in range(3))
 
     def scale(self, inputs: Any) -> Any:
-        """The loss, or a tuple of losses, times the scale; in float32 at least."""
+        """The loss, or a tuple of losses, times the scale; float16 becomes float32."""
         if isinstance(inputs, (tuple, list)):
             return tuple(map(self.scale, inputs))
         wide = _wide(_tensors([inputs], f"{type(self).__name__}.scale", "inputs")[0])
         return wide * self.scale_value.astype(wide.dtype)
 
-    @overload  # a Tensor can be gone through, too
+    @overload  # overlaps with the next one, because a Tensor is iterable
     def unscale(self, inputs: Tensor) -> Tensor: ...  # type: ignore[overload-overlap]
     @overload
     def unscale(self, inputs: Iterable[Tensor]) -> tuple[Tensor, ...]: ...
     def unscale(self, inputs: Annotated[Any, Own()]) -> Tensor | tuple[Tensor, ...]:
-        """A loss or gradients divided by the scale; in float32 at least, so that they do not vanish again."""
+        """A loss or gradients divided by the scale; float16 becomes float32, so that small values do not underflow."""
         wide = map(_wide, _tensors(inputs, f"{type(self).__name__}.unscale", "inputs"))
         found = tuple(g / self.scale_value.astype(g.dtype) for g in wide)
         return found[0] if isinstance(inputs, Tensor) else found
 
     def adjust(self, grads_finite: Tensor) -> None:
-        """Count a step, and change the scale."""
+        """Count a training step and update the scale."""
         finite = as_condition(grads_finite, f"{type(self).__name__}.adjust", "grads_finite")
         assign_all(self.adjusted(finite), "adjust")
 
     def adjusted(self, finite: Tensor) -> Values:
-        """New values of the Parameters after a step."""
+        """Pairs of Parameters and their new values after a training step."""
         one = finite.astype(dtypes.int64)
         return [(self.taken, self.taken + one), (self.skipped, self.skipped + (1 - one))]
 
@@ -144,10 +148,10 @@ class LossScaler(Cell):
 
 
 class StaticLossScaler(LossScaler):
-    """A loss scale that does not change.
+    """A constant loss scale.
 
     Args:
-        scale_value: the scale, above 0; take a power of two, because it rounds nothing.
+        scale_value: the scale, above 0. You should take a power of two, because it rounds nothing.
 
     Example:
         >>> scaler = snncell.amp.StaticLossScaler(1024.0)
@@ -157,18 +161,20 @@ class StaticLossScaler(LossScaler):
 
 
 class DynamicLossScaler(LossScaler):
-    """A loss scale as large as float16 allows: smaller after a step that overflows, larger after a row of good steps.
+    """Dynamic loss scaling: shrink the scale after an overflow, and grow it after many finite steps.
 
-    scale <- max(scale / scale_factor, 1)  after a step whose gradients are not all finite, which is not taken
-    scale <- scale scale_factor            after scale_window good steps in a row
+    This finds the largest scale that float16 gradients allow, so you need not tune it.
+
+    scale <- max(scale / scale_factor, 1)  after a step with a gradient that is not finite; that step is skipped
+    scale <- scale scale_factor            after scale_window finite steps in a row
 
     Args:
         scale_value: the first scale, above 0.
-        scale_factor: above 1; 2 keeps the scale a power of two.
-        scale_window: the number of good steps in a row.
+        scale_factor: the factor, above 1. The default 2 keeps the scale a power of two.
+        scale_window: the number of finite steps in a row before the scale grows.
 
     Attributes:
-        counter: the steps of the present row, a Parameter.
+        counter: the number of finite steps in the present row, a Parameter.
 
     Source: Micikevicius et al., "Mixed precision training", ICLR 2018; arguments as in `mindspore.amp`.
 
@@ -212,10 +218,10 @@ class DynamicLossScaler(LossScaler):
 
 
 def as_condition(finite: Any, who: str, name: str) -> Tensor:
-    """The result of `all_finite`, or a bool, as a bool Tensor ()."""
+    """Convert a bool, or the result of `all_finite`, to a bool Tensor of shape ()."""
     taken = finite if isinstance(finite, Tensor) else Tensor(finite) if isinstance(finite, bool) else None
     if taken is None or taken.size != 1 or taken.dtype is not dtypes.bool_:
-        raise ArgumentError(f"{who}: {name} is what amp.all_finite gives, a bool Tensor, not {came(finite)}.")
+        raise ArgumentError(f"{who}: {name} is the result of amp.all_finite, a bool Tensor, not {came(finite)}.")
     return taken.reshape(())
 
 
@@ -224,14 +230,14 @@ def _wide(x: Tensor) -> Tensor:
 
 
 def _tensors(given: Any, who: str, name: str) -> list[Tensor]:
-    """Several Tensors, or one, as a list."""
+    """A list of the Tensors in `given`, which may be a single Tensor."""
     several = [given] if isinstance(given, Tensor) else given
     if not isinstance(several, Iterable) or isinstance(several, (str, bytes, dict)):
         raise ArgumentError(f"{who}: {name} are Tensors, such as gradients, not {came(given)}.")
     found = list(several)
     for x in found:
         if not isinstance(x, Tensor):
-            raise ArgumentError(f"{who}: {name} are Tensors, and {came(x)} is none.")
+            raise ArgumentError(f"{who}: {name} are Tensors, but one of them is {came(x)}.")
     return found
 
 
@@ -246,25 +252,25 @@ def auto_mixed_precision(
     white_list: Annotated[Sequence[type[Cell]], Own()] = (),
     black_list: Annotated[Sequence[type[Cell]], Own()] = (),
 ) -> Cell:
-    """Let the layers with large products of a network compute in float16 or bfloat16, and return the network.
+    """Mixed precision: layers with large products compute in float16 or bfloat16. Returns the network.
 
     Such a layer, y = f(x, W), becomes y = float32(f(half(x), half(W))): inputs, weights and result are rounded to
-    `dtype`, and sums are float32. Everything else stays float32: states and thresholds of neurons, statistics of
-    normalisation, losses, Parameters and their gradients. The backward pass rounds where the values were rounded.
-    Inputs that are float64 or integers are not narrowed.
+    `dtype`, and sums are float32. The backward pass rounds at the same places. Everything else stays float32: neuron
+    states and thresholds, normalisation statistics, losses, Parameters and their gradients. Inputs that are float64 or
+    integers are not rounded.
 
     Args:
-        net: its `Dense`, `Conv1d`, `Conv2d`, `Conv2dTranspose` and their subclasses are changed, unless they have a
-            `bprop`.
-        amp_level: "O1" for that, "O0" to undo it. MindSpore's "O2" and "O3", with states and losses in few bits, are
-            missing.
+        net: the network. Its `Dense`, `Conv1d`, `Conv2d`, `Conv2dTranspose` layers and their subclasses are changed,
+            unless they have a `bprop`.
+        amp_level: "O1" for mixed precision, "O0" to undo it. MindSpore's "O2" and "O3", with states and losses in
+            float16, are not supported.
         dtype: float16 or bfloat16.
-        white_list: further classes of Cells, whose own Parameters and inputs are narrowed.
-        black_list: classes of Cells to leave as they are.
+        white_list: further classes of Cells. Their own Parameters and inputs are rounded.
+        black_list: classes of Cells that stay in float32.
 
     Raises:
-        ArgumentError: for another dtype, a list of something else than classes of Cells, a class of white_list that has
-            a `bprop`, a quantised layer (`snncell.quantise`), and a network without any such layer.
+        ArgumentError: for another dtype, a list with anything but Cell classes, a class of white_list that has a
+            `bprop`, a quantised layer (`snncell.quantise`), or a network without any such layer.
 
     Source: Micikevicius et al., "Mixed precision training", ICLR 2018; names and lists as in `mindspore.amp`.
 
@@ -282,8 +288,8 @@ def auto_mixed_precision(
         chosen = {}
     elif not chosen:
         raise ArgumentError(
-            f"{who}: {type(net).__name__} has no layer to compute in {kind.name}; there are "
-            f"{', '.join(one.__name__ for one in WHITE_LIST)} to look for, and what white_list names."
+            f"{who}: {type(net).__name__} has no layer to compute in {kind.name}. It looks for "
+            f"{', '.join(one.__name__ for one in WHITE_LIST)} and for the classes in white_list."
         )
     for cell, path in chosen.items():
         refuse_quantised(cell, path, kind.name, who)
@@ -291,30 +297,29 @@ def auto_mixed_precision(
         if cell in chosen:
             cell.compute_dtype = kind.name
         elif cell.compute_dtype is not None:
-            del cell.compute_dtype  # as if it had never been set, for checkpoints too
+            del cell.compute_dtype  # deleted, not set to None, so that checkpoints do not change
     return net
 
 
 def _select_layers(
     net: Cell, more: tuple[type[Cell], ...], without: tuple[type[Cell], ...], who: str
 ) -> dict[Cell, str]:
-    """The layers of a net that compute in few bits, with their paths."""
+    """The layers that compute in `dtype`, with their paths."""
     cells = [(path, cell) for path, cell in net.cells_and_names() if not isinstance(cell, without)]
     for _, cell in cells:
         if isinstance(cell, more) and cell.bprop is not None:
             raise ArgumentError(
-                f"{who}: {type(cell).__name__} of white_list has a bprop, which knows its Parameters as they are: cast "
-                f"in its construct and bprop what is to have fewer bits."
+                f"{who}: {type(cell).__name__} of white_list has a bprop, which uses its Parameters in float32. Cast "
+                f"the values that should have fewer bits in its construct and bprop."
             )
     return {cell: path for path, cell in cells if isinstance(cell, (*WHITE_LIST, *more)) and cell.bprop is None}
 
 
 def _classes(given: Any, name: str) -> tuple[type[Cell], ...]:
-    """Classes of Cells as a tuple."""
     several = given if isinstance(given, (list, tuple, set)) else [given]
     for one in several:
         if not isinstance(one, type) or not issubclass(one, Cell):
-            raise ArgumentError(f"auto_mixed_precision: {name} is a list of classes of Cells; {came(one)} is none.")
+            raise ArgumentError(f"auto_mixed_precision: {name} is a list of classes of Cells, but has {came(one)}.")
     return tuple(several)
 
 

@@ -1,7 +1,7 @@
-"""The element types of Tensors, under MindSpore's names, and the rules that combine them.
+"""Element types (dtypes) of Tensors, under MindSpore's names, and type promotion.
 
-`from snncell import dtype as mstype` gives `mstype.float32` and the rest. Each is accepted by NumPy wherever a
-dtype is (`np.zeros(3, snncell.float32)`).
+`from snncell import dtype as mstype` gives you `mstype.float32` and the others. NumPy accepts them as dtypes, for
+example in `np.zeros(3, snncell.float32)`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from snncell.errors import DTypeError, cut
 
 
 class DType:
-    """One element type. Compares equal to its name and to NumPy's dtype."""
+    """One element type. It compares equal to its name and to NumPy's dtype."""
 
     __slots__ = ("category", "code", "dtype", "is_float", "name")
 
@@ -24,9 +24,9 @@ class DType:
         self.name = name
         # NumPy accepts any object with this attribute as a dtype.
         self.dtype = np.dtype(getattr(ml_dtypes, name, name))
-        self.category = category  # the order of promotion: bool, integer, floating, complex
+        self.category = category  # order of promotion: bool 0, integer 1, floating 2, complex 3
         self.is_float = category >= 2
-        self.code = f"{name[0]}{self.dtype.itemsize}"  # "f4", "i8", "b1": names in generated code
+        self.code = f"{name[0]}{self.dtype.itemsize}"  # the name in generated code, such as "f4", "i8", "b1"
 
     @property
     def itemsize(self) -> int:
@@ -48,7 +48,7 @@ class DType:
         return hash(self.dtype)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return as_dtype, (self.name,)  # the same object: dtypes are compared by identity
+        return as_dtype, (self.name,)  # unpickle to the same object, because dtypes are compared by identity
 
 
 bool_ = DType("bool", 0)
@@ -60,12 +60,12 @@ complex64, complex128 = (DType(f"complex{bits}", 3) for bits in (64, 128))
 
 ALL = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64, complex128)
 BY_NUMPY: dict[Any, DType] = {d.dtype: d for d in ALL}
-NUMBERS = (np.number, np.bool_, bfloat16.dtype.type)  # the classes of NumPy's scalars
-# The NumPy dtypes of floats, and of complex numbers too: the kind of bfloat16, "V", does not tell.
+NUMBERS = (np.number, np.bool_, bfloat16.dtype.type)  # classes of NumPy scalars
+# Sets of NumPy's float dtypes, because NumPy reports the kind of bfloat16 as "V".
 FLOATS = frozenset(d.dtype for d in ALL if d.category == 2)
 INEXACT = frozenset(d.dtype for d in ALL if d.is_float)
-BYTES = (bool_.dtype, uint8.dtype)  # what spikes, and counts of events, are kept in: they count from 0
-STORED_IN_USE: list[bool] = []  # not empty once there may be arrays of what is only stored: see `computed`
+BYTES = (bool_.dtype, uint8.dtype)  # dtypes of stored spikes and event counts, which are never negative
+STORED_IN_USE: list[bool] = []  # not empty once arrays of float16 or bfloat16 may exist: see `compute_dtype`
 _BITS = {bool_: np.dtype(np.uint8), bfloat16: np.dtype(np.uint16)}
 _COMPUTED = {float16.dtype: float32.dtype, bfloat16.dtype: float32.dtype}
 _FAR = {float32.dtype: float64.dtype, complex64.dtype: complex128.dtype}
@@ -73,19 +73,19 @@ _PROMOTED: dict[tuple[DType, DType], DType] = dict.fromkeys(((float16, bfloat16)
 
 
 def as_dtype(dtype: Any) -> DType:
-    """The DType that `dtype` (a DType, a name, a NumPy dtype, a Python type) stands for.
+    """Convert a dtype name, a NumPy dtype or a Python type to a DType.
 
     Raises:
         DTypeError: if snncell has no such element type.
     """
-    if dtype is float:  # float64 to NumPy
+    if dtype is float:  # NumPy would make it float64
         return float32
     known: DType | None = None
     if type(dtype) is DType:
         known = dtype
-    elif dtype is not None:  # which is float64 to NumPy
+    elif dtype is not None:  # NumPy would make None float64
         with suppress(TypeError, ValueError):
-            known = BY_NUMPY.get(np.dtype(dtype).newbyteorder("="))  # data in another byte order are converted
+            known = BY_NUMPY.get(np.dtype(dtype).newbyteorder("="))  # Tensor converts the byte order
     if known is None:
         names = ", ".join(d.name for d in ALL)
         raise DTypeError(f"{_text(dtype)} is not a dtype of snncell. Use one of: {names}.")
@@ -97,15 +97,15 @@ def as_dtype(dtype: Any) -> DType:
 def _text(value: Any) -> str:
     try:
         return cut(repr(value))
-    except ValueError:  # an integer of thousands of digits
+    except ValueError:  # Python refuses to print an integer of thousands of digits
         return f"This {type(value).__name__}"
 
 
 def promote(a: DType, b: DType) -> DType:
-    """The dtype of a binary operation: the higher category wins (bool < integers < floats < complex).
+    """Type promotion: the dtype of a binary operation. The higher category wins (bool < integers < floats < complex).
 
-    Within a category the wider one wins, as NumPy has it; an int64 meeting a float16 gives float16. float16 and
-    bfloat16 give float32.
+    Within a category the wider dtype wins, as in NumPy; float16 with bfloat16 gives float32. For example, int64 with
+    float16 gives float16.
     """
     if a is b:
         return a
@@ -120,12 +120,12 @@ def promote(a: DType, b: DType) -> DType:
 
 
 def _real_partner(a: DType, b: DType) -> Any:
-    """The dtype of `a` beside a complex `b`: an integer or bool must not widen complex64 to complex128."""
+    """The dtype of `a` for promotion with a complex `b`: integers and bools must not widen complex64 to complex128."""
     return float16.dtype if b.category == 3 and (a.category < 2 or a is bfloat16) else a.dtype
 
 
 def scalar_dtype(value: bool | int | float | complex, beside: DType) -> DType:
-    """The dtype of a Python scalar beside a Tensor: weak, so that float32 + 2.5 and int32 + 2.5 are float32."""
+    """The dtype of a Python scalar with a Tensor: weak, so float32 + 2.5 and int32 + 2.5 are float32."""
     category = 0 if isinstance(value, bool) else 1 if isinstance(value, int) else 2 if isinstance(value, float) else 3
     if category <= beside.category:
         return beside
@@ -133,37 +133,36 @@ def scalar_dtype(value: bool | int | float | complex, beside: DType) -> DType:
 
 
 def compute_dtype(dtype: Any) -> Any:
-    """The NumPy dtype that elements are computed in: float16 and bfloat16 are ways to store float32."""
+    """The NumPy dtype of computations: float16 and bfloat16 only store numbers, and are computed in float32."""
     return _COMPUTED.get(dtype, dtype)
 
 
 def far(dtype: Any) -> Any:
-    """The NumPy dtype in which partial sums of elements of this one are added up."""
+    """The NumPy dtype that accumulates partial sums, such as float64 for float32."""
     return _FAR.get(dtype, dtype)
 
 
 def is_storage_only(dtype: Any) -> bool:
-    """True if numbers are kept in this NumPy dtype, and computed with in another."""
+    """True if a NumPy dtype only stores numbers, which are computed in float32: float16 and bfloat16."""
     return dtype in _COMPUTED
 
 
 def in_memory(dtype: DType) -> Any:
-    """The NumPy dtype by which kernels on the GPU take what lies in memory: bits, where they have no type for it."""
+    """The NumPy dtype of GPU kernel arguments: bool and bfloat16 are passed as integers with the same bits."""
     return _BITS.get(dtype, dtype.dtype)
 
 
 def is_float(dtype: Any) -> bool:
-    """True if a NumPy dtype of a Tensor is one of floats."""
     return dtype in FLOATS
 
 
 def default_of(value: Any) -> DType | None:
-    """The dtype that data without one of its own gets: floats are float32, complex numbers complex64."""
+    """The default dtype of Python data: floats become float32, complex numbers complex64."""
     kind = np.asarray(value).dtype.kind
     return {"f": float32, "V": float32, "c": complex64, "i": int64, "b": bool_, "u": None}.get(kind)
 
 
 def holds(dtype: DType, number: int) -> bool:
-    """True if an integer dtype has the value `number`."""
+    """True if an integer dtype can represent `number`."""
     limits = np.iinfo(dtype.dtype)
     return bool(limits.min <= number <= limits.max)

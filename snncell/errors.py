@@ -1,4 +1,4 @@
-"""Errors of snncell: each derives from SnncellError and from the built-in class that it refines."""
+"""Error classes: each derives from SnncellError and from the built-in class that it refines."""
 
 from __future__ import annotations
 
@@ -10,66 +10,66 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-QUOTE = 200  # characters of what an error quotes: a name, a value, a path
-MESSAGE = 4000  # characters of a whole message
+QUOTE = 200  # the most characters of a quoted name, value or path
+MESSAGE = 4000  # the most characters of a whole message
 _MORE = f"{{{QUOTE + 1},}}"
-# A quotation opens behind no letter and before no space: what stands between two quotations is none.
+# An opening quote follows no letter and precedes no space. This excludes the text between two quotations.
 _LONG = re.compile(
     rf"""(?<![\w)\]])'(?=\S)(?:[^'\\]|\\.){_MORE}'|(?<![\w)\]])"(?=\S)(?:[^"\\]|\\.){_MORE}"|\S{_MORE}""", re.DOTALL
 )
 
 
 def cut(text: str, most: int = QUOTE) -> str:
-    """A text of at most about `most` characters: of a longer one the beginning, the end, and its length."""
+    """Shorten a text to about `most` characters: its beginning, its length and its end."""
     if len(text) <= most:
         return text
     return f"{text[: most * 2 // 3]}...({len(text)} characters)...{text[-(most // 6) :]}"
 
 
 def _shorten(message: str) -> str:
-    """A message whose quotations and runs without a space are cut, and then the whole message."""
+    """Shorten long quotations and long runs without a space, and then the whole message."""
     return message if len(message) <= QUOTE else cut(_LONG.sub(lambda quotation: cut(quotation[0]), message), MESSAGE)
 
 
 class SnncellError(Exception):
-    """Base of all errors that snncell raises on purpose.
+    """Base class of all errors that snncell raises on purpose.
 
-    Its message is bounded, whatever it quotes: of what is quoted, or has no space in it, 200 characters are shown, and
-    of the whole 4,000.
+    Messages are bounded: a quotation, or a text without spaces, is cut to 200 characters, and a message to 4,000.
     """
 
-    told = False  # whether it says in which call it was, if it came from inside of one
+    told = False  # whether the message already names the layer or function that the user called
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(_shorten(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class ShapeError(SnncellError, ValueError):
-    """Shapes that do not fit each other, or do not fit the operation."""
+    """Shapes that do not match each other or the operation."""
 
 
 class DTypeError(SnncellError, TypeError):
-    """A dtype that the operation does not take, or a conversion that would lose values."""
+    """A dtype that the operation does not support, or a conversion that would lose values."""
 
 
 class ArgumentError(SnncellError, ValueError):
-    """An argument outside the values that make sense (a learning rate of NaN, a label out of range)."""
+    """An argument with an invalid value, for example a learning rate of NaN or a label out of range."""
 
 
 class ArgumentTypeError(ArgumentError, TypeError):
-    """An argument of another type than the callable takes (a str where a number belongs)."""
+    """An argument of the wrong type, for example a str in place of a number."""
 
 
 class ArgumentWarning(SnncellError, UserWarning):  # noqa: N818 (it is a warning)
-    """An argument that is right, and may mean something else than it was written for (a share that is kept, given
-    where others have the share that is dropped); warned of once for each line, and raised where warnings are errors.
+    """A valid argument that may not mean what you intended. Warned once per line; raised where warnings are errors.
+
+    For example, a framework may count the share of values that dropout keeps, and another the share that it drops.
     """
 
 
 class MissingNameError(SnncellError, AttributeError):
-    """A name that a module, a Tensor or a Cell does not have; the message says which of its names was meant.
+    """A name that a module, a Tensor or a Cell does not have. The message suggests similar names.
 
-    That is looked for when the message is read: `hasattr` stays quick.
+    The suggestions are computed when the message is read, so that `hasattr` stays fast.
     """
 
     def __init__(self, text: str, rest: Callable[[], str] = str) -> None:
@@ -84,93 +84,93 @@ class MissingNameError(SnncellError, AttributeError):
 
 
 class MissingImportError(SnncellError, ImportError):
-    """An import of a name or module that snncell does not have, with what it is here."""
+    """An import of a name or module that snncell does not have. The message gives its name in snncell."""
 
 
 class PackageError(SnncellError, ImportError):
-    """A part of snncell that needs a package which is not installed."""
+    """A missing optional package."""
 
 
 class TensorIndexError(SnncellError, IndexError):
-    """An index that the Tensor, or the data set, does not have, or of a kind that is not supported."""
+    """An index that is out of range, or of a kind that is not supported, for a Tensor or a data set."""
 
 
 class GradientError(SnncellError, TypeError, ValueError):
-    """A gradient asked for with respect to something that has none."""
+    """A gradient with respect to a value that has none."""
 
 
 class OutsideTensorError(GradientError):
-    """A compiled function uses a Tensor from outside of it that a gradient is being taken through."""
+    """A compiled function that uses a Tensor from outside while you take a gradient with respect to that Tensor."""
 
 
 class BpropError(SnncellError, TypeError, ValueError):
-    """A custom reverse that returned the wrong count, shape, dtype, or key."""
+    """A custom gradient (`bprop`) that returned the wrong count, shape, dtype or key."""
 
 
 class CallError(SnncellError, TypeError):
-    """A Cell called with arguments that its construct does not take, or a neuron made with options it does not have."""
+    """A Cell called with arguments that its construct does not take, or a neuron created with unknown options."""
 
 
 class ConstructError(SnncellError, AttributeError, NotImplementedError):
-    """A Cell that is called and has no construct, as a CellList has none."""
+    """A call of a Cell without a construct, such as a CellList."""
 
 
 class MissingCellError(ArgumentError, KeyError):
-    """A name that an nn.CellDict does not have."""
+    """A name that an nn.CellDict does not contain."""
 
     __str__ = Exception.__str__  # a KeyError's is the repr
 
 
 class TraceError(SnncellError, TypeError):
-    """A traced function that needs a value which exists only when the Program runs."""
+    """A traced function that needs a value at trace time, although values exist only when the Program runs."""
 
 
 class ParameterError(SnncellError, TypeError, ValueError):
-    """Parameters with clashing names, or something else where one is expected."""
+    """Parameters with clashing names, or another object in place of a Parameter."""
 
 
 class AssignError(SnncellError, TypeError, ValueError):
-    """A write to a Tensor, or to a Parameter while a gradient is being recorded."""
+    """An invalid write: to a Tensor, or to a Parameter while a gradient is being recorded."""
 
 
 class DeviceError(SnncellError, RuntimeError):
-    """A device that is not there, or an operation that has no rule for it."""
+    """A missing device, or an operation that is not implemented on it."""
 
 
 class DeviceMemoryError(DeviceError, MemoryError):
-    """A device, or the main memory, has no room for an array, even after freed memory was given back."""
+    """Out of memory: the GPU or the main memory has no room for an array, even after freed memory was returned."""
 
 
 class KernelMemoryError(SnncellError, MemoryError):
-    """There is no memory for what a kernel computes with."""
+    """Out of memory for the buffers of a kernel."""
 
 
 class CheckpointError(SnncellError, ValueError):
-    """A checkpoint that is missing, damaged, or does not fit the Cell."""
+    """A checkpoint that is missing, is damaged, or does not fit the Cell."""
 
 
 class FileError(SnncellError, ValueError):
-    """A file of events that is missing, damaged, or of no known format; the message says which file, and which byte."""
+    """An event file that is missing, damaged, or of an unknown format. The message names the file and the byte."""
 
 
 class NirError(SnncellError, ValueError):
-    """A graph of NIR that is damaged or does not fit together, or a network that NIR has no words for."""
+    """An invalid NIR graph, or a network that NIR cannot represent."""
 
 
 class TrainingError(SnncellError, ArithmeticError):
-    """A training that cannot go on: its loss, or a Parameter, is no finite number."""
+    """Training that cannot continue, because its loss or a Parameter is NaN or infinite."""
 
 
 class NotFiniteError(SnncellError, FloatingPointError):
-    """NaN or inf, found where it starts while `set_context(check_finite=True)` holds.
+    """A NaN or inf, reported by the operation that first produced it, with `set_context(check_finite=True)`.
 
     Attributes:
-        operation: what gave it.
+        operation: the operation that produced it.
         step: the time step, in a loop over time.
-        entry: the first entry of the result that is not finite, in C order.
-        layer: the attribute path of the layer in the outermost Cell that was running; "" if there is none.
+        entry: the index of the first such element of the result, in C order.
+        layer: the attribute path of the layer in the outermost Cell that was running, or "".
         line: the user's line, as text.
-        fault: all of it, as `tape/finite.py` keeps it.
+        fault: the full record, as `tape/finite.py` keeps it.
     """
 
     operation: str = ""
@@ -182,42 +182,42 @@ class NotFiniteError(SnncellError, FloatingPointError):
 
 
 class CacheError(SnncellError, PermissionError):
-    """A folder for compiled kernels that other users can write: what lies in it would be run."""
+    """A kernel cache folder that other users can write, which is unsafe because its files are executed."""
 
 
 class ForkError(SnncellError, RuntimeError):
-    """A process forked while another thread was inside of what the child needs; it would wait for ever."""
+    """A process that forked while another thread held a lock that the child needs, so the child would wait for ever."""
 
 
 class WorkerError(SnncellError, RuntimeError):
-    """A process that made batches, and ended before they were made."""
+    """A worker process that ended before it finished its batches."""
 
 
 class RankError(SnncellError, RuntimeError):
-    """A rank of a job on several processes that differs from the others, or has left them."""
+    """A rank of a distributed job that differs from the others or has left the job."""
 
 
 class JitPickleError(SnncellError, pickle.PicklingError, TypeError):
-    """A jitted function that cannot be pickled, for Python finds the function itself by no name."""
+    """A jitted function that cannot be pickled, because Python cannot find the function by its name."""
 
 
 class GradientCheckError(SnncellError, AssertionError):
     """A gradient that disagrees with finite differences or with the tape.
 
-    `difference` is that of the worst entry, where single entries were compared.
+    `difference` is the difference of the worst entry, if the check compared single entries.
     """
 
     difference = 0.0
 
 
 class RecordError(ArgumentError, KeyError):
-    """A monitor, or a run that callbacks are told of, does not have what is asked of it."""
+    """A request for data that a monitor did not record, or that a training run does not have."""
 
     __str__ = Exception.__str__  # a KeyError's is the repr
 
 
 class NameClashError(ArgumentError, KeyError):
-    """A name for something of a Cell that it cannot have, or that something else has."""
+    """An invalid name for an attribute of a Cell, or one that is already in use."""
 
     __str__ = Exception.__str__  # a KeyError's is the repr
 

@@ -1,4 +1,4 @@
-"""Checkpoints: Parameters in a safetensors file, keyed by attribute path."""
+"""Checkpoints: save and load Parameters as a safetensors file, keyed by attribute path."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["load_checkpoint", "load_param_into_net", "save_checkpoint"]
 
 
 def _argument(who: str) -> str:
-    """The name that a function has for the path."""
+    """The name of the path argument in the function `who`."""
     names = {"fit": "checkpoint"} | dict.fromkeys(("save_state", "load_state", "save", "load"), "file")
     return names.get(who, "ckpt_file_name")
 
@@ -50,23 +50,24 @@ def save_checkpoint(
     crc_check: bool = False,
     format: Literal["ckpt", "safetensors"] = "ckpt",
 ) -> None:
-    """Write all Parameters and persistent buffers of a Cell to a file, which is either the old or the new one.
+    """Save all Parameters and persistent buffers of a Cell to a safetensors file.
 
-    The keys are paths from the Cell that you save, so the file fits the Cell inside another one, too.
+    The file is replaced atomically, so after a crash it is either the old or the new one. Its keys are paths from the
+    Cell that you save. You can therefore load the file into that Cell when it is part of another network, too.
 
     Args:
         save_obj: the Cell, its `state_dict`, or a list of {"name": path, "data": Tensor}.
         ckpt_file_name: the path.
-        append_dict: further Tensors, numbers and bools by new names.
-        choice_func: a function of each path, True for those to write.
-        format: the file is one of safetensors in any case.
-        integrated_save, async_save, crc_check, enc_mode: accepted without effect: a file is written whole, at once.
-        enc_key: None; files are not encrypted.
+        append_dict: further Tensors, numbers and bools by name; the names must be new.
+        choice_func: a function of a path that returns True to save it. Default: save all.
+        format: accepted without effect: the file is always safetensors.
+        integrated_save, async_save, crc_check, enc_mode: accepted without effect.
+        enc_key: None, because files are not encrypted.
 
     Raises:
         ParameterError: if two Parameters of one Cell share a name.
-        CheckpointError: if the file cannot be written, for other values in append_dict, or for a dtype that such files
-            do not hold (complex128).
+        CheckpointError: if the file cannot be written, or for an invalid value in append_dict, or for a dtype that
+            these files cannot hold (complex128).
     """
     if isinstance(save_obj, Cell):
         refuse_equal_names(save_obj.get_parameters(), "save_checkpoint")
@@ -76,20 +77,19 @@ def save_checkpoint(
     tensors = {path: x for path, x in tensors.items() if choice_func is None or choice_func(path)}
     for name, value in (append_dict or {}).items():
         if name in tensors:
-            raise CheckpointError(f"save_checkpoint: {name!r} of append_dict is there already; choose another name.")
+            raise CheckpointError(f"save_checkpoint: {name!r} of append_dict is already in use; choose another name.")
         tensors |= _as_tensors({name: Tensor(value) if isinstance(value, (bool, int, float)) else value})
     arrays = {path: x.asnumpy() for path, x in tensors.items()}
     write_arrays(ckpt_file_name, arrays, {"writer": "snncell"}, "save_checkpoint")
 
 
 def _tensors_of(net: Cell) -> dict[str, Tensor]:
-    """The Parameters and persistent buffers of a Cell by path."""
     buffers = {path: vars(cell)[name] for path, (cell, name) in net.kept_buffers().items()}
     return net.parameters_dict() | buffers
 
 
 def _as_tensors(save_obj: Any) -> dict[str, Tensor]:
-    """The Tensors of a dict by their paths, or of a list of such pairs."""
+    """Check a dict of Tensors by path, or convert a list of such pairs to one."""
     if isinstance(save_obj, (list, tuple)) and all(
         isinstance(x, dict) and {"name", "data"} <= set(x) for x in save_obj
     ):
@@ -109,7 +109,7 @@ def _as_tensors(save_obj: Any) -> dict[str, Tensor]:
 
 
 def path_to_write(file: str | os.PathLike[str], who: str) -> Path:
-    """The path of a file that is to be written."""
+    """Check that a file can be created at a path, and return the path."""
     target = _path(file, who)
     if not target.name:
         raise CheckpointError(
@@ -121,9 +121,9 @@ def path_to_write(file: str | os.PathLike[str], who: str) -> Path:
 
 
 def write_arrays(file: str | os.PathLike[str], arrays: dict[str, Any], text: dict[str, str], who: str) -> None:
-    """Write arrays and texts to a safetensors file, which is either the old one or the new one.
+    """Write arrays and texts atomically to a safetensors file.
 
-    Temporary files of killed processes in the same folder are removed.
+    This also removes temporary files of killed processes in the same folder.
     """
     save: Any = import_once("safetensors.numpy").save
     known = {dtype.dtype for dtype in _DTYPES.values()}
@@ -145,7 +145,7 @@ def write_arrays(file: str | os.PathLike[str], arrays: dict[str, Any], text: dic
 
 
 def read_arrays(file: str | os.PathLike[str], who: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """The arrays in a safetensors file, and its texts."""
+    """Read the arrays and the texts of a safetensors file."""
     safetensors: Any = import_once("safetensors")
     SafetensorError, deserialize = safetensors.SafetensorError, safetensors.deserialize  # noqa: N806 (a class)
     source = _path(file, who)
@@ -177,20 +177,20 @@ def load_checkpoint(
     remove_redundancy: bool = False,
     format: Literal["ckpt", "safetensors"] = "ckpt",
 ) -> dict[str, Parameter]:
-    """Read a checkpoint: a dict of Parameters by attribute path; with `net`, load them into it as well.
+    """Load a checkpoint: a dict of Parameters by attribute path. With `net`, also load them into that Cell.
 
     Args:
         ckpt_file_name: the path.
-        net: a Cell that they belong to.
-        strict_load: whether every path must be both in `net` and in the file.
-        filter_prefix: beginnings of paths to leave out.
-        specify_prefix: beginnings of paths to read, if not all.
-        choice_func: a function of each path, True for those to read.
-        dec_key: None; files are not encrypted.
+        net: the Cell to load them into. Default: only return them.
+        strict_load: whether `net` and the file must have exactly the same paths.
+        filter_prefix: skip paths that begin with one of these.
+        specify_prefix: read only paths that begin with one of these. Default: all.
+        choice_func: a function of a path that returns True to read it. Default: read all.
+        dec_key: None, because files are not encrypted.
         dec_mode, crc_check, remove_redundancy, format: accepted without effect.
 
     Raises:
-        CheckpointError: if the file is missing or damaged, or does not fit `net`; then nothing of it is loaded.
+        CheckpointError: if the file is missing or damaged, or does not fit `net`; then `net` stays unchanged.
     """
     source = _path(ckpt_file_name, "load_checkpoint")
     arrays, _ = read_arrays(source, "load_checkpoint")
@@ -205,10 +205,10 @@ def load_checkpoint(
             and (choice_func is None or choice_func(path))
         }
         if arrays and not parameters:
-            raise CheckpointError(f"nothing is chosen of {', '.join(arrays)}.")
+            raise CheckpointError(f"the filters select none of {', '.join(arrays)}.")
         if net is not None:
             load_param_into_net(net, parameters, strict_load)
-    except (CheckpointError, DTypeError, ParameterError) as error:  # of an entry without a name, too
+    except (CheckpointError, DTypeError, ParameterError) as error:  # ParameterError: an entry without a name
         raise CheckpointError(f"load_checkpoint: {source}: {error}") from None
     return parameters
 
@@ -217,7 +217,7 @@ def _prefixes(given: str | Sequence[str] | None) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given or ())
 
 
-# What safetensors calls the dtypes. Its own reader of bytes does not know bfloat16.
+# safetensors' names of dtypes. Its NumPy reader does not support bfloat16, so `_array` reads the bytes.
 _DTYPES = {
     "BOOL": dtypes.bool_,
     "BF16": dtypes.bfloat16,
@@ -234,7 +234,6 @@ _DTYPES = {
 
 
 def _array(dtype: str, shape: Sequence[int], data: bytes) -> Any:
-    """An array as it lies in a file."""
     return np.frombuffer(data, dtypes.as_dtype(_DTYPES.get(dtype, dtype)).dtype).reshape(shape)
 
 
@@ -253,19 +252,19 @@ def _misfit(net: Cell, missing: list[str], unused: list[str]) -> CheckpointError
 def load_param_into_net(
     net: Cell, parameter_dict: dict[str, Any], strict_load: bool = False, remove_redundancy: bool = False
 ) -> tuple[list[str], list[str]]:
-    """Load Parameters into a Cell by attribute path: all of them or, if one does not fit, none.
+    """Load Parameters into a Cell by attribute path. If one of them does not fit, nothing is loaded.
 
     Args:
         net: the Cell.
         parameter_dict: the result of `load_checkpoint`.
-        strict_load: whether every path must be both in the Cell and in the dict.
+        strict_load: whether the Cell and the dict must have exactly the same paths.
         remove_redundancy: accepted without effect.
 
     Returns:
-        The paths that only the Cell has, and those that only the dict has.
+        The paths that only the Cell has, and the paths that only the dict has.
 
     Raises:
-        CheckpointError: if a shape or dtype differs or, with strict_load, a path is missing.
+        CheckpointError: if a shape or dtype differs or, with strict_load, if paths differ.
     """
     if not isinstance(net, Cell) or not isinstance(parameter_dict, dict):
         raise CheckpointError(

@@ -349,7 +349,7 @@ def test_a_part_of_a_checkpoint_is_chosen_by_its_paths(options, expected, tmp_pa
     if choose := options.get("choice_func"):
         snncell.save_checkpoint(two_layers("ones"), tmp_path / "q", choice_func=choose)
         assert all(map(choose, snncell.load_checkpoint(tmp_path / "q")))
-    with pytest.raises(CheckpointError, match=r"nothing is chosen of first\.bias, "):
+    with pytest.raises(CheckpointError, match=r"the filters select none of first\.bias, "):
         snncell.load_checkpoint(tmp_path / "p", specify_prefix="third")
 
 
@@ -360,7 +360,7 @@ def test_more_is_written_beside_a_cell(tmp_path):
     found = snncell.load_checkpoint(tmp_path / "p", format="safetensors", crc_check=True)
     assert {name: found[name].tolist() for name in more} == {**more, "seen": [1, 2], "again": [3.0]}
     assert snncell.load_param_into_net(two_layers("zeros"), found) == ([], sorted(more))
-    for wrong, text in (({"first.bias": 1.0}, "is there already"), ({"text": "a"}, "'text' of save_obj is")):
+    for wrong, text in (({"first.bias": 1.0}, "is already in use"), ({"text": "a"}, "'text' of save_obj is")):
         with pytest.raises(CheckpointError, match=text):
             snncell.save_checkpoint(two_layers("ones"), tmp_path / "q", append_dict=wrong)
     for refused in (
