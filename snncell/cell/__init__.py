@@ -1,1 +1,1 @@
-"""The Cell: its call, its tree of Parameters and Cells, hooks, state, and the custom backward pass by `bprop`."""
+"""Cell, the base class of layers and networks: calls, the tree of Parameters, hooks, state, and custom gradients."""

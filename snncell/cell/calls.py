@@ -1,4 +1,4 @@
-"""Calls of Cells: their inputs, the calls that are running, and the backward pass of a Cell that has a `bprop`."""
+"""Calls of Cells: preparing inputs, the stack of running calls, and custom gradients by `bprop`."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ machinery(__file__)
 
 
 class CellCall:
-    """One call of a Cell, forward or backward, with the values that the forward pass saves for the backward pass."""
+    """One forward or backward call of a Cell, with the values that `save_for_bprop` kept."""
 
     def __init__(self, cell: Any, saved: tuple[Any, ...] = ()) -> None:
         self.cell, self.saved = cell, saved
 
 
 class _CallStack(threading.local):
-    """The calls that are running on this thread."""
+    """The running calls of this thread."""
 
     def __init__(self) -> None:
         self.forward: list[CellCall] = []
@@ -58,17 +58,17 @@ _CALLS = _CallStack()
 
 
 def innermost_call(cell: Any, backward: bool) -> Any:
-    """The innermost running call of `cell`, with its `saved` values, or None."""
+    """The innermost running call of `cell`, or None."""
     calls = _CALLS.backward if backward else _CALLS.forward
     return next((call for call in reversed(calls) if call.cell is cell), None)
 
 
 class _Signature(NamedTuple):
     whole: inspect.Signature
-    plain: list[str] | None  # the names, if all arguments are given one by one
+    plain: list[str] | None  # the argument names, if there are no keyword-only, * or ** arguments
 
 
-# By function, of which bound methods are new objects at each call; weak, for classes made in functions come and go.
+# Keyed by function, because a bound method is a new object at each access. Weak, because classes may be temporary.
 _signatures: weakref.WeakKeyDictionary[Any, _Signature] = weakref.WeakKeyDictionary()
 
 
@@ -84,9 +84,9 @@ def _signature_of(construct: Callable[..., Any]) -> _Signature:
 
 
 def prepare_inputs(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """The inputs of a call for construct: arrays become Tensors, those by name in the dict.
+    """Convert the inputs of a call: arrays become Tensors, in args and, in place, in kwargs.
 
-    A wrong input of a layer of the package, by its annotation, is a CallError.
+    For layers of this package it also checks the inputs against their annotations, and raises a CallError.
     """
     function = getattr(getattr(cell, "construct", None), "__func__", None)
     try:
@@ -107,16 +107,16 @@ def prepare_inputs(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def _tensors_of_lists(value: Any, kind: Kind | None) -> Any:
-    """Lists and tuples of numbers as Tensors, unless the layer takes them."""
+    """Convert lists and tuples of numbers to Tensors, unless the layer accepts lists."""
     if type(value) not in (list, tuple) or kind is None or kind.take(value) is not REFUSED:
         return value
     return as_data(value)
 
 
 def tell_call(cell: Any, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise an error of an operation in a layer of the package anew, with the layer, its inputs and its constants.
+    """Raise an operation's error again with the layer, its inputs and its constants in the message.
 
-    For example, "div: shapes (2, 8) and (7,) do not broadcast" does not say that the tau of a LIFNode is to blame.
+    For example, "div: shapes (2, 8) and (7,) do not broadcast" does not tell you that the tau of a LIFNode is wrong.
     """
     function = getattr(cell.construct, "__func__", None)
     if not isinstance(error, SnncellError) or function is None or not ours(function):
@@ -129,12 +129,12 @@ def tell_call(cell: Any, error: Exception, args: tuple[Any, ...], kwargs: dict[s
 
 
 def refuse_arguments(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise a CallError if the arguments of the call do not fit the signature of construct."""
+    """Raise a CallError if the arguments do not fit the signature of construct."""
     signature = _signature_of(cell.construct).whole
     try:
         signature.bind(*args, **kwargs)
     except TypeError as misfit:
-        # A neuron called like a layer: with its input, and without its states.
+        # A common mistake: a neuron is called like a layer, without its states.
         neuron = hasattr(cell, "init_state") and len(args) == 1
         hint = " It is one time step of a neuron: nn.MultiStep(cell)(x) runs it over time and keeps its states."
         raise CallError(
@@ -172,16 +172,16 @@ def order_inputs(
     return names, values
 
 
-# --- custom backward passes -------------------------------------------------------------------------------------------
+# --- custom gradients -------------------------------------------------------------------------------------------------
 
-# The rules are strict, because a wrong gradient shows nowhere else: a count, shape, dtype or key that does not fit is
-# an error that names the Cell, the input, and the mend.
+# The checks are strict, because nothing else would reveal a wrong gradient. A wrong count, shape, dtype or key is an
+# error that names the Cell and the input, and says how to fix it.
 
-OTHER_NAMES = ("backward", "grad", "vjp")  # of the gradient, in other frameworks
+OTHER_NAMES = ("backward", "grad", "vjp")  # other frameworks' names for bprop
 
 
 def refuse_other_names(kind: type) -> None:
-    """Raise a BpropError for a class of Cells that defines its gradient by another, or a misspelt name than bprop."""
+    """Raise a BpropError for a Cell class that defines its gradient under another name, or misspells bprop."""
     own = list(itertools.takewhile(lambda base: not ours(base), kind.__mro__))
     if any("bprop" in vars(base) for base in own):
         return
@@ -190,9 +190,9 @@ def refuse_other_names(kind: type) -> None:
         close = plain[:1] == "b" and difflib.SequenceMatcher(None, plain, "bprop").ratio() >= 0.8
         if isinstance(value, _METHODS) and (name in OTHER_NAMES or "backprop" in plain or close):
             raise BpropError(
-                f"{kind.__name__} has a method {name}, which nothing calls: a Cell gives its gradient by bprop(self, "
-                f"*inputs, out, dout), a tuple with a gradient for each input. Rename {name} to bprop; a method for "
-                f"something else needs another name."
+                f"{kind.__name__} has a method {name}, which nothing calls: a Cell defines its gradient by bprop(self, "
+                f"*inputs, out, dout), which returns a tuple with a gradient for each input. Rename {name} to bprop, "
+                f"or give it another name if it has another purpose."
             )
 
 
@@ -200,9 +200,9 @@ _METHODS = (FunctionType, staticmethod, classmethod)
 
 
 def run_with_bprop(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call `cell.construct` as one entry of the tape, whose backward pass is `cell.bprop`."""
+    """Call `cell.construct` as one tape entry, whose backward pass is `cell.bprop`."""
     names, values = order_inputs(cell.construct, args, kwargs)
-    if len(names) not in cell._checked_counts:  # with *args or defaults, calls differ in their number of inputs
+    if len(names) not in cell._checked_counts:  # with *args or defaults, the number of inputs varies
         _check_signature(cell, names)
         cell._checked_counts.add(len(names))
 
@@ -218,7 +218,7 @@ def run_with_bprop(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         return as_read(forward()[0])
     key = present_key() if cell.bprop_debug else None
     leaves, tree = structure.flatten(values)
-    # All trainable ones are inputs of the entry, so that a missing gradient is an error, not a silent zero.
+    # All trainable Parameters are inputs of the entry, so that a missing gradient is an error, not a silent zero.
     parameters = list(dict.fromkeys([*cell.trainable_params(), *getattr(cell, "internal_params", ())]))
     return custom(_Reverse(cell, names, tree, parameters, key), forward, [*leaves, *parameters])[0]
 
@@ -232,20 +232,20 @@ def _check_signature(cell: Any, names: list[str]) -> None:
             f"{type(cell).__name__}.bprop does not fit construct: it must take ({needed}); {error}."
         ) from None
     places = [p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    if places[len(names) : len(names) + 2] == ["dout", "out"]:  # it would take each for the other
+    if places[len(names) : len(names) + 2] == ["dout", "out"]:  # it would receive them in the wrong order
         raise BpropError(
             f"{type(cell).__name__}.bprop takes dout before out; the result comes first, then its gradient: ({needed})."
         )
 
 
 class _Reverse:
-    """The backward pass of one call of a Cell that has a bprop.
+    """The backward pass of one call of a Cell with a bprop.
 
     Args:
         cell: the Cell.
         names, tree: the names and the structure of its inputs.
-        parameters: those of the Cell and all below it, as hidden inputs.
-        key: the state of the random numbers before the call, for bprop_debug.
+        parameters: the Parameters of the Cell and its descendants, which are hidden inputs.
+        key: the random state before the call, for bprop_debug.
     """
 
     def __init__(self, cell: Any, names: list[str], tree: Any, parameters: list[Parameter], key: Any) -> None:
@@ -253,21 +253,21 @@ class _Reverse:
         self.names, self.tree, self.parameters, self.key = names, tree, parameters, key
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
-        """Call the bprop, check what it returns, and give a gradient for each leaf and each Parameter."""
+        """Call bprop, check its result, and return a gradient for each input leaf and each Parameter."""
         _, tree_of_out = entry.attrs
         count = len(entry.inputs) - len(self.parameters)
         inputs = structure.unflatten(self.tree, entry.inputs[:count])
         out, saved = structure.unflatten(tree_of_out, rebuilt(entry))
-        # Saved values are further outputs of the entry: a second order that reaches one arrives as its gradient.
+        # Saved values are extra outputs of the entry, so a second-order gradient through one arrives in `douts`.
         saved_count = len(structure.flatten(saved)[0])
         if saved_count and any(dout is not None for dout in douts[-saved_count:]):
             raise self.error(
-                "a second-order gradient reaches a value kept by save_for_bprop, through which none flows. Compute the "
-                "value again in bprop, or return it from construct as an output"
+                "a second-order gradient reaches a value kept by save_for_bprop, which is a constant for gradients. "
+                "Compute the value again in bprop, or return it from construct as an output"
             )
         filled = with_zeros(entry, douts)
         dout, _ = structure.unflatten(tree_of_out, filled)
-        # A bprop makes Tensors where the gradient is; the Cells that it calls are no part of the forward pass.
+        # New Tensors go to the gradient's device. Monitors ignore Cells that bprop calls: they are not forward calls.
         with beside(*filled), settings(watch=None):
             _CALLS.backward.append(CellCall(self.cell, saved))
             try:
@@ -284,11 +284,10 @@ class _Reverse:
         return [*leaves, *(self._gradient_of_parameter(p, of_parameters) for p in self.parameters)]
 
     def error(self, text: str) -> BpropError:
-        """A BpropError about this Cell, whose traceback ends at the bprop."""
         return BpropError(f"The bprop of {self.name}: {text}.").with_traceback(traceback_at(self.cell.bprop))
 
     def _split(self, returned: Any) -> tuple[tuple[Any, ...], dict[Parameter, Tensor]]:
-        """The returned gradients, as those of inputs and of internal_params."""
+        """Split the result of bprop into gradients of inputs and of internal_params."""
         internal = tuple(getattr(self.cell, "internal_params", ()))
         of_parameters: dict[Parameter, Tensor] = {}
         if self._is_pair(returned):
@@ -305,7 +304,7 @@ class _Reverse:
                 f"None where there is none"
             )
         for parameter in of_parameters:
-            if not any(parameter is p for p in internal):  # by identity: == of Tensors goes element by element
+            if not any(parameter is p for p in internal):  # by identity, because == compares Tensors elementwise
                 name = parameter.name if isinstance(parameter, Parameter) else repr(parameter)
                 raise self.error(
                     f"returned a gradient for {name}, which is not in self.internal_params; list the Parameter there, "
@@ -323,7 +322,7 @@ class _Reverse:
         return returned, of_parameters
 
     def _is_pair(self, returned: Any) -> bool:
-        """True for (gradients, {parameter: gradient}), not for two gradients of which the second is a dict's."""
+        """True for (gradients, {parameter: gradient}); False for two gradients, the second of a dict input."""
         if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[0], tuple)):
             return False
         of_parameters = returned[1]
@@ -332,7 +331,7 @@ class _Reverse:
         return isinstance(of_parameters, dict) and (by_parameter or not a_dict_input)
 
     def _gradients_of_inputs(self, inputs: list[Any], grads: tuple[Any, ...]) -> list[Tensor | None]:
-        """A checked gradient for each Tensor in the inputs."""
+        """Check and collect a gradient for each Tensor in the inputs."""
         gradients: list[Tensor | None] = []
         for name, value, grad in zip(self.names, inputs, grads, strict=True):
             leaves, tree = structure.flatten(value)
@@ -340,7 +339,7 @@ class _Reverse:
                 gradients += [None] * len(leaves)
             elif not leaves:
                 raise self.error(
-                    f"returned a {type(grad).__name__} for input {name!r}, which is a {type(value).__name__} and no "
+                    f"returned a {type(grad).__name__} for input {name!r}, which is a {type(value).__name__}, not a "
                     f"Tensor; return None in its place"
                 )
             elif isinstance(value, Tensor):
@@ -381,8 +380,8 @@ class _Reverse:
 
         def refuse() -> Tensor:
             raise self.error(
-                f"the gradient of Parameter {parameter.name!r} is asked for, but the bprop gives none. Either list it "
-                f"in self.internal_params and return (gradients, {{parameter: gradient}}), or leave it out of the "
+                f"the gradient of Parameter {parameter.name!r} is needed, but bprop returns none. Either list it in "
+                f"self.internal_params and return (gradients, {{parameter: gradient}}), or leave it out of the "
                 f"weights (requires_grad=False)"
             )
 
@@ -396,7 +395,7 @@ class _Reverse:
         leaves: list[Tensor | None],
         of_parameters: dict[Parameter, Any],
     ) -> None:
-        """Compare the values with the reference; the random numbers are those of the call."""
+        """Compare the gradients with the reference, with the random numbers of the call."""
         if TRACING.trace is not None:
             raise TraceError(
                 f"{self.name}.bprop_debug compares values, which do not exist while jit traces. Run eagerly."

@@ -1,4 +1,4 @@
-"""Cell: the call protocol, custom backward passes, compilation, display."""
+"""The class Cell: calls, custom gradients, compilation and display."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ machinery(__file__)
 
 
 def without_construct(cell: Any) -> ConstructError:
-    """The error for a Cell that is to be called, and has no construct."""
-    mend = " It has forward, PyTorch's name for it: rename that." * hasattr(type(cell), "forward")
-    return ConstructError(f"{type(cell).__name__} has no method construct(self, ...) to be called by.{mend}")
+    """The error for calling a Cell without a construct."""
+    hint = " It has forward, PyTorch's name for it: rename forward to construct." * hasattr(type(cell), "forward")
+    return ConstructError(f"{type(cell).__name__} has no method construct(self, ...), so it cannot be called.{hint}")
 
 
 class Cell(Hooked, Modes, HasState):
-    """A piece of a network: Parameters, other Cells, and a function of them, `construct`.
+    """Base class of layers, neurons and networks: Parameters, child Cells, and a forward function `construct`.
 
-    Subclasses define `construct(self, *inputs)`. If its true derivative is useless, they also define
-    `bprop(self, *inputs, out, dout)`, which returns a tuple with one gradient (or None) for each input, or
-    `(tuple, {parameter: gradient})` for the Parameters listed in `self.internal_params`. `self.bprop_debug = True`
-    compares every such gradient with that of `construct` (or of `primitive`, if there is one).
+    Subclasses define `construct(self, *inputs)`. You can define a custom gradient where the true derivative is useless,
+    for example for a spike: `bprop(self, *inputs, out, dout)`. It returns a tuple with one gradient (or None) for each
+    input, or `(tuple, {parameter: gradient})` for the Parameters listed in `self.internal_params`. Set
+    `self.bprop_debug = True` to compare each such gradient with that of `construct` (or of `primitive`, if defined).
 
-    You can call it with Tensors, arrays of NumPy and other libraries, which become Tensors, and anything else.
+    You can call a Cell with Tensors and any other objects. Arrays of NumPy and other libraries become Tensors.
 
-    A Cell, a Parameter, or a list or tuple of them that is set as an attribute belongs to the Cell. Later items of such
-    a list belong to it as well, and get their names by `update_parameters_name()`.
+    If you set a Cell, a Parameter, or a list or tuple of them as an attribute, it belongs to this Cell. Items that you
+    append to such a list later belong to it as well; call `update_parameters_name()` to name them.
 
-    To keep values of a call for `bprop`, use `self.save_for_bprop(...)`, because attributes are those of the last call.
-    A Parameter that `bprop` reads by `self.w` has its present value; in a loop over time, and in a jitted function, the
-    value of the forward pass.
+    Attributes hold values of the last call. Use `self.save_for_bprop(...)` to keep values of one call for its `bprop`.
+    In `bprop`, `self.w` is the present value of a Parameter. In a time loop and in a jitted function it is the value of
+    the forward pass.
     """
 
     bprop_debug: bool
@@ -73,21 +73,22 @@ class Cell(Hooked, Modes, HasState):
         flags: Annotated[dict[str, Any] | None, Own()] = None,
         **attributes: Any,
     ) -> None:
-        """Begin a Cell.
+        """Initialise a Cell; subclasses must call this before they set attributes.
 
         Args:
-            auto_prefix: False for a Cell that keeps the names of its network's Parameters, such as a training Cell.
+            auto_prefix: False for a wrapper that must not rename the Parameters of its network, such as a training
+                Cell.
             flags: attributes that `get_flags` returns.
-            attributes: others.
+            attributes: other attributes to set.
         """
         who = type(self).__name__
         if not isinstance(auto_prefix, bool):
-            mend = f" It is made first, and called with data: {who}()(x)." * hasattr(auto_prefix, "shape")
-            raise ArgumentTypeError(f"{who}: auto_prefix is True or False, not {came(auto_prefix)}.{mend}")
+            hint = f" Create the Cell first, then call it with data: {who}()(x)." * hasattr(auto_prefix, "shape")
+            raise ArgumentTypeError(f"{who}: auto_prefix is True or False, not {came(auto_prefix)}.{hint}")
         if not (flags is None or isinstance(flags, dict)):
             raise ArgumentTypeError(f"{who}: flags is a dict of attributes, or None, not {came(flags)}.")
         state = self.__dict__
-        state["version"] = 0  # another one after every change of an attribute: traces know when they are out of date
+        state["version"] = 0  # changes with every attribute, so that traces know when they are out of date
         state["training"] = state["bprop_debug"] = False
         state["_checked_counts"], state["_naming"] = set(), TreePlace(auto_prefix)
         if attributes and type(self) is not Cell and ours(type(self)):
@@ -97,14 +98,14 @@ class Cell(Hooked, Modes, HasState):
         self.add_flags(**(flags or {}))
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Refuse a class whose gradient has another name than bprop, because nothing would call it."""
+        """Refuse a class that defines its gradient under another name than bprop, because nothing would call it."""
         super().__init_subclass__(**options)
         refuse_other_names(cls)
 
     # --- repr ---------------------------------------------------------------------------------------------------------
 
     def extend_repr(self) -> str:
-        """The settings that `repr` shows; subclasses override it."""
+        """The settings that `repr` shows. Subclasses override it."""
         return ""
 
     def __repr__(self) -> str:
@@ -117,17 +118,17 @@ class Cell(Hooked, Modes, HasState):
 
     @property
     def is_hooked(self) -> bool:
-        """True if the Cell itself has a hook on its calls."""
+        """True if the Cell has a forward or backward hook."""
         return bool(self.is_hooked_forward or self._backward_pre_hooks or self._backward_hooks)
 
     @property
     def is_hooked_forward(self) -> bool:
-        """True if hooks may replace its inputs or outputs."""
+        """True if the Cell has a hook that may replace its inputs or outputs."""
         return bool(self._pre_hooks or self._hooks)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            if TRACING.trace is not None:  # which is out of date once one of these Cells has changed
+            if TRACING.trace is not None:  # the trace is out of date once one of these Cells changes
                 TRACING.trace.cells.update((cell, None) for _, cell in self.cells_and_names())
             elif config.SETTINGS["mode"] == config.GRAPH_MODE:
                 return self._in_graph()(*args, **kwargs)
@@ -140,17 +141,17 @@ class Cell(Hooked, Modes, HasState):
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         if "version" not in self.__dict__:
             raise self._not_begun()
-        if kwargs or not TENSORS.issuperset(map(type, args)):  # nearly all calls give Tensors alone
+        if kwargs or not TENSORS.issuperset(map(type, args)):  # a fast path: nearly all calls pass only Tensors
             args = prepare_inputs(self, args, kwargs)
         if IN_USE and RECORDING.space is None and any(isinstance(x, Tensor) and x.device == "gpu" for x in args):
-            with settings(space=DEVICE):  # what this Cell makes, as the states of a neuron, is where its inputs are
+            with settings(space=DEVICE):  # new Tensors, such as neuron states, go to the device of the inputs
                 return self._run(*args, **kwargs)
-        if CHECKING.watch is not None:  # a monitor's, which calls `_answer` itself
+        if CHECKING.watch is not None:  # a monitor is active, and calls `_answer`
             return CHECKING.watch.around(self, self._answer, args, kwargs)
         return self._answer(args, kwargs)
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the hooks, and between them what the Cell is in this moment: its primitive, or its construct."""
+        """Call the hooks, and between them the primitive or construct."""
         if self._pre_hooks:
             args, kwargs = before_call(self, args, kwargs)
         if getattr(self, "construct", None) is None:
@@ -163,7 +164,7 @@ class Cell(Hooked, Modes, HasState):
                 out = recompute(self._run_construct, *args, **kwargs)
             else:
                 out = self._run_construct(*args, **kwargs)
-        except (TypeError, ValueError, IndexError) as error:  # the built-in classes that errors of operations refine
+        except (TypeError, ValueError, IndexError) as error:  # base classes of the errors of operations
             after_failure(self, args, kwargs)
             if isinstance(error, TypeError):
                 refuse_arguments(self, args, kwargs)
@@ -177,7 +178,7 @@ class Cell(Hooked, Modes, HasState):
         return out if passage is None else passage.leave(out)
 
     def _run_construct(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the primitive, if spikes are smooth, or construct, with its reverse and in its precision."""
+        """Run `primitive` if spikes are smooth, else `construct` with its custom gradient and in its precision."""
         if CHECKING.smooth and (primitive := getattr(self, "primitive", None)) is not None:
             return primitive(*args, **kwargs)
         if self.bprop is not None:
@@ -192,40 +193,44 @@ class Cell(Hooked, Modes, HasState):
         return graph
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Trace and compile the Cell for inputs like these, or those of `set_inputs`, as a call in GRAPH_MODE would."""
+        """Trace and compile the Cell for inputs like these, or those of `set_inputs`, as a call in GRAPH_MODE does.
+
+        You can call this before training starts, because compilation takes seconds.
+        """
         if not args and not kwargs:
             args = self._inputs_set or ()
         self._in_graph().lookup(args, kwargs)
 
     @property
     def compiled(self) -> bool:
-        """True if it has been compiled, by `compile` or a call in GRAPH_MODE."""
+        """True if `compile` or a call in GRAPH_MODE has compiled the Cell."""
         return self._graph is not None and bool(self._graph.compiled)
 
     def set_inputs(self, *inputs: Any, **kwargs: Any) -> None:
-        """Keep examples of inputs, all by place or all by name, for `compile()` and `get_inputs()`.
+        """Set example inputs, all by position or all by name, for `compile()` and `get_inputs()`.
 
-        Other shapes are compiled as well, when the Cell is called with them.
+        You can still call the Cell with other shapes; they are compiled at the first call.
         """
         if inputs and kwargs:
-            raise ArgumentError("set_inputs: give inputs by place or by name, not both.")
+            raise ArgumentError("set_inputs: give inputs by position or by name, not both.")
         self.__dict__["_inputs_set"] = tuple(order_inputs(self.construct, inputs, kwargs)[1])
 
     def get_inputs(self) -> tuple[Any, ...] | None:
-        """The inputs of `set_inputs` in the order of construct, or None."""
+        """The inputs of `set_inputs` in the order of construct's arguments, or None."""
         return self._inputs_set
 
     def set_jit_config(self, jit_config: Any) -> None:
-        """Accept a configuration of MindSpore's compiler, a JitConfig or a dict; it has no effect here."""
+        """Accept a JitConfig or a dict for MindSpore's compiler; it has no effect here."""
         if not isinstance(jit_config, dict) and not hasattr(jit_config, "jit_config_dict"):
             raise ArgumentTypeError(f"set_jit_config: jit_config is a JitConfig or a dict, not {came(jit_config)}.")
 
-    # --- custom reverse -----------------------------------------------------------------------------------------------
+    # --- custom gradient ----------------------------------------------------------------------------------------------
 
     def save_for_bprop(self, *values: Any) -> None:
-        """In `construct`: keep Tensors of this call for `bprop`, which reads them by `self.saved_for_bprop`.
+        """Call this in `construct` to keep Tensors of this call for `bprop`, where they are `self.saved_for_bprop`.
 
-        They are constants there: a second-order gradient through them is an error, not a wrong number.
+        For example, a neuron can save its membrane potential. Saved values are constants in `bprop`, so a second-order
+        gradient through them raises an error instead of returning a wrong number.
         """
         call = innermost_call(self, backward=False)
         if call is not None:
@@ -233,21 +238,21 @@ class Cell(Hooked, Modes, HasState):
 
     @property
     def saved_for_bprop(self) -> tuple[Any, ...]:
-        """In `bprop`: the values that `construct` kept by `save_for_bprop` in the same call."""
+        """Read this in `bprop`: the values that `construct` saved in the same call."""
         call = innermost_call(self, backward=True)
         return () if call is None else tuple(call.saved)
 
 
 _HEAD = ("", "layer", "Parameters", "number")
-_MOST = 60  # rows of a table
-_DEEP = 40  # tables inside tables: a notebook shows no more
+_MOST = 60  # the most rows of a table
+_DEEP = 40  # the deepest nesting of tables that a notebook shows
 
 
 # --- display ----------------------------------------------------------------------------------------------------------
 
 
 def as_text(cell: Any) -> str:
-    """The class of a Cell, its settings, and its children in lines of their own, as MindSpore prints it."""
+    """The text of `repr`: class, settings, and one line for each child, in MindSpore's format."""
     settings = [line for line in cell.extend_repr().split("\n") if line]
     children = [f"({name}): {child!r}" for name, child in _children(cell)]
     if len(settings) <= 1 and not children:
@@ -257,9 +262,9 @@ def as_text(cell: Any) -> str:
 
 
 def as_html(cell: Any) -> Markup:
-    """A table of a Cell's layers: settings, Parameters with their shapes, and the number of their elements.
+    """An HTML table of a Cell's layers: settings, Parameters with their shapes, and element counts.
 
-    Layers inside layers are tables that you can unfold, a shared layer in its first place.
+    Nested layers are tables that you can unfold. A shared layer is shown at its first place.
     """
     parameters = [*cell.get_parameters()]
     trained = sum(p.size for p in parameters if p.requires_grad)
@@ -274,7 +279,7 @@ def as_html(cell: Any) -> Markup:
 
 
 def count_words(number: int, word: str) -> str:
-    """For example "1,200 numbers"."""
+    """A count with its noun, for example "1,200 numbers"."""
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
@@ -291,14 +296,13 @@ def _settings(cell: Any) -> str:
 
 
 def _own_words(cell: Any) -> str:
-    """The Parameters of a Cell itself, a line each."""
     own = _own(cell)
     lines = [f"{name} {p.shape} {p.dtype.name}{'' if p.requires_grad else ', not trained'}" for name, p in own[:_MOST]]
     return "\n".join([*lines, *([f"and {len(own) - _MOST:,} more"] if len(own) > _MOST else [])])
 
 
 def _table(cell: Any, seen: set[int], depth: int) -> list[Markup]:
-    """The children of a Cell, if there are any."""
+    """The table of a Cell's children, or an empty list."""
     children = _children(cell)
     if not children or depth > _DEEP:
         return []
@@ -310,13 +314,13 @@ def _table(cell: Any, seen: set[int], depth: int) -> list[Markup]:
 
 
 def _row(name: str, child: Any, seen: set[int], depth: int) -> tuple[str, str, str, str]:
-    """A child: its name, class and children, its own Parameters, and the number of all its elements."""
+    """The table row of one child: name, class and children, own Parameters, total element count."""
     kind = join_parts([element("b", type(child).__name__), f" {_settings(child)}".rstrip()])
     if id(child) in seen:
         return name, join_parts([kind, ", the same as above"]), "", ""
     seen.add(id(child))
     inner, inside = _table(child, seen, depth + 1), _children(child)
-    if len(inside) == 1 and _children(inside[0][1]):  # what runs a neuron over time: its settings need no click
+    if len(inside) == 1 and _children(inside[0][1]):  # such as MultiStep: show its neuron without a click
         kind = join_parts([kind, f": {type(inside[0][1]).__name__} {_settings(inside[0][1])}".rstrip()])
     number = sum(p.size for p in child.get_parameters())
     return (

@@ -1,4 +1,4 @@
-"""Fields: constants and options of a class, each declared once, with its default, its range and its meaning.
+"""Fields: declare the constants and options of a class once, each with its default, range and meaning.
 
     @with_fields
     class Cubic(nn.Neuron):
@@ -6,7 +6,7 @@
 
         steepness: Any = field(0.5, Range(0.0), "how strongly a high potential is pulled back")
 
-The signature of the class, the check of its arguments, its docstring and its `repr` follow from the fields.
+The decorator makes the class's signature, argument checks, docstring and `repr` from them.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ REQUIRED = inspect.Parameter.empty
 
 @dataclass(frozen=True)
 class Field:
-    """A constant or an option of a class; `field` says what its attributes are.
+    """The declaration of a constant or an option, made by `field`, which documents the attributes.
 
-    `name`, `annotation` and `kw_only` are those of the class in which it stands.
+    `name`, `annotation` and `kw_only` come from the class that declares it.
     """
 
     default: Any = REQUIRED
@@ -55,11 +55,11 @@ class Field:
     kw_only: bool = False
 
     def but(self, default: Any) -> Any:
-        """The same field with another default."""
+        """A copy of the field with another default."""
         return replace(self, default=default)
 
     def text(self) -> str:
-        """Its line in a docstring: meaning, range and default."""
+        """Its line in the docstring: meaning, range and default."""
         words = ""
         if isinstance(self.range, Range) and self.range.words() != FINITE.words():
             words = f", {self.range.words().removeprefix('is ')}"
@@ -69,12 +69,12 @@ class Field:
         return f"{self.meaning}{words}." + (f" Default: {shown}." if shown else "")
 
     def parameter(self) -> inspect.Parameter:
-        """Its place in the signature."""
+        """Its parameter in the class's signature."""
         kind = inspect.Parameter.KEYWORD_ONLY if self.kw_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
         return inspect.Parameter(self.name, kind, default=self.default, annotation=self.annotation)
 
     def prepared(self, value: Any, who: str) -> Any:
-        """A value as the class keeps it, after checking it."""
+        """Check and convert an argument."""
         if self.convert is not None:
             return self.convert(value, who, self.name)
         if isinstance(self.range, tuple):
@@ -101,22 +101,22 @@ def field(
     quiet: bool = False,
     init: bool = True,
 ) -> Any:
-    """Declare a constant or an option of a class; `with_fields` makes its signature, checks, docstring and repr.
+    """Declare a constant or an option of a class. `with_fields` makes signature, checks, docstring and repr from it.
 
-    In a class body `name: type = field(...)` declares a field, and `name = field(default)` changes the default of a
-    base's field. A required argument is `name: Annotated[type, field(meaning=...)]`.
+    In a class body, `name: type = field(...)` declares a field. `name = field(default)` changes the default of a field
+    of a base class. Declare a required argument as `name: Annotated[type, field(meaning=...)]`.
 
     Args:
         default: its default.
-        range: an `nn.Range` for a constant, the allowed values of an option as a tuple, or None for any value.
+        range: an `nn.Range` for a constant, a tuple of the allowed values of an option, or None for any value.
         meaning: one line for the docstring.
-        learned: "by request": if `learnable` names it; "always", or "never".
+        learned: "by request" to learn it if `learnable` names it; "always" or "never".
         follows: the name of another constant, whose value, learned or not, replaces None.
         convert: a function (value, class name, name) that checks and converts an argument.
-        read: a function of the object that computes the present value, of an argument that is not kept as it is.
-        keep: whether it becomes an attribute.
-        quiet: whether `repr` leaves it out while it has its default.
-        init: False for a base's field that is no argument of this class.
+        read: a function of the object that computes the present value, for an argument that is not stored.
+        keep: whether the argument becomes an attribute.
+        quiet: True to leave it out of `repr` while it has its default.
+        init: False for a field of a base class that is not an argument of this class.
 
     Example:
         >>> @nn.with_fields
@@ -140,16 +140,16 @@ def with_fields(kind: Kind, /) -> Kind: ...
 def with_fields(*, kw_only: bool = False, by_place: str = "") -> Callable[[Kind], Kind]: ...
 @dataclass_transform(eq_default=False)
 def with_fields(kind: Any = None, /, *, kw_only: bool = False, by_place: str = "") -> Any:
-    """Make `__init__`, the section Args of the docstring, and the `repr` of a class from its fields.
+    """Class decorator: make `__init__`, the Args section of the docstring, and `repr` from a class's fields.
 
-    Arguments by place come in the order of a dataclass, those of the bases first. At the end it calls
-    `_complete(given)`, if there is one, with all arguments in a dict. A class that defines
-    `__init__(self, ..., **options)` keeps it, and its signature shows the fields in the place of the options.
+    Positional arguments come in the order of a dataclass, those of base classes first. You can define a method
+    `_complete(given)` for further initialisation: `__init__` calls it last, with all arguments in a dict. A class that
+    defines `__init__(self, ..., **options)` keeps it, and its signature shows the fields in place of `options`.
 
     Args:
         kind: the class.
-        kw_only: whether its fields can only be given by name.
-        by_place: the names of those that can be given by place, in their order; the others are given by name.
+        kw_only: True if its fields can only be given by name.
+        by_place: the names of the positional arguments, in order, separated by spaces; all others are keyword-only.
 
     Example:
         >>> @nn.with_fields
@@ -167,17 +167,17 @@ def with_fields(kind: Any = None, /, *, kw_only: bool = False, by_place: str = "
 
 
 def fields_of(kind: type) -> dict[str, Field]:
-    """The fields of a class by name, those of its own first."""
+    """The fields of a class by name, its own first."""
     return getattr(kind, "__fields__", {})
 
 
 def fields_defined_with(kind: type, attribute: str) -> dict[str, Field]:
-    """The fields of the class that defines `attribute`, without the fields that its subclasses add."""
+    """The fields of the class that defines `attribute`, without those that subclasses add."""
     return fields_of(next(one for one in kind.__mro__ if attribute in vars(one)))
 
 
 def as_number(value: Any, who: str, name: str) -> float:
-    """An argument as a Python float, to convert a field."""
+    """Convert an argument to a Python float (for `field(convert=...)`)."""
     return float(value)
 
 
@@ -188,9 +188,9 @@ def _give_fields(kind: Any, kw_only: bool, by_place: tuple[str, ...]) -> Any:
         both = {name: replace(both[name], kw_only=False) for name in by_place} | {
             name: replace(one, kw_only=True) for name, one in both.items() if name not in by_place
         }
-    placed = [name for name, one in both.items() if not one.kw_only]  # in the order of a dataclass
+    positional = [name for name, one in both.items() if not one.kw_only]  # in the order of a dataclass
     new = [name for name in own if name not in above]
-    kind.__fields__ = {name: both[name] for name in dict.fromkeys([*placed, *new, *above])}
+    kind.__fields__ = {name: both[name] for name in dict.fromkeys([*positional, *new, *above])}
     for name, one in own.items():
         if name in vars(kind):
             delattr(kind, name)
@@ -211,11 +211,11 @@ def _give_fields(kind: Any, kw_only: bool, by_place: tuple[str, ...]) -> Any:
 
 
 def _own_fields(kind: type, kw_only: bool) -> Iterator[tuple[str, Field]]:
-    """The fields in the body of a class: new ones, and those of the classes above that have another default."""
+    """The fields in the body of a class: new ones, and inherited ones with a new default."""
     above, hints = fields_of(kind), inspect.get_annotations(kind)
     for name in [*hints, *(name for name in vars(kind) if name not in hints)]:
         one, hint = vars(kind).get(name), hints.get(name, "Any")
-        if "Annotated" in str(hint) and name not in vars(kind):  # an argument without a default
+        if "Annotated" in str(hint) and name not in vars(kind):  # a required argument
             one = next((mark for mark in _evaluated(hint, kind).__metadata__ if isinstance(mark, Field)), None)
             hint = _first_of(hint) if isinstance(hint, str) else hint.__origin__
         if not isinstance(one, Field):
@@ -228,7 +228,7 @@ def _own_fields(kind: type, kw_only: bool) -> Iterator[tuple[str, Field]]:
 
 
 def _first_of(annotated: str) -> str:
-    """The type in the text of an `Annotated[type, field(...)]`, as it is written."""
+    """The source text of the type in `Annotated[type, field(...)]`."""
     subscript: Any = ast.parse(annotated, mode="eval").body
     return ast.get_source_segment(annotated, subscript.slice.elts[0]) or ""
 
@@ -241,8 +241,6 @@ def _is_constant(kind: type, one: Field) -> bool:
 
 
 def _make_init(kind: Any) -> Callable[..., None]:
-    """The `__init__` of a class with fields."""
-
     def __init__(self: Any, *args: Any, **given: Any) -> None:  # noqa: N807 (it becomes the class's)
         if unknown := [name for name in given if name not in signature.parameters]:
             refuse_unknown(type(self), unknown)
@@ -258,7 +256,7 @@ def _make_init(kind: Any) -> Callable[..., None]:
 
 
 def _describe(init: Any, kind: Any, first: list[inspect.Parameter]) -> inspect.Signature:
-    """Give `__init__` the signature that its class's fields make, after its own parameters."""
+    """Give `__init__` the signature of the class's fields, after its own parameters."""
     names = [p.name for p in first]
     parameters = [one.parameter() for one in fields_of(kind).values() if one.init and one.name not in names]
     parameters.sort(key=lambda p: p.kind)
@@ -266,12 +264,12 @@ def _describe(init: Any, kind: Any, first: list[inspect.Parameter]) -> inspect.S
     hints = {p.name: _evaluated(p.annotation, kind) for p in signature.parameters.values() if p.name != "self"}
     init.__signature__, init.__annotations__ = signature, hints | {"return": None}
     init.__module__, init.__qualname__ = kind.__module__, f"{kind.__qualname__}.__init__"
-    init.refuses_names = True  # in words of its own
+    init.refuses_names = True  # it raises its own error for unknown names
     return signature
 
 
 def _evaluated(annotation: Any, kind: type) -> Any:
-    """An annotation as an object, evaluated in the module of its class; Any for unknown names."""
+    """Evaluate an annotation in the module of its class; Any for unknown names."""
     if not isinstance(annotation, str):
         return annotation
     for one in kind.__mro__:
@@ -281,7 +279,7 @@ def _evaluated(annotation: Any, kind: type) -> Any:
 
 
 def refuse_unknown(kind: type, names: list[str]) -> None:
-    """Raise a CallError for arguments that a class does not have."""
+    """Raise a CallError for unknown arguments."""
     refuse = getattr(kind, "_refuse_options", None)
     if refuse is not None:
         refuse(names)
@@ -289,7 +287,7 @@ def refuse_unknown(kind: type, names: list[str]) -> None:
 
 
 def _begin(cell: Any, kind: Any, values: dict[str, Any]) -> None:
-    """Set the fields of a new object, first by the `__init__` above, as far as that takes them."""
+    """Initialise a new object: call the hand-written `__init__` of a base class, then set the remaining fields."""
     who, fields = type(cell).__name__, fields_of(kind)
     follow = [one for one in fields.values() if one.follows and values.get(one.name, 0) is None]
     values |= {one.name: values[one.follows] for one in follow}
@@ -321,7 +319,7 @@ def _begin(cell: Any, kind: Any, values: dict[str, Any]) -> None:
 
 @functools.cache
 def _written_init(kind: type) -> tuple[Any, set[str], str]:
-    """The next class whose `__init__` was written by hand, its arguments, and the name of its ** argument."""
+    """The next class with a hand-written `__init__`, its arguments, and the name of its ** argument."""
     inits = ((base, vars(base)["__init__"]) for base in kind.__mro__ if "__init__" in vars(base))
     above = next(base for base, init in inits if not getattr(init, "made_of_fields", False))
     takes = inspect.signature(vars(above)["__init__"]).parameters
@@ -333,7 +331,7 @@ def _written_init(kind: type) -> tuple[Any, set[str], str]:
 
 
 def shown_fields(cell: Any) -> dict[str, str]:
-    """The texts of an object's fields for `repr`, without Cells, which it shows by themselves."""
+    """The texts of an object's fields for `repr`, without Cells, because `repr` lists children separately."""
     shown = {}
     for name, one in fields_of(type(cell)).items():
         value = vars(cell).get(name, REQUIRED)
@@ -350,13 +348,13 @@ _SECTION = re.compile(r"^(Args|Inputs|Returns|Raises|Attributes|Note|Source|Exam
 
 
 def _with_arguments(doc: str, kind: type, above: dict[str, Field]) -> str:
-    """A docstring with the fields of a class in its section Args."""
+    """The docstring of a class with its fields in the Args section."""
     fields = {name: one for name, one in fields_of(kind).items() if one.init}
-    bases = [base for base in reversed(kind.__mro__[1:]) if not base.__name__.startswith("_")]  # that users can look up
+    bases = [base for base in reversed(kind.__mro__[1:]) if not base.__name__.startswith("_")]  # documented ones
     known = {name for base in bases for name in fields_of(base)}
     same = [n for n, one in fields.items() if n in known and (one.default, one.follows) == _start(above[n])]
     entries = [f"{name}: {one.text()}" for name, one in fields.items() if name not in same]
-    for names in textwrap.wrap(", ".join(same), 80):  # a line each, which a reader of docstrings finds the colon in
+    for names in textwrap.wrap(", ".join(same), 80):  # each line needs its colon, for docstring parsers
         first = next(base for base in bases if same[0] in fields_of(base))
         entries.append(f"{names.removesuffix(',')}: as for every `{first.__name__}`.")
     wrap = partial(textwrap.fill, width=112, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)

@@ -1,4 +1,6 @@
-"""Objects that hold constants with a range: checked when they are set, kept in range, used in the right precision."""
+"""Objects with constants, such as neurons: check constants when they are set, keep learned ones in their range, and
+convert them to the precision of the input.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,9 @@ class Constant(NamedTuple):
     """A constant of a neuron or of a spike function.
 
     Attributes:
-        name: of the attribute.
-        value: what is used at present, in its own units, as float64.
-        range: the numbers that make sense.
+        name: the attribute's name.
+        value: the present value in its own units, as float64.
+        range: the valid numbers.
         learned: whether it is a Parameter, or computed from one.
     """
 
@@ -35,12 +37,12 @@ class Constant(NamedTuple):
 
     @property
     def outside(self) -> bool:
-        """True if any of it is out of its range, or not finite."""
+        """True if any element is out of range or not finite."""
         return not self.range.holds(self.value)
 
 
 class _Meeting(threading.local):
-    """The precision of the input that a neuron on this thread is computing with."""
+    """The precision of the input of the neuron that this thread is computing."""
 
     dtype: DType | None = None
 
@@ -50,7 +52,7 @@ MEETING = _Meeting()
 
 @contextmanager
 def meeting(dtype: DType | None) -> Iterator[None]:
-    """Use constants for inputs of a dtype."""
+    """Context manager: use constants in the precision for inputs of a dtype."""
     before, MEETING.dtype = MEETING.dtype, dtype
     try:
         yield
@@ -59,7 +61,7 @@ def meeting(dtype: DType | None) -> Iterator[None]:
 
 
 def precision_of(args: Any) -> DType | None:
-    """The precision in which the first input is computed: float64, or float32 for other real dtypes, or None."""
+    """The precision for the first input: float64 for float64, float32 for other real dtypes, else None."""
     dtype = getattr(args[0], "dtype", None) if args else None
     known = BY_NUMPY.get(getattr(dtype, "dtype", dtype))
     return None if known is None or known.category > 2 else known if known is float64 else float32
@@ -69,14 +71,14 @@ _MISSING = object()
 
 
 def _hold(kind: type, name: str) -> None:
-    """Make an attribute of a class a constant, unless it is a property or a field; its value is the default."""
+    """Make a class attribute a `Held` constant with its value as the default, unless it is a property or a field."""
     default = getattr(kind, name, _MISSING)
     if not hasattr(default, "__get__") and not isinstance(default, Field):
         setattr(kind, name, Held(name, default))
 
 
 class Held:
-    """An attribute that is a constant: read within a call, it has the precision of the input (`Ranged.in_use`)."""
+    """Descriptor of a constant. Within a call it has the precision of the input (see `Ranged.in_use`)."""
 
     def __init__(self, name: str, default: Any) -> None:
         self.name, self.default = name, default
@@ -97,23 +99,24 @@ class Held:
 
 
 class _Memory:
-    """Facts of an object's constants; no dict, which traces would watch."""
+    """Cached facts about an object's constants. It is not a dict, because traces would watch a dict."""
 
     def __init__(self) -> None:
-        self.gaps: dict[str, tuple[Any, Any]] = {}  # the least distances of learned ones from the ends of their ranges
-        self.narrow: dict[str, tuple[Tensor, Tensor]] = {}  # fixed float64 ones, and as float32
-        self.domains: dict[str, Range] = {}  # of Parameters that others are computed from
+        self.gaps: dict[str, tuple[Any, Any]] = {}  # of learned constants: smallest distances from their range's ends
+        self.narrow: dict[str, tuple[Tensor, Tensor]] = {}  # of fixed constants: the float64 and the float32 Tensor
+        self.domains: dict[str, Range] = {}  # ranges of Parameters that derived constants are computed from
 
 
 class Ranged:
-    """An object with constants: attributes that are checked when they are set, and learned ones that stay in range.
+    """Base class of objects with constants: attributes with a valid range, which learned constants never leave.
 
-    A class lists its constants in `ranges`, by name, in addition to those of its bases; others are any finite number.
-    Override `range_of` for ranges that depend on other attributes. `constants_and_ranges` has those that are declared.
+    A class lists its constants in `ranges`, by name, in addition to those of its bases; other constants may be any
+    finite number. You can override `range_of` for ranges that depend on other attributes. `constants_and_ranges`
+    returns the declared constants.
     """
 
     ranges: ClassVar[dict[str, Range]] = {}
-    clamped: tuple[str, ...] = ()  # learned ones that may leave their range, and are limited to it where they are used
+    clamped: tuple[str, ...] = ()  # learned constants that may leave their range; they are clamped where they are used
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -126,28 +129,28 @@ class Ranged:
 
     @classmethod
     def hold(cls, ranges: dict[str, Range]) -> None:
-        """Make attributes of these names constants with these ranges."""
+        """Make these attributes constants with these ranges."""
         cls.ranges = cls.ranges | ranges
         for name in ranges:
             _hold(cls, name)
 
     def declare(self, *names: str) -> None:
-        """Add attributes to the constants, in their order."""
+        """Append attributes to the declared constants."""
         self.__dict__["_constants"] = tuple(dict.fromkeys((*self.__dict__.get("_constants", ()), *names)))
         for name in names:
             _hold(type(self), name)
 
     def range_of(self, name: str) -> Range:
-        """The range of a constant at present."""
+        """The present range of a constant."""
         return self._memory.domains.get(name) or self.ranges.get(name, FINITE)
 
     def check_constant(self, name: str, value: Any) -> None:
-        """Refuse a value that a constant cannot have, before it is set."""
+        """Raise an error for an invalid value of a constant, before it is set."""
         self.range_of(name).check(value, type(self).__name__, name)
 
     @property
     def constants_and_ranges(self) -> tuple[Constant, ...]:
-        """Its constants with names, present values and ranges, and whether they are learned."""
+        """The declared constants with their present values and ranges, and whether they are learned."""
         constants = []
         for name in self.__dict__.get("_constants", ()):
             held = self.__dict__.get(name)
@@ -160,7 +163,7 @@ class Ranged:
 
     def __setattr__(self, name: str, value: Any) -> None:
         state = self.__dict__
-        # A Cell has a version from its `__init__` on.
+        # "version" is missing until `Cell.__init__` has run.
         if "version" not in state or (name not in self.ranges and name not in state.get("_constants", ())):
             super().__setattr__(name, value)
             return
@@ -172,7 +175,7 @@ class Ranged:
             self.take_sources(value)
 
     def _constant(self, name: str, value: Any) -> Any:
-        """A value that is set, as it is held."""
+        """Check a new value, and convert it to its stored form."""
         if isinstance(value, Derived):
             now = value.value()
             self.check_constant(name, now)
@@ -183,13 +186,13 @@ class Ranged:
         return self.checked(name, value)
 
     def checked(self, name: str, value: Any) -> Any:
-        """A constant as it is held, after checking that it is one, and in its range."""
+        """Check that a value is a valid constant in its range, and return it in its stored form."""
         value = check_constant(value, type(self).__name__, name)
         self.check_constant(name, value)
         return value
 
     def take_sources(self, derived: Derived) -> None:
-        """Make the Parameters that a constant is computed from attributes, by the user's names."""
+        """Make the Parameters of a derived constant attributes, under the user's names."""
         for source in derived.sources():
             parameter = source.itself
             if parameter is None or any(value is parameter for value in self.__dict__.values()):
@@ -200,7 +203,7 @@ class Ranged:
             self.keep(name, parameter)
 
     def keep(self, name: str, parameter: Parameter) -> None:
-        """Bring all values that are written to a Parameter into the range of its constant."""
+        """Project every later write to a Parameter into the range of its constant."""
         if name not in self.clamped:
             self._memory.gaps[name] = self.range_of(name).gaps(parameter)
             self._limit(name, parameter)
@@ -211,7 +214,7 @@ class Ranged:
             parameter.limits = (*parameter.limits, limit)
 
     def clamping(self, *names: str) -> Self:
-        """Itself; its learned constants of these names may leave their ranges, and calls limit them."""
+        """Let these learned constants leave their ranges, and clamp them where they are used. Returns self."""
         self.clamped = names
         for name in names:
             self._memory.gaps.pop(name, None)
@@ -235,7 +238,7 @@ class Ranged:
     # --- use ----------------------------------------------------------------------------------------------------------
 
     def in_use(self, name: str, value: Any) -> Any:
-        """A constant for a computation: evaluated if it is derived, and no wider than the input."""
+        """A constant for a computation: evaluated if it is derived, and in the precision of the input."""
         if isinstance(value, Derived):
             allowed, value = self.range_of(name), value.value()
             value = allowed.project(value, self._memory.gaps[name]) if allowed.bounded else value
@@ -248,7 +251,7 @@ class Ranged:
         return self._narrow(name, value)
 
     def _narrow(self, name: str, value: Tensor) -> Tensor:
-        """A float64 constant as float32: a fixed one once and for all."""
+        """A float64 constant as float32; the conversion of a fixed constant is cached."""
         if type(value) is not Tensor or value._entry is not None or isinstance(value._data, Value):
             return value.astype(float32)
         known = self._memory.narrow.get(name)
@@ -259,7 +262,7 @@ class Ranged:
 
 
 class _Limit:
-    """A limit that brings a Parameter into the range of a constant, as long as it is one."""
+    """Projects writes to a Parameter into the range of a constant, as long as the Parameter is that constant."""
 
     def __init__(self, owner: Any, name: str) -> None:
         self.owner, self.name = weakref.ref(owner), name
@@ -274,6 +277,6 @@ class _Limit:
         if owner is None or owner.__dict__.get(self.name) is not parameter:
             return value
         if TRACING.trace is not None:
-            TRACING.trace.cells[owner] = None  # what is traced is out of date when the range is another one
+            TRACING.trace.cells[owner] = None  # the trace is out of date when the range changes
         projected: Tensor = owner.range_of(self.name).project(value, owner._memory.gaps[self.name])
         return projected

@@ -1,7 +1,7 @@
-"""Hooks of Cells: functions that see, and may replace, inputs and outputs, forward and backward.
+"""Hooks of Cells: functions that see, and may replace, inputs, outputs and gradients.
 
-Backward hooks are called by the backward passes of two identities on the tape, at the inputs and the outputs of a call.
-So they work on any Cell, also one with a `bprop`, and you can differentiate their results again.
+A call records one identity operation at its inputs and one at its outputs. The backward passes of these identities
+call the backward hooks. Therefore hooks work on any Cell, also with a `bprop`, and their results are differentiable.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from snncell.tape.state import RECORDING, Entry
 from snncell.tape.tensor import Tensor
 
 _numbers = itertools.count()
-TAKES: dict[str, tuple[str, ...]] = {  # what each kind is called with
+TAKES: dict[str, tuple[str, ...]] = {  # the arguments of each kind of hook
     "_pre_hooks": ("cell", "inputs"),
     "_hooks": ("cell", "inputs", "out"),
     "_backward_pre_hooks": ("cell", "grad_output"),
@@ -37,15 +37,13 @@ TAKES: dict[str, tuple[str, ...]] = {  # what each kind is called with
 
 
 class Hook(NamedTuple):
-    """A registered function and its options."""
-
     function: Callable[..., Any]
     with_kwargs: bool = False
-    always: bool = False  # also when the call fails
+    always: bool = False  # call it also after a call that fails
 
 
 class HookHandle:
-    """A registered hook; `remove()` removes it."""
+    """A registered hook; `remove()` unregisters it."""
 
     def __init__(self, cell: Any, kind: str, hook: Hook, first: bool = False) -> None:
         if not callable(hook.function):
@@ -64,12 +62,12 @@ class HookHandle:
             return
         state[self._kind] = {number: hook for number, hook in known.items() if number != self._number}
         if not state[self._kind]:
-            del state[self._kind]  # it is as it was before
+            del state[self._kind]  # restore the state before the first hook
         state["version"] += 2
 
 
 def _refuse_signature(cell: Any, hook: Hook, takes: tuple[str, ...]) -> None:
-    """Raise unless a hook takes its arguments, as far as its signature is known."""
+    """Raise unless a hook accepts its arguments, as far as its signature is known."""
     takes = (*takes[:2], "kwargs", *takes[2:]) if hook.with_kwargs else takes
     if wrong := misfit(hook.function, takes):
         raise ArgumentTypeError(
@@ -79,9 +77,9 @@ def _refuse_signature(cell: Any, hook: Hook, takes: tuple[str, ...]) -> None:
 
 
 class Hooked:
-    """The hooks of a Cell: dicts that are replaced, so that a running call keeps its own.
+    """The part of Cell that registers hooks. Each method returns a handle, whose `remove()` unregisters the hook.
 
-    Each method to register a hook returns a handle, whose `remove()` removes the hook.
+    Hooks are in dicts that are replaced, never changed, so that a running call is not affected.
     """
 
     _pre_hooks: Any = MappingProxyType({})
@@ -95,9 +93,10 @@ class Hooked:
         """Call `hook_fn(cell, inputs)` before each `construct`; its result, if not None, replaces the inputs.
 
         Args:
-            hook_fn: with `with_kwargs` it is called as hook_fn(cell, inputs, kwargs), and returns None or both.
-            prepend: whether it comes before the present hooks.
-            with_kwargs: whether it gets the inputs by name, too.
+            hook_fn: the hook. With `with_kwargs` it is called as hook_fn(cell, inputs, kwargs), and returns None or a
+                pair (inputs, kwargs).
+            prepend: whether to call it before the present hooks.
+            with_kwargs: whether to pass the inputs by name, too.
         """
         return HookHandle(self, "_pre_hooks", Hook(hook_fn, with_kwargs), prepend)
 
@@ -112,9 +111,9 @@ class Hooked:
         """Call `hook_fn(cell, inputs, out)` after each call; its result, if not None, replaces the output.
 
         Args:
-            hook_fn: with `with_kwargs` it is called as hook_fn(cell, inputs, kwargs, out).
+            hook_fn: the hook. With `with_kwargs` it is called as hook_fn(cell, inputs, kwargs, out).
             prepend, with_kwargs: as for `register_forward_pre_hook`.
-            always_call: whether it is also called after a call that fails, with None as the output.
+            always_call: whether to call it after a failed call, too, with None as the output.
         """
         return HookHandle(self, "_hooks", Hook(hook_fn, with_kwargs, always_call), prepend)
 
@@ -122,7 +121,7 @@ class Hooked:
         """Call `hook_fn(cell, grad_output)` before the backward pass of each call.
 
         Args:
-            hook_fn: takes the gradients of the outputs, a tuple; its result, if not None, replaces them.
+            hook_fn: takes a tuple with the gradients of the outputs; its result, if not None, replaces them.
         """
         return HookHandle(self, "_backward_pre_hooks", Hook(hook_fn))
 
@@ -130,8 +129,8 @@ class Hooked:
         """Call `hook_fn(cell, grad_input, grad_output)` after the backward pass of each call.
 
         Args:
-            hook_fn: takes the gradients of the inputs and of the outputs, tuples; its result, if not None, replaces
-                those of the inputs. If no input has a gradient, those are None, and nothing is replaced.
+            hook_fn: takes two tuples, the gradients of the inputs and of the outputs; its result, if not None, replaces
+                the gradients of the inputs. If no input needs a gradient, these are None and the result is ignored.
         """
         return HookHandle(self, "_backward_hooks", Hook(hook_fn))
 
@@ -140,7 +139,7 @@ class Hooked:
 
 
 def before_call(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The inputs of a call after its pre hooks."""
+    """Call the forward pre-hooks, and return the inputs."""
     for hook in cell._pre_hooks.values():
         changed = hook.function(cell, args, kwargs) if hook.with_kwargs else hook.function(cell, args)
         if changed is None:
@@ -158,7 +157,7 @@ def before_call(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
 
 
 def after_call(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
-    """The output of a call after its hooks."""
+    """Call the forward hooks, and return the output."""
     for hook in cell._hooks.values():
         changed = _call_after(hook, cell, args, kwargs, out)
         out = out if changed is None else changed
@@ -166,7 +165,7 @@ def after_call(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: An
 
 
 def after_failure(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Call the hooks that are called in any case."""
+    """Call the hooks with `always_call` after a failed call."""
     for hook in cell._hooks.values():
         if hook.always:
             _call_after(hook, cell, args, kwargs, None)
@@ -184,17 +183,17 @@ class Passage:
 
     def __init__(self, cell: Any) -> None:
         self.cell = cell
-        self.reaches_inputs = False  # whether anything in front of the Cell has a gradient
+        self.reaches_inputs = False  # whether any input needs a gradient
         self.inputs = 0
         self.grad_output: tuple[Any, ...] = ()
 
     @classmethod
     def of(cls, cell: Any) -> Self | None:
-        """A passage, if there is a hook to call, and a gradient for it."""
+        """A new passage, or None if no hook is registered or no gradient is recorded."""
         return cls(cell) if RECORDING.tape is not None and (cell._backward_hooks or cell._backward_pre_hooks) else None
 
     def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The inputs after an identity whose backward pass calls the hooks."""
+        """Pass the inputs through an identity whose backward pass calls the hooks."""
         floats = [leaf for leaf in structure.flatten((args, kwargs))[0] if leaf.dtype.is_float]
         self.inputs = len(floats)
         self.reaches_inputs = any(leaf._entry is not None for leaf in floats)
@@ -203,11 +202,11 @@ class Passage:
         return _through(_HookedIdentity("backward hook", self._after), (args, kwargs))
 
     def leave(self, out: Any) -> Any:
-        """The outputs after such an identity."""
+        """Pass the outputs through an identity whose backward pass calls the pre-hooks."""
         return _through(_HookedIdentity("backward pre hook", self._before), out)
 
     def _before(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Call the hooks before the backward pass; and those after it, if it does not reach the inputs."""
+        """Call the backward pre-hooks; also the backward hooks, if the backward pass does not reach the inputs."""
         for hook in self.cell._backward_pre_hooks.values():
             grads = _fit_gradients(self.cell, hook.function(self.cell, grads), grads, "backward pre hook", "output")
         self.grad_output = grads
@@ -224,7 +223,7 @@ class Passage:
 
 
 class _HookedIdentity:
-    """The identity, whose backward pass calls a function of the gradients."""
+    """The identity operation; its backward pass applies a function to the gradients."""
 
     def __init__(self, name: str, function: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> None:
         self.name, self.function = name, function
@@ -234,7 +233,7 @@ class _HookedIdentity:
 
 
 def _through(identity: _HookedIdentity, tree: Any) -> Any:
-    """The Tensors of floats in a structure after an identity."""
+    """Pass the float Tensors in a structure through an identity."""
     leaves, shape = structure.flatten(tree)
     floats = [leaf for leaf in leaves if leaf.dtype.is_float]
     passed = iter(custom(identity, lambda: floats, floats))
@@ -242,7 +241,7 @@ def _through(identity: _HookedIdentity, tree: Any) -> Any:
 
 
 def _fit_gradients(cell: Any, returned: Any, grads: tuple[Any, ...], who: str, what: str) -> tuple[Any, ...]:
-    """The gradients that a hook returned, in the shapes and dtypes of those that it got, or these for None."""
+    """Check the gradients that a hook returned, and convert their shapes and dtypes; None keeps the old ones."""
     if returned is None:
         return grads
     several = returned if isinstance(returned, tuple) else (returned,)

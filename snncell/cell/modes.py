@@ -1,4 +1,4 @@
-"""The settings of a Cell and all below it: training or prediction, gradients, devices, precision, flags."""
+"""Settings of a Cell and its descendants: training mode, gradients, device, precision, flags."""
 
 from __future__ import annotations
 
@@ -19,34 +19,37 @@ _OF_CLUSTERS = ("mp_comm_recompute", "parallel_optimizer_comm_recompute", "recom
 
 
 class Modes(Tree):
-    """Settings of a Cell and all below it."""
+    """The part of Cell with settings that apply to all its descendants."""
 
     training: bool
     bprop: Callable[..., Any] | None = None
-    compute_dtype: str | None = None  # what its products are computed in, if not as its Parameters are: `snncell.amp`
-    narrow_out = False  # whether its results stay in that
-    quantisers: Any = None  # a Cell that rounds what it computes with to grids: `snncell.quantise`
+    compute_dtype: str | None = None  # the dtype of its products, if not that of its Parameters: `snncell.amp`
+    narrow_out = False  # whether its results keep compute_dtype
+    quantisers: Any = None  # a Cell that rounds weights and inputs to grids: `snncell.quantise`
     _over_time = False  # whether it runs its `cell` at each time step
     _recomputed = False
 
     @property
     def cls_name(self) -> str:
-        """The name of its class."""
+        """The name of the class."""
         return type(self).__name__
 
     @property
     def phase(self) -> str:
-        """ "train" or "predict"."""
+        """The mode as MindSpore's word: "train" or "predict"."""
         return "train" if self.training else "predict"
 
     def set_train(self, mode: bool = True) -> Self:
-        """Switch this Cell and all below it to training, or to prediction."""
+        """Switch this Cell and its descendants to training mode, or to prediction with `set_train(False)`.
+
+        You should switch to prediction before you evaluate, because layers such as Dropout and BatchNorm differ.
+        """
         for _, cell in self.cells_and_names():
             cell.training = bool(mode)
         return self
 
     def set_grad(self, requires_grad: bool = True) -> Self:
-        """Switch gradients of all Parameters on or off; `cell.requires_grad` is the last setting."""
+        """Set `requires_grad` of all Parameters; `cell.requires_grad` returns the last setting."""
         for parameter in self.get_parameters():
             parameter.requires_grad = bool(requires_grad)
         for _, cell in self.cells_and_names():
@@ -55,7 +58,7 @@ class Modes(Tree):
 
     @property
     def requires_grad(self) -> bool:
-        """The last setting by `set_grad`, which `cell.requires_grad = False` calls; False before."""
+        """The last setting by `set_grad`; False before the first one. Assigning to it calls `set_grad`."""
         return bool(self.__dict__.get("_gradients", False))
 
     @requires_grad.setter
@@ -66,18 +69,18 @@ class Modes(Tree):
         """Move the Parameters and buffers to `device`, "cpu" or "gpu", and return the Cell.
 
         Args:
-            device: a name in upper or lower case, or None to leave them.
+            device: the name in upper or lower case, or None to leave them where they are.
             dtype: None, because Parameters keep their dtype.
             non_blocking: accepted without effect.
 
         Raises:
-            DeviceError: for another name, or without a GPU.
+            DeviceError: for an unknown name, or without a GPU.
             ArgumentError: for a dtype.
         """
         if dtype is not None or isinstance(device, (dtypes.DType, Tensor)):
             raise ArgumentError(
-                f"to: {type(self).__name__} goes to a device, and its Parameters keep their dtype. Layers are made "
-                f"with a dtype; cell.to_float(snncell.float16) has this one compute in few bits."
+                f"to: {type(self).__name__} can only move to a device; its Parameters keep their dtype. Create layers "
+                f"with a dtype, or call cell.to_float(snncell.float16) to compute in float16."
             )
         if device is None:
             return self
@@ -89,16 +92,16 @@ class Modes(Tree):
         return self
 
     def to_float(self, dst_type: Any) -> Self:
-        """Compute in float16 or bfloat16, in this Cell and all below: y = f(half(x), half(W)), y is of `dst_type`.
+        """Compute this Cell and its descendants in float16 or bfloat16: y = f(half(x), half(W)), y is of `dst_type`.
 
-        Parameters and their gradients keep their dtype. `amp.auto_mixed_precision` does this only for layers with large
-        products, and gives float32 after each. Cells with a `bprop` and no Parameters are not changed.
+        Parameters and their gradients keep their dtype. Cells with a `bprop` and no Parameters do not change.
+        `amp.auto_mixed_precision` changes only layers with large products, and converts the result of each to float32.
 
         Args:
             dst_type: float16, bfloat16, or float32 to undo it.
 
         Raises:
-            ArgumentError: for another dtype, a quantised Cell, or one with both a `bprop` and Parameters.
+            ArgumentError: for another dtype, a quantised Cell, or a Cell with both a `bprop` and Parameters.
 
         Example:
             >>> net = nn.Dense(3, 4).to_float(snncell.float16)
@@ -116,7 +119,7 @@ class Modes(Tree):
             if kind is not dtypes.float32:
                 cell.compute_dtype, cell.narrow_out = kind.name, True
             elif cell.compute_dtype is not None:
-                del cell.compute_dtype  # as if it had never been set, for checkpoints too
+                del cell.compute_dtype  # deleted, not set to None, so that checkpoints do not change
                 cell.__dict__.pop("narrow_out", None)
         return self
 
@@ -126,8 +129,8 @@ class Modes(Tree):
                 yield cell
             elif any(True for _ in cell.get_parameters(expand=False)):
                 raise ArgumentError(
-                    f"to_float: {type(cell).__name__} has a bprop, which knows its Parameters as they are: cast in its "
-                    f"construct and bprop what is to have fewer bits."
+                    f"to_float: {type(cell).__name__} has a bprop, which uses its Parameters in float32. Cast the "
+                    f"values that should have fewer bits in its construct and bprop."
                 )
 
     def recompute(
@@ -139,37 +142,39 @@ class Modes(Tree):
         context_fn: None = None,
         **kwargs: Any,
     ) -> Self:
-        """Gradient checkpointing: run the Cell again in the backward pass, instead of keeping its intermediate values.
+        """Gradient checkpointing: rerun the Cell in the backward pass instead of storing its intermediate values.
 
-        Gradients and random numbers are the same, it keeps only inputs and outputs, and costs a second forward pass.
-        Statistics are written once; hooks of the Cells below are called once more. A `MultiStep` without
-        `checkpoint_every` keeps its states at every sqrt(T)-th step. In a jitted function the compiler decides, and
-        this has no effect.
+        It stores only inputs and outputs and costs a second forward pass; gradients and random numbers stay the same.
+        Statistics are updated once, but hooks of the descendants are called twice. A `MultiStep` without
+        `checkpoint_every` stores its states at every sqrt(T)-th time step. In a jitted function this has no effect,
+        because the compiler decides.
 
         Args:
             output_recompute: False, because the following operations need the outputs.
             context_fn: None.
-            use_reentrant, early_stop, kwargs: MindSpore's, without effect; kwargs are `mp_comm_recompute`,
+            use_reentrant, early_stop, kwargs: MindSpore's arguments, without effect; kwargs are `mp_comm_recompute`,
                 `parallel_optimizer_comm_recompute` and `recompute_slice_activation`.
 
         Raises:
-            ArgumentError: for output_recompute, a context_fn, or another name.
+            ArgumentError: for output_recompute, a context_fn, or an unknown name.
         """
         if output_recompute or context_fn is not None:
             raise ArgumentError(
-                "recompute: output_recompute=True and context_fn are not there; outputs are kept. Call recompute() on "
-                "the Cell that holds both, if the output of one is to go as well."
+                "recompute: output_recompute=True and context_fn are not supported; outputs are always stored. To free "
+                "the output of a Cell too, call recompute() on the Cell that contains it and the next one."
             )
         for name in kwargs:
             if name not in _OF_CLUSTERS:
-                raise ArgumentError(f"recompute: takes no {name!r}; of MindSpore's others {', '.join(_OF_CLUSTERS)}.")
+                raise ArgumentError(
+                    f"recompute: takes no {name!r}; of MindSpore's other arguments it takes {', '.join(_OF_CLUSTERS)}."
+                )
         self._recomputed = True
         return self
 
     # --- flags --------------------------------------------------------------------------------------------------------
 
     def add_flags(self, **flags: Any) -> Self:
-        """Set attributes that `get_flags` tells of."""
+        """Set attributes that `get_flags` returns."""
         for name, value in flags.items():
             setattr(self, name, value)
         if flags:
@@ -177,19 +182,19 @@ class Modes(Tree):
         return self
 
     def add_flags_recursive(self, **flags: Any) -> Self:
-        """Set attributes of this Cell and all below it."""
+        """Call `add_flags` on this Cell and all its descendants."""
         for _, cell in self.cells_and_names():
             cell.add_flags(**flags)
         return self
 
     def get_flags(self) -> dict[str, Any]:
-        """The attributes that `add_flags` set, with the values that they were given."""
+        """The attributes set by `add_flags`, with their values at that time."""
         return dict(self.__dict__.get("_flags_set", {}))
 
 
 @contextmanager
 def phases(*parts: Any) -> Iterator[None]:
-    """Restore after the body whether each Cell in these parts is in training; other parts are ignored."""
+    """Context manager that restores the training mode of every Cell in `parts` at the end; it ignores other objects."""
     cells = [cell for part in parts if isinstance(part, Modes) for _, cell in part.cells_and_names()]
     before = [(cell, cell.training) for cell in cells]
     try:
@@ -199,26 +204,27 @@ def phases(*parts: Any) -> Iterator[None]:
             cell.training = training
 
 
-# --- other numbers than the Parameters hold: in fewer bits, or rounded to a grid --------------------------------------
+# --- computing with narrowed or quantised Parameters ------------------------------------------------------------------
 
 
 def refuse_quantised(cell: Any, path: str, narrow: str, who: str) -> None:
-    """Raise an ArgumentError for a Cell whose weights are on a grid, and that is to compute in few bits."""
+    """Raise an ArgumentError if a Cell that should compute in float16 or bfloat16 is quantised."""
     if cell.quantisers is not None:
         raise ArgumentError(
-            f"{who}: {path or 'the net'} ({type(cell).__name__}) is quantised, and {narrow} has fewer bits than sums "
-            f"on its grid need. quantise.restore(net) undoes that."
+            f"{who}: {path or 'the net'} ({type(cell).__name__}) is quantised, and {narrow} has too few bits for the "
+            f"sums on its grid. quantise.restore(net) undoes the quantisation."
         )
 
 
 def run_with_others(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call `cell.construct` with other Tensors in the places of its Parameters, its inputs and its results.
+    """Call `cell.construct` with converted Tensors in place of its Parameters, inputs and results.
 
-    With `cell.quantisers` they are on its grids; with `cell.compute_dtype` they are of that dtype, and results are
-    float32 again, unless the Cell has `narrow_out`; no Cell has both. Operations compute them from the Parameters, so
-    gradients reach these. If construct sets an attribute, which would be lost, it is an ArgumentError.
+    With `cell.quantisers` they are rounded to grids. With `cell.compute_dtype` they have that dtype, and results become
+    float32 again unless the Cell has `narrow_out`. A Cell never has both. The conversions are operations on the
+    Parameters, so gradients reach the Parameters. It raises an ArgumentError if construct sets an attribute, because
+    construct runs on a copy of the Cell and the attribute would be lost.
     """
-    inner = object.__new__(type(cell))  # the Cell with Tensors in the places of its Parameters
+    inner = object.__new__(type(cell))  # a copy of the Cell with Tensors in place of its Parameters
     inner.__dict__.update(cell.__dict__)
     if cell.quantisers is None:
         narrow = dtypes.as_dtype(cell.compute_dtype)
@@ -234,7 +240,7 @@ def run_with_others(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def _narrow_parameters(inner: Any, args: tuple[Any, ...], kwargs: dict[str, Any], narrow: dtypes.DType) -> Any:
-    """Put casts in the places of the Parameters; the inputs, cast."""
+    """Replace the copy's Parameters by casts, and return the cast inputs."""
     for name, value in vars(inner).items():
         if isinstance(value, Parameter):
             inner.__dict__[name] = _as(narrow, value)
@@ -245,11 +251,11 @@ def _narrow_parameters(inner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def _construct_copy(cell: Any, inner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The result of the copy, which nothing may have been kept on."""
+    """Call construct of the copy; raise if it set an attribute."""
     name = type(cell).__name__
     if "construct" in vars(cell):
         raise ArgumentError(
-            f"{name}: its construct was set on the object, and reads the Parameters as they are, not in few bits. "
+            f"{name}: its construct was set on the object, so it reads the Parameters in their full precision. "
             f"Define it in a subclass of {name}, or leave the Cell out of quantise.prepare or amp."
         )
     out = inner.construct(*args, **kwargs)

@@ -1,9 +1,9 @@
-"""Constants with a range: what a number must be, how an error says so, and how a learned one is kept there.
+"""Ranges of constants: valid values, error messages, and how learned constants stay valid.
 
-The policy, the same for neurons and spike functions: a constant is checked where it is made and wherever it is set; one
-that is learned, a Parameter, is brought back into its range by every write to it, an optimiser's step among them (the
-projected gradient method). So what is read from it is what is used, in its own units, its gradient is that of the
-equations, at the end of the range too, and compiled loops know nothing of it.
+Neurons and spike functions follow one policy. A constant is checked when it is created and whenever it is set. A
+learned constant is a Parameter, and every write to it, for example by an optimiser, is projected into its range
+(projected gradient method). Therefore its value is always the value in use, in its own units. Its gradient is that of
+the equations even at the ends of the range, and compiled loops need no extra code.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from snncell.tape.state import TRACING, recording_on
 from snncell.tape.tensor import Tensor
 
 _FINITE = "is a finite number"
-_LEAST = 2.0**-20  # of an end: a distance from it that a float32 can tell
-_SHARE = 2.0**-10  # of its first distance from an open end: a learned constant comes no nearer
+_LEAST = 2.0**-20  # relative distance from an end of a range that float32 can represent
+_SHARE = 2.0**-10  # learned constants keep this share of their initial distance from an open end
 
 
 def numbers_of(value: Any) -> np.ndarray[Any, Any]:
-    """The numbers of a constant, as float64."""
+    """The values of a constant as float64."""
     with recording_on(None):
         numbers = value.asnumpy() if isinstance(value, Tensor) else value
     try:
         return np.asarray(numbers, np.float64)
-    except OverflowError:  # an integer beyond all of them
+    except OverflowError:  # an integer larger than any float64
         return np.full(np.shape(numbers), np.inf)
 
 
 def unknown(value: Any) -> bool:
-    """True if it is a Tensor without values, because it is being traced."""
+    """True for a Tensor without a value, because it is being traced."""
     return isinstance(value, Tensor) and TRACING.trace is not None
 
 
 def quote_value(value: Any) -> str:
-    """A value for an error: its repr, cut after 200 characters."""
+    """The repr of a value for an error, cut after 200 characters."""
     if isinstance(value, int):
         return show(value)
     text = repr(value.asnumpy().tolist() if isinstance(value, Tensor) and not unknown(value) else value)
@@ -56,13 +56,13 @@ def quote_value(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers from `low` to `high`, without the ends unless they are closed; never NaN.
+    """The interval from `low` to `high`. NaN is never in it.
 
     Attributes:
-        low, high: the ends; numbers, or an array, a Tensor or a Parameter that broadcasts to the constant.
-        closed: the ends that belong to it: "", "low", "high" or "both".
-        text: the words of an error after the constant's name, "is positive"; by default made from the ends.
-        whole: whether it must be an int.
+        low, high: the ends: numbers, or an array, a Tensor or a Parameter that broadcasts to the constant.
+        closed: the ends that belong to the range: "", "low", "high" or "both".
+        text: the words after the constant's name in errors, such as "is positive". Default: made from the ends.
+        whole: whether the constant must be an int.
     """
 
     low: Constant = -math.inf
@@ -72,14 +72,14 @@ class Range:
     whole: bool = False
 
     def holds(self, value: Any) -> bool:
-        """True if all of a value is in the range."""
+        """True if all elements of a value are in the range."""
         numbers, low, high = numbers_of(value), numbers_of(self.low), numbers_of(self.high)
         above = numbers >= low if self.closed in ("low", "both") else numbers > low
         below = numbers <= high if self.closed in ("high", "both") else numbers < high
         return bool(np.all(above & below))
 
     def check(self, value: Any, who: str, name: str) -> Any:
-        """A value as it is, after checking that it is in the range, unless it is traced."""
+        """Return a value after checking that it is in the range; values that are being traced are not checked."""
         if self.whole and (isinstance(value, bool) or not isinstance(value, int)):
             raise ArgumentError(f"{who}: {name} {self.words()}, not {quote_value(value)}.")
         if any(unknown(x) for x in (value, self.low, self.high)) or self.holds(value):
@@ -93,11 +93,11 @@ class Range:
 
     @property
     def bounded(self) -> bool:
-        """True if there is any finite end."""
+        """True if an end is finite."""
         return _is_finite(self.low) or _is_finite(self.high)
 
     def words(self) -> str:
-        """The words of an error for what a constant must be."""
+        """The words of an error about a value out of range."""
         low = f" {'from' if self.closed in ('low', 'both') else 'above'} {self.low}" if _is_finite(self.low) else ""
         high = (
             f" {'up to' if self.closed in ('high', 'both') else 'below'} {self.high}" if _is_finite(self.high) else ""
@@ -105,7 +105,7 @@ class Range:
         return self.text or (f"is a number{low}{high}" if low or high else _FINITE)
 
     def gaps(self, value: Any) -> tuple[Any, Any]:
-        """The gaps that a learned constant that begins at `value` keeps to the low and to the high end."""
+        """The smallest distances from both ends that a learned constant keeps, if its initial value is `value`."""
         if unknown(value) or unknown(self.low) or unknown(self.high):
             return 0.0, 0.0
         ends = (numbers_of(self.low), -1.0, "low"), (numbers_of(self.high), 1.0, "high")
@@ -118,8 +118,8 @@ class Range:
         return float(np.maximum(np.min((end - value) * sign) * _SHARE, least))
 
     def project(self, value: Tensor, gaps: tuple[Any, Any]) -> Tensor:
-        """The nearest value that is in the range and no nearer to an open end than `gaps`; NaN stays NaN."""
-        # An infinite step of an optimiser is brought back too, where the range has no end.
+        """The nearest value in the range, at least `gaps` away from open ends; NaN stays NaN."""
+        # Where the range has no end, use the largest float32, so that inf from a diverging optimiser is projected, too.
         largest = float(np.finfo(np.float32).max)
         low = _end(self.low, value, gaps[0], ops.max) if _is_finite(self.low) else -largest
         high = _end(self.high, value, -gaps[1], ops.min) if _is_finite(self.high) else largest
@@ -132,12 +132,13 @@ def _is_finite(end: Any) -> bool:
 
 
 def _end(end: Any, value: Tensor, gap: Any, most: Any) -> Any:
-    """An end of the range for a learned constant: one for each of its elements, or the tightest of all."""
+    """An end of the range for a learned constant: elementwise, or the tightest end if shapes differ."""
     if not isinstance(end, Tensor):
         return float(end) + gap
     end = end.astype(value.dtype)
     end = end if end.shape == value.shape or end.size == 1 else most(end)
-    return end + ops.maximum(ops.abs(end) * _LEAST, abs(gap)) * (1.0 if gap > 0.0 else -1.0)  # it may have grown
+    # The end may have grown since `gap` was computed.
+    return end + ops.maximum(ops.abs(end) * _LEAST, abs(gap)) * (1.0 if gap > 0.0 else -1.0)
 
 
 FINITE = Range()
@@ -150,7 +151,7 @@ LOGIT = Range(-80.0, 16.0, "both", "is a logit from -80 to 16, whose sigmoid is 
 
 
 def check_constant(value: Any, who: str, name: str) -> Any:
-    """A constant: a number, a Tensor or a Parameter; an array becomes a Tensor."""
+    """Check that a constant is a number, a Tensor or a Parameter; convert arrays to Tensors."""
     if isinstance(value, (np.ndarray, list, tuple)):
         try:
             array = np.asarray(value)
@@ -169,10 +170,10 @@ def check_constant(value: Any, who: str, name: str) -> Any:
 
 
 def one_of(value: Any, allowed: Sequence[Any], who: str, name: str) -> Any:
-    """An option as it is, after checking that it is one of a few."""
+    """Check that an option is one of the allowed values, and return it."""
     try:
         is_allowed = value in allowed
-    except Exception:  # an array, or a traced Tensor: the comparison has no truth value, so it is refused below
+    except Exception:  # an array or a traced Tensor, because its comparison has no truth value
         is_allowed = False
     if not is_allowed:
         choices = join_with_or([f'"{word}"' if isinstance(word, str) else repr(word) for word in allowed])
@@ -192,45 +193,45 @@ def _over(divisor: Any, dividend: Any) -> Any:
 
 
 class Derived:
-    """A function of Parameters and numbers that operations evaluate each time it is used.
+    """A constant computed from Parameters; operations evaluate it at each use.
 
-    Arithmetic with one gives another one, so conversions of time constants take Parameters and numbers:
-    `1.0 - decay_from_tau(tau)` is learned as `tau` is. A comparison, which needs a number now, raises an error.
+    Arithmetic with it gives another one, so you can pass Parameters to conversions of time constants. For example,
+    `1.0 - decay_from_tau(tau)` is learned if `tau` is. A comparison raises an error, because it needs a number at once.
 
     Args:
-        function: a function of the present values of `parts`; of a module, so that it can be pickled.
-        parts: Parameters, numbers, and others of these.
+        function: a function of the present values of `parts`, defined in a module so that it can be pickled.
+        parts: Parameters, numbers, and other Derived constants.
         name: the user's name for it, for errors.
     """
 
-    __array_ufunc__ = None  # NumPy's arrays leave arithmetic to it
+    __array_ufunc__ = None  # so that NumPy arrays leave arithmetic to this class
 
     def __init__(self, function: Callable[..., Any], *parts: Any, name: str) -> None:
         self.function = function
         self.parts = tuple(Tensor(part) if isinstance(part, np.ndarray) else part for part in parts)
         self.name = name
-        self.domain = FINITE  # of a Parameter itself: the values for which the function makes sense
+        self.domain = FINITE  # for a plain Parameter: the valid values in the function that uses it
 
     @classmethod
     def of(cls, parameter: Parameter, name: str) -> Derived:
-        """A Parameter itself."""
+        """Wrap a Parameter."""
         return cls(operator.pos, parameter, name=name)
 
     @property
     def itself(self) -> Parameter | None:
-        """The Parameter, if it is nothing else."""
+        """The Parameter, if this is a plain Parameter, else None."""
         (only, *others) = self.parts
         return only if not others and isinstance(only, Parameter) else None
 
     def value(self) -> Tensor:
-        """Its present value, by operations on the Parameters."""
+        """The present value, computed by operations on the Parameters."""
         if self.itself is not None:
             return self.itself
         result: Tensor = self.function(*[part.value() if type(part) is Derived else part for part in self.parts])
         return result
 
     def sources(self) -> Iterator[Derived]:
-        """The Parameters that it is computed from, each as one of these."""
+        """The Parameters that it is computed from, each as a Derived."""
         if self.itself is not None:
             yield self
         for part in self.parts:
@@ -238,13 +239,13 @@ class Derived:
                 yield from part.sources()
 
     def staying(self, domain: Range) -> Derived:
-        """Itself; if it is a Parameter, that must stay in this range."""
+        """Restrict a plain Parameter to a range. Returns self."""
         if self.itself is not None:
             self.domain = domain
         return self
 
     def through(self, function: Callable[..., Any], *others: Any) -> Derived:
-        """A function of it, and of further parts."""
+        """Apply a function to this and to further parts."""
         return Derived(function, self, *others, name=self.name)
 
     __add__ = __radd__ = partialmethod(through, operator.add)
@@ -254,7 +255,7 @@ class Derived:
     __neg__ = partialmethod(through, operator.neg)
 
     def _refuse(self, *_: Any) -> Never:
-        raise ArgumentError(f"{self.name} is a Parameter, but cannot be learned here; give its value.")
+        raise ArgumentError(f"{self.name} is a Parameter, but cannot be learned here; pass a number.")
 
     __bool__ = __float__ = __int__ = __index__ = __len__ = __iter__ = _refuse
     __lt__ = __le__ = __gt__ = __ge__ = __pow__ = __rpow__ = __array__ = _refuse
@@ -263,4 +264,4 @@ class Derived:
         return f"<of Parameter {self.name}>"
 
 
-CONSTANT.types.add(Derived)  # what takes a constant takes it
+CONSTANT.types.add(Derived)  # arguments annotated as Constant accept it

@@ -1,4 +1,4 @@
-"""The state of a Cell as a dict: Parameters, buffers, and what a class keeps beside them."""
+"""State dicts of Cells: Parameters, buffers, and extra state of a class."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _EXTRA = "_extra_state"
 
 
 class IncompatibleKeys(NamedTuple):
-    """The paths that only the Cell has, and those that only the state has."""
+    """The result of `load_state_dict`: the paths that only the Cell has, and those that only the state has."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
 
 
 class HasState(Tree):
-    """The part of a Cell that gives and takes its state as a dict."""
+    """The part of Cell that saves and loads its state as a dict."""
 
     _state_hooks: Any = MappingProxyType({})
     _state_pre_hooks: Any = MappingProxyType({})
@@ -36,19 +36,19 @@ class HasState(Tree):
     # --- buffers ------------------------------------------------------------------------------------------------------
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Make a Tensor an attribute that is part of the state, and no Parameter.
+        """Register a buffer: a Tensor attribute that is saved with the state but not trained.
 
-        You replace it by setting the attribute, outside of traced functions. For values that change inside of one, use
-        a Parameter with requires_grad=False and `ops.assign`.
+        You can replace it by setting the attribute, outside of traced functions. For a value that changes inside a
+        traced function, use a Parameter with requires_grad=False and `ops.assign`.
 
         Args:
-            name: a free attribute, or a buffer.
+            name: the attribute, which must be free or a buffer.
             tensor: its value, or None.
-            persistent: whether `state_dict` and checkpoints have it.
+            persistent: whether `state_dict` and checkpoints contain it.
 
         Raises:
-            NameClashError: for a name that is empty, contains a dot, or belongs to something else.
-            ArgumentTypeError: for a value that is neither a Tensor nor None.
+            NameClashError: for a name that is empty, contains a dot, or belongs to another object.
+            ArgumentTypeError: if `tensor` is neither a Tensor nor None.
         """
         who = "register_buffer"
         if name not in self._buffers:
@@ -61,11 +61,11 @@ class HasState(Tree):
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
-        """The buffers that have a value, with their attribute paths, which begin with `prefix`.
+        """Iterate over the buffers that are not None, with their attribute paths.
 
         Args:
-            prefix: a path.
-            recurse: whether to include those of the Cells below.
+            prefix: the beginning of each path.
+            recurse: whether to include the buffers of descendants.
             remove_duplicate: whether a Tensor that is several buffers comes once.
         """
         seen: set[int] = set()
@@ -77,12 +77,12 @@ class HasState(Tree):
                     yield (f"{path}.{name}" if path else name), tensor
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
-        """The buffers that have a value, as an iterator."""
+        """Iterate over the buffers that are not None."""
         for _, tensor in self.named_buffers(recurse=recurse):
             yield tensor
 
     def get_buffer(self, target: str) -> Tensor:
-        """The buffer at a path, or a MissingNameError."""
+        """The buffer at a path; an unknown path is a MissingNameError."""
         path, _, name = target.rpartition(".")
         cell = self.get_sub_cell(path)
         if name not in cell._buffers:
@@ -91,7 +91,7 @@ class HasState(Tree):
         return tensor
 
     def kept_buffers(self) -> dict[str, tuple[Any, str]]:
-        """The Cell and the attribute of each persistent buffer, by path."""
+        """The Cell and the attribute name of each persistent buffer, by path."""
         return {
             f"{path}.{name}" if path else name: (cell, name)
             for path, cell in self.cells_and_names()
@@ -99,27 +99,27 @@ class HasState(Tree):
             if kept and cell.__dict__[name] is not None
         }
 
-    # --- what a class keeps beside ------------------------------------------------------------------------------------
+    # --- extra state --------------------------------------------------------------------------------------------------
 
     def get_extra_state(self) -> Any:
-        """Further state of a class, which defines this together with `set_extra_state`."""
-        raise MissingNameError(f"{type(self).__name__} keeps no extra state: it defines no get_extra_state.")
+        """Override this together with `set_extra_state` to save further state, such as a Python counter."""
+        raise MissingNameError(f"{type(self).__name__} has no extra state: it defines no get_extra_state.")
 
     def set_extra_state(self, state: Any) -> None:
-        """Load the result of `get_extra_state`."""
-        raise MissingNameError(f"{type(self).__name__} takes no extra state: it defines no set_extra_state.")
+        """Override this to load the result of `get_extra_state`."""
+        raise MissingNameError(f"{type(self).__name__} cannot load extra state: it defines no set_extra_state.")
 
     # --- as a dict ----------------------------------------------------------------------------------------------------
 
     def state_dict(
         self, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
     ) -> dict[str, Any]:
-        """A dict of the Parameters and the persistent buffers by attribute path, without copies.
+        """A dict of all Parameters and persistent buffers by attribute path, without copies.
 
-        A shared Parameter is in it once. Hooks of `register_state_dict_post_hook` may change it.
+        A shared Parameter is in it once. Hooks of `register_state_dict_post_hook` may change the dict.
 
         Args:
-            destination: a dict to put them into, a new OrderedDict by default.
+            destination: a dict to add them to. Default: a new OrderedDict.
             prefix: the beginning of each path.
             keep_vars: accepted without effect.
         """
@@ -142,17 +142,17 @@ class HasState(Tree):
         return found
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
-        """Load Parameters and buffers by attribute path: all of them or, if one does not fit, none.
+        """Load Parameters and buffers by attribute path. If one of them does not fit, nothing is loaded.
 
         Args:
             state_dict: the result of `state_dict` or `load_checkpoint`; values are Tensors or arrays.
-            strict: whether every path must be both in the Cell and in the dict.
+            strict: whether the Cell and the dict must have exactly the same paths.
 
         Returns:
-            The paths that only the Cell has, and those that only the dict has.
+            The paths that only the Cell has, and the paths that only the dict has.
 
         Raises:
-            CheckpointError: if a shape or dtype differs or, with strict, a path is missing.
+            CheckpointError: if a shape or dtype differs or, with strict, if paths differ.
         """
         if not isinstance(state_dict, Mapping):
             raise ArgumentTypeError(f"load_state_dict: state_dict is a dict, not {came(state_dict)}.")
@@ -185,10 +185,10 @@ class HasState(Tree):
         return keys
 
     def _state_places(self, given: dict[str, Any], keys: IncompatibleKeys) -> tuple[Any, Any, Any]:
-        """The places that the paths of a state lead to, after noting those that are on one side alone."""
+        """Match the paths of a state with Parameters, buffers and extra state; add unmatched paths to `keys`."""
         parameters = [(path, p) for path, p in self.parameters_and_names() if path in given]
         found = {path for path, _ in parameters}
-        for path in [path for path in given if path not in found]:  # to what is shared another way may lead
+        for path in [path for path in given if path not in found]:  # perhaps another path to a shared Parameter
             owner, _, name = path.rpartition(".")
             member = _at(self, owner).get(name)
             if isinstance(member, Parameter):
@@ -213,7 +213,7 @@ class HasState(Tree):
     # --- hooks --------------------------------------------------------------------------------------------------------
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> HookHandle:
-        """Call `hook(cell, prefix, keep_vars)` before `state_dict` looks at the Cell."""
+        """Call `hook(cell, prefix, keep_vars)` before `state_dict` reads the Cell."""
         return HookHandle(self, "_state_pre_hooks", Hook(hook))
 
     def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> HookHandle:
@@ -223,7 +223,7 @@ class HasState(Tree):
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> HookHandle:
         """Call `hook(cell, state_dict, prefix, {}, strict, missing_keys, unexpected_keys, errors)` before loading.
 
-        It may change the dict, which is a copy, and add to the three lists; texts in `errors` are raised.
+        It may change the dict, which is a copy, and append to the three lists. Texts in `errors` are raised.
         """
         return HookHandle(self, "_load_pre_hooks", Hook(hook))
 
@@ -233,7 +233,7 @@ class HasState(Tree):
 
 
 def replace_buffers(written: Undo, values: Iterable[tuple[Any, str, Tensor]]) -> None:
-    """Set buffers, of Cells and attributes, to copies of values that fit, within `together(written)`."""
+    """Set buffers to copies of values that fit; call it within `together(written)`."""
     for cell, name, value in values:
         before = vars(cell)[name]
         written.note([(cell, name, before)])
@@ -245,7 +245,7 @@ def _defines(cell: Any, name: str) -> bool:
 
 
 def _at(cell: HasState, path: str) -> dict[str, Any]:
-    """The Cells and Parameters of the Cell at a path, which may lead through a list, by name."""
+    """The Parameters and children, by name, of the Cell at a path, which may go through a list."""
     try:
         return dict(cell.get_sub_cell(path)._members())
     except MissingNameError:
@@ -253,7 +253,7 @@ def _at(cell: HasState, path: str) -> dict[str, Any]:
 
 
 def _fitting(path: str, value: Any, place: Any, faults: list[str]) -> Tensor | None:
-    """A value for a place of the state, or None after noting why it is none."""
+    """Convert a value for its place in the Cell; if it does not fit, append the reason to `faults` and return None."""
     try:
         tensor = value if isinstance(value, Tensor) else Tensor(value)
     except (TypeError, ValueError):

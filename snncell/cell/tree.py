@@ -1,14 +1,14 @@
-"""The tree of a Cell: Parameters and Cells among its attributes, their names, and walks over all of them.
+"""The tree of Cells: Parameters and child Cells among attributes, their names, and iteration over them.
 
-A Parameter is named by its path. The name is set when a Parameter or a Cell becomes an attribute of a Cell:
+A Parameter is named after its path. It gets its name when it, or its Cell, becomes an attribute of a Cell:
 
     net.fc1 = nn.Dense(2, 3)        net.fc1.weight is called "fc1.weight"
     outer.net = net                 and now "net.fc1.weight"
 
-- A child knows its prefix, so Parameters that you set in it later get the whole path too.
-- If several attributes hold one Parameter, the first one names it, and after that the next one.
-- A Parameter that no Cell holds any more keeps its name until another Cell takes it.
-- A Parameter with a name of its own keeps that name in a Cell that is no child.
+- A child knows its prefix, so Parameters that you set in it later also get the whole path.
+- If several attributes hold one Parameter, the first one names it. When that one is deleted, the next one does.
+- A Parameter that has left its Cell keeps its name until another Cell takes it.
+- A Parameter with an explicit name keeps it in a Cell that has no parent.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from snncell.tape.tensor import Tensor
 
 
 class TreePlace(Home):
-    """The place of a Cell in a tree.
+    """The position of a Cell in the tree of Cells.
 
     Attributes:
         prefix: the beginning of its Parameters' names.
-        names_children: False for a Cell that does not rename the Parameters of its Cells (auto_prefix=False).
+        names_children: False for a Cell that does not rename the Parameters of its children (auto_prefix=False).
     """
 
     __slots__ = ("names_children", "prefix")
@@ -44,32 +44,33 @@ class TreePlace(Home):
         self.names_children, self.prefix = names_children, prefix
 
     def __reduce__(self) -> Any:
-        return TreePlace, (self.names_children, self.prefix)  # whoever holds the original does not hold the copy
+        return TreePlace, (self.names_children, self.prefix)  # a copy has no holders yet
 
 
 def take(cell: Any, key: str, member: Any) -> None:
-    """Name a Parameter, or a Cell and all below it, that has become an attribute of a Cell."""
+    """Name a Parameter, or a Cell and all its descendants, after becoming an attribute of `cell`."""
     if cell._naming.names_children:
         _hold(cell, key, member)
         _elect(member)
     elif isinstance(member, Parameter) and member.anonymous and "." not in key:
-        member.name = key  # a network has still to name those in an optimiser's list
+        member.name = key  # but not those in an optimiser's list: their network names them
 
 
 def let_go(cell: Any, members: list[Any]) -> None:
-    """Name what has ceased to be an attribute of a Cell by another attribute that holds it, if there is one."""
+    """Rename removed attributes after another attribute that still holds them, if any."""
     for member in members if cell._naming.names_children else ():
         _elect(member)
         if isinstance(member, Parameter) or _home(member).owner is not None:
             continue
-        # Others name what is in a Cell that nobody holds: after net.a = Wrapper(inner); net.a = inner it is a.w.
+        # The Cell has no holder left, so prefer other names for its members.
+        # For example, after net.a = Wrapper(inner); net.a = inner the Parameter w of inner is named "a.w".
         for _, below in member._members():
             _home(below).holders.sort(key=lambda owner: owner.cell() is member)
             _elect(below)
 
 
 def rearrange(cell: Any, before: list[Any], now: dict[str, Any]) -> None:
-    """Name the Cells of a container anew, which has moved them without letting go of them."""
+    """Rename the children of a container that has moved them to other positions."""
     for key, member in now.items():
         home = _home(member)
         moved = Owner(weakref.ref(cell), f"{type(cell).__name__}.{key}", key)
@@ -79,8 +80,8 @@ def rearrange(cell: Any, before: list[Any], now: dict[str, Any]) -> None:
 
 
 def link(root: Any) -> None:
-    """Make copied Cells the homes of their members, which keep their names."""
-    # A Cell that is still being copied, in a circle, has nothing yet: it links all when it has.
+    """Make copied Cells the holders of their members; the names stay."""
+    # In a reference cycle, a Cell that is still being copied has no attributes yet. It links all members later.
     cells = {cell: None for _, cell in root.cells_and_names() if "_naming" in vars(cell)}
     members = [(cell, key, member) for cell in cells for key, member in cell._members()]
     ours = [(cell, key, member) for cell, key, member in members if _is_of(member, cells)]
@@ -93,7 +94,7 @@ def link(root: Any) -> None:
 
 
 def _is_of(member: Any, cells: dict[Any, None]) -> bool:
-    """True for a member of these Cells alone: a shallow copy leaves others to the original."""
+    """True for a member that belongs to these Cells only. A shallow copy leaves other members to the original."""
     if not isinstance(member, Parameter) and member not in cells:
         return False
     home = _home(member).owner
@@ -106,7 +107,7 @@ def _home(member: Any) -> Home:
 
 
 def _hold(cell: Any, key: str, member: Any) -> None:
-    """Note that an attribute holds something, after those that did before."""
+    """Append an attribute to the holders of a member."""
     home = _home(member)
     if not any(owner.cell() is cell and owner.key == key for owner in home.holders):
         home.holders.append(Owner(weakref.ref(cell), f"{type(cell).__name__}.{key}", key))
@@ -121,7 +122,7 @@ def _elect(member: Any, rename: bool = True) -> None:
     if home.owner is None or home.owner is before or not rename:
         return
     cell, key = home.owner.cell(), home.owner.key
-    assert cell is not None  # which has just been seen to hold it
+    assert cell is not None  # `_holds` has just checked it
     if not isinstance(member, Parameter):
         name_below(member, f"{cell._naming.prefix}{key}.")
     elif member.anonymous or cell._naming.prefix:
@@ -129,7 +130,7 @@ def _elect(member: Any, rename: bool = True) -> None:
 
 
 def name_below(cell: Any, prefix: str) -> None:
-    """Give a Cell a prefix, and rename its members and those of the Cells below it."""
+    """Set the prefix of a Cell, and rename all Parameters in it and its descendants."""
     cell._naming.prefix = prefix
     for key, member in cell._members():
         _hold(cell, key, member)
@@ -143,7 +144,7 @@ def name_below(cell: Any, prefix: str) -> None:
 
 
 def _holds(owner: Owner, member: Any) -> bool:
-    """True if an attribute still holds a member; in a list, at its place."""
+    """True if an attribute still holds a member; for an item of a list, at its position."""
     name, _, position = owner.key.rpartition(".")
     cell = owner.cell()
     attributes: dict[str, Any] = {} if cell is None else vars(cell)
@@ -154,23 +155,23 @@ def _holds(owner: Owner, member: Any) -> bool:
 
 
 def _is_above(member: Any, cell: Any) -> bool:
-    """True if the name of a Cell goes through `member`, which it cannot name then."""
+    """True if `member` is `cell` or one of its ancestors, so that `cell` cannot name it."""
     while cell is not None and cell is not member:
         cell = None if cell._naming.owner is None else cell._naming.owner.cell()
     return cell is not None
 
 
 _SIMPLE = (bool, int, float, str, bytes, type(None))
-_OWN = ("internal_params", "_kept")  # attributes of the package: Parameters of a `bprop`, values that Stateful keeps
-_COMPILED = ("_graph", "_loop")  # functions compiled from a Cell, which a copy compiles for itself
+_OWN = ("internal_params", "_kept")  # internal attributes: Parameters of a `bprop`, and the states of Stateful
+_COMPILED = ("_graph", "_loop")  # compiled functions of a Cell; a copy compiles its own
 
 
 class Tree:
-    """Parameters and Cells as attributes: the part of a Cell that knows them by name."""
+    """The part of Cell that registers Parameters and child Cells, and finds them by name."""
 
     version: int
     _naming: TreePlace
-    _buffers: Any = MappingProxyType({})  # names of Tensors that belong to the state, and whether they are kept
+    _buffers: Any = MappingProxyType({})  # names of buffers, and whether they are persistent
 
     # --- attributes ---------------------------------------------------------------------------------------------------
 
@@ -179,7 +180,7 @@ class Tree:
         if "version" not in state:
             raise self._not_begun()
         old = state.get(name, _SIMPLE)
-        # By repr: 0.0 and -0.0 are equal and compute otherwise, NaN and NaN are not and compute the same.
+        # Compare by repr, because 0.0 and -0.0 are equal but compute differently, and NaN differs from itself.
         if old is value or (type(old) is type(value) and isinstance(value, _SIMPLE) and repr(old) == repr(value)):
             return
         if isinstance(old, Parameter) and not isinstance(value, Parameter):
@@ -190,7 +191,7 @@ class Tree:
         if name in self._buffers and not (value is None or isinstance(value, Tensor)):
             raise ArgumentTypeError(f"{type(self).__name__}.{name} is a buffer: a Tensor or None, not {came(value)}.")
         object.__setattr__(self, name, value)
-        # Back in training, or in prediction, it is as it was there: what was traced in either is good again.
+        # Switching `training` back restores the old version, so that traces of that mode are valid again.
         state["version"] += bool(value) - bool(old) if name == "training" else 2
         for key, member in _members_in(name, value):
             take(self, key, member)
@@ -203,23 +204,23 @@ class Tree:
         old = self.__dict__.get(name)
         object.__delattr__(self, name)
         let_go(self, [member for _, member in _members_in(name, old)])
-        if name in self._buffers:  # another dict: a shallow copy has this one too
+        if name in self._buffers:  # replace the dict, because a shallow copy shares it
             self.__dict__["_buffers"] = {other: kept for other, kept in self._buffers.items() if other != name}
         self.__dict__["version"] += 2
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state for a copy or a pickle: everything but compiled code."""
+        """The state for a copy or a pickle, without compiled code."""
         state = {name: value for name, value in self.__dict__.items() if name not in _COMPILED}
         place = state["_naming"]
         return state | {"_naming": TreePlace(place.names_children, place.prefix)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Become a copy: the Cells and Parameters that came along belong to it, under the names that they have."""
+        """Restore a copy: its Cells and Parameters belong to it and keep their names."""
         self.__dict__.update({"_naming": TreePlace()} | state)
         link(self)
 
     def _members(self) -> Iterator[tuple[str, Any]]:
-        """Own Parameters and Cells with their attribute names, in the order they were set."""
+        """The Cell's own Parameters and children with their attribute names, in the order they were set."""
         for name, value in self.__dict__.items():
             if isinstance(value, (Parameter, Tree, list, tuple)):
                 yield from _members_in(name, value)
@@ -228,16 +229,16 @@ class Tree:
         __getattr__ = missing_of_cell
 
     def insert_param_to_cell(self, param_name: str, param: Parameter, check_name_contain_dot: bool = True) -> None:
-        """Set a Parameter as an attribute, whose name must be free or a Parameter's.
+        """Set a Parameter as an attribute. The name must be free, or that of a Parameter, which it replaces.
 
         Raises:
-            NameClashError: for a name that is empty, contains a dot, or belongs to something else.
-            ArgumentTypeError: for something else than a Parameter.
+            NameClashError: for a name that is empty, contains a dot, or belongs to another object.
+            ArgumentTypeError: if `param` is not a Parameter.
         """
         self._insert("insert_param_to_cell", "param", param_name, param, Parameter, check_name_contain_dot)
 
     def insert_child_to_cell(self, child_name: str, child_cell: Any) -> None:
-        """Set a Cell as an attribute; names and errors are as for `insert_param_to_cell`."""
+        """Set a Cell as an attribute, with the same rules and errors as `insert_param_to_cell`."""
         self._insert("insert_child_to_cell", "child", child_name, child_cell, Tree)
 
     def _insert(self, who: str, what: str, name: str, member: Any, kind: type, dots: bool = True) -> None:
@@ -248,25 +249,25 @@ class Tree:
         setattr(self, name, member)
 
     def _refuse_name(self, name: Any, kind: type, who: str, argument: str, dots: bool = True) -> None:
-        """Raise if a name cannot be the attribute of something of this kind."""
+        """Raise if `name` cannot become an attribute that holds an object of this kind."""
         if not isinstance(name, str):
             raise ArgumentTypeError(f"{who}: {argument} is a str, not {came(name)}.")
         if not name or (dots and "." in name):
             raise NameClashError(f"{who}: {argument} is the name of an attribute, without dots, not {name!r}.")
-        there = self.__dict__.get(name)
-        if (there is not None and not isinstance(there, kind)) or getattr(type(self), name, None) is not None:
+        present = self.__dict__.get(name)
+        if (present is not None and not isinstance(present, kind)) or getattr(type(self), name, None) is not None:
             raise NameClashError(
-                f"{who}: {type(self).__name__} has an attribute {name!r} already, which is no "
+                f"{who}: {type(self).__name__} already has an attribute {name!r}, which is not a "
                 f"{'Cell' if kind is Tree else kind.__name__}; choose another name, or delete it first."
             )
 
     # --- walks --------------------------------------------------------------------------------------------------------
 
     def cells_and_names(self, cells: set[Any] | None = None, name_prefix: str = "") -> Iterator[tuple[str, Self]]:
-        """This Cell and all below it, depth first, with their attribute paths; a shared one once.
+        """Iterate over this Cell and all descendants with their attribute paths, depth first; a shared Cell comes once.
 
         Args:
-            cells: Cells to leave out, with the Cells that only they contain; it gets all that are met.
+            cells: Cells to skip, with the Cells that only they contain. All visited Cells are added to this set.
             name_prefix: a path to put before all others.
         """
         yield from self._walk(name_prefix, set() if cells is None else cells)
@@ -281,11 +282,11 @@ class Tree:
                 yield from child._walk(f"{path}.{name}" if path else name, seen)
 
     def cells(self) -> list[Any]:
-        """The Cells directly below this one."""
+        """The direct children of this Cell."""
         return list(self.name_cells().values())
 
     def name_cells(self) -> OrderedDict[str, Any]:
-        """The Cells directly below this one, by attribute name; each once, under its first name."""
+        """The direct children by attribute name; each comes once, under its first name."""
         named: OrderedDict[str, Any] = OrderedDict()
         for name, child in self._members():
             if isinstance(child, Tree) and child not in named.values():
@@ -293,12 +294,12 @@ class Tree:
         return named
 
     def get_sub_cell(self, target: str) -> Any:
-        """The Cell at a path below this one, such as "mid.first", or a MissingNameError; this one for ""."""
+        """The descendant at a path such as "mid.first", or this Cell for "". A wrong path is a MissingNameError."""
         cell = self
         for path, found in self.cells_and_names():
             if path == target:
                 return found
-        for name in target.split("."):  # a path that leads to a shared Cell by another way
+        for name in target.split("."):  # another path to a shared Cell
             child = dict(cell._members()).get(name)
             if not isinstance(child, Tree):
                 raise MissingNameError(f"get_sub_cell: {type(self).__name__} has no Cell {target!r}.")
@@ -306,7 +307,10 @@ class Tree:
         return cell
 
     def apply(self, fn: Callable[[Any], Any]) -> Self:
-        """Call `fn(cell)` for each Cell below this one, children before their parents, and then for this one."""
+        """Call `fn(cell)` for every descendant, children before their parents, and last for this Cell.
+
+        For example, you can use it to initialise all layers of one class.
+        """
 
         def visit(cell: Any, done: set[Any]) -> None:
             done.add(cell)
@@ -319,9 +323,9 @@ class Tree:
         return self
 
     def parameters_and_names(self, name_prefix: str = "", expand: bool = True) -> Iterator[tuple[str, Parameter]]:
-        """All Parameters with their attribute paths, own ones first, then those of the children, depth first.
+        """Iterate over all Parameters with their attribute paths: own ones first, then the children's, depth first.
 
-        A Parameter in several places comes once, under the first of its paths.
+        A shared Parameter comes once, under the first of its paths.
         """
         seen: set[int] = set()
         for path, cell in self.cells_and_names(name_prefix=name_prefix) if expand else [(name_prefix, self)]:
@@ -331,24 +335,25 @@ class Tree:
                     yield (f"{path}.{name}" if path else name), parameter
 
     def get_parameters(self, expand: bool = True) -> Iterator[Parameter]:
-        """All Parameters, as an iterator, in the order of `parameters_and_names`."""
+        """Iterate over all Parameters in the order of `parameters_and_names`."""
         for _, parameter in self.parameters_and_names(expand=expand):
             yield parameter
 
     def trainable_params(self, recurse: bool = True) -> list[Parameter]:
-        """The Parameters that gradients are taken with respect to.
+        """The Parameters with requires_grad=True, for example to pass to an optimiser.
 
-        Cells and Parameters in a dict or a nested list are not among them: a warning names the attribute.
+        Cells and Parameters in a dict or a nested list are not registered, so they are missing here. A warning names
+        the attribute that holds them.
         """
         if recurse:
             self._warn_of_unregistered()
         return [parameter for parameter in self.get_parameters(recurse) if parameter.requires_grad]
 
     def _warn_of_unregistered(self) -> None:
-        """Warn of Cells and Parameters in dicts and nested lists, if they are not registered elsewhere."""
+        """Warn about Cells and Parameters in dicts and nested lists, unless they are registered elsewhere."""
         cells = [cell for _, cell in self.cells_and_names()]
         known = {id(x) for x in (*cells, *self.get_parameters())}
-        known |= {id(x) for cell in cells for x in cell.__dict__.get("internal_params", ())}  # of a custom backward
+        known |= {id(x) for cell in cells for x in cell.__dict__.get("internal_params", ())}
         for cell in cells:
             for name, value in cell.__dict__.items():
                 several = isinstance(value, (dict, list, tuple)) and name not in _OWN
@@ -359,41 +364,41 @@ class Tree:
                     kind, use = f"nested {kind}", "an nn.CellList in an nn.CellList"
                 warn_of(
                     f"{type(cell).__name__}.{name} is a {kind} with Cells or Parameters in it, which are not "
-                    f"registered: they are not trained, saved or moved with the net. Use {use}, or for Parameters "
-                    f"insert_param_to_cell.",
+                    f"registered: they will not be trained, saved or moved with the net. Use {use}, or "
+                    f"insert_param_to_cell for Parameters.",
                     RuntimeWarning,
                 )
 
     def untrainable_params(self, recurse: bool = True) -> list[Parameter]:
-        """The Parameters without gradient: statistics and frozen weights."""
+        """The Parameters with requires_grad=False: statistics and frozen weights."""
         return [parameter for parameter in self.get_parameters(recurse) if not parameter.requires_grad]
 
     def parameters_dict(self, recurse: bool = True) -> OrderedDict[str, Parameter]:
-        """All Parameters by attribute path, from this Cell on."""
+        """All Parameters by attribute path."""
         return OrderedDict(self.parameters_and_names(expand=recurse))
 
     def init_parameters_data(self) -> dict[Parameter, Parameter]:
-        """Each Parameter with itself, because Parameters have their values from the start."""
+        """Each Parameter mapped to itself, because Parameters always have values here."""
         return {parameter: parameter for parameter in self.get_parameters()}
 
     # --- names --------------------------------------------------------------------------------------------------------
 
     @property
     def param_prefix(self) -> str:
-        """The beginning of its own Parameters' names: "mid.first", or "" for a Cell that is no child."""
+        """The beginning of its own Parameters' names, such as "mid.first", or "" for a Cell without a parent."""
         return self._naming.prefix.removesuffix(".")
 
     def update_cell_prefix(self) -> None:
-        """Set the `param_prefix` of this Cell and all below to their paths from this one; names stay as they are."""
+        """Set `param_prefix` of this Cell and its descendants to their paths from here, without renaming Parameters."""
         for path, cell in self.cells_and_names():
             cell._naming.prefix = f"{path}." if path else ""
 
     def update_parameters_name(self, prefix: str = "", recurse: bool = True) -> None:
-        """Name every Parameter by `prefix`, which should end with a dot, and its path from this Cell.
+        """Rename every Parameter to `prefix` plus its path from this Cell.
 
         Args:
-            prefix: the beginning of all names.
-            recurse: False for only the Cell's own Parameters.
+            prefix: the beginning of all names; it should end with a dot.
+            recurse: False to rename only the Cell's own Parameters.
         """
         if recurse:
             for path, cell in self.cells_and_names():
@@ -402,11 +407,11 @@ class Tree:
             parameter.name = prefix + path
 
     def check_names(self) -> None:
-        """Raise a ParameterError if two Parameters have one name, with both paths."""
+        """Raise a ParameterError with both paths if two Parameters share a name."""
         refuse_same_names(self.parameters_and_names(), "check_names")
 
     def check_names_and_refresh_name(self) -> None:
-        """Name all Parameters by their paths if two of them have one name."""
+        """Rename all Parameters after their paths if two of them share a name."""
         names = [parameter.name for parameter in self.get_parameters()]
         if len(set(names)) < len(names):
             self.update_parameters_name()
@@ -416,7 +421,7 @@ def _members_in(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """The Cells and Parameters in the value of an attribute, with their names."""
     if isinstance(value, (Parameter, Tree)):
         yield name, value
-    elif isinstance(value, (list, tuple)) and name != "internal_params":  # which names attributes once more
+    elif isinstance(value, (list, tuple)) and name != "internal_params":  # these are attributes already
         for position, item in enumerate(value):
             if isinstance(item, (Parameter, Tree)):
                 yield f"{name}.{position}", item
@@ -432,11 +437,11 @@ def _find_in_containers(value: Any, depth: int = 3) -> Iterator[Any]:
 
 
 def _refuse_for_parameter(cell: Any, name: str, value: Any) -> None:
-    """Raise an AssignError for an attribute that is a Parameter and is set to something else."""
+    """Raise an AssignError for replacing a Parameter by another object."""
     kind = "None" if value is None else f"a {type(value).__name__}"
-    mend = f"Write to it by self.{name}.set_data(value), or delete it first."
+    hint = f"Write to it by self.{name}.set_data(value), or delete it first."
     if value is None and hasattr(cell, f"has_{name}"):
-        mend = f"A layer without it is made so: {type(cell).__name__}(..., has_{name}=False)."
+        hint = f"Create a layer without it by {type(cell).__name__}(..., has_{name}=False)."
     elif value is None:
-        mend = f"To do without it, delete it first: del self.{name}."
-    raise AssignError(f"{type(cell).__name__}.{name} is a Parameter; {kind} in its place would not be trained. {mend}")
+        hint = f"To remove it, delete it first: del self.{name}."
+    raise AssignError(f"{type(cell).__name__}.{name} is a Parameter; {kind} in its place would not be trained. {hint}")

@@ -193,7 +193,7 @@ def test_a_class_says_which_argument_was_meant(name):
 def test_what_has_no_options_takes_none():
     with pytest.raises(CallError, match="ReLU: has no argument inplace"):
         nn.ReLU(inplace=True)
-    with pytest.raises(ArgumentTypeError, match=r"It is made first, and called with data: ReLU\(\)\(x\)"):
+    with pytest.raises(ArgumentTypeError, match=r"Create the Cell first, then call it with data: ReLU\(\)\(x\)"):
         nn.ReLU(X)
 
     class Mine(nn.Cell):
@@ -267,7 +267,7 @@ def test_a_cell_with_forward_is_told_of_construct(around):
             return ops.zeros_like(x)
 
     for cell in (Theirs(), Begun()):
-        with pytest.raises(SnncellError, match=r"no method construct.* It has forward, PyTorch's name.*: rename that"):
+        with pytest.raises(SnncellError, match=r"no method construct.* It has forward, PyTorch's name.*: rename forward to construct"):
             around(cell)(ops.ones((4, 2, 3)))
 
 

@@ -233,7 +233,7 @@ def test_a_multistep_keeps_states_at_intervals():
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ({"output_recompute": True}, "output_recompute=True and context_fn are not there"),
+        ({"output_recompute": True}, "output_recompute=True and context_fn are not supported"),
         ({"context_fn": len}, "context_fn"),
         ({"offload": True}, "takes no 'offload'"),
     ],

@@ -85,7 +85,7 @@ def test_one_tensor_in_two_buffers():
     [
         ("", Tensor([1.0]), NameClashError, "name is the name of an attribute"),
         ("a.b", Tensor([1.0]), NameClashError, "without dots"),
-        ("w", Tensor([1.0]), NameClashError, "has an attribute 'w' already"),
+        ("w", Tensor([1.0]), NameClashError, "already has an attribute 'w'"),
         ("construct", Tensor([1.0]), NameClashError, "has an attribute 'construct' already"),
         (3, Tensor([1.0]), ArgumentTypeError, "name is a str"),
         ("x", 3.0, ArgumentTypeError, "tensor is a Tensor or None"),
@@ -230,9 +230,9 @@ def test_hooks_of_loading():
 
 
 def test_without_extra_state_there_is_none():
-    with pytest.raises(MissingNameError, match="Leaf keeps no extra state"):
+    with pytest.raises(MissingNameError, match="Leaf has no extra state"):
         Leaf().get_extra_state()
-    with pytest.raises(MissingNameError, match="Leaf takes no extra state"):
+    with pytest.raises(MissingNameError, match="Leaf cannot load extra state"):
         Leaf().set_extra_state(3)
 
 
@@ -268,7 +268,7 @@ def test_inputs_are_noted():
     assert cell.get_inputs() == (x, None)
     cell.set_inputs(y=x, x=x)
     assert cell.get_inputs() == (x, x)
-    with pytest.raises(ArgumentError, match="by place or by name, not both"):
+    with pytest.raises(ArgumentError, match="by position or by name, not both"):
         cell.set_inputs(x, y=x)
     with pytest.raises(snncell.errors.CallError, match=r"Two\.construct takes"):
         cell.set_inputs(x, x, x)
@@ -327,7 +327,7 @@ def test_to_float_and_loops_over_time_and_custom_reverses():
         def bprop(self, x, out, dout):
             return (dout,)
 
-    with pytest.raises(ArgumentError, match="to_float: Own has a bprop, which knows its Parameters"):
+    with pytest.raises(ArgumentError, match="to_float: Own has a bprop, which uses its Parameters"):
         nn.SequentialCell(Own()).to_float(snncell.float16)
     with pytest.raises(ArgumentError, match="dst_type is float16, bfloat16 or float32"):
         net.to_float(snncell.float64)

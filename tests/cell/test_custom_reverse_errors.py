@@ -203,7 +203,7 @@ def test_parameters_of_children_matter_too():
             return (dout,)
 
     cell = Wraps()
-    with pytest.raises(BpropError, match=r"Wraps.*Parameter 'inner.weight' is asked for"):
+    with pytest.raises(BpropError, match=r"Wraps.*Parameter 'inner.weight' is needed"):
         ops.grad(cell, None, cell.trainable_params())(X)
 
 

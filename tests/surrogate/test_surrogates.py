@@ -422,7 +422,7 @@ def test_internal_params_that_are_named_are_those_that_get_gradients():
     testing.check_bprop(cell, Tensor(POINTS))
     cell.kept.requires_grad = True
     assert cell.internal_params == [cell.scale] and cell.trainable_params() == [cell.scale, cell.kept]
-    with pytest.raises(snncell.errors.BpropError, match="'kept' is asked for, but the bprop gives none"):
+    with pytest.raises(snncell.errors.BpropError, match="'kept' is needed, but bprop returns none"):
         grad(cell, None, cell.kept)(Tensor([0.5]))
 
 
