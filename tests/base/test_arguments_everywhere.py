@@ -267,7 +267,9 @@ def test_a_cell_with_forward_is_told_of_construct(around):
             return ops.zeros_like(x)
 
     for cell in (Theirs(), Begun()):
-        with pytest.raises(SnncellError, match=r"no method construct.* It has forward, PyTorch's name.*: rename forward to construct"):
+        with pytest.raises(
+            SnncellError, match=r"no method construct.* It has forward, PyTorch's name.*: rename forward to construct"
+        ):
             around(cell)(ops.ones((4, 2, 3)))
 
 
