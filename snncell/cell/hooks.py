@@ -37,6 +37,8 @@ TAKES: dict[str, tuple[str, ...]] = {  # the arguments of each kind of hook
 
 
 class Hook(NamedTuple):
+    """A registered function and its options."""
+
     function: Callable[..., Any]
     with_kwargs: bool = False
     always: bool = False  # call it also after a call that fails

@@ -258,7 +258,7 @@ class Tree:
         if (present is not None and not isinstance(present, kind)) or getattr(type(self), name, None) is not None:
             raise NameClashError(
                 f"{who}: {type(self).__name__} already has an attribute {name!r}, which is not a "
-                f"{'Cell' if kind is Tree else kind.__name__}; choose another name, or delete it first."
+                f"{_WORDS[kind]}; choose another name, or delete it first."
             )
 
     # --- walks --------------------------------------------------------------------------------------------------------
@@ -415,6 +415,9 @@ class Tree:
         names = [parameter.name for parameter in self.get_parameters()]
         if len(set(names)) < len(names):
             self.update_parameters_name()
+
+
+_WORDS: dict[type, str] = {Tree: "Cell", Parameter: "Parameter", type(None): "buffer"}
 
 
 def _members_in(name: str, value: Any) -> Iterator[tuple[str, Any]]:

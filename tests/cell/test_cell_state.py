@@ -86,7 +86,7 @@ def test_one_tensor_in_two_buffers():
         ("", Tensor([1.0]), NameClashError, "name is the name of an attribute"),
         ("a.b", Tensor([1.0]), NameClashError, "without dots"),
         ("w", Tensor([1.0]), NameClashError, "already has an attribute 'w'"),
-        ("construct", Tensor([1.0]), NameClashError, "has an attribute 'construct' already"),
+        ("construct", Tensor([1.0]), NameClashError, "already has an attribute 'construct'"),
         (3, Tensor([1.0]), ArgumentTypeError, "name is a str"),
         ("x", 3.0, ArgumentTypeError, "tensor is a Tensor or None"),
         ("x", Parameter(Tensor([1.0])), ArgumentTypeError, "tensor is a Tensor or None"),
