@@ -153,6 +153,7 @@ def in_memory(dtype: DType) -> Any:
 
 
 def is_float(dtype: Any) -> bool:
+    """True for a float dtype (of NumPy) that a Tensor can have."""
     return dtype in FLOATS
 
 

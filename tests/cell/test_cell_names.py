@@ -216,7 +216,7 @@ def test_insert_by_name():
         ("", "child", NameClashError, "child_name is the name of an attribute, without dots, not ''"),
         ("a.b", "child", NameClashError, "without dots"),
         (3, "child", ArgumentTypeError, "child_name is a str"),
-        ("taken", "child", NameClashError, r"Cell already has an attribute 'taken', which is not a Cell"),
+        ("taken", "child", NameClashError, r"already has an attribute 'taken', which is not a Cell"),
         ("construct", "child", NameClashError, "already has an attribute 'construct'"),
         ("child", None, ArgumentTypeError, "child_cell is a Cell"),
         ("", "param", NameClashError, "param_name is the name of an attribute"),
