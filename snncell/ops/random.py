@@ -150,7 +150,7 @@ def _following(key: Any) -> Any:
     return key + np.array([0, 1])
 
 
-_following.def_there(philox.following)
+_following.def_there(philox.next_key)
 _following.no_gradient()
 
 

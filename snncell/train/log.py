@@ -20,7 +20,7 @@ from snncell.base.arguments.kinds import Count, Own
 from snncell.base.signals import import_once
 from snncell.cell.modes import phases
 from snncell.errors import ArgumentError
-from snncell.kernels.numba.progress import Listener, telling
+from snncell.kernels.numba.progress import Listener, report_to
 from snncell.monitoring import Monitor
 from snncell.plot import confusion_matrix, raster, report as report_on
 from snncell.plot.pictures import draw_picture
@@ -113,7 +113,7 @@ class Bar(ExitStack):
 
     def __enter__(self) -> Bar:
         self.enter_context(self.bar)
-        self.enter_context(telling(self._kernels if self.shown else None))
+        self.enter_context(report_to(self._kernels if self.shown else None))
         return self
 
     def _tell(self, number: int, count: int, elsewhere: bool) -> None:

@@ -301,7 +301,7 @@ def test_a_full_memory_is_named_with_the_call_whatever_the_error_says(monkeypatc
 @pytest.mark.parametrize(("variable", "given"), [("SNNCELL_CACHE_MB", "abc"), ("SNNCELL_DEBUG", "yes")])
 def test_a_variable_of_the_environment_is_checked_where_all_is_in_the_cache_too(monkeypatch, variable, given):
     monkeypatch.setenv(variable, given)
-    with pytest.raises(ArgumentError, match=f"{variable} is .* not '{given}'"):
+    with pytest.raises(ArgumentError, match=f"{variable} (is|must be) .* not '{given}'"):
         build.keep("kernel", "", "")
 
 
@@ -310,7 +310,8 @@ def test_a_misspelt_variable_of_the_environment_is_told(monkeypatch):
     monkeypatch.setenv("SNNCELL_PANELS", "1")
     files.warn_of_misspelt.cache_clear()
     with pytest.warns(
-        RuntimeWarning, match="SNNCELL_CACHEDIR is no variable of snncell; is SNNCELL_CACHE_DIR meant"
+        RuntimeWarning,
+        match="SNNCELL_CACHEDIR is not an environment variable of snncell. Do you mean SNNCELL_CACHE_DIR",
     ) as all:
         files.warn_of_misspelt()
     assert len(all) == 1

@@ -29,7 +29,7 @@ def told(function: Any, *arguments: Any) -> tuple[Said, bool]:
     """The words while a function is called, and True if a kernel was built."""
     said: Said = []
     listener = progress.Listener(lambda *words: said.append(words))
-    with progress.telling(listener):
+    with progress.report_to(listener):
         function(*arguments)
     return said, listener.take()
 
@@ -78,7 +78,7 @@ def test_only_what_there_is_no_code_of_is_counted(folder: Path) -> None:
 
 def test_it_is_said_if_another_process_compiles(folder: Path) -> None:
     said: Said = []
-    with progress.telling(progress.Listener(lambda *words: said.append(words))):
+    with progress.report_to(progress.Listener(lambda *words: said.append(words))):
         progress.expect(["a", "b"])
         progress.begin("a", elsewhere=True)
         progress.begin("a")  # it was given up there
@@ -92,7 +92,7 @@ def test_threads_are_told_of_their_own_kernels() -> None:
     import threading
 
     said: Said = []
-    with progress.telling(progress.Listener(lambda *words: said.append(words))):
+    with progress.report_to(progress.Listener(lambda *words: said.append(words))):
         other = threading.Thread(target=lambda: progress.begin("a"))
         other.start()
         other.join()

@@ -138,7 +138,7 @@ def test_what_cannot_be_recorded_runs_plainly_and_says_so(always: list[Any], mon
     def refused(self: Any, run: Any) -> Any:
         raise DeviceError("the card does not capture today")
 
-    monkeypatch.setattr(type(runtime()), "_recorded", refused)
+    monkeypatch.setattr(type(runtime()), "_capture", refused)
     step = jit(lambda x: ops.tanh(x).sum())
     x = normal(4)
     for _ in range(3):

@@ -189,7 +189,7 @@ def test_infinities_are_values() -> None:
         (0, np.int32(1), r"axpy, argument 0: the kernel takes a int64, not"),
         (0, True, r"axpy, argument 0: the kernel takes a int64, not True"),
         (2, np.dtype(np.int32), r"axpy, argument 2: the kernel takes an array of float32, not of int32"),
-        (None, None, r"axpy: 4 arguments for 5 parameters"),
+        (None, None, r"axpy: got 4 arguments for 5 parameters"),
     ],
 )
 def test_wrong_arguments_are_refused(place: int | None, given: Any, words: str) -> None:

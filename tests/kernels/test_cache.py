@@ -403,7 +403,7 @@ def test_whole_code_that_no_longer_links_is_compiled_again(folder: Path) -> None
     compute()
     (path,) = folder.glob("*.nbc")
     (source,) = folder.glob("*.py")
-    code = Code("a_symbol", ("a_library_that_has_gone",), b"").packed()
+    code = Code("a_symbol", ("a_library_that_has_gone",), b"").pack()
     path.write_bytes(files.seal(codes._key((source.stem, codes._machine())), code))
     assert again() == 3.25 and counts() == (0, 1)
     assert again() == 3.25 and counts() == (1, 0)
@@ -433,7 +433,7 @@ POSIX = pytest.mark.skipif(sys.platform == "win32", reason="Windows: mode bits d
 def test_a_folder_that_others_can_write_is_refused(folder: Path, mode: int) -> None:
     folder.mkdir(parents=True)
     folder.chmod(mode)
-    with pytest.raises(CacheError, match=r"others than its owner can write it") as refused:
+    with pytest.raises(CacheError, match=r"other users than its owner can write it") as refused:
         compute()
     assert isinstance(refused.value, SnncellError) and isinstance(refused.value, PermissionError)
     said = str(refused.value)
@@ -448,7 +448,7 @@ def test_a_folder_that_others_can_write_is_refused(folder: Path, mode: int) -> N
 def test_a_folder_that_is_opened_to_others_later_is_refused_too(folder: Path) -> None:
     assert compute() == 3.25
     folder.chmod(0o777)
-    with pytest.raises(CacheError, match="others than its owner"):
+    with pytest.raises(CacheError, match="other users than its owner"):
         again()
 
 
@@ -458,9 +458,9 @@ def test_a_folder_that_is_opened_to_others_later_is_refused_too(folder: Path) ->
     [
         ("own", 0o700, None),
         ("own", 0o755, None),
-        ("own", 0o775, "others than its owner can write it (mode 775)"),
+        ("own", 0o775, "other users than its owner can write it (mode 775)"),
         ("root", 0o755, None),
-        ("root", 0o1777, "others than its owner can write it (mode 777)"),
+        ("root", 0o1777, "other users than its owner can write it (mode 777)"),
         ("another", 0o700, "it belongs to another user"),
     ],
 )

@@ -322,7 +322,7 @@ def test_what_others_can_write_is_not_run(kept: Kept) -> None:
     kept.again()
     assert kept.compiled == 2 and file.stat().st_mode & 0o777 == 0o600
     kept.folder.chmod(0o777)
-    with pytest.raises(CacheError, match="others than its owner can write it"):
+    with pytest.raises(CacheError, match="other users than its owner can write it"):
         kept.again()
 
 

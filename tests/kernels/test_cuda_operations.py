@@ -106,7 +106,7 @@ def test_the_other_kernels_compile(made: dict[str, Any]) -> None:
         philox.normal(key, (9,), np.dtype(dtype))
     philox.integers(key, (9,), -5, 2**40)
     philox.permutation(key, 9)
-    philox.following(key)
+    philox.next_key(key)
     assert {"normal", "integers", "words", "list", "sort", "next_key"} <= set(made)
     for name, (source, signature) in made.items():
         assert resources(ptx_of(name, source, signature, (8, 0)), (8, 0))["spilled"] == 0, name

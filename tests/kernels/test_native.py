@@ -98,8 +98,8 @@ def test_a_grain_leaves_no_more_parts_than_are_wanted(units: int) -> None:
 
 def test_code_is_the_same_from_its_bytes() -> None:
     code = Code("a symbol", ("one", "two"), b"\x00\xff\n{}")
-    assert Code.unpacked(code.packed()) == code
-    assert Code.unpacked(Code("", (), b"").packed()) == Code("", (), b"")
+    assert Code.unpack(code.pack()) == code
+    assert Code.unpack(Code("", (), b"").pack()) == Code("", (), b"")
 
 
 @pytest.mark.compiled

@@ -417,7 +417,7 @@ def test_the_commands_show_and_empty_it(folder: Path, capsys: pytest.CaptureFixt
         filled(folder, 3)
         folder.chmod(0o777)
         assert commands.main(["cache", "--clear"]) == 1
-        assert "others than its owner can write it" in capsys.readouterr().err and len(list(folder.iterdir())) == 3
+        assert "other users than its owner can write it" in capsys.readouterr().err and len(list(folder.iterdir())) == 3
 
 
 # --- one process at a time --------------------------------------------------------------------------------------------

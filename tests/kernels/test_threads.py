@@ -675,7 +675,7 @@ def numbers() -> list[int]:
 
 
 def threadpool_libraries() -> list[Any]:
-    ours = {library.path for library in BLAS._found()}  # other libraries may be loaded later, SciPy's for one
+    ours = {library.path for library in BLAS._blas_libraries()}  # other libraries may be loaded later, SciPy's for one
     found = [c for c in ThreadpoolController().select(user_api="blas").lib_controllers if c.filepath in ours]
     if not found:
         pytest.skip("NumPy's BLAS is none whose threads can be counted")

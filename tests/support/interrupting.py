@@ -77,7 +77,7 @@ def each_interruption(function: Callable[[], Any], most: int | None = None) -> I
 
 def blas() -> list[int]:
     """The threads of the BLAS libraries."""
-    return [library.number() for library in BLAS._found()]
+    return [library.number() for library in BLAS._blas_libraries()]
 
 
 def left_behind(settings: dict[str, Any], threads: list[int]) -> list[str]:

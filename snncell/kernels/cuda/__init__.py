@@ -1,1 +1,1 @@
-"""The CUDA side: memory and streams of a card (or of Numba's simulator of one), and the build of kernels for it."""
+"""The CUDA backend: memory, streams and launches on a card or on Numba's simulator, and the build of kernels."""

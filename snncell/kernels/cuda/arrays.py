@@ -1,7 +1,7 @@
-"""Arrays on the device: memory, shape and strides. What NumPy does by views is done by views here.
+"""Device arrays: memory, shape and strides; NumPy's views are views here too.
 
-Nothing is computed here and nothing goes to the host but by `host`. NumPy's functions and operators refuse these arrays
-(there is no quiet way back to the CPU), except for those that `functions.py` has a rule for.
+This module computes nothing, and only `host` copies to the host. NumPy's functions and operators refuse these arrays,
+so that nothing falls back to the CPU silently, except for the functions that `functions.py` implements.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from snncell.kernels.cuda.runtime import runtime
 
 
 def dense(shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of elements that lie one after another."""
+    """The strides of a C-contiguous array, in elements."""
     strides: list[int] = []
     step = 1
     for length in reversed(shape):
@@ -31,7 +31,7 @@ def dense(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def fill_index(items: tuple[Any, ...], ndim: int) -> list[Any]:
-    """An index with `...` and missing axes written out as whole slices."""
+    """Expand `...` and missing axes of an index to whole slices."""
     own = sum(item is not None and item is not Ellipsis for item in items)
     if own > ndim:
         raise TensorIndexError(f"too many indices: {own} for {ndim} axes.")
@@ -43,7 +43,7 @@ def fill_index(items: tuple[Any, ...], ndim: int) -> list[Any]:
 
 
 def reshape_strides(shape: tuple[int, ...], strides: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The strides of a reshaped view, or None if there are none: NumPy finds them, of bytes that nobody reads."""
+    """The strides of a reshaped view, or None if it needs a copy; NumPy computes them on a dummy array."""
     described = np.lib.stride_tricks.as_strided(np.empty(1, np.uint8), shape, strides)
     try:
         return described.reshape(sizes, copy=False).strides
@@ -51,11 +51,11 @@ def reshape_strides(shape: tuple[int, ...], strides: tuple[int, ...], sizes: tup
         return None
 
 
-# --- Copies between views of device memory: any strides to any strides, a thread for each element ---------------------
+# --- Copies between views with any strides: one thread per element ----------------------------------------------------
 
 
 def copy(source: DeviceArray, target: DeviceArray) -> None:
-    """Put the elements of `source` where `target` has its own; shapes and dtypes are equal."""
+    """Copy the elements of `source` to `target`; shapes and dtypes are equal."""
     if not source.size:
         return
     if source.contiguous and target.contiguous:
@@ -69,14 +69,14 @@ def copy(source: DeviceArray, target: DeviceArray) -> None:
     numbers = {"first": source.offset * pairs, "begin": target.offset * pairs}
     for k, (n, a, b) in enumerate(joined):
         numbers |= {f"n{k}": n, f"a{k}": a, f"b{k}": b}
-    # The arrays are their whole blocks: numbers say where the elements are.
+    # The kernel gets whole blocks, and the offsets of the elements as numbers.
     given, filled = (Viewed(DeviceArray(x.memory, 0, (), (), x.dtype), bits.dtype) for x in (source, target))
     body = _copy_statements(len(joined))
     run(f"copy_{len(joined)}", body, source.size * pairs, numbers, {"source": given}, {"target": filled})
 
 
 def _join_axes(axes: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Axes of length 1 left out, and neighbours joined where both arrays go on in even steps."""
+    """Drop axes of length 1, and merge neighbouring axes that both arrays traverse with one stride."""
     joined: list[tuple[int, int, int]] = []
     for n, a, b in axes:
         if n == 1:
@@ -89,7 +89,7 @@ def _join_axes(axes: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
 
 
 def _copy_statements(ndim: int) -> str:
-    """Copy from `first` on by steps a0, ..., to `begin` on by b0, ..., for arrays of `ndim` joined axes n0, ..."""
+    """The kernel body that copies from `first` (strides a0, ...) to `begin` (strides b0, ...), for axes n0, ..."""
     axes = range(ndim)
     lines: list[str] = []
     for k in reversed(axes):
@@ -101,12 +101,12 @@ def _copy_statements(ndim: int) -> str:
 
 
 class Memory:
-    """The right to a block of device memory, which goes back to the pool with the last array that refers to it."""
+    """Ownership of a block of device memory, which returns to the pool with the last array that refers to it."""
 
     __slots__ = ("__weakref__", "block", "device")
 
     def __init__(self, size: int) -> None:
-        self.device = runtime()  # kept: at the end of the interpreter the function is gone before the arrays are
+        self.device = runtime()  # stored, because at interpreter shutdown `runtime` may be gone before the arrays are
         self.block: MemoryBlock = self.device.allocate(size)
 
     def __del__(self) -> None:
@@ -119,16 +119,16 @@ class DeviceArray:
 
     __slots__ = ("__weakref__", "dtype", "memory", "offset", "shape", "strides")
     __hash__ = None  # type: ignore[assignment]
-    rules: ClassVar[dict[Any, Any]] = {}  # NumPy's functions that take these arrays, hung in by `functions.py`
+    rules: ClassVar[dict[Any, Any]] = {}  # NumPy functions that accept these arrays, registered by `functions.py`
 
     def __init__(self, memory: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> None:
-        self.memory = memory  # what keeps it alive: a `Memory`, or for one from elsewhere whatever has a `block`
-        self.offset = offset  # of the first element from the beginning of the block, in elements
+        self.memory = memory  # the owner: a `Memory`, or for another library's memory any object with a `block`
+        self.offset = offset  # of the first element from the start of the block, in elements
         self.shape = shape
-        self.strides = strides  # of neighbours along each axis, in elements; 0 where one element stands for all
-        self.dtype = dtype  # NumPy's
+        self.strides = strides  # in elements; 0 along a broadcast axis
+        self.dtype = dtype  # a NumPy dtype
 
-    # --- what it is ---------------------------------------------------------------------------------------------------
+    # --- Properties ---------------------------------------------------------------------------------------------------
 
     @property
     def ndim(self) -> int:
@@ -142,21 +142,21 @@ class DeviceArray:
 
     @property
     def nbytes(self) -> int:
-        """Bytes, if every element had memory of its own."""
+        """The size of a contiguous copy in bytes."""
         return self.size * int(self.dtype.itemsize)
 
     @property
     def contiguous(self) -> bool:
-        """True if the elements lie one after another, in order."""
+        """True if the array is C-contiguous."""
         strides = dense(self.shape)
         if self.strides == strides or self.size == 0:
             return True
-        # An axis of length 1 has no neighbours: its stride, whatever it is, describes nothing.
+        # The stride of an axis of length 1 has no meaning.
         return all(n == 1 or have == want for n, have, want in zip(self.shape, self.strides, strides, strict=True))
 
     @property
     def uniform(self) -> bool:
-        """True if one element stands for all."""
+        """True if one element is broadcast to the whole shape."""
         return self.size > 0 and all(n == 1 or stride == 0 for n, stride in zip(self.shape, self.strides, strict=True))
 
     @property
@@ -166,12 +166,12 @@ class DeviceArray:
 
     @property
     def argument(self) -> tuple[Any, int, Any]:
-        """The array as a kernel's argument: its elements in order, from the first on."""
+        """The array as a kernel argument: its C-contiguous elements, from the first one on."""
         return self.memory.block, self.offset * self.dtype.itemsize, self.dtype
 
     def __len__(self) -> int:
         if not self.shape:
-            raise ShapeError("len() of an array without axes.")
+            raise ShapeError("len() of an array without axes: a scalar has no length.")
         return self.shape[0]
 
     def __repr__(self) -> str:
@@ -192,14 +192,14 @@ class DeviceArray:
             raise refusal(f"np.{function.__name__}")
         return rule(*args, **kwargs)
 
-    # --- views --------------------------------------------------------------------------------------------------------
+    # --- Views --------------------------------------------------------------------------------------------------------
 
     def view(self, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> DeviceArray:
-        """Other elements of the same memory, `offset` elements further on."""
+        """Another view of the same memory, `offset` elements further on."""
         return DeviceArray(self.memory, self.offset + offset, tuple(shape), tuple(strides), self.dtype)
 
     def reshape(self, *shape: Any) -> DeviceArray:
-        """The same elements in the same order; copied only if no strides describe them."""
+        """The same elements in the same order; copied only if no strides describe the new shape."""
         sizes = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
         if -1 in sizes:
             rest = math.prod(n for n in sizes if n != -1)
@@ -214,18 +214,18 @@ class DeviceArray:
         return self.view(sizes, strides) if strides is not None else self.copy().reshape(sizes)
 
     def transpose(self, *axes: Any) -> DeviceArray:
-        """The axes in another order; without one, reversed."""
+        """Permute the axes; without an argument, reverse them."""
         order = tuple(axes[0]) if len(axes) == 1 and not isinstance(axes[0], int) else axes
         order = tuple(axis % self.ndim for axis in order) if order else tuple(range(self.ndim))[::-1]
         return self.view([self.shape[axis] for axis in order], [self.strides[axis] for axis in order])
 
     @property
     def T(self) -> DeviceArray:  # noqa: N802 (NumPy's name)
-        """The axes reversed."""
+        """The array with its axes reversed."""
         return self.transpose()
 
     def broadcast_to(self, shape: Sequence[int]) -> DeviceArray:
-        """Further axes in front, and longer ones where there is one element."""
+        """Broadcast to a shape, as NumPy does: add leading axes, and expand axes of length 1."""
         added = len(shape) - self.ndim
         own = zip(self.shape, self.strides, tuple(shape)[max(added, 0) :], strict=True)
         if added < 0 or any(n not in (1, want) for n, _, want in own):
@@ -237,7 +237,7 @@ class DeviceArray:
         return self.view(shape, [0] * added + strides)
 
     def __getitem__(self, index: Any) -> DeviceArray:
-        """A view by integers, slices, `...` and None; arrays of indices have a rule of their own."""
+        """A view by integers, slices, `...` and None; indexing by arrays is a separate operation."""
         shape: list[int] = []
         strides: list[int] = []
         offset, axis = 0, 0
@@ -262,10 +262,10 @@ class DeviceArray:
             axis += 1
         return self.view(shape, strides, offset)
 
-    # --- copies -------------------------------------------------------------------------------------------------------
+    # --- Copies -------------------------------------------------------------------------------------------------------
 
     def copy(self) -> DeviceArray:
-        """A new array with the same elements, one after another."""
+        """A contiguous copy."""
         out = empty(self.shape, self.dtype)
         copy(self, out)
         return out
@@ -276,7 +276,7 @@ class DeviceArray:
         copy(source.broadcast_to(target.shape), target)
 
     def host(self) -> np.ndarray[Any, Any]:
-        """The elements as a NumPy array."""
+        """Copy the elements to a NumPy array."""
         source = self if self.contiguous else self.copy()
         if self.uniform and self.size > 1:
             source = self.view((), ())
@@ -287,7 +287,7 @@ class DeviceArray:
 
 
 def empty(shape: Sequence[int], dtype: Any) -> DeviceArray:
-    """A new array that is not filled."""
+    """A new, uninitialised array."""
     shape = tuple(shape)
     return DeviceArray(Memory(max(math.prod(shape), 1) * dtype.itemsize), 0, shape, dense(shape), dtype)
 
@@ -300,7 +300,7 @@ def zeros(shape: Sequence[int], dtype: Any) -> DeviceArray:
 
 
 def from_host(array: Any) -> DeviceArray:
-    """A NumPy array's elements on the device; where one of them stands for all, that one."""
+    """Copy a NumPy array to the device; of a broadcast scalar, only the one element."""
     if array.size > 1 and not any(array.strides):
         return from_host(np.array(array[(0,) * array.ndim])).broadcast_to(array.shape)
     out = empty(array.shape, array.dtype)
@@ -310,13 +310,13 @@ def from_host(array: Any) -> DeviceArray:
 
 
 def contiguous(array: DeviceArray) -> DeviceArray:
-    """The array, or a copy whose elements lie one after another."""
+    """The array itself, or a contiguous copy."""
     return array if array.contiguous else array.copy()
 
 
 def refusal(what: str) -> DeviceError:
-    """The error for what would have to go to the host."""
+    """The error for an operation that would need a copy to the host."""
     return DeviceError(
-        f"{what} has no rule for arrays on the GPU, and nothing goes to the host by itself. "
+        f"{what} is not implemented for arrays on the GPU, and snncell never copies them to the host silently. "
         f'Move the Tensor first: x.to("cpu").'
     )

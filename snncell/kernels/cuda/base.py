@@ -1,4 +1,4 @@
-"""The common part of a CUDA card and its simulator: memory from a pool, recordings, and what they can do."""
+"""The interface of a CUDA device, shared by a card and its simulator: pooled memory, recordings, copies, launches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from snncell.kernels.arrays import ArrayPool
 
 
 class MemoryBlock:
-    """Memory on the device, freed when nothing refers to it; `Runtime.release` keeps it for another use instead."""
+    """Device memory, freed with its last reference; `Runtime.release` keeps it in the pool instead."""
 
     __slots__ = ("_free", "bytes", "owner", "pointer", "pool", "size")
 
@@ -28,40 +28,40 @@ class MemoryBlock:
         owner: Any = None,
     ) -> None:
         self.pointer = pointer
-        self.size = size  # in bytes, of which there may be more than were asked for
-        self.bytes = bytes  # the memory itself, as NumPy's array, in the simulator
-        self.owner = owner  # what keeps somebody else's memory alive
-        self.pool: Any = None  # where it goes back to
-        self._free = free  # called with the block when it dies; None for memory that somebody else owns
+        self.size = size  # in bytes; may be more than was requested
+        self.bytes = bytes  # in the simulator, the memory itself as a NumPy array
+        self.owner = owner  # keeps another library's memory alive
+        self.pool: Any = None  # the pool that takes it back
+        self._free = free  # called with the block when it dies; None for memory of another library
 
     def __del__(self) -> None:
         if self._free is not None:
             self._free(self)
 
 
-Place: TypeAlias = tuple[MemoryBlock, int]  # a block, and how many bytes after its start
+Place: TypeAlias = tuple[MemoryBlock, int]  # a block, and an offset in bytes
 
 
 class Matrix(NamedTuple):
-    """A matrix, or a batch of them, as an operand of `Runtime.matmul`."""
+    """A matrix, or a batch of matrices, as an operand of `Runtime.matmul`."""
 
-    block: MemoryBlock  # the memory it lies in, by rows
+    block: MemoryBlock  # its memory, in row-major order
     offset: int  # bytes before its first element
-    leading: int  # elements from the start of one row, as it is stored, to the start of the next
-    stride: int = 0  # elements from one matrix of the batch to the next; 0 where all are the same one
-    turned: bool = False  # whether what is stored is its transpose
+    leading: int  # the leading dimension: elements from the start of one stored row to the next
+    stride: int = 0  # elements from one matrix of the batch to the next; 0 if all are the same
+    turned: bool = False  # True if the memory has its transpose
 
 
-class NotRecordable(DeviceError):  # noqa: N818 - what is raised is a refusal
-    """Something that cannot be part of a recording."""
+class NotRecordable(DeviceError):  # noqa: N818 - it is a refusal, not a failure
+    """An operation that cannot be part of a recording."""
 
 
 class OutOfMemory(DeviceMemoryError):  # noqa: N818 - the driver's name
-    """The device has no memory of that size: what `allocate` answers by emptying the pool."""
+    """The device has no memory of the requested size; `allocate` then empties the pool and tries again."""
 
 
 class Arena:
-    """The memory blocks of one recording: they stay where they are as long as it lives."""
+    """The memory blocks of one recording, which keep their addresses as long as the recording lives."""
 
     def __init__(self, allocate: Callable[[int], MemoryBlock]) -> None:
         self._allocate = allocate
@@ -73,47 +73,47 @@ class Arena:
         return blocks.pop() if blocks else self._allocate(size)
 
     def give(self, block: MemoryBlock) -> None:
-        """Keep a block for this recording's next use."""
-        block.pool = None  # while it lies here: it and the arena would keep each other
+        """Take back a block for this recording's next use."""
+        block.pool = None  # avoids a reference cycle between the block and the arena
         self._free.setdefault(block.size, []).append(block)
 
 
 class Runtime:
-    """A device: its memory, its one stream (whatever is asked for happens in that order), and its libraries.
+    """A device: its memory, its one stream (operations run in the order of the calls), and its libraries.
 
-    While a thread records (`record`), the device notes what that thread asks for instead of doing it.
+    While a thread records (`record`), the device notes that thread's operations instead of running them.
     """
 
-    name: str  # what it calls itself
-    capability: tuple[int, int]  # its compute capability, (8, 0) for instance
-    stream: int | None = None  # the number by which other libraries know the stream; None where there is none
-    lost = False  # whether this is a forked child, which cannot use the device of its parent
-    recorded = False  # whether there ever was a recording
+    name: str  # the device's name
+    capability: tuple[int, int]  # its compute capability, for example (8, 0)
+    stream: int | None = None  # the handle of the stream for other libraries; None in the simulator
+    lost = False  # True in a forked child, which cannot use its parent's device
+    recorded = False  # True once a recording has been made
 
     def __init__(self) -> None:
         self._local = threading.local()  # the arena of each thread that has one
-        self._threads: set[int] = set()  # that have used the device
+        self._threads: set[int] = set()  # threads that have used the device
         self._total = 0
-        self._unsettled: list[Any] = []  # memory that was let go of while something was recorded
+        self._unsettled: list[Any] = []  # shared memory that was released during a recording
         self._begin()
-        after_fork(self._in_child)  # before the pool does so: it drops its blocks in the child
-        self._pool = ArrayPool(self._counted, limit=None)
+        after_fork(self._in_child)  # registered before the pool's handler, which drops the pool's blocks in the child
+        self._pool = ArrayPool(self._new_block, limit=None)
 
     def _begin(self) -> None:
-        self._recording = threading.RLock()  # held around whatever is put on the stream, and around a recording
+        self._recording = threading.RLock()  # held while anything is put on the stream, and during a recording
         self._recorder: int | None = None
-        self._counting = threading.RLock()  # a block may die, and be counted, while this thread counts another
+        self._counting = threading.RLock()  # reentrant: a block may die while this thread counts another one
 
     def _in_child(self) -> None:
-        self._begin()  # a thread that the child does not have may have held the locks
+        self._begin()  # a thread that does not exist in the child may have held the locks
 
     # --- memory ---
 
     def enter(self) -> None:
-        """Make the device that of the calling thread."""
+        """Make the device current in the calling thread."""
 
     def allocate(self, size: int) -> MemoryBlock:
-        """A block of at least `size` bytes, not filled, if there is room when the pool has been emptied."""
+        """Allocate at least `size` uninitialised bytes; empty the pool and try again if the device has no room."""
         size = max(size, 1)
         try:
             return self._take(size)
@@ -132,33 +132,33 @@ class Runtime:
         return block
 
     def release(self, block: MemoryBlock) -> None:
-        """Take back a block that nothing uses any more; what it was given for is done before its next use begins."""
+        """Take back an unused block. Pending work on it finishes before its next use, because both use one stream."""
         if block.pool is not None:
             block.pool.give(block)
 
     def empty_pool(self) -> None:
-        """Give the memory of released blocks back to the device."""
+        """Return the memory of released blocks to the device."""
         self._pool.clear()
 
     @property
     def held(self) -> int:
-        """The bytes of released blocks that are kept for later."""
+        """The bytes of released blocks that the pool keeps."""
         return self._pool.held
 
     @property
     def live(self) -> int:
-        """The bytes of blocks that are in use."""
+        """The bytes of blocks in use."""
         return self._total - self._pool.held
 
-    def _counted(self, size: int) -> MemoryBlock:
-        """A new block, for the pool."""
+    def _new_block(self, size: int) -> MemoryBlock:
+        """Allocate a new block for the pool, and count it."""
         pointer, memory = self._new(size)
         with self._counting:
             self._total += size
-        return MemoryBlock(pointer, size, self._freed, memory)
+        return MemoryBlock(pointer, size, self._free_block, memory)
 
-    def _freed(self, block: MemoryBlock) -> None:
-        if self._pool.ended:  # so does the process, and with it all it has on the device
+    def _free_block(self, block: MemoryBlock) -> None:
+        if self._pool.ended:  # the process is ending, which frees all of its device memory
             return
         with self._counting:
             self._total -= block.size
@@ -167,36 +167,36 @@ class Runtime:
     def _no_room(self, size: int, held: int) -> DeviceMemoryError:
         free, total = self._memory()
         return DeviceMemoryError(
-            f"No memory on {self.name} for an array of {readable(size)}: live arrays hold {readable(self.live)}, and "
-            f"freed ones held {readable(held)}, which was given back first; of the card's {readable(total)} "
-            f"{readable(free)} are free. Use a smaller batch or fewer time steps, store the state less often "
-            f"(checkpoint_every), or let go of Tensors that are no longer needed."
+            f"Out of memory on {self.name}: there is no room for an array of {readable(size)}. Live arrays hold "
+            f"{readable(self.live)}. Freed arrays held {readable(held)}, which snncell has returned to the card first. "
+            f"Of the card's {readable(total)}, {readable(free)} are free. Use a smaller batch or fewer time steps, "
+            f"store the state less often (checkpoint_every), or delete Tensors that you no longer need."
         )
 
     def _new(self, size: int) -> tuple[int, Any]:
-        """The address of new memory, and itself where the host can see it. Raises OutOfMemory."""
+        """Allocate memory; return its address, and in the simulator the array itself. Raises OutOfMemory."""
         raise NotImplementedError
 
     def _free(self, pointer: int) -> None:
         raise NotImplementedError
 
     def _memory(self) -> tuple[int, int]:
-        """The bytes that the device has free, and in all."""
+        """The free and the total bytes of the device."""
         raise NotImplementedError
 
-    # --- recordings of what the device is asked for, to be played as one: CUDA graphs ---
+    # --- recordings of device operations, which are played as one: CUDA graphs ---
 
     def new_arena(self) -> Arena:
-        """Memory for a recording: while it is made, there must be enough in it."""
+        """An arena for a recording; it cannot grow while the recording is made."""
         return Arena(self._new_outside_of_recordings)
 
     def _new_outside_of_recordings(self, size: int) -> MemoryBlock:
         self._refuse_to_record("it needs new memory each time")
-        return self._counted(size)
+        return self._new_block(size)
 
     @contextmanager
     def allocating_from(self, arena: Arena) -> Iterator[None]:
-        """Take this thread's blocks from `arena` in the body; they go back there."""
+        """A context in which this thread allocates from `arena` and releases to it."""
         self._local.arena = arena
         try:
             yield
@@ -205,31 +205,31 @@ class Runtime:
 
     @property
     def recording(self) -> bool:
-        """True if what this thread asks for is recorded instead of done."""
+        """True if this thread's operations are recorded instead of run."""
         return self._recorder == threading.get_ident()
 
     def record(self, run: Callable[[], None]) -> Any:
-        """Record what `run` asks the device for; `play` does it as often as one likes, at the same addresses.
+        """Record the device operations of `run`; `play` repeats them any number of times, at the same addresses.
 
-        NotRecordable is raised if something of it needs the host in between, or memory of its own.
+        Raises NotRecordable if an operation needs the host, or new memory.
         """
         with self._recording:
             self._recorder = threading.get_ident()
             self.recorded = True
             try:
-                return self._recorded(run)
+                return self._capture(run)
             finally:
                 self._recorder = None
                 memory, self._unsettled = self._unsettled, []
                 if memory and not (self.lost or self._pool.ended):
                     self._wait_for_all()
-                del memory  # freed after the wait, and while the recording is still locked
+                del memory  # freed after the wait, while the lock is still held
 
     def play(self, recording: Any) -> None:
-        """Do what was recorded."""
+        """Run a recording."""
         raise NotImplementedError
 
-    def _recorded(self, run: Callable[[], None]) -> Any:
+    def _capture(self, run: Callable[[], None]) -> Any:
         raise NotImplementedError
 
     def _refuse_to_record(self, what: str) -> None:
@@ -237,7 +237,7 @@ class Runtime:
             raise NotRecordable(what)
 
     def in_order(self) -> AbstractContextManager[Any]:
-        """Hold the stream: what is asked for in the body is not part of another thread's recording."""
+        """A context that holds the stream and keeps its operations out of another thread's recording."""
         return self._recording
 
     # --- what threads and other libraries share ---
@@ -248,9 +248,9 @@ class Runtime:
         return len(self._threads) > 1
 
     def settle(self, memory: Any, everywhere: bool = False) -> None:
-        """Wait until nothing that was asked for uses shared memory; with `everywhere`, nothing on any stream."""
+        """Wait until no pending operation uses shared memory; with `everywhere`, on all streams of the device."""
         if self.recording:
-            self._unsettled.append(memory)  # nobody may wait now
+            self._unsettled.append(memory)  # waiting is not allowed during a recording
         elif not (self.lost or self._pool.ended):
             (self._wait_for_all if everywhere else self.synchronize)()
 
@@ -260,15 +260,15 @@ class Runtime:
     # --- copies ---
 
     def upload(self, array: Any, block: MemoryBlock, offset: int = 0) -> None:
-        """Copy a C-contiguous NumPy array to the device. It may be changed as soon as this returns."""
+        """Copy a C-contiguous NumPy array to the device. You may change the array as soon as this returns."""
         raise NotImplementedError
 
     def download(self, block: MemoryBlock, offset: int, array: Any) -> None:
-        """Copy from the device to a C-contiguous NumPy array, and wait until it is there."""
+        """Copy from the device to a C-contiguous NumPy array, and wait for the result."""
         raise NotImplementedError
 
     def copy(self, source: MemoryBlock, source_offset: int, target: MemoryBlock, target_offset: int, size: int) -> None:
-        """Copy `size` bytes on the device, between places that do not overlap."""
+        """Copy `size` bytes on the device; the two places do not overlap."""
         raise NotImplementedError
 
     def clear(self, block: MemoryBlock, offset: int, size: int) -> None:
@@ -276,60 +276,60 @@ class Runtime:
         raise NotImplementedError
 
     def synchronize(self) -> None:
-        """Wait until all that was asked for is done."""
+        """Wait until all operations are done."""
         raise NotImplementedError
 
     def wait_for(self, stream: int | None) -> None:
-        """Wait until all is done that another library has put on its stream, given by number; None is none."""
+        """Wait until the work on another library's stream, given by its handle, is done; None does nothing."""
         raise NotImplementedError
 
     # --- kernels and libraries ---
 
     def load(self, cubin: bytes, name: str) -> Any:
-        """The kernel `name` of a cubin, for `launch`."""
+        """Load the kernel `name` of a cubin, for `launch`."""
         raise NotImplementedError
 
     def launch(self, kernel: Any, grid: int, threads: int, arguments: Sequence[Any], shared: int = 0) -> None:
-        """Run a kernel of `build` on `grid` blocks of `threads` threads; a grid of 0 runs nothing.
+        """Launch a kernel of `build` on `grid` blocks of `threads` threads; a grid of 0 runs nothing.
 
         Args:
-            arguments: (MemoryBlock, offset in bytes, NumPy's dtype) for arrays, Python's int for int64, NumPy's scalars
-                for all other numbers.
-            shared: bytes of shared memory for arrays whose size the kernel does not say; 48 KiB at most.
+            arguments: (MemoryBlock, offset in bytes, NumPy dtype) for arrays, Python int for int64, NumPy scalars for
+                all other numbers.
+            shared: bytes of dynamic shared memory, at most 48 KiB.
         """
         raise NotImplementedError
 
     def matmul(
         self, out: Matrix, a: Matrix, b: Matrix, sizes: tuple[int, int, int], dtype: Any, batch: int = 1
     ) -> None:
-        """`out = a @ b` for matrices (m, n) = (m, k) @ (k, n), or for a batch of them; `out` is not turned.
+        """`out = a @ b` for matrices (m, n) = (m, k) @ (k, n), or for a batch of them; `out` is never `turned`.
 
-        `sizes` are (m, n, k). The `dtype` of all three is float16 or bfloat16 (added up in float32), float32, float64,
-        complex64 or complex128.
+        `sizes` are (m, n, k). All three have one `dtype`: float16 or bfloat16 (accumulated in float32), float32,
+        float64, complex64 or complex128.
         """
         raise NotImplementedError
 
     def fft(
         self, kind: str, source: Place, target: Place, length: int, batch: int, double: bool, inverse: bool
     ) -> None:
-        """Fourier transforms of some `length` along the last axis, (batch, ...); neither way divides by the length.
+        """Unnormalised Fourier transforms of some `length` along the last axis, (batch, ...).
 
         Args:
-            kind: "c2c", "r2c" ((batch, length) to (batch, length // 2 + 1)) or "c2r" (the reverse of it). Of what c2r
-                reads, the imaginary part of the first element, and for even lengths of the last, must be 0.
-            double: whether in double precision.
+            kind: "c2c", "r2c" ((batch, length) to (batch, length // 2 + 1)) or its inverse "c2r". The input of c2r must
+                have imaginary part 0 in its first element, and for even lengths in its last element.
+            double: True for double precision.
             inverse: the sign of the exponent of c2c.
         """
         raise NotImplementedError
 
 
 def as_bytes(array: Any) -> Any:
-    """The bytes of a C-contiguous NumPy array, not copied."""
+    """A byte view of a C-contiguous NumPy array."""
     return array.reshape(-1, copy=False).view(np.uint8)
 
 
 def readable(size: int) -> str:
-    """A number of bytes for people."""
+    """Format a number of bytes with a unit."""
     for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if size >= 1 << power:
             return f"{size / (1 << power):.1f} {unit}"

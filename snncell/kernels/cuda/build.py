@@ -1,8 +1,9 @@
-"""Generated source -> PTX -> a cubin in the cache folder -> a kernel on the card; for the simulator, a Python function.
+"""Build CUDA kernels: generated source -> PTX -> a cubin in the cache folder -> a loaded kernel.
 
-Numba makes PTX of the source and nvJitLink makes the card's code of that. Neither asks the driver, whose own compiler
-may be older than Numba's. The cubin lies beside the generated file, sealed like the CPU's code (see `numba/store.py`):
-the next process loads it without importing Numba.
+Numba compiles the source to PTX, and nvJitLink assembles the PTX for the card. Neither uses the driver's own compiler,
+which may be older than Numba. The cubin is stored next to the generated file and sealed like the CPU's code (see
+`numba/store.py`), so that the next process loads it without importing Numba. For the simulator, a kernel is a Python
+function.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _built: dict[tuple[Any, ...], Any] = {}
 _building: Any = threading.RLock()
 after_fork(lambda: in_child(_building))
 
-# What has a say in the code: each is found under one name or another, by the CUDA version that it is for.
+# The packages that affect the code. Their names depend on the CUDA version, so some of these are not installed.
 _TOOLS = (
     *("numba", "numba-cuda", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink"),
     *("nvidia-cuda-nvcc-cu12", "nvidia-nvjitlink-cu12"),
@@ -38,11 +39,12 @@ _TOOLS = (
 
 
 def build(name: str, source: str, signature: Sequence[Any], launch_bounds: tuple[int, ...] | None = None) -> Any:
-    """The kernel called `name` in `source`, a whole file, for `Runtime.launch`.
+    """Build the kernel called `name` in `source`, a complete file, for `Runtime.launch`.
 
     Args:
-        signature: for each argument, a DType for a scalar, or (DType, writable) for an array, which is flat.
-        launch_bounds: the most threads in a block, and the fewest blocks that a multiprocessor should have at once.
+        signature: for each argument, a DType for a scalar, or (DType, writable) for a flat array.
+        launch_bounds: the maximum number of threads per block, and the minimum number of resident blocks per
+            multiprocessor.
     """
     code = without_comments(source)
     key = (name, code, tuple(signature), launch_bounds)
@@ -63,12 +65,12 @@ def _simulate(name: str, source: str, code: str, signature: tuple[Any, ...], lau
 
 
 def _load_kernel(name: str, source: str, code: str, signature: tuple[Any, ...], launch_bounds: Any) -> Any:
-    """The kernel on the card, from the cache folder or compiled."""
+    """Load a kernel from the cache folder, or compile it."""
     device = runtime()
     path, writable = keep(name, source, code)
 
     def load(cubin: bytes) -> Any:
-        with contextlib.suppress(DeviceError):  # whole and ours, but another driver has come since
+        with contextlib.suppress(DeviceError):  # the file is valid, but the driver may have changed since
             return device.load(cubin, name)
 
     def make() -> tuple[bytes, Any]:
@@ -84,7 +86,7 @@ def _load_kernel(name: str, source: str, code: str, signature: tuple[Any, ...], 
 
 @functools.cache
 def _versions() -> tuple[str | None, ...]:
-    """The versions of what compiles; None for those that are not installed."""
+    """The versions of the packages that affect the code; None if a package is not installed."""
     versions: list[str | None] = []
     for tool in _TOOLS:
         try:
@@ -94,7 +96,7 @@ def _versions() -> tuple[str | None, ...]:
     return tuple(versions)
 
 
-# --- without a card ---------------------------------------------------------------------------------------------------
+# --- Without a card ---------------------------------------------------------------------------------------------------
 
 
 def ptx_of(
@@ -105,20 +107,20 @@ def ptx_of(
     launch_bounds: tuple[int, ...] | None = None,
     fma: bool = policy.CUDA_FMA,
 ) -> str:
-    """The PTX of a kernel, as `build` would compile it for a card of that compute capability. It needs no driver."""
-    path = Path(f"{name}_ptx.py")  # a name for tracebacks; nothing is written
+    """The PTX of a kernel for a compute capability, as `build` would compile it. It needs no driver."""
+    path = Path(f"{name}_ptx.py")  # only a name for tracebacks; the file is not written
     return policy.compile_ptx(function_of(path, source, name), name, signature, capability, launch_bounds, fma)
 
 
 def resources(ptx: str, capability: tuple[int, int]) -> dict[str, int]:
-    """The resources that the one kernel in `ptx` takes on a card of that compute capability. It needs no driver.
+    """The resources of the one kernel in `ptx` on a card of that compute capability. It needs no driver.
 
     Returns:
-        "registers" of a thread; "spilled", the bytes that each thread stores and loads because registers are too few;
-        "stack" bytes of a thread; "shared" bytes of a block.
+        "registers" per thread; "spilled", the bytes of spill loads and stores per thread; "stack" bytes per thread;
+        "shared" bytes per block.
     """
     _, log = _link_ptx(ptx, capability)
-    # The assembler leaves out arrays that other code could see, and Numba declares all of them so.
+    # The assembler's report leaves out externally visible arrays, and Numba declares all shared arrays as visible.
     shared = sum(map(int, re.findall(r"\.shared \.align \d+ \.b8 \w+\[(\d+)\]", ptx)))
     taken = {"registers": 0, "spilled": 0, "stack": 0, "shared": shared}
     for line in log.splitlines():
@@ -132,7 +134,7 @@ def resources(ptx: str, capability: tuple[int, int]) -> dict[str, int]:
 
 
 def _link_ptx(ptx: str, capability: tuple[int, int]) -> tuple[bytes, str]:
-    """The card's code for a kernel, and what the assembler says of it."""
+    """Assemble PTX; return the cubin and the assembler's log."""
     linker: Any = import_once("cuda.bindings.nvjitlink")
     major, minor = capability
     options = [f"-arch=sm_{major}{minor}", "-Xptxas=-v"]
@@ -148,8 +150,8 @@ def _link_ptx(ptx: str, capability: tuple[int, int]) -> tuple[bytes, str]:
     except linker.nvJitLinkError as error:
         said = "" if handle is None else _log(handle, linker.get_error_log_size, linker.get_error_log)
         raise DeviceError(
-            f"No code could be made for a card of compute capability {major}.{minor} ({error}). {said.strip()} If the "
-            f"card is newer than the installed packages, update them: pip install -U 'snncell[cuda]'."
+            f"nvJitLink cannot compile a kernel for compute capability {major}.{minor} ({error}). {said.strip()} If "
+            f"the card is newer than the installed packages, update them: pip install -U 'snncell[cuda]'."
         ) from error
     finally:
         if handle is not None:
@@ -163,24 +165,24 @@ def _log(handle: Any, size: Any, read: Any) -> str:
     return text.decode(errors="replace").rstrip("\0")
 
 
-# --- Kernels of a thread for each element: the frame around their statements, and their launch ------------------------
+# --- Elementwise kernels, one thread per element: the frame around their statements, and their launch -----------------
 
-# None computes with what is only stored: operations bring that to float32 first (`Primitive.as_stored`).
+# They never compute in a storage-only dtype, because operations convert it to float32 first (`Primitive.as_stored`).
 
 THREADS = 256
 _HEAD = '"""Generated by snncell: {name}."""\n\n{imports}import numpy as np\nfrom numba import cuda\n\n{casts}\n\n'
 _CASTS = ("i1", "i2", "i4", "i8", "u1", "u8", "f2", "f4", "f8")
 _FUNCTIONS = ("cos", "erf", "erfc", "exp", "expm1", "log", "log1p", "sin", "sqrt")
-# Elements that are moved only are moved as integers of their size, so that one kernel serves all dtypes of a size.
+# Elements that are only moved are moved as integers, so that one kernel serves all dtypes of a size.
 _BITS = {1: dtypes.int8, 2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}
 _PARTS = {"complex64": dtypes.float32, "complex128": dtypes.float64}
 
 
 @functools.cache
 def kernel(name: str, parameters: tuple[tuple[str, Any], ...], body: str) -> Any:
-    """A kernel whose thread `i` runs `body` if `i < count`, the first parameter; (DType, writable) stands for an array.
+    """A kernel whose thread `i` runs `body` if `i < count`, its first parameter; (DType, writable) is an array.
 
-    In the body numbers are cast by i8, f4 and the like; the type of a bare one is int64 or float64.
+    In the body, cast numbers by i8, f4 and so on, because an uncast number is an int64 or float64.
     """
     used = [code for code in _CASTS if code in body]
     casts = "\n".join(f"{code} = np.{np.dtype(code).type.__name__}" for code in used)
@@ -196,7 +198,7 @@ def kernel(name: str, parameters: tuple[tuple[str, Any], ...], body: str) -> Any
 
 
 def launch(compiled: Any, count: int, *arguments: Any) -> None:
-    """Run a kernel of `kernel` on `count` threads."""
+    """Launch a kernel of `kernel` on `count` threads."""
     values = [x.argument if hasattr(x, "argument") else x for x in arguments]
     runtime().launch(compiled, -(-count // THREADS), THREADS, [count, *values])
 
@@ -204,7 +206,7 @@ def launch(compiled: Any, count: int, *arguments: Any) -> None:
 def run(
     name: str, body: str, count: int, numbers: dict[str, Any], given: dict[str, Any], filled: dict[str, Any]
 ) -> None:
-    """Run `body` for each `i < count`, with numbers, contiguous arrays that it reads and others that it writes to."""
+    """Run `body` for each `i < count`, with numbers, contiguous input arrays `given` and output arrays `filled`."""
     parameters = (
         *((key, dtypes.BY_NUMPY[np.dtype(type(number))]) for key, number in numbers.items()),
         *((key, (dtypes.BY_NUMPY[array.dtype], False)) for key, array in given.items()),
@@ -214,20 +216,20 @@ def run(
 
 
 def bits_of(array: Any) -> tuple[Any, int]:
-    """The integer that an element is moved as, and how many of them it is."""
+    """The integer dtype as which an element is moved, and how many of these integers it has."""
     size = array.dtype.itemsize
     return (_BITS[8], 2) if size == 16 else (_BITS[size], 1)
 
 
 class Viewed(NamedTuple):
-    """A contiguous array as an argument of another dtype. It holds the array: its memory must not serve others yet."""
+    """A contiguous array as a kernel argument of another dtype; it keeps the array's memory alive."""
 
     array: Any
     dtype: Any
 
     @property
     def argument(self) -> tuple[Any, int, Any]:
-        """For the kernel."""
+        """The kernel argument."""
         block, offset, _ = self.array.argument
         return block, offset, self.dtype
 
@@ -238,18 +240,18 @@ def as_bits(array: Any) -> Viewed:
 
 
 def parts_of(array: Any) -> tuple[Any, int]:
-    """The DType in which elements are added up, and how many of them an element is: complex numbers are two."""
+    """The DType in which elements are summed, and the parts per element: 2 for complex numbers."""
     part = _PARTS.get(array.dtype.name)
     return (dtypes.BY_NUMPY[array.dtype], 1) if part is None else (part, 2)
 
 
 def as_parts(array: Any) -> Viewed:
-    """A contiguous array as an argument of a kernel that adds."""
+    """A contiguous array as an argument of a kernel that sums."""
     return Viewed(array, parts_of(array)[0].dtype)
 
 
 def fill(array: Any, number: Any) -> None:
-    """Put one number into all elements of a contiguous array."""
+    """Set all elements of a contiguous array to a number."""
     bits, parts = bits_of(array)
     words = np.array([number], array.dtype).view(bits.dtype).tolist()
     chosen = "first" if parts == 1 else "(first if i % 2 == 0 else second)"

@@ -1,7 +1,7 @@
-"""Device memory from and to other libraries without a copy: DLPack's capsules, and `__cuda_array_interface__`.
+"""Zero-copy exchange of device memory with other libraries: DLPack capsules and `__cuda_array_interface__`.
 
-Both describe memory by address, shape and strides. Here strides are NumPy's, in bytes, and None stands for C order.
-What is written here is DLPack 1's first structure ("dltensor"), which all consumers know.
+Both protocols describe memory by address, shape and strides. Strides are in bytes here, as in NumPy, and None means C
+order. Exports use the unversioned structure of DLPack ("dltensor"), which all consumers support.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from snncell.kernels.cuda.arrays import DeviceArray, dense
 from snncell.kernels.cuda.base import MemoryBlock
 from snncell.kernels.cuda.runtime import is_simulated, runtime
 
-CPU, CUDA = 1, 2  # DLPack's numbers for kinds of devices
+CPU, CUDA = 1, 2  # DLPack's device types
 
 
 class Foreign(NamedTuple):
@@ -28,14 +28,14 @@ class Foreign(NamedTuple):
     shape: tuple[int, ...]
     strides: tuple[int, ...]  # in bytes
     dtype: Any
-    device: tuple[int, int]  # DLPack's kind and number
-    owner: Any  # what keeps the memory alive
-    stream: int | None = None  # whose work must be waited for before the memory is used (`Runtime.wait_for`)
+    device: tuple[int, int]  # DLPack's device type and number
+    owner: Any  # the object that keeps the memory alive
+    stream: int | None = None  # wait for its work before you use the memory (`Runtime.wait_for`)
     readonly: bool = False
 
     @property
     def span(self) -> tuple[int, int]:
-        """The bytes that the elements take before the first one, and from it on."""
+        """The extent of the elements in bytes: before the first element, and from it on."""
         if 0 in self.shape:
             return 0, 0
         reach = [(n - 1) * step for n, step in zip(self.shape, self.strides, strict=True)]
@@ -43,7 +43,7 @@ class Foreign(NamedTuple):
 
 
 def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """The strides of an array in C order, in bytes."""
+    """The strides of a C-contiguous array, in bytes."""
     return tuple(itemsize * step for step in dense(shape))
 
 
@@ -59,7 +59,7 @@ def interface(
     stream: int | None,
     readonly: bool = False,
 ) -> dict[str, Any]:
-    """The value of `__cuda_array_interface__`, version 3; consumers wait for the work of `stream`, if that is given."""
+    """The value of `__cuda_array_interface__`, version 3. If `stream` is given, consumers wait for its work."""
     dtype = np.dtype(dtype)
     return {
         "shape": shape,
@@ -72,18 +72,19 @@ def interface(
 
 
 def from_interface(source: Any) -> Foreign:
-    """The memory of an object that has `__cuda_array_interface__`."""
+    """The memory of an object with `__cuda_array_interface__`."""
     described = source.__cuda_array_interface__
     kind = type(source).__name__
     dtype = np.dtype(described["typestr"])
     if not dtype.isnative or dtype.kind not in "biufc":
-        raise DTypeError(f"{kind}: its elements ({described['typestr']}) are no numbers that the GPU computes with.")
+        raise DTypeError(f"{kind}: the GPU cannot compute with its dtype ({described['typestr']}). Convert it first.")
     if described.get("mask") is not None:
-        raise DeviceError(f"{kind}: arrays with a mask are not taken. Fill in what it hides first.")
-    stream = described.get("stream") if described["version"] >= 3 else 1  # older ones mean the default stream
-    if stream == 0:  # which the protocol forbids
+        raise DeviceError(f"{kind}: masked arrays are not supported. Fill in the masked elements first.")
+    stream = described.get("stream") if described["version"] >= 3 else 1  # before version 3, the default stream
+    if stream == 0:  # the protocol forbids it
         raise DeviceError(
-            f"{kind}: its __cuda_array_interface__ gives the stream 0, which says not which one is meant."
+            f"{kind}: its __cuda_array_interface__ gives the stream 0, which is ambiguous: 1 is the legacy default "
+            f"stream, 2 the per-thread default stream."
         )
     shape = tuple(int(n) for n in described["shape"])
     strides = described.get("strides") or c_strides(shape, dtype.itemsize)
@@ -138,32 +139,32 @@ _let_go = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("Py_DecRef", pythonapi))
 
 
 def _end(address: int, let_go: Any = _let_go, managed: Any = _Managed) -> None:
-    """Called by a consumer that is done: nothing keeps the owner alive any more."""
+    """The deleter of a capsule, called by its consumer: release the owner."""
     let_go(managed.from_address(address).context)
 
 
 def _die(capsule: int, valid: Any = _valid, pointer: Any = _pointer, end: Any = _end, name: Any = _NAME) -> None:
-    """Called with a capsule that dies; one that was consumed has another name."""
+    """The destructor of a capsule: release the owner, unless the capsule was consumed and therefore renamed."""
     if valid(capsule, name):
         end(pointer(capsule, name))
 
 
-# A consumer may die after this module has: what it calls must not.
+# A consumer may outlive this module, so its callbacks must live forever.
 _delete, _destroy = _DELETER(_end), _DELETER(_die)
 for _callback in (_delete, _destroy, _NAME, _USED):
     _keep(_callback)
 
 
 def must_wait(stream: int | None) -> bool:
-    """True if a producer that is asked by `__dlpack__(stream=...)` must wait for its work to be done."""
+    """True if `__dlpack__(stream=...)` must wait for pending work before it returns."""
     if stream is None:
         return True
     if isinstance(stream, bool) or not isinstance(stream, int) or stream == 0 or stream < -1:
         raise ArgumentError(
-            "__dlpack__: stream is None, -1 (do not wait), 1 or 2 (default streams), or a stream's address, not "
-            f"{stream!r}."
+            "__dlpack__: stream must be None, -1 (do not wait), 1 or 2 (default streams), or the address of a stream, "
+            f"not {stream!r}."
         )
-    return stream != -1  # to wait on the host serves whatever stream the consumer goes on with
+    return stream != -1  # a wait on the host is valid for any stream of the consumer
 
 
 def capsule_of(
@@ -174,9 +175,9 @@ def capsule_of(
     owner: Any,
     device: tuple[int, int] = (CUDA, 0),
 ) -> Any:
-    """A capsule that describes memory for `from_dlpack` of another library, and keeps `owner` alive.
+    """A DLPack capsule for memory, for `from_dlpack` of another library; it keeps `owner` alive.
 
-    The work on the memory must be done (see `must_wait`). Consumers may write to it.
+    All work on the memory must be done (see `must_wait`). Consumers may write to it.
     """
     dtype = np.dtype(dtype)
     if strides is None:
@@ -191,7 +192,7 @@ def capsule_of(
     tensor.dtype = _DType(_CODES[dtype.kind], 8 * dtype.itemsize, 1)
     tensor.shape, tensor.strides = lengths, steps
     managed.deleter = _delete
-    # The structure refers to this tuple, which holds it: a circle that only the deleter opens.
+    # The structure and this tuple refer to each other: a cycle that only the deleter breaks.
     alive = (managed, lengths, steps, owner)
     managed.context = id(alive)
     _keep(alive)
@@ -199,12 +200,12 @@ def capsule_of(
 
 
 def capsule_of_host(array: Any) -> Any:
-    """The same for an array of NumPy's: bfloat16, of which NumPy makes none."""
+    """A DLPack capsule of a NumPy array with dtype bfloat16, which NumPy itself cannot export."""
     return capsule_of(array.ctypes.data, array.shape, array.strides, array.dtype, array, (CPU, 0))
 
 
 class _Consumed:
-    """The owner that keeps the memory of a consumed capsule alive."""
+    """The owner of a consumed capsule's memory."""
 
     def __init__(self, managed: Any) -> None:
         self._managed = managed
@@ -215,16 +216,17 @@ class _Consumed:
 
 
 def from_dlpack(source: Any, stream: int | None = None) -> Foreign:
-    """The memory of an object that has `__dlpack__`, made ready for use on `stream`, or of a capsule."""
+    """Import the memory of an object with `__dlpack__`, ready for use on `stream`, or of a capsule."""
     capsule = source
     if hasattr(source, "__dlpack__"):
         on_device = source.__dlpack_device__()[0] == CUDA
         capsule = source.__dlpack__(stream=stream) if on_device else source.__dlpack__()
-    # By its address: ctypes would take hold of the object only for the call.
+    # Pass the address, because ctypes would hold a reference to the object only during the call.
     address = id(capsule)
     if type(capsule).__name__ != "PyCapsule" or not _valid(address, _NAME):
         raise DeviceError(
-            f"from_dlpack: {capsule!r} is no DLPack capsule that can still be consumed. Ask for a new one."
+            f"from_dlpack: {capsule!r} is not an unused DLPack capsule. A capsule can be consumed only once: create a "
+            f"new one by x.__dlpack__()."
         )
     managed = _Managed.from_address(_pointer(address, _NAME))
     _rename(address, _USED)
@@ -239,7 +241,7 @@ def from_dlpack(source: Any, stream: int | None = None) -> Foreign:
 
 
 def host_array(source: Any) -> Any:
-    """`np.from_dlpack`, for bfloat16 too, which is copied."""
+    """`np.from_dlpack`, extended to bfloat16, which is copied."""
     if not str(getattr(source, "dtype", None)).endswith("bfloat16"):
         return np.from_dlpack(source)
     foreign = from_dlpack(source)
@@ -254,20 +256,23 @@ def _dtype_of(described: Any) -> Any:
     kind = _KINDS.get(described.code)
     if kind in (None, "V") or described.lanes != 1 or described.bits % 8:
         raise DTypeError(
-            f"from_dlpack: snncell has no elements of DLPack's kind {described.code} with {described.bits} bits and "
-            f"{described.lanes} lanes. Convert the array first, to float32 for instance."
+            f"from_dlpack: snncell has no dtype for DLPack's type code {described.code} with {described.bits} bits and "
+            f"{described.lanes} lanes. Convert the array first, for example to float32."
         )
     try:
         return np.dtype(f"{kind}{described.bits // 8}")
     except TypeError:
-        raise DTypeError(f"from_dlpack: snncell has no elements of {described.bits} bits of kind {kind!r}.") from None
+        raise DTypeError(
+            f"from_dlpack: snncell has no dtype of kind {kind!r} with {described.bits} bits. Convert the array first, "
+            f"for example to float32."
+        ) from None
 
 
 # --- Device arrays ----------------------------------------------------------------------------------------------------
 
 
 class _Borrowed:
-    """Memory that belongs to another library, in the place of `Memory`."""
+    """Memory that belongs to another library, in the place of a `Memory`."""
 
     __slots__ = ("__weakref__", "block", "device")
 
@@ -276,11 +281,11 @@ class _Borrowed:
         self.device = runtime()
 
     def __del__(self) -> None:
-        self.device.settle(self.block.owner)  # its library may use it again at once, on another stream
+        self.device.settle(self.block.owner)  # the other library may reuse the memory at once, on another stream
 
 
 class _Exported:
-    """Memory that another library has, on whose stream it may be read after the last reference is gone."""
+    """Memory lent to another library, whose stream may still read it after the last reference is gone."""
 
     def __init__(self, memory: Any) -> None:
         self.memory = memory
@@ -291,7 +296,7 @@ class _Exported:
 
 
 def _still(array: DeviceArray) -> DeviceArray:
-    """The array, in memory that stays where it is: what a recording has lent is copied."""
+    """The array in memory with a fixed address: memory that belongs to a recording is copied."""
     part = getattr(array.memory, "part", None)
     if part is not None:
         part()
@@ -299,20 +304,22 @@ def _still(array: DeviceArray) -> DeviceArray:
 
 
 def adopt_array(source: Any) -> DeviceArray:
-    """The elements of another library's array, where they are."""
+    """Wrap another library's array as a DeviceArray, without a copy."""
     here = runtime()
     described = getattr(source, "__cuda_array_interface__", {})
-    # The interface has no name for bfloat16: some call it raw bytes there.
+    # The interface has no name for bfloat16; some libraries describe it as raw bytes.
     by_interface = described and not (described["typestr"] == "<V2" and hasattr(source, "__dlpack__"))
     foreign = from_interface(source) if by_interface else from_dlpack(source, here.stream)
     dtypes.as_dtype(foreign.dtype)
     size, card = foreign.dtype.itemsize, foreign.device[1]
     if card != 0:
         raise DeviceError(
-            f"{type(source).__name__}: it is on card {card}, and snncell computes on card 0. Copy it there."
+            f"{type(source).__name__}: the array is on card {card}, but snncell computes on card 0. Copy it to card 0."
         )
     if any(step % size for step in foreign.strides):
-        raise DeviceError(f"{type(source).__name__}: its strides are no multiples of an element. Copy it first.")
+        raise DeviceError(
+            f"{type(source).__name__}: its strides are not multiples of the element size. Make a contiguous copy first."
+        )
     here.wait_for(foreign.stream)
     before, after = foreign.span
     first = foreign.pointer - before
@@ -323,15 +330,15 @@ def adopt_array(source: Any) -> DeviceArray:
 
 
 def interface_of(array: DeviceArray) -> dict[str, Any]:
-    """The value of `__cuda_array_interface__`."""
+    """The value of `__cuda_array_interface__` of a DeviceArray."""
     array = _still(array)
     strides = tuple(step * array.dtype.itemsize for step in array.strides)
-    # Numba's simulator has no stream; what it was asked for is done.
+    # Numba's simulator has no stream, because its operations run synchronously.
     return interface(array.pointer, array.shape, strides, array.dtype, stream=runtime().stream, readonly=True)
 
 
 def device_capsule(array: DeviceArray, stream: int | None) -> Any:
-    """A DLPack capsule; the memory is ready when this returns, unless the consumer says that it waits itself."""
+    """A DLPack capsule of a DeviceArray; the memory is ready on return, unless the consumer does not want to wait."""
     array = _still(array)
     if must_wait(stream):
         runtime().synchronize()

@@ -1,6 +1,6 @@
-"""NumPy's functions for device arrays: `concatenate`, `pad` and others; running sums, argmax, erfc and erfinv.
+"""NumPy functions for device arrays (`concatenate`, `pad` and others), and cumsum, argmax, argmin, erfc and erfinv.
 
-An operation written with NumPy's functions needs no rule of its own on the device.
+Because of them, an operation that is written with NumPy functions needs no separate code for the device.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def moveaxis(array: Any, source: int, destination: int) -> Any:
 
 
 def concatenate(parts: Any, axis: int = 0) -> Any:
-    """`np.concatenate`: each part is copied into its place."""
+    """`np.concatenate`, by a copy of each part."""
     axis %= parts[0].ndim
     shape = list(parts[0].shape)
     shape[axis] = sum(part.shape[axis] for part in parts)
@@ -51,9 +51,9 @@ def concatenate(parts: Any, axis: int = 0) -> Any:
 
 
 def pad(array: Any, widths: Any, mode: str = "constant", constant_values: Any = 0) -> Any:
-    """`np.pad` with a constant: the elements are copied into a filled array."""
+    """`np.pad` with a constant: copy the elements into a filled array."""
     out = empty([n + before + after for n, (before, after) in zip(array.shape, widths, strict=True)], array.dtype)
-    fill(out, constant_values)  # a kernel's argument: nothing waits for the host, and a recording may hold it
+    fill(out, constant_values)  # the constant is a kernel argument, so this can be recorded and never waits
     out[tuple(slice(before, before + n) for n, (before, _) in zip(array.shape, widths, strict=True))] = array
     return out
 
@@ -75,8 +75,8 @@ DeviceArray.rules |= {
 # --- The complement and the inverse of the error function -------------------------------------------------------------
 
 _ERFC = "out[i] = {code}(erfc(f8(x[i])))"
-# Winitzki's approximation, and three steps of Halley's rule on erf(y) = a, where a is close to 1 on erfc(y) = 1 - a:
-# the error of one is the cube of that before.
+# Winitzki's approximation, then three steps of Halley's method, each of which cubes the error. They solve erf(y) = a,
+# or erfc(y) = 1 - a for a close to 1.
 _ERFINV = """
 number = f8(x[i])
 a = abs(number)
@@ -118,13 +118,13 @@ def _each(name: str, body: str, x: DeviceArray) -> DeviceArray:
     return out
 
 
-# --- Along an axis: running sums, and the positions of the largest and smallest elements ------------------------------
+# --- Scans and reductions along an axis: cumsum, argmax, argmin -------------------------------------------------------
 
-# A line is cut into parts where it is long: each part is one thread's, and so is the row of what they found.
+# A long line is cut into parts, with one thread per part; the results of the parts are combined in the same way.
 
-PART = 128  # elements of a line that are one thread's
+PART = 128  # elements of a line per thread
 
-# Thread `i` has part `c` of `chunks` of line `o`, `p`.
+# Thread `i` processes part `c` of `chunks` of line (`o`, `p`).
 _WHERE = """
 p = i % inner
 c = (i // inner) % chunks
@@ -148,7 +148,7 @@ while n < end:
     out[(o * length + n) * inner + p] = total
     n += 1
 """
-# The first that beats all others; a NaN beats everything but another. `{place}` is where the n-th candidate stands.
+# The first of the best elements. A NaN beats every number. `{place}` is the position of the n-th candidate.
 _BEST = """
 found = {place}
 best = x[(o * whole + found) * inner + p]
@@ -165,7 +165,7 @@ out[i] = found
 
 
 def cumsum(x: DeviceArray, axis: int) -> DeviceArray:
-    """`np.cumsum(x, axis, x.dtype)`, compensated; long lines are added up in parts."""
+    """`np.cumsum(x, axis, x.dtype)` with compensated summation; long lines are summed in parts."""
     kind, parts = parts_of(x)
     far = dtypes.far(kind.dtype)
     outer, length, inner = around(x.shape, axis)

@@ -1,7 +1,7 @@
-"""Gather, scatter, sort and search on the device, without atomics: one thread adds the terms of a sum in their order.
+"""Gather, scatter, sort and search on the device, without atomics, so that results are deterministic.
 
-Integers are sorted by Batcher's bitonic network, whose every round is a thread for each pair. To scatter, the positions
-are sorted once; then each result finds its terms side by side. The same terms give the same bits.
+Integers are sorted by Batcher's bitonic network; in each round, one thread compares one pair. Scatter sorts the
+positions, then one thread per result adds its terms, which are now adjacent, in their order.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from snncell.kernels.cuda.build import around, as_bits, as_parts, bits_of, parts
 
 _INT64 = np.dtype(np.int64)
 
-# --- Integers in order ------------------------------------------------------------------------------------------------
+# --- Sort of integers -------------------------------------------------------------------------------------------------
 
-_LAST = 2**63 - 1  # a key after all others
+_LAST = 2**63 - 1  # sorts after all other keys
 _LIST = f"""
 key = i8({_LAST})
 if i < many:
@@ -32,8 +32,8 @@ if i < many:
 keys[i] = key
 places[i] = i
 """
-# Pairs `reach` apart, in runs of `run` that are sorted upwards and downwards in turn. Equal keys go by their places: a
-# bitonic network by itself does not keep their order.
+# Compare pairs at distance `reach`, in runs of length `run` that ascend and descend in turn. Equal keys are ordered by
+# their places, because a bitonic network is not stable.
 _SORT = """
 a = i + (i // reach) * reach
 b = a + reach
@@ -62,9 +62,9 @@ starts[i] = low
 
 
 def sort_keys(integers: DeviceArray, length: int) -> tuple[DeviceArray, DeviceArray]:
-    """Integers in order, and the place that each had; equal ones keep theirs.
+    """Stable sort of integers; returns the sorted keys and the original place of each.
 
-    Negative ones have `length` added; what is not in [0, length) then comes last. There may be more after that.
+    Negative keys have `length` added; keys outside of [0, length) then sort last. The results may be padded at the end.
     """
     room = 1 << max(integers.size - 1, 0).bit_length()
     sorted_ = {name: empty((room,), _INT64) for name in ("keys", "places")}
@@ -81,12 +81,12 @@ def sort_keys(integers: DeviceArray, length: int) -> tuple[DeviceArray, DeviceAr
 
 
 def argsort_keys(keys: DeviceArray) -> DeviceArray:
-    """The order of integers from 0 on, `np.argsort(keys, kind="stable")`."""
+    """`np.argsort(keys, kind="stable")` for integers from 0 on."""
     return sort_keys(keys, _LAST)[1][: keys.size].copy()
 
 
 def _runs(indices: DeviceArray, length: int) -> dict[str, DeviceArray]:
-    """Where the terms for each position from 0 on begin among those of all, and the place that each term had."""
+    """For a scatter: the start of each position's terms in the sorted order, and the original place of each term."""
     keys, places = sort_keys(indices, length)
     starts = empty((length + 1,), _INT64)
     run("starts", _STARTS, length + 1, {"many": indices.size}, {"keys": keys}, {"starts": starts})
@@ -106,7 +106,7 @@ while n < starts[k + 1]:
     n += 1
 out[i] = total
 """
-# The last value for a position is the one that counts.
+# If a position has several values, the last one is stored.
 _PUT = """
 p = i % inner
 k = i // inner
@@ -118,7 +118,7 @@ out[i] = value
 
 
 def put(x: DeviceArray, positions: DeviceArray, values: DeviceArray) -> DeviceArray:
-    """A copy of x (N,) with `values` (K,) at `positions` (K,); of several values for one position the last one."""
+    """A copy of x (N,) with `values` (K,) stored at `positions` (K,); for duplicate positions, the last value."""
     out = empty(x.shape, x.dtype)
     _, parts = bits_of(x)
     arrays = {**_runs(positions, x.size), "x": as_bits(contiguous(x)), "values": as_bits(contiguous(values))}
@@ -127,7 +127,7 @@ def put(x: DeviceArray, positions: DeviceArray, values: DeviceArray) -> DeviceAr
 
 
 def scatter_add(x: DeviceArray, indices: DeviceArray, axis: int, shape: Sequence[int]) -> DeviceArray:
-    """Zeros of `shape` to which the slices of `x` are added at `indices` along `axis`, in their order."""
+    """Zeros of `shape` with the slices of `x` added at `indices` along `axis`, in a fixed order."""
     out = empty(shape, x.dtype)
     _, length, inner = around(shape, axis)
     kind, parts = parts_of(x)
@@ -137,10 +137,10 @@ def scatter_add(x: DeviceArray, indices: DeviceArray, axis: int, shape: Sequence
     return out
 
 
-# --- Gather: a thread for each element of the result ------------------------------------------------------------------
+# --- Gather: one thread per element of the result ---------------------------------------------------------------------
 
-# Negative positions count from the end. One out of range gives NaN (-1 for integers, False for booleans) and places
-# nothing: who wants an error must look before, and wait for the answer.
+# Negative positions count from the end. A position out of range reads NaN (-1 for integers, False for booleans) and
+# writes nothing. A caller that needs an error must check the positions first, which waits for the device.
 
 _TAKE = """
 p = i % inner
@@ -182,7 +182,7 @@ def take(x: DeviceArray, indices: DeviceArray, axis: int) -> DeviceArray:
 
 
 def pick(x: DeviceArray, indices: DeviceArray) -> DeviceArray:
-    """One element of the last axis for each place: x (..., n), indices (...) -> (...)."""
+    """One element of the last axis for each row: x (..., n), indices (...) -> (...)."""
     out = empty(indices.shape, x.dtype)
     _take_along(x, indices, x.ndim - 1, out, 1, (1, 0))
     return out
@@ -200,7 +200,7 @@ def _take_along(
 
 
 def place(x: DeviceArray, indices: DeviceArray, length: int) -> DeviceArray:
-    """Zeros with a last axis of `length`, and `x` at `indices` along it."""
+    """Zeros with a last axis of `length`, and `x` stored at `indices` along it."""
     bits, parts = bits_of(x)
     out = empty((*x.shape, length), x.dtype)
     arrays = {"index": contiguous(indices), "x": as_bits(contiguous(x))}
@@ -210,23 +210,23 @@ def place(x: DeviceArray, indices: DeviceArray, length: int) -> DeviceArray:
 
 
 def one_hot(indices: DeviceArray, depth: int, dtype: Any) -> DeviceArray:
-    """Ones at `indices` along a new last axis of `depth`, zeros elsewhere."""
+    """One-hot vectors: ones at `indices` along a new last axis of `depth`."""
     out = empty((*indices.shape, depth), dtype)
     body = _HOT.format(cast=dtypes.BY_NUMPY[dtype].code)
     run("one_hot", body, out.size, {"depth": depth}, {"index": contiguous(indices)}, {"out": out})
     return out
 
 
-# --- The order of the elements of each row ----------------------------------------------------------------------------
+# --- Sort of each row -------------------------------------------------------------------------------------------------
 
-# The bits of the elements are sorted as integers ordered as the elements are. A key has the number of its row above 32
-# bits of the element, so that all rows are sorted at once; elements of 64 bits are sorted by their lower half, then,
-# which keeps the order of equals, by their upper half.
+# Elements are mapped to integers with the same order, which are sorted. A key has the row number above 32 bits of the
+# element, so that all rows are sorted at once. Elements of 64 bits are sorted by their lower half, and then by their
+# upper half in a stable sort.
 
 _HALF = 1 << 32
 
-# `bits` is an integer that is ordered as the element is. Those of negative floats go down where the float goes up, but
-# for the sign; zero has two signs, and what comes after infinity is no number.
+# `bits` is an integer with the same order as the element. The magnitude bits of negative floats are negated, both zeros
+# become 0, and every NaN becomes the largest integer.
 _OF_INTEGER = "bits = i8(x[{place}])\n"
 _OF_FLOAT = """
 bits = i8(x[{place}])
@@ -246,7 +246,7 @@ _BACK = "out[(i // length) * length + i8(order[i])] = x[i]"
 
 
 def argsort(x: DeviceArray) -> DeviceArray:
-    """`np.argsort(x, axis=-1, kind="stable")`, for rows shorter than 2^31 and fewer than 2^31 of them."""
+    """`np.argsort(x, axis=-1, kind="stable")`, for rows shorter than 2^31 and fewer than 2^31 rows."""
     out = empty(x.shape, _INT64)
     if not x.size:
         return out
@@ -262,7 +262,7 @@ def argsort(x: DeviceArray) -> DeviceArray:
 
 
 def _keys(x: DeviceArray, length: int, part: str, order: DeviceArray | None) -> DeviceArray:
-    """The keys of the elements, in an order."""
+    """The sort keys of the elements, taken in an order."""
     elements: Any = x
     body = _OF_INTEGER
     if dtypes.BY_NUMPY[x.dtype].is_float:
@@ -277,12 +277,12 @@ def _keys(x: DeviceArray, length: int, part: str, order: DeviceArray | None) -> 
 
 
 def along(x: DeviceArray, order: DeviceArray) -> DeviceArray:
-    """`np.take_along_axis(x, order, -1)`, for permutations of a row's positions."""
+    """`np.take_along_axis(x, order, -1)`, for permutations of each row."""
     return _move_by_order(x, order, "along", _ALONG)
 
 
 def back(x: DeviceArray, order: DeviceArray) -> DeviceArray:
-    """Its inverse: each element where `along` took it from."""
+    """The inverse of `along`, by a scatter."""
     return _move_by_order(x, order, "back", _BACK)
 
 
@@ -294,7 +294,7 @@ def _move_by_order(x: DeviceArray, order: DeviceArray, name: str, body: str) -> 
     return out
 
 
-# What is no number comes after all others, and is equal to its like.
+# NaN sorts after all numbers, and equals NaN.
 _SEARCH = """
 value = v[i]
 low = i8(0)
@@ -316,10 +316,12 @@ _BEFORE = {
 
 
 def places(ordered: DeviceArray, v: DeviceArray, right: bool) -> DeviceArray:
-    """`np.searchsorted` of `v` in rows that are in order: ordered (N,) and any v, or (..., N) and (..., K)."""
+    """`np.searchsorted` of `v` in sorted rows: ordered (N,) and any v, or (..., N) and (..., K)."""
     out = empty(v.shape, _INT64)
     if ordered.dtype.kind == "c":
-        raise DeviceError('searchsorted: has no rule for complex numbers on the GPU. Move them: x.to("cpu").')
+        raise DeviceError(
+            'searchsorted is not implemented for complex numbers on the GPU. Move them first: x.to("cpu").'
+        )
     numbers = {"many": max(v.size, 1) if ordered.ndim == 1 else v.shape[-1], "length": ordered.shape[-1]}
     arrays = {"x": contiguous(ordered), "v": contiguous(v)}
     run(f"search_{right:d}", _SEARCH.format(before=_BEFORE[right]), v.size, numbers, arrays, {"out": out})

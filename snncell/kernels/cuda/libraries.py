@@ -12,12 +12,12 @@ from snncell.base.signals import import_once
 from snncell.errors import DeviceError, DTypeError
 from snncell.kernels.cuda.base import Matrix, MemoryBlock, Place, Runtime
 
-WORKSPACE = 1 << 25  # bytes: what cuBLAS asks for on the largest cards
-PLANS = 64  # transforms of so many shapes are kept prepared
+WORKSPACE = 1 << 25  # bytes, as cuBLAS recommends for the largest cards
+PLANS = 64  # the capacity of the cache of FFT plans
 
 
 def _library(name: str, purpose: str, start: bool = False) -> Any:
-    """A module of bindings, and with `start` what its `create` gives, or a DeviceError if it cannot be loaded."""
+    """Import a module of bindings, or with `start` create a handle; DeviceError if the library cannot be loaded."""
     try:
         module = import_once(f"nvmath.bindings.{name}")
         return module.create() if start else module
@@ -26,7 +26,7 @@ def _library(name: str, purpose: str, start: bool = False) -> Any:
             raise
         raise DeviceError(
             f"{purpose} on the GPU need a library that cannot be loaded ({error}). "
-            'pip install "snncell[cuda]" brings it.'
+            'Install it by pip install "snncell[cuda]".'
         ) from error
 
 
@@ -34,7 +34,7 @@ def _library(name: str, purpose: str, start: bool = False) -> Any:
 
 
 class Gemm(NamedTuple):
-    """The arguments of cuBLAS's product, which knows matrices by columns. `first` and `second` are its A and B."""
+    """The arguments of cuBLAS's column-major product; `first` and `second` are its A and B."""
 
     turned: tuple[bool, bool]
     sizes: tuple[int, int, int]
@@ -44,22 +44,21 @@ class Gemm(NamedTuple):
 
 
 def gemm_arguments(out: Matrix, a: Matrix, b: Matrix, sizes: tuple[int, int, int]) -> Gemm:
-    """The arguments with which cuBLAS computes `out = a @ b` by rows."""
-    # A matrix by rows is its transpose by columns, and the transpose of a product is the product of the transposes, the
-    # other way round.
+    """The arguments with which cuBLAS computes the row-major product `out = a @ b`."""
+    # A row-major matrix is its transpose in column-major order, and (a @ b).T = b.T @ a.T.
     m, n, k = sizes
     leading = _leading(b, k, n), _leading(a, m, k), _leading(out, m, n)
     return Gemm((b.turned, a.turned), (n, m, k), b, a, leading)
 
 
 def _leading(matrix: Matrix, rows: int, columns: int) -> int:
-    """The distance of rows as cuBLAS accepts it, which checks it even where there is one row only."""
+    """The leading dimension for cuBLAS, which checks it even if there is only one row."""
     if matrix.turned:
         rows, columns = columns, rows
     return matrix.leading if rows > 1 else max(matrix.leading, columns, 1)
 
 
-# For each dtype the names of cuBLAS's element type, of its way of computing, and the dtype of its factors.
+# For each dtype: cuBLAS's element type, its compute type, and the dtype of alpha and beta.
 KINDS: dict[str, tuple[str, str, Any]] = {
     "float16": ("CUDA_R_16F", "COMPUTE_32F", np.float32),
     "bfloat16": ("CUDA_R_16BF", "COMPUTE_32F", np.float32),
@@ -75,12 +74,12 @@ class Blas:
 
     def __init__(self, device: Runtime) -> None:
         self._device = device
-        self._lock = threading.Lock()  # a handle is for one thread at a time
+        self._lock = threading.Lock()  # only one thread at a time may use a handle
         self._bindings: Any = None
         self._types: Any = None
         self._handle = 0
         self._workspace: MemoryBlock | None = None
-        # Numbers that cuBLAS reads by address: 0 and 1.
+        # cuBLAS reads alpha = 1 and beta = 0 by address.
         self._factors = {kind[2]: (np.zeros(1, kind[2]), np.ones(1, kind[2])) for kind in KINDS.values()}
 
     def matmul(
@@ -89,7 +88,9 @@ class Blas:
         """See `Runtime.matmul`."""
         name = np.dtype(dtype).name
         if name not in KINDS:
-            raise DTypeError(f"No products of {name} matrices on the GPU. Convert them to one of: {', '.join(KINDS)}.")
+            raise DTypeError(
+                f"The GPU cannot multiply {name} matrices. Convert them to one of these dtypes: {', '.join(KINDS)}."
+            )
         if not (sizes[0] and sizes[1] and batch):
             return
         self._device.enter()
@@ -110,7 +111,7 @@ class Blas:
                 *(self._handle, *transposed, *gemm.sizes, one),
                 *operands[0],
                 *operands[1],
-                zero,  # times what is in `out`, which then is not even read
+                zero,  # beta: with 0, cuBLAS does not read `out`
                 *operands[2],
                 *(batch, int(cublas.ComputeType[way]), int(cublas.GemmAlgo.DEFAULT)),
             )
@@ -121,7 +122,7 @@ class Blas:
         self._handle = _library("cublas", "Matrix products", start=True)
         self._types = import_once("nvmath").CudaDataType
         cublas.set_stream(self._handle, self._device.stream)
-        # With memory of its own a product gives the same bits each time; the stream must be known before.
+        # With a fixed workspace, a product gives the same bits each time. `set_stream` resets it, so it comes after.
         self._workspace = self._device.allocate(WORKSPACE)
         cublas.set_workspace(self._handle, self._workspace.pointer, WORKSPACE)
         cublas.set_math_mode(self._handle, int(cublas.Math.DISALLOW_REDUCED_PRECISION_REDUCTION))  # sums of halves
@@ -141,11 +142,11 @@ class _Plan(NamedTuple):
 
 
 class Fft:
-    """cuFFT, with the plans of the transforms that were done last."""
+    """cuFFT, with a cache of the most recent plans."""
 
     def __init__(self, device: Runtime) -> None:
         self._device = device
-        self._lock = threading.Lock()  # a plan is for one thread at a time
+        self._lock = threading.Lock()  # only one thread at a time may use a plan
         self._plans: OrderedDict[tuple[str, int, int], _Plan] = OrderedDict()
 
     def run(
@@ -163,7 +164,7 @@ class Fft:
             work = device.allocate(plan.work)
             read = source
             try:
-                if kind == "c2r":  # which may use what it reads as memory to work in
+                if kind == "c2r":  # it may overwrite its input
                     size = batch * (length // 2 + 1) * (16 if double else 8)
                     read = device.allocate(size), 0
                     device.copy(*source, *read, size)
@@ -181,8 +182,8 @@ class Fft:
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans[key] = self._new_plan(cufft, name, length, batch)
-            if len(self._plans) > PLANS and not self._device.recorded:  # a recording may have the oldest
-                self._device.synchronize()  # the oldest may be at work
+            if len(self._plans) > PLANS and not self._device.recorded:  # a recording may use the oldest plan
+                self._device.synchronize()  # the oldest plan may be running
                 cufft.destroy(self._plans.popitem(last=False)[1].handle)
         self._plans.move_to_end(key)
         return plan
@@ -192,7 +193,7 @@ class Fft:
         read = half if name in ("C2R", "Z2D") else length
         written = half if name in ("R2C", "D2Z") else length
         handle = _library("cufft", "Fourier transforms", start=True)
-        cufft.set_auto_allocation(handle, 0)  # the memory to work in comes from the pool
+        cufft.set_auto_allocation(handle, 0)  # the work area comes from the pool
         kind = int(cufft.Type[name])
         work = cufft.make_plan_many64(handle, 1, [length], [read], 1, read, [written], 1, written, kind, batch)
         cufft.set_stream(handle, self._device.stream)

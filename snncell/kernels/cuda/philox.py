@@ -1,7 +1,7 @@
-"""Random numbers on the device: Philox 4x64 with ten rounds, as NumPy's generator uses it.
+"""Random numbers on the device: Philox 4x64 with ten rounds, the same numbers as on the CPU.
 
-A thread computes one block of four 64-bit words; the counter of the first block is 1. What is made of the words is what
-`ops/random.py` makes of them on the CPU.
+Each thread computes one block of four 64-bit words, as NumPy's generator does; the counter of the first block is 1.
+`ops/random.py` turns the words into numbers in the same way on the CPU.
 
 Reference: J. K. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """
@@ -25,7 +25,7 @@ _KEY_STEPS = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B
 
 
 def _high(target: str, x: str, y: str) -> list[str]:
-    """Statements that give the upper half of a product of words, whose own halves are known as `xh`, `xl` and so on."""
+    """Statements for the upper 64 bits of a product of two words, given their 32-bit halves as `xh`, `xl` and so on."""
     return [
         f"m = {x}l * {y}h + (({x}l * {y}l) >> s32)",
         f"{target} = {x}h * {y}h + (m >> s32) + (({x}h * {y}l + (m & low)) >> s32)",
@@ -37,7 +37,7 @@ def _halves(name: str, word: str) -> list[str]:
 
 
 def _words() -> str:
-    """Statements that give the words w0, ..., w3 of block `i`."""
+    """Statements for the words w0, ..., w3 of block `i`."""
     lines = ["s32 = u8(32)", f"low = u8({0xFFFFFFFF})", "k0 = u8(key[0])", "k1 = u8(key[1])"]
     for n, number in enumerate(_MULTIPLIERS):
         lines += [f"x{n} = u8({number})", *_halves(f"x{n}", f"x{n}")]
@@ -49,7 +49,7 @@ def _words() -> str:
 
 
 def _fill_statements(numbers: Sequence[str], before: str = "") -> str:
-    """Statements that put what a block gives where it belongs, as far as there is so much to fill."""
+    """Statements that store the numbers of one block, as far as they are within `size`."""
     lines = []
     for n, number in enumerate(numbers):
         place = f"i * {len(numbers)} + {n}"
@@ -63,7 +63,7 @@ _UNIFORM = {
     "f4": [f"f4(({word} >> u8({shift})) & u8({0xFFFFFF})) * f4({2.0**-24})" for word in _WORDS for shift in (8, 40)],
     "f8": [_UNIT.format(word) for word in _WORDS],
 }
-# Box and Muller, of 1 - u: u may be 0, whose logarithm is infinite, and is never 1.
+# Box-Muller with log(1 - u), because u may be 0 but is never 1.
 _NORMAL = "".join(
     f"r{n} = sqrt(f8(-2) * log(f8(1) - {_UNIT.format(first)}))\nt{n} = f8({2 * math.pi}) * ({_UNIT.format(second)})\n"
     for n, (first, second) in enumerate((_WORDS[:2], _WORDS[2:]))
@@ -74,27 +74,27 @@ _SPAN = "xh = u8(span_high)\nxl = u8(span_low)\n" + "".join(
 )
 
 
-def following(key: DeviceArray) -> DeviceArray:
-    """The key of the draw after."""
+def next_key(key: DeviceArray) -> DeviceArray:
+    """The key of the next draw."""
     out = empty(key.shape, key.dtype)
     run("next_key", "out[i] = key[i] + i", key.size, {}, {"key": contiguous(key)}, {"out": out})
     return out
 
 
 def uniform(key: DeviceArray, shape: Sequence[int], dtype: Any) -> DeviceArray:
-    """Numbers in [0, 1): 24 bits of a half of a word for float32, 53 bits of a word for float64."""
+    """Uniform numbers in [0, 1): 24 bits of half a word for float32, 53 bits of a word for float64."""
     code = dtypes.BY_NUMPY[dtype].code
     return _draw_on_device("uniform", key, shape, dtype, _fill_statements(_UNIFORM[code]), 32 // dtype.itemsize)
 
 
 def normal(key: DeviceArray, shape: Sequence[int], dtype: Any) -> DeviceArray:
-    """Numbers of the normal distribution, two from two words, computed in float64."""
+    """Normally distributed numbers, two from each two words, computed in float64."""
     code = dtypes.BY_NUMPY[dtype].code
     return _draw_on_device("normal", key, shape, dtype, _fill_statements([f"{code}({z})" for z in _POLAR], _NORMAL), 4)
 
 
 def integers(key: DeviceArray, shape: Sequence[int], low: int, high: int) -> DeviceArray:
-    """Integers in [low, high): the upper half of the product of a word with their number."""
+    """Integers in [low, high): the upper half of the product of a word and the size of the range."""
     body = _fill_statements([f"first + i8(h{n})" for n in range(4)], _SPAN)
     span = high - low
     numbers = {"first": low, "span_high": span >> 32, "span_low": span & 0xFFFFFFFF}
@@ -102,7 +102,7 @@ def integers(key: DeviceArray, shape: Sequence[int], low: int, high: int) -> Dev
 
 
 def permutation(key: DeviceArray, n: int) -> DeviceArray:
-    """The order of `n` words, without their last bit."""
+    """A random permutation: the order of `n` words without their last bit."""
     words = _fill_statements([f"i8({word} >> u8(1))" for word in _WORDS])
     return argsort_keys(_draw_on_device("words", key, (n,), np.dtype(np.int64), words, 4))
 
@@ -116,7 +116,7 @@ def _draw_on_device(
 
 
 def drop_elements(x: DeviceArray, key: DeviceArray, keep: float) -> DeviceArray:
-    """`x / keep` where the element's number is below `keep`, else 0: what is drawn is not stored."""
+    """Dropout: `x / keep` if the element's random number is below `keep`, else 0. The numbers are not stored."""
     out = empty(x.shape, x.dtype)
     chosen = "x[{{place}}] / keep if {number} < f4(limit) else {code}(0)"
     numbers = [chosen.format(code=dtypes.BY_NUMPY[x.dtype].code, number=number) for number in _UNIFORM["f4"]]

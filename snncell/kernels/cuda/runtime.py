@@ -1,4 +1,4 @@
-"""The device of this process, found when it is first asked for: the first CUDA card, or Numba's simulator."""
+"""The device of this process, created on first use: the first CUDA card, or Numba's simulator."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ from snncell.kernels.cuda.libraries import Blas, Fft
 from snncell.kernels.cuda.simulated import SimulatedRuntime
 from snncell.kernels.scalar import is_simulated as is_simulated
 
-# Bytes of memory that the card reads by itself, through which arrays go there. Two halves: one is filled while the
-# other is on its way.
+# Bytes of pinned host memory through which arrays are uploaded. It is double-buffered: one half is filled while the
+# card copies the other.
 STAGED = 1 << 24
 
 FORKED = (
-    "CUDA cannot be used in a forked child after the parent has used it; start the process by spawn: "
+    "CUDA cannot be used in a forked child after the parent has used it. Start the process by spawn instead: "
     'multiprocessing.get_context("spawn").'
 )
 
 
-# What puts nothing on the stream: a block may die in a thread that holds a lock which the recording one waits for.
+# Driver functions that put nothing on the stream. They run without the recording lock, because a block may die in a
+# thread that holds a lock for which the recording thread waits.
 _ANYTIME = frozenset(("cuMemAlloc", "cuMemFree", "cuMemHostAlloc", "cuEventCreate", "cuGraphDestroy"))
 
 
 class DriverRuntime(Runtime):
-    """The first card that the driver shows (CUDA_VISIBLE_DEVICES says which that is): one context, one stream."""
+    """The first card that the driver lists (CUDA_VISIBLE_DEVICES decides), with one context and one stream."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +49,7 @@ class DriverRuntime(Runtime):
         self.name = str(device.name)
         major, minor = device.compute_capability
         self.capability = (int(major), int(minor))
-        # Without this option it would wait for other libraries' default stream, and that for ours, at each launch.
+        # A blocking stream would synchronise with the default stream of other libraries at each launch.
         self._stream = device.create_stream(options=core.StreamOptions(nonblocking=True))
         self.stream = int(self._stream.handle)
         self._config = functools.lru_cache(maxsize=4096)(
@@ -62,7 +63,7 @@ class DriverRuntime(Runtime):
         self.lost = True
 
     def enter(self) -> None:
-        """Make the card the one of this thread: a thread begins without."""
+        """Make the card current in this thread, because a new thread has no current device."""
         if self.lost:
             raise DeviceError(FORKED)
         if not getattr(self._thread, "entered", False):
@@ -71,20 +72,20 @@ class DriverRuntime(Runtime):
             self._threads.add(threading.get_ident())
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Call the driver's function `name` on this thread: its result, or an error with the driver's words."""
+        """Call the driver's function `name`; return its result, or raise DeviceError with the driver's message."""
         self.enter()
         if name in _ANYTIME:
             status, *values = getattr(self._driver, name)(*arguments)
         else:
-            with self._recording:  # another thread's call must not become part of a recording
+            with self._recording:  # keeps this call out of another thread's recording
                 status, *values = getattr(self._driver, name)(*arguments)
         if int(status):
             if status == self._driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
                 raise OutOfMemory(f"CUDA: {name} failed: the card has no memory left.")
             said = self._driver.cuGetErrorString(status)[1] or b"which the driver does not explain"
             raise DeviceError(
-                f"CUDA: {name} failed: {status.name}, {said.decode()}. It may come from a kernel that ran before; then "
-                "CUDA works again in a new process only."
+                f"CUDA: {name} failed: {status.name}, {said.decode()}. An earlier kernel may have caused this error; "
+                "CUDA then works again only in a new process."
             )
         return values[0] if values else None
 
@@ -94,8 +95,8 @@ class DriverRuntime(Runtime):
         return int(self.call("cuMemAlloc", size)), None
 
     def _free(self, pointer: int) -> None:
-        if not self.lost:  # in a child the memory is the parent's
-            self.call("cuMemFree", pointer)  # it waits until the card is done with it
+        if not self.lost:  # in a forked child, the memory belongs to the parent
+            self.call("cuMemFree", pointer)  # waits until the card no longer uses it
 
     def _memory(self) -> tuple[int, int]:
         self.enter()
@@ -105,12 +106,12 @@ class DriverRuntime(Runtime):
     # --- copies ---
 
     def upload(self, array: Any, block: MemoryBlock, offset: int = 0) -> None:
-        """Copy a C-contiguous NumPy array to the card, by way of memory of ours: nobody waits for the card."""
+        """Copy a C-contiguous NumPy array to the card through pinned memory, without waiting for the card."""
         self._refuse_to_record("it takes an array of the host")
         self._staging.send(as_bytes(array), block.pointer + offset)
 
     def download(self, block: MemoryBlock, offset: int, array: Any) -> None:
-        """Copy from the card to a C-contiguous NumPy array, and wait until it is there."""
+        """Copy from the card to a C-contiguous NumPy array, and wait for the result."""
         self._refuse_to_record("it looks at a value on the host")
         if array.nbytes:
             target = as_bytes(array).ctypes.data
@@ -118,7 +119,7 @@ class DriverRuntime(Runtime):
         self.synchronize()
 
     def copy(self, source: MemoryBlock, source_offset: int, target: MemoryBlock, target_offset: int, size: int) -> None:
-        """Copy `size` bytes on the card, between places that do not overlap."""
+        """Copy `size` bytes on the card; the two places do not overlap."""
         if size:
             places = target.pointer + target_offset, source.pointer + source_offset
             self.call("cuMemcpyDtoDAsync", *places, size, self.stream)
@@ -129,7 +130,7 @@ class DriverRuntime(Runtime):
             self.call("cuMemsetD8Async", block.pointer + offset, 0, size, self.stream)
 
     def synchronize(self) -> None:
-        """Wait until all that was asked for is done."""
+        """Wait until all operations are done."""
         self._refuse_to_record("it waits for the card")
         self.call("cuStreamSynchronize", self.stream)
 
@@ -143,14 +144,14 @@ class DriverRuntime(Runtime):
 
     # --- recording ---
 
-    def _recorded(self, run: Callable[[], None]) -> Any:
-        """A CUDA graph, made by capturing the stream."""
+    def _capture(self, run: Callable[[], None]) -> Any:
+        """Capture the stream to a CUDA graph."""
         mode = self._driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         self.call("cuStreamBeginCapture", self.stream, mode)
         try:
             run()
         except BaseException:
-            with suppress(DeviceError):  # the capture may have been broken off by what went wrong
+            with suppress(DeviceError):  # the error may already have ended the capture
                 self.call("cuGraphDestroy", self.call("cuStreamEndCapture", self.stream))
             raise
         graph = self.call("cuStreamEndCapture", self.stream)
@@ -166,15 +167,15 @@ class DriverRuntime(Runtime):
     # --- kernels ---
 
     def load(self, cubin: bytes, name: str) -> Any:
-        """The kernel `name` of a cubin."""
+        """Load the kernel `name` of a cubin."""
         self.enter()
         try:
             return self._core.ObjectCode.from_cubin(cubin, name=name).get_kernel(name)
-        except Exception as error:  # CUDAError, which is no public name
+        except Exception as error:  # CUDAError, which is not a public name
             raise DeviceError(f"CUDA: the kernel {name} cannot be loaded: {error}") from error
 
     def launch(self, kernel: Any, grid: int, threads: int, arguments: Sequence[Any], shared: int = 0) -> None:
-        """Run a kernel."""
+        """Launch a kernel."""
         if not grid:
             return
         self.enter()
@@ -182,7 +183,7 @@ class DriverRuntime(Runtime):
         for argument in arguments:
             if type(argument) is tuple:
                 packed.append(argument[0].pointer + argument[1])
-            elif isinstance(argument, np.complexfloating):  # Numba's kernels take its parts
+            elif isinstance(argument, np.complexfloating):  # Numba passes real and imaginary parts separately
                 packed += [argument.real, argument.imag]
             else:
                 packed.append(argument)
@@ -196,7 +197,7 @@ class DriverRuntime(Runtime):
 
 
 class _Graph:
-    """A graph that can be launched; it is destroyed with this object."""
+    """An executable CUDA graph, destroyed with this object."""
 
     def __init__(self, device: DriverRuntime, handle: Any) -> None:
         self._device = device
@@ -208,16 +209,16 @@ class _Graph:
 
 
 class _Staging:
-    """Copies from the host's memory, which the caller may change at once, while the card is still busy."""
+    """Uploads through pinned memory: the caller may change the array at once, while the card is still busy."""
 
-    # Arrays are copied to memory that the card reads by itself, as long as there is room in the half that is being
-    # filled; then the other half is filled, when the card is done with what was in it.
+    # Arrays are copied into one half of the pinned memory until it is full. Then the other half is filled, as soon as
+    # the card has read its previous contents.
 
     def __init__(self, device: DriverRuntime) -> None:
         self._device = device
         self._lock = threading.Lock()
         self._bytes: Any = None
-        self._used = 0  # of the half that is being filled
+        self._used = 0  # bytes in the half that is being filled
         self._half = 0
         self._events: list[Any] = []
 
@@ -245,69 +246,69 @@ class _Staging:
         self._bytes = np.ctypeslib.as_array((ctypes.c_uint8 * STAGED).from_address(self._address))
 
     def _turn(self) -> None:
-        """Go on in the other half."""
+        """Switch to the other half."""
         self._device.call("cuEventRecord", self._events[self._half], self._device.stream)
         self._half, self._used = 1 - self._half, 0
-        self._device.call("cuEventSynchronize", self._events[self._half])  # at once if it was never recorded
+        self._device.call("cuEventSynchronize", self._events[self._half])  # returns at once if never recorded
 
 
-OLDEST = (7, 5)  # the first capability that CUDA 13 makes code for
-IN_USE: list[bool] = []  # not empty once there may be device arrays: eager operations look for them only then
+OLDEST = (7, 5)  # the oldest capability that CUDA 13 supports
+IN_USE: list[bool] = []  # not empty once device arrays may exist, so that eager operations check for them only then
 
 
 def _driver_runtime() -> DriverRuntime:
-    """The first card, if all that it needs is there; else a DeviceError says what is missing."""
-    mend = 'pip install "snncell[cuda]"'
+    """The first card; DeviceError names any missing requirement."""
+    fix = 'pip install "snncell[cuda]"'
     try:
         driver: Any = import_once("cuda.bindings.driver")
         linker: Any = import_once("cuda.bindings.nvjitlink")
         import_once("cuda.core")
         importlib.metadata.version("numba-cuda")
     except ImportError as error:
-        raise DeviceError(f"The GPU needs packages that are not installed ({error}): {mend}.") from error
+        raise DeviceError(f"The GPU needs packages that are not installed ({error}). Run: {fix}.") from error
     _start(driver)
     try:
         cuda_version = linker.version()[0]
-    except Exception as error:  # of its own kind where nvJitLink is not there
-        raise DeviceError(f"The GPU needs nvJitLink, which cannot be loaded ({error}): {mend}.") from error
+    except Exception as error:  # the bindings raise a private class if nvJitLink is missing
+        raise DeviceError(f"The GPU needs nvJitLink, which cannot be loaded ({error}). Run: {fix}.") from error
     _, version = driver.cuDriverGetVersion()
     if version // 1000 < cuda_version:
         raise DeviceError(
-            f"The NVIDIA driver is too old: it knows CUDA {version // 1000}.{version % 1000 // 10}, and the installed "
-            f"packages make code for CUDA {cuda_version}. Update the driver, or install the packages for its version: "
-            f'pip install "numba-cuda[cu{version // 1000}]".'
+            f"The NVIDIA driver is too old: it supports CUDA {version // 1000}.{version % 1000 // 10}, but the "
+            f"installed packages generate code for CUDA {cuda_version}. Update the driver, or install packages for "
+            f'the older version: pip install "numba-cuda[cu{version // 1000}]".'
         )
     card = DriverRuntime()
     if card.capability < OLDEST:
         raise DeviceError(
-            f"{card.name} has compute capability {card.capability[0]}.{card.capability[1]}, and snncell needs "
-            f"{OLDEST[0]}.{OLDEST[1]} (Turing, 2018) or newer. CUDA_VISIBLE_DEVICES chooses another card."
+            f"{card.name} has compute capability {card.capability[0]}.{card.capability[1]}, but snncell needs "
+            f"{OLDEST[0]}.{OLDEST[1]} (Turing, 2018) or newer. Choose another card by CUDA_VISIBLE_DEVICES."
         )
     return card
 
 
 def _start(driver: Any) -> None:
-    """Start the driver. It must be the first to be asked: where it is missing, other calls to it hang."""
+    """Initialise the driver. This must be the first driver call, because without a driver other calls hang."""
     try:
         (status,) = driver.cuInit(0)
     except RuntimeError as error:
         raise DeviceError(
-            "There is no NVIDIA driver on this machine, which the GPU needs: install it (Linux: libcuda.so.1; Windows: "
+            "This machine has no NVIDIA driver, which the GPU needs. Install it (Linux: libcuda.so.1; Windows: "
             'nvcuda.dll), or leave device_target at "CPU".'
         ) from error
     codes = driver.CUresult
     if status == codes.CUDA_ERROR_NO_DEVICE:
         raise DeviceError(
-            "The NVIDIA driver finds no card. If there is one, CUDA_VISIBLE_DEVICES must not hide it (it is "
-            f"{os.environ.get('CUDA_VISIBLE_DEVICES', 'not set')!r}) and a container must be given it (--gpus all)."
+            "The NVIDIA driver finds no card. If there is one, check that CUDA_VISIBLE_DEVICES does not hide it (it is "
+            f"{os.environ.get('CUDA_VISIBLE_DEVICES', 'not set')!r}), and that a container may use it (--gpus all)."
         )
     if status in (codes.CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, codes.CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE):
         raise DeviceError(
-            f"The NVIDIA driver does not fit itself ({status.name}): its library and its kernel module are of "
-            "different versions. Restart the machine, or install the driver again."
+            f"The NVIDIA driver is inconsistent ({status.name}): its library and its kernel module have different "
+            "versions. Restart the machine, or reinstall the driver."
         )
     if status != codes.CUDA_SUCCESS:
-        raise DeviceError(f"The NVIDIA driver does not start ({status.name}). See whether nvidia-smi works.")
+        raise DeviceError(f"The NVIDIA driver does not start ({status.name}). Check whether nvidia-smi works.")
 
 
 _runtime: Runtime | None = None
@@ -316,7 +317,7 @@ after_fork(lambda: in_child(_lock))
 
 
 def runtime() -> Runtime:
-    """The device that this process computes on; none for a forked child whose parent has used CUDA."""
+    """The device of this process, created on first use; raises DeviceError in a forked child that cannot use it."""
     global _runtime
     if _runtime is None:
         with _lock:

@@ -1,7 +1,7 @@
-"""A device for Numba's CUDA simulator: memory of NumPy's, kernels that run as Python, products and FFTs on the host.
+"""A device on Numba's CUDA simulator: NumPy memory, kernels that run as Python, products and FFTs on the host.
 
-It is for tests on machines without a card, and for a debugger in a kernel. A kernel takes some microseconds for each
-of its threads; milliseconds where they meet.
+You can use it to test without a card, or to run a debugger inside of a kernel. It takes some microseconds per thread,
+and milliseconds per thread if threads synchronise or share memory.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _M = TypeVar("_M", bound=Callable[..., None])
 
 
 class SimulatedKernel(NamedTuple):
-    """A kernel as Python."""
+    """A kernel as a Python function."""
 
     name: str
     function: Any  # of `policy.simulate`
-    signature: tuple[Any, ...]  # what its arguments must be (see `build`)
-    threads_meet: bool  # whether the threads of a block wait for each other or share memory
+    signature: tuple[Any, ...]  # the types of its arguments (see `build`)
+    threads_meet: bool  # True if the threads of a block synchronise or share memory
 
 
 def _later(method: _M) -> _M:
-    """A decorator: while a recording is made, a call is noted instead of carried out."""
+    """A decorator: during a recording, note the call instead of running it."""
 
     @functools.wraps(method)
     def noted(self: Any, *arguments: Any, **options: Any) -> None:
@@ -47,15 +47,15 @@ def _later(method: _M) -> _M:
 
 
 class SimulatedRuntime(Runtime):
-    """The simulator behind the interface of a card."""
+    """The simulator as a Runtime."""
 
     name = "CUDA simulator"
-    capability = (5, 2)  # what Numba's says of itself
+    capability = (5, 2)  # as Numba's simulator reports it
 
     def __init__(self) -> None:
         super().__init__()
-        self._launching = threading.Lock()  # it runs one kernel at a time
-        self._calls: list[Any] = []  # of the recording that is being made
+        self._launching = threading.Lock()  # the simulator runs one kernel at a time
+        self._calls: list[Any] = []  # the calls of the current recording
 
     def _in_child(self) -> None:
         super()._in_child()
@@ -69,19 +69,19 @@ class SimulatedRuntime(Runtime):
         return memory.ctypes.data, memory
 
     def _free(self, pointer: int) -> None:
-        pass  # the array dies with its block
+        pass  # the array is freed with its block
 
     def _memory(self) -> tuple[int, int]:
         return 0, self._total
 
-    def _recorded(self, run: Callable[[], None]) -> Any:
-        """The calls, in their order."""
+    def _capture(self, run: Callable[[], None]) -> Any:
+        """Collect the calls, in their order."""
         self._calls = []
         run()
         return self._calls
 
     def play(self, recording: Any) -> None:
-        """Make the calls again."""
+        """Repeat the calls."""
         for method, arguments, options in recording:
             method(self, *arguments, **options)
 
@@ -106,34 +106,34 @@ class SimulatedRuntime(Runtime):
         block.bytes[offset : offset + size] = 0
 
     def synchronize(self) -> None:
-        """Nothing is ever under way."""
+        """Do nothing, because the simulator is synchronous."""
         self._refuse_to_record("it waits for the card")
 
     def wait_for(self, stream: int | None) -> None:
-        """Nothing is ever under way."""
+        """Do nothing, because the simulator is synchronous."""
 
     @_later
     def launch(
         self, kernel: SimulatedKernel, grid: int, threads: int, arguments: Sequence[Any], shared: int = 0
     ) -> None:
-        """Run a kernel, thread after thread."""
-        # A card takes what is given, and reads other bytes where that is not what the kernel was built for.
+        """Run a kernel, one thread after the other."""
+        # A card does not check the arguments, and would read wrong bytes if they do not match the signature.
         if len(arguments) != len(kernel.signature):
-            raise DTypeError(f"{kernel.name}: {len(arguments)} arguments for {len(kernel.signature)} parameters.")
+            raise DTypeError(f"{kernel.name}: got {len(arguments)} arguments for {len(kernel.signature)} parameters.")
         values = [
             _argument(f"{kernel.name}, argument {number}", argument, parameter)
             for number, (argument, parameter) in enumerate(zip(arguments, kernel.signature, strict=True))
         ]
         if grid:
             with self._launching:
-                run = _together if kernel.threads_meet else _one_by_one
+                run = _run_interacting if kernel.threads_meet else _run_independent
                 run(kernel.function, grid, threads, values, shared)
 
     @_later
     def matmul(
         self, out: Matrix, a: Matrix, b: Matrix, sizes: tuple[int, int, int], dtype: Any, batch: int = 1
     ) -> None:
-        """Products by NumPy; halves are multiplied and added up as float32, as the card's are."""
+        """Matrix products by NumPy; halves are multiplied and accumulated in float32, as on the card."""
         m, n, k = sizes
         left, right = _view_matrices(a, m, k, batch, dtype), _view_matrices(b, k, n, batch, dtype)
         target = _view_matrices(out, m, n, batch, dtype)
@@ -157,25 +157,25 @@ class SimulatedRuntime(Runtime):
             "r2c": transforms.rfft,
             "c2r": transforms.irfft,
         }
-        norm = "forward" if kind == "c2r" or inverse else "backward"  # the way on which SciPy would divide
+        norm = "forward" if kind == "c2r" or inverse else "backward"  # normalise the other direction, so not this one
         if batch:
             written[:] = functions[kind](read.reshape(batch, shapes[0]), n=length, norm=norm).reshape(-1)
 
 
-def _together(function: Any, grid: int, threads: int, values: Sequence[Any], shared: int) -> None:
-    """Run a kernel on a Python thread for each thread, as the simulator does."""
+def _run_interacting(function: Any, grid: int, threads: int, values: Sequence[Any], shared: int) -> None:
+    """Run a kernel with one Python thread per CUDA thread, as the simulator does."""
     devices: Any = import_once("numba.cuda.simulator.cudadrv.devicearray")
-    # Plain arrays would be copied in and out, over what other arguments have written.
+    # The simulator would copy plain arrays in and out, and so overwrite results written through aliases.
     arrays = [devices.FakeCUDAArray(x) if isinstance(x, np.ndarray) else x for x in values]
     function[grid, threads, 0, shared](*arrays)
 
 
-def _one_by_one(function: Any, grid: int, threads: int, values: Sequence[Any], shared: int) -> None:
-    """Run a kernel whose threads do not meet on one Python thread, which takes a hundredth of the time."""
+def _run_independent(function: Any, grid: int, threads: int, values: Sequence[Any], shared: int) -> None:
+    """Run a kernel whose threads do not interact on a single Python thread, which is a hundred times faster."""
     api: Any = import_once("numba.cuda.simulator.kernelapi")
     inside: Any = import_once("numba.cuda.simulator.kernel")._push_kernel_context
     module = api.FakeCUDAModule((grid, 1, 1), (threads, 1, 1), shared)
-    place: Any = threading.current_thread()  # where the simulator looks for the place in the grid
+    place: Any = threading.current_thread()  # the simulator reads the position in the grid from its attributes
     with inside(module), api.swapped_cuda_module(function.fn, module):
         try:
             for block in range(grid):
@@ -209,9 +209,9 @@ def _view_matrices(matrix: Matrix, rows: int, columns: int, batch: int, dtype: A
 
 
 def _argument(where: str, argument: Any, parameter: Any) -> Any:
-    """An argument as the simulator takes it, if it is what the kernel was built for."""
+    """Check an argument against the signature, and convert it for the simulator."""
     if not isinstance(parameter, tuple):
-        # Python's int stands for int64 alone; a float would be a double on the card.
+        # A Python int is accepted only for int64, because the card would read a Python float as a double.
         fits = type(argument) is int if parameter == np.int64 else getattr(argument, "dtype", None) == parameter.dtype
         if not fits and not (isinstance(argument, np.int64) and parameter == np.int64):
             raise DTypeError(f"{where}: the kernel takes a {parameter.name}, not {argument!r}.")

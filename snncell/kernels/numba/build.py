@@ -1,8 +1,9 @@
-"""Build kernels from source or from functions, and launch them on all threads: Numba's, with TBB where it is installed.
+"""Build kernels from source text or from functions, and launch them on all threads.
 
-A fork waits for what runs on threads, and a child that was not waited for is told so. Numba's own layer, "workqueue",
-ends the process if two Python threads are in its kernels at once: there, they take turns. GNU's OpenMP, Numba's choice
-on Linux where there is no TBB, ends a child that is forked after its threads have begun: there, a child has one thread.
+The threads are Numba's, on TBB where it is installed. A fork waits for running kernels and builds, because the other
+threading layers are fragile: "workqueue" ends the process if two Python threads enter its kernels at once, so they take
+turns. GNU OpenMP, Numba's choice on Linux without TBB, ends a child that is forked after its threads have started, so
+such a child runs kernels on one thread.
 """
 
 from __future__ import annotations
@@ -34,27 +35,27 @@ prange = range  # compiled, it is Numba's: see `_compile_launcher`
 
 
 def launch(start: Any, stop: Any, address: Any, given: Any, units: Any, grain: Any, failed: Any) -> None:
-    """Call the kernel at `address` for all units, `grain` of them at a time; `failed` gets 1 if a call raised."""
+    """Call the kernel at `address` for all units, `grain` at a time; set `failed` to 1 if a call raises."""
     for part in prange((units + grain - 1) // grain):
         if call(address, part * grain, least(units, part * grain + grain), given):
             failed[0] = 1
 
 
-PARTS = 256  # at most so many parts: threads that are done take what is left
+PARTS = 256  # the largest number of parts; a thread that finishes early takes another one
 
 _TURNS: Any = threading.RLock()
 after_fork(lambda: in_child(_TURNS))
-_launcher: tuple[Any, Any] | None = None  # what shares units, compiled, and what one thread at a time holds
+_launcher: tuple[Any, Any] | None = None  # the compiled `launch`, and the lock around it
 
 
-PARALLEL_WORK = 1 << 20  # multiplications from which on threads are worth it
-PARTS_OF_THREAD = 4  # where parts have memory of their own: a thread that is done takes over what is left
+PARALLEL_WORK = 1 << 20  # multiplications; below this, starting threads costs more than it saves
+PARTS_OF_THREAD = 4  # for parts with scratch memory: some slack, so that fast threads can take more parts
 
 
 def parts_of(units: int, work: float = math.inf) -> tuple[int, int]:
-    """The number of units that a thread takes at a time, and of such parts, where each part has memory of its own.
+    """Choose the grain (units per part) and the number of parts for a kernel with scratch memory per part.
 
-    It is one part for all if `work`, a number of multiplications, is not worth a thread.
+    A kernel whose `work`, a number of multiplications, is too small for threads gets one part.
     """
     if work < PARALLEL_WORK or units < 2:
         return max(units, 1), 1
@@ -67,7 +68,7 @@ def run_in_parts(
 ) -> None:
     """Call a kernel `(grain, *operands, *memory, geometry)` for all units.
 
-    `rooms` are sizes and dtypes of its memory: each array of it has a row for each part of `grain` units.
+    `rooms` has the size and dtype of each scratch array: the kernel gets one row of it for each part.
     """
     grain, parts = parts_of(units, work)
     memory = [empty((parts, size), np.dtype(dtype)) for size, dtype in rooms]
@@ -75,15 +76,15 @@ def run_in_parts(
 
 
 def grain_of(units: int) -> int:
-    """The number of units that a thread takes at a time, of so many that take little time each."""
+    """Choose the grain of a kernel with many cheap units."""
     return -(-units // PARTS)
 
 
 def share(address: int, slots: int, units: int, grain: int) -> int:
-    """Carry out the units of the kernel at `address` on all threads, `grain` of them at a time; 0 if none raised."""
+    """Run the units of the kernel at `address` on all threads, `grain` at a time; return 0 if no unit raised."""
     refuse_unfinished()
     let_fork()
-    # Without a lock: once there is a launcher, it stays.
+    # No lock is needed to read it: a launcher is never replaced.
     launch, turns = _launcher or _make_launcher()
     failed = np.zeros(1, np.int64)
     with RUNNING.lock, turns:
@@ -92,7 +93,7 @@ def share(address: int, slots: int, units: int, grain: int) -> int:
 
 
 def _in_child() -> None:
-    """Give a child a launcher of one thread, where another one would end it."""
+    """Give a forked child a launcher of one thread if a parallel launch would end the process."""
     global _launcher
     if policy.ends_in_children():
         _launcher = _launch_alone, contextlib.nullcontext()
@@ -103,14 +104,15 @@ _warned = False
 
 
 def _launch_alone(start: int, stop: int, address: int, slots: int, units: int, grain: int, failed: Any) -> None:
-    """`launch` on this thread alone, part by part as there: to the same bits."""
+    """Run `launch` on this thread alone, with the same parts in the same order, so that the bits are the same."""
     global _warned
     if not _warned:
         _warned = True
         warnings.warn(
-            "snncell: this process was forked after parallel kernels had run on GNU OpenMP, which cannot be forked: "
-            "its kernels run on one thread here. Set NUMBA_THREADING_LAYER=workqueue before Python starts, or start "
-            'processes anew: multiprocessing.get_context("spawn").',
+            "snncell: this process was forked after parallel kernels had run on GNU OpenMP, which does not survive a "
+            "fork, so kernels run on one thread in this process. To use all threads, set "
+            "NUMBA_THREADING_LAYER=workqueue before Python starts, or start processes by "
+            'multiprocessing.get_context("spawn").',
             RuntimeWarning,
             stacklevel=2,
         )
@@ -128,10 +130,10 @@ def _make_launcher() -> tuple[Any, Any]:
 def _compile_launcher() -> tuple[Any, Any]:
     signature = (*[dtypes.int64] * 4, (dtypes.int64, 1, True))
     source = of_slots("launch", "from numba import prange\n" + source_of(launch, prange=None), signature)
-    policy.number_of_threads()  # starts them, and so settles which layer they are of
+    policy.number_of_threads()  # starts the threads, which decides the threading layer
     linked, loaded = code_of("launch", source, source, threads=True)
     layer = policy.threading_layer()
-    kernel = kernel_of("launch", linked, signature, share, loaded)  # of one unit, so it is never shared itself
+    kernel = kernel_of("launch", linked, signature, share, loaded)  # it has one unit and is never shared itself
     return kernel, _TURNS if layer == "workqueue" else contextlib.nullcontext()
 
 
@@ -141,18 +143,18 @@ _built: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
 
 def build(name: str, source: str, signature: Sequence[Any]) -> Callable[..., Any]:
-    """The kernel called `name` in `source`, compiled for `signature`: see `native.kernel_of`."""
+    """Return the kernel called `name` in `source`, compiled for `signature` (see `native.kernel_of`)."""
     code = without_comments(source)
     key = (name, code, tuple(signature))
     kernel = _built.get(key)
     if kernel is None:
-        # Before the lock, which a thread that builds one kernel after the other would not leave to a fork.
+        # Before the lock: otherwise a thread that builds many kernels in a row would never let a fork start.
         refuse_unfinished()
         let_fork()
         with BUILDING:
             kernel = _built.get(key)  # another thread may have built it meanwhile
             if kernel is None:
-                # Numba's state would be left in pieces: an interruption waits until this kernel is done.
+                # Ctrl-C waits until this kernel is done, because it would leave Numba in an inconsistent state.
                 kernel = _built[key] = deferring(_compile_kernel, name, source, code, signature)
     return kernel
 
@@ -166,15 +168,15 @@ def _compile_kernel(name: str, source: str, code: str, signature: Sequence[Any])
 
 
 def build_function(kernel: Callable[..., Any], signature: Sequence[Any], **given: Any) -> Callable[..., Any]:
-    """The kernel that a function is the source of; `given` as for `source_of`."""
+    """Build a kernel from a Python function; `given` is as for `source_of`."""
     return build(kernel.__name__, source_of(kernel, **given), signature)
 
 
 def signature_of(kinds: str, *named: Any) -> tuple[Any, ...]:
-    """The signature of a kernel with arguments of the `kinds` that a text names.
+    """Parse the signature of a kernel from text.
 
-    For example, in "int64 T[1] S[2]*" the first argument is an integer, the others are arrays of one and two axes, and
-    the kernel writes to the last one. T and S stand for the dtypes `named`.
+    For example, in "int64 T[1] S[2]*" the first argument is an integer and the others are arrays of one and two axes.
+    The star marks an array that the kernel writes. T and S stand for the dtypes in `named`.
     """
     of_letter = dict(zip("TS", named, strict=False))
     signature: list[Any] = []
@@ -187,12 +189,12 @@ def signature_of(kinds: str, *named: Any) -> tuple[Any, ...]:
 
 @functools.cache
 def kernel_for(function: Callable[..., Any], kinds: str, *named: Any, **given: Any) -> Callable[..., Any]:
-    """The kernel that a function is the source of; `kinds` are for `signature_of`, `given` for `source_of`."""
+    """Build, and cache, a kernel from a Python function; see `signature_of` and `source_of` for the arguments."""
     return build_function(function, signature_of(kinds, *named), **given)
 
 
 def expect(kernels: Iterable[tuple[str, str, Sequence[Any]]]) -> None:
-    """Say which kernels are about to be built, as the arguments of `build`, before the first of them is compiled."""
+    """Announce kernels, given as arguments of `build`, to the progress display before the first of them is compiled."""
     if not progress.listening():
         return
     with_code = store.compiled_names()
@@ -205,22 +207,22 @@ def expect(kernels: Iterable[tuple[str, str, Sequence[Any]]]) -> None:
 
 # --- Batched launches: one call from Python, and one sharing of all units among threads -------------------------------
 
-# What is the same at each call is written once: the slots of all kernels, and instead of each array a record that a
-# kernel takes for it, with a shape and a place for the address of its elements. A call writes those addresses. The two
-# kernels are compiled once, because they call the others by addresses in a table.
+# Slots and shapes are the same at each call, so they are written once. Each array is replaced by a record with its
+# shape and a field for the address of its elements; a call only writes these addresses. The two kernels below are
+# compiled once for all batches, because they call the others through a table of addresses.
 
 
 def find_elements(start: Any, stop: Any, objects: Any, words: Any, places: Any) -> None:
-    """Put where the elements of arrays begin into `words` at `places`; `objects` are the addresses to look at."""
+    """Read the element address of each array object in `objects`, and store it in `words` at `places`."""
     for n in range(start, stop):
         words[places[n]] = word_at(objects[n])
 
 
 def run_segments(start: Any, stop: Any, table: Any, failed: Any) -> None:
-    """Carry out the units from `start` to `stop` of all kernels, counted one kernel after the other.
+    """Run the units from `start` to `stop`, where the units of all kernels are numbered one kernel after the other.
 
-    `table` (kernels, 3) has the address of each, that of its slots, and the number of its units; `failed` gets 1 for an
-    error.
+    `table` (kernels, 3) has the address of each kernel, the address of its slots, and its number of units. `failed` is
+    set to 1 if a kernel raises.
     """
     kernels, _ = table.shape
     first = 0
@@ -234,12 +236,12 @@ def run_segments(start: Any, stop: Any, table: Any, failed: Any) -> None:
 
 
 _WORD = 8
-_ELEMENTS, _AXES = DATA // _WORD, AXES // _WORD  # the words of a record that kernels read
+_ELEMENTS, _AXES = DATA // _WORD, AXES // _WORD  # the fields of a record that kernels read, in words
 _RECORD = _AXES + 1
 
 
 class Segment(NamedTuple):
-    """A kernel and its arguments: numbers, with their dtypes, and of arrays the shapes."""
+    """A kernel and its arguments: a (number, dtype) pair for each number, the shape for each array."""
 
     kernel: Any
     units: int
@@ -247,7 +249,7 @@ class Segment(NamedTuple):
 
 
 class KernelBatch:
-    """Kernels that are called together, always with the same numbers and shapes."""
+    """Batched kernel launches: several kernels in one call, always with the same numbers and shapes."""
 
     def __init__(self, kernels: Sequence[Segment]) -> None:
         self.kernels = kernels
@@ -255,9 +257,9 @@ class KernelBatch:
         self._free: list[_Call] = []
 
     def __call__(self, arrays: Sequence[Any], grain: int) -> None:
-        """Carry out all: in their order on this thread, or if `grain` is not 0, in any order on all threads.
+        """Run all kernels: in order on this thread, or, if `grain` is not 0, in any order on all threads.
 
-        `arrays` are those of all kernels, C-contiguous, of any shape with as many elements.
+        `arrays` are the arrays of all kernels, C-contiguous, of any shape with the right number of elements.
         """
         call = self._free.pop() if self._free else _Call(self.kernels)  # another thread may be in a call, too
         call.objects[:] = list(map(id, arrays))
@@ -266,15 +268,15 @@ class KernelBatch:
         find_elements(len(arrays), 0, call.objects, call.words, call.places)
         run_segments(self.units, grain, call.table, call.failed)
         if call.failed[0]:
-            raise KernelMemoryError("There is no memory for what the loops of a compiled function compute with.")
+            raise KernelMemoryError("Out of memory: a loop of a compiled function cannot allocate its scratch arrays.")
         self._free.append(call)
 
 
 class _Call:
-    """Memory that kernels read during one call: it belongs to one thread at a time."""
+    """Argument memory of one call of a `KernelBatch`; one thread uses it at a time."""
 
     def __init__(self, kernels: Sequence[Segment]) -> None:
-        layout: list[Any] = []  # words, or for a record its number
+        layout: list[Any] = []  # a word, or the number of a record
         records: list[tuple[int, ...]] = []
         firsts = []
         for kernel in kernels:
@@ -307,7 +309,7 @@ class _Record(NamedTuple):
 
 
 def _words(number: Any, dtype: dtypes.DType) -> list[int]:
-    """The slots of a number, as `native.kernel_of` packs it."""
+    """Pack a number into slots, as `native.kernel_of` does."""
     if dtype.dtype.kind == "c":
         return [*struct.unpack("=qq", struct.pack("=dd", number.real, number.imag))]
     if dtype.dtype.kind == "f":
@@ -316,7 +318,7 @@ def _words(number: Any, dtype: dtypes.DType) -> list[int]:
 
 
 def batch_sources() -> list[tuple[str, str, tuple[Any, ...]]]:
-    """The kernels that call the others, as arguments for `build`."""
+    """The sources of the two batch kernels, as arguments for `build`."""
     given, filled, table = (dtypes.int64, 1, False), (dtypes.int64, 1, True), (dtypes.int64, 2, False)
     return [
         ("find_elements", source_of(find_elements), (given, filled, given)),
@@ -325,7 +327,7 @@ def batch_sources() -> list[tuple[str, str, tuple[Any, ...]]]:
 
 
 def prepare_batches() -> None:
-    """Compile the kernels that call the others, or load what was compiled."""
+    """Compile or load the two batch kernels."""
     _batch_kernels[:] = [build(*source) for source in batch_sources()]
 
 

@@ -1,8 +1,8 @@
-"""Source and machine code of kernels: compiled, or loaded from the cache folder, and linked.
+"""Source and machine code of kernels: compile, cache on disk, load and link.
 
-A kernel has two files in the folder, both named by a digest of what they hold. `NAME_DIGEST.py` is for people (a
-debugger, a traceback): it is written, never run. `NAME_DIGEST.KEY.nbc` is the compiled code. To load it is to run what
-it says, hence it is sealed with a checksum, and the folder must be one that nobody else can write (`files`).
+A kernel has two files in the cache folder, named after digests of their contents. `NAME_DIGEST.py` is for people, for
+example in a debugger or a traceback, and is never executed. `NAME_DIGEST.KEY.nbc` is the compiled code. Loading it
+means executing it, so the file is sealed with a checksum, and the folder must not be writable by other users (`files`).
 `SNNCELL_DEBUG=1` prints the path of each generated file; `SNNCELL_CACHE_DIR` moves the folder.
 """
 
@@ -29,7 +29,7 @@ from snncell.kernels.numba.native import Code, Linked, link
 
 # Modules whose functions kernels import; `library_digest` covers them.
 LIBRARY = tuple(f"snncell.kernels.{name}" for name in ("intrinsics.", "scalar", "conv.transforms"))
-# Settings that change the code that Numba makes, beside its version and the processor.
+# Numba settings that change the generated code, in addition to Numba's version and the processor.
 _SETTINGS = (
     *("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DISABLE_INTEL_SVML"),
     *("BOUNDSCHECK", "DEBUGINFO", "CPU_NAME", "CPU_FEATURES"),
@@ -37,18 +37,19 @@ _SETTINGS = (
 
 
 def code_of(name: str, source: str, digested: str, *, threads: bool = False) -> tuple[Linked, bool]:
-    """The code of the function `name(start, stop, slots)` of a file, linked, and whether it was on disk.
+    """Compile or load `name(start, stop, slots)` of `source`; return it linked, and whether it was on disk.
 
-    Its files are named by `digested`, what of the source counts; with `threads` it has a `prange`.
+    Cache files are named after a digest of `digested`, the part of the source that affects the kernel. `threads` says
+    that the function has a `prange`.
     """
     path, writable = keep(name, source, digested)
 
     def load(data: bytes) -> Linked | None:
-        return link(Code.unpacked(data), policy.provide_runtime)
+        return link(Code.unpack(data), policy.provide_runtime)
 
     def make() -> tuple[bytes | None, Linked]:
         code, linked = policy.compile_kernel(function_of(path, source, name), threads=threads)
-        return None if code is None else code.packed(), linked
+        return None if code is None else code.pack(), linked
 
     return load_or_make(path, writable, "nbc", (path.stem, _machine()), load, make)
 
@@ -61,20 +62,25 @@ def load_or_make(
     load: Callable[[bytes], Any],
     make: Callable[[], tuple[bytes | None, Any]],
 ) -> tuple[Any, bool]:
-    """The code of a generated file that `keep` has placed, from the folder or made and put there; and if it was there.
+    """Load the code of a generated file from the cache, or compile and store it; also return whether it was loaded.
 
-    `facts` are all that it depends on: the source, by its digest in the name, the machine, the compiler. `load` makes
-    of a file's content what is used, or None if it cannot be used here; `make` gives both, no content if it stays here.
+    Args:
+        path: the generated file, placed by `keep`.
+        writable: whether the folder can be used; if not, the code is always compiled.
+        suffix: the ending of the code file.
+        facts: everything that the code depends on: the digest of the source, the machine, the compiler.
+        load: makes a usable kernel from the file's content, or returns None if it cannot be used here.
+        make: compiles; returns the content for the file, or None if it must not be stored, and the usable kernel.
     """
     key = _key(facts)
     file = path.with_suffix(f".{key.hex()[:16]}.{suffix}")
     progress.builds()
     with store.release_claims():
         for again in range(2 if writable else 0):
-            if again:  # whoever compiles it now is waited for, and then it may be there
+            if again:  # wait for another process that compiles it now, then look again
                 store.claim(file, lambda: progress.begin(path.stem, elsewhere=True))
-            # Its seal is a checksum over the code and the key: what was cut short, damaged, or made for another
-            # kernel, processor or compiler is not run, but made again and replaced.
+            # The seal is a checksum over the code and the key. A file that is truncated, damaged, or made for another
+            # kernel, processor or compiler fails the check; it is compiled again and replaced.
             data = store.read_sealed(file, key)
             loaded = None if data is None else load(data)
             if loaded is not None:
@@ -87,9 +93,9 @@ def load_or_make(
 
 
 def of_slots(name: str, source: str, signature: Sequence[Any]) -> str:
-    """The source with a function that takes its arguments from slots, as compiled kernels do."""
+    """Rewrite the signature of a kernel's source to `(start, stop, slots)`, and unpack its arguments from the slots."""
     head = re.search(rf"^def {name}\(([^)]*)\):$", source, re.M)
-    assert head is not None  # it is generated, or has come from `source_of`
+    assert head is not None  # the source is generated, or comes from `source_of`
     kinds = []
     for kind in signature:
         dtype = (kind[0] if isinstance(kind, tuple) else kind).dtype.type.__name__
@@ -108,11 +114,11 @@ def of_slots(name: str, source: str, signature: Sequence[Any]) -> str:
 
 
 def source_of(kernel: Callable[..., Any], **given: Any) -> str:
-    """The source of a kernel for `build`: a function, with all that it reads from its module.
+    """Collect the source of a kernel function, together with the functions and constants that it reads from its module.
 
-    A number becomes an assignment. A function of `LIBRARY` is imported. Any other function becomes part of the source,
-    so that the digest of the kernel covers it. `given` are values that names have in this kernel instead, for example
-    `LANES` for another dtype; of a `functools.partial` the name is the result.
+    A number becomes an assignment, and a function of `LIBRARY` an import. Any other function is copied into the source,
+    so that the digest of the kernel covers it. `given` replaces values of names, for example `LANES` for another dtype.
+    A `functools.partial` is replaced by its result.
     """
     text = _Source(given)
     text.add(kernel)
@@ -131,7 +137,7 @@ class _Source:
         known = function.__globals__ | self.given
         read = {each.argval for each in dis.get_instructions(function) if each.opname == "LOAD_GLOBAL"}
         for name in sorted(read & known.keys()):
-            if known[name] is not None:  # else the caller of `source_of` defines it
+            if known[name] is not None:  # None: the caller of `source_of` defines it
                 self._define(name, known[name])
         source = inspect.getsource(function)
         for annotation in (": Any", " -> None", " -> Any", "  # fmt: skip"):
@@ -141,14 +147,14 @@ class _Source:
         self.functions[function.__name__] = source
 
     def _import(self, value: Any, name: str | None = None) -> None:
-        assert value.__module__.startswith((*LIBRARY, "numpy")), value  # else the digest would not cover it
+        assert value.__module__.startswith((*LIBRARY, "numpy")), value  # the digest covers only these
         renamed = "" if name in (None, value.__name__) else f" as {name}"
         self.imports.add(f"from {value.__module__} import {value.__name__}{renamed}")
 
     def _define(self, name: str, value: Any) -> None:
         if isinstance(value, (int, float)):
             line = f"{name} = {value!r}" if math.isfinite(value) else f"{name} = float('{value}')"
-            assert self.constants.setdefault(name, line) == line, name  # of two modules
+            assert self.constants.setdefault(name, line) == line, name  # two modules may disagree on a name
         elif isinstance(value, functools.partial):
             for each in (value.func, *map(type, value.args)):
                 self._import(each)
@@ -163,7 +169,7 @@ class _Source:
             self._import(value, name)
 
     def join(self) -> str:
-        """The whole text."""
+        """Return the complete text."""
         head = [*sorted(self.imports), *([""] if self.imports and self.constants else []), *self.constants.values()]
         parts = [
             "\n".join(head),
@@ -174,15 +180,15 @@ class _Source:
 
 
 def digest_of(code: str) -> str:
-    """The name of a kernel's files, but for the machine and Numba, which are in the code file's key."""
-    version = sys.modules["snncell"].__version__  # the package stands above this module, which may not import it
+    """The digest in the file names of a kernel. The key of the code file covers the machine and Numba instead."""
+    version = sys.modules["snncell"].__version__  # imports go down only, so this module must not import the package
     return hashlib.sha256(repr((code, version, library_digest())).encode()).hexdigest()[:16]
 
 
 @functools.cache
 def library_digest() -> str:
     """A hash of the modules that affect the code of a generated file, besides the file itself."""
-    # Those that it may import, the templates of loops, and the one that compiles it.
+    # These are the modules that it may import, the templates of loops, and the compilation pipeline.
     folder = Path(__file__).parents[1]
     modules = [folder / name for name in ("numba/passes.py", "loops.py", "scalar.py", "conv/transforms.py")]
     modules += sorted((folder / "intrinsics").glob("*.py"))
@@ -190,12 +196,12 @@ def library_digest() -> str:
 
 
 def without_comments(source: str) -> str:
-    """The text that a kernel is known by: comments name the user's lines, whose numbers change with every edit."""
+    """The source without comment lines, which name the user's lines: their numbers change with every edit."""
     return "\n".join(line for line in source.splitlines() if not line.lstrip().startswith("#"))
 
 
 def keep(name: str, source: str, code: str) -> tuple[Path, bool]:
-    """Put a generated file in the cache folder, and say so where that is wanted: its path, and whether that worked."""
+    """Write a generated file to the cache folder; return its path, and whether that worked."""
     tell = files.debugging()
     path, writable = store.place_of(f"{name}_{digest_of(code)}.py")
     writable = writable and store.write_source(path, source)
@@ -205,9 +211,9 @@ def keep(name: str, source: str, code: str) -> tuple[Path, bool]:
 
 
 def function_of(path: Path, source: str, name: str) -> Callable[..., Any]:
-    """The function `name` of a generated file, not compiled."""
-    # The module is made from the source at hand: the file may be another's by now, or missing. Its name is the same in
-    # every process, and it is among the loaded ones: Numba's code refers to it by name.
+    """Execute a generated source and return its function `name`, uncompiled."""
+    # The module is made from `source`, because the file on disk may be missing or replaced. Numba's code refers to the
+    # module by name, so the name is the same in every process, and the module is in `sys.modules`.
     module = ModuleType(f"_snncell_generated_{path.stem}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module

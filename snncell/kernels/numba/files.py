@@ -1,8 +1,7 @@
-"""The cache folder and its files, and the environment variables of this library.
+"""The cache folder: where it is, and how its files are read and written safely; environment variables of snncell.
 
-Files are read only if they are what they should be, and written so that others see all or nothing. Nothing is believed
-about what lies under a name: it is opened without following a link and without waiting for a writer (a named pipe has
-none), and looked at before it is read.
+Writes are atomic: other processes see a whole file or none. Reads trust no file name: a file is opened without
+following links and without blocking (a named pipe would block), and its type and owner are checked before it is read.
 """
 
 from __future__ import annotations
@@ -44,15 +43,15 @@ def cache_folder() -> Path | None:
 
 @functools.cache
 def _absolute(folder: str) -> Path | None:
-    """A folder as it was when it was first asked for: the program may change its directory."""
+    """Make a path absolute once, because the program may change its working directory later."""
     try:
         return Path(folder).absolute()
-    except OSError:  # relative to a folder that has been removed
+    except OSError:  # the path is relative to a folder that was removed
         return None
 
 
 def _folder_from_variable(variable: str) -> Path | None:
-    """The folder that a variable of the system names; not a relative one, as XDG's specification asks."""
+    """The absolute path in an environment variable; a relative one is ignored, as the XDG specification requires."""
     path = Path(os.environ.get(variable, ""))
     return path if path.is_absolute() else None
 
@@ -60,47 +59,48 @@ def _folder_from_variable(variable: str) -> Path | None:
 def _at_home(*names: str) -> Path | None:
     try:
         home = Path.home()
-    except RuntimeError:  # without HOME, for a user who is not in the list of users, as a container may run one
+    except RuntimeError:  # HOME is unset and the user is unknown, which happens in containers
         return None
     return home.joinpath(*names) if home.is_absolute() else None
 
 
 def prepare(folder: Path) -> None:
-    """Make the folder where it is missing, for its owner alone, and refuse one that others can write."""
+    """Create the folder with access for its owner only; refuse one that other users can write."""
     if not folder.is_dir():
         for parent in reversed(folder.parents):
             if not parent.exists():
-                parent.mkdir(mode=0o700, exist_ok=True)  # `parents=True` would give it what the umask leaves
+                parent.mkdir(mode=0o700, exist_ok=True)  # `parents=True` would ignore the mode
         folder.mkdir(mode=0o700, exist_ok=True)
     refuse(folder)
 
 
 def refuse(folder: Path) -> None:
-    """Raise a CacheError for a folder that others can write, or another user's link to one."""
+    """Raise CacheError if other users can write the folder, or if it is a link that another user made."""
     link = folder.lstat()
     reason = doubt(link) if stat.S_ISLNK(link.st_mode) else None
     reason = f"it is a link, and {reason}" if reason else doubt(folder.stat())
     if reason:
         raise CacheError(
-            f"{folder}: the cache folder holds compiled kernels, which are run as they are found there, and {reason}. "
-            f"If it is yours, chmod go-w {folder}; otherwise set SNNCELL_CACHE_DIR to a folder of your own."
+            f"{folder}: snncell executes the compiled kernels that it finds in the cache folder, so only you may be "
+            f"able to write it, but {reason}. If it is yours, run chmod go-w {folder}; otherwise set SNNCELL_CACHE_DIR "
+            f"to a folder of your own."
         )
 
 
 def doubt(status: os.stat_result) -> str | None:
-    """Who else may have written a folder or a file, or made a link, in words, or None."""
-    if sys.platform == "win32":  # owner and mode say nothing there; %LOCALAPPDATA% is the user's by its access list
+    """The reason not to trust a folder, file or link, because another user may have written it; None if it is safe."""
+    if sys.platform == "win32":  # owner and mode mean nothing there; an access list protects %LOCALAPPDATA%
         return None
-    # Root can run code as anybody anyway, and a system may come with its kernels already compiled.
+    # Root can run code as any user anyway, and a system image may ship compiled kernels.
     if status.st_uid not in (os.geteuid(), 0):
         return f"it belongs to another user (number {status.st_uid})"
-    if status.st_mode & 0o022 and not stat.S_ISLNK(status.st_mode):  # a link's own mode says nothing
-        return f"others than its owner can write it (mode {status.st_mode & 0o777:o})"
+    if status.st_mode & 0o022 and not stat.S_ISLNK(status.st_mode):  # the mode of a link has no meaning
+        return f"other users than its owner can write it (mode {status.st_mode & 0o777:o})"
     return None
 
 
 def warn_without_cache(folder: Path | None, error: OSError | None = None) -> None:
-    """Warn, once in a process, that it works without a cache."""
+    """Warn, once per process, that compiled kernels are not cached."""
     global _warned
     if _warned:
         return
@@ -108,9 +108,10 @@ def warn_without_cache(folder: Path | None, error: OSError | None = None) -> Non
     cause = f"the cache folder {folder} cannot be written ({error})"
     if folder is None:
         user = f"number {os.getuid()}" if hasattr(os, "getuid") else "of this process"
-        cause = f"user {user} has no home folder, and so no cache folder"
+        cause = f"user {user} has no home folder and therefore no cache folder"
     warnings.warn(
-        f"snncell: {cause}; compiled kernels of this process are not kept. Set SNNCELL_CACHE_DIR to a writable folder.",
+        f"snncell: {cause}, so compiled kernels of this process are not kept and the next process must compile them "
+        f"again. Set SNNCELL_CACHE_DIR to a writable folder.",
         RuntimeWarning,
         stacklevel=2,
     )
@@ -119,46 +120,47 @@ def warn_without_cache(folder: Path | None, error: OSError | None = None) -> Non
 # --- Environment variables --------------------------------------------------------------------------------------------
 
 _KNOWN = ("SNNCELL_CACHE_DIR", "SNNCELL_CACHE_MB", "SNNCELL_DEBUG")
-_LIKENESS = 0.8  # from which on a name is meant to be one of these
+_LIKENESS = 0.8  # a name at least this similar counts as misspelt
 
 
 def debugging() -> bool:
-    """True if the path of each generated file is to be printed: `SNNCELL_DEBUG=1`."""
+    """True if `SNNCELL_DEBUG=1`, which prints the path of each generated file."""
     value = os.environ.get("SNNCELL_DEBUG", "")
     if value not in ("", "0", "1"):
         raise ArgumentError(
-            f"SNNCELL_DEBUG is 1, to print the path of every generated file, or 0, not {value[:200]!r}."
+            f"SNNCELL_DEBUG must be 1, to print the path of every generated file, or 0, not {value[:200]!r}."
         )
     return value == "1"
 
 
 @functools.cache
 def warn_of_misspelt() -> None:
-    """Warn, once in a process, of variables whose names are nearly those of this library."""
+    """Warn, once per process, of environment variables whose names resemble those of snncell."""
     for name in os.environ:
         near = difflib.get_close_matches(name, _KNOWN, 1, _LIKENESS) if name.startswith("SNNCELL") else []
         if near and name not in _KNOWN:
-            warnings.warn(f"{name} is no variable of snncell; is {near[0]} meant?", RuntimeWarning, stacklevel=2)
+            message = f"{name} is not an environment variable of snncell. Do you mean {near[0]}?"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 # --- Files ------------------------------------------------------------------------------------------------------------
 
-OWNER = "[0-9a-f]{8}-[0-9]{1,20}"  # a process, see `owner`
-LONGEST_WRITE = 24 * 3600.0  # seconds after which a temporary file is abandoned, whoever wrote it
+OWNER = "[0-9a-f]{8}-[0-9]{1,20}"  # identifies a process, see `owner`
+LONGEST_WRITE = 24 * 3600.0  # seconds after which any temporary file counts as abandoned
 _WRITING = re.compile(rf"\.snncell-({OWNER})-\w+\.tmp")
 _OPENING = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 _HEAD = 40  # bytes before the code: the seal, and the length
-USED = 3600.0  # seconds: the time of a file's last use is exact to these, so that loading writes next to nothing
+USED = 3600.0  # seconds: the resolution of a file's time of last use, coarse so that loading rarely writes
 
 
 def open_own_file(path: Path) -> tuple[BinaryIO, os.stat_result] | None:
-    """A file, and what it is; None if it is not there, no regular file, or another user's."""
+    """Open a file and return it with its status; None if it is missing, not a regular file, or another user's."""
     try:
         handle = os.open(path, os.O_RDONLY | _OPENING)
     except OSError:
         return None
     try:
-        status = os.fstat(handle)  # of the file itself: the folder may be another one since it was checked
+        status = os.fstat(handle)  # of the open file, because the folder may have been replaced since its check
         if stat.S_ISREG(status.st_mode) and doubt(status) is None:
             return os.fdopen(handle, "rb"), status
     except OSError:
@@ -168,19 +170,19 @@ def open_own_file(path: Path) -> tuple[BinaryIO, os.stat_result] | None:
 
 
 def holds(path: Path, content: bytes) -> bool:
-    """True if a file has just this content."""
+    """True if a file has exactly this content."""
     return (
         _use(path, lambda file, size: content if size == len(content) and file.read() == content else None) is not None
     )
 
 
 def read_sealed(path: Path, key: bytes) -> bytes | None:
-    """The code in a file, or None if it is not there, not whole, not for this key, or another user's."""
+    """The code in a file, or None if it is missing, damaged, sealed with another key, or another user's."""
 
     def code(file: BinaryIO, size: int) -> bytes | None:
         head = file.read(_HEAD)
         length = int.from_bytes(head[32:], "little")
-        if len(head) < _HEAD or length != size - _HEAD:  # before a huge file is read
+        if len(head) < _HEAD or length != size - _HEAD:  # checked first, so that a huge file is never read
             return None
         found = file.read(length)
         return found if head[:32] == _seal(key, found) else None
@@ -189,7 +191,7 @@ def read_sealed(path: Path, key: bytes) -> bytes | None:
 
 
 def _use(path: Path, find: Callable[[BinaryIO, int], bytes | None]) -> bytes | None:
-    """What is found in a file of some size, which is in use then, by the time that it says it was written at."""
+    """Call `find` with an open file and its size; if it finds something, set the time of the file's last use."""
     opened = open_own_file(path)
     if opened is None:
         return None
@@ -200,13 +202,13 @@ def _use(path: Path, find: Callable[[BinaryIO, int], bytes | None]) -> bytes | N
         except OSError:
             return None
     if found is not None and time.time() - status.st_mtime > USED:
-        with contextlib.suppress(OSError):  # a folder that can only be read
+        with contextlib.suppress(OSError):  # the folder may be read-only
             os.utime(path, follow_symlinks=os.utime not in os.supports_follow_symlinks)
     return found
 
 
 def seal(key: bytes, code: bytes) -> bytes:
-    """The content of a file in which `read_sealed` finds `code` with the same key."""
+    """The content of a file from which `read_sealed` returns `code`, given the same key."""
     return _seal(key, code) + len(code).to_bytes(_HEAD - 32, "little") + code
 
 
@@ -220,10 +222,10 @@ def write(path: Path, content: bytes, shared: bool = False) -> None:
     Args:
         path: the file, in a folder that exists.
         content: its bytes.
-        shared: for a file of the user's, such as a checkpoint: it gets the permissions of any new file, and its content
-            is on the disk before its name is, so that a crash of the machine cannot leave an empty file.
+        shared: True for a user's file, such as a checkpoint. It gets the permissions of any new file, and its content
+            is flushed to disk before the file gets its name, so that a crash of the machine cannot leave it empty.
     """
-    # In the same folder, because a file is replaced atomically within one file system only.
+    # The temporary file is in the same folder, because replacing is atomic only within one file system.
     temporary = path.with_name(f".snncell-{owner()}-{secrets.token_hex(8)}.tmp")
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPENING
@@ -234,7 +236,7 @@ def write(path: Path, content: bytes, shared: bool = False) -> None:
                 os.fsync(file.fileno())
         os.replace(temporary, path)
     except PermissionError:
-        # Windows replaces no file that another process reads: it has just been written there, with the same content.
+        # Windows cannot replace a file that another process is reading; that file already has the same content.
         if shared or sys.platform != "win32" or not path.exists():
             raise
     finally:
@@ -243,7 +245,7 @@ def write(path: Path, content: bytes, shared: bool = False) -> None:
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Remove the temporary files that `write` left in a folder when its process was killed."""
+    """Remove temporary files that `write` left in a folder when its process was killed."""
     for entry, status in entries(folder):
         if (writing := _WRITING.fullmatch(entry.name)) and (
             lives(writing[1]) is False or time.time() - status.st_mtime > LONGEST_WRITE
@@ -253,29 +255,29 @@ def remove_abandoned(folder: Path) -> None:
 
 
 def entries(folder: Path) -> Iterator[tuple[os.DirEntry[str], os.stat_result]]:
-    """The entries of a folder that are no folders; nothing if it cannot be read."""
+    """The entries of a folder that are not folders; nothing if it cannot be read."""
     try:
         listed = list(os.scandir(folder))
     except OSError:
         return
     for entry in listed:
-        with contextlib.suppress(OSError):  # gone meanwhile
+        with contextlib.suppress(OSError):  # removed by another process in the meantime
             status = entry.stat(follow_symlinks=False)
             if not stat.S_ISDIR(status.st_mode):
                 yield entry, status
 
 
-# --- whose a file is --------------------------------------------------------------------------------------------------
+# --- The owner of a file ----------------------------------------------------------------------------------------------
 
 
 def owner() -> str:
-    """This process, by a digest of where its number is known, and the number."""
+    """Identify this process: a digest of the machine and container in which its number is valid, and the number."""
     return f"{_numbering()}-{os.getpid()}"
 
 
 @functools.cache
 def _numbering() -> str:
-    """Where process numbers mean what they mean here: this machine, since it was started, in this container."""
+    """A digest of the scope of process numbers: this machine, since its last boot, and this container."""
     known: list[object] = [platform.node()]
     with contextlib.suppress(OSError):
         known.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii"))
@@ -284,9 +286,10 @@ def _numbering() -> str:
 
 
 def lives(written: str) -> bool | None:
-    """True if the process that called itself so lives; None if that cannot be known here.
+    """True if the process with this `owner` text is alive, None if that cannot be determined here.
 
-    A process that was killed and that its parent has not waited for yet (a zombie) is dead. Only Linux tells.
+    A zombie, which is a killed process that its parent has not waited for yet, counts as dead; only Linux reports
+    zombies.
     """
     where, _, number = written.partition("-")
     if where != _numbering() or not number.isdecimal() or int(number) < 1 or sys.platform == "win32":
@@ -297,5 +300,5 @@ def lives(written: str) -> bool | None:
     except (ProcessLookupError, OverflowError):
         return False
     except (OSError, IndexError):
-        return True  # another user's, or a system without /proc
+        return True  # another user's process, or a system without /proc
     return state not in (b"Z", b"X")

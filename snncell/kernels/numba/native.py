@@ -1,9 +1,9 @@
-"""Compiled kernels: machine code that is linked into this process, and called by its address.
+"""Compiled kernels: link machine code into this process, and call it by its address.
 
-All kernels have one signature, `(start, stop, slots)`: which units of their work to carry out, and the address of their
-arguments (`intrinsics/elements.py`). So a call from Python packs those and calls a C function, and one launcher shares
-the units of any kernel among threads. To link code that is there, LLVM's linker alone is needed: Numba is imported only
-if something is compiled, or shared among threads, or if the code calls Numba's runtime.
+All kernels have the C signature `(start, stop, slots)`: a range of units, and the address of the packed arguments
+(`intrinsics/elements.py`). A call from Python packs the arguments and calls a C function, and one launcher shares the
+units of any kernel among threads. Linking cached code needs only LLVM's linker. Numba is imported only to compile, to
+run on several threads, or if the code calls Numba's runtime.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from snncell import dtype as dtypes
 from snncell.base.signals import import_once
 from snncell.errors import KernelMemoryError
 
-_BYTES = bytes.__basicsize__ - 1  # from the address of a bytes object to its first byte
+_BYTES = bytes.__basicsize__ - 1  # the offset of the first byte within a bytes object
 _WORD = 8
 
 
@@ -27,31 +27,31 @@ class Code(NamedTuple):
     """The machine code of a kernel."""
 
     symbol: str  # the function's name in the object code
-    needs: tuple[str, ...]  # names that the code has from elsewhere
+    needs: tuple[str, ...]  # external symbols that the code refers to
     objects: bytes  # the object code
 
-    def packed(self) -> bytes:
-        """As one row of bytes, for a file."""
+    def pack(self) -> bytes:
+        """Serialise the code for a file."""
         head = json.dumps([self.symbol, self.needs]).encode()
         return len(head).to_bytes(8, "little") + head + self.objects
 
     @classmethod
-    def unpacked(cls, data: bytes) -> Code:
-        """The code that `packed` made a row of bytes of."""
+    def unpack(cls, data: bytes) -> Code:
+        """Deserialise the output of `pack`."""
         end = 8 + int.from_bytes(data[:8], "little")
         symbol, needs = json.loads(data[8:end])
         return cls(symbol, tuple(needs), data[end:])
 
 
 class Linked(NamedTuple):
-    """Code in this process: the address of the function, and what keeps the code there."""
+    """Linked code: the address of the function, and the object that keeps the code in memory."""
 
     address: int
     owner: Any
 
 
 def link(code: Code, more: Callable[[], None]) -> Linked | None:
-    """Link object code into the process; None if it needs what is not there, even after `more()` has looked for it."""
+    """Link object code into the process; call `more()` if symbols are missing, and return None if they still are."""
     llvm: Any = import_once("llvmlite.binding")
 
     def missing() -> bool:
@@ -68,7 +68,7 @@ def link(code: Code, more: Callable[[], None]) -> Linked | None:
 
 
 def _engine(module: Any) -> Any:
-    """Something that makes machine code of a module, and links it."""
+    """An MCJIT engine, which compiles and links a module."""
     llvm: Any = import_once("llvmlite.binding")
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -78,11 +78,11 @@ def _engine(module: Any) -> Any:
 
 @functools.cache
 def _caller() -> tuple[Callable[[bytes], int], Any]:
-    """A C function that calls a kernel for all of its units, and what keeps it."""
+    """A C function that calls a kernel for all of its units, and the engine that keeps it in memory."""
     llvm: Any = import_once("llvmlite.binding")
     ir: Any = import_once("llvmlite.ir")
-    # It takes one argument, a row of the kernel's address, the number of units and the slots: `ctypes` takes time for
-    # each argument.
+    # It takes a single argument, a row with the kernel's address, the number of units and the slots, because `ctypes`
+    # takes time to convert each argument.
     word, byte = ir.IntType(64), ir.IntType(8).as_pointer()
     module = ir.Module("snncell")
     function = ir.Function(module, ir.FunctionType(ir.IntType(32), [word.as_pointer()]), "snncell_call")
@@ -90,7 +90,7 @@ def _caller() -> tuple[Callable[[bytes], int], Any]:
     address, units, slots = (builder.gep(function.args[0], [ir.Constant(word, place)]) for place in range(3))
     kinds = [byte.as_pointer(), byte.as_pointer(), word, word, word.as_pointer()]
     kernel = builder.inttoptr(builder.load(address), ir.FunctionType(ir.IntType(32), kinds).as_pointer())
-    nothing = [builder.alloca(byte), builder.alloca(byte)]  # where it puts what it returns and raises
+    nothing = [builder.alloca(byte), builder.alloca(byte)]  # for its return value and its exception; both are ignored
     builder.ret(builder.call(kernel, [*nothing, ir.Constant(word, 0), builder.load(units), slots]))
     engine = _engine(llvm.parse_assembly(str(module)))
     engine.finalize_object()
@@ -98,35 +98,35 @@ def _caller() -> tuple[Callable[[bytes], int], Any]:
 
 
 class Kernel(Protocol):
-    """A function `(units, grain, *arguments)` of NumPy arrays and Python numbers.
+    """A compiled kernel: a function `(units, grain, *arguments)` of NumPy arrays and Python numbers.
 
-    It carries out so many units: on the calling thread, or, `grain` of them at a time, on all if `grain` is not 0.
+    It runs `units` units on the calling thread, or, if `grain` is not 0, on all threads, `grain` units at a time.
     """
 
-    loaded: bool  # whether it was not compiled now, but found on disk
+    loaded: bool  # True if the code came from disk, False if it was compiled now
 
     def __call__(self, units: int, grain: int, *arguments: Any) -> Any: ...
 
 
 def kernel_of(name: str, linked: Linked, signature: Sequence[Any], share: Callable[..., int], loaded: bool) -> Kernel:
-    """A function that calls linked code, and has `share(address, slots, units, grain)` share its units among threads.
+    """Make a Python function that calls linked code; `share(address, slots, units, grain)` runs its units on threads.
 
-    Its signature has a DType for a number, and (DType, ndim, writable) for a C-contiguous array.
+    The signature has a DType for each number, and (DType, ndim, writable) for each C-contiguous array.
     """
 
     def shared(row: bytes, units: int, grain: int) -> int:
         return share(linked.address, id(row) + _BYTES + 2 * _WORD, units, grain)
 
     def fail() -> None:
-        raise KernelMemoryError(f"{name}: there is no memory for what it computes with.")
+        raise KernelMemoryError(f"{name}: out of memory, the kernel cannot allocate its scratch arrays.")
 
-    # Written out for this signature: to go through it at each call would take longer than the call. The arrays are
-    # alive until it returns, for the lambda's arguments refer to them; the row has their addresses alone.
+    # The lambda is generated for this signature, because a loop over the signature would take longer than the call
+    # itself. The row has only the addresses of the arrays; the lambda's arguments keep them alive until it returns.
     names = [f"a{n}" for n in range(len(signature))]
     row = f"pack({', '.join([str(linked.address), 'units', *map(_pack_argument, names, signature)])})"
     names_in_text = {
         "pack": struct.Struct("=qq" + "".join(map(_format, signature))).pack,
-        "id": id,  # in CPython the address of an object, which is what the kernel reads arrays from
+        "id": id,  # in CPython the address of an object, from which the kernel reads the array's header
         "call": _caller()[0],
         "shared": shared,
         "fail": fail,
@@ -137,20 +137,20 @@ def kernel_of(name: str, linked: Linked, signature: Sequence[Any], share: Callab
         names_in_text,
     )
     kernel.loaded = loaded
-    kernel.linked = linked  # which keeps the code
+    kernel.linked = linked  # keeps the code in memory
     typed_kernel: Kernel = kernel
     return typed_kernel
 
 
 def _format(kind: dtypes.DType | tuple[Any, ...]) -> str:
-    """The slots of an argument, as `struct` has them."""
+    """The `struct` format of an argument's slots."""
     if isinstance(kind, tuple):
         return "q"
     return {"f": "d", "c": "dd"}.get(kind.dtype.kind, "q")
 
 
 def _pack_argument(name: str, kind: dtypes.DType | tuple[Any, ...]) -> str:
-    """An argument as it goes into its slots, as text: of an array the address of its object."""
+    """The expression that puts an argument into its slots; for an array, the address of its object."""
     if isinstance(kind, tuple):
         return f"id({name})"
     return f"{name}.real, {name}.imag" if kind.dtype.kind == "c" else name

@@ -1,9 +1,9 @@
-"""Compiling with Numba: the passes that kernels need, and one optimisation of the whole by LLVM.
+"""Numba's compilation pipeline, shortened for kernels, with one LLVM optimisation of the whole kernel.
 
-Numba makes a library of its own of each function that another calls: LLVM optimises it, makes machine code of it, and
-does both once more where it has become part of the caller. Its pipeline has passes for closures, array expressions
-and overloads that are inlined, none of which a kernel has. So here is a shorter one. A function that kernels call is
-typed and lowered once; LLVM first sees it as part of the kernel.
+By default, Numba makes a library for each function that another one calls: LLVM optimises it, generates machine code,
+and repeats both after inlining it into the caller. Its pipeline also has passes for closures, array expressions and
+inlined overloads, which kernels do not use. In the pipeline here, a callee is typed and lowered once, and LLVM first
+sees it as part of the kernel.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from_machinery: Any = import_once("numba.core.compiler_machinery")
 
 
 class Pipeline(compiler.CompilerBase):  # type: ignore[misc]
-    """The passes from Python's bytecode to LLVM's instructions, for functions of loops and arithmetic."""
+    """The passes from Python bytecode to LLVM IR, for functions of loops and arithmetic."""
 
     def define_pipelines(self) -> list[Any]:
         """One list of passes, in order."""
@@ -39,7 +39,7 @@ class Pipeline(compiler.CompilerBase):  # type: ignore[misc]
             untyped.ReconstructSSA,
             typed.NopythonTypeInference,
             typed.PreLowerStripPhis,
-            *([typed.IRLegalization] if self.state.flags.nrt else []),  # where the last use of each variable is
+            *([typed.IRLegalization] if self.state.flags.nrt else []),  # finds the last use of each variable
             typed.AnnotateTypes,
             typed.NativeLowering,
             typed.NoPythonBackend,
@@ -50,23 +50,23 @@ class Pipeline(compiler.CompilerBase):  # type: ignore[misc]
 
 
 class Whole(codegen.JITCodeLibrary):  # type: ignore[misc]
-    """The code of a kernel: optimised once, when all of its parts are there."""
+    """The code library of a kernel, which is optimised once, when all callees are linked in."""
 
     def _optimize_functions(self, module: Any) -> None:
         module.data_layout = self._codegen._data_layout
 
     def _optimize_final_module(self) -> None:
-        # Not -O3, which adds copies of loops for conditions that do not change in them: a fifth of the time of
-        # compilation, and none of the kernels' (benchmarks/first_calls.py).
+        # Not -O3, which also unswitches loops: that takes a fifth of the compile time and makes no kernel faster
+        # (benchmarks/first_calls.py).
         passes, builder = self._codegen._module_pass_manager(opt=min(2, config.OPT))
-        # Functions of Numba's runtime are there to be linked; what calls none of them is to be loaded without it.
+        # Remove unused declarations of Numba's runtime, so that a kernel without calls to it loads without it.
         passes.add_global_dead_code_eliminate_pass()
         passes.add_strip_dead_prototype_pass()
         passes.run(self._final_module, builder)
 
 
 class InlinedCode(Whole):
-    """The code of a function that becomes part of kernels: neither optimised nor made into machine code."""
+    """The code library of a function that is inlined into kernels: it is not optimised and not compiled on its own."""
 
     def _optimize_final_module(self) -> None:
         pass
@@ -76,15 +76,15 @@ class InlinedCode(Whole):
 
 
 def compile_whole(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """Compile a function that returns nothing, to be called by its address."""
+    """Compile a kernel, a function without a result that is called by its address."""
     flags = _flags()
-    # References are counted only where there are any: in arrays of its own.
+    # Only a kernel that allocates arrays needs reference counts.
     flags.nrt = "empty" in function.__code__.co_names
     return _compile_function(function, arguments, types.void, Whole, flags)
 
 
 def compile_threads(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """The same of a function with a `prange`, for which Numba has passes that take most of the time of compilation."""
+    """Compile a kernel with a `prange` by Numba's full pipeline; its parallel passes take most of the compile time."""
     flags = _flags()
     flags.nrt = True
     flags.auto_parallel = cpu.ParallelOptions(True)
@@ -92,7 +92,7 @@ def compile_threads(function: Callable[..., Any], arguments: tuple[Any, ...]) ->
 
 
 def register_pending() -> None:
-    """Pass on to Numba the functions, types and lowerings that modules of kernels have registered."""
+    """Pass the functions, types and lowerings that kernel modules have registered on to Numba."""
     array_types: Any = import_once("snncell.kernels.intrinsics.array_types")
     while PENDING:
         how, function, *rest = PENDING.pop(0)
@@ -111,8 +111,8 @@ def _register(function: Callable[..., Any], inline: bool) -> None:
     def of(arguments: tuple[Any, ...]) -> Any:
         if arguments not in compiled:
             flags = _flags()
-            # LLVM would leave a long function a call: a loop with a call is not vectorised, and within the function it
-            # would not be known that arrays of its caller do not overlap.
+            # LLVM would not inline a long function by itself. A loop with a call is not vectorised, and inside the
+            # function LLVM would not know that the caller's arrays do not alias.
             flags.forceinline = inline
             compiled[arguments] = _compile_function(function, arguments, None, InlinedCode, flags)
         return compiled[arguments]
@@ -132,11 +132,11 @@ def _register(function: Callable[..., Any], inline: bool) -> None:
 
 def _flags() -> Any:
     flags = compiler.Flags()
-    flags.error_model = "numpy"  # 1 / 0 is inf as in NumPy; Python's check for it would stop vectorisation
-    flags.boundscheck = False  # the planner has checked every shape
-    # Not "fastmath": to reorder sums would change which neuron spikes.
-    flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True  # it is called by its address; they take a quarter of it
-    flags.no_compile = True  # what is done with the code is said here
+    flags.error_model = "numpy"  # 1 / 0 is inf as in NumPy; Python's check for zero would prevent vectorisation
+    flags.boundscheck = False  # the planner has already checked every shape
+    # No "fastmath", because reordering sums would change which neurons spike.
+    flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True  # unused, and they take a quarter of the compile time
+    flags.no_compile = True  # `compile_kernel` decides when machine code is generated
     return flags
 
 

@@ -1,7 +1,7 @@
-"""Progress of compilation: which kernel is being compiled, and how many are left.
+"""Progress of compilation: the kernel that is being compiled, and how many are left.
 
-Kernels that are known before the first of them is compiled are expected. Others are added as they are begun, because a
-product, for example, finds only when it runs how many spikes there are.
+The compiler announces kernels that it knows in advance by `expect`. Others are added when they begin: for example, the
+kernel of a sparse product depends on the number of spikes, which is known only when the product runs.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ import contextlib
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator
 
-# Called with the number of a kernel that is begun, from 1 on, of how many, and whether another process is compiling it.
-Told = Callable[[int, int, bool], None]
+# A callback (number of the kernel from 1 on, number of all kernels, True if another process compiles it).
+Report = Callable[[int, int, bool], None]
 
 
 class Listener:
-    """One who listens, in one thread, and is told by a call of `told`."""
+    """Counts the kernels of one thread, and calls `report` when the compilation of one begins."""
 
-    def __init__(self, told: Told) -> None:
-        self.told = told
+    def __init__(self, report: Report) -> None:
+        self.report = report
         self.expected: dict[Hashable, None] = {}
         self.begun: dict[Hashable, int] = {}
-        self.seen = False  # whether a kernel was built, compiled or loaded, since that was last asked
+        self.seen = False  # whether a kernel was compiled or loaded since the last `take`
 
     def take(self) -> bool:
-        """True if a kernel was built since the last time; the next one counts from 1 again."""
+        """True if a kernel was built since the last call; the count then restarts from 1."""
         seen, self.seen = self.seen, False
         if seen:
             self.expected, self.begun = {}, {}
@@ -39,8 +39,8 @@ _here = _Here()
 
 
 @contextlib.contextmanager
-def telling(listener: Listener | None) -> Iterator[None]:
-    """A context in which a listener is told of the kernels that this thread builds."""
+def report_to(listener: Listener | None) -> Iterator[None]:
+    """A context in which kernels that this thread builds are reported to a listener."""
     before, _here.listener = _here.listener, listener
     try:
         yield
@@ -49,26 +49,26 @@ def telling(listener: Listener | None) -> Iterator[None]:
 
 
 def listening() -> bool:
-    """True if anybody is told."""
+    """True if this thread has a listener."""
     return _here.listener is not None
 
 
 def expect(kernels: Iterable[Hashable]) -> None:
-    """Say which kernels will be compiled."""
+    """Announce kernels that will be compiled."""
     if _here.listener is not None:
         _here.listener.expected.update(dict.fromkeys(kernels))
 
 
 def builds() -> None:
-    """Say that a kernel is built, from code that there is or that is compiled."""
+    """Report that a kernel is built: loaded or compiled."""
     if _here.listener is not None:
         _here.listener.seen = True
 
 
 def begin(kernel: Hashable, elsewhere: bool = False) -> None:
-    """Say that a kernel is compiled now, here or by another process."""
+    """Report that the compilation of a kernel begins, here or in another process."""
     listener = _here.listener
     if listener is not None:
         listener.expected[kernel] = None
         number = listener.begun.setdefault(kernel, len(listener.begun) + 1)
-        listener.told(number, len(listener.expected), elsewhere)
+        listener.report(number, len(listener.expected), elsewhere)

@@ -1,9 +1,9 @@
-"""The store on disk for the next process: generated files, and the code they were compiled to.
+"""The cache of generated files and their machine code: claims of processes, and the size of the folder.
 
-`files.py` says where the folder is, and reads and writes in it. Here one process compiles what several want (claims),
-and the size of the folder is kept: the files that have not been used for longest go, and what dead processes left.
-Only files are touched that are named as ours are; the folder may be one where others lie too. Others may use it
-meanwhile: a file that they have opened stays readable, and what they do not find they compile.
+`files.py` finds the folder and reads and writes it. Here, claims make sure that only one of several processes compiles
+a kernel. When the folder exceeds its size limit, the least recently used files are removed; the remains of dead
+processes are removed too. The folder may contain other files, so only files with names like ours are touched. Another
+process can go on reading a removed file that it has opened, and compiles a kernel that it does not find.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from snncell.kernels.numba.files import read_sealed as read_sealed
 
 
 def place_of(name: str) -> tuple[Path, bool]:
-    """Where a file is kept; and whether that is possible, else the path is a name for tracebacks."""
+    """The path of a cache file, and whether it can be stored; if not, the path is only a name for tracebacks."""
     files.warn_of_misspelt()
-    size_limit()  # said now, not only when the folder is tidied up
+    size_limit()  # raises for an invalid setting now, not only when the folder is cleaned up
     folder = files.cache_folder()
     if folder is None:
         files.warn_without_cache(None)
@@ -36,19 +36,19 @@ def place_of(name: str) -> tuple[Path, bool]:
 
 
 def write_source(path: Path, source: str) -> bool:
-    """Put a generated file in its place, if it is not there; whether that is possible."""
+    """Write a generated file if it is not there already; return False if that is impossible."""
     content = source.encode()
     return files.holds(path, content) or _write_content(path, content)
 
 
 def write_sealed(path: Path, key: bytes, code: bytes) -> None:
-    """Keep code in a file, if that is possible, so that `read_sealed` finds it with the same key."""
+    """Store code in a file, if possible, so that `read_sealed` finds it with the same key."""
     _write_content(path, files.seal(key, code))
 
 
 def _write_content(path: Path, content: bytes) -> bool:
     def write() -> None:
-        files.prepare(path.parent)  # somebody may have emptied the cache meanwhile
+        files.prepare(path.parent)  # the cache may have been removed in the meantime
         files.write(path, content)
 
     written = _try_in(path.parent, write)
@@ -58,7 +58,7 @@ def _write_content(path: Path, content: bytes) -> bool:
 
 
 def _try_in(folder: Path, act: Callable[[], None]) -> bool:
-    """True if it worked; a folder that cannot be written is warned of, and one that is not safe is refused."""
+    """Call `act`; return False with a warning if the folder cannot be written. An unsafe folder raises CacheError."""
     try:
         act()
     except CacheError:
@@ -71,69 +71,69 @@ def _try_in(folder: Path, act: Callable[[], None]) -> bool:
 
 # --- Claims: one process compiles a kernel, and others that want the same wait for its file ---------------------------
 
-# A claim is a file beside the one that is to be made, with its owner's number in it. Nothing depends on claims but
-# time: a process that cannot make one, or has waited for long enough, compiles. A claim counts for nothing if its owner
-# has died, is this process or one that it was forked from (which may be waiting for this one), or if it is older than
-# `LONGEST`. Claims are made in the order in which kernels call each other, so two processes never wait for each other.
+# A claim is a file next to the code file, with its owner's number in it. Claims only save time: a process that cannot
+# make one, or has waited for too long, compiles anyway. A claim is invalid if its owner has died, if it is older than
+# `LONGEST`, or if its owner is this process or a process that it was forked from (which may be waiting for this one).
+# Claims are made in the order in which kernels call each other, so two processes never wait for each other.
 
-LONGEST = 120.0  # seconds that a claim is respected for, and that anybody waits
-UNSIGNED = 5.0  # seconds until a claim without an owner counts for nothing: it is signed as soon as it is made
-PAUSES = (0.01, 0.1)  # seconds between two looks, the first and the longest
+LONGEST = 120.0  # seconds: the lifetime of a claim, and the longest wait
+UNSIGNED = 5.0  # seconds after which a claim without an owner is invalid; owners sign as soon as they have made it
+PAUSES = (0.01, 0.1)  # seconds between two checks: the first and the longest pause
 
-_related = {os.getpid()}  # this process, and those that it was forked from
+_related = {os.getpid()}  # this process and its ancestors by fork
 after_fork(lambda: _related.add(os.getpid()))
 
 
-class _Held(threading.local):
+class _ThreadClaims(threading.local):
     def __init__(self) -> None:
-        self.claims: dict[Path, int] = {}  # each with the number of the process that made it
+        self.claims: dict[Path, int] = {}  # the number of the process that made each claim
 
 
-_held = _Held()
+_thread = _ThreadClaims()
 
 
 def claim(path: Path, told: Callable[[], None] = lambda: None) -> None:
-    """Claim the file that is about to be made, after whoever makes it now (`told` is called): look for it again."""
+    """Claim a file before compiling it. If another process is compiling it, call `told` and wait: look again then."""
     place, end, pause = _place(path), time.monotonic() + LONGEST, PAUSES[0]
     while not _make_claim(place):
         if not counts(place):
             _remove_file(place)
             if _make_claim(place):
                 break
-            return  # a folder is in its place, or the disk is full; or somebody else was faster, and compiles too
-        if time.monotonic() > end or signal_waits():  # Ctrl-C waits for this: rather compile than wait for another
+            return  # a folder has this name, the disk is full, or another process was faster: compile without a claim
+        if time.monotonic() > end or signal_waits():  # Ctrl-C takes effect after this kernel: do not wait longer
             return
         if pause == PAUSES[0]:
             told()
         time.sleep(pause)
         pause = min(2 * pause, PAUSES[1])
-    _held.claims[place] = os.getpid()
+    _thread.claims[place] = os.getpid()
 
 
 def release(path: Path) -> None:
-    """Let others have the file, if it was claimed here."""
+    """Release the claim on a file, if this process made it."""
     _release(_place(path))
 
 
 @contextlib.contextmanager
 def release_claims() -> Iterator[None]:
-    """A context that lets go of what was claimed in it, however it ends."""
-    before = set(_held.claims)
+    """A context that releases the claims made in it, also after an exception."""
+    before = set(_thread.claims)
     try:
         yield
     finally:
-        for place in set(_held.claims) - before:
+        for place in set(_thread.claims) - before:
             _release(place)
 
 
 def counts(place: Path) -> bool:
-    """True if the claim in a file is somebody else's, who may be at work."""
+    """True if another process has a valid claim in this file and may be compiling."""
     here = files.owner().partition("-")[0]
     return stands(place) and _signature(place) not in {f"{here}-{number}" for number in _related}
 
 
 def stands(place: Path) -> bool:
-    """True if the file is a claim, whose owner may live."""
+    """True if the file is a valid claim whose owner may be alive."""
     signed = _signature(place)
     try:
         age = time.time() - place.lstat().st_mtime
@@ -163,14 +163,14 @@ def _make_claim(place: Path) -> bool:
 
 
 def _release(place: Path) -> None:
-    if _held.claims.pop(place, None) != os.getpid():
-        return  # none, or its parent's, from before a fork
-    if _signature(place) == files.owner():  # another may have taken it over, after too long a time
+    if _thread.claims.pop(place, None) != os.getpid():
+        return  # no claim, or one that the parent made before a fork
+    if _signature(place) == files.owner():  # another process may have taken over an old claim
         _remove_file(place)
 
 
 def _signature(place: Path) -> str | None:
-    """Whose claim it is, "" if that is not written yet, None if there is none, or something else in its place."""
+    """The owner of a claim, "" if it is not signed yet, None if there is no claim file."""
     opened = files.open_own_file(place)
     if opened is None:
         return None
@@ -183,13 +183,13 @@ def _signature(place: Path) -> str | None:
 
 MEGABYTE = 1 << 20
 DEFAULT = 512  # megabytes
-LEFT = 0.9  # the part of the bound that is left when it was exceeded, so that not each new file makes one go
-PART = 16  # beside the first file that a process writes, each 16th part of the bound that it writes has it look
+LEFT = 0.9  # clean up to this part of the limit, so that not each new file causes another cleanup
+PART = 16  # a process checks the folder at its first write, and after each 16th part of the limit that it writes
 
 _CODE = re.compile(r"\w+_[0-9a-f]{16}(\.py|\.[0-9a-f]{16}\.(nbc|cubin))")
 _CLAIM = re.compile(_CODE.pattern + r"\.claim")
 
-_written: dict[Path, int] = {}  # bytes since the folder was looked at
+_written: dict[Path, int] = {}  # bytes written since the folder was last checked
 
 
 class _File(NamedTuple):
@@ -199,7 +199,7 @@ class _File(NamedTuple):
 
 
 def size_limit() -> float:
-    """The size that the folder may have, in bytes: `SNNCELL_CACHE_MB` megabytes, or 512."""
+    """The size limit of the folder in bytes: `SNNCELL_CACHE_MB` megabytes, by default 512."""
     text = os.environ.get("SNNCELL_CACHE_MB") or str(DEFAULT)
     try:
         megabytes = float(text)
@@ -207,14 +207,14 @@ def size_limit() -> float:
         megabytes = math.nan
     if not megabytes >= 0:
         raise ArgumentError(
-            f"SNNCELL_CACHE_MB is the size that the cache folder may have, a number of megabytes of at least 0 (inf "
-            f"for no bound), not {text[:200]!r}."
+            f"SNNCELL_CACHE_MB is the size limit of the cache folder and must be a number of megabytes of at least 0 "
+            f"(inf for no limit), not {text[:200]!r}."
         )
     return megabytes * MEGABYTE
 
 
 def note_written(folder: Path, size: int) -> None:
-    """Note that so many bytes were written there, and tidy the folder up if that is due."""
+    """Count bytes written to the folder, and clean it up if that is due."""
     most = size_limit()
     total = _written.get(folder)
     if total is not None and total + size <= most / PART:
@@ -225,7 +225,7 @@ def note_written(folder: Path, size: int) -> None:
 
 
 def tidy(folder: Path, most: float) -> None:
-    """Remove what dead processes were writing, and of the rest what has not been used for longest, down to `most`."""
+    """Remove the remains of dead processes, then the least recently used files if the folder exceeds `most` bytes."""
     _remove_abandoned(folder)
     by_age = sorted(_files(folder), key=lambda file: file.used)
     total = sum(file.size for file in by_age)
@@ -239,20 +239,20 @@ def tidy(folder: Path, most: float) -> None:
 
 
 def size(folder: Path) -> tuple[int, int]:
-    """The number of files of ours, and their bytes."""
+    """The number of cache files, and their bytes."""
     own = list(_files(folder))
     return len(own), sum(file.size for file in own)
 
 
 def compiled_names() -> set[str]:
-    """The names of generated files, without their ending, that there is code of."""
+    """The names, without endings, of generated files whose machine code is in the cache."""
     folder = files.cache_folder()
     own = () if folder is None else _files(folder)
     return {file.path.name.partition(".")[0] for file in own if file.path.suffix != ".py"}
 
 
 def clear(folder: Path) -> tuple[int, int]:
-    """Remove all files of ours, but what others are writing now; how many they were, and their bytes."""
+    """Remove all cache files except those being written now; return their number and bytes."""
     _remove_abandoned(folder)
     gone = [file for file in _files(folder) if _remove_file(file.path)]
     _written.pop(folder, None)
@@ -273,9 +273,9 @@ def _files(folder: Path) -> Iterator[_File]:
 
 
 def _remove_file(path: Path) -> bool:
-    """True if a file is gone: removed now, or by somebody else meanwhile."""
+    """True if a file is gone: removed now, or earlier by another process."""
     try:
         path.unlink(missing_ok=True)
-    except OSError:  # Windows removes no file that is open
+    except OSError:  # Windows cannot remove an open file
         return False
     return True

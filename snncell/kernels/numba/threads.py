@@ -1,9 +1,9 @@
-"""Threads for products of matrices, which BLAS computes on one thread at a time.
+"""Threads for matrix products: BLAS runs on one thread at a time, and large products are cut into parts.
 
-BLAS's own threads spin for a while after each product: beside them our loops get half a core, and when other programs
-want the cores, a step takes many times as long. They also split sums by their number. So BLAS gets one thread as long
-as it works for us, and large products are cut into parts, the same for any number of threads, for threads that sleep
-when they wait.
+BLAS's own threads spin for a while after each product. During that time, loops get half a core, and on a busy machine a
+step takes many times as long. BLAS also splits sums by its number of threads, so bits would depend on it. Therefore
+BLAS gets one thread while snncell uses it. Large products are cut into parts, the same for any number of threads, and
+worker threads that sleep while they wait compute them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from snncell.kernels.numba.policy import number_of_threads
 
 
 class _Blas:
-    """Runs functions while BLAS has one thread; whatever was set before comes back when the last of them is done."""
+    """Runs functions while BLAS is limited to one thread; the last one to return restores the previous setting."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -34,14 +34,14 @@ class _Blas:
         after_fork(self._in_child)
 
     def _in_child(self) -> None:
-        """Begin outside of everything, in a child: it will not leave what other threads were inside of."""
+        """Start afresh in a forked child, because the threads that were inside of `run` do not exist there."""
         self._lock = threading.Lock()
         if self._inside:
             self._restore()
             self._inside.clear()
 
     def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function while BLAS has one thread; a fork waits until it is done."""
+        """Call a function while BLAS has one thread; a fork waits until it returns."""
         one = object()
         let_fork()
         with RUNNING.lock:
@@ -51,12 +51,12 @@ class _Blas:
                     return function(*args)
                 finally:
                     self._leave(one)
-            finally:  # an interruption comes as `_leave` begins, or within it: it is done again then, from the start
+            finally:  # if an interruption hits `_leave` before it is done, it runs again from the start
                 if one in self._inside:
                     self._leave(one)
 
     def _enter(self, one: object) -> None:
-        libraries = self._found()
+        libraries = self._blas_libraries()
         with self._lock:
             if self._inside:
                 self._inside.add(one)
@@ -67,33 +67,33 @@ class _Blas:
                 library.set_number(1)
 
     def _leave(self, one: object) -> None:
-        """Restore first, and be outside then: as long as something is left to do, `one` is inside."""
+        """Restore the setting first, then remove `one`, so that an interrupted call can be repeated."""
         with self._lock:
             if self._inside == {one}:
                 self._restore()
             self._inside.discard(one)
 
     def _restore(self) -> None:
-        for library, number in zip(self._found(), self._before, strict=True):
+        for library, number in zip(self._blas_libraries(), self._before, strict=True):
             library.set_number(number)
 
-    def _found(self) -> list[_Library]:
-        """The BLAS libraries that NumPy may use: those that are there now. What is loaded later is others'."""
+    def _blas_libraries(self) -> list[_Library]:
+        """The BLAS libraries that NumPy may use: those loaded at the first call. Later ones are other packages'."""
         if self._libraries is None:
-            # On first use: it looks through all loaded libraries, which takes milliseconds.
+            # Only on first use, because a search through all loaded libraries takes milliseconds.
             controllers = import_once("threadpoolctl").ThreadpoolController().select(user_api="blas").lib_controllers
             self._libraries = [_Library(controller) for controller in controllers]
         return self._libraries
 
 
 class _Library:
-    """One BLAS library, found by threadpoolctl, which can be asked and told its number of threads."""
+    """One BLAS library, found by threadpoolctl, with access to its number of threads."""
 
     def __init__(self, controller: Any) -> None:
         self.path = controller.filepath
         self.number: Callable[[], int] = controller.get_num_threads
         self.set_number: Callable[[int], Any] = controller.set_num_threads
-        # OpenBLAS is told directly: the controller would let one thread of the program alone do it.
+        # Call OpenBLAS directly, because the controller's setting applies to one thread of the program only.
         if controller.internal_api == "openblas":
             for prefix, suffix in product(("", "scipy_"), ("", "64_", "_64")):
                 set_number = getattr(controller.dynlib, f"{prefix}openblas_set_num_threads{suffix}", None)
@@ -103,20 +103,20 @@ class _Library:
 
 
 class _Workers:
-    """Threads that share parts of a product among them."""
+    """Worker threads that compute the parts of a product."""
 
     def __init__(self) -> None:
         self._begin()
-        after_fork(self._begin)  # a child has none of its parent's threads
+        after_fork(self._begin)  # a child does not have its parent's threads
 
     def _begin(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
     def run(self, function: Callable[[Any], Any], parts: Sequence[Any]) -> None:
-        """Call `function` with each part, on as many threads as loops run on."""
+        """Call `function` with each part, on as many threads as loops use."""
         number = min(number_of_threads(), len(parts))
-        # The next of an iterator over a sequence is one step in C: no two threads get the same part.
+        # `next` on this iterator is one atomic step in C, so no two threads get the same part.
         waiting = iter(parts)
 
         def work() -> None:
@@ -124,20 +124,20 @@ class _Workers:
                 function(part)
 
         helpers: list[Future[None]] = []
-        with suppress(RuntimeError):  # the interpreter is ending and starts no more threads: this one does it all
+        with suppress(RuntimeError):  # at interpreter shutdown no thread can start: this thread does all the work
             for _ in range(number - 1):
                 helpers.append(self._executor().submit(work))
         try:
             work()
         finally:
-            wait(helpers)  # whatever happens, nobody writes to the result any more when this returns
+            wait(helpers)  # even after an error, no helper may still write to the result
         for helper in helpers:
             helper.result()
 
     def _executor(self) -> ThreadPoolExecutor:
         with self._lock:
             if self._pool is None:
-                # Each thread begins with NumPy's warnings on, and inf and NaN are values here.
+                # NumPy's warnings are on in each new thread, but inf and NaN are valid values here.
                 quiet = partial(np.seterr, all="ignore")
                 self._pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="snncell", initializer=quiet)
             return self._pool
