@@ -66,13 +66,13 @@ def test_a_compiled_neuron_that_is_changed_is_the_changed_one():
 
 REFUSED = [
     (nn.LIFNode, "compare", "==", 'LIFNode: compare is ">" or ">=", not \'==\''),
-    (nn.LIFNode, "max_spikes", 0, "LIFNode: max_spikes is a whole number from 1 on, or None for any, not 0"),
+    (nn.LIFNode, "max_spikes", 0, "LIFNode: max_spikes must be a whole number of at least 1, or None for no limit, not 0"),
     (nn.LIFNode, "surrogate_function", surrogate.ATan, "LIFNode: surrogate_function is a spike function"),
     (nn.IzhikevichNode, "max_spikes", 3, "IzhikevichNode: max_spikes is 1, not 3"),
     (nn.GLIFNode, "max_spikes", None, "GLIFNode: max_spikes is 1, not None"),
-    (nn.ILIFNode, "compare", ">=", "ILIFNode: its spike function is its own; make another ILIFNode"),
-    (nn.ILIFNode, "max_spikes", 2, "ILIFNode: its spike function is its own"),
-    (nn.ILIFNode, "surrogate_function", surrogate.ATan(), "ILIFNode: its spike function is its own"),
+    (nn.ILIFNode, "compare", ">=", "ILIFNode has a fixed spike function, so compare cannot change. Create a new"),
+    (nn.ILIFNode, "max_spikes", 2, "ILIFNode has a fixed spike function, so max_spikes"),
+    (nn.ILIFNode, "surrogate_function", surrogate.ATan(), "ILIFNode has a fixed spike function, so surrogate"),
 ]
 
 
@@ -88,7 +88,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(kind, name, value, messag
 def test_several_spikes_of_a_threshold_below_zero_are_refused_later_too():
     node = nn.EIFNode(v_threshold=-0.05, v_reset=-0.1, reset="value")
     before = answers(node)
-    with pytest.raises(ArgumentError, match="EIFNode: v_threshold is positive where spikes are cou"):
+    with pytest.raises(ArgumentError, match="EIFNode: v_threshold is positive if a step can ha"):
         node.max_spikes = 2
     assert answers(node) == before
 

@@ -203,24 +203,24 @@ def test_what_has_no_counterpart_says_what_to_use(framework, name):
     refusals = []
     for (neuron, known), function in PRESETS.items():
         if known.partition(".")[0] == framework and name not in inspect.signature(function).parameters:
-            with pytest.raises(ArgumentError, match="but like does not take it") as refused:
+            with pytest.raises(ArgumentError, match="but `like` does not take it") as refused:
                 make_like(neuron, known, {name: 1})
             refusals.append(str(refused.value))
     with pytest.raises(ArgumentError) as refused:
         make_like("LIFNode", f"{framework}.{name}", {})
-    assert f"there is none like {framework}'s {name}: " in str(refused.value)
+    assert f"there is no preset for {framework}'s {name}: " in str(refused.value)
     assert refusals and all(ABSENT[framework, name] in text for text in [*refusals, str(refused.value)])
 
 
 def test_a_framework_without_the_neuron_says_which_it_has():
-    with pytest.raises(ArgumentError, match=r"LIFNode.like: no framework 'sinabs.ExpLeak' .* With 'sinabs' there are "):
+    with pytest.raises(ArgumentError, match=r"LIFNode.like: no preset 'sinabs.ExpLeak' .* 'sinabs' has "):
         nn.LIFNode.like("sinabs.ExpLeak", tau_mem=2.0)
-    with pytest.raises(ArgumentError, match=r"KLIFNode.like: .* 'spikingjelly'. With 'norse' .*, LINode.like"):
+    with pytest.raises(ArgumentError, match=r"KLIFNode.like: .* 'spikingjelly'. 'norse' has .*, LINode.like"):
         nn.KLIFNode.like("Norse")
 
 
 def test_a_neuron_that_is_none_of_one_step_says_so():
-    with pytest.raises(ArgumentError, match=r"GLIFNode.like: there is none like spikingjelly's GLIFNode: GatedLIFNode"):
+    with pytest.raises(ArgumentError, match=r"GLIFNode.like: there is no preset for spikingjelly's GLIFNode: GatedLIFNode"):
         nn.GLIFNode.like("SpikingJelly")
     with pytest.raises(ArgumentError, match=r"nn.SlidingPSN\(order, compare='>='\)"):
         nn.LIFNode.like("SpikingJelly.SlidingPSN")
@@ -232,14 +232,14 @@ WRONG = [
     ((nn.LIFNode, "norse.LIFBox"), {"reset_method": "x"}, 'reset_method is "reset_value" or "reset_subtract"'),
     ((nn.LIFNode, "snntorch.Lapicque"), {}, "needs beta=..., or R=... and C=..."),
     ((nn.LIFNode, "snntorch.Lapicque"), {"R": 1.0}, "needs beta=..., or R=... and C=..."),
-    ((nn.LIFNode, "snntorch.Lapicque"), {"beta": 0.9, "R": 1.0, "C": 1.0}, "give at most two of the three"),
+    ((nn.LIFNode, "snntorch.Lapicque"), {"beta": 0.9, "R": 1.0, "C": 1.0}, "pass at most two of the three"),
     ((nn.LIFNode, "snntorch.Lapicque"), {"beta": 0.2}, r"beta is a number from 1 / e = 0.368 to 1, not 0.2"),
     ((nn.LIFNode, "snntorch"), {"beta": 0.9, "inhibition": True, "reset_delay": False}, "losers above the threshold"),
     ((nn.LIFNode, "snntorch"), {"beta": 0.9, "inhibition": True, "graded_spikes_factor": 2.0}, "snnTorch ignores"),
     (
         (nn.ALIFNode, "sinabs"),
         {"tau_mem": 2.0, "tau_adapt": 2.0, "spike_fn": 2, "surrogate_grad_fn": surrogate.Gaussian()},
-        "a surrogate_grad_fn goes with spike_fn='SingleSpike'",
+        "surrogate_grad_fn needs spike_fn='SingleSpike'",
     ),
     (
         (nn.ALIFNode, "sinabs"),
@@ -249,7 +249,7 @@ WRONG = [
     (
         (nn.LIFNode, "sinabs"),
         {"tau_mem": 2.0, "spike_threshold": np.array([1.0, 2.0]), "surrogate_grad_fn": surrogate.Gaussian()},
-        "needs one number as spike_threshold",
+        "spike_threshold must be one number",
     ),
     ((nn.LIFNode, "sinabs"), {"tau_mem": 2.0, "min_v_mem": 2.0}, "min_v_mem is below spike_threshold, not 2.0"),
     ((nn.LIFNode, "sinabs"), {"tau_mem": 2.0, "min_v_mem": "low"}, "min_v_mem is a number"),
@@ -269,5 +269,5 @@ def test_inhibition_is_among_the_neurons_of_a_sample():
     out, (mem,) = recorded(node, x)
     assert out.asnumpy().tolist() == [[[0, 1, 0], [0, 0, 0]], [[0, 0, 0], [0, 0, 1]]]
     np.testing.assert_allclose(mem.asnumpy()[1, 0], [0.65, 0.5, 0.3])  # the loser is reset too
-    with pytest.raises(ShapeError, match=r"among the neurons of \(B, N\), not of \(3,\)"):
+    with pytest.raises(ShapeError, match=r"needs an input of shape \(B, N\), not \(3,\)"):
         recorded(node, x[0, :1])

@@ -35,17 +35,17 @@ from snncell.nn.neurons.base import Counting, Rounding
             lambda: nn.LIFNode(surrogate_function=surrogate.ATan),
             "LIFNode: surrogate_function is a spike function, a Cell",
         ),
-        (lambda: nn.LIFNode(max_spikes=0), "LIFNode: max_spikes is a whole number from 1 on, or None for any, not 0"),
+        (lambda: nn.LIFNode(max_spikes=0), "LIFNode: max_spikes must be a whole number of at least 1, or None for no limit, not 0"),
         (
             lambda: nn.LIFNode(max_spikes=2.5),
-            "LIFNode: max_spikes is a whole number from 1 on, or None for any, not 2.5",
+            "LIFNode: max_spikes must be a whole number of at least 1, or None for no limit, not 2.5",
         ),
         (lambda: nn.IzhikevichNode(max_spikes=3), "IzhikevichNode: max_spikes is 1, not 3"),
-        (lambda: nn.EIFNode(v_threshold=-0.05, max_spikes=2), "EIFNode: v_threshold is positive where spikes are cou"),
-        (lambda: nn.ILIFNode(v_threshold=0.0, v_reset=-1.0, reset="value"), "ILIFNode: v_threshold is positive where"),
+        (lambda: nn.EIFNode(v_threshold=-0.05, max_spikes=2), "EIFNode: v_threshold is positive if a step can ha"),
+        (lambda: nn.ILIFNode(v_threshold=0.0, v_reset=-1.0, reset="value"), "ILIFNode: v_threshold is positive if a"),
         (lambda: nn.LIFNode(v_threshold=[1.0, 0.4], v_reset=0.5, reset="value"), "v_threshold is above v_reset, which"),
         (lambda: nn.LIFNode(v_reset=[0.5, 1.0], reset="value"), "v_threshold is above v_reset, which"),
-        (lambda: nn.LIFNode(learnable="beta"), "LIFNode: no constant 'beta' to learn; there are tau, v_rest, v_thresh"),
+        (lambda: nn.LIFNode(learnable="beta"), "LIFNode: cannot learn 'beta', .* The constants are tau, v_rest, v_thresh"),
         (lambda: nn.LIFNode(np.array([2.0, 1.0])), "LIFNode: tau is a number of steps above 1"),
         (lambda: nn.ParametricLIFNode(1.0), "ParametricLIFNode: tau is a number of steps above 1 .*nn.steps_from_sec"),
         (lambda: nn.KLIFNode(0.5), "KLIFNode: tau is a number of steps above 1"),
@@ -57,19 +57,19 @@ from snncell.nn.neurons.base import Counting, Rounding
         (lambda: nn.LeakyNode(1.1), "LeakyNode: beta is what a step keeps, from 0 to 1 .*nn.decay_from_tau.*, not 1.1"),
         (lambda: nn.CubaLIFNode(alpha=-0.1), "CubaLIFNode: alpha is what a step keeps, from 0 to 1"),
         (lambda: nn.CubaLIFNode(order="read"), 'CubaLIFNode: order is "decay jump read", "jump read decay", '),
-        (lambda: nn.AlphaNode(0.8, 0.9), "AlphaNode: 0 < beta < alpha < 1, but alpha is 0.8 and beta 0.9"),
+        (lambda: nn.AlphaNode(0.8, 0.9), "AlphaNode needs 0 < beta < alpha < 1, but alpha is 0.8 and beta 0.9"),
         (lambda: nn.ALIFNode(subtracts="all"), 'ALIFNode: subtracts is "v_threshold" or "threshold", not \'all\''),
         (lambda: nn.GLIFNode(tau=1.0), "GLIFNode: tau is the sigmoid of a Parameter, between 0 and 1, not 1.0"),
         (lambda: nn.ResonateNode(b=0.1), "ResonateNode: b is negative, not 0.1"),
         (lambda: nn.ResonateNode(dt=0.0), "ResonateNode: dt is positive, not 0.0"),
-        (lambda: nn.ILIFNode(compare=">="), "ILIFNode: its spike function is its own, and takes no compare. Leave it"),
+        (lambda: nn.ILIFNode(compare=">="), "ILIFNode has a fixed spike function and does not take compare. Leave it"),
         (lambda: nn.ILIFNode(surrogate_function=surrogate.ATan()), "ILIFNode: its .* takes no surrogate_function"),
-        (lambda: nn.ILIFNode(max_spikes=3), "takes no max_spikes. Leave it out; most=... is the largest number of spi"),
-        (lambda: nn.ILIFNode(most=0), "ILIFNode: most is a whole number from 1 on, not 0"),
+        (lambda: nn.ILIFNode(max_spikes=3), "not take max_spikes. Leave it out; most=... sets the largest number of"),
+        (lambda: nn.ILIFNode(most=0), "ILIFNode: most is a whole number of at least 1, .*not 0"),
         (lambda: nn.RefractoryLIFNode(refractory=0.0), "RefractoryLIFNode: refractory is positive, not 0.0"),
-        (lambda: nn.IzhikevichNode(substeps=0), "IzhikevichNode: substeps is a number from 1 on, not 0"),
+        (lambda: nn.IzhikevichNode(substeps=0), "IzhikevichNode: substeps is a whole number of at least 1, .*not 0"),
         (lambda: nn.IzhikevichNode.named("PS"), "no kind 'PS'; there are RS, IB, CH, FS, TC, RZ, LTS"),
-        (lambda: nn.PSN(0), "PSN: steps is a whole number from 1 on, not 0"),
+        (lambda: nn.PSN(0), "PSN: steps is a whole number of at least 1, .*not 0"),
         (lambda: nn.PSN(4, order=1.5), "PSN: order is an integer, not 1.5"),
         (
             lambda: nn.Readout("median"),
@@ -103,13 +103,13 @@ class Halved(nn.LIFNode):
 
 
 OTHERS_WORDS = [
-    (nn.LIFNode, {"beta": 0.9}, r'In the words of snntorch or spyx: nn\.LIFNode\.like\("snntorch", beta=\.\.\.\)\.$'),
+    (nn.LIFNode, {"beta": 0.9}, r'For the names of snntorch or spyx, call nn\.LIFNode\.like\("snntorch", beta=\.\.\.\)\.$'),
     (nn.LIFNode, {"threshold": 0.5}, r'nn\.LIFNode\.like\("snntorch", threshold=\.\.\.\)'),
     (nn.LeakyNode, {"reset_mechanism": "zero"}, r'nn\.LeakyNode\.like\("snntorch", reset_mechanism=\.\.\.\)'),
     (nn.QIFNode, {"beta": 0.5, "threshold": 1.0}, r'nn\.LIFNode\.like\("snntorch", beta=\.\.\., threshold=\.\.\.\)'),
-    (Halved, {"tau_mem": 1.0}, r'In the words of sinabs: nn\.LIFNode\.like\("sinabs", tau_mem=\.\.\.\)'),
+    (Halved, {"tau_mem": 1.0}, r'For the names of sinabs, call nn\.LIFNode\.like\("sinabs", tau_mem=\.\.\.\)'),
     (nn.LIFNode, {"thresh": 0.5}, r"max_spikes, learnable\.$"),
-    (Halved, {"thresh": 0.5}, r"it takes half, tau, v_threshold, .*, v_rest, .*, learnable\.$"),
+    (Halved, {"thresh": 0.5}, r"Its options are half, tau, v_threshold, .*, v_rest, .*, learnable\.$"),
 ]
 
 
@@ -117,14 +117,14 @@ OTHERS_WORDS = [
 def test_an_option_that_a_neuron_has_not_is_named_with_those_it_has_and_who_else_has_it(kind, given, message):
     with pytest.raises(CallError, match=message) as caught:
         kind(**given)
-    assert str(caught.value).startswith(f"{kind.__name__}: there is no option '{next(iter(given))}'; it takes ")
+    assert str(caught.value).startswith(f"{kind.__name__} has no option '{next(iter(given))}'. Its options are ")
 
 
 @pytest.mark.parametrize("kind", [row[0] for row in OTHERS_WORDS if row[0] is not Halved])
 def test_the_options_that_the_error_lists_are_those_there_are(kind):
     with pytest.raises(CallError) as caught:
         kind(nothing=1)
-    listed = str(caught.value).split("it takes ")[1].rstrip(".").split(", ")
+    listed = str(caught.value).split("Its options are ")[1].split(".")[0].split(", ")
     assert len(set(listed)) == len(listed) > 9
     default = kind()
     kind(**{name: getattr(default, name) for name in listed if name not in ("learnable", "v_rest")})
@@ -217,7 +217,7 @@ def test_a_charge_is_a_step_between_recall_and_fired(reset, delay):
 
 
 def test_a_neuron_without_a_charge_and_a_construct_says_so():
-    with pytest.raises(SnncellError, match=r"Neuron has neither charge\(self, x, v\), the equation of h, nor a const"):
+    with pytest.raises(SnncellError, match=r"Neuron must define charge\(self, x, v\), .* or its own construct"):
         nn.Neuron({})(ops.ones(2), ops.zeros(2))
 
 
@@ -430,7 +430,7 @@ def test_the_first_spike_and_its_gradient():
 
 
 def test_a_readout_of_nothing_is_refused():
-    with pytest.raises(ShapeError, match=r"Readout: x is \(T, B, ...\) with at least one step, its shape is \(0, 2\)"):
+    with pytest.raises(ShapeError, match=r"Readout: x must have the shape \(T, B, ...\) with at least one step, not \(0, 2\)"):
         nn.Readout()(ops.zeros((0, 2)))
 
 
@@ -463,7 +463,7 @@ def test_psn_of_an_order_is_causal_and_its_gradient_is_true():
 
 
 def test_psn_names_the_number_of_steps():
-    with pytest.raises(ShapeError, match=r"PSN: x is \(4, B, ...\) as steps=4, but its shape is \(5, 2\)"):
+    with pytest.raises(ShapeError, match=r"PSN: with steps=4, x must have the shape \(4, B, ...\), not \(5, 2\)"):
         nn.PSN(4)(ops.ones((5, 2)))
 
 

@@ -143,11 +143,11 @@ def test_states_of_zeros_are_zeros():
 
 
 def test_an_unknown_framework_lists_the_known_ones():
-    with pytest.raises(ArgumentError, match=r"LIFNode.like: no framework 'brian2'.*'nir'.*'snntorch'.*'spikingjelly'"):
+    with pytest.raises(ArgumentError, match=r"LIFNode.like: no preset 'brian2'.*'nir'.*'snntorch'.*'spikingjelly'"):
         LIKE("brian2")
-    with pytest.raises(ArgumentError, match=r"EIFNode.like: no framework 'norse' .* known are 'spikingjelly'"):
+    with pytest.raises(ArgumentError, match=r"EIFNode.like: no preset 'norse' .* presets are 'spikingjelly'"):
         nn.EIFNode.like("norse")
-    with pytest.raises(ArgumentError, match=r"PSN.like: no framework 'norse' .* known are none"):
+    with pytest.raises(ArgumentError, match=r"PSN.like: no preset 'norse' .* presets are none"):
         make_like("PSN", "norse", {})
 
 
@@ -155,21 +155,21 @@ def test_an_unknown_framework_lists_the_known_ones():
 def test_a_framework_may_be_written_as_it_writes_itself(framework):
     neuron = next(neuron for neuron, known in PRESETS if known == framework)
     for written in (framework.upper(), framework.title()):
-        with pytest.raises(ArgumentError, match=f"{neuron}.like: {framework} has no 'volts' here; known are"):
+        with pytest.raises(ArgumentError, match=f"{neuron}.like: unknown setting 'volts' of {framework}. It takes"):
             getattr(nn, neuron).like(written, volts=1.0)
     assert type(LIKE("snnTorch", beta=0.5)) is type(LIKE("snntorch", beta=0.5))
 
 
 @pytest.mark.parametrize("framework", [None, 3, ("snntorch",)])
 def test_a_framework_is_named_by_a_word(framework):
-    with pytest.raises(ArgumentError, match=r"LIFNode.like: no framework .* with this neuron; known are"):
+    with pytest.raises(ArgumentError, match=r"LIFNode.like: no preset .* for this neuron. Its presets are"):
         LIKE(framework)
 
 
 def test_an_unknown_parameter_lists_the_known_ones():
-    with pytest.raises(ArgumentError, match=r"LIFNode.like: snntorch has no 'tau' here; known are beta, threshold, "):
+    with pytest.raises(ArgumentError, match=r"LIFNode.like: unknown setting 'tau' of snntorch. It takes beta, threshold, "):
         LIKE("snntorch", tau=2.0)
-    with pytest.raises(ArgumentError, match=r"LIFNode.like: snntorch needs beta=..., which has no default there"):
+    with pytest.raises(ArgumentError, match=r"LIFNode.like: snntorch needs beta=..., because it has no default"):
         LIKE("snntorch")
 
 
@@ -190,7 +190,7 @@ def test_a_parameter_and_a_setting_do_not_say_two_things(neuron, framework, word
     value = settings.get(word, 0.8)
     for learned in (True, False):
         given = snncell.Parameter(value, name=word, requires_grad=learned)
-        message = f"{word} is a Parameter with requires_grad={learned}, and learn_{word}={not learned} says otherwise"
+        message = f"{word} is a Parameter with requires_grad={learned}, which contradicts learn_{word}={not learned}"
         with pytest.raises(ArgumentError, match=message):
             make_like(neuron, framework, {**settings, word: given, f"learn_{word}": not learned})
         for said in ({}, {f"learn_{word}": learned}):
@@ -219,7 +219,7 @@ def test_a_parameter_and_a_setting_do_not_say_two_things(neuron, framework, word
         ),
         (
             {"framework": "nir", "tau": 1e-4, "r": 1.0, "v_leak": 0.0, "v_threshold": 1.0},
-            r"steps_from_seconds: tau is above dt, which is 0.0001 s, not 0.0001; take a shorter dt",
+            r"steps_from_seconds: tau is above dt, which is 0.0001 s, not 0.0001; use a shorter dt",
         ),
     ],
 )

@@ -159,8 +159,8 @@ def test_neu_norm_by_its_equations(rng):
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 WRONG = [
-    (lambda: nn.SlidingPSN(0), ArgumentError, "SlidingPSN: order is a whole number from 1 on, not 0"),
-    (lambda: nn.SlidingPSN(2)(ops.zeros((0, 2))), ShapeError, "SlidingPSN: x is .* at least one step"),
+    (lambda: nn.SlidingPSN(0), ArgumentError, "SlidingPSN: order is a whole number of at least 1, .*not 0"),
+    (lambda: nn.SlidingPSN(2)(ops.zeros((0, 2))), ShapeError, "SlidingPSN: x must have .* at least one step"),
     (lambda: nn.SynapseFilter(1.0, convention="spikingjelly"), ArgumentError, "takes a tau above 1, not 1.0"),
     (lambda: nn.SynapseFilter(2.0, convention="x"), ArgumentError, 'is "exact" or "spikingjelly", not \'x\''),
     (
@@ -181,7 +181,7 @@ WRONG = [
         ShapeError,
         "the input has 5 steps; there are scales of 4",
     ),
-    (lambda: nn.WithSynapse(3), ArgumentError, r"WithSynapse: cell is a neuron, an object such as nn.ALIFNode\(\)"),
+    (lambda: nn.WithSynapse(3), ArgumentError, r"WithSynapse: cell must be a neuron, an object such as nn.ALIFNode\(\)"),
     (lambda: nn.WithSynapse(nn.ALIFNode(), 1.5), ArgumentError, "WithSynapse: alpha .*, not 1.5"),
     (lambda: nn.WithSynapse(nn.ALIFNode(), order="x"), ArgumentError, 'WithSynapse: order is "decay jump read", '),
 ]

@@ -1,4 +1,4 @@
-"""The base of spiking neurons: when a neuron fires, how often in a step, when its reset comes, and to what."""
+"""Base class of spiking neurons: threshold, reset, delay and number of spikes per time step."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from snncell.tape.tensor import Tensor
 
 
 class Counting(Wrapper):
-    """The number of thresholds that fit into the potential, at most `most`, for x = h / v_threshold - 1.
+    """Multi-spike function: the number of thresholds that fit into the potential, at most `most`.
 
-    Its derivative is that of one spike at the first threshold. Source: sinabs, MultiSpike and MaxSpike.
+    The argument is x = h / v_threshold - 1. The gradient is that of a single spike at the first threshold. Source:
+    sinabs, MultiSpike and MaxSpike.
     """
 
     def __init__(self, surrogate_function: Any, most: int | None = None, compare: str = ">=") -> None:
@@ -41,7 +42,7 @@ class Counting(Wrapper):
 
 
 class Rounding(Cell):
-    """The integer nearest to x, from 0 to `most`, with the derivative of clip(x, 0, most), as `ILIFNode` fires."""
+    """Integer spike function of `ILIFNode`: round(clip(x, 0, most)), with the derivative of the clip."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -58,14 +59,14 @@ class Rounding(Cell):
         return ops.clip(x, 0.0, float(self.most))
 
 
-# What signatures show as the default. A neuron gets one of its own in its place: a hook, or a constant that is set,
-# would else be every neuron's.
+# The default that signatures show. Each neuron replaces it by a new object, because a hook or a changed constant would
+# otherwise affect every neuron.
 DEFAULT = relusigmoid()
-SPIKE_FUNCTION = ("surrogate_function", "compare", "max_spikes")  # options: what a spike function is made from
+SPIKE_FUNCTION = ("surrogate_function", "compare", "max_spikes")  # the options that determine the spike function
 
 
 def spike_function(surrogate_function: Any, compare: str, max_spikes: int | None, who: str) -> Any:
-    """The spike function of a neuron: it fires at the threshold too, or counts, where the options ask for that."""
+    """Create the spike function of a neuron from its options: plain, inclusive (">=") or counting."""
     own = relusigmoid() if surrogate_function is DEFAULT else check_spike_function(surrogate_function, who)
     one_of(compare, (">", ">="), who, "compare")
     if max_spikes is not None and (
@@ -75,7 +76,8 @@ def spike_function(surrogate_function: Any, compare: str, max_spikes: int | None
         or max_spikes % 1
     ):
         raise ArgumentError(
-            f"{who}: max_spikes is a whole number from 1 on, or None for any, not {quote_value(max_spikes)}."
+            f"{who}: max_spikes must be a whole number of at least 1, or None for no limit, not "
+            f"{quote_value(max_spikes)}."
         )
     if max_spikes != 1:
         return Counting(own, max_spikes, compare)
@@ -83,7 +85,9 @@ def spike_function(surrogate_function: Any, compare: str, max_spikes: int | None
 
 
 def beyond(h: Any, v_threshold: Any, counted: bool) -> Any:
-    """The argument of the spike function; of one that counts thresholds, in thresholds."""
+    """Compute the argument of the spike function: h - v_threshold, or in units of the threshold if spikes are
+    counted.
+    """
     if counted:
         return h / v_threshold - 1.0
     return h - v_threshold
@@ -92,11 +96,11 @@ def beyond(h: Any, v_threshold: Any, counted: bool) -> Any:
 # --- ranges of a threshold --------------------------------------------------------------------------------------------
 
 _THRESHOLD = Range(0.0, text='is positive (with reset="value" it may be negative, but above v_reset)')
-_COUNTED = "is positive where spikes are counted in thresholds; leave max_spikes at 1, or shift v"
+_COUNTED = "is positive if a step can have several spikes; leave max_spikes at 1, or shift v"
 
 
 def _above(v_reset: Any, counted: bool) -> Range:
-    """The range of a threshold where a reset goes to a value, and with spikes that are counted in thresholds."""
+    """The range of the threshold with reset="value", given the value to which it resets."""
     if counted and isinstance(v_reset, Tensor):
         return Range(ops.maximum(v_reset, 0.0), text=f"{_COUNTED}, and above v_reset")
     if counted and v_reset <= 0.0:
@@ -109,26 +113,34 @@ def _above(v_reset: Any, counted: bool) -> Range:
 
 @with_fields(kw_only=True)
 class Neuron(Membrane):
-    """A spiking neuron: what happens to the charged potential h at the threshold.
+    """Base class of spiking neurons: threshold, spike and reset.
 
-    s = surrogate(h - v_threshold)
-    v = h - s v_threshold                    reset="subtract"
-    v = (1 - s) h + s v_reset                reset="value" (v_reset), or "zero" (0)
-    v = h                                    reset=None
+    A subclass computes the charged potential h from the input x and the state v. `Neuron` then fires and resets:
 
-    It takes the input x and its states, of one shape, and returns (s, *states).
+        s = surrogate(h - v_threshold)
+        v = h - s v_threshold                    reset="subtract"
+        v = (1 - s) h + s v_reset                reset="value", or "zero" (v_reset = 0)
+        v = h                                    reset=None
+
+    A neuron computes one time step. Calling it with the input x and its states, all of one shape, returns (s, *states).
+    You would normally wrap it in `MultiStep`, which runs it over an input of shape (T, B, ...) and compiles the loop.
+
+    Use reset="subtract", the default, where spike counts should encode the input, because the charge above the
+    threshold is kept. Use "value" or "zero" for neurons that forget it, as most biological models do.
+
+    To write a neuron, subclass `Neuron` and define `charge(x, v)`, which returns h. If it has more states or another
+    output, define `construct` instead, which begins with `recall` and ends with `fired`. Declare its constants as
+    fields (`nn.with_fields`), or pass them as a dict to `__init__`.
+
+    You can change every option after construction, for example `node.reset = "zero"`. The neuron checks it against the
+    other options, and an error leaves the neuron unchanged.
 
     Args:
-        constants: the neuron's own, by name.
-
-    A neuron of your own is a subclass with `charge(x, v)`, the equation of h. One with more states, or another output,
-    has a `construct` in its place, which begins with `recall` and ends with `fired`. Its constants are fields
-    (`nn.with_fields`), or a dict that its `__init__` hands on. You can set every option later: it is checked against
-    the others, and a value that is refused changes nothing.
+        constants: the constants of the subclass, by name.
 
     Raises:
         ArgumentError: for a constant out of its range, or an unknown value of an option.
-        CallError: for an option that the neuron does not take; it lists those of the neuron.
+        CallError: for an unknown option; the message lists the options of the neuron.
 
     Example:
         >>> class Cubic(nn.Neuron):
@@ -141,35 +153,52 @@ class Neuron(Membrane):
 
     resets: ClassVar[tuple[str | None, ...]] = ("subtract", "zero", "value", None)
     delays: ClassVar[tuple[str | None, ...]] = (None, "reset", "reset+input", "spike")
-    own_function = False  # whether its spike function is not made from what is given
-    one_at_most = False  # whether a step gives one spike at most
+    own_function = False  # whether the class fixes its spike function, as ILIFNode does
+    one_at_most = False  # whether max_spikes must be 1
 
-    v_threshold: Any = field(1.0, FINITE, 'where it fires: positive, with reset="value" above v_reset')
-    v_reset: Any = field(0.0, FINITE, 'where reset="value" puts the potential')
+    v_threshold: Any = field(
+        1.0,
+        FINITE,
+        "the potential at which the neuron fires. It sets the scale of the potential, for which 1 is the convention. "
+        'It must be positive, or above v_reset with reset="value"',
+    )
+    v_reset: Any = field(
+        0.0, FINITE, 'the potential after a spike with reset="value", for most neurons also the initial one'
+    )
     reset: str | None = field("subtract", resets, "effect of a spike on the potential")
-    detach_reset: bool = field(False, None, "whether the reset counts as a constant in the backward pass")
-    surrogate_function: Any = field(DEFAULT, None, "the spike function, a Cell")
-    compare: str = field(">", None, '">" fires above the threshold, ">=" at it too', quiet=True)
+    detach_reset: bool = field(
+        False, None, "whether the backward pass treats the reset as a constant, which often trains more stably"
+    )
+    surrogate_function: Any = field(
+        DEFAULT, None, "the spike function, a Cell from `snncell.surrogate` with a step forward and a smooth gradient"
+    )
+    compare: str = field(
+        ">", None, '">" fires only above the threshold, ">=" also exactly at the threshold', quiet=True
+    )
     delay: str | None = field(
         None,
         None,
-        'None; "reset": the reset comes at the beginning of the next step, but what it subtracts at its end, and so '
-        'has not decayed; "reset+input": every reset comes at the end of the next step, with its input; "spike": as '
-        '"reset", and the spike itself comes in the next step; the state is the potential before the reset',
+        "when the reset acts, because frameworks differ in it. None: in the step of the spike. "
+        '"reset": in the next step. A reset to a value acts at its beginning; a subtraction acts at its end, so that '
+        "the subtracted amount has not decayed. "
+        '"reset+input": at the end of the next step, after its input. '
+        '"spike": as "reset", and the spike too is returned one step later. '
+        "With a delay, the state is the potential before the reset",
         quiet=True,
     )
     input_gain: Any = field(1.0, FINITE, "factor of the input")
     max_spikes: Annotated[int | None, Own()] = field(
         1,
         None,
-        "most spikes in a step, or None for any number: with more than 1, s = floor(h / v_threshold), the spike "
-        "function sees h / v_threshold - 1, so that its width is in thresholds, and v_threshold is positive",
+        "the largest number of spikes in a step, or None for no limit. With more than 1, s = floor(h / v_threshold), "
+        "and the surrogate receives h / v_threshold - 1, so that its width is in units of the threshold. "
+        "v_threshold must then be positive",
         quiet=True,
     )
-    learnable: str | Sequence[str] = field((), None, "names of the constants to learn", keep=False)
-    starts: ClassVar[Any] = "v_reset"  # the first value of the first state: a constant, or a number
-    other_states: ClassVar[tuple[str | float, ...]] = ()  # those of the others
-    charge: ClassVar[Callable[..., Any]]  # a neuron's own, so that another one may have a constant of that name
+    learnable: str | Sequence[str] = field((), None, 'names of the constants to learn, for example "tau"', keep=False)
+    starts: ClassVar[Any] = "v_reset"  # initial value of the first state: the name of a constant, or a number
+    other_states: ClassVar[tuple[str | float, ...]] = ()  # initial values of the other states
+    charge: ClassVar[Callable[..., Any]]  # only annotated, so that a subclass may have a constant named `charge`
 
     def __init__(self, constants: dict[str, Any], **options: Any) -> None:
         shared = fields_of(Neuron)
@@ -183,33 +212,37 @@ class Neuron(Membrane):
         self.fire_by(self._make_function(*(given[name] for name in SPIKE_FUNCTION)), given["max_spikes"])
 
     def init_state(self, x: Tensor) -> Any:
-        """The states before the first step; the potential is v_reset, unless the class or a preset says otherwise."""
+        """Create the states before the first time step; the potential starts at v_reset unless the class says
+        otherwise.
+        """
         values = [getattr(self, one) if isinstance(one, str) else one for one in (self.starts, *self.other_states)]
         states = [self.filled(x, value) for value in values]
         return tuple(states) if self.other_states else states[0]
 
     def starting_at(self, name: str) -> Neuron:
-        """The neuron itself, with that constant as its first potential, in which frameworks differ."""
+        """Return this neuron with the named constant as its initial potential. Presets need it because frameworks
+        differ.
+        """
         setattr(self, "starts", name)  # a change like any other, which a compiled Cell notices
         return self
 
     @classmethod
     def _refuse_options(cls, unknown: list[str]) -> None:
-        """Raise a CallError that lists the options of the neuron, and names the frameworks whose words were given."""
+        """Raise a CallError that lists the options and names the frameworks that use the unknown ones."""
         who = cls.__name__
         if cls.own_function and (refused := [name for name in SPIKE_FUNCTION if name in unknown]):
             raise ArgumentError(
-                f"{who}: its spike function is its own, and takes no {refused[0]}. Leave it out; most=... is the "
+                f"{who} has a fixed spike function and does not take {refused[0]}. Leave it out; most=... sets the "
                 f"largest number of spikes."
             )
-        text = f"{who}: there is no option {unknown[0]!r}; it takes {', '.join(_options_of(cls))}."
+        text = f"{who} has no option {unknown[0]!r}. Its options are {', '.join(_options_of(cls))}."
         owner, frameworks = frameworks_with(who, unknown)
         if frameworks:
             settings = ", ".join(f"{name}=..." for name in unknown)
-            text += f' In the words of {" or ".join(frameworks)}: nn.{owner}.like("{frameworks[0]}", {settings}).'
+            text += f' For the names of {" or ".join(frameworks)}, call nn.{owner}.like("{frameworks[0]}", {settings}).'
         raise CallError(text)
 
-    # --- options that are set later -----------------------------------------------------------------------------------
+    # --- changing options after construction --------------------------------------------------------------------------
 
     def _make_function(self, surrogate_function: Any, compare: str, max_spikes: int | None) -> Any:
         who = type(self).__name__
@@ -218,14 +251,16 @@ class Neuron(Membrane):
         return spike_function(surrogate_function, compare, max_spikes, who)
 
     def fire_by(self, function: Any, max_spikes: int | None) -> None:
-        """Fire by this function as it is, so often in a step; from here on threshold and reset have their ranges."""
+        """Set the spike function as it is, and the spike limit; from then on the threshold and the reset have
+        ranges.
+        """
         super().__setattr__("surrogate_function", function)
         super().__setattr__("max_spikes", max_spikes)
         for name in ("v_threshold", "v_reset"):
             setattr(self, name, self.__dict__[name])
 
     def _is_made(self) -> bool:
-        return "max_spikes" in self.__dict__  # what `fire_by` sets last; before it, options may not fit each other yet
+        return "max_spikes" in self.__dict__  # `fire_by` sets it last; until then the options need not be consistent
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in SPIKE_FUNCTION and self._is_made():
@@ -242,16 +277,16 @@ class Neuron(Membrane):
                 raise
 
     def _fire_anew(self, name: str, value: Any) -> None:
-        """Set what the spike function is made from, and make it again; all as it was if that cannot be."""
+        """Change an option of the spike function and rebuild the function; restore the old one on errors."""
         who, before = type(self).__name__, {each: self.__dict__[each] for each in SPIKE_FUNCTION}
         if self.own_function:
-            raise ArgumentError(f"{who}: its spike function is its own; make another {who} for another {name}.")
-        # The function that was given stands inside of the one that `spike_function` made of it.
+            raise ArgumentError(f"{who} has a fixed spike function, so {name} cannot change. Create a new {who}.")
+        # `spike_function` wraps the user's function; unwrap it before wrapping it anew.
         wrapped = before["compare"] == ">=" or before["max_spikes"] != 1
         plain = before["surrogate_function"].surrogate_function if wrapped else before["surrogate_function"]
         after = {**before, "surrogate_function": plain, name: value}
         after["surrogate_function"] = self._make_function(**after)
-        deferring(self._take_firing, after, before)  # Ctrl-C comes before all of it, or after
+        deferring(self._take_firing, after, before)  # so that Ctrl-C cannot interrupt it halfway
 
     def _take_firing(self, values: dict[str, Any], before: dict[str, Any] | None) -> None:
         try:
@@ -263,7 +298,7 @@ class Neuron(Membrane):
             raise
 
     def range_of(self, name: str) -> Range:
-        """The range of a constant: a threshold lies above 0, or above the value that a reset goes to."""
+        """The range of a constant; the threshold must be above 0, or above the value of the reset."""
         if name == "v_threshold" and self._is_made():
             return _above(self.v_reset, self.max_spikes != 1) if self.reset == "value" else _THRESHOLD
         if name == "v_reset" and self._is_made() and self.reset == "value":
@@ -271,7 +306,7 @@ class Neuron(Membrane):
         return super().range_of(name)
 
     def check_constant(self, name: str, value: Any) -> None:
-        """Refuse a value that a constant cannot have, or that v_threshold cannot have beside it."""
+        """Raise unless a constant may have this value, given the other constants."""
         if name == "v_reset" and self._is_made() and self.reset == "value":
             FINITE.check(value, type(self).__name__, name)
             _above(value, self.max_spikes != 1).check(self.v_threshold, type(self).__name__, "v_threshold")
@@ -283,25 +318,26 @@ class Neuron(Membrane):
     def _charge_and_fire(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         if getattr(self, "charge", None) is None:
             raise SnncellError(
-                f"{type(self).__name__} has neither charge(self, x, v), the equation of h, nor a construct of its own."
+                f"{type(self).__name__} must define charge(self, x, v), which returns the charged potential h, or its "
+                f"own construct."
             )
         v, late = self.recall(v)
         return self.fired(self.charge(x, v), late)
 
-    # For mypy no method, which a neuron of more states could not override.
+    # An attribute for mypy, because subclasses with more states could not override a method.
     construct = cast("Any", _charge_and_fire)
 
     def spikes(self, h: Any, threshold: Any = None) -> Any:
-        """The number of spikes that the potential gives: 0 or 1, or more with max_spikes."""
+        """The number of spikes for the charged potential h: 0 or 1, or more if max_spikes allows it."""
         return self.fire_at(beyond(h, self.v_threshold if threshold is None else threshold, self.max_spikes != 1))
 
     def fire_at(self, above: Any) -> Any:
-        """The spike function's answer; float16 and bfloat16 stay what they are, though relusigmoid gives float32."""
+        """Apply the spike function; float16 and bfloat16 keep their dtype, although relusigmoid returns float32."""
         spikes = self.surrogate_function(above)
         return spikes.astype(above.dtype) if is_storage_only(above.dtype.dtype) else spikes
 
     def after_reset(self, h: Any, spike: Any, drop: Any = None) -> Any:
-        """The potential after the reset, from the one before it and the spikes; `drop` in place of v_threshold."""
+        """The potential after the reset, from the charged potential and the spikes; `drop` replaces v_threshold."""
         s = ops.stop_gradient(spike) if self.detach_reset else spike
         if self.reset is None:
             return h
@@ -310,23 +346,27 @@ class Neuron(Membrane):
             return h - s * v_threshold
         s = s if self.max_spikes == 1 else ops.minimum(s, 1.0)
         v_reset = self.v_reset if self.reset == "value" else 0.0
-        if not isinstance(v_reset, Tensor) and v_reset == 0.0:  # a compiled loop would add s * 0
+        if not isinstance(v_reset, Tensor) and v_reset == 0.0:  # saves an addition in the compiled loop
             return h * (1.0 - s)
         return h * (1.0 - s) + s * v_reset
 
     def recall(self, v: Tensor, threshold: Any = None) -> tuple[Tensor, Tensor | None]:
-        """At the beginning of a step: v, reset if the spike of the step before does it now, and that spike."""
+        """Start a time step: apply a delayed reset of the previous step.
+
+        Returns:
+            the potential, and the delayed spike, or None without a delay.
+        """
         if self.delay is None:
             return v, None
-        late = self.spikes(v, threshold)  # v is the potential before the reset, so the last spike is no state
+        late = self.spikes(v, threshold)  # v is the potential before the reset, so the last spike needs no state
         return (v if self._resets_at_end() else self.after_reset(v, late)), late
 
     def _resets_at_end(self) -> bool:
-        # What is subtracted at the beginning would decay with the potential.
+        # An amount subtracted at the beginning of the step would decay with the potential.
         return self.reset == "subtract" or self.delay == "reset+input"
 
     def fired(self, h: Tensor, late: Tensor | None, threshold: Any = None, drop: Any = None) -> tuple[Tensor, Tensor]:
-        """At the end of a step: the spikes, and the potential to carry on, from the charged one."""
+        """End a time step: return the spikes and the next potential, from the charged potential h."""
         h = self.on_grid("v", h)
         if late is None:
             spike = self.spikes(h, threshold)
@@ -337,7 +377,7 @@ class Neuron(Membrane):
 
 
 def _options_of(neuron: type[Neuron]) -> list[str]:
-    """The names that `__init__` of a neuron takes: its own arguments, and those that it hands to the classes above."""
+    """The arguments that a neuron's constructor accepts, including those that it passes to its base classes."""
     names: dict[str, None] = {}
     for kind in neuron.__mro__:
         if "__init__" in vars(kind):

@@ -1,4 +1,4 @@
-"""Constants of neurons: numbers, or Tensors and Parameters that broadcast; and the Cell that holds them by name."""
+"""Constants of neurons: numbers, Tensors or Parameters that broadcast to the neurons, held by a Cell."""
 
 from __future__ import annotations
 
@@ -19,36 +19,40 @@ from snncell.tape.tensor import Tensor
 
 
 def from_rest(v: Any, rest: Any) -> Any:
-    """v - rest, and no operation where rest is the number 0, which a compiled loop would subtract."""
+    """v - rest; skipped where rest is the number 0, because a compiled loop would carry out the subtraction."""
     return v if not isinstance(rest, Tensor) and rest == 0.0 else v - rest
 
 
 def add_rest(v: Any, rest: Any) -> Any:
-    """v + rest, and no operation where rest is the number 0."""
+    """v + rest; skipped where rest is the number 0."""
     return v if not isinstance(rest, Tensor) and rest == 0.0 else v + rest
 
 
 class Membrane(Ranged, Cell):
-    """A Cell of one step, `construct(x, *states) -> (output, *states)`, with named constants.
+    """Base class of one-step Cells with named constants: `construct(x, *states) -> (output, *states)`.
 
-    Each constant is a number, which compiled kernels take as an argument, or a Tensor or Parameter that broadcasts to
-    the neurons: one value for a layer, or one for each neuron. Those named in `learnable` become Parameters. A call
-    uses them in the precision of its input, float32 or float64.
+    Subclass `Neuron` for a spiking neuron, and `Membrane` for a unit without a threshold, as `LINode` does.
 
-    The range of a field says what a constant must be (`nn.with_fields`); a class without fields says it by name,
-    `ranges = {"rho": nn.Range(0.0, 1.0, "both")}`. The others are any finite numbers. A constant is checked when it is
-    made and when it is set, `neuron.rho = 1.2`. A learned one stays in its range by projected gradients: whatever is
-    written to the Parameter is replaced by the nearest value in the range, no nearer to an open end than a thousandth
-    of the first distance. `constants_and_ranges` lists all.
+    A constant can be a number, which compiled kernels take as an argument, so that a new value compiles nothing. It can
+    also be a Tensor or Parameter that broadcasts to the neurons: one value for the layer, or one per neuron. A call
+    converts constants to the precision of its input, float32 or float64.
+
+    Declare the range of a constant in its field (`nn.with_fields`). A class without fields declares it by name, `ranges
+    = {"rho": nn.Range(0.0, 1.0, "both")}`. Constants without a range can be any finite number. The Cell checks a
+    constant at construction and at each assignment, for example `neuron.rho = 1.2`.
+
+    A learned constant stays in its range by projected gradients: each update of the Parameter is replaced by the
+    nearest value in the range. The distance to an open end stays at least a thousandth of the initial distance.
+    `constants_and_ranges` lists all constants.
 
     Args:
-        constants: by name.
-        learnable: the names of those to be learned, a str or several. Of numbers, lists and arrays they are float32; a
-            Tensor of float64 keeps its precision.
+        constants: the constants by name.
+        learnable: the name or names of the constants to learn; these become Parameters. Numbers, lists and arrays
+            become float32; a float64 Tensor keeps its precision.
 
     Raises:
-        ArgumentError: for a constant that is no number, Tensor or Parameter, or out of its range, or a name that is no
-            constant.
+        ArgumentError: for a constant that is not a number, Tensor or Parameter, or is out of its range, and for an
+            unknown name in `learnable`.
     """
 
     def __init__(self, constants: dict[str, Any], learnable: str | Sequence[str] = ()) -> None:
@@ -56,13 +60,16 @@ class Membrane(Ranged, Cell):
         who = type(self).__name__
         learned = (learnable,) if isinstance(learnable, str) else tuple(learnable)
         if unknown := [name for name in learned if name not in constants]:
-            raise ArgumentError(f"{who}: no constant {unknown[0]!r} to learn; there are {', '.join(constants)}.")
+            raise ArgumentError(
+                f"{who}: cannot learn {unknown[0]!r}, because there is no such constant. The constants are "
+                f"{', '.join(constants)}."
+            )
         self.declare(*constants)
         for name, value in constants.items():
             setattr(self, name, self.to_learn(name, value) if name in learned else value)
 
     def having(self, **constants: Any) -> Self:
-        """The Cell itself with further constants, as presets have them; None stands for none."""
+        """Add constants, as presets do, and return the Cell itself; None means that the constant is absent."""
         for name, value in constants.items():
             if value is not None:
                 self.declare(name)
@@ -70,7 +77,7 @@ class Membrane(Ranged, Cell):
         return self
 
     def to_learn(self, name: str, value: Any) -> Any:
-        """A constant as a Parameter, if it is not learned already."""
+        """Convert a constant to a Parameter, unless it is one already."""
         if isinstance(value, (Parameter, Derived)):
             return value
         is_float = isinstance(value, Tensor) and value.dtype.is_float
@@ -84,7 +91,7 @@ class Membrane(Ranged, Cell):
             return self._in_half(args, super().__call__(*args, **kwargs))
 
     def _in_half(self, args: tuple[Any, ...], results: Any) -> Any:
-        """Bring results of inputs in half precision back to it, where constants of float32 have made them wider."""
+        """Cast results back to float16 or bfloat16 if the inputs had it, because float32 constants widen them."""
         dtypes = {arg.dtype for arg in args if isinstance(arg, Tensor)}
         if len(dtypes) != 1 or not dtypes <= {float16, bfloat16}:
             return results
@@ -92,25 +99,25 @@ class Membrane(Ranged, Cell):
         return tuple([r.astype(dtype) for r in results]) if isinstance(results, tuple) else results.astype(dtype)
 
     def _refuse_shapes(self, x: tuple[int, ...], states: list[tuple[int, ...]]) -> None:
-        """Raise unless each state broadcasts to the input, naming the first that does not."""
+        """Raise for the first state that does not broadcast to the input."""
         names = list(inspect.signature(self.construct).parameters)[1:]
         for name, shape in zip(names, states, strict=False):
             if len(shape) > len(x) or any(n not in (1, m) for n, m in zip(shape[::-1], x[::-1], strict=False)):
                 raise ShapeError(
-                    f"{type(self).__name__}: the state {name} has shape {shape}, but the input {x}: there is a state "
-                    f"for each element of the input. Another batch begins with states of its own, init_state(x)."
+                    f"{type(self).__name__}: the state {name} has shape {shape}, but the input has shape {x}. Each "
+                    f"element of the input needs its own state. For a new batch, create states by init_state(x)."
                 )
 
     def on_grid(self, name: str, value: Any) -> Any:
-        """A state of that name, rounded where `snncell.quantise` has states on a grid."""
+        """Round a state to its grid if `snncell.quantise` quantises this Cell."""
         return value if self.quantisers is None else self.quantisers.state(name, value)
 
     def gained(self, x: Any) -> Any:
-        """The input times its gain, and no operation where that is the number 1."""
+        """The input times its gain; skipped where the gain is the number 1."""
         return x if not isinstance(self.input_gain, Tensor) and self.input_gain == 1.0 else x * self.input_gain
 
     def filled(self, x: Tensor, value: Any) -> Tensor:
-        """A state for the input `x` with one value, or one for each neuron."""
+        """A state for the input `x`, filled with one value, or one value per neuron."""
         dtype = x.dtype if x.dtype.is_float else float32
         if isinstance(value, Tensor):
             return ops.zeros(x.shape, dtype) + value.astype(dtype)
@@ -118,26 +125,30 @@ class Membrane(Ranged, Cell):
 
     @classmethod
     def like(cls, framework: str, **settings: Any) -> Membrane:
-        """A neuron that does what this one does in another framework: its spikes, states and gradients.
+        """Create a neuron that reproduces another framework's: the same spikes, states and gradients.
+
+        Use it to port a network, for example `nn.LIFNode.like("snntorch", beta=0.9)` for snnTorch's `Leaky(beta=0.9)`.
+        The states are described in `snncell/nn/neurons/presets`.
 
         Args:
-            framework: "SpikingJelly", "snnTorch", "Norse", "sinabs", "Spyx" or "NIR", in small letters or capitals, as
-                far as it has the neuron.
-            settings: that framework's own parameters, by its names; those left out have its defaults, the surrogate
-                included. Surrogates are objects of `snncell.surrogate`. A Parameter is learned, through the conversion
-                to this library's constants where there is one, unless its requires_grad is False; a learn_beta=False
-                beside one that is learned is an error.
+            framework: "SpikingJelly", "snnTorch", "Norse", "sinabs", "Spyx" or "NIR", in any case, if it has the
+                neuron.
+            settings: that framework's own parameters by name, with its defaults, including the surrogate. Pass
+                surrogates as objects of `snncell.surrogate`. A Parameter is learned through the conversion to this
+                library's constants, unless its requires_grad is False.
 
         Returns:
-            a neuron of whatever class fits. `nn/neurons/presets` has the settings, and says what the states are.
-            It has the defects of the framework's code only with as_shipped=True: in snnTorch, Leaky and Synaptic with
-            reset_delay=False and "subtract" swallow a spike where the rest is above the threshold, and Alpha's
-            "subtract" lowers nothing by the threshold; in sinabs, MembraneReset raises every potential by its value,
-            and ALIF's current takes the gain of the membrane, at every step.
+            a neuron, whose class can differ from the one that you call. By default it avoids known defects of the
+            frameworks; pass as_shipped=True to reproduce these:
+
+            - snnTorch: Leaky and Synaptic with reset_delay=False and "subtract" swallow a spike if the remaining
+              potential is above the threshold. Alpha's "subtract" does not lower the potential by the threshold.
+            - sinabs: MembraneReset adds its value to every potential at each step. ALIF multiplies its current by the
+              membrane's gain at each step.
 
         Raises:
-            ArgumentError: for an unknown framework, a parameter that it does not have, one that has no counterpart
-                here, saying what to use, or a Parameter that cannot be learned there.
+            ArgumentError: for an unknown framework or parameter, for a parameter without a counterpart here (the
+                message says what to use instead), or for a Parameter that cannot be learned there.
 
         Example:
             >>> node = nn.LIFNode.like("snntorch", beta=0.5, threshold=0.8)

@@ -1,4 +1,4 @@
-"""Neurons with synapses: the input is a current that decays by itself."""
+"""Neurons with a synaptic current: current-based LIF, the alpha neuron, and a synapse for any neuron."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ ORDERS = ("decay jump read", "jump read decay", "jump decay read", "read decay j
 ORDER = field(
     ORDERS[0],
     ORDERS,
-    "order of the three parts of a step, in the order snnTorch and SpikingJelly, Norse (the state is the current after "
-    "its decay), sinabs, Norse's LSNN (one step later)",
+    "order in which the current decays, jumps by the input, and is read by the membrane. snnTorch and SpikingJelly use "
+    "the first, Norse the second (the state is the decayed current), sinabs the third, and Norse's LSNN the last (an "
+    "input acts one step later). One of",
 )
 
 
 def synapse(i: Any, x: Any, alpha: Any, order: str) -> tuple[Any, Any]:
-    """One step of a current i: the part that the membrane reads, and the state to carry on."""
+    """One time step of a current i: the value that the membrane reads, and the next state."""
     if order == "decay jump read":
         i = alpha * i + x
         return i, i
@@ -43,16 +44,22 @@ def synapse(i: Any, x: Any, alpha: Any, order: str) -> tuple[Any, Any]:
 
 @with_fields
 class CubaLIFNode(Neuron):
-    """A leaky neuron that is driven by a synaptic current.
+    """Current-based LIF (CUBA-LIF): a leaky neuron driven by a synaptic current that decays exponentially.
 
-    i = alpha i + x
-    h = v_rest + beta (v - v_rest) + current_gain i
-    s and v as for every `Neuron`
+        i = alpha i + x
+        h = v_rest + beta (v - v_rest) + current_gain i
+        s = surrogate(h - v_threshold)
+        v = h - s v_threshold                    reset="subtract"; see `Neuron` for the others
 
-    Frameworks carry out the parts of the first line in different orders, which `order` names: the current decays, jumps
-    by the input, and is read by the membrane.
+    Use it where an input spike should act over several steps: it is a low-pass filter of the input, followed by
+    `LeakyNode`. It reproduces snnTorch's Synaptic, SpikingJelly's CUBALIFNode, Norse's LIF and NIR's CubaLIF. With the
+    default decay factors of 0.9, current and potential forget over about 10 steps.
 
-    Inputs, Returns: x, v, i, the input, the potential and the current, of one shape; (s, v, i).
+    Inputs:
+        x, v, i: the input, the potential and the current, of one shape.
+
+    Returns:
+        (s, v, i).
 
     Source: Neftci, Mostafa, Zenke, "Surrogate Gradient Learning in Spiking Neural Networks", IEEE SPM 2019.
 
@@ -62,9 +69,9 @@ class CubaLIFNode(Neuron):
         [0.8] [0.8]
     """
 
-    alpha: Any = field(0.9, DECAY, "decay of the current")
-    beta: Any = field(0.9, DECAY, "decay of the potential")
-    current_gain: Any = field(1.0, FINITE, "factor of the current that the membrane reads; 1 - beta makes v follow i")
+    alpha: Any = field(0.9, DECAY, "decay factor of the current")
+    beta: Any = field(0.9, DECAY, "decay factor of the potential")
+    current_gain: Any = field(1.0, FINITE, "gain from current to potential; with 1 - beta, v approaches v_rest + i")
     v_rest: Any = field(0.0, FINITE, "resting potential")
     order: str = ORDER
     starts = "v_rest"
@@ -77,24 +84,30 @@ class CubaLIFNode(Neuron):
         return (*self.fired(h, late), i)
 
     def read(self, current: Tensor) -> Any:
-        """By how much the current raises the potential in a step."""
+        """The rise of the potential by the current in a step."""
         return current * self.current_gain
 
 
 @with_fields
 class AlphaNode(Neuron):
-    """A neuron whose response to an input rises and falls: the difference of two exponentials.
+    """Alpha neuron (spike response model): the response to an input rises and falls like an alpha function.
 
-    e = alpha e + x
-    i = beta i - x
-    h = k (e + i),  k = ln alpha / (ln beta - ln alpha) + 1
-    s = surrogate(h - v_threshold)
-    e, i, v = (1 - s) (e, i, h)              reset="zero"
-    e = e - s v_threshold / k                reset="subtract", which lowers h by v_threshold
+        e = alpha e + x
+        i = beta i - x
+        h = k (e + i),  k = ln alpha / (ln beta - ln alpha) + 1
+        s = surrogate(h - v_threshold)
+        e, i, v = (1 - s) (e, i, h)              reset="zero"
+        e = e - s v_threshold / k                reset="subtract", which lowers h by v_threshold
 
-    The potential has no memory of its own; it is a state so that it can be recorded, and for a delayed reset.
+    Use it where the shape of the postsynaptic potential matters, for example with temporal codes. The potential is the
+    difference of two exponentials and has no memory of its own. It is still a state, so that you can record it, and for
+    a delayed reset.
 
-    Inputs, Returns: x, e, i, v, the input, the slow and the fast exponential, the potential; (s, e, i, v).
+    Inputs:
+        x, e, i, v: the input, the slow and the fast exponential, and the potential, of one shape.
+
+    Returns:
+        (s, e, i, v).
 
     Source: Rall 1967; the spike response model of Gerstner et al., Neuronal Dynamics, section 6.4; snnTorch, Alpha.
 
@@ -104,26 +117,26 @@ class AlphaNode(Neuron):
         [1.] [-1.] [0.]
     """
 
-    alpha: Any = field(0.9, DECAY, "decay of the slow exponential")
-    beta: Any = field(0.8, DECAY, "decay of the fast one, below alpha")
+    alpha: Any = field(0.9, DECAY, "decay factor of the slow exponential")
+    beta: Any = field(0.8, DECAY, "decay factor of the fast exponential, which must be below alpha")
     resets = ("subtract", "zero", None)
-    delays = (None, "reset+input", "spike")  # a delayed reset takes the input of its step, too
+    delays = (None, "reset+input", "spike")  # a delayed reset acts after the input of its step
     starts = 0.0
     other_states = (0.0, 0.0)
 
     def _complete(self, given: dict[str, Any]) -> None:
-        """Set alpha anew, now that its lower end is known."""
+        """Check alpha again, now that beta, its lower limit, is known."""
         self.alpha = self.__dict__["alpha"]
 
     def range_of(self, name: str) -> Range:
-        """The range of a constant: 0 < beta < alpha < 1."""
+        """The range of a constant, with 0 < beta < alpha < 1."""
         if name not in ("alpha", "beta") or not {"alpha", "beta"} <= self.__dict__.keys():
             return super().range_of(name)
         text = "keeps 0 < beta < alpha < 1"
         return Range(self.beta, 1.0, text=text) if name == "alpha" else Range(0.0, self.alpha, text=text)
 
     def check_constant(self, name: str, value: Any) -> None:
-        """Refuse a value that a constant cannot have, or that one decay cannot have beside the other."""
+        """Raise unless a constant may have this value, given the other decay factor."""
         if name not in ("alpha", "beta"):
             super().check_constant(name, value)
             return
@@ -133,14 +146,14 @@ class AlphaNode(Neuron):
             slow, fast = numbers_of(both["alpha"]), numbers_of(both["beta"])
             if not np.all((fast > 0.0) & (fast < slow) & (slow < 1.0)):
                 values = f"alpha is {quote_value(both['alpha'])} and beta {quote_value(both['beta'])}"
-                raise ArgumentError(f"{type(self).__name__}: 0 < beta < alpha < 1, but {values}.")
+                raise ArgumentError(f"{type(self).__name__} needs 0 < beta < alpha < 1, but {values}.")
 
     def scale(self, alpha: Any, beta: Any) -> Any:
-        """k: how high the response is."""
+        """The factor k, which normalises the response."""
         tensor = next((x for x in (alpha, beta) if isinstance(x, Tensor)), None)
         if tensor is None:
             return math.log(alpha) / (math.log(beta) - math.log(alpha)) + 1.0
-        with beside(tensor):  # a number beside a Tensor has its precision
+        with beside(tensor):  # converts the number to the Tensor's dtype
             slow, fast = (ops.log(x if isinstance(x, Tensor) else Tensor(x, tensor.dtype)) for x in (alpha, beta))
         return slow / (fast - slow) + 1.0
 
@@ -157,7 +170,7 @@ class AlphaNode(Neuron):
         return (late if self.delay == "spike" else self.spikes(h)), e, i, h
 
     def cleared(self, s: Tensor, e: Tensor, i: Tensor, h: Tensor, k: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """The states after the reset."""
+        """Reset the states."""
         if self.reset == "zero":
             return self.after_reset(e, s), self.after_reset(i, s), self.after_reset(h, s)
         return self.after_reset(e, s, self.v_threshold / k), i, self.after_reset(h, s)
@@ -167,23 +180,28 @@ class AlphaNode(Neuron):
 
 
 def _neuron(cell: Any, who: str, name: str) -> Any:
-    """A Cell of one step, after checking that it is one."""
+    """Return `cell` after checking that it is a one-step Cell."""
     if not isinstance(cell, Cell) or not hasattr(cell, "init_state"):
-        raise ArgumentError(f"{who}: {name} is a neuron, an object such as nn.ALIFNode(), not {show(cell)}.")
+        raise ArgumentError(f"{who}: {name} must be a neuron, an object such as nn.ALIFNode(), not {show(cell)}.")
     return cell
 
 
 @with_fields(by_place="cell alpha order")
 class WithSynapse(Membrane):
-    """A neuron whose input is a synaptic current, which decays by itself and jumps by what comes in.
+    """Synaptic current for any neuron: the input first passes through an exponentially decaying current.
 
-    i = alpha i + x
-    s, *states = cell(i, *states)
+        i = alpha i + x
+        s, *states = cell(i, *states)
 
-    CubaLIFNode(alpha, beta) has the spikes and potentials of WithSynapse(LeakyNode(beta), alpha). It is a Cell of one
-    step whose first state is the current; run it by `MultiStep`, which makes one kernel of both.
+    Use it to give neurons such as `ALIFNode` or `EIFNode` a synapse. `CubaLIFNode(beta=..., alpha=...)` has the same
+    spikes and potentials as `WithSynapse(LeakyNode(beta), alpha)`. The result is again a one-step Cell; its first state
+    is the current. `MultiStep` compiles both into one kernel.
 
-    Inputs, Returns: x, i, *states, the input, the current and the neuron's own states; (s, i, *states).
+    Inputs:
+        x, i, *states: the input, the current, and the states of `cell`, of one shape.
+
+    Returns:
+        (s, i, *states).
 
     Source: Neftci, Mostafa, Zenke, "Surrogate Gradient Learning in Spiking Neural Networks", IEEE SPM 2019; the
     adaptive neurons with synapses of Norse (LSNN, LIFAdEx) and sinabs (ALIF with tau_syn).
@@ -196,9 +214,9 @@ class WithSynapse(Membrane):
     """
 
     cell: Annotated[Any, field(meaning="the neuron, a Cell of one step with `init_state`", convert=_neuron)]
-    alpha: Any = field(0.9, DECAY, "decay of the current, exp(-dt / tau_syn)")
+    alpha: Any = field(0.9, DECAY, "decay factor of the current, exp(-dt / tau_syn)")
     order: str = ORDER
-    learnable: str | Sequence[str] = field((), None, '"alpha", if it is to be learned', keep=False)
+    learnable: str | Sequence[str] = field((), None, 'pass "alpha" to learn it', keep=False)
 
     def construct(self, x: Tensor, i: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
         current, i = synapse(i, x, self.alpha, self.order)
@@ -206,10 +224,10 @@ class WithSynapse(Membrane):
         return (s, i, *after)
 
     def _refuse_shapes(self, x: tuple[int, ...], states: list[tuple[int, ...]]) -> None:
-        """Raise unless the current broadcasts to the input; the neuron looks at its own states."""
+        """Check only the current; the neuron checks its own states."""
         super()._refuse_shapes(x, states[:1])
 
     def init_state(self, x: Tensor) -> tuple[Tensor, ...]:
-        """No current, and the neuron's own initial states."""
+        """Start with a current of 0 and the neuron's own initial states."""
         first = self.cell.init_state(x)
         return (self.filled(x, 0.0), *(first if isinstance(first, tuple) else (first,)))

@@ -1,4 +1,6 @@
-"""Neurons of other frameworks: the table of presets that `like` calls, and of names that have no preset and why."""
+"""Presets of other frameworks' neurons: the table that `like` calls, and the names without a preset, with the
+reason.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,14 @@ from snncell.cell.ranges import Derived
 from snncell.errors import ArgumentError, SnncellError
 from snncell.tape.parameter import Parameter
 
-PRESETS: dict[tuple[str, str], Callable[..., Any]] = {}  # (neuron, framework): filled by `presets`
-ABSENT: dict[tuple[str, str], str] = {}  # (framework, a name of its own): why it has none, and what to use
+PRESETS: dict[tuple[str, str], Callable[..., Any]] = {}  # (neuron, framework) -> function; `presets` fills it
+ABSENT: dict[tuple[str, str], str] = {}  # (framework, its class or parameter) -> reason and alternative
 
 
 class FrameworkSettings:
-    """The settings of a framework's neurons: a subclass annotates each, with the default that most of them have there.
+    """Settings of a framework's neurons: a subclass annotates each of them with its usual default there.
 
-    An object of it is what a preset is made of: `p.tau` is what was given as tau, or the default.
+    A preset receives an object of it: `p.tau` is the user's tau, or the default.
     """
 
     def __init__(self, values: dict[str, Any]) -> None:
@@ -27,13 +29,14 @@ class FrameworkSettings:
 
     @classmethod
     def preset(cls, neurons: dict[str, str], words: str, make: Callable[[Any], Any], **defaults: Any) -> None:
-        """Enter a function of settings as what `neuron.like(framework, ...)` calls.
+        """Register `make` as the function behind `neuron.like(framework, ...)`.
 
         Args:
-            neurons: by name, each with the framework, or "framework.Class" where that has several that fit it.
-            words: which settings the framework's class has, in its order.
-            make: the neuron of its settings.
-            defaults: those that the class does not have from `cls`.
+            neurons: maps neuron names to the framework, or to "framework.Class" if several of its classes fit the
+                neuron.
+            words: names of the settings of the framework's class, in its order.
+            make: creates the neuron from its settings.
+            defaults: defaults that differ from those of `cls`.
         """
         hints = {word: hint for kind in reversed(cls.__mro__) for word, hint in inspect.get_annotations(kind).items()}
         parameters = [
@@ -50,19 +53,19 @@ class FrameworkSettings:
         def like(**values: Any) -> Any:
             return make(cls(defaults | values))
 
-        # For the check of arguments: the framework's words, and not the one argument of the function.
+        # The check of arguments needs the framework's parameters, not the single argument of `make`.
         like.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         like.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         PRESETS.update(dict.fromkeys(neurons.items(), like))
 
 
 def absent(framework: str, **reasons: str) -> None:
-    """Enter parameters and classes of a framework that `like` has not, each with a sentence on what to use."""
+    """Register parameters and classes that `like` does not support, each with a sentence on the alternative."""
     ABSENT.update({(framework, name): reason for name, reason in reasons.items()})
 
 
 def make_like(neuron: str, framework: Any, settings: dict[str, Any]) -> Any:
-    """The neuron that does what `neuron` does in a framework, by that framework's own parameters."""
+    """Create the neuron that reproduces a framework's neuron, from that framework's settings."""
     who = f"{neuron}.like"
     known = {name.lower(): name for owner, name in PRESETS if owner == neuron}
     name = known.get(framework.lower()) if isinstance(framework, str) else None
@@ -73,11 +76,11 @@ def make_like(neuron: str, framework: Any, settings: dict[str, Any]) -> Any:
     if unknown := [word for word in settings if word not in parameters]:
         reason = ABSENT.get((str(name).partition(".")[0], unknown[0]))
         if reason is not None:
-            raise ArgumentError(f"{who}: {name} has {unknown[0]!r}, but like does not take it: {reason}")
-        raise ArgumentError(f"{who}: {name} has no {unknown[0]!r} here; known are {', '.join(parameters)}.")
+            raise ArgumentError(f"{who}: {name} has {unknown[0]!r}, but `like` does not take it: {reason}")
+        raise ArgumentError(f"{who}: unknown setting {unknown[0]!r} of {name}. It takes {', '.join(parameters)}.")
     required = [word for word, p in parameters.items() if p.default is p.empty]
     if missing := [word for word in required if word not in settings]:
-        raise ArgumentError(f"{who}: {name} needs {missing[0]}=..., which has no default there.")
+        raise ArgumentError(f"{who}: {name} needs {missing[0]}=..., because it has no default in that framework.")
     plan, checked = plan_of(preset), dict(settings)
     plan.taken(f"{who}: {name}", (), checked)
     try:
@@ -88,40 +91,40 @@ def make_like(neuron: str, framework: Any, settings: dict[str, Any]) -> Any:
 
 
 def _learning(preset: Callable[..., Any], settings: dict[str, Any], who: str) -> Any:
-    """Make a preset of its settings; Parameters among them are learned through whatever it makes of them."""
+    """Create a preset; Parameters among its settings are learned through the conversions."""
     for word, x in settings.items():
         learn = settings.get(f"learn_{word}")
         if isinstance(x, Parameter) and isinstance(learn, bool) and learn != x.requires_grad:
             raise ArgumentError(
-                f"{who}: {word} is a Parameter with requires_grad={x.requires_grad}, and learn_{word}={learn} says "
-                f"otherwise. A Parameter says itself whether it is learned: leave learn_{word} out, or "
-                + (f"give its value, {word}.value()." if x.requires_grad else "set requires_grad=True.")
+                f"{who}: {word} is a Parameter with requires_grad={x.requires_grad}, which contradicts "
+                f"learn_{word}={learn}. The Parameter decides whether it is learned: leave learn_{word} out, or "
+                + (f"pass its value, {word}.value()." if x.requires_grad else "set requires_grad=True.")
             )
     node = preset(**{word: Derived.of(x, word) if isinstance(x, Parameter) else x for word, x in settings.items()})
     learned = {id(parameter) for parameter in node.get_parameters()}
     if lost := [word for word, x in settings.items() if isinstance(x, Parameter) and id(x) not in learned]:
         raise ArgumentError(
-            f"{who} has {lost[0]!r}, but not to be learned: nothing is computed from it with a gradient. Give its "
-            f"value instead of a Parameter."
+            f"{who}: {lost[0]!r} cannot be learned, because no gradient reaches it. Pass its value instead of a "
+            f"Parameter."
         )
     return node
 
 
 def _refuse_framework(who: str, framework: Any, known: list[str]) -> None:
-    """Raise: there is no such preset, and maybe a reason for it."""
+    """Raise an ArgumentError for an unknown preset, with the reason if one is registered."""
     family, _, kind = framework.lower().partition(".") if isinstance(framework, str) else ("", "", "")
     sought = kind or who.removesuffix(".like").lower()
     for (owner, name), reason in ABSENT.items():
         if owner == family and name.lower() == sought:
-            raise ArgumentError(f"{who}: there is none like {family}'s {name}: {reason}")
+            raise ArgumentError(f"{who}: there is no preset for {family}'s {name}: {reason}")
     listed = ", ".join(map(repr, known)) or "none"
     owners = sorted({owner for owner, name in PRESETS if name.partition(".")[0] == family})
-    others = f" With {family!r} there are {', '.join(f'{owner}.like' for owner in owners)}." if owners else ""
-    raise ArgumentError(f"{who}: no framework {framework!r} with this neuron; known are {listed}.{others}")
+    others = f" {family!r} has {', '.join(f'{owner}.like' for owner in owners)}." if owners else ""
+    raise ArgumentError(f"{who}: no preset {framework!r} for this neuron. Its presets are {listed}.{others}")
 
 
 def frameworks_with(neuron: str, words: Sequence[str]) -> tuple[str, list[str]]:
-    """A neuron, and the frameworks that know all the words of it: the neuron itself, or else `LIFNode`."""
+    """The frameworks that know all these settings, for the given neuron, or else for `LIFNode`."""
     for owner in (neuron, "LIFNode"):
         own = {name: inspect.signature(function).parameters for (of, name), function in PRESETS.items() if of == owner}
         if found := [name for name, parameters in own.items() if set(words) <= set(parameters)]:

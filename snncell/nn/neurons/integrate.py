@@ -1,4 +1,4 @@
-"""Integrate and fire, with and without a leak, which may be learned, and leaky integrators: one state, v."""
+"""Integrate-and-fire neurons with one state v: IF, LIF, parametric LIF, and leaky integrators without spikes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,24 @@ from snncell.tape.tensor import Tensor
 
 @with_fields(by_place="v_threshold fire surrogate_function v_reset reset detach_reset")
 class IFNode(Neuron):
-    """Integrate and fire, as MindSpore's guide to custom reverses has it.
+    """Integrate and fire (IF): the potential sums the input without a leak.
 
-    h = v + x;  s = surrogate(h - v_threshold);  spike = s v_threshold;  v = h - spike
+        h = v + x
+        s = surrogate(h - v_threshold)
+        spike = s v_threshold
+        v = h - spike
 
-    A spike has the size v_threshold, and the reset subtracts it; `IFNode.like(...)` returns neurons whose spikes are 1,
-    as they are in the other frameworks. With `fire=False` the output is v itself.
+    Use it where spikes should count the input, for example in networks converted from ReLU networks. If older inputs
+    should be forgotten, use `LIFNode`.
 
-    Inputs, Returns: x, v, the input and the state, of one shape; (spike, v), or (v, v) with `fire=False`.
+    The spike has the size v_threshold, as in MindSpore's guide to custom backward functions. In other frameworks it is
+    1: `IFNode.like("spikingjelly")` returns such a neuron.
+
+    Inputs:
+        x, v: the input and the potential, of one shape.
+
+    Returns:
+        (spike, v), or (v, v) with `fire=False`.
 
     Source: MindSpore 1.9 tutorials, "Customizing Reverse Propagation Function of Cell".
 
@@ -37,7 +47,7 @@ class IFNode(Neuron):
         [0.  0.5]
     """
 
-    fire: bool = field(True, None, "whether it spikes")
+    fire: bool = field(True, None, "whether the neuron spikes; with False it returns the potential, as a readout")
 
     if TYPE_CHECKING:
 
@@ -65,12 +75,16 @@ class IFNode(Neuron):
 
 # Fields of neurons with the membrane equation tau dv/dt = -(v - v_rest) + x.
 MEMBRANE_TAU = field(2.0, TAU, "membrane time constant")
-DECAY_INPUT = field(True, None, "whether the input is divided by tau too")
-V_REST = field(None, FINITE, "resting potential", follows="v_reset")
+DECAY_INPUT = field(
+    True,
+    None,
+    "whether the input is divided by tau too, so that a constant input x charges the potential to v_rest + x",
+)
+V_REST = field(None, FINITE, "resting potential, to which the potential decays without input", follows="v_reset")
 
 
 def euler_step(cell: Any, x: Any, v: Any) -> Any:
-    """One Euler step of the membrane equation, of length 1; on a grid 1 / tau is a factor in fixed point."""
+    """One Euler step of length 1 of the membrane equation; quantised neurons multiply by 1 / tau in fixed point."""
     x, leak, tau = cell.gained(x), from_rest(v, cell.v_rest), cell.tau
     if cell.quantisers is not None:
         rate = cell.quantisers.rate(tau)
@@ -81,7 +95,7 @@ def euler_step(cell: Any, x: Any, v: Any) -> Any:
 
 
 class EulerLeak(Neuron):
-    """The base of neurons with the charge of `LIFNode`, one Euler step of the membrane equation."""
+    """Base of neurons that charge like `LIFNode`: one Euler step of the membrane equation."""
 
     tau: Any
     v_rest: Any
@@ -91,14 +105,27 @@ class EulerLeak(Neuron):
 
 @with_fields(by_place="tau v_threshold v_reset reset detach_reset decay_input surrogate_function")
 class LIFNode(EulerLeak):
-    """Leaky integrate and fire.
+    """Leaky integrate and fire (LIF): the potential follows the input, forgets exponentially, and fires at a
+    threshold.
 
-    h = v + (x - (v - v_rest)) / tau         with decay_input
-    h = v - (v - v_rest) / tau + x           without
-    s and v as for every `Neuron`
+        h = v + (x - (v - v_rest)) / tau         decay_input=True
+        h = v - (v - v_rest) / tau + x           decay_input=False
+        s = surrogate(h - v_threshold)
+        v = h - s v_threshold                    reset="subtract"; see `Neuron` for the others
 
-    The membrane equation tau dv/dt = -(v - v_rest) + x, by one Euler step of length 1, which keeps 1 - 1 / tau of the
-    potential.
+    This is the usual first choice for deep spiking networks. It is one Euler step of length 1 of the membrane equation
+    tau dv/dt = -(v - v_rest) + x, so a step keeps 1 - 1 / tau of the potential. If you know the decay factor instead of
+    tau, use `LeakyNode`. To learn tau, pass `learnable="tau"` or use `ParametricLIFNode`.
+
+    The defaults tau=2.0 and decay_input=True are SpikingJelly's. A potential then forgets half of its value in each
+    step, which suits inputs of few steps. Recordings of hundreds of steps need a longer tau. With decay_input=True a
+    longer tau also weakens the input, so you should then raise the weights or pass decay_input=False.
+
+    Inputs:
+        x, v: the input and the potential, both of shape (B, ...). `nn.MultiStep(node)` takes the input (T, B, ...).
+
+    Returns:
+        (s, v): the spikes, 0 or 1, and the potential after the reset, in the shape and dtype of x.
 
     Source: Gerstner et al., Neuronal Dynamics, section 1.3; Fang et al., SpikingJelly, Science Advances 2023.
 
@@ -129,12 +156,14 @@ class LIFNode(EulerLeak):
 
 @with_fields
 class LeakyNode(Neuron):
-    """Leaky integrate and fire, by the factor that a step keeps.
+    """Leaky integrate and fire, by its decay factor: h = beta v + x.
 
-    h = beta v + x;  s and v as for every `Neuron`
+    The spike s and the reset are those of `Neuron`. Use it in place of `LIFNode` if you know the factor beta that a
+    step keeps, for example to reproduce snnTorch's Leaky.
 
-    With beta = exp(-dt / tau) it is the exact solution of tau dv/dt = -v between inputs that are jumps; LIFNode's Euler
-    step without decay_input has beta = 1 - 1 / tau.
+    With beta = exp(-dt / tau) it solves tau dv/dt = -v exactly if the input consists of jumps at the steps. The Euler
+    step of `LIFNode(tau, decay_input=False)` corresponds to beta = 1 - 1 / tau. The default beta=0.9 forgets over about
+    10 steps.
 
     Source: Eshraghian et al., "Training Spiking Neural Networks Using Lessons From Deep Learning", Proc. IEEE 2023.
 
@@ -144,7 +173,7 @@ class LeakyNode(Neuron):
         [0.9]
     """
 
-    beta: Any = field(0.9, DECAY, "decay of the potential")
+    beta: Any = field(0.9, DECAY, "decay factor of the potential")
 
     def charge(self, x: Tensor, v: Tensor) -> Any:
         return self.beta * v + self.gained(x)
@@ -152,14 +181,19 @@ class LeakyNode(Neuron):
 
 @with_fields
 class LINode(Membrane):
-    """A leaky integrator that does not spike: a readout of potentials.
+    """Leaky integrator (LI) without spikes, as an output layer whose potentials are decoded.
 
-    v = v + (x - (v - v_rest)) / tau         with decay_input
-    v = v - (v - v_rest) / tau + x           without
+        v = v + (x - (v - v_rest)) / tau         decay_input=True
+        v = v - (v - v_rest) / tau + x           decay_input=False
 
-    With decay_input a longer tau weakens the input, too; a memory is learned better with decay_input=False.
+    For example, let `nn.Readout` take the maximum of the potentials over time as class scores. With decay_input=True a
+    longer tau also weakens the input, so use decay_input=False for long memories.
 
-    Inputs, Returns: x, v, the input and the state, of one shape; (v, v).
+    Inputs:
+        x, v: the input and the potential, of one shape.
+
+    Returns:
+        (v, v): the potential as output and as state.
 
     Source: Gerstner et al., Neuronal Dynamics, section 1.3; SpikingJelly, NonSpikingLIFNode.
 
@@ -181,7 +215,7 @@ class LINode(Membrane):
         return v, v
 
     def init_state(self, x: Tensor) -> Tensor:
-        """The resting potential."""
+        """Start at the resting potential."""
         return self.filled(x, self.v_rest)
 
 
@@ -189,26 +223,28 @@ class LINode(Membrane):
 
 
 def present_tau(neuron: Any) -> Tensor:
-    """The time constant at present, in steps."""
+    """The current time constant, in steps."""
     return 1.0 / ops.sigmoid(neuron.w)
 
 
 def logit(value: Any, source: Any, name: str) -> Parameter:
-    """The Parameter of a logit, limited to its range; float32, or as wide as the Tensor that it was made of."""
+    """Create the Parameter of a logit, clipped to its range; float32, or the dtype of a given Tensor."""
     dtype = source.dtype if isinstance(source, Tensor) and source.dtype.is_float else float32
     return Parameter(Tensor(np.clip(value, LOGIT.low, LOGIT.high), dtype), name=name)
 
 
 @with_fields
 class ParametricLIFNode(Neuron):
-    """A leaky neuron that learns its time constant.
+    """Parametric LIF (PLIF): a leaky neuron that learns its time constant.
 
-    1 / tau = sigmoid(w), so that tau stays above 1;  w = -ln(tau - 1) at first
-    h = v + (x - (v - v_rest)) / tau         with decay_input
-    h = v - (v - v_rest) / tau + x           without
-    s and v as for every `Neuron`
+        1 / tau = sigmoid(w)                     w is the Parameter, at first -ln(tau - 1)
+        h = v + (x - (v - v_rest)) / tau         decay_input=True
+        h = v - (v - v_rest) / tau + x           decay_input=False
 
-    With decay_input a longer tau weakens the input, too; a memory is learned better with decay_input=False.
+    The spike s and the reset are those of `Neuron`. Use it where you do not know a good time constant. Learning w keeps
+    tau above 1, so no clipping is needed. `LIFNode(learnable="tau")` learns tau directly instead.
+
+    With decay_input=True a longer tau also weakens the input, so use decay_input=False for long memories.
 
     Source: Fang et al., "Incorporating Learnable Membrane Time Constant to Enhance Learning of Spiking Neural
     Networks", ICCV 2021.
@@ -218,25 +254,25 @@ class ParametricLIFNode(Neuron):
         ['w']
     """
 
-    tau: Any = field(2.0, TAU, "the first time constant, for all neurons or one for each", read=present_tau)
+    tau: Any = field(2.0, TAU, "initial time constant, one for the layer or one per neuron", read=present_tau)
     decay_input: bool = DECAY_INPUT
     v_rest: Any = V_REST
     ranges: ClassVar = {"w": LOGIT}
 
     def _complete(self, given: dict[str, Any]) -> None:
-        """Learn w, of which tau is a function."""
+        """Create the Parameter w from the initial tau."""
         who, tau = type(self).__name__, given["tau"]
         if isinstance(tau, (Parameter, Derived)):
             raise ArgumentError(
-                f"{who}: it learns w, of 1 / tau = sigmoid(w), which it makes itself; give tau as a number, or the "
-                f"Parameter to nn.LIFNode(tau=...)."
+                f"{who} creates and learns its own Parameter w, with 1 / tau = sigmoid(w). Pass tau as a number, or "
+                f"pass the Parameter to nn.LIFNode(tau=...)."
             )
         first = TAU.check(check_constant(tau, who, "tau"), who, "tau")
         self.w = logit(-np.log(numbers_of(first) - 1.0), tau, "w")
 
     @property
     def constants_and_ranges(self) -> tuple[Constant, ...]:
-        """Its constants, tau in the place of w."""
+        """The constants, with tau in place of w."""
         return Constant("tau", numbers_of(self.tau), TAU, learned=True), *super().constants_and_ranges
 
     def charge(self, x: Tensor, v: Tensor) -> Any:

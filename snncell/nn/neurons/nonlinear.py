@@ -1,4 +1,4 @@
-"""Membranes that run away above a potential: quadratic and exponential ones, and Izhikevich's model."""
+"""Nonlinear integrate-and-fire neurons: quadratic, exponential, with adaptation, and Izhikevich's model."""
 
 from __future__ import annotations
 
@@ -13,19 +13,24 @@ from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.integrate import MEMBRANE_TAU
 from snncell.tape.tensor import Tensor
 
-V_C = field(0.8, FINITE, "critical potential, above which the potential runs away")
-A0 = field(1.0, POSITIVE, "steepness")
-DELTA_T = field(1.0, POSITIVE, "sharpness of the onset of a spike")
-THETA_RH = field(0.8, FINITE, "rheobase threshold, above which the potential runs away")
+V_C = field(0.8, FINITE, "critical potential, above which the potential grows without input until the neuron fires")
+A0 = field(1.0, POSITIVE, "curvature of the quadratic term, 1 / unit of v")
+DELTA_T = field(1.0, POSITIVE, "sharpness of the spike onset, in the unit of v; smaller is sharper")
+THETA_RH = field(0.8, FINITE, "rheobase threshold, near which the exponential term takes over")
 V_REST = field(0.0, FINITE, "resting potential")
 
 
 @with_fields
 class QIFNode(Neuron):
-    """Quadratic integrate and fire.
+    """Quadratic integrate and fire (QIF): above a critical potential v_c the potential grows until the neuron
+    fires.
 
-    h = v + (x + a0 (v - v_rest) (v - v_c)) / tau
-    s and v as for every `Neuron`, by default with reset="value"
+        h = v + (x + a0 (v - v_rest) (v - v_c)) / tau
+        s = surrogate(h - v_threshold)
+        v = (1 - s) h + s v_reset                reset="value"; see `Neuron` for the others
+
+    Use it to model the onset of a spike at the cost of a few multiplications; `EIFNode` fits recordings better. The
+    constants are SpikingJelly's defaults.
 
     Source: Gerstner et al., Neuronal Dynamics, section 5.3; SpikingJelly, QIFNode.
 
@@ -48,13 +53,21 @@ class QIFNode(Neuron):
 
 @with_fields
 class AdaptiveQIFNode(Neuron):
-    """Quadratic integrate and fire with adaptation: Izhikevich's neuron in units of its own.
+    """Adaptive quadratic integrate and fire: Izhikevich's neuron with dimensionless constants.
 
-    h = v + (x + a0 (v - v_rest) (v - v_c) - w) / tau
-    w = w + (a (h - v_rest) - w) / tau_w + b s
-    s and v as for every `Neuron`, by default with reset="value"
+        h = v + (x + a0 (v - v_rest) (v - v_c) - w) / tau
+        w = w + (a (h - v_rest) - w) / tau_w + b s
+        s = surrogate(h - v_threshold)
+        v = (1 - s) h + s v_reset                reset="value"; see `Neuron` for the others
 
-    Inputs, Returns: x, v, w, the input, the potential and the adaptation, of one shape; (s, v, w).
+    SpikingJelly calls it IzhikevichNode. For the published constants in mV and ms, use `IzhikevichNode`. With the
+    defaults a = b = 0 it does not adapt, as in SpikingJelly; for example, b=0.5 lets each spike delay the next one.
+
+    Inputs:
+        x, v, w: the input, the potential and the adaptation, of one shape.
+
+    Returns:
+        (s, v, w).
 
     Source: Izhikevich, Dynamical Systems in Neuroscience, section 8.1.4; SpikingJelly, IzhikevichNode.
 
@@ -66,12 +79,12 @@ class AdaptiveQIFNode(Neuron):
 
     tau: Any = MEMBRANE_TAU
     tau_w: Any = field(2.0, TAU, "time constant of the adaptation")
-    a: Any = field(0.0, FINITE, "strength with which the adaptation follows the potential")
-    b: Any = field(0.0, FINITE, "rise of the adaptation with a spike")
+    a: Any = field(0.0, FINITE, "coupling of the adaptation to the potential")
+    b: Any = field(0.0, FINITE, "rise of the adaptation by a spike")
     v_c: Any = V_C
     a0: Any = A0
     v_rest: Any = V_REST.but(-0.1)
-    w_rest: Any = field(0.0, FINITE, "the adaptation at first; the equations pull it to 0, as SpikingJelly's do")
+    w_rest: Any = field(0.0, FINITE, "initial adaptation; it decays to 0, as in SpikingJelly")
     reset = field("value")
     other_states = ("w_rest",)
 
@@ -85,14 +98,15 @@ class AdaptiveQIFNode(Neuron):
 
 @with_fields
 class EIFNode(Neuron):
-    """Exponential integrate and fire.
+    """Exponential integrate and fire (EIF): an exponential term models the fast onset of a spike.
 
-    h = v + (x - (v - v_rest) + delta_t exp((v - theta_rh) / delta_t)) / tau
-    s and v as for every `Neuron`, by default with reset="value"
+        h = v + (x - (v - v_rest) + delta_t exp((v - theta_rh) / delta_t)) / tau
+        s = surrogate(h - v_threshold)
+        v = (1 - s) h + s v_reset                reset="value"; see `Neuron` for the others
 
-    The membrane equation tau dv/dt = -(v - v_rest) + delta_t exp((v - theta_rh) / delta_t) + R I, by one Euler step.
-
-    The input x is R I, in units of the potential.
+    This is one Euler step of tau dv/dt = -(v - v_rest) + delta_t exp((v - theta_rh) / delta_t) + R I. The input x is R
+    I, in the unit of the potential. Use `AdExNode` if the neuron should also adapt. The constants are SpikingJelly's
+    defaults, with potentials of the order of 1 instead of mV.
 
     Source: Fourcaud-Trocme et al. 2003; Gerstner et al., Neuronal Dynamics, section 5.2; SpikingJelly, EIFNode.
 
@@ -116,15 +130,22 @@ class EIFNode(Neuron):
 
 @with_fields
 class AdExNode(Neuron):
-    """Adaptive exponential integrate and fire.
+    """Adaptive exponential integrate and fire (AdEx).
 
-    h = v + (x - (v - v_rest) + delta_t exp((v - theta_rh) / delta_t) - w) / tau
-    w = w + (a (v - v_rest) - w) / tau_w + b s
-    s and v as for every `Neuron`, by default with reset="value"
+        h = v + (x - (v - v_rest) + delta_t exp((v - theta_rh) / delta_t) - w) / tau
+        w = w + (a (v - v_rest) - w) / tau_w + b s
+        s = surrogate(h - v_threshold)
+        v = (1 - s) h + s v_reset                reset="value"; see `Neuron` for the others
 
-    The paper's equations divided by the leak's conductance: x = I / g_L, tau = C / g_L, and w, a, b in its units.
+    Use it to reproduce firing patterns of cortical neurons, such as adaptation and bursting. These are the paper's
+    equations divided by the leak conductance g_L: x = I / g_L and tau = C / g_L. Accordingly, w, a and b are the
+    paper's divided by g_L.
 
-    Inputs, Returns: x, v, w, the input, the potential and the adaptation, of one shape; (s, v, w).
+    Inputs:
+        x, v, w: the input, the potential and the adaptation, of one shape.
+
+    Returns:
+        (s, v, w).
 
     Source: Brette, Gerstner, "Adaptive exponential integrate-and-fire model", J. Neurophysiology 2005.
 
@@ -136,9 +157,9 @@ class AdExNode(Neuron):
     """
 
     tau: Any = MEMBRANE_TAU
-    tau_w: Any = field(20.0, TAU, "time constant of the adaptation")
-    a: Any = field(0.0, FINITE, "strength with which the adaptation follows the potential")
-    b: Any = field(0.1, FINITE, "rise of the adaptation with a spike")
+    tau_w: Any = field(20.0, TAU, "time constant of the adaptation, usually much longer than tau")
+    a: Any = field(0.0, FINITE, "coupling of the adaptation to the potential (subthreshold adaptation)")
+    b: Any = field(0.1, FINITE, "rise of the adaptation by a spike (spike-triggered adaptation)")
     delta_t: Any = DELTA_T
     theta_rh: Any = THETA_RH
     v_rest: Any = V_REST
@@ -167,21 +188,28 @@ KINDS = {  # a, b, c, d of the paper's figure 2
 }
 
 
-SUBSTEPS = Range(1, 1000, "both", "is a number from 1 on", whole=True)  # each is a part of the program
+SUBSTEPS = Range(1, 1000, "both", "is a whole number of at least 1", whole=True)  # limited: the program contains each
 
 
 @with_fields
 class IzhikevichNode(Neuron):
-    """Izhikevich's neuron of 2003, in mV and ms.
+    """Izhikevich's neuron (2003), in mV and ms.
 
-    dv/dt = 0.04 v^2 + 5 v + 140 - u + x
-    du/dt = a (b v - u)
-    where v >= 30: a spike, v = c, u = u + d
+        dv/dt = 0.04 v^2 + 5 v + 140 - u + x
+        du/dt = a (b v - u)
+        if v >= 30: spike, v = c, u = u + d
 
-    One step is `substeps` Euler steps of v, then one of u, as in the paper's program; the spike and the reset are at
-    its end. The surrogate sees (v - 30) / scale.
+    Use it to reproduce firing patterns at low cost. `IzhikevichNode.named("CH")` creates one of the paper's seven
+    cells; the default is its regular spiking cell, "RS". For constants of the order of 1, use `AdaptiveQIFNode`.
 
-    Inputs, Returns: x, v, u, the input, the potential in mV, and the recovery, of one shape; (s, v, u).
+    A time step consists of `substeps` Euler steps of v, then one of u, as in the paper's program. The spike and the
+    reset come at its end. The argument of the surrogate is (v - 30) / scale.
+
+    Inputs:
+        x, v, u: the input, the potential in mV, and the recovery, of one shape.
+
+    Returns:
+        (s, v, u).
 
     Source: Izhikevich, "Simple Model of Spiking Neurons", IEEE Trans. Neural Networks 2003.
 
@@ -192,16 +220,23 @@ class IzhikevichNode(Neuron):
     """
 
     a: Any = field(0.02, FINITE, "rate of the recovery u, 1 / ms")
-    b: Any = field(0.2, FINITE, "strength with which the recovery follows the potential")
+    b: Any = field(0.2, FINITE, "coupling of the recovery to the potential")
     c: Any = field(-65.0, None, "potential after a spike, mV", keep=False)
-    d: Any = field(8.0, FINITE, "rise of u with a spike")
-    dt: Annotated[float, Own()] = field(1.0, POSITIVE, "ms of a step", learned="never")
+    d: Any = field(8.0, FINITE, "rise of u by a spike")
+    dt: Annotated[float, Own()] = field(1.0, POSITIVE, "length of a time step, ms", learned="never")
     substeps: Annotated[int, Own()] = field(
-        2, SUBSTEPS, "steps of v in a step; the paper has 2 of 0.5 ms", learned="never"
+        2, SUBSTEPS, "Euler steps of v in a time step; the paper uses 2 of 0.5 ms, for stability", learned="never"
     )
-    scale: Annotated[float, Own()] = field(1.0, POSITIVE, "mV that the surrogate counts as 1", learned="never")
+    scale: Annotated[float, Own()] = field(
+        1.0,
+        POSITIVE,
+        "unit of the surrogate's argument, mV; a larger one gives gradients further from 30 mV",
+        learned="never",
+    )
     order: str = field(
-        "in turn", ("in turn", "together"), "u from the new v, as the paper's program, or from the old one (Norse)"
+        "in turn",
+        ("in turn", "together"),
+        "whether u is updated from the new v, as in the paper's program, or from the old v, as in Norse",
     )
     v_threshold = field(30.0)
     v_reset = field(None, follows="c")
@@ -213,18 +248,15 @@ class IzhikevichNode(Neuron):
 
     @classmethod
     def named(cls, kind: str, **options: Any) -> IzhikevichNode:
-        """One of the paper's cells.
+        """Create one of the cells of the paper's figure 2.
 
         Args:
             kind: "RS" regular spiking, "IB" intrinsically bursting, "CH" chattering, "FS" fast spiking, "TC"
                 thalamo-cortical, "RZ" resonator, "LTS" low-threshold spiking.
-            options: as for the class.
-
-        Raises:
-            ArgumentError: for another name.
+            options: further arguments of the class.
         """
         if kind not in KINDS:
-            raise ArgumentError(f"IzhikevichNode.named: no kind {kind!r}; there are {', '.join(KINDS)}.")
+            raise ArgumentError(f"IzhikevichNode.named: unknown kind {kind!r}. The kinds are {', '.join(KINDS)}.")
         return cls(*KINDS[kind], **options)
 
     def construct(self, x: Tensor, v: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -236,5 +268,5 @@ class IzhikevichNode(Neuron):
         return s, self.after_reset(v, s), u + self.d * s
 
     def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The paper's: v = -65 mV, u = b v."""
+        """Start as in the paper: v = -65 mV, u = b v."""
         return self.filled(x, -65.0), self.filled(x, self.b) * -65.0

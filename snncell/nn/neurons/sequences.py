@@ -1,4 +1,4 @@
-"""Cells that take whole sequences (T, B, ...): parallel spiking neurons, and readouts."""
+"""Layers over whole sequences (T, B, ...): parallel spiking neurons (PSN), and readouts."""
 
 from __future__ import annotations
 
@@ -20,26 +20,24 @@ from snncell.surrogate import ATan
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor, beside
 
-_COUNT = Range(1, 2**15, "both", "is a whole number from 1 on", whole=True)  # squared, it is that of the weights
+_COUNT = Range(1, 2**15, "both", "is a whole number of at least 1", whole=True)  # PSN has steps^2 weights
 
 
 def _or_atan(value: Any, who: str, name: str) -> Any:
     return ATan() if value is None else value
 
 
-SPIKES = field(
-    None, None, "the spike function, a Cell; ATan, the paper's, if it is left out", convert=_or_atan, keep=False
-)
-COMPARE = field(">", None, '">" fires above 0, ">=" at it too', keep=False)
+SPIKES = field(None, None, "the spike function, a Cell; None is ATan, as in the paper", convert=_or_atan, keep=False)
+COMPARE = field(">", None, '">" fires only if h is above 0, ">=" also if h is 0', keep=False)
 
 
 class _Parallel(Cell):
-    """A neuron without a reset, all steps of which are computed at once."""
+    """Base of neurons without a reset, which compute all time steps at once."""
 
     whole_sequences = True
 
     def fires(self, weight: Tensor, x: Tensor) -> Tensor:
-        """The spikes where weight (T, T) times x, plus the bias, is above 0."""
+        """The spikes: 1 where weight (T, T) times x, plus the bias, is above 0."""
         h = ops.matmul(weight, x.reshape((x.shape[0], -1))) + self.bias
         spike: Tensor = self.surrogate_function(h.reshape(x.shape)).astype(h.dtype)
         return spike
@@ -50,33 +48,42 @@ class _Parallel(Cell):
 
 @with_fields
 class PSN(_Parallel):
-    """Parallel spiking neuron: every step sees all others, by learned weights, and nothing is reset.
+    """Parallel spiking neuron (PSN): computes all time steps at once by learned weights between steps, without a
+    reset.
 
-    h[t] = sum over t' of weight[t, t'] x[t'] + bias[t];  s = surrogate(h), so -bias is the threshold
+        h[t] = sum over t' of weight[t, t'] x[t'] + bias[t]
+        s[t] = surrogate(h[t])
 
-    With `order` k it is masked to the last k steps, and so causal: weight[t, t'] counts where t - k < t' <= t.
-    It is a layer over whole sequences, not a neuron of one step: it is called directly, without MultiStep.
+    Use it for inputs of a fixed number of steps T, where it runs faster than a loop over time. -bias[t] acts as the
+    threshold. Pass `order` k for a causal neuron (masked PSN), where only weight[t, t'] with t - k < t' <= t counts. It
+    is a layer over whole sequences, so call it directly, without `MultiStep`.
 
-    Inputs, Returns: x, (T, B, ...); spikes, (T, B, ...).
+    The weights are drawn like those of a Dense layer (He, uniform), and the bias starts at -1.
+
+    Inputs:
+        x: (T, B, ...).
+
+    Returns:
+        spikes, (T, B, ...).
 
     Raises:
-        ShapeError: for an input of another number of steps.
+        ShapeError: unless x has `steps` time steps.
 
     Source: Fang et al., "Parallel Spiking Neurons with High Efficiency and Ability to Learn Long-term Dependencies",
-    NeurIPS 2023. The weights begin as Linear's do (He, uniform), the bias as -1.
+    NeurIPS 2023.
 
     Example:
         >>> nn.PSN(steps=4)(ops.ones((4, 2, 3))).shape
         (4, 2, 3)
     """
 
-    steps: Annotated[int, field(range=_COUNT, meaning="T")]
-    order: int | None = field(None, _COUNT, "how many steps back it sees; None sees all, also those to come")
+    steps: Annotated[int, field(range=_COUNT, meaning="T, the number of time steps of every input")]
+    order: int | None = field(None, _COUNT, "the number of last steps that h sees; None sees all, also future ones")
     surrogate_function: Any = SPIKES
     compare: Literal[">", ">="] = COMPARE
 
     def _complete(self, given: dict[str, Any]) -> None:
-        """Draw the weights, and make the mask."""
+        """Draw the weights and create the mask."""
         steps, order = self.steps, self.order
         self.weight = Parameter(initializer(HeUniform(5**0.5), (steps, steps)), name="weight")
         self.bias = Parameter(ops.full((steps, 1), -1.0), name="bias")
@@ -86,38 +93,43 @@ class PSN(_Parallel):
         self.surrogate_function = spike_function(given["surrogate_function"], given["compare"], 1, "PSN")
 
     def construct(self, x: Tensor) -> Tensor:
-        check_time_axis(x, type(self).__name__)  # before the check of T, so that `fit` can see that T is the batch size
+        check_time_axis(x, type(self).__name__)  # first, so that `fit` can report a batch axis in place of time
         if x.ndim == 0 or x.shape[0] != self.steps:
-            raise ShapeError(f"PSN: x is ({self.steps}, B, ...) as steps={self.steps}, but its shape is {x.shape}.")
+            raise ShapeError(
+                f"PSN: with steps={self.steps}, x must have the shape ({self.steps}, B, ...), not {x.shape}."
+            )
         weight = self.weight if self.mask is None else self.weight * Tensor(self.mask)
         return self.fires(weight, x)
 
 
 @with_fields
 class SlidingPSN(_Parallel):
-    """Sliding parallel spiking neuron: a step sees the last k inputs, by weights that are the same at every step.
+    """Sliding parallel spiking neuron: like `PSN`, with the same k weights at every step.
 
-    h[t] = sum over j < k of weight[k - 1 - j] x[t - j] + bias;  s = surrogate(h), so -bias is the threshold
+        h[t] = sum over j < k of weight[k - 1 - j] x[t - j] + bias
+        s[t] = surrogate(h[t])
 
-    Inputs before the first are 0. It is a layer over whole sequences of any length, called directly, without MultiStep.
+    Use it for sequences of any length, which `PSN` cannot take. Inputs before the first step count as 0. -bias acts as
+    the threshold and starts at 1. Call it directly, without `MultiStep`.
 
-    Inputs, Returns: x, (T, B, ...); spikes, (T, B, ...).
+    Inputs:
+        x: (T, B, ...), with at least one step.
 
-    Raises:
-        ShapeError: for an input without steps.
+    Returns:
+        spikes, (T, B, ...).
 
-    Source: as for `PSN`; SpikingJelly, SlidingPSN. The bias begins as -1.
+    Source: as for `PSN`; SpikingJelly, SlidingPSN.
 
     Example:
         >>> print(nn.SlidingPSN(order=2)(Tensor([0.6, 0.6, 1.2, 0.0])))  # h = 0.6, 0.9, 1.5, 0.6, less 1
         [0. 0. 1. 0.]
     """
 
-    order: Annotated[int, field(range=_COUNT, meaning="k, how many steps it sees, the present one among them")]
+    order: Annotated[int, field(range=_COUNT, meaning="k, the number of steps that h sees, including the current one")]
     exp_init: bool = field(
         True,
         None,
-        "whether the weights begin as 1, 1/2, 1/4, ... into the past, or else as Linear's do (He, uniform)",
+        "whether the initial weights are 1, 1/2, 1/4, ... into the past, like a leak; else they are drawn as PSN's",
         keep=False,
     )
     surrogate_function: Any = SPIKES
@@ -134,12 +146,12 @@ class SlidingPSN(_Parallel):
 
     def construct(self, x: Tensor) -> Tensor:
         if x.ndim == 0 or x.shape[0] == 0:
-            raise ShapeError(f"SlidingPSN: x is (T, B, ...) with at least one step, its shape is {x.shape}.")
+            raise ShapeError(f"SlidingPSN: x must have the shape (T, B, ...) with at least one step, not {x.shape}.")
         check_time_axis(x, type(self).__name__)
         return self.fires(self.banded(x.shape[0], x), x)
 
     def banded(self, steps: int, x: Tensor) -> Tensor:
-        """The weights as a matrix (T, T): the weight of the step that lies t - t' back, 0 for others."""
+        """The weights as a banded matrix (T, T)."""
         back = np.arange(steps)[:, None] - np.arange(steps)
         seen = (back >= 0) & (back < self.order)
         with beside(x):
@@ -153,19 +165,23 @@ STEPS = Range(0.0, text="is a positive number of steps")
 
 @with_fields
 class Readout(Cell):
-    """One number for each output, from its recording over time: (T, B, ...) -> (B, ...).
+    """Decode a recording over time to one number per output: (T, B, ...) -> (B, ...).
 
-    "last"    v[T - 1]
-    "max"     max over t of v[t]
-    "mean"    1 / T sum over t of v[t]
-    "sum"     sum over t of v[t]; of spikes: their count
-    "exp"     1 / T sum over t of exp(-t / tau) v[t]: what comes early counts more
-    "first"   the step of the first spike, T - 1 if there is none; by its gradient one unit more makes it a step earlier
+        "last"    v[T - 1]
+        "max"     max over t of v[t]
+        "mean"    1 / T sum over t of v[t]
+        "sum"     sum over t of v[t]; for spikes, their count
+        "exp"     1 / T sum over t of exp(-t / tau) v[t], which gives early steps more weight
+        "first"   the step of the first spike, or T - 1 if there is none
 
-    Inputs, Returns: x, (T, B, ...), potentials, or spikes for "first"; (B, ...).
+    Put it after the last layer, for example after `MultiStep(LINode())`. "max" and "mean" are common for potentials,
+    "sum" for spikes. "first" has a custom gradient: a potential that is higher by 1 moves the spike one step earlier.
 
-    Raises:
-        ShapeError: for an input without steps.
+    Inputs:
+        x: potentials, or spikes for "first", (T, B, ...), with at least one step.
+
+    Returns:
+        (B, ...).
 
     Source: SpikingJelly's decoders of non-spiking neurons; "exp": Nowotny, Turner, Knight, "Loss shaping enhances exact
     gradient learning with EventProp in spiking neural networks", 2025; "first": snnTorch's temporal losses.
@@ -175,16 +191,16 @@ class Readout(Cell):
         [1. 2.]
     """
 
-    how: str = field("last", DECODERS, "which of them")
-    tau: float | None = field(None, STEPS, 'time constant of "exp"; the number of steps if it is left out', quiet=True)
+    how: str = field("last", DECODERS, "the reduction over time")
+    tau: float | None = field(None, STEPS, 'time constant of "exp", in steps; None is the number of steps', quiet=True)
 
     def _complete(self, given: dict[str, Any]) -> None:
-        """Make the decoder of first spikes."""
+        """Create the decoder of "first"."""
         self.first = FirstSpikeTime()
 
     def construct(self, x: Tensor) -> Any:
         if x.ndim == 0 or x.shape[0] == 0:
-            raise ShapeError(f"Readout: x is (T, B, ...) with at least one step, its shape is {x.shape}.")
+            raise ShapeError(f"Readout: x must have the shape (T, B, ...) with at least one step, not {x.shape}.")
         check_time_axis(x, type(self).__name__)
         if self.how == "last":
             return x[-1]

@@ -1,4 +1,4 @@
-"""Variants of the leaky neuron: adaptive, gated, resonating, refractory, and with several spikes in a step."""
+"""Variants of the LIF neuron: adaptive, gated, resonating, refractory, and with several spikes per step."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ from snncell.nn.neurons.integrate import DECAY_INPUT, MEMBRANE_TAU, V_REST, Eule
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
-MOST = Range(1, 2**24, "both", "is a whole number from 1 on", whole=True)
+MOST = Range(1, 2**24, "both", "is a whole number of at least 1", whole=True)
 
 
 @with_fields
 class MultiSpikeLIFNode(LeakyNode):
-    """A leaky neuron that gives as many spikes in a step as thresholds fit into its potential.
+    """Multi-spike LIF: several spikes per step, as many as thresholds fit into the potential.
 
-    h = beta v + x
-    s = floor(h / v_threshold), at least 0 and at most max_spikes
-    v = h - s v_threshold                    reset="subtract"; the others where s > 0
+        h = beta v + x
+        s = floor(h / v_threshold), at least 0 and at most max_spikes
+        v = h - s v_threshold                    reset="subtract"; the other resets act if s > 0
 
-    The derivative of s is that of one spike at the first threshold. Any `Neuron` counts so with its option max_spikes.
+    Use it for inputs that are large for a step, for example if you simulate in long steps: one step then carries the
+    spikes of several. The gradient of s is that of a single spike at the first threshold. Any `Neuron` counts spikes if
+    you pass max_spikes.
 
     Source: Weidel, Sheik, "WaveSense: Efficient Temporal Convolutions with Spiking Neural Networks", 2021; sinabs, LIF.
 
@@ -44,11 +46,15 @@ class MultiSpikeLIFNode(LeakyNode):
 
 @with_fields
 class ILIFNode(EulerLeak):
-    """Integer leaky integrate and fire: whole numbers of spikes in training, which unfold into spikes on a chip.
+    """Integer LIF (I-LIF): integer spike counts in training, binary spikes in inference.
 
-    h = v - (v - v_rest) / tau + x           as `LIFNode` without decay_input
-    s = round(clip(h / v_threshold, 0, D)),  ds/dh = 1 / v_threshold where 0 <= h / v_threshold <= D, else 0
-    v = h - s v_threshold                    reset="subtract"; the others where s > 0
+        h = v - (v - v_rest) / tau + x           as `LIFNode` with decay_input=False
+        s = round(clip(h / v_threshold, 0, D))   ds/dh = 1 / v_threshold inside of the clip, else 0
+        v = h - s v_threshold                    reset="subtract"; the other resets act if s > 0
+
+    Integer counts carry more information per step, so that training needs few steps. On a neuromorphic chip, a count of
+    s unfolds into s binary spikes. The defaults D = 4 and tau = 4/3, which keeps a quarter of the potential, are the
+    paper's.
 
     Source: Luo et al., "Integer-Valued Training and Spike-Driven Inference Spiking Neural Network for High-Performance
     and Energy-Efficient Object Detection", ECCV 2024; SpikingJelly, ILIFNode.
@@ -59,35 +65,42 @@ class ILIFNode(EulerLeak):
         [3. 4.]
     """
 
-    tau: Any = MEMBRANE_TAU.but(4.0 / 3.0)  # keeps a quarter, as in the paper
-    most: Annotated[int, Own()] = field(4, None, "D, the largest number in a step", convert=MOST.check, keep=False)
+    tau: Any = MEMBRANE_TAU.but(4.0 / 3.0)  # a step keeps a quarter of the potential, as in the paper
+    most: Annotated[int, Own()] = field(
+        4, None, "D, the largest number of spikes in a step", convert=MOST.check, keep=False
+    )
     v_rest: Any = V_REST
     surrogate_function = compare = max_spikes = field(init=False)
     delays = (None,)
     own_function = True
 
     def _complete(self, given: dict[str, Any]) -> None:
-        """Fire by rounding."""
+        """Set the rounding spike function."""
         self.fire_by(Rounding(given["most"]), given["most"])
 
     def spikes(self, h: Any, threshold: Any = None) -> Any:
-        """The whole number of thresholds nearest to the potential."""
+        """The spike count: the potential in thresholds, rounded to the nearest integer."""
         return self.fire_at(h / (self.v_threshold if threshold is None else threshold))
 
 
 @with_fields
 class RefractoryLIFNode(EulerLeak):
-    """A leaky neuron that rests for some steps after a spike.
+    """LIF with a refractory period: the neuron cannot fire for some steps after a spike.
 
-    free = 1 where rho <= 0, else 0
-    h = v + free (u - v),  u = the charged potential of `LIFNode`
-    s = free surrogate(h - v_threshold)
-    v = the reset of h, as for every `Neuron`
-    rho = refractory after a spike, else max(0, rho - 1)
+        free = 1 if rho <= 0, else 0
+        h = v + free (u - v)                     u is the charged potential of `LIFNode`
+        s = free surrogate(h - v_threshold)
+        v = h - s v_threshold                    reset="subtract"; see `Neuron` for the others
+        rho = refractory after a spike, else max(0, rho - 1)
 
-    While it rests, the potential stays where the reset put it, and inputs are lost. The counter has no gradient.
+    Use it to limit firing rates, as in biological neurons. During the refractory period the potential stays constant
+    and inputs are lost. No gradient flows through the counter rho.
 
-    Inputs, Returns: x, v, rho, the input, the potential and the steps still to rest, of one shape; (s, v, rho).
+    Inputs:
+        x, v, rho: the input, the potential and the remaining refractory steps, of one shape.
+
+    Returns:
+        (s, v, rho).
 
     Source: Gerstner et al., Neuronal Dynamics, section 1.3.3; Norse, LIFRefrac.
 
@@ -98,7 +111,7 @@ class RefractoryLIFNode(EulerLeak):
     """
 
     tau: Any = MEMBRANE_TAU
-    refractory: Annotated[float, Own()] = field(2.0, POSITIVE, "how many steps it rests", learned="never")
+    refractory: Annotated[float, Own()] = field(2.0, POSITIVE, "refractory period, in steps", learned="never")
     decay_input: bool = DECAY_INPUT
     v_rest: Any = V_REST
     delays = (None,)
@@ -114,18 +127,28 @@ class RefractoryLIFNode(EulerLeak):
 
 @with_fields
 class ALIFNode(Neuron):
-    """Adaptive leaky integrate and fire (the neuron of LSNNs).
+    """Adaptive LIF (ALIF), the neuron of LSNNs: each spike raises the threshold, which then decays slowly.
 
-    A = v_threshold + beta a
-    h = alpha v + x
-    s = surrogate(h - A)
-    a = rho a + jump s
-    v = h - s v_threshold                    reset="subtract"; the others as for every `Neuron`
+        A = v_threshold + beta a
+        h = alpha v + x
+        s = surrogate(h - A)
+        a = rho a + jump s
+        v = h - s v_threshold                    reset="subtract"; see `Neuron` for the others
 
-    By default the reset comes at the end of the step, as in sinabs, and decays with the potential. In the papers it
-    comes in the next step and has not decayed, v = alpha v - s v_threshold + x, and so does the jump: delay="reset".
+    Use it in recurrent networks for tasks with long time scales, because the adaptation is a memory that lasts much
+    longer than the potential. It also keeps firing rates low.
 
-    Inputs, Returns: x, v, a, the input, the potential and the adaptation, of one shape; (s, v, a).
+    By default the reset comes at the end of the step, as in sinabs, so the subtracted amount decays with the potential.
+    In the papers, reset and jump come in the next step: v = alpha v - s v_threshold + x. Pass delay="reset" for that.
+
+    The default beta=1.8 is that of Norse and sinabs. With rho=0.97 the adaptation lasts about 33 steps, and with alpha=0.9 the potential
+    about 10.
+
+    Inputs:
+        x, v, a: the input, the potential and the adaptation, of one shape.
+
+    Returns:
+        (s, v, a).
 
     Source: Bellec et al., "A solution to the learning dilemma for recurrent networks of spiking neurons", Nature
     Communications 2020; "Long short-term memory and learning-to-learn in networks of spiking neurons", NeurIPS 2018.
@@ -136,16 +159,17 @@ class ALIFNode(Neuron):
         [1.] [1.] [1.1]
     """
 
-    alpha: Any = field(0.9, DECAY, "decay of the potential, exp(-dt / tau_m)")
-    rho: Any = field(0.97, DECAY, "decay of the adaptation, exp(-dt / tau_a)")
-    beta: Any = field(1.8, FINITE, "rise of the threshold with the adaptation")
+    alpha: Any = field(0.9, DECAY, "decay factor of the potential, exp(-dt / tau_m)")
+    rho: Any = field(0.97, DECAY, "decay factor of the adaptation, exp(-dt / tau_a); slower than the potential")
+    beta: Any = field(1.8, FINITE, "rise of the threshold per unit of adaptation")
     jump: Any = field(
-        1.0, FINITE, "rise of the adaptation with a spike: 1 (e-prop 2020), or 1 - rho (LSNN 2018, sinabs, Spyx)"
+        1.0, FINITE, "rise of the adaptation by a spike: 1 (e-prop 2020), or 1 - rho (LSNN 2018, sinabs, Spyx)"
     )
     subtracts: str = field(
         "v_threshold",
         ("v_threshold", "threshold"),
-        'what "subtract" takes off: e-prop 2020 has v_threshold, LSNN 2018, sinabs and Spyx have A',
+        'the amount that reset="subtract" subtracts. e-prop 2020 uses v_threshold; LSNN 2018, sinabs and Spyx use the '
+        'adapted threshold A ("threshold"). One of',
     )
     delays = (None, "reset", "spike")
     other_states = (0.0,)
@@ -167,11 +191,14 @@ class ALIFNode(Neuron):
 
 @with_fields
 class KLIFNode(EulerLeak):
-    """A leaky neuron with a learned gain k and a rectified potential.
+    """KLIF: a LIF neuron with a learned gain k and a rectified potential.
 
-    h = relu(k u),  u = the charged potential of `LIFNode`
-    s = surrogate(h - v_threshold)
-    v = the reset of h, as for every `Neuron`;  with scale_reset that of h / k with v_threshold / k
+        h = relu(k u)                            u is the charged potential of `LIFNode`
+        s = surrogate(h - v_threshold)
+        v = h - s v_threshold                    reset="subtract"; see `Neuron` for the others
+
+    Learning k adapts the effective slope of the surrogate, so you need not tune the slope by hand. With
+    scale_reset=True, h / k and v_threshold / k replace h and v_threshold in the reset.
 
     Source: Jiang, Zhang, "KLIF: An optimized spiking neuron unit for tuning surrogate gradient slope and membrane
     potential", 2023; SpikingJelly, KLIFNode.
@@ -183,8 +210,8 @@ class KLIFNode(EulerLeak):
     """
 
     tau: Any = MEMBRANE_TAU
-    k: Any = field(1.0, POSITIVE, "the gain at first, for all neurons or one for each", learned="always")
-    scale_reset: bool = field(False, None, "whether k is taken out again before the reset")
+    k: Any = field(1.0, POSITIVE, "initial gain, one for the layer or one per neuron", learned="always")
+    scale_reset: bool = field(False, None, "whether the reset acts on h / k instead of h")
     decay_input: bool = DECAY_INPUT
     v_rest: Any = V_REST
     delays = (None,)
@@ -199,14 +226,20 @@ class KLIFNode(EulerLeak):
 
 @with_fields
 class CLIFNode(EulerLeak):
-    """A leaky neuron with a complementary potential m, which remembers spikes and carries gradients further back.
+    """Complementary LIF (CLIF): a second potential m remembers spikes and carries gradients over more steps.
 
-    h = v - (v - v_rest) / tau + x           as `LIFNode` without decay_input
-    s = surrogate(h - v_threshold)
-    m = m sigmoid(h / tau) + s
-    v = h - s (v_threshold + sigmoid(m))     reset="subtract"; the others as for every `Neuron`
+        h = v - (v - v_rest) / tau + x           as `LIFNode` with decay_input=False
+        s = surrogate(h - v_threshold)
+        m = m sigmoid(h / tau) + s
+        v = h - s (v_threshold + sigmoid(m))     reset="subtract"; see `Neuron` for the others
 
-    Inputs, Returns: x, v, m, the input, the potential and the complementary potential, of one shape; (s, v, m).
+    Use it in place of `LIFNode` if gradients vanish over time. It has no further constants to tune.
+
+    Inputs:
+        x, v, m: the input, the potential and the complementary potential, of one shape.
+
+    Returns:
+        (s, v, m).
 
     Source: Huang et al., "CLIF: Complementary Leaky Integrate-and-Fire Neuron for Spiking Neural Networks", ICML 2024;
     SpikingJelly, ComplementaryLIFNode.
@@ -229,12 +262,12 @@ class CLIFNode(EulerLeak):
         return s, self.after_reset(h, s, self.v_threshold + ops.sigmoid(m)), m
 
 
-# Each is the sigmoid of the Parameter of that name.
+# The value of each gate is the sigmoid of the Parameter of that name.
 GATES = ("alpha", "beta", "gamma", "tau", "v_threshold", "linear_decay", "v_subreset", "conduct")
 
 
 def gate(value: Any, who: str, name: str) -> Parameter:
-    """The Parameter whose sigmoid is `value`."""
+    """Create the Parameter of a gate: the logit of `value`."""
     if isinstance(value, Parameter):
         return value
     number = numbers_of(GATE.check(check_constant(value, who, name), who, name))
@@ -243,18 +276,25 @@ def gate(value: Any, who: str, name: str) -> Parameter:
 
 @with_fields(by_place=" ".join(GATES) + " detach_reset surrogate_function compare")
 class GLIFNode(Neuron):
-    """A gated leaky neuron, which learns what kind of leak, input and reset it has.
+    """Gated LIF (GLIF): learns which leak, input scaling and reset the neuron uses.
 
-    keep = 1 - alpha (1 - tau)
-    h = keep v (1 - gamma s) - (1 - alpha) linear_decay - (1 - gamma) v_subreset s + x (1 - beta (1 - conduct))
-    s = surrogate(h - v_threshold)
-    v = h
+        keep = 1 - alpha (1 - tau)
+        h = keep v (1 - gamma s) - (1 - alpha) linear_decay - (1 - gamma) v_subreset s + x (1 - beta (1 - conduct))
+        s = surrogate(h - v_threshold)
+        v = h
 
-    Here s on the right is the spike of the step before: gamma chooses between a reset to 0 and one that subtracts,
-    alpha between an exponential and a linear leak, beta how much of the input comes in. All are sigmoids of learned
-    Parameters; give each as a number between 0 and 1 for the layer, or an array, one for each neuron.
+    The s on the right is the spike of the previous step. gamma mixes a reset to 0 with a subtractive one, alpha an
+    exponential with a linear leak, and beta scales the input. Use it if you want heterogeneous neurons without choosing
+    these by hand.
 
-    Inputs, Returns: x, v, s, the input, the potential and the last spikes, of one shape; (s, v, s).
+    All constants are learned; each is the sigmoid of a Parameter. Pass an initial value between 0 and 1 for the layer,
+    or an array with one value per neuron. The defaults of 0.5 start between the two choices.
+
+    Inputs:
+        x, v, s: the input, the potential and the previous spikes, of one shape.
+
+    Returns:
+        (s, v, s).
 
     Source: Yao et al., "GLIF: A Unified Gated Leaky Integrate-and-Fire Neuron for Spiking Neural Networks", NeurIPS
     2022; SpikingJelly, GatedLIFNode.
@@ -265,14 +305,14 @@ class GLIFNode(Neuron):
         [1.]
     """
 
-    alpha: Any = field(0.5, None, "gate of the leak: exponential, or linear", convert=gate)
-    beta: Any = field(0.5, None, "gate of the input", convert=gate)
-    gamma: Any = field(0.5, None, "gate of the reset: to 0, or by v_subreset", convert=gate)
-    tau: Any = field(0.25, None, "factor that the exponential leak keeps, as the paper calls it", convert=gate)
-    v_threshold: Any = field(0.5, None, "where it fires", convert=gate)
-    linear_decay: Any = field(0.05, None, "the linear leak of a step; the paper has v_threshold / (2 T)", convert=gate)
-    v_subreset: Any = field(None, None, "size of the reset that subtracts", follows="v_threshold", convert=gate)
-    conduct: Any = field(0.5, None, "what beta leaves of the input; the paper has one for each step", convert=gate)
+    alpha: Any = field(0.5, None, "gate of the leak: 1 is exponential, 0 linear", convert=gate)
+    beta: Any = field(0.5, None, "gate of the input: 1 scales it by conduct, 0 not at all", convert=gate)
+    gamma: Any = field(0.5, None, "gate of the reset: 1 resets to 0, 0 subtracts v_subreset", convert=gate)
+    tau: Any = field(0.25, None, "decay factor of the exponential leak; the paper calls it tau", convert=gate)
+    v_threshold: Any = field(0.5, None, "the potential at which the neuron fires", convert=gate)
+    linear_decay: Any = field(0.05, None, "linear leak per step; the paper uses v_threshold / (2 T)", convert=gate)
+    v_subreset: Any = field(None, None, "size of the subtractive reset", follows="v_threshold", convert=gate)
+    conduct: Any = field(0.5, None, "scale of the gated input; the paper has one per time step", convert=gate)
     v_reset = reset = delay = input_gain = max_spikes = learnable = field(init=False)
     ranges: ClassVar = dict.fromkeys(GATES, LOGIT)
     one_at_most = True
@@ -298,12 +338,12 @@ class GLIFNode(Neuron):
     other_states = (0.0,)
 
     def range_of(self, name: str) -> Range:
-        """The range of a constant; a gate is a logit."""
+        """The range of a constant; a gate holds a logit."""
         return LOGIT if name in GATES else super().range_of(name)
 
     @property
     def constants_and_ranges(self) -> tuple[Constant, ...]:
-        """The gates, as they are used: the sigmoids of its Parameters."""
+        """The values of the gates: the sigmoids of the Parameters."""
         held = ((name, getattr(self, name)) for name in GATES)
         return tuple(Constant(name, numbers_of(ops.sigmoid(value)), GATE, learned=True) for name, value in held)
 
@@ -323,18 +363,24 @@ class GLIFNode(Neuron):
 
 @with_fields
 class ResonateNode(Neuron):
-    """Resonate and fire: a complex potential z = u + i v that turns and shrinks.
+    """Resonate and fire: a damped oscillator that responds to inputs at its own frequency.
 
-    u + i h = exp((b + i omega) dt) (u + i v) + x, the input into the real part, the current
-    s = surrogate(h - v_threshold): where the imaginary part, the potential, is high
-    v = the reset of h, as for every `Neuron`; u stays as it is
+        u + i h = exp((b + i omega) dt) (u + i v) + x      the input x adds to the real part u, the current
+        s = surrogate(h - v_threshold)                     the imaginary part h is the potential
+        v = h - s v_threshold                              reset="subtract"; see `Neuron` for the others
 
-    The equation dz/dt = (b + i omega) z + I, solved exactly between inputs that are jumps.
+    Use it for signals with rhythm, such as audio or radar: the neuron fires if inputs arrive in phase. The first line
+    solves dz/dt = (b + i omega) z + I exactly if the input consists of jumps at the steps. A spike does not change u.
+    With the defaults a period lasts 2 pi = 6.3 steps, and the oscillation decays over 5 steps.
 
-    Inputs, Returns: x, v, u, the input, the imaginary and the real part, of one shape; (s, v, u).
+    Inputs:
+        x, v, u: the input, the imaginary and the real part, of one shape.
 
-    Source: Izhikevich, "Resonate-and-fire neurons", Neural Networks 2001, where a spike puts z to i; the reset of v
-    alone is SpikingJelly's RAFNode.
+    Returns:
+        (s, v, u).
+
+    Source: Izhikevich, "Resonate-and-fire neurons", Neural Networks 2001, where a spike sets z to i; the reset of v
+    alone is that of SpikingJelly's RAFNode.
 
     Example:
         >>> spike, v, u = nn.ResonateNode(omega=3.14159)(Tensor([1.0]), Tensor([0.0]), Tensor([1.0]))
@@ -342,9 +388,9 @@ class ResonateNode(Neuron):
         [0.18]
     """
 
-    b: Any = field(-0.2, NEGATIVE, "growth of the oscillation, 1 / unit of dt")
+    b: Any = field(-0.2, NEGATIVE, "growth rate of the oscillation, 1 / unit of dt; it damps")
     omega: Any = field(1.0, POSITIVE, "angular frequency, rad / unit of dt")
-    dt: Annotated[float, Own()] = field(1.0, POSITIVE, "length of a step", learned="never")
+    dt: Annotated[float, Own()] = field(1.0, POSITIVE, "length of a time step", learned="never")
     other_states = (0.0,)
 
     def construct(self, x: Tensor, v: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:

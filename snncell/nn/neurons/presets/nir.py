@@ -1,4 +1,4 @@
-"""NIR 1.0: its neurons, by its own parameters."""
+"""Presets of NIR 1.0."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from snncell.surrogate import ATan
 
 
 class Nir(FrameworkSettings):
-    """Time constants are in seconds, and so is dt, the step: NIR has equations and no steps."""
+    """Settings of NIR's neurons, in seconds. NIR has no time step, so the preset adds its length dt."""
 
     tau: Constant
     tau_mem: Constant
@@ -29,16 +29,16 @@ class Nir(FrameworkSettings):
 
 
 class NirIF(Nir):
-    """IF, where a step may be one for each neuron."""
+    """Settings of nir.IF, where dt may also be an array."""
 
     dt: Constant = 1e-4
 
 
-FIRING = " v_threshold v_reset dt surrogate_function"  # what most of them end with
+FIRING = " v_threshold v_reset dt surrogate_function"  # settings that most neurons share
 
 
 def firing(p: Nir, input_gain: Any) -> dict[str, Any]:
-    """A spike, which is 1, where v > v_threshold puts v to v_reset."""
+    """Options of NIR's spike: v > v_threshold gives a spike of size 1 and resets v to v_reset."""
     return {
         "input_gain": input_gain,
         "v_threshold": p.v_threshold,

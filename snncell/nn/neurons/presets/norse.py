@@ -1,4 +1,4 @@
-"""Norse 1.1: its neurons, by its own parameters."""
+"""Presets of Norse 1.1."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from snncell.tape.tensor import Tensor
 
 
 class NorseLSNN(ALIFNode):
-    """LSNN: the adaptation decays before it is looked at, and the potential leaks to a value of its own.
+    """LSNN: the adaptation decays before the threshold uses it, and the potential leaks to v_rest.
 
     a' = rho a;  h = v_rest + alpha (v - v_rest) + x;  s = surrogate(h - (v_threshold + a'));  a = a' + jump s
     """
@@ -38,7 +38,7 @@ class NorseLSNN(ALIFNode):
 
 
 class NorseRefractory(RefractoryLIFNode):
-    """LIFRefrac: whether it rests is a spike of the surrogate too, so that the counter has a gradient.
+    """LIFRefrac: the surrogate also decides whether the neuron rests, so that the counter rho has a gradient.
 
     rests = surrogate(rho);  s = (1 - rests) surrogate(h - v_threshold);  v = (1 - rests) reset(h) + rests v
     rho = (1 - s) relu(rho - rests) + s refractory
@@ -56,21 +56,21 @@ class NorseRefractory(RefractoryLIFNode):
 
 absent(
     "norse",
-    adjoint="the reverse is compiled from the step here; nothing is to be chosen.",
+    adjoint="the backward pass is always compiled from the step, so there is nothing to choose.",
     hidden_size="a neuron is one step: nn.Recurrent(neuron, nn.Dense(n, n)) feeds its spikes back.",
-    CobaLIF="conductances are not here; write the step, docs/write-your-neuron.md shows how.",
-    LIFMC="compartments are not here; write the step, docs/write-your-neuron.md shows how.",
-    LIFEx="EIFNode behind WithSynapse has its equations; its constants are per step.",
+    CobaLIF="conductance-based neurons are not available; docs/write-your-neuron.md shows how to write the step.",
+    LIFMC="compartments are not available; docs/write-your-neuron.md shows how to write the step.",
+    LIFEx="nn.WithSynapse(nn.EIFNode(...)) has its equations, with constants per step.",
 )
 METHODS = ("super", "triangle", "tanh", "circ", "heavi_erfc")
-ALPHA = 100.0  # what alpha is there unless it is given
+ALPHA = 100.0  # Norse's default
 FROM_RATE = "jump read decay"  # i = i + x; v reads i; i = i (1 - dt tau_syn_inv)
 
 
 def norse_surrogate(method: str, alpha: float | None) -> Any:
-    """The spike function of a method: "super" ignores alpha there, 1 / (1 + |x|)^2; one that is given is used here."""
+    """The spike function of a Norse method. Norse ignores alpha in "super", 1 / (1 + |x|)^2; here you can pass it."""
     if method == "heaviside":
-        reason = "has no gradient in Norse either, so nothing would learn: take another method, or ops.stop_gradient"
+        reason = "has no gradient in Norse either, so nothing would learn: use another method, or ops.stop_gradient"
         one_of(method, METHODS, "like: norse", f'method "heaviside" {reason} around the neuron; method')
     one_of(method, METHODS, "like: norse", "method")
     if method == "super":
@@ -87,7 +87,10 @@ def euler(rate: Any, dt: float) -> Any:
 
 
 class Norse(FrameworkSettings):
-    """Rates are in 1 / s, and dt is the step in s; recurrent is the step of a recurrent cell, which detaches more."""
+    """Settings of Norse's neurons: rates in 1 / s, the step dt in s.
+
+    `recurrent` selects the step of a recurrent cell, which detaches more.
+    """
 
     tau_syn_inv: Constant = 200.0
     tau_mem_inv: Constant = 100.0
@@ -114,7 +117,7 @@ class Norse(FrameworkSettings):
 
 
 def firing(p: Norse) -> dict[str, Any]:
-    """A spike puts the potential to v_reset; the reset of a recurrent cell counts as a constant in the reverse."""
+    """Options of Norse's spike: reset to v_reset; recurrent cells detach the reset."""
     return {
         "v_threshold": p.v_th,
         "v_reset": p.v_reset,
@@ -125,7 +128,7 @@ def firing(p: Norse) -> dict[str, Any]:
 
 
 def synaptic(p: Norse, node: Membrane, order: str = FROM_RATE) -> Membrane:
-    """The neuron with the current of tau_syn_inv, its first state."""
+    """Add the synaptic current of tau_syn_inv to a neuron, as its first state."""
     return WithSynapse(node, decay_from_rate(p.tau_syn_inv, p.dt), order)
 
 
@@ -145,8 +148,8 @@ def norse_lif_box(p: Norse) -> Neuron:
 def norse_lsnn(p: Norse) -> Membrane:
     """LSNNCell, or the step of LSNNRecurrentCell, which detaches spikes in the reset and in the adaptation.
 
-    Its states are (i, v, b - v_th). The current is read before it decays and jumps, so an input acts one step later.
-    The default of tau_adapt_inv is Norse's, 1 / 800 1 / s: 800 s, where the paper has ms.
+    Its states are (i, v, b - v_th). The membrane reads the current before it decays and jumps, so an input acts one
+    step later. The default of tau_adapt_inv is Norse's 1 / 800 1 / s. That is 800 s, where the paper has 800 ms.
     """
     alpha, rho = decay_from_rate(p.tau_mem_inv, p.dt), decay_from_rate(p.tau_adapt_inv, p.dt)
     options: dict[str, Any] = {"input_gain": 1.0 - alpha, **firing(p)}
@@ -154,22 +157,22 @@ def norse_lsnn(p: Norse) -> Membrane:
 
 
 def norse_adex(p: Norse) -> Membrane:
-    """LIFAdExCell; its states are (i, v, a). The exponential runs away from v_th, which is the threshold too."""
+    """LIFAdExCell; its states are (i, v, a). v_th is the threshold, and also theta_rh of the exponential term."""
     tau, tau_w = euler(p.tau_mem_inv, p.dt), euler(p.tau_ada_inv, p.dt)
     of_adaptation = p.adaptation_current, p.adaptation_spike
     return synaptic(p, AdExNode(tau, tau_w, *of_adaptation, p.delta_T, p.v_th, p.v_leak, **firing(p)))
 
 
 def norse_refractory(p: Norse) -> Membrane:
-    """LIFRefracCell, or the step of LIFRefracRecurrentCell; its states are (i, v, rho), and rho has a gradient there.
+    """LIFRefracCell, or the step of LIFRefracRecurrentCell; its states are (i, v, rho), and rho has a gradient.
 
-    The parameters are those of its LIFParameters and rho_reset. The current goes on while the potential rests.
+    The settings are those of its LIFParameters and rho_reset. The current continues while the neuron rests.
     """
     return synaptic(p, NorseRefractory(euler(p.tau_mem_inv, p.dt), p.rho_reset, v_rest=p.v_leak, **firing(p)))
 
 
 def norse_izhikevich(p: Norse) -> Neuron:
-    """The feed-forward step: Euler for v and u alike, of tau_inv dt, and above the threshold."""
+    """The feed-forward Izhikevich step: Euler steps of length tau_inv dt for v and u; fires above the threshold."""
     fires, dt = norse_surrogate(p.method, p.alpha), p.tau_inv * p.dt
     options: dict[str, Any] = {"v_threshold": p.v_th, "compare": ">", "surrogate_function": fires}
     return IzhikevichNode(p.a, p.b, p.c, p.d, dt=dt, substeps=1, order="together", **options)

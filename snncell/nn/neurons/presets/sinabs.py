@@ -1,4 +1,4 @@
-"""sinabs 3.1: its neurons, by its own parameters."""
+"""Presets of sinabs 3.1."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from snncell.tape.tensor import Tensor
 
 
 def raise_to_floor(v: Any, floor: Any) -> Any:
-    """A potential, and where it is below the floor the floor."""
+    """Clip a potential from below; None means no floor."""
     return v if floor is None else ops.relu(v - floor) + floor
 
 
 class InPotential(Wrapper):
-    """A spike function in units of the potential, for x in thresholds: the other one's of x v_threshold."""
+    """Evaluate a spike function of the potential where the neuron passes thresholds: x becomes x v_threshold."""
 
     def __init__(self, surrogate_function: Any, v_threshold: Any) -> None:
         super().__init__(surrogate_function)
         if not isinstance(v_threshold, (int, float)):
             raise ArgumentError(
-                "like: sinabs: a surrogate_grad_fn with several spikes in a step needs one number as spike_threshold, "
-                f"not {v_threshold!r:.200}."
+                "like: sinabs: with a surrogate_grad_fn and several spikes in a step, spike_threshold must be one "
+                f"number, not {v_threshold!r:.200}."
             )
         self.v_threshold = v_threshold
 
@@ -51,7 +51,9 @@ class InPotential(Wrapper):
 
 
 class SinabsEnd(Neuron):
-    """A step that ends as sinabs's do: with a reset by a value of its own, and a floor below the potential."""
+    """The end of a step in sinabs: the reset subtracts subtract_value, and min_v_mem limits the potential from
+    below.
+    """
 
     starts = "at_first"
     at_first = 0.0
@@ -59,15 +61,15 @@ class SinabsEnd(Neuron):
     subtract_value: Any = None
     resets_all = False
     norm_input = False
-    decay = "beta"  # the constant that is the factor that a step keeps of the potential
+    decay = "beta"  # name of the constant that is the decay factor of the potential
 
     def ending(self, floor: Any, subtract_value: Any, as_shipped: bool, norm_input: bool = False) -> Self:
-        """The neuron itself, with these."""
+        """Set these options and return the neuron itself."""
         self.resets_all, self.norm_input = as_shipped and self.reset == "value", norm_input
         return self.having(min_v_mem=floor, subtract_value=subtract_value)
 
     def range_of(self, name: str) -> Range:
-        """The range of a constant: the floor is below the threshold."""
+        """The range of a constant; the floor must be below the threshold."""
         if name == "min_v_mem":
             return Range(high=self.v_threshold, text="is below spike_threshold")
         usual = super().range_of(name)
@@ -78,11 +80,11 @@ class SinabsEnd(Neuron):
         return Range(low, text=f"{usual.text}, and above min_v_mem")
 
     def gained(self, x: Any) -> Any:
-        """The input, with norm_input times what a step does not keep."""
+        """The input, multiplied by 1 minus the decay factor if norm_input is True."""
         return x * (1.0 - getattr(self, self.decay)) if self.norm_input else x
 
     def after_reset(self, h: Any, spike: Any, drop: Any = None) -> Any:
-        """The potential after the reset, above the floor."""
+        """The potential after the reset, clipped at the floor."""
         if self.resets_all:
             v = h * (1.0 - ops.minimum(ops.stop_gradient(spike), 1.0)) + self.v_reset
         else:
@@ -95,25 +97,27 @@ class SinabsLIF(SinabsEnd, LeakyNode):
 
 
 class SinabsCuba(SinabsEnd, CubaLIFNode):
-    """LIF and IAF with tau_syn; the gain is that of the current."""
+    """LIF and IAF with tau_syn; norm_input scales the current instead of the input."""
 
     def gained(self, x: Any) -> Any:
-        """The input as it is."""
+        """Return the input unchanged."""
         return x
 
     def read(self, current: Tensor) -> Any:
-        """The current, with norm_input times what a step does not keep."""
+        """The current, multiplied by 1 minus the decay factor if norm_input is True."""
         return SinabsEnd.gained(self, current)
 
 
 class SinabsALIF(SinabsEnd, ALIFNode):
-    """ALIF: the surrogate is as wide as the threshold, through which no gradient goes; that of the reset goes on."""
+    """ALIF: the surrogate is as wide as the threshold, which is a constant for its gradient but not for the
+    reset's.
+    """
 
     relative = False
     decay = "alpha"
 
     def in_thresholds(self, relative: bool) -> None:
-        """Make a single spike one of h / threshold - 1, as several spikes are already."""
+        """Give a single spike the argument h / threshold - 1, which several spikes have already."""
         self.relative = relative
         if relative and isinstance(self.surrogate_function, Inclusive):
             self.fire_by(Counting(self.surrogate_function.surrogate_function, 1, ">="), 1)
@@ -125,13 +129,15 @@ class SinabsALIF(SinabsEnd, ALIFNode):
         return rho * a + (1.0 - rho) * s
 
     def spikes(self, h: Any, threshold: Any = None) -> Any:
-        """The number of spikes, with the threshold as a constant in the reverse."""
+        """The number of spikes; the backward pass treats the threshold as a constant."""
         held = ops.stop_gradient(self.v_threshold if threshold is None else threshold)
         return self.fire_at(h / held - 1.0) if self.relative else super().spikes(h, held)
 
 
 class SinabsLeak(Membrane):
-    """ExpLeak: v = beta v + x, or with norm_input beta v + (1 - beta) x; its output is not limited, its state is."""
+    """ExpLeak: v = beta v + x, or beta v + (1 - beta) x with norm_input; the floor limits the state but not the
+    output.
+    """
 
     beta: Any
     min_v_mem: Any = None
@@ -148,37 +154,37 @@ class SinabsLeak(Membrane):
         return h, raise_to_floor(h, self.min_v_mem)
 
     def init_state(self, x: Tensor) -> Tensor:
-        """A potential of 0."""
+        """Start at a potential of 0."""
         return self.filled(x, 0.0)
 
 
 absent(
     "sinabs",
-    record_states="snncell.monitor records states, nn.MultiStep(cell, return_states=True) gives the last ones.",
-    shape="states take the shape of the input; other first states are passed to nn.MultiStep's call.",
-    batch_size="nothing is folded into the batch here: inputs are (T, B, ...), see nn.TimeDistributed.",
-    num_timesteps="nothing is folded into the batch here: inputs are (T, B, ...), see nn.TimeDistributed.",
-    rec_connect="a neuron is one step: nn.Recurrent(neuron, nn.Dense(n, n)) feeds its spikes back.",
+    record_states="snncell.monitor records states, and nn.MultiStep(cell, return_states=True) returns the last ones.",
+    shape="states take the shape of the input; you can pass other initial states to the call of nn.MultiStep.",
+    batch_size="inputs have the shape (T, B, ...), without folding time into the batch; see nn.TimeDistributed.",
+    num_timesteps="inputs have the shape (T, B, ...), without folding time into the batch; see nn.TimeDistributed.",
+    rec_connect="a neuron is one time step; nn.Recurrent(neuron, nn.Dense(n, n)) feeds its spikes back.",
 )
 
 SPIKE_FNS = ("MultiSpike", "SingleSpike")
-Spikes = Literal["MultiSpike", "SingleSpike"] | Count  # the class there, or n of MaxSpike(n)
+Spikes = Literal["MultiSpike", "SingleSpike"] | Count  # the class in sinabs, or n of MaxSpike(n)
 RESET_FNS = ("MembraneSubtract", "MembraneReset")
 
 
 def most_spikes(spike_fn: Any) -> Any:
-    """The largest number of spikes in a step: of MaxSpike(n) it is n."""
+    """The largest number of spikes in a step; n for MaxSpike(n)."""
     if not isinstance(spike_fn, int):
         one_of(spike_fn, SPIKE_FNS, "like: sinabs", "spike_fn, if no number (MaxSpike),")
     return {"MultiSpike": None, "SingleSpike": 1}.get(spike_fn, spike_fn)
 
 
 class Sinabs(FrameworkSettings):
-    """Time constants are in steps. A surrogate_grad_fn sees v - spike_threshold.
+    """Settings of sinabs's neurons, with time constants in steps. surrogate_grad_fn receives v - spike_threshold.
 
-    grad_width and grad_scale are those of SingleExponential, reset_value that of MembraneReset, subtract_value that of
-    MembraneSubtract. MembraneReset(reset_value) adds reset_value to every potential at every step there, and puts the
-    potential of those that fire to it here; as_shipped=True does as there.
+    grad_width and grad_scale belong to SingleExponential, reset_value to MembraneReset, subtract_value to
+    MembraneSubtract. In sinabs, MembraneReset(reset_value) adds reset_value to every potential at every step. Here it
+    resets the neurons that fire to reset_value; as_shipped=True reproduces sinabs.
     """
 
     tau_mem: Constant
@@ -199,20 +205,21 @@ class Sinabs(FrameworkSettings):
     as_shipped: bool = False
 
 
-FIRING = " spike_threshold spike_fn reset_fn surrogate_grad_fn"  # runs of settings that several classes have
+FIRING = " spike_threshold spike_fn reset_fn surrogate_grad_fn"  # settings that several classes share
 TRAINED = " min_v_mem train_alphas norm_input"
 OF_FUNCTIONS = " grad_width grad_scale reset_value subtract_value as_shipped"
 
 
 def firing(p: Sinabs, threshold: Any) -> dict[str, Any]:
-    """Counts spikes unless spike_fn is "SingleSpike"; the surrogate sees v - threshold.
+    """Options of sinabs's spike. It counts spikes unless spike_fn is "SingleSpike"; the surrogate gets v -
+    threshold.
 
     SingleExponential is grad_scale / w exp(-|v - threshold| / w), with w = grad_width threshold.
     """
     one_of(p.reset_fn, RESET_FNS, "like: sinabs", "reset_fn")
     most, surrogate = most_spikes(p.spike_fn), p.surrogate_grad_fn
     if surrogate is None:
-        width = p.grad_width * (threshold if most == 1 else 1.0)  # counting is done in units of the threshold
+        width = p.grad_width * (threshold if most == 1 else 1.0)  # with counting, x is in units of the threshold
         surrogate = Scaled(PiecewiseExp(1.0 / width), 2.0 * p.grad_scale)
     elif most != 1:
         surrogate = InPotential(surrogate, threshold)
@@ -228,7 +235,7 @@ def firing(p: Sinabs, threshold: Any) -> dict[str, Any]:
 
 
 def leaky(p: Sinabs, beta: Any) -> Membrane:
-    """LIF and IAF, by what a step keeps of the potential."""
+    """LIF and IAF, by the decay factor of the potential."""
     options, after = firing(p, p.spike_threshold), (p.min_v_mem, p.subtract_value, p.as_shipped, p.norm_input)
     if p.tau_syn is None:
         options["learnable"] = ("beta",) if p.train_alphas else ()
@@ -238,25 +245,28 @@ def leaky(p: Sinabs, beta: Any) -> Membrane:
 
 
 def sinabs_alif(p: Sinabs) -> Membrane:
-    """ALIF; its states are (v_mem, b), with tau_syn (i_syn, v_mem, b).
+    """ALIF; its states are (v_mem, b), or (i_syn, v_mem, b) with tau_syn.
 
-    No gradient goes through the comparison with the threshold that adapts, and the surrogate is as wide as it is. With
-    tau_syn and norm_input the current there is multiplied by 1 - exp(-1 / tau_mem) at every step, and so forgets
-    faster than tau_syn says; here it is when it is read, and as_shipped=True does as there.
+    No gradient flows through the comparison with the adaptive threshold, and the surrogate is as wide as the threshold.
+    With tau_syn and norm_input, sinabs multiplies the current by 1 - exp(-1 / tau_mem) at every step, so it forgets
+    faster than tau_syn says. Here the factor applies where the membrane reads the current; as_shipped=True reproduces
+    sinabs.
     """
     alpha, rho = decay_from_tau(p.tau_mem), decay_from_tau(p.tau_adapt)
     most, norm_input = most_spikes(p.spike_fn), p.norm_input
     if p.surrogate_grad_fn is not None and most != 1:
         raise ArgumentError(
-            "ALIFNode.like: sinabs: a surrogate_grad_fn goes with spike_fn='SingleSpike'; several spikes are counted "
-            "in thresholds, which change. Leave it out, or take grad_width and grad_scale."
+            "ALIFNode.like: sinabs: surrogate_grad_fn needs spike_fn='SingleSpike', because several spikes are counted "
+            "in units of the threshold, which adapts. Leave it out, or use grad_width and grad_scale."
         )
     options = firing(p, 1.0)
     options["learnable"] = ("alpha", "rho") if p.train_alphas else ()
     current = None if p.tau_syn is None else decay_from_tau(p.tau_syn)
     if current is not None and p.as_shipped and norm_input:
         if p.train_alphas:
-            raise ArgumentError("ALIFNode.like: sinabs: as_shipped=True with tau_syn does not go with train_alphas.")
+            raise ArgumentError(
+                "ALIFNode.like: sinabs: as_shipped=True with tau_syn cannot be combined with train_alphas=True."
+            )
         current, norm_input = current * (1.0 - alpha), False
     node = SinabsALIF(alpha, rho, p.adapt_scale, 1.0 - rho, "threshold", **options)
     node.in_thresholds(relative=p.surrogate_grad_fn is None and most == 1)
@@ -267,13 +277,13 @@ def sinabs_alif(p: Sinabs) -> Membrane:
 
 
 preset = Sinabs.preset
-preset(  # IAF; a spike is 1, and there may be several in a step
+preset(  # IAF; a spike has the size 1, and a step can have several
     {"IFNode": "sinabs"},
     FIRING + " tau_syn min_v_mem" + OF_FUNCTIONS,
     lambda p: leaky(p, 1.0),
     norm_input=False,
 )
-preset(  # LIF; with tau_syn it has a current, and states (v_mem, i_syn)
+preset(  # LIF; with tau_syn its states are (v_mem, i_syn)
     {"CubaLIFNode": "sinabs", "LIFNode": "sinabs"},
     "tau_mem tau_syn" + FIRING + TRAINED + OF_FUNCTIONS,
     lambda p: leaky(p, decay_from_tau(p.tau_mem)),
@@ -284,7 +294,7 @@ preset(
     sinabs_alif,
     spike_fn="SingleSpike",
 )
-preset(  # ExpLeak, which gives its potential before min_v_mem limits it
+preset(  # ExpLeak, whose output is the potential before min_v_mem limits it
     {"LINode": "sinabs"},
     "tau_mem train_alphas min_v_mem norm_input",
     lambda p: SinabsLeak(decay_from_tau(p.tau_mem), p.norm_input, p.min_v_mem, "beta" if p.train_alphas else ()),

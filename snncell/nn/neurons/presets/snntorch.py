@@ -1,4 +1,4 @@
-"""snnTorch 1.0: its neurons, by its own parameters."""
+"""Presets of snnTorch 1.0."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from snncell.tape.tensor import Tensor
 
 
 class TorchEnd(Neuron):
-    """A step that ends as snnTorch's may: with graded spikes, one winner, or a reset that swallows spikes."""
+    """The end of a step in snnTorch: graded spikes, inhibition, or a reset that swallows spikes."""
 
     swallows = False
     inhibition = False
     graded_spikes_factor: Any = None
 
     def ending(self, swallows: bool, inhibition: bool, factor: Any = None, learned: bool = False) -> Self:
-        """The neuron itself, with these."""
+        """Set these options and return the neuron itself."""
         self.swallows, self.inhibition = swallows, inhibition
         return self.having(graded_spikes_factor=self.to_learn("graded_spikes_factor", factor) if learned else factor)
 
     def recall(self, v: Tensor, threshold: Any = None) -> tuple[Tensor, Tensor | None]:
-        """At the beginning of a step: v, and where spikes are swallowed that of v, which counts as a constant."""
+        """Start a step; if spikes are swallowed, return also the spike of v, as a constant."""
         if not self.swallows:
             return super().recall(v, threshold)
         return v, ops.stop_gradient(self.spikes(v, threshold))
 
     def fired(self, h: Tensor, late: Tensor | None, threshold: Any = None, drop: Any = None) -> tuple[Tensor, Tensor]:
-        """At the end of a step: the spikes as they are given, and the potential to carry on.
+        """End a step: return the spikes and the next potential.
 
-        Where spikes are swallowed, what is left above the threshold is lowered in the next step as if it had fired,
-        h = h - R v_threshold, and what fires then is lowered by s - R only.
+        If spikes are swallowed, a potential that remains above the threshold is lowered in the next step as if it had
+        fired: h = h - R v_threshold. A spike of that step then subtracts only s - R.
         """
         if self.swallows and late is not None:
             h = h - late * self.v_threshold
@@ -55,9 +55,9 @@ class TorchEnd(Neuron):
         return s if self.graded_spikes_factor is None else s * self.graded_spikes_factor, v
 
     def winner(self, v: Tensor) -> Tensor:
-        """1 for the neuron of a sample that is furthest above its threshold, 0 for the others."""
+        """1 for the neuron of each sample that is furthest above its threshold, 0 for the others."""
         if v.ndim != 2:
-            raise ShapeError(f"like: snntorch: inhibition is among the neurons of (B, N), not of {v.shape}.")
+            raise ShapeError(f"like: snntorch: inhibition needs an input of shape (B, N), not {v.shape}.")
         first = ops.argmax(ops.stop_gradient(v - self.v_threshold), 1).expand_dims(1)
         return ops.equal(ops.arange(v.shape[1]), first).astype(v.dtype)
 
@@ -71,7 +71,9 @@ class TorchSynaptic(TorchEnd, CubaLIFNode):
 
 
 class TorchAlpha(AlphaNode):
-    """Alpha, whose "subtract" takes the threshold off e, clears i, and adds the last i to the potential."""
+    """Alpha with snnTorch's own "subtract": it subtracts the threshold from e, clears i, and adds the last i to the
+    potential.
+    """
 
     def construct(self, x: Tensor, e: Tensor, i: Tensor, v: Tensor) -> tuple[Tensor, ...]:
         alpha, beta = self.alpha, self.beta
@@ -81,28 +83,28 @@ class TorchAlpha(AlphaNode):
         return self.spikes(h), slow - late * self.v_threshold, fast * (1.0 - late), h
 
 
-STATES = "states are arguments here, nn.MultiStep hands them on, and return_states=True gives the last ones; "
-ABOVE = "Leaky alone has it there; multiply the spikes."
+STATES = "states are arguments; nn.MultiStep carries them, and return_states=True returns the last ones. "
+ABOVE = "only Leaky has it in snnTorch; multiply the spikes instead."
 absent(
     "snntorch",
-    init_hidden=STATES + "nn.Stateful keeps them from call to call.",
-    output=STATES + "the output is the spikes.",
-    surrogate_disable="a spike without a gradient is ops.stop_gradient of one.",
-    state_quant="quantise in a neuron of your own, docs/write-your-neuron.md shows how.",
-    learn_beta="Lapicque computes nothing with its beta after construction, so it never learns it there either; "
-    "LIFNode.like('snntorch', learn_beta=True) learns one.",
-    reset_delay="it has none there: the reset comes with the next step.",
+    init_hidden=STATES + "nn.Stateful keeps them between calls.",
+    output=STATES + "The output is the spikes.",
+    surrogate_disable="apply ops.stop_gradient to the spikes instead.",
+    state_quant="docs/write-your-neuron.md shows how to write a neuron that quantises its states.",
+    learn_beta="snnTorch's Lapicque never learns beta, because it does not use beta after construction; "
+    "LIFNode.like('snntorch', learn_beta=True) learns it.",
+    reset_delay="this neuron always resets in the next step.",
     graded_spikes_factor=ABOVE,
     learn_graded_spikes_factor=ABOVE,
     inhibition="nn.WinnerTakeAll(1) of the spikes silences all but one; Leaky, Synaptic and Lapicque have inhibition=.",
-    StateLeaky="LeakyNode(nn.decay_from_tau(1 / (1 - beta)), reset=None) has its kernel.",
-    RLeaky="nn.Recurrent(LIFNode.like('snntorch', beta=...), nn.Dense(n, n)) is it.",
-    RSynaptic="nn.Recurrent(LIFNode.like('snntorch.Synaptic', ...), nn.Dense(n, n)) is it.",
+    StateLeaky="use LeakyNode(nn.decay_from_tau(1 / (1 - beta)), reset=None), which has the same kernel.",
+    RLeaky="use nn.Recurrent(LIFNode.like('snntorch', beta=...), nn.Dense(n, n)).",
+    RSynaptic="use nn.Recurrent(LIFNode.like('snntorch.Synaptic', ...), nn.Dense(n, n)).",
 )
 
 
 class SnnTorch(FrameworkSettings):
-    """Fires above the threshold, with ATan(2) unless told otherwise; resets come one step later by default."""
+    """Settings of snnTorch's neurons: ATan(2) by default, and a reset that is delayed by a step."""
 
     alpha: Constant
     beta: Constant
@@ -120,12 +122,12 @@ class SnnTorch(FrameworkSettings):
 
     @property
     def swallows(self) -> bool:
-        """Version 1.0 swallows spikes with reset_delay=False and "subtract"; here it does with as_shipped=True."""
+        """Whether to reproduce snnTorch 1.0, which swallows spikes with reset_delay=False and "subtract"."""
         return self.as_shipped and self.reset_mechanism == "subtract" and not self.reset_delay
 
 
 def firing(p: SnnTorch, delay: str | None) -> dict[str, Any]:
-    """Threshold, reset and spike function; a delayed reset counts as a constant in the reverse."""
+    """Options of threshold, reset and spike function; the backward pass treats a delayed reset as a constant."""
     one_of(p.reset_mechanism, ("subtract", "zero", "none"), "like: snntorch", "reset_mechanism")
     learned = {"alpha": p.learn_alpha, "beta": p.learn_beta, "v_threshold": p.learn_threshold}
     return {
@@ -139,23 +141,23 @@ def firing(p: SnnTorch, delay: str | None) -> dict[str, Any]:
 
 
 def refuse_inhibition(p: SnnTorch) -> None:
-    """Raise where inhibition there does what nobody asks for."""
+    """Raise for combinations with inhibition that do nothing sensible in snnTorch."""
     if p.inhibition and not p.reset_delay:
         raise ArgumentError(
             "like: snntorch: inhibition with reset_delay=False resets losers above the threshold one step later than "
-            "the winner. Take reset_delay=True, or nn.WinnerTakeAll(1) of the input."
+            "the winner. Use reset_delay=True, or apply nn.WinnerTakeAll(1) to the input."
         )
     factor = p.graded_spikes_factor
     if p.inhibition and (p.learn_graded_spikes_factor or isinstance(factor, bool) or factor != 1.0):
         raise ArgumentError(
-            "like: snntorch: with inhibition=True snnTorch ignores graded_spikes_factor. Leave one of them out, and "
-            "multiply the spikes."
+            "like: snntorch: with inhibition=True snnTorch ignores graded_spikes_factor. Leave one of them out; you "
+            "can multiply the spikes afterwards."
         )
 
 
 def torch_leaky(p: SnnTorch) -> Neuron:
-    """Leaky. With inhibition, of a sample (N,) only the neuron with the largest potential may fire; all are reset by
-    their own.
+    """Leaky. With inhibition only the neuron with the largest potential of a sample (N,) may fire; each resets
+    itself.
     """
     refuse_inhibition(p)
     options = firing(p, "reset" if p.reset_delay else None)
@@ -167,7 +169,7 @@ def torch_leaky(p: SnnTorch) -> Neuron:
 
 
 def torch_synaptic(p: SnnTorch) -> Neuron:
-    """Synaptic; its states are (mem, syn). A delayed "zero" takes the input of its step, too."""
+    """Synaptic; its states are (mem, syn). A delayed "zero" acts after the input of its step."""
     refuse_inhibition(p)
     options = firing(p, "reset+input" if p.reset_delay else None)
     if not p.swallows and not p.inhibition:
@@ -178,15 +180,16 @@ def torch_synaptic(p: SnnTorch) -> Neuron:
 def torch_alpha(p: SnnTorch) -> Neuron:
     """Alpha; its states are (syn_exc, syn_inh, mem).
 
-    Its "subtract" takes the threshold off syn_exc, clears syn_inh and adds the last syn_inh to the potential there,
-    which lowers nothing by the threshold; here the potential falls by it, and as_shipped=True does as there.
+    snnTorch's "subtract" subtracts the threshold from syn_exc, clears syn_inh and adds the last syn_inh to the
+    potential, which does not lower it by the threshold. Here the potential falls by the threshold; as_shipped=True
+    reproduces snnTorch.
     """
     kind = TorchAlpha if p.as_shipped and p.reset_mechanism == "subtract" else AlphaNode
     return kind(p.alpha, p.beta, **firing(p, "reset+input"))
 
 
 class Lapicque(SnnTorch):
-    """Two of beta, resistance and capacitance, or beta alone."""
+    """Settings of Lapicque: two of beta, resistance and capacitance, or beta alone."""
 
     beta: Constant | None = None
     R: Constant | None = None
@@ -195,17 +198,17 @@ class Lapicque(SnnTorch):
 
 
 def resistance_and_capacitance(beta: Any, resistance: Any, capacitance: Any, time_step: float) -> tuple[Any, Any]:
-    """R and C of Lapicque, from two of beta, R and C, or from beta and R = 1."""
+    """R and C of Lapicque, from two of beta, R and C, or from beta with R = 1."""
     if beta is None:
         if resistance is None or capacitance is None:
             raise ArgumentError("like: snntorch.Lapicque needs beta=..., or R=... and C=..., or beta and one of them.")
         return resistance, capacitance
     if resistance is not None and capacitance is not None:
-        raise ArgumentError("like: snntorch.Lapicque: beta follows from R and C; give at most two of the three.")
+        raise ArgumentError("like: snntorch.Lapicque: beta follows from R and C; pass at most two of the three.")
     if isinstance(beta, bool) or not isinstance(beta, (int, float)) or not 1.0 / math.e <= beta < 1.0:
         raise ArgumentError(
-            f"like: snntorch.Lapicque: beta is a number from 1 / e = 0.368 to 1, not {beta!r:.200}: a step keeps "
-            f"1 + ln(beta) of the potential there, and not beta (LeakyNode(beta) does)."
+            f"like: snntorch.Lapicque: beta must be a number from 1 / e = 0.368 to 1, not {beta!r:.200}, because a "
+            f"step of snnTorch keeps 1 + ln(beta) of the potential. For a decay factor beta, use LeakyNode(beta)."
         )
     product = time_step / math.log(1.0 / beta)
     if capacitance is not None:
@@ -215,7 +218,7 @@ def resistance_and_capacitance(beta: Any, resistance: Any, capacitance: Any, tim
 
 
 def torch_lapicque(p: Lapicque) -> Neuron:
-    """Lapicque, by two of its beta, resistance and capacitance; of beta alone a step keeps 1 + ln(beta) there."""
+    """Lapicque, from two of beta, resistance and capacitance. With beta alone, a step keeps 1 + ln(beta)."""
     resistance, capacitance = resistance_and_capacitance(p.beta, p.R, p.C, p.time_step)
     options, who = firing(p, "reset+input"), "like: snntorch.Lapicque"
     resistance, capacitance = positive(resistance, who, "R"), positive(capacitance, who, "C")

@@ -1,4 +1,4 @@
-"""SpikingJelly 2.0: its neurons, by its own parameters."""
+"""Presets of SpikingJelly 2.0."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from snncell.nn.neurons.variants import CLIFNode, ILIFNode, KLIFNode, ResonateNo
 from snncell.surrogate import Rect, Sigmoid
 
 GATED = (
-    "GatedLIFNode has a conductance for each of its T steps, and so is no neuron of one step. nn.GLIFNode has one for "
-    "all, and otherwise its equations: GLIFNode(alpha, beta, gamma, tau, v_threshold, linear_decay, v_subreset, "
-    "conduct, surrogate_function=surrogate.Sigmoid(4.0), compare='>='), each gate of shape (C, 1, 1)."
+    "GatedLIFNode has a conductance for each of its T steps, so it is not a neuron of one step. nn.GLIFNode has one "
+    "conductance for all steps and otherwise the same equations: GLIFNode(alpha, beta, gamma, tau, v_threshold, "
+    "linear_decay, v_subreset, conduct, surrogate_function=surrogate.Sigmoid(4.0), compare='>='), each gate of shape "
+    "(C, 1, 1)."
 )
 absent(
     "spikingjelly",
     GLIFNode=GATED,
     GatedLIFNode=GATED,
-    PSN="it is a layer over whole sequences: nn.PSN(steps, compare='>=').",
-    MaskedPSN="it is a layer over whole sequences: nn.PSN(steps, order, compare='>='), whose mask is whole at once.",
-    SlidingPSN="it is a layer over whole sequences: nn.SlidingPSN(order, compare='>=').",
-    LIAFNode="it gives no spikes; write the step, docs/write-your-neuron.md shows how.",
-    step_mode="a neuron is one step here, nn.MultiStep(neuron) is all of them.",
-    backend="there is one, which compiles: nn.MultiStep(neuron) is a kernel.",
+    PSN="it is a layer over whole sequences, nn.PSN(steps, compare='>=').",
+    MaskedPSN="it is a layer over whole sequences, nn.PSN(steps, order, compare='>='), masked from the beginning.",
+    SlidingPSN="it is a layer over whole sequences, nn.SlidingPSN(order, compare='>=').",
+    LIAFNode="its outputs are not spikes; docs/write-your-neuron.md shows how to write the step.",
+    step_mode="a neuron is one time step; nn.MultiStep(neuron) runs it over all steps.",
+    backend="nn.MultiStep(neuron) always compiles a kernel.",
     store_v_seq="snncell.monitor records potentials.",
 )
 
 
 class SpikingJelly(FrameworkSettings):
-    """Fires at the threshold; v_reset None subtracts; Sigmoid(4) unless another surrogate is given."""
+    """Settings of SpikingJelly's neurons: Sigmoid(4) by default; v_reset=None means a subtractive reset."""
 
     tau: Constant = 2.0
     decay_input: bool = True
@@ -59,7 +60,7 @@ class SpikingJelly(FrameworkSettings):
 
 
 def firing(p: SpikingJelly, surrogate: Any = None) -> dict[str, Any]:
-    """Threshold, reset and spike function, which is `surrogate` if none is given."""
+    """Options of threshold, reset and spike function, which defaults to `surrogate`."""
     fires = p.surrogate_function
     return {
         "v_threshold": p.v_threshold,
@@ -72,10 +73,10 @@ def firing(p: SpikingJelly, surrogate: Any = None) -> dict[str, Any]:
 
 
 preset = SpikingJelly.preset
-FIRING = " v_threshold v_reset surrogate_function detach_reset"  # what most of them end with
+FIRING = " v_threshold v_reset surrogate_function detach_reset"  # settings that most neurons share
 RESTING = " v_threshold v_rest v_reset surrogate_function detach_reset"
 
-# IFNode. A spike is 1, whatever the threshold; so not this library's IFNode, whose spike is v_threshold.
+# IFNode. Not this library's IFNode, because its spike has the size v_threshold instead of 1.
 preset({"IFNode": "spikingjelly"}, FIRING, lambda p: LeakyNode(1.0, **firing(p)))
 preset(
     {"LIFNode": "spikingjelly"},
@@ -105,7 +106,7 @@ preset(
     lambda p: EIFNode(p.tau, p.delta_T, p.theta_rh, p.v_rest, **firing(p)),
     v_reset=-0.1,
 )
-preset(  # IzhikevichNode, which has not the equations of 2003; w_rest is where w begins, and not where it rests
+preset(  # IzhikevichNode, whose equations are not those of 2003; w_rest is the initial w, not its resting value
     {"AdaptiveQIFNode": "spikingjelly", "IzhikevichNode": "spikingjelly"},
     "tau v_c a0 v_threshold v_reset v_rest w_rest tau_w a b surrogate_function detach_reset",
     lambda p: AdaptiveQIFNode(p.tau, p.tau_w, p.a, p.b, p.v_c, p.a0, p.v_rest, p.w_rest, **firing(p)),
@@ -116,7 +117,7 @@ preset(
     "scale_reset tau decay_input" + FIRING,
     lambda p: KLIFNode(p.tau, 1.0, p.scale_reset, p.decay_input, **firing(p)),
 )
-preset(  # ComplementaryLIFNode, which subtracts
+preset(  # ComplementaryLIFNode, whose reset subtracts
     {"CLIFNode": "spikingjelly"},
     "tau v_threshold surrogate_function",
     lambda p: CLIFNode(p.tau, **firing(p, Rect(1.0))),

@@ -1,4 +1,4 @@
-"""Spyx 1.0: its neurons, by its own parameters."""
+"""Presets of Spyx 1.0."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ absent(
     "spyx",
     hidden_shape="a neuron takes the shape of its input.",
     layer_shape="a neuron takes the shape of its input.",
-    rngs="nothing is drawn: give the decay factors, numbers or arrays.",
+    rngs="decay factors are not drawn at random: pass them as numbers or arrays.",
     PopulationCode="num_classes of nn.CERateLoss, CECountLoss and MSECountLoss sums the neurons of a class; the one "
     "there sums over classes, and over samples.",
 )
 
 
 class SpyxCuba(CubaLIFNode):
-    """CuBaLIF: the spike of the last step is subtracted before the potential decays, and so decays with it."""
+    """CuBaLIF: the previous spike is subtracted before the potential decays, so that the subtracted amount decays
+    too.
+    """
 
     def _resets_at_end(self) -> bool:
         return False
 
 
 class Spyx(FrameworkSettings):
-    """A neuron's decay factors have no defaults there."""
+    """Settings of Spyx's neurons; the decay factors have no defaults."""
 
     alpha: Constant
     beta: Constant
@@ -40,13 +42,13 @@ class Spyx(FrameworkSettings):
 
 
 def firing(p: Spyx) -> dict[str, Any]:
-    """The spike comes in the step after the potential has crossed the threshold, and with it the reset."""
+    """Options of the spike: spike and reset come one step after the potential crosses the threshold."""
     surrogate = FastSigmoid(25.0) if p.activation is None else p.activation
     return {"v_threshold": p.threshold, "surrogate_function": surrogate, "delay": "spike"}
 
 
 preset, END = Spyx.preset, " threshold activation"
-preset({"IFNode": "spyx"}, END, lambda p: LeakyNode(1.0, **firing(p)))  # a spike is 1
+preset({"IFNode": "spyx"}, END, lambda p: LeakyNode(1.0, **firing(p)))  # LeakyNode, whose spike has the size 1
 preset({"LeakyNode": "spyx", "LIFNode": "spyx"}, "beta" + END, lambda p: LeakyNode(p.beta, **firing(p)))
 preset(  # its states are (V, I)
     {"LIFNode": "spyx.CuBaLIF", "CubaLIFNode": "spyx"},
