@@ -99,7 +99,7 @@ def test_a_constant_is_checked_when_it_is_made_and_when_it_is_set():
 
 
 def test_what_is_no_argument_is_refused_in_the_words_of_the_class():
-    with pytest.raises(CallError, match="Cubic has no option 'tau'. Its options are steepness, centre, mode, v_thr"):
+    with pytest.raises(CallError, match=r"Cubic has no option 'tau'. Its options are steepness, centre, mode, v_thr"):
         Cubic(tau=2.0)
     with pytest.raises(CallError, match=r"Power: has no argument scael. Did you mean scale\?"):
         Power(2.0, scael=1.0)
@@ -187,7 +187,7 @@ def test_a_subclass_with_an_init_of_its_own_hands_options_on():
     node = Halved(0.5, steepness=0.1, learnable="steepness")
     assert node.steepness.item() == pytest.approx(0.1) and node.half == 0.5
     assert node(ops.ones(2), ops.zeros(2))[1].tolist() == [0.5, 0.5]
-    with pytest.raises(CallError, match="Halved has no option 'other'. Its options are half, steepness, centre"):
+    with pytest.raises(CallError, match=r"Halved has no option 'other'. Its options are half, steepness, centre"):
         Halved(0.5, other=1)
 
 

@@ -66,7 +66,12 @@ def test_a_compiled_neuron_that_is_changed_is_the_changed_one():
 
 REFUSED = [
     (nn.LIFNode, "compare", "==", 'LIFNode: compare is ">" or ">=", not \'==\''),
-    (nn.LIFNode, "max_spikes", 0, "LIFNode: max_spikes must be a whole number of at least 1, or None for no limit, not 0"),
+    (
+        nn.LIFNode,
+        "max_spikes",
+        0,
+        "LIFNode: max_spikes must be a whole number of at least 1, or None for no limit, not 0",
+    ),
     (nn.LIFNode, "surrogate_function", surrogate.ATan, "LIFNode: surrogate_function is a spike function"),
     (nn.IzhikevichNode, "max_spikes", 3, "IzhikevichNode: max_spikes is 1, not 3"),
     (nn.GLIFNode, "max_spikes", None, "GLIFNode: max_spikes is 1, not None"),

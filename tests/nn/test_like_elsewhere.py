@@ -220,7 +220,9 @@ def test_a_framework_without_the_neuron_says_which_it_has():
 
 
 def test_a_neuron_that_is_none_of_one_step_says_so():
-    with pytest.raises(ArgumentError, match=r"GLIFNode.like: there is no preset for spikingjelly's GLIFNode: GatedLIFNode"):
+    with pytest.raises(
+        ArgumentError, match=r"GLIFNode.like: there is no preset for spikingjelly's GLIFNode: GatedLIFNode"
+    ):
         nn.GLIFNode.like("SpikingJelly")
     with pytest.raises(ArgumentError, match=r"nn.SlidingPSN\(order, compare='>='\)"):
         nn.LIFNode.like("SpikingJelly.SlidingPSN")

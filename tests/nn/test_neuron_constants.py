@@ -128,7 +128,9 @@ def test_counts_without_end_are_refused_before_anything_is_made():
     ):
         with pytest.raises(ArgumentError, match=r"whole number of at least 1"):
             make()
-    with pytest.raises(ArgumentError, match=r"substeps is a whole number of at least 1, and at most 1000, not 1099511627776"):
+    with pytest.raises(
+        ArgumentError, match=r"substeps is a whole number of at least 1, and at most 1000, not 1099511627776"
+    ):
         nn.IzhikevichNode(substeps=2**40)
 
 

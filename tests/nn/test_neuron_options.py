@@ -35,7 +35,10 @@ from snncell.nn.neurons.base import Counting, Rounding
             lambda: nn.LIFNode(surrogate_function=surrogate.ATan),
             "LIFNode: surrogate_function is a spike function, a Cell",
         ),
-        (lambda: nn.LIFNode(max_spikes=0), "LIFNode: max_spikes must be a whole number of at least 1, or None for no limit, not 0"),
+        (
+            lambda: nn.LIFNode(max_spikes=0),
+            "LIFNode: max_spikes must be a whole number of at least 1, or None for no limit, not 0",
+        ),
         (
             lambda: nn.LIFNode(max_spikes=2.5),
             "LIFNode: max_spikes must be a whole number of at least 1, or None for no limit, not 2.5",
@@ -45,7 +48,10 @@ from snncell.nn.neurons.base import Counting, Rounding
         (lambda: nn.ILIFNode(v_threshold=0.0, v_reset=-1.0, reset="value"), "ILIFNode: v_threshold is positive if a"),
         (lambda: nn.LIFNode(v_threshold=[1.0, 0.4], v_reset=0.5, reset="value"), "v_threshold is above v_reset, which"),
         (lambda: nn.LIFNode(v_reset=[0.5, 1.0], reset="value"), "v_threshold is above v_reset, which"),
-        (lambda: nn.LIFNode(learnable="beta"), "LIFNode: cannot learn 'beta', .* The constants are tau, v_rest, v_thresh"),
+        (
+            lambda: nn.LIFNode(learnable="beta"),
+            "LIFNode: cannot learn 'beta', .* The constants are tau, v_rest, v_thresh",
+        ),
         (lambda: nn.LIFNode(np.array([2.0, 1.0])), "LIFNode: tau is a number of steps above 1"),
         (lambda: nn.ParametricLIFNode(1.0), "ParametricLIFNode: tau is a number of steps above 1 .*nn.steps_from_sec"),
         (lambda: nn.KLIFNode(0.5), "KLIFNode: tau is a number of steps above 1"),
@@ -103,7 +109,11 @@ class Halved(nn.LIFNode):
 
 
 OTHERS_WORDS = [
-    (nn.LIFNode, {"beta": 0.9}, r'For the names of snntorch or spyx, call nn\.LIFNode\.like\("snntorch", beta=\.\.\.\)\.$'),
+    (
+        nn.LIFNode,
+        {"beta": 0.9},
+        r'For the names of snntorch or spyx, call nn\.LIFNode\.like\("snntorch", beta=\.\.\.\)\.$',
+    ),
     (nn.LIFNode, {"threshold": 0.5}, r'nn\.LIFNode\.like\("snntorch", threshold=\.\.\.\)'),
     (nn.LeakyNode, {"reset_mechanism": "zero"}, r'nn\.LeakyNode\.like\("snntorch", reset_mechanism=\.\.\.\)'),
     (nn.QIFNode, {"beta": 0.5, "threshold": 1.0}, r'nn\.LIFNode\.like\("snntorch", beta=\.\.\., threshold=\.\.\.\)'),
@@ -430,7 +440,9 @@ def test_the_first_spike_and_its_gradient():
 
 
 def test_a_readout_of_nothing_is_refused():
-    with pytest.raises(ShapeError, match=r"Readout: x must have the shape \(T, B, ...\) with at least one step, not \(0, 2\)"):
+    with pytest.raises(
+        ShapeError, match=r"Readout: x must have the shape \(T, B, ...\) with at least one step, not \(0, 2\)"
+    ):
         nn.Readout()(ops.zeros((0, 2)))
 
 

@@ -167,7 +167,9 @@ def test_a_framework_is_named_by_a_word(framework):
 
 
 def test_an_unknown_parameter_lists_the_known_ones():
-    with pytest.raises(ArgumentError, match=r"LIFNode.like: unknown setting 'tau' of snntorch. It takes beta, threshold, "):
+    with pytest.raises(
+        ArgumentError, match=r"LIFNode.like: unknown setting 'tau' of snntorch. It takes beta, threshold, "
+    ):
         LIKE("snntorch", tau=2.0)
     with pytest.raises(ArgumentError, match=r"LIFNode.like: snntorch needs beta=..., because it has no default"):
         LIKE("snntorch")

@@ -181,7 +181,11 @@ WRONG = [
         ShapeError,
         "the input has 5 steps; there are scales of 4",
     ),
-    (lambda: nn.WithSynapse(3), ArgumentError, r"WithSynapse: cell must be a neuron, an object such as nn.ALIFNode\(\)"),
+    (
+        lambda: nn.WithSynapse(3),
+        ArgumentError,
+        r"WithSynapse: cell must be a neuron, an object such as nn.ALIFNode\(\)",
+    ),
     (lambda: nn.WithSynapse(nn.ALIFNode(), 1.5), ArgumentError, "WithSynapse: alpha .*, not 1.5"),
     (lambda: nn.WithSynapse(nn.ALIFNode(), order="x"), ArgumentError, 'WithSynapse: order is "decay jump read", '),
 ]

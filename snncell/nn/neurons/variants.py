@@ -141,8 +141,8 @@ class ALIFNode(Neuron):
     By default the reset comes at the end of the step, as in sinabs, so the subtracted amount decays with the potential.
     In the papers, reset and jump come in the next step: v = alpha v - s v_threshold + x. Pass delay="reset" for that.
 
-    The default beta=1.8 is that of Norse and sinabs. With rho=0.97 the adaptation lasts about 33 steps, and with alpha=0.9 the potential
-    about 10.
+    The default beta=1.8 is that of Norse and sinabs. With rho=0.97 the adaptation lasts about 33 steps, and with
+    alpha=0.9 the potential lasts about 10.
 
     Inputs:
         x, v, a: the input, the potential and the adaptation, of one shape.
