@@ -2,9 +2,8 @@
 
 Without options it makes an environment with the peers (once; it is kept), compares what all compute, measures every row
 in turns within one run, then the sweeps, digits end to end and what there is of snncell alone, and writes tables and
-plots to `benchmarks/results`, and the table of the README. With `--rows` or `--quick` it prints, and writes nothing but
-where `--write` and `--readme` say. `--list` names the rows; `--cost-model` measures the kernels for
-`docs/cost-model.md`.
+plots to `benchmarks/results`. With `--rows` or `--quick` it prints, and writes files only to the folder of `--write`.
+`--list` names the rows; `--cost-model` measures the kernels for `docs/cost-model.md`.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ def options() -> argparse.Namespace:
     add("--rounds", type=int, default=15, metavar="N", help="how often each contestant has its turn")
     add("--no-memory", action="store_true", help="leave out the most memory of each, in processes of their own")
     add("--here", action="store_true", help="in this environment, with what is installed in it")
-    add("--write", type=Path, metavar="FOLDER", help="write tables and plots there, and not the README")
-    add("--readme", action="store_true", help="write the table of the README, also of some rows only")
+    add("--write", type=Path, metavar="FOLDER", help="write tables and plots to this folder")
     add("--json", type=Path, metavar="FILE", help="also write the rows' figures to this file")
     add("--cost-model", action="store_true", help="measure the kernels, and write the table of docs/cost-model.md")
     add("--list", action="store_true", help="name rows and groups")
@@ -103,8 +101,6 @@ def main() -> None:
         print(f"\n{run.page()}")
         if folder and run.found:
             run.write(folder)
-    if whole or given.readme:
-        put_between_markers(HERE.parent / "README.md", run.summary())
     if given.json:
         timings = {name: [vars(timing) for timing in each] for name, each in run.found.items()}
         text = json.dumps({"about": run.about, "rows": timings, "notes": run.notes}, indent=1)

@@ -11,13 +11,13 @@ from benchmarks.machine import about
 from benchmarks.measure import measured, peak_in_fresh_process
 from benchmarks.row import Row
 from benchmarks.rows import ROWS
-from benchmarks.tables import Measured, by_group, details, milliseconds, page, summary
+from benchmarks.tables import Measured, by_group, details, milliseconds, page
 
-TITLE = "Beside the other frameworks"
+TITLE = "Comparison with other frameworks"
 HEAD = (
-    "Medians, of contestants that had their turns one after the other within one run; a ratio is the fastest peer's "
-    "time in snncell's. All have the same inputs and weights, and what they find was compared before. Spyx is not "
-    "among them: a neuron of one's own there is JAX's scan."
+    "Medians of all contestants, which take turns within one run. A ratio is the time of the fastest peer divided by "
+    "snncell's. All contestants get the same inputs and weights, and the benchmark compares their results before it "
+    "measures. Spyx is missing, because your own neuron in Spyx is JAX's scan."
 )
 
 
@@ -68,12 +68,6 @@ class Run:
             self.parts += ["## snncell alone", alone.table(lines)]
 
     # --- the report ---------------------------------------------------------------------------------------------------
-
-    def summary(self) -> str:
-        """The table of the README: networks, and neurons alone."""
-        shown = {name: each for name, each in self.found.items() if ROWS[name].group in ("nets", "neurons", "layers")}
-        facts = f"`{self.about['command']}`, {self.about['date']}, {self.about['processor']}."
-        return f"{summary(ROWS, shown)}\n\n{facts}"
 
     def page(self, pictures: Sequence[Path] = ()) -> str:
         parts = [HEAD, *(by_group(ROWS, self.found) if self.found else [])]

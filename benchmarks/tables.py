@@ -1,4 +1,4 @@
-"""Tables of Markdown of the figures, pages with the machine and the command, the README's table."""
+"""Markdown tables of the measurements, and pages with the machine and the command."""
 
 from __future__ import annotations
 

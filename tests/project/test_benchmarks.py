@@ -104,10 +104,17 @@ def test_growth_is_an_exponent() -> None:
     assert sweeps.growth({1.0: points[1.0]}, "snncell") is None
 
 
-def test_the_readme_has_a_place_for_the_table() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_cost_model_has_a_place_for_its_table() -> None:
+    text = (ROOT / "docs/cost-model.md").read_text(encoding="utf-8")
     assert BEGIN in text and END in text
-    assert BEGIN in (ROOT / "docs/cost-model.md").read_text(encoding="utf-8")
+
+
+def test_the_times_in_the_readme_are_measured() -> None:
+    page = (ROOT / "benchmarks/results/frameworks.md").read_text(encoding="utf-8")
+    measured = set(re.findall(r"^\| [^|]+ \| [^|]+ \| ([\d.]+ ms) \|", page, re.M))  # all medians
+    rows = re.findall(r"^\| (.*\*\*[\d.]+ ms\*\*.*) \|$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M)
+    times = {time for row in rows for time in re.findall(r"[\d.]+ ms", row)}
+    assert len(rows) == 5 and times <= measured
 
 
 def test_the_model_of_distributed_training(monkeypatch: pytest.MonkeyPatch) -> None:
