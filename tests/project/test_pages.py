@@ -249,3 +249,31 @@ def test_arguments_of_one_text_are_one_entry(docstrings):
     ]
     found = [(p.name, p.annotation, p.description, p.value) for p in docstrings.together(given)]
     assert found == [("path, title", None, "both.", "1"), ("x", "int", "one.", None)]
+
+
+# --- the cheat sheet --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.compiled
+def test_each_line_of_the_cheat_sheet_runs(tmp_path, monkeypatch, capsys):
+    """The code in the last column of its tables, in order, in the namespace of the page's block."""
+    pytest.importorskip("nir", reason="the extra 'nir' brings nir, and it is not installed")
+    monkeypatch.chdir(tmp_path)
+    page = DOCS / "cheatsheet.md"
+    names: dict[str, Any] = {}
+    for number, text in code(page):
+        run(page, number, text, names, capsys)
+    ran = 0
+    try:
+        for line in page.read_text(encoding="utf-8").splitlines():
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            if not line.startswith("| ") or cells[-1] in ("snncell", "---") or "not needed" in cells[-1]:
+                continue
+            for found in re.findall(r"`([^`]+)`", cells[-1]):
+                if found.endswith(")") or " = " in found:
+                    exec(compile(found, f"{page.name}: {found}", "exec"), names)
+                    ran += 1
+    finally:
+        plt.close("all")
+        snncell.set_context(check_finite=False)
+    assert ran > 60 and names["spikes"].shape == (25, 32, 20)
