@@ -63,7 +63,7 @@ def main(updates: int = 300, steps: int = 100, neurons: int = 32) -> float:
     layer = nn.MultiStep(TwoSigned())
     check(layer.cell)
     report = snncell.explain(layer, ops.ones((steps, 32, neurons)))
-    print(next(line.strip() for line in str(report).splitlines() if "one kernel" in line))
+    print(next(line.strip() for line in report.splitlines() if "one kernel" in line))
     readout = nn.MultiStep(nn.LINode(tau=2.0))
     net = nn.SequentialCell(nn.Dense(1, neurons, weight_init=Normal(0.3)), layer, nn.Dense(neurons, 1), readout)
     step = snncell.train.training_step(net, nn.MSELoss(), nn.Adam(net.trainable_params(), 1e-2))

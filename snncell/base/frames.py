@@ -19,7 +19,7 @@ import inspect
 import linecache
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NamedTuple, TypeVar
@@ -175,16 +175,74 @@ def text_of(frame: FrameType) -> str:
     return f"{os.path.basename(path)}:{number}: {linecache.getline(path, number).strip()}"
 
 
-def user_line(*, within: bool = False) -> str:
-    """File, line and text of the innermost caller outside of the package; `within`, of one that is no machinery.
+def user_line() -> str:
+    """File, line and text of the innermost caller outside of the package.
 
-    An operation that a bprop of the package calls belongs to the line of the operation that is being reversed.
+    An operation that a bprop of the package calls belongs to the line of the operation that is being differentiated.
     """
-    beyond = _machinery if within else PACKAGE
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(beyond):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         mark = mark_of(frame, Reversing)
         if isinstance(mark, Reversing):
             return f"reverse of {mark.line}"
         frame = frame.f_back
     return text_of(frame)
+
+
+# --- layers -----------------------------------------------------------------------------------------------------------
+
+
+class Place(str):
+    """The place of an instruction in the code and in the network: a line as text, and its layer.
+
+    Attributes:
+        layer: the path and the class of the layer, such as "layers.1 MultiStep(LIFNode)"; "" outside of Cells.
+        backward: whether the instruction computes a gradient.
+    """
+
+    __slots__ = ("backward", "layer")
+
+    layer: str
+    backward: bool
+
+    def __new__(cls, line: str, layer: str = "", backward: bool = False) -> Place:
+        place = super().__new__(cls, line)
+        place.layer, place.backward = layer, backward
+        return place
+
+
+def place_of_instruction() -> Place:
+    """The place that a trace notes for an operation that runs now: the innermost line that is no machinery."""
+    frame: FrameType | None = sys._getframe(1)
+    line, cells, backward = "", [], False
+    while frame is not None:
+        mark = mark_of(frame)
+        if isinstance(mark, Reversing):
+            line, backward = line or f"reverse of {mark.line}", True
+            cells.clear()  # a gradient belongs to the layer of its forward pass, whichever Cells its bprop calls
+            if layer := getattr(mark.line, "layer", ""):
+                return Place(line, layer, backward)
+        elif isinstance(mark, Running):
+            cells.append(mark.cell)
+        elif not line and (frame.f_back is None or not frame.f_code.co_filename.startswith(_machinery)):
+            line = text_of(frame)
+        frame = frame.f_back
+    return Place(line, name_of_layer(layer_among(cells)[1]) if cells else "", backward)
+
+
+def layer_among(cells: Sequence[Any]) -> tuple[int, Any]:
+    """The number of the running neuron, or of the innermost Cell, and its layer; `cells` are innermost first.
+
+    The layer is the Cell that runs the neuron over time, if there is one, so that surrogates and neurons belong to it.
+    """
+    looped = [n for n, cell in enumerate(cells[1:]) if cell._over_time and cells[n] is cell.cell]
+    neurons = [n for n, cell in enumerate(cells) if hasattr(cell, "init_state")]
+    number = (looped or neurons or [0])[0]
+    return number, cells[number + 1] if looped else cells[number]
+
+
+def name_of_layer(cell: Any) -> str:
+    """The path of a Cell in its network, as in the names of its Parameters, and its class."""
+    kind = type(cell).__name__
+    kind += f"({type(cell.cell).__name__})" if cell._over_time else ""
+    return f"{cell._naming.prefix.removesuffix('.')} {kind}".lstrip()

@@ -15,7 +15,8 @@ from snncell.base.arguments.shown import came, show
 from snncell.base.config import FINITE
 from snncell.base.frames import hide_frames
 from snncell.compiler.compiled import Compiled
-from snncell.compiler.explain import explain_plan, explain_stages, signature_difference
+from snncell.compiler.explain import Explanation, explain_plan, explain_stages, signature_difference
+from snncell.compiler.layers import explain_layers
 from snncell.compiler.state.values import same_value
 from snncell.errors import ArgumentError, DTypeError, JitPickleError, ShapeError, TraceError
 from snncell.tape import structure
@@ -27,6 +28,7 @@ from snncell.tape.tensor import Tensor, snapshot
 
 
 Level = Literal["O0", "O1", "O2"]
+Detail = Literal["layers", "launches", "program"]
 
 
 class JitConfig:
@@ -256,13 +258,16 @@ class Jitted:
             stacklevel=4,
         )
 
-    def explain(self, *args: Any, **kwargs: Any) -> str:
+    def explain(self, *args: Any, detail: Detail = "layers", **kwargs: Any) -> Explanation:
         """Explain the compiled function for these arguments, as text; see `explain`."""
         with recording_on(None):
             compiled, leaves = self.lookup(args, kwargs)
-        return explain_plan(self.name, compiled.plan([leaf._data for leaf in leaves]))
+        plan = compiled.plan([leaf._data for leaf in leaves])
+        if detail == "layers":
+            return explain_layers(self.name, plan)
+        return Explanation(explain_plan(self.name, plan) if detail == "launches" else plan.program)
 
-    def explain_passes(self, *args: Any, **kwargs: Any) -> str:
+    def explain_passes(self, *args: Any, **kwargs: Any) -> Explanation:
         """Its Program for these arguments after each pass, as text; see `explain_passes`."""
         with recording_on(None):
             compiled, leaves = self.lookup(args, kwargs)
@@ -344,36 +349,48 @@ def _jit_function(
     return jitted
 
 
-def explain(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> str:
-    """Explain how `fn` is compiled for these inputs: its kernels, the operations in each, and the bytes they move.
+def explain(fn: Callable[..., Any], *inputs: Any, detail: Detail = "layers", **kwargs: Any) -> Explanation:
+    """Explain how `fn` is compiled for these inputs: per layer the fused kernels, stored values, bytes, and slow parts.
 
-    The text has a summary, then for each launch the operations that it fuses with their lines in your code, the bytes
-    that it moves, and why it is not one with the launches that it depends on. For a loop over time it says whether the
-    loop is one kernel or why not, which values it stores for the backward pass, and which instructions run before and
-    after it. The Program comes last. Nothing is run. To explain a gradient, pass the function that takes it:
-    `explain(snncell.value_and_grad(...), ...)`, or the whole training step.
+    Use it when a network is slower than you expect, or to check that a neuron of your own becomes one kernel. Nothing
+    is run. To see the backward pass, pass a function that takes the gradient, for example the whole training step.
+
+    - `detail="layers"` is a table on one screen. For each layer, by its path in the network, it says whether the
+      forward and the backward pass are fused and, if not, why. It also shows which results the layer stores for the
+      backward pass, and the bytes that its launches read and write.
+    - `detail="launches"` lists every launch in order: the operations that it fuses, with their lines in your code, the
+      bytes, and why it is not fused with the launches that it depends on. A loop over time is shown with the values
+      that it stores, and with the instructions before, in and after it.
+    - `detail="program"` prints the compiled Program, one operation per line.
 
     Args:
         fn: a function or Cell, jitted or not.
-        inputs, kwargs: arguments like those it will get.
+        inputs, kwargs: arguments like those that you will call it with; only shapes, dtypes and Python values count.
+        detail: "layers", "launches" or "program".
+
+    Returns:
+        A string that a notebook shows as a table, and a console as it is.
 
     Example:
-        >>> print(explain(lambda x: ops.exp(x) * 2.0, ops.ones(3)).splitlines()[0])
+        >>> print(explain(nn.Dense(3, 2), ops.ones((5, 3))).splitlines()[0])
+        Dense, compiled for the CPU
+        >>> text = explain(lambda x: ops.exp(x) * 2.0, ops.ones(3), detail="launches")
+        >>> print(text.splitlines()[0])
         <lambda>: 1 loop, 0 loops over time, 0 calls, 0 views; 24 B read and written by one run
     """
-    return _explain_jitted("explain", fn).explain(*inputs, **kwargs)
+    return _explain_jitted("explain", fn).explain(*inputs, detail=detail, **kwargs)
 
 
-def explain_passes(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> str:
-    """The Program that `fn` becomes for these inputs, as text: as it was traced, then after each pass of the compiler.
+def explain_passes(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> Explanation:
+    """Show the Program that `fn` becomes for these inputs after each compiler pass, as text.
 
-    The steps of its loops over time follow, also after each pass: what a step stores for the backward pass, and which
-    of its instructions run before the loop, in it and after it. A pass that changes nothing is named, and no more.
-    Nothing is run. `snncell/compiler/pipeline.py` lists the passes, with the purpose of each.
+    The first Program is the traced one. The steps of its loops over time follow, also after each pass: the values that
+    a step stores for the backward pass, and the instructions before, in and after the loop. A pass without effect is
+    one line, "no change". Nothing is run. `snncell/compiler/pipeline.py` lists the passes, with the purpose of each.
 
     Args:
         fn: a function or Cell, jitted or not.
-        inputs, kwargs: arguments like those it will get.
+        inputs, kwargs: arguments like those that you will call it with.
 
     Example:
         >>> print(explain_passes(lambda x: ops.exp(x) * 2.0, ops.ones(3)).splitlines()[0])

@@ -13,8 +13,8 @@ import numpy as np
 
 from snncell.base.config import FINITE
 from snncell.compiler.backends.cuda_loop import CUDALoop
-from snncell.compiler.explain import explain_loop
-from snncell.compiler.ir.loop import Body, Loop, LoopOperation, Recompute
+from snncell.compiler.explain import explain_loop, summarise_loop
+from snncell.compiler.ir.loop import Body, Loop, LoopOperation, LoopSummary, Recompute
 from snncell.compiler.ir.program import find_used_values, results_of, with_inputs
 from snncell.compiler.linearise import (
     Reverse,
@@ -150,6 +150,10 @@ class Scan(LoopOperation):
     def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
         """The form the loop took, and why."""
         return explain_loop(self.lowered, attrs["steps"], space)
+
+    def summary(self, steps: int, space: Space) -> LoopSummary:
+        """The form that the loop takes, why it is slow if it is, and where its instructions run."""
+        return summarise_loop(self.lowered, steps, space)
 
     def kernels(self, attrs: dict[str, Any], space: Space = HOST) -> list[tuple[Any, ...]]:
         """The kernels of its loop, to be built."""

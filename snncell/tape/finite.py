@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell.base import config
-from snncell.base.frames import PACKAGE, Reversing, Running, Updating, is_machinery, mark_of, text_of
+from snncell.base.frames import PACKAGE, Reversing, Running, Updating, is_machinery, layer_among, mark_of, text_of
 from snncell.base.signals import hold_attributes
 from snncell.dtype import INEXACT
 from snncell.errors import NotFiniteError
@@ -101,10 +101,8 @@ def _owner(parameter: Parameter) -> str:
 def _layer(cells: list[Any], paths: dict[int, str]) -> tuple[str, str]:
     """The innermost of the running Cells and its layer: a Cell of a MultiStep, else a neuron, or the innermost Cell."""
     inner, outer = cells[0], cells[-1]
-    looped = [n for n, cell in enumerate(cells[1:]) if cell._over_time and cells[n] is cell.cell]
-    neurons = [n for n, cell in enumerate(cells) if hasattr(cell, "init_state")]
-    number = (looped or neurons or [0])[0]
-    layer = paths[id(cells[number + 1] if looped else cells[number])]
+    number, found = layer_among(cells)
+    layer = paths[id(found)]
     text = type(inner).__name__
     if number:
         text += f" ({paths[id(inner)]!r}) of {type(cells[number]).__name__}"

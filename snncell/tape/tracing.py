@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from snncell.base.frames import user_line
+from snncell.base.frames import Place, place_of_instruction, user_line
 from snncell.errors import OutsideTensorError, TraceError
 from snncell.tape.parameter import Parameter
 from snncell.tape.primitive import Primitive
@@ -40,11 +40,11 @@ _MENDS = {
 
 
 class Instruction:
-    """One operation of a Program. Inputs are Values or Python scalars; `line` is the user's, "net.py:12: v = v + x"."""
+    """One operation of a Program. Inputs are Values or Python scalars; `line` is a `Place`, "net.py:12: v = v + x"."""
 
     __slots__ = ("attrs", "inputs", "line", "op", "outputs")
 
-    def __init__(self, op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any], line: str) -> None:
+    def __init__(self, op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any], line: Place) -> None:
         self.op, self.inputs, self.attrs, self.line = op, inputs, attrs, line
         self.outputs: tuple[Value, ...] = ()
 
@@ -64,7 +64,7 @@ class Trace:
         self.taped = taped
         self.captures: dict[Any, tuple[Tensor, Value]] = {}  # by Value and place on the tape: outside, and inside
         self.count = 0  # of Values, for their numbers
-        self.line = ""  # of the last step
+        self.line = Place("")  # of the last instruction
         self.inputs: list[Value] = []
         self.instructions: list[Instruction] = []
         self.constants: dict[int, tuple[Any, Value]] = {}  # by id of the array, which is kept so that ids stay unique
@@ -128,7 +128,7 @@ class Trace:
 
     def record(self, op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         """Append an instruction, and return its Value, or a tuple of them."""
-        self.line = user_line(within=True)
+        self.line = place_of_instruction()
         instruction = Instruction(op, tuple(self.lift(x) for x in inputs), attrs, self.line)
         specs = op.abstract(instruction.inputs, attrs)
         instruction.outputs = tuple(Value(self, shape, dtype) for shape, dtype in specs)

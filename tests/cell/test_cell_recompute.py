@@ -226,7 +226,7 @@ def test_a_multistep_keeps_states_at_intervals():
     net.recompute()
     again = snncell.grad(lambda x: net(x).sum())(x)
     assert np.array_equal(plain.asnumpy(), again.asnumpy())
-    text = snncell.explain(lambda x: snncell.grad(lambda x: net(x).sum())(x), x)
+    text = snncell.explain(lambda x: snncell.grad(lambda x: net(x).sum())(x), x, detail="launches")
     assert "every 3" in text
 
 

@@ -281,7 +281,9 @@ def test_quantised_weights_are_one_kernel_each_way(made):
             return ops.zeros((x.shape[0], 6))
 
     net = nn.MultiStep(Layer())
-    report = snncell.explain(snncell.grad(lambda x: net(x).sum(), None, net.trainable_params()), ops.ones((7, 2, 5)))
+    report = snncell.explain(
+        snncell.grad(lambda x: net(x).sum(), None, net.trainable_params()), ops.ones((7, 2, 5)), detail="launches"
+    )
     assert report.count("one kernel") == 2, report
 
 

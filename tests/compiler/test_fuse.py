@@ -324,7 +324,9 @@ def test_loops_that_would_have_too_many_steps_together_stay_apart_and_explain_sa
         return chain(a) + chain(b)
 
     assert [len(group.instructions) for group in fuse(traced(f, x84(), x84()))] == [40, 41]
-    assert f"apart from 1, for together they have more than {MAX_INSTRUCTIONS} instructions" in explain(f, x84(), x84())
+    assert f"not fused with 1: together they would have more than {MAX_INSTRUCTIONS} instructions" in explain(
+        f, x84(), x84(), detail="launches"
+    )
 
 
 # --- steps that several loops repeat ----------------------------------------------------------------------------------

@@ -151,7 +151,7 @@ def test_a_template_of_the_device_is_chosen(name: str, monkeypatch: pytest.Monke
         raise AssertionError(f"{name} was chosen")
 
     program = jit(ROWS[row].fn)
-    program.explain(*map(Tensor, ROWS[row].arrays))
+    program.explain(*map(Tensor, ROWS[row].arrays), detail="launches")
     (compiled,) = program.compiled.values()
     monkeypatch.setattr(home, name, missing)
     with pytest.raises(AssertionError, match=f"{name} was chosen"):

@@ -160,7 +160,7 @@ def test_what_has_few_events_is_not_written_and_what_has_many_is(monkeypatch: py
     assert len(jitted.compiled) == 1
     limit = matmul.limit(200, 300, 70, np.dtype(np.float32), False)
     rule = f"in the loop as events below {100 * limit:.2g} % of non-zero elements in the first operand"
-    assert f"{rule}, else for all steps together, before it" in explain(net, x)
+    assert f"{rule}, else for all steps together before the loop" in explain(net, x, detail="launches")
     assert "= matmul(" in explain_passes(net, x).rsplit("multiply_in_loops:", 1)[1].split("program(")[2]
 
 
@@ -184,7 +184,7 @@ def test_a_gradient_that_goes_further_is_written(monkeypatch: pytest.MonkeyPatch
     assert counted.gradients == 0  # that of x is a product of it too
     jit(grad(lambda x: net(x).sum(), None, net.trainable_params()))(x)
     assert counted.gradients == 1
-    text = explain(grad(lambda x: net(x).sum(), None, net.trainable_params()), x)
+    text = explain(grad(lambda x: net(x).sum(), None, net.trainable_params()), x, detail="launches")
     limit = matmul.limit(300, 200, 140, np.dtype(np.float32), True)
     assert (
         f"in the loop as events below {100 * limit:.2g} % of non-zero elements in the first operand, else after" in text
@@ -255,7 +255,7 @@ def test_matrices_of_integers_are_multiplied_in_a_loop(dtype: Any) -> None:
         out: Tensor = ops.scan(step, x[0], x)[1]
         return out
 
-    assert "one kernel" in explain(run, x)
+    assert "one kernel" in explain(run, x, detail="launches")
     with unfused():
         expected = run(x)
     np.testing.assert_array_equal(jit(run)(x).asnumpy(), expected.asnumpy())
@@ -267,7 +267,7 @@ def test_matrices_with_many_rows_or_few_columns_stay_outside(monkeypatch: pytest
         net, x = layer(np.random.default_rng(0), inner, width)
         loss = grad(lambda x, net=net: net(x).sum(), None, net.trainable_params())
         jit(loss)(x)
-        assert "in the loop as events" not in explain(loss, x)
+        assert "in the loop as events" not in explain(loss, x, detail="launches")
     assert counted.count == counted.gradients == 0
 
 

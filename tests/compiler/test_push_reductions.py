@@ -21,7 +21,7 @@ def array(*shape: int, seed: int = 0) -> Any:
 def rows_multiplied(f: Callable[..., Any], *inputs: Any) -> list[int]:
     """The number of multiplications of each product in what `f` becomes, over those of its matrix of weights."""
     shape = r"%\d+:float64\[([\d,]+)\] = "
-    text = explain(f, *inputs)
+    text = explain(f, *inputs, detail="program")
     sizes = dict(re.findall(r"%(\d+):float64\[([\d,]+)\]", text))
     found = re.findall(shape + r"matmul\(%(\d+), %\d+\)", text)
     return [int(np.prod([int(n) for n in sizes[x].split(",")])) * int(out.split(",")[-1]) for out, x in found]
@@ -136,6 +136,6 @@ def test_a_readout_of_a_rate_needs_no_spikes_of_each_step() -> None:
 
     x = Tensor(np.random.default_rng(0).normal(size=(T, B, N)).astype(np.float32) * 2)
     spikes = f"float32[{T},{B},{N}]"
-    assert explain(rate, x).count(spikes) == 1  # what goes in
-    assert explain(lambda x: readout(layer(x)).max(0), x).count(spikes) > 1
+    assert explain(rate, x, detail="program").count(spikes) == 1  # what goes in
+    assert explain(lambda x: readout(layer(x)).max(0), x, detail="program").count(spikes) > 1
     np.testing.assert_allclose(jit(rate)(x).asnumpy(), rate(x).asnumpy(), rtol=1e-5, atol=1e-6)

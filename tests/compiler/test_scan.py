@@ -424,7 +424,7 @@ def check_stored(dtype, device, every):
     assert found.dtype == dtype
     # The reverse takes what was stored, rounded to 11 or 8 bits, through a slope of at most 20 for each unit.
     np.testing.assert_allclose(found.asnumpy().astype(np.float32), truth, atol=ERRORS[dtype] * np.abs(truth).max())
-    assert str(explain(ops.grad(loss), half)).count("one kernel") == 2
+    assert str(explain(ops.grad(loss), half, detail="launches")).count("one kernel") == 2
 
 
 @pytest.mark.sampled(1)

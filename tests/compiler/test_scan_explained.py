@@ -87,7 +87,7 @@ def training(net):
 def test_a_neuron_of_the_users_own_is_one_kernel_forward_and_one_backward(sources):
     training(nn.MultiStep(Own()))(XS)
     assert len(sources) == 2
-    text = explain(training(nn.MultiStep(Own())), XS)
+    text = explain(training(nn.MultiStep(Own())), XS, detail="launches")
     assert "MultiStep(Own): one kernel" in text and "reverse of MultiStep(Own): one kernel" in text
     assert text.count("one kernel") == 2 and "no single kernel" not in text
 
@@ -150,13 +150,14 @@ def test_arrays_of_a_block_are_on_the_stack_as_long_as_there_is_room(sources, co
 
 
 def test_explain_names_the_users_lines_for_both_directions():
-    text = explain(training(nn.MultiStep(Own())), XS)
+    text = explain(training(nn.MultiStep(Own())), XS, detail="launches")
     forward, reverse = text[text.index("MultiStep(Own):") :].split("reverse of MultiStep(Own):")
     membrane, slope = line_of("# the membrane"), line_of("# the slope")
     assert membrane in forward and slope not in forward
     assert f"reverse of {membrane}" in reverse and slope in reverse
-    stored = forward[forward.index("stores for the reverse, of each step, and nothing else:\n") :].splitlines()
+    stored = forward[forward.index("stores for the backward pass, at each step:\n") :].splitlines()
     assert stored[1].strip() == f"float64[2, 3]: add, {membrane}" and "float64" not in stored[2]
+    text = explain(training(nn.MultiStep(Own())), XS, detail="program")
     program = text[text.index(" = scan(") :].splitlines()
     assert program[1] == "      program(%0:float64[2,3], %1:float64[2,3])"
     assert program[2].startswith("        ") and program[2].endswith(membrane)
@@ -170,11 +171,13 @@ def test_explain_says_why_a_body_goes_step_by_step_and_what_leaves_it():
 
         return ops.scan(step, C, x)[1].sum()
 
-    text = explain(value_and_grad(total), XS)
+    text = explain(value_and_grad(total), XS, detail="launches")
     assert "scan: 4 steps one by one" in text
     assert f"no single kernel, because max is no elementwise operation: {line_of('# the products')}" in text
     assert "for all steps together, before the loop:" in text and "for all steps together, after the loop:" in text
-    mixed = explain(lambda x: ops.scan(lambda c, x: ((c[0] * 0.5, c[1] + x), None), (C[0], C), x)[0], XS)
+    mixed = explain(
+        lambda x: ops.scan(lambda c, x: ((c[0] * 0.5, c[1] + x), None), (C[0], C), x)[0], XS, detail="launches"
+    )
     assert "no single kernel, because not all has one shape: (3,) and (2, 3), a state" in mixed
 
 
@@ -184,9 +187,9 @@ def test_states_are_stored_every_few_steps(every, rows):
     forward, _ = scans(training(net), XS)
     assert [out.shape for out in forward.outputs][-1] == (rows, 2, 3)
     assert sum(out.shape[:1] == (4,) for out in forward.outputs[:-1]) == 1  # the spikes
-    text = explain(training(net), XS)
-    assert f"stores the state every {every} steps for the reverse: float64[2, 3]" in text
-    assert f"computes the states between the stored ones again, {every} steps at a time" in text
+    text = explain(training(net), XS, detail="launches")
+    assert f"stores the state every {every} steps for the backward pass: float64[2, 3]" in text
+    assert f"recomputes the states between checkpoints, {every} steps at a time" in text
 
 
 @pytest.mark.compiled
@@ -215,7 +218,7 @@ def test_a_bias_before_and_a_mean_behind_are_part_of_the_loop():
         return (out.mean(0) * NEURON).sum()
 
     step = value_and_grad(total, 0, bias)
-    text = explain(total, XS)
+    text = explain(total, XS, detail="launches")
     body = text[text.index("MultiStep(Own): one kernel") :]
     assert body.index("add ") < body.index(line_of("# the membrane")) and line_of("out = (net or") in body
     assert "loop loop_add" not in text and "loop loop_mul_add" not in text
@@ -234,7 +237,7 @@ def test_a_loop_with_products_takes_in_only_what_has_its_rows():
         return ops.scan(lambda c, x: both(ops.tanh(c @ W + x)), C, made)[1].sum()
 
     a, b = normal(4, 1, 3), XS
-    text = explain(total, a, b)
+    text = explain(total, a, b, detail="launches")
     assert "scan: one kernel" in text and "no single kernel" not in text
     expected = looped(lambda c, x: both(ops.tanh(c @ W + x)), C, ops.exp(a) * b + 1.0)[1].sum()
     close(jit(total)(a, b), expected)
@@ -431,7 +434,7 @@ def test_a_chain_before_a_loop_is_taken_into_it(plain):
 
         return f
 
-    moved = {explain(program(n), XS).splitlines()[0].partition("; ")[2] for n in (0, 1, 2, 5)}
+    moved = {explain(program(n), XS, detail="launches").splitlines()[0].partition("; ")[2] for n in (0, 1, 2, 5)}
     assert len(moved) == 1  # the sequence is read once, whatever comes before
     for n in (1, 5):
         np.testing.assert_allclose(jit(program(n))(XS).asnumpy(), program(n)(XS).asnumpy(), rtol=1e-12)
@@ -485,5 +488,5 @@ def test_a_stored_value_that_was_merged_with_an_equal_one_is_explained() -> None
     def loss(x):
         return ops.scan(step, ops.zeros((2, 4)), x)[1].mean()
 
-    text = snncell.explain(snncell.value_and_grad(loss), ops.ones((5, 2, 4)))
-    assert "stores for the reverse, of each step, and nothing else:\n            float32[2, 4]: tanh, " in text
+    text = snncell.explain(snncell.value_and_grad(loss), ops.ones((5, 2, 4)), detail="launches")
+    assert "stores for the backward pass, at each step:\n            float32[2, 4]: tanh, " in text

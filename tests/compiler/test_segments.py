@@ -156,5 +156,5 @@ def test_threads_of_python_may_run_one_plan_at_once() -> None:
 
 
 def test_explain_says_what_is_one_launch() -> None:
-    text = snncell.explain(lambda x, y: (x * 2.0, y + 1.0), ops.ones(3), ops.ones((4, 5)))
+    text = snncell.explain(lambda x, y: (x * 2.0, y + 1.0), ops.ones(3), ops.ones((4, 5)), detail="launches")
     assert "1 to 2 are one launch:" in text

@@ -157,7 +157,7 @@ def test_a_neuron_of_ones_own_is_one_kernel_each_way(every: int | None) -> None:
     net.to("gpu")
     np.testing.assert_array_equal(net(x.to("gpu")).asnumpy(), spikes)
     close(both(x.to("gpu")), expected, rtol=1e-5, atol=1e-6)
-    text = explain(both, x.to("gpu"))
+    text = explain(both, x.to("gpu"), detail="launches")
     assert text.count("one kernel on the device, a thread for each of 12 elements") == 2
 
 

@@ -40,5 +40,5 @@ def test_times_that_are_none_are_refused():
 
 def test_each_way_is_one_operation():
     layer = nn.EventPropLIF(2, 1, spikes=2).to("gpu")
-    text = snncell.explain(snncell.grad(lambda x: layer(x).sum()), ops.ones((1, 2)).to("gpu"))
+    text = snncell.explain(snncell.grad(lambda x: layer(x).sum()), ops.ones((1, 2)).to("gpu"), detail="launches")
     assert text.count("call spike_times") == text.count("call sent_back") == 1 and "scan" not in text

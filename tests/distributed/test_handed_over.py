@@ -175,7 +175,7 @@ def test_a_mean_in_a_jitted_step_is_that_of_the_gradients(
 
         jitted = snncell.jit(step)
         with traced:
-            jitted.explain(inputs[rank])
+            jitted.explain(inputs[rank], detail="launches")
         return [[g.asnumpy() for g in jitted(inputs[rank])] for _ in range(2)]
 
     jobs: dict[int, Ranks] = {}

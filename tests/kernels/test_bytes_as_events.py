@@ -25,9 +25,8 @@ def frames(dtype: Any, shape: tuple[int, ...], density: float, seed: int = 0) ->
 
 
 def steps_of(function: Any, *inputs: Any) -> str:
-    """The Program that `function` becomes."""
-    text = str(snncell.explain(function, *inputs))
-    return text[: text.index("program(")]
+    """The launches that `function` becomes."""
+    return str(snncell.explain(function, *inputs, detail="launches"))
 
 
 class Net(nn.Cell):

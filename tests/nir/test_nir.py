@@ -314,7 +314,7 @@ def test_a_recurrent_net_written_and_read_is_one_again(bias):
     back = from_nir(graph, DT)
     assert isinstance(getattr(back, "1.cell").cell, nn.Recurrent)
     np.testing.assert_allclose(back(x).asnumpy(), net(x).asnumpy(), rtol=1e-5, atol=1e-6)
-    report = snncell.explain(back, x)
+    report = snncell.explain(back, x, detail="launches")
     assert "MultiStep(Recurrent): one kernel" in report
 
 
@@ -330,7 +330,7 @@ def test_a_net_of_a_graph_is_compiled_like_one_written_by_hand():
     )
 
     def loops(cell: Any) -> list[str]:
-        lines = snncell.explain(snncell.grad(lambda x: cell(x).sum()), x).splitlines()
+        lines = snncell.explain(snncell.grad(lambda x: cell(x).sum()), x, detail="launches").splitlines()
         return [line.strip() for line in lines if "MultiStep" in line]
 
     assert loops(net) == loops(hand)

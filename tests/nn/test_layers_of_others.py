@@ -213,7 +213,7 @@ def test_activations_in_a_step_are_one_kernel_each_way(rng):
         expected, of_x = grad_fn(x)
     np.testing.assert_allclose(value.item(), expected.item(), rtol=1e-12)
     np.testing.assert_allclose(gradient.asnumpy(), of_x.asnumpy(), rtol=1e-10, atol=1e-13)
-    assert "one kernel" in str(snncell.explain(net, x))
+    assert "one kernel" in str(snncell.explain(net, x, detail="launches"))
 
 
 # --- two inputs, and what is refused ----------------------------------------------------------------------------------

@@ -312,9 +312,9 @@ def test_one_mask_for_all_steps(run, kind):
 def test_a_synapse_is_one_kernel(learnable):
     net = nn.MultiStep(nn.SynapseFilter(3.0, learnable))
     x = ops.ones((T, B, C))
-    assert "1 loop over time" in snncell.explain(net, x)
+    assert "1 loop over time" in snncell.explain(net, x, detail="launches")
     gradients = ops.grad(lambda x: ops.square(net(x)), 0, net.trainable_params() or None)
-    report = snncell.explain(gradients, x)
+    report = snncell.explain(gradients, x, detail="launches")
     assert "2 loops over time" in report and report.count("one kernel") == 2, report
 
 

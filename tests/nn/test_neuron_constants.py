@@ -593,7 +593,7 @@ def test_constants_take_the_precision_of_the_input(name, kind):
 def test_fixed_arrays_cost_no_operation_in_float32():
     node = nn.LIFNode(tau=[2.1, 3.3, 4.7])
     assert node.tau.dtype == snncell.float64
-    text = snncell.explain(nn.MultiStep(node), ops.ones((4, 2, 3)))
+    text = snncell.explain(nn.MultiStep(node), ops.ones((4, 2, 3)), detail="launches")
     assert text.startswith("MultiStep: 0 loops, 1 loop over time, 0 calls, 0 views")
 
 

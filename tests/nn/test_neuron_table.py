@@ -229,11 +229,11 @@ def test_it_is_one_kernel_forward_and_one_backward(name):
     entry = NEURONS[name]
     x, states = inputs32(entry)
     net = nn.MultiStep(entry.make(entry.resets[0]))
-    text = snncell.explain(net, x, *states)
+    text = snncell.explain(net, x, *states, detail="launches")
     assert "1 loop over time, 0 calls" in text and text.count("one kernel") == 1
     assert text.count("in the loop:") == 1
     squared = ops.grad(lambda *args: ops.square(net(*args)))  # the gradient of what is linear is a constant
-    text = snncell.explain(squared, x, *states)
+    text = snncell.explain(squared, x, *states, detail="launches")
     assert "2 loops over time, 0 calls" in text and text.count("one kernel") == 2
 
 
@@ -248,7 +248,7 @@ def test_it_is_one_kernel_with_each_option(name):
         options += [{"max_spikes": None}] if counts else []
     for option in options:
         node = entry.make(**({"reset": entry.resets[0]} | option))
-        text = snncell.explain(nn.MultiStep(node), x, *states)
+        text = snncell.explain(nn.MultiStep(node), x, *states, detail="launches")
         assert "1 loop over time, 0 calls" in text and text.count("one kernel") == 1
 
 
@@ -292,7 +292,7 @@ def test_it_runs_in_a_recurrent_layer(name):
     entry = NEURONS[name]
     net = nn.MultiStep(nn.Recurrent(entry.make(entry.resets[0]), nn.Dense(3, 3)), return_states=True)
     steps = net._run_steps  # not compiled here: what a loop with products becomes is tested elsewhere
-    program = snncell.explain(lambda x: steps(x, None, True), ops.ones((4, 2, 3)))
+    program = snncell.explain(lambda x: steps(x, None, True), ops.ones((4, 2, 3)), detail="launches")
     assert "1 loop over time" in program
 
 

@@ -297,9 +297,11 @@ def test_spikes_of_integers_and_booleans_are_inputs_too(make, dtype):
 
 
 def test_explain_quotes_the_equations():
-    text = snncell.explain(nn.MultiStep(nn.LIFNode()), ops.ones((4, 3)))
+    text = snncell.explain(nn.MultiStep(nn.LIFNode()), ops.ones((4, 3)), detail="program")
     for equation in ("return v + (x - leak) / tau", "return h - v_threshold", "return h - s * v_threshold"):
         assert f": {equation}\n" in text
-    text = snncell.explain(nn.MultiStep(nn.LIFNode(decay_input=False, reset="value", v_reset=0.5)), ops.ones((4, 3)))
+    text = snncell.explain(
+        nn.MultiStep(nn.LIFNode(decay_input=False, reset="value", v_reset=0.5)), ops.ones((4, 3)), detail="program"
+    )
     for equation in ("return v - leak / tau + x", "return h * (1.0 - s) + s * v_reset"):
         assert f": {equation}\n" in text

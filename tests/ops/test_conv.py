@@ -184,7 +184,7 @@ def test_time_is_one_more_axis_of_images() -> None:
     x = Tensor((rng.random((6, 4, 2, 5, 5)) * 3).astype(np.float32))
     weights = step.conv.trainable_params()
     gradient = snncell.grad(lambda x: (loop(x) ** 2).sum(), 0, weights=weights)
-    text = " ".join(snncell.explain(gradient, x).split())
+    text = " ".join(snncell.explain(gradient, x, detail="launches").split())
     for place in (
         "together, before the loop: conv ",
         "after the loop: conv_back ",
@@ -240,7 +240,7 @@ def test_images_that_are_shown_at_every_step_are_convolved_once(mean: bool) -> N
     eager, jitted = _leaves(gradient(x)), _leaves(snncell.jit(gradient)(x))
     for a, b in zip(eager, jitted, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5 * np.abs(a).max())
-    text = snncell.explain(snncell.jit(gradient), x)
+    text = snncell.explain(snncell.jit(gradient), x, detail="launches")
     assert "conv(%0, " in text.replace("%0:float32[3,2,8,8]", "%0") and "= conv_weight(%0, " in text
 
 
@@ -260,7 +260,9 @@ def test_explain_says_how_operands_of_these_sizes_are_convolved() -> None:
         groups, size = options.get("groups", 1), (3,) * (len(shape) - 2)
         x, weight = ops.ones(shape, dtype), ops.ones((outputs, shape[1] // groups, *size), dtype)
         conv = ops.conv1d if len(size) == 1 else ops.conv2d
-        lines = snncell.explain(lambda x: conv(x, weight, pad_mode="same", **options), x).splitlines()
+        lines = snncell.explain(
+            lambda x: conv(x, weight, pad_mode="same", **options), x, detail="launches"
+        ).splitlines()
         first = next(n for n, line in enumerate(lines) if " call conv" in line)
         return [line.strip() for line in lines[first + 1 : first + 2]]
 

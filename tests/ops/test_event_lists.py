@@ -133,7 +133,7 @@ def test_gradients_of_gradients_are_those_of_the_array(layer):
 def test_explain_says_from_where_on_events_are_used():
     lists = lists_of(drawn(np.random.default_rng(0), (100, 700), 0.01), 1)
     net = nn.Dense(700, 256)
-    assert "% of listed elements, else by BLAS" in str(snncell.explain(lambda x: net(x), lists))
+    assert "% of listed elements, else by BLAS" in str(snncell.explain(lambda x: net(x), lists, detail="launches"))
 
 
 def test_a_net_of_lists_trains_as_one_of_the_array():

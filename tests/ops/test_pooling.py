@@ -413,7 +413,7 @@ def test_what_depends_on_the_input_alone_is_pooled_before_the_loop() -> None:
 
         return ops.scan(step, ops.zeros((2, 1, 4, 4)), xs)[1]
 
-    report = snncell.explain(loop, ops.ones((3, 2, 1, 8, 8)))
+    report = snncell.explain(loop, ops.ones((3, 2, 1, 8, 8)), detail="launches")
     before, rest = report.split("for all steps together, before the loop:")[1].split("in the loop:")
     inside, after = rest.split("for all steps together, after the loop:")
     after = after.split("\n\n")[0]

@@ -286,8 +286,8 @@ def test_which_operations_go_step_by_step(monkeypatch) -> None:
 
 def test_explain_says_so() -> None:
     x = ops.ones((4, 3))
-    at_once = snncell.explain(vmap(lambda x: ops.cumsum(x, 0) * 2.0), x)
+    at_once = snncell.explain(vmap(lambda x: ops.cumsum(x, 0) * 2.0), x, detail="launches")
     assert "vmap: no loop: all 4 steps at once, 2 launches" in at_once
     assert "for all steps together:" in at_once
-    by_step = snncell.explain(vmap(lambda x: ops.cumsum(x, 0) * ops.uniform(())), x)
+    by_step = snncell.explain(vmap(lambda x: ops.cumsum(x, 0) * ops.uniform(())), x, detail="launches")
     assert "4 steps one by one" in by_step

@@ -168,7 +168,7 @@ def test_loops_jit_and_steps_give_the_same(kind: str, training: bool, run: Calla
 @pytest.mark.compiled
 def test_a_loop_stays_one_kernel_each_way() -> None:
     net = Q.prepare(network(), Q.Uniform(4), Q.FixedPoint(12, 6))
-    text = str(ms.explain(ms.grad(loss_of(net), None, net.trainable_params()), spikes(T, B, 6)))
+    text = str(ms.explain(ms.grad(loss_of(net), None, net.trainable_params()), spikes(T, B, 6), detail="launches"))
     assert "6 loops over time" in text and text.count("one kernel") >= 6
 
 

@@ -269,7 +269,7 @@ def test_in_a_loop_over_time_it_is_fused_and_gives_what_single_steps_give(row, c
     def loss(run):
         return lambda x: (run(x) * ops.sin(x)).sum()
 
-    text = explain(grad(loss(nn.MultiStep(node))), x)
+    text = explain(grad(loss(nn.MultiStep(node))), x, detail="launches")
     assert "reverse of MultiStep(LIFNode): one kernel" in text
     random = isinstance(cell, surrogate.StochasticSpike)
     assert ("MultiStep(LIFNode): 5 steps one by one" in text) == random
@@ -344,7 +344,7 @@ def test_constants_are_learned_in_one_kernel_each_way(kind, shape, inclusive):
     def gradients(run):
         return snncell.grad(lambda x: (run(x) * ops.sin(x)).sum(), 0, weights)
 
-    text = explain(gradients(nn.MultiStep(node)), x)
+    text = explain(gradients(nn.MultiStep(node)), x, detail="launches")
     assert text.count("one kernel") == 2 and "no single kernel" not in text
     (of_x, of_weights), (x_by_steps, weights_by_steps) = (
         gradients(run)(x) for run in (nn.MultiStep(node), loop_of(node))

@@ -770,7 +770,7 @@ def test_what_was_compiled_before_is_checked_now() -> None:
 
 
 def test_explain_still_explains() -> None:
-    assert "one kernel" in snncell.explain(nn.MultiStep(nn.LIFNode()), Tensor(inputs()))
+    assert "one kernel" in snncell.explain(nn.MultiStep(nn.LIFNode()), Tensor(inputs()), detail="launches")
 
 
 @pytest.mark.compiled

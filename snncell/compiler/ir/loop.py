@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from snncell.compiler.ir.program import Program, program_of_trace, with_inputs
+from snncell.kernels.space import Space
 from snncell.tape.primitive import Primitive
 from snncell.tape.state import Value
 from snncell.tape.tensor import Tensor, wrap
@@ -128,6 +129,14 @@ class Loop:
     recompute: Recompute | None = None  # for a backward pass, how it gets the states between checkpoints
 
 
+class LoopSummary(NamedTuple):
+    """The form of a loop, in words."""
+
+    form: str  # such as "one kernel, all threads, 50 steps for blocks of 512 of 8192 elements"
+    slow: str  # the reason why its steps run one by one; "" for a kernel, and for all steps at once
+    places: Sequence[tuple[str, Sequence[Instruction]]]  # the instructions of a step, by where they run
+
+
 class LoopOperation(Primitive):
     """An operation that runs a Loop."""
 
@@ -136,6 +145,10 @@ class LoopOperation(Primitive):
     @abstractmethod
     def is_one_kernel(self) -> bool:
         """True if the loop becomes a single kernel on the CPU (`schedule.py`)."""
+
+    @abstractmethod
+    def summary(self, steps: int, space: Space) -> LoopSummary:
+        """The form that the loop takes in a space, for the table of layers in `explain`."""
 
     @abstractmethod
     def device_kernel(self) -> tuple[str, str, tuple[Any, ...]] | None:

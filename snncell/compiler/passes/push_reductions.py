@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 from snncell import dtype as dtypes
+from snncell.base.frames import Place
 from snncell.compiler.ir.operations import Broadcast, Reshape, Sum
 from snncell.compiler.ir.product import (
     BilinearOperation,
@@ -73,7 +74,7 @@ class _Pusher:
         self.instructions.append(instruction)
         self.makers.update(dict.fromkeys(instruction.outputs, instruction))
 
-    def _new(self, op: Primitive, *inputs: Any, line: str, **attrs: Any) -> Value:
+    def _new(self, op: Primitive, *inputs: Any, line: Place, **attrs: Any) -> Value:
         instruction = Instruction(op, inputs, attrs, line)
         first = next(x for x in inputs if isinstance(x, Value))
         ((shape, dtype),) = op.abstract(inputs, attrs)

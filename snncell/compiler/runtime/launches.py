@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
+from snncell.base.frames import Place
 from snncell.compiler.backends.expressions import Operand, as_scalar, cost_of, kind_of
 from snncell.compiler.backends.groups import GroupKernel, chunks_of, emit, emit_cuda
 from snncell.compiler.fuse import FusionGroup
@@ -383,7 +384,7 @@ def _launch(
     """The launch, and the places of the numbers among the inputs, each with the dtype that the launch takes it in."""
     trace = Trace()
     inputs = tuple(Value(trace, x.shape, x.dtype) if hasattr(x, "dtype") else x for x in arrays)
-    instruction = Instruction(op, inputs, attrs, op.name)
+    instruction = Instruction(op, inputs, attrs, Place(op.name))
     instruction.outputs = tuple(Value(trace, shape, dtype) for shape, dtype in op.abstract(inputs, attrs))
     shape = loop_shape_of_any(instruction)
     if shape is None:

@@ -1,0 +1,208 @@
+"""The table of `explain`: a compiled function layer by layer.
+
+The trace notes the layer of each instruction (`base/frames.py`). A launch belongs to the layer with most of its
+instructions; other layers in it are named with the launch that computes them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from snncell.base.arguments.shown import Markup, element, join_parts, table
+from snncell.compiler.explain import Explanation, count, in_bytes, is_view, totals, why_no_loop
+from snncell.compiler.ir.loop import LoopOperation
+from snncell.compiler.ir.product import EVENTS, PRODUCT_OF_EVENTS
+from snncell.compiler.ir.program import values_in
+from snncell.compiler.runtime.launches import LoopLaunch, OperationCall, PlanEntry, bytes_moved
+from snncell.compiler.runtime.plan import Plan
+from snncell.kernels.space import HOST, Space
+from snncell.tape.state import Value
+from snncell.tape.tracing import Instruction
+
+WIDTH = 118  # columns
+_HINT = (
+    'explain(..., detail="launches") lists every launch with its source lines, detail="program" the compiled Program.'
+)
+
+
+@dataclass
+class Pass:
+    """One direction of a layer: the phrases about its launches, and its reasons to be slow."""
+
+    phrases: list[str] = field(default_factory=list)
+    slow: list[str] = field(default_factory=list)
+    loops: int = 0
+    fused: int = 0  # operations in these loops
+    elsewhere: dict[str, list[str]] = field(default_factory=dict)  # operations in launches of other layers
+
+    def words(self) -> str:
+        """All of it in one line."""
+        phrases = [f"{n} x {phrase}" if n > 1 else phrase for phrase, n in Counter(self.phrases).items()]
+        elsewhere = [f"{where}: {', '.join(dict.fromkeys(names))}" for where, names in self.elsewhere.items()]
+        loops = [f"{count(self.loops, 'fused loop')} ({count(self.fused, 'operation')})"] if self.loops else []
+        return "; ".join([*phrases, *elsewhere, *loops])
+
+
+@dataclass
+class Layer:
+    """A row of the table."""
+
+    name: str
+    forward: Pass = field(default_factory=Pass)
+    backward: Pass = field(default_factory=Pass)
+    stored: dict[Value, None] = field(default_factory=dict)
+    moved: int = 0  # bytes
+    updates: bool = False  # Parameters, after the backward pass
+
+    def facts(self) -> dict[str, str]:
+        """The cells of the row by their titles; those without content are left out."""
+        forward = "update" if self.updates and not self.backward.words() else "forward"
+        facts = {forward: self.forward.words(), "backward": self.backward.words()}
+        arrays = Counter(f"{value.dtype}{list(value.shape)}" for value in self.stored if _size(value))
+        listed = [f"{number} x {array}" if number > 1 else array for array, number in arrays.items()]
+        listed += ["the events of its input"] if len(self.stored) > arrays.total() else []  # as many as there are
+        if listed:
+            size = in_bytes(sum(map(_size, self.stored)))
+            facts["stored"] = f"{f'{size} ' if arrays else ''}for the backward pass: {', '.join(listed)}"
+        facts["slow"] = "; ".join(dict.fromkeys([*self.forward.slow, *self.backward.slow]))
+        return {title: text for title, text in facts.items() if text}
+
+
+def explain_layers(name: str, plan: Plan) -> LayerTable:
+    """Explain a plan by a row for each layer, in the order of the forward pass."""
+    rows: dict[str, Layer] = {}
+    for launch in plan.launches:
+        if not is_view(launch):
+            _add(rows, launch, plan.space)
+    _note_stored(rows, plan)
+    written = set(plan.program.written.values())
+    for instruction in plan.program.instructions:
+        if written.intersection(instruction.outputs) and instruction.line.layer in rows:
+            rows[instruction.line.layer].updates = True
+    stored = sum(_size(value) for row in rows.values() for value in row.stored)
+    total = f"total: {totals(plan)}{f'; {in_bytes(stored)} stored' if stored else ''}"
+    return LayerTable(name, list(rows.values()), total, "GPU" if plan.space is not HOST else "CPU")
+
+
+class LayerTable(Explanation):
+    """The table as text, and as HTML in a notebook."""
+
+    __slots__ = ("_html",)
+
+    _html: Markup
+
+    def __new__(cls, name: str, rows: Sequence[Layer], total: str, device: str) -> LayerTable:
+        title = f"{name}, compiled for the {device}"
+        lines = [f"{title:<{WIDTH - 20}}{'read and written':>20}", ""]
+        wrap = functools.partial(textwrap.wrap, width=WIDTH, break_on_hyphens=False)
+        for row in rows:
+            lines.append(f"{row.name or 'outside of layers':<{WIDTH - 12}}{in_bytes(row.moved):>12}")
+            for kind, text in row.facts().items():
+                lines += wrap(text, initial_indent=f"    {kind:<10}", subsequent_indent=" " * 14)
+        made = super().__new__(cls, "\n".join([*lines, "", *wrap(total), *wrap(_HINT)]))
+        body = []
+        for row in rows:
+            facts = "\n".join(f"{kind}: {text}" for kind, text in row.facts().items())
+            body.append((row.name or "outside of layers", facts, in_bytes(row.moved)))
+        head = ("layer", "launches", "read and written")
+        made._html = element("div", element("b", title), table(head, body, numbers=1), join_parts([total, "\n", _HINT]))
+        return made
+
+    def _repr_html_(self) -> str:
+        return self._html
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+def _row(rows: dict[str, Layer], layer: str) -> Layer:
+    return rows.setdefault(layer, Layer(layer))
+
+
+def _pass_of(rows: dict[str, Layer], instruction: Instruction) -> Pass:
+    row = _row(rows, instruction.line.layer)
+    return row.backward if instruction.line.backward else row.forward
+
+
+def _add(rows: dict[str, Layer], launch: PlanEntry, space: Space) -> None:
+    """Add a launch to the rows of its layers."""
+    instructions = launch.group.instructions
+    if isinstance(launch, LoopLaunch):
+        (layer, backward), _ = Counter((x.line.layer, x.line.backward) for x in instructions).most_common(1)[0]
+        row = _row(rows, layer)
+        own = row.backward if backward else row.forward
+        own.loops, own.fused = own.loops + 1, own.fused + len(instructions)
+        _note_elsewhere(rows, layer, "", instructions)
+    else:
+        (instruction,) = instructions
+        row = _row(rows, instruction.line.layer)
+        own = _pass_of(rows, instruction)
+        if isinstance(instruction.op, LoopOperation):
+            summary = instruction.op.summary(instruction.attrs["steps"], space)
+            own.phrases.append(f"{'not fused' if summary.slow else 'fused'}: {summary.form}")
+            if summary.slow:
+                own.slow.append(f"the time steps run one by one, because {summary.slow}")
+            for title, placed in summary.places:
+                _note_elsewhere(rows, row.name, title, placed)
+        elif instruction.op is not EVENTS:  # the products of these events say enough
+            own.phrases.append(_about_call(instruction, space))
+    row.moved += bytes_moved(launch)
+
+
+def _note_elsewhere(rows: dict[str, Layer], layer: str, title: str, instructions: Sequence[Instruction]) -> None:
+    """Note the instructions of other layers in a launch of `layer`; the title is their place in its loop over time."""
+    where = f"{'fused into' if not title or title.startswith('in the loop') else 'in the launch of'} {_short(layer)}"
+    place = "" if title in ("", "in the loop") else f" ({_brief(title)})"
+    for instruction in instructions:
+        if instruction.line.layer != layer:
+            names = _pass_of(rows, instruction).elsewhere.setdefault(where, [])
+            names.append(f"{_plain(instruction.op.name)}{place}")
+
+
+def _about_call(instruction: Instruction, space: Space) -> str:
+    """The phrase about an operation that is no loop."""
+    op = instruction.op
+    lines = list(op.explained(instruction.attrs, space))
+    if space is HOST:
+        lines += op.choice(instruction.inputs, instruction.attrs)
+    return _brief(f"{_plain(op.name)} {'; '.join(lines)}" if lines else f"separate call: {why_no_loop(instruction)}")
+
+
+def _note_stored(rows: dict[str, Layer], plan: Plan) -> None:
+    """Note the results of each layer's forward pass that the backward pass reads from memory."""
+    made: dict[Value, tuple[PlanEntry, Instruction]] = {}
+    source: dict[Value, Value] = {}  # of views
+    for launch in plan.launches:
+        for instruction in launch.group.instructions:
+            for value in values_in(instruction) if instruction.line.backward else ():
+                value = source.get(value, value)
+                if value in made and made[value][0] is not launch and not made[value][1].line.backward:
+                    _row(rows, made[value][1].line.layer).stored[value] = None
+            if isinstance(launch, OperationCall) and is_view(launch):
+                viewed = next(iter(values_in(instruction)))
+                source.update(dict.fromkeys(instruction.outputs, source.get(viewed, viewed)))
+            else:
+                made.update(dict.fromkeys(instruction.outputs, (launch, instruction)))
+
+
+def _short(layer: str) -> str:
+    """The path of a layer, or its class if it has no path."""
+    return layer.partition(" ")[0] or "code outside of layers"
+
+
+def _plain(name: str) -> str:
+    return "matmul" if name == PRODUCT_OF_EVENTS.name else name
+
+
+def _brief(text: str) -> str:
+    text = text.partition(": for operands of these sizes")[0]  # `detail="launches"` gives the reason
+    return text.replace(" in the first operand", "").removeprefix("in the loop").lstrip(", ")
+
+
+def _size(value: Value) -> int:
+    return math.prod(value.shape) * int(value.dtype.itemsize)
