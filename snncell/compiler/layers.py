@@ -31,7 +31,7 @@ _HINT = (
 
 
 @dataclass
-class Pass:
+class Direction:
     """One direction of a layer: the phrases about its launches, and its reasons to be slow."""
 
     phrases: list[str] = field(default_factory=list)
@@ -53,8 +53,8 @@ class Layer:
     """A row of the table."""
 
     name: str
-    forward: Pass = field(default_factory=Pass)
-    backward: Pass = field(default_factory=Pass)
+    forward: Direction = field(default_factory=Direction)
+    backward: Direction = field(default_factory=Direction)
     stored: dict[Value, None] = field(default_factory=dict)
     moved: int = 0  # bytes
     updates: bool = False  # Parameters, after the backward pass
@@ -124,7 +124,7 @@ def _row(rows: dict[str, Layer], layer: str) -> Layer:
     return rows.setdefault(layer, Layer(layer))
 
 
-def _pass_of(rows: dict[str, Layer], instruction: Instruction) -> Pass:
+def _direction_of(rows: dict[str, Layer], instruction: Instruction) -> Direction:
     row = _row(rows, instruction.line.layer)
     return row.backward if instruction.line.backward else row.forward
 
@@ -141,7 +141,7 @@ def _add(rows: dict[str, Layer], launch: PlanEntry, space: Space) -> None:
     else:
         (instruction,) = instructions
         row = _row(rows, instruction.line.layer)
-        own = _pass_of(rows, instruction)
+        own = _direction_of(rows, instruction)
         if isinstance(instruction.op, LoopOperation):
             summary = instruction.op.summary(instruction.attrs["steps"], space)
             own.phrases.append(f"{'not fused' if summary.slow else 'fused'}: {summary.form}")
@@ -160,7 +160,7 @@ def _note_elsewhere(rows: dict[str, Layer], layer: str, title: str, instructions
     place = "" if title in ("", "in the loop") else f" ({_brief(title)})"
     for instruction in instructions:
         if instruction.line.layer != layer:
-            names = _pass_of(rows, instruction).elsewhere.setdefault(where, [])
+            names = _direction_of(rows, instruction).elsewhere.setdefault(where, [])
             names.append(f"{_plain(instruction.op.name)}{place}")
 
 
