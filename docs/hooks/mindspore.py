@@ -240,7 +240,7 @@ def _() -> None:
     "names",
     "`from mindspore.train.callback import LossMonitor`",
     "`from snncell.train import LossMonitor`",
-    "`mindspore.train` has it too; [which are there](../training.md#in-mindspores-words)",
+    "`mindspore.train` has it too; [which are there](../training.md#mindspores-model)",
 )
 def _() -> None:
     from snncell.train import LossMonitor
