@@ -199,7 +199,7 @@ def test_lists_that_are_none_are_refused_wherever_they_go(name):
         lambda: ops.conv2d(images, ops.ones((1, 1, 2, 2))),
     ]
     for call in calls:
-        with pytest.raises(TensorIndexError, match=r"of event lists is none: its elements are listed"):
+        with pytest.raises(TensorIndexError, match=r"of the event lists is invalid. Its events are listed"):
             call()
 
 
