@@ -152,7 +152,7 @@ class Calling(nn.Cell):
         return (None, None), {self.internal_params[0]: (self.cell(a, b) * dout).sum(keepdims=True)}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.uncompiled
 @pytest.mark.parametrize(("of_first", "of_second"), list(product(GRADIENTS, GRADIENTS)))
 @pytest.mark.parametrize("forward", FORWARDS)

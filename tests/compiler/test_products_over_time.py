@@ -59,7 +59,7 @@ def looped(moving: str, wanted: str, x: Tensor, y: Tensor) -> Tensor:
     return last if wanted == "state" else ys
 
 
-@pytest.mark.sampled(74)
+@pytest.mark.sampled(34)
 @pytest.mark.parametrize(("form", "moving", "wanted"), [*product(FORMS, TIMES, WANTED)])
 def test_a_product_in_a_loop_is_that_of_each_step(form: str, moving: str, wanted: str) -> None:
     x, y = operands(form, moving)

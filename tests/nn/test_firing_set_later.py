@@ -39,6 +39,7 @@ def answers(node):
     return node.fire_at(x).asnumpy().tolist(), found.tolist(), node.compare, node.max_spikes
 
 
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in OWN], ids=lambda kind: kind.__name__)
 def test_set_later_is_as_given(kind):
     for before in BEFORE:

@@ -211,7 +211,7 @@ class Constructed(nn.Neuron):
         return self.fired(0.9 * v + self.gained(x), late)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("delay", nn.Neuron.delays)
 @pytest.mark.parametrize("reset", nn.Neuron.resets)
 def test_a_charge_is_a_step_between_recall_and_fired(reset, delay):

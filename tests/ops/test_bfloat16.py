@@ -83,7 +83,7 @@ def check_row(r: Row, device: str) -> None:
             np.testing.assert_allclose(ours, truth, 4 * UNIT, 4 * UNIT * scale, err_msg=what)
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("r", TABLE, ids=repr)
 def test_every_operation_is_float32s_rounded(r: Row) -> None:
     check_row(r, "cpu")
@@ -283,7 +283,7 @@ OPTIMISERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", OPTIMISERS)
 @pytest.mark.parametrize("compiled", [False, True])
 def test_training(name: str, compiled: bool) -> None:

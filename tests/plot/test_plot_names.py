@@ -80,7 +80,7 @@ PLOTS = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 @random_cases(16)
 def test_any_name_can_be_drawn(seed, tmp_path):
     pairs = [(of, name) for name in NAMES for of in PLOTS]
