@@ -1,5 +1,5 @@
-"""The test loss of a network over its training, and of the moving average of its weights: at a high learning rate the
-weights jump about the valley that their average lies in.
+"""Test loss of a network during training, and of the moving average of its weights (EMA). At a high learning rate the
+weights jump around a valley of the loss, and their average lies inside of it.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""Draws the gallery: `python plots/build.py` makes every picture anew, from the script of its name beside it.
+"""Draw the gallery: `python plots/build.py` runs the script of every picture.
 
-`python plots/build.py raster weights` makes these two, `--folder` puts them elsewhere, and `--page` writes
-docs/gallery.md, with what each script's docstring says.
+`python plots/build.py raster weights` draws these two only, and `--folder` chooses another folder. `--page` writes
+docs/gallery.md from the docstrings of the scripts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ SIZE = 250_000, 400_000  # bytes: the most that a picture and an animation have
 INTRODUCTION = """\
 # Gallery
 
-Each picture is made by the short script under it; `python plots/build.py` makes all of them.
+On this page you can find a plot and copy the short script that draws it. `python plots/build.py` draws all of them. The
+functions are on the page of [`plot`](reference/plot.md).
 """
 
 

@@ -1,5 +1,5 @@
-"""Six untrained layers, one behind the other: with small weights spikes die out on the way, with larger ones every
-layer fires.
+"""Dead neurons in six untrained layers. With small weights the spikes die out after a few layers; with larger weights
+every layer fires.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""The share of each rank's time that is spent on its samples, 64 on each rank, by a model of latency and bandwidth; the
-step was measured on one rank, the networks are assumed. Sums in the order of the shards are the same bits on any number
-of ranks, those of MPI (fast) are not.
+"""Share of the time that each rank spends on its 64 samples, by a model of latency and bandwidth. The training step was
+measured on one rank, the networks are assumed. Sums in the order of the shards give the same bits on any number of
+ranks; sums of MPI (fast) do not.
 """
 
 import re

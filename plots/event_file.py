@@ -1,5 +1,5 @@
-"""A recording read from a file: a ring that grows before an event camera, brighter on one side and darker on the other,
-over time and as it is seen at the end.
+"""A recording from an event file, over time and at its end: a ring grows in front of an event camera, brighter on one
+side and darker on the other.
 """
 
 import tempfile

@@ -1,5 +1,5 @@
-"""A disc passes an event camera, among noise: the events of 20 ms, what is left without those that are alone, and a
-time surface of it, on which the edge of the disc has a tail.
+"""Event filters: a disc moves past an event camera with noise. The plots show the events of 20 ms, the same events
+without isolated ones, and their time surface, with a tail at the edge of the disc.
 """
 
 from pathlib import Path

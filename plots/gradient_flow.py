@@ -1,5 +1,5 @@
-"""The gradient of a recurrent network, backwards through 50 steps of random manifolds: with strong feedback it
-explodes towards the first step, with weak feedback it keeps its size. The colours mean the same on both sides.
+"""Gradient of a recurrent network through 50 time steps of random manifolds. With strong feedback it explodes towards
+the first step; with weak feedback it keeps its size. Both plots use the same colours.
 """
 
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""The gradient of the loss with respect to each layer's current, step by step: what comes in early stays in the
-potentials that are read out, so it counts most; what comes in at the last step can hardly change anything.
+"""Gradient norm of each layer's current at each time step. Early input counts most, because it stays in the potentials
+of the readout. Input at the last step can hardly change them.
 """
 
 from pathlib import Path

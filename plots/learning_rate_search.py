@@ -1,6 +1,5 @@
-"""Searches for a learning rate: it rises at each of 100 steps from left to right, and the loss falls most steeply at
-the dotted line, before it diverges. With normalised currents the same network learns at a tenth of the rate already,
-and there are more rates that are right.
+"""Learning-rate search: the rate rises over 100 training steps. The dotted line marks the steepest fall of the loss,
+before it diverges. With normalised currents the network learns at a tenth of the rate, and more rates work.
 """
 
 from pathlib import Path

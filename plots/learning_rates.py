@@ -1,6 +1,6 @@
-"""Size of each of the first 60 updates beside that of the weights: with a usual learning rate they
-stay at the upper edge of the grey band, with one thirty times as high they lie far above it. The third line begins late
-on the left: before, no spike reaches those weights.
+"""Size of the first 60 updates relative to the weights. With a usual learning rate they stay at the upper edge of the
+grey band; with a rate thirty times as high they are far above it. The third line starts late on the left, because no
+spike reaches those weights before.
 """
 
 from pathlib import Path

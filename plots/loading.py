@@ -1,6 +1,6 @@
-"""Recordings of different lengths in batches of 6: one batch with the zeros behind each recording, and how much of all
-batches is padding, by `buckets`, the lengths that they are padded to. Beside the bars: of how many shapes the batches
-were, for each of which a jitted step is traced once.
+"""Recordings of different lengths in batches of 6: one batch with its padding, and the share of padding in all batches
+for several numbers of `buckets`. The numbers next to the bars count the shapes of batches, because a jitted step is
+traced once for each shape.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""Share of the gradients' elements that float16 loses in a trained network, by the scale of the loss: without one
-some become 0, with too large a one they become infinite, and over the wide range between, which a dynamic scale keeps
-to, none are lost. Elements that are 0 in float32 too are not counted.
+"""Share of gradient elements that float16 loses in a trained network, by loss scale. Without a scale small elements
+become 0, with a large one elements overflow. A dynamic scale stays in the wide range between. Elements that are 0 in
+float32 do not count.
 """
 
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""Two made words in the shape of SHD, in windows of 10 ms: both have the same six sounds, of three formants each, in
-different orders. How often the channels fire says how long and how loud a word is, not which one.
+"""Two generated words in the shape of SHD, in windows of 10 ms. Both contain the same six sounds with three formants
+each, in different orders. So the firing counts of the channels show length and loudness, but not the word.
 """
 
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""Potentials of three neurons with the threshold and their spikes, and of the ten neurons that are read out: the
-neuron of the digit that is shown rises above all others.
+"""Membrane potentials: three hidden neurons with threshold and spikes, and the ten readout neurons. The neuron of the
+shown digit rises above all others.
 """
 
 from pathlib import Path

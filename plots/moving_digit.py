@@ -1,5 +1,5 @@
-"""A digit that jumps over the sensor of an event camera: pixels fire on channel 0 where it becomes darker, on channel 1
-where it becomes brighter, and where nothing changes there is only noise.
+"""A digit that jumps over the sensor of an event camera. Pixels fire on channel 0 if they become darker and on channel
+1 if they become brighter. Elsewhere there is only noise.
 """
 
 from pathlib import Path

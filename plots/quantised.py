@@ -1,5 +1,5 @@
-"""Left: accuracy by the bits of a weight, rounded after training and trained on with the rounding; dashed is float32,
-trained on for as long. Right: a layer's weights as they are held, and the grid of three bits that it computes with.
+"""Quantisation. Left: accuracy by number of bits, rounded after training or trained with rounding; the dashed line is
+float32, trained for as long. Right: the stored weights of a layer, and the three-bit grid that it computes with.
 """
 
 import copy

@@ -1,5 +1,5 @@
-"""Spikes of two layers while a trained network is shown one digit as a constant current: few neurons of each fire, and
-those again and again; the second layer begins a step later.
+"""Spike raster of two layers of a trained network that sees one digit as a constant current. Few neurons fire in each
+layer, and they fire repeatedly. The second layer starts one time step later.
 """
 
 from pathlib import Path

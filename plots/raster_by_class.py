@@ -1,5 +1,5 @@
-"""One neuron and images of three digits, a row for each: it fires most for one digit, less for another and hardly for
-the third, at steps that the histogram beneath shows.
+"""Spikes of one neuron for images of three digits, one row for each image. It fires often for one digit, less for
+another, and hardly for the third. The histogram below shows the time steps.
 """
 
 from pathlib import Path

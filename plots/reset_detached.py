@@ -1,5 +1,5 @@
-"""The gradient of the last step's spikes through 40 steps of one layer: with the reset in it, each step takes back most
-of what it passes on, and nothing is left of the early ones; with detach_reset=True it fades with the leak alone.
+"""Gradient of the last step's spikes through 40 time steps of one layer. With the reset in the gradient, each step
+cancels most of it, and nothing reaches the early steps. With `detach_reset=True` it decays with the leak only.
 """
 
 from pathlib import Path

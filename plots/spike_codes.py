@@ -1,5 +1,5 @@
-"""One image as spikes, in four codes: bright pixels fire often (rate), early (latency), at steps that are binary
-digits of their brightness (phase), or through neurons for dark, grey and bright, the earlier the better one fits.
+"""One image in four spike codes. Bright pixels fire often (rate) or early (latency), at steps for the binary digits of
+their brightness (phase), or through neurons for dark, grey and bright, earlier if they fit better (population).
 """
 
 from pathlib import Path

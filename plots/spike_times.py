@@ -1,5 +1,5 @@
-"""First spikes of neurons that learn to fire at wanted times, by exact gradients of the times (EventProp): before the
-training they are off by up to ten ms and more, after it most are right to the ms.
+"""First spikes of neurons that learn target times by exact gradients (EventProp). Before training the errors reach ten
+ms and more; after training most spikes are right to the ms.
 """
 
 from pathlib import Path

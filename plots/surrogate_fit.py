@@ -1,5 +1,5 @@
-"""Potentials of a trained layer beside two spike functions: the derivative of the narrow one reaches few of them, so
-that most neurons learn nothing at most steps; the wide one fits.
+"""Membrane potentials of a trained layer, with two surrogates. The narrow derivative reaches few potentials, so that
+most neurons learn nothing at most steps. The wide one fits.
 """
 
 from pathlib import Path

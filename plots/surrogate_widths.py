@@ -1,5 +1,5 @@
-"""The gradient on its way down through eight layers, with spike functions of three widths: behind a narrow one little
-is left of it at the bottom, behind a wide one it grows. The colours mean the same in all three.
+"""Gradient through eight layers for three widths of the surrogate. With a narrow one it vanishes towards the first
+layer; with a wide one it grows. All plots use the same colours.
 """
 
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""Three spike functions: all fire above the threshold, and each has a smooth primitive whose derivative its reverse
-takes; a triangle ends one unit away, an arc tangent never does.
+"""Three surrogates. All fire above the threshold, and the backward pass of each is the derivative of a smooth
+primitive. The triangle ends one unit from the threshold, the arc tangent never.
 """
 
 from pathlib import Path

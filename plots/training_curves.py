@@ -1,4 +1,4 @@
-"""Loss and accuracy over the epochs, of training and test images; a star marks the best epoch."""
+"""Training curves: loss and accuracy of training and test images for each epoch. A star marks the best epoch."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
-"""Weights and biases before and after the training, layer by layer: weights leave the range that they were drawn from,
-biases move little.
+"""Weights and biases of each layer before and after training. The weights leave their initial range, and the biases
+move little.
 """
 
 from pathlib import Path
