@@ -8,8 +8,8 @@ import importlib.util
 from collections.abc import Callable
 from typing import Any
 
-# By the name in tables. Spyx is not among them: its LIF resets a step later than that of the rows, and a neuron of
-# one's own there is JAX's scan, which is among them.
+# By the name in tables. Spyx is missing: its LIF neuron resets one step later than those of the rows, and a custom
+# neuron in Spyx is JAX's scan, which is in the tables.
 MODULES = {
     "PyTorch": "torch",
     "SpikingJelly": "spikingjelly",

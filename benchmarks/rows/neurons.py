@@ -133,13 +133,13 @@ ROWS = [
     ),
     Row(
         "adaptive",
-        "adaptive neuron of one's own, T 64, 2^18 neurons",
+        "custom adaptive neuron, T 64, 2^18 neurons",
         SHAPE,
         FEW,
         with_time_constants,
         {"snncell": snncell_adaptive, "PyTorch": torch_adaptive, "JAX": jax_adaptive},
         None,
         "neurons",
-        remark="SpikingJelly: a neuron of one's own there runs the operations of the PyTorch loop",
+        remark="SpikingJelly runs the operations of the PyTorch loop for a custom neuron",
     ),
 ]
