@@ -1,1 +1,1 @@
-"""Matrix products: BLAS for dense operands, event-driven kernels for spikes."""
+"""Products of matrices: BLAS, and event-driven kernels for spikes."""
