@@ -382,6 +382,30 @@ def test_complex_gradients_are_right_or_refused(name, order):
     ms.testing.check_grads(split, a, b, order=order)
 
 
+COMPLEX_PAIRS: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...]]] = {
+    "matrices": (ops.matmul, (2, 3), (3, 4)),
+    "batches": (ops.matmul, (2, 2, 3), (2, 3, 4)),
+    "a batch by one matrix": (ops.matmul, (2, 2, 3), (3, 4)),
+    "a matrix by a vector": (ops.matmul, (2, 3), (3,)),
+    "einsum": (lambda x, y: ops.einsum("bij,bjk->ik", x, y), (2, 2, 3), (2, 3, 4)),
+    "conv2d": (ops.conv2d, (1, 2, 4, 4), (3, 2, 2, 2)),
+    "conv_transpose2d": (ops.conv_transpose2d, (1, 2, 3, 3), (2, 3, 2, 2)),
+    "quotients": (ops.div, (2, 3), (3,)),
+}
+
+
+@pytest.mark.parametrize("name", COMPLEX_PAIRS)
+def test_gradients_of_complex_products_agree_with_finite_differences(rng, name):
+    """A missing conjugate shows only where both factors are complex."""
+    product, *shapes = COMPLEX_PAIRS[name]
+
+    def split(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Any:
+        z = product(a + b * 1j, c + d * 1j)
+        return ops.real(z), ops.imag(z)
+
+    ms.testing.check_grads(split, *(Tensor(rng.normal(size=shape)) for shape in shapes for _ in "ri"), order=2)
+
+
 def test_the_imaginary_part_of_real_numbers_is_zero() -> None:
     x = np.array([1.0, np.inf, np.nan])
     assert ops.imag(Tensor(x)).asnumpy().tolist() == np.imag(x).tolist() == [0.0, 0.0, 0.0]
